@@ -1,0 +1,13 @@
+# One program per bench/*.cpp, where Google Benchmark is installed.
+
+find_package(benchmark CONFIG)
+if(NOT benchmark_FOUND)
+    message(STATUS "Benchmarks: left out, for want of Google Benchmark (libbenchmark-dev)")
+    return()
+endif()
+file(GLOB bench_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*.cpp)
+foreach(source IN LISTS bench_sources)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(bench_${name} ${source})
+    target_link_libraries(bench_${name} PRIVATE syncopate benchmark::benchmark_main syncopate_warnings)
+endforeach()

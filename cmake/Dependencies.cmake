@@ -1,0 +1,55 @@
+# The C and C++ libraries that Syncopate uses, each as one target: from .deps/ (scripts/fetch-deps fills it from
+# deps/pins.txt), else, for those that a distribution installs, from the system. Their headers are SYSTEM: warnings in
+# them are not ours.
+
+set(deps ${PROJECT_SOURCE_DIR}/.deps)
+if(NOT EXISTS ${deps}/tree-sitter/src/lib.c)
+    message(FATAL_ERROR "${deps} is missing or incomplete: run scripts/fetch-deps (or make deps)")
+endif()
+
+# The parser runtime and the Python grammar: always from .deps/.
+add_library(tree_sitter STATIC ${deps}/tree-sitter/src/lib.c)
+target_include_directories(tree_sitter SYSTEM PUBLIC ${deps}/tree-sitter/include)
+target_include_directories(tree_sitter PRIVATE ${deps}/tree-sitter/src)
+target_compile_definitions(tree_sitter PRIVATE _POSIX_C_SOURCE=200112L _DEFAULT_SOURCE)
+target_compile_options(tree_sitter PRIVATE -w)
+add_library(tree_sitter_python STATIC
+    ${deps}/tree-sitter-python/src/parser.c ${deps}/tree-sitter-python/src/scanner.c)
+target_include_directories(tree_sitter_python PRIVATE ${deps}/tree-sitter-python/src)
+target_compile_options(tree_sitter_python PRIVATE -w)
+target_link_libraries(tree_sitter_python PUBLIC tree_sitter)
+
+# syncopate_header_library(NAME HEADER PACKAGE): NAME as an interface target, from .deps/include or the system.
+function(syncopate_header_library name header package)
+    add_library(${name} INTERFACE)
+    if(EXISTS ${deps}/include/${header})
+        target_include_directories(${name} SYSTEM INTERFACE ${deps}/include)
+        return()
+    endif()
+    if(NOT SYNCOPATE_DEPS_ONLY)
+        find_path(${name}_include_dir ${header})
+        if(${name}_include_dir)
+            target_include_directories(${name} SYSTEM INTERFACE ${${name}_include_dir})
+            return()
+        endif()
+    endif()
+    message(FATAL_ERROR "${header} is in neither .deps/ nor the system: run scripts/fetch-deps, or install ${package}")
+endfunction()
+
+syncopate_header_library(nlohmann_json nlohmann/json.hpp nlohmann-json3-dev)
+syncopate_header_library(CLI11 CLI/CLI.hpp libcli11-dev)
+syncopate_header_library(fmt fmt/format.h libfmt-dev)
+target_compile_definitions(fmt INTERFACE FMT_HEADER_ONLY=1)
+
+if(SYNCOPATE_TESTS)
+    find_package(Threads REQUIRED)
+    syncopate_header_library(gtest_headers gtest/gtest.h libgtest-dev)
+    set(googletest ${deps}/googletest)
+    if(NOT EXISTS ${googletest}/src/gtest-all.cc)
+        set(googletest /usr/src/googletest/googletest)
+    endif()
+    add_library(gtest_main STATIC ${googletest}/src/gtest-all.cc ${googletest}/src/gtest_main.cc)
+    target_include_directories(gtest_main PRIVATE ${googletest})
+    target_compile_options(gtest_main PRIVATE -w)
+    target_link_libraries(gtest_main PUBLIC gtest_headers Threads::Threads)
+endif()

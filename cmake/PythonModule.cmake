@@ -1,0 +1,28 @@
+# The extension syncopate._syncopate, from python/bindings/*.cpp; it lands in python/syncopate/, so that PYTHONPATH=python
+# is all that Python needs. Without nanobind or Python's headers it is left out, with a message.
+
+file(GLOB binding_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/bindings/*.cpp)
+if(NOT binding_sources)
+    return()
+endif()
+if(NOT Python_EXECUTABLE AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+    set(Python_EXECUTABLE ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+endif()
+find_package(Python 3.9 COMPONENTS Interpreter Development.Module)
+if(Python_FOUND)
+    execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
+        OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE no_nanobind)
+endif()
+if(NOT Python_FOUND OR no_nanobind)
+    message(STATUS "Python extension: left out, for want of Python's headers or of nanobind")
+    return()
+endif()
+message(STATUS "Python extension: for ${Python_EXECUTABLE}")
+find_package(nanobind CONFIG REQUIRED)
+nanobind_add_module(_syncopate NB_STATIC NOMINSIZE ${binding_sources})
+target_link_libraries(_syncopate PRIVATE syncopate nlohmann_json)
+set_target_properties(_syncopate PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_SOURCE_DIR}/python/syncopate)
+if(SKBUILD)
+    install(TARGETS _syncopate LIBRARY DESTINATION syncopate)
+endif()

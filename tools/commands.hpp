@@ -1,0 +1,24 @@
+// The subcommands of `syncopate`, one file per group, and how a callback ends the command: by returning (exit
+// 0), or by throwing Exit. Exit codes are those of DESIGN.md §7.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "syncopate/result.hpp"
+
+namespace syncopate::tools {
+
+/// Thrown by a callback to end the command with this exit code; whoever throws has already said why.
+struct Exit {
+    int code = 0;
+};
+
+/// Prints "error: LOCATION: MESSAGE" to standard error and throws Exit with the code of the error's class.
+[[noreturn]] void fail(const Error& error);
+
+void register_plan_commands(CLI::App& app);    ///< plan make|import|check|show|simulate
+void register_kernel_commands(CLI::App& app);  ///< kernel show
+void register_fuse_commands(CLI::App& app);    ///< fuse
+void register_run_commands(CLI::App& app);     ///< run, tune, bench
+
+}  // namespace syncopate::tools
