@@ -41,7 +41,7 @@ Error failure(const std::string& path, const char* what, int error) {
 
 Result<std::string> read_all(int descriptor, const std::string& path) {
     std::string text;
-    struct stat status {};
+    struct stat status{};
     if (::fstat(descriptor, &status) == 0) {
         if (S_ISDIR(status.st_mode)) return Error{"is a directory; expected a file", {path}};
         if (S_ISREG(status.st_mode)) text.reserve(static_cast<std::size_t>(status.st_size) + 1);
@@ -91,12 +91,13 @@ Status write_file_atomically(const std::string& path, std::string_view text) {
         if (!write_all(STDOUT_FILENO, text)) return failure("standard output", "written", errno);
         return Done{};
     }
-    struct stat existing {};
+    struct stat existing{};
     const bool exists = ::stat(path.c_str(), &existing) == 0;
     if (exists && S_ISDIR(existing.st_mode)) return Error{"is a directory; expected a file to write", {path}};
     if (exists && !S_ISREG(existing.st_mode)) {
         File file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-        if (!file.is_open() || !write_all(file.get(), text) || !file.close()) return failure(path, "written", errno);
+        if (!file.is_open() || !write_all(file.get(), text) || !file.close())
+            return failure(path, "written", errno);
         return Done{};
     }
 

@@ -8,13 +8,14 @@
 
 namespace syncopate {
 
-/// The bytes of the file at `path`. Fails, naming the path, if it cannot be opened, is a directory or is longer than
-/// 4 GiB.
+/// The bytes of the file at `path`. Fails, naming the path, if it cannot be opened, is a directory or is
+/// longer than 4 GiB.
 [[nodiscard]] Result<std::string> read_file(const std::string& path);
 
-/// Replaces the file at `path` with `text`: a temporary file beside it, then a rename, so that a reader or a crash
-/// sees the old file or the new one and never a part. Keeps the permissions of a file that was there and follows
-/// symbolic links; a device or a pipe is written in place. Fails, naming the path, leaving nothing behind.
+/// Replaces the file at `path` with `text`: a temporary file beside it, then a rename, so that a reader or a
+/// crash sees the old file or the new one and never a part. Keeps the permissions of a file that was there
+/// and follows symbolic links; a device or a pipe is written in place. Fails, naming the path, leaving
+/// nothing behind.
 Status write_file_atomically(const std::string& path, std::string_view text);
 
 }  // namespace syncopate

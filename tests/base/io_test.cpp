@@ -49,8 +49,10 @@ TEST_F(Io, ADeviceIsWrittenInPlace) {
 }
 
 TEST_F(Io, AFailureNamesThePath) {
-    EXPECT_EQ(read_file(in("none")).error().to_string(), in("none") + ": cannot be opened: No such file or directory");
-    EXPECT_EQ(read_file(folder_.string()).error().to_string(), folder_.string() + ": is a directory; expected a file");
+    EXPECT_EQ(read_file(in("none")).error().to_string(),
+              in("none") + ": cannot be opened: No such file or directory");
+    EXPECT_EQ(read_file(folder_.string()).error().to_string(),
+              folder_.string() + ": is a directory; expected a file");
     EXPECT_EQ(write_file_atomically(folder_.string(), "x").error().to_string(),
               folder_.string() + ": is a directory; expected a file to write");
     EXPECT_EQ(write_file_atomically(in("no/f"), "x").error().to_string(),

@@ -1,0 +1,42 @@
+// The passes of check(), one source file each. Each takes what earlier passes have established and returns
+// findings.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "collectives.hpp"
+#include "event_graph.hpp"
+#include "syncopate/plan/check.hpp"
+
+namespace syncopate::plan {
+
+/// The plan as a whole: mesh, tensors, number of ranks and ops. The passes below need these to be sound.
+[[nodiscard]] std::vector<Finding> check_outline(const Plan& plan);
+
+/// Each op and holding by itself, and each collective: `malformed`. Needs a sound outline.
+[[nodiscard]] std::vector<Finding> check_malformed(const Plan& plan, const CollectiveMatch& collectives);
+
+/// `cycle`: one finding for each set of ops that all wait for one another, showing a shortest cycle through
+/// its first. `topological` is topological_order(graph).
+[[nodiscard]] std::vector<Finding> check_cycles(const Plan& plan, const EventGraph& graph,
+                                                std::span<const std::int32_t> topological);
+
+/// `early_read`. From here on the plan is neither malformed nor cyclic.
+[[nodiscard]] std::vector<Finding> check_early_reads(const Plan& plan, const EventGraph& graph,
+                                                     std::span<const std::int32_t> topological);
+
+/// `duplicate_contribution`, `missing_contribution`, `final_not_reached`: executes the events in the given
+/// order and looks at what every rank holds at the end.
+[[nodiscard]] std::vector<Finding> check_result(const Plan& plan, const EventGraph& graph,
+                                                std::span<const std::int32_t> topological);
+
+/// For each tensor the axis along which the plan's regions begin at the most places: the key for a BoxIndex.
+[[nodiscard]] std::vector<std::size_t> key_axes(const Plan& plan);
+
+/// "A[0:128, 0:256]"
+[[nodiscard]] std::string to_string(const Plan& plan, const Chunk& chunk);
+
+}  // namespace syncopate::plan

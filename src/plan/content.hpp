@@ -1,0 +1,91 @@
+// What a region holds, symbolically: the tensor's value, or the reduction of some ranks' contributions to it.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace syncopate::plan {
+
+/// A set of contributing ranks.
+class Contributors {
+public:
+    Contributors() = default;
+    explicit Contributors(const std::vector<std::int32_t>& ranks) {
+        for (const std::int32_t rank : ranks) insert(rank);
+    }
+
+    void insert(std::int32_t rank) {
+        const std::size_t word = static_cast<std::size_t>(rank) / 64;
+        if (word >= words_.size()) words_.resize(word + 1, 0);
+        words_[word] |= std::uint64_t{1} << (rank % 64);
+    }
+    [[nodiscard]] Contributors join(const Contributors& other) const {
+        Contributors all = *this;
+        all.words_.resize(std::max(words_.size(), other.words_.size()), 0);
+        for (std::size_t i = 0; i < other.words_.size(); ++i) all.words_[i] |= other.words_[i];
+        return all;
+    }
+    /// The members that are (with `in`) or are not (without) in `other`, rising.
+    [[nodiscard]] std::vector<std::int32_t> select(const Contributors& other, bool in) const {
+        std::vector<std::int32_t> ranks;
+        for (std::size_t word = 0; word < words_.size(); ++word) {
+            const std::uint64_t others = word < other.words_.size() ? other.words_[word] : 0;
+            for (std::uint64_t left = words_[word] & (in ? others : ~others); left != 0; left &= left - 1) {
+                ranks.push_back(static_cast<std::int32_t>(word * 64) + std::countr_zero(left));
+            }
+        }
+        return ranks;
+    }
+    [[nodiscard]] std::vector<std::int32_t> ranks() const { return select({}, false); }
+    bool operator==(const Contributors&) const = default;  // words_ never ends in 0
+
+    struct Hash {
+        std::size_t operator()(const Contributors& set) const {
+            std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a, a word at a time
+            for (const std::uint64_t word : set.words_) {
+                hash = (hash ^ word) * 0x100000001b3U;
+                hash ^= hash >> 32;
+            }
+            return hash;
+        }
+    };
+
+private:
+    std::vector<std::uint64_t> words_;
+};
+
+/// The content of a region. Contributor sets are shared: a plan has few different ones.
+struct Content {
+    const Contributors* contributors = nullptr;  ///< null: the value itself
+    [[nodiscard]] bool is_value() const { return contributors == nullptr; }
+};
+
+/// Keeps each contributor set once, so that contents compare and copy as pointers.
+class ContributorPool {
+public:
+    [[nodiscard]] Content of(Contributors set) { return {&*sets_.insert(std::move(set)).first}; }
+
+private:
+    std::unordered_set<Contributors, Contributors::Hash> sets_;  // nodes stay where they are
+};
+
+/// "rank 3", "ranks 0, 1 and 5 more": for messages.
+inline std::string describe_ranks(const std::vector<std::int32_t>& ranks) {
+    constexpr std::size_t kShown = 8;
+    if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
+    std::string text = "ranks ";
+    for (std::size_t i = 0; i < std::min(kShown, ranks.size()); ++i)
+        text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+    if (ranks.size() > kShown) text += fmt::format(" and {} more", ranks.size() - kShown);
+    return text;
+}
+
+}  // namespace syncopate::plan

@@ -1,0 +1,49 @@
+#include "syncopate/plan/notation.hpp"
+
+#include <gtest/gtest.h>
+
+namespace syncopate::plan {
+namespace {
+
+template <typename T>
+std::string error_of(const Result<T>& result) {
+    return result ? "no error" : result.error().to_string();
+}
+
+TEST(Notation, ATensorIsNameShapeAndDtype) {
+    EXPECT_EQ(*parse_tensor("A:8192x4096:bf16"), (Tensor{"A", {8192, 4096}, DType::bf16}));
+    EXPECT_EQ(*parse_tensor("v:7:fp32"), (Tensor{"v", {7}, DType::fp32}));
+}
+
+TEST(Notation, AWrongTensorSaysWhichPartIsWrong) {
+    EXPECT_EQ(error_of(parse_tensor("A:8192x4096")),
+              "tensor \"A:8192x4096\" is not NAME:SIZExSIZE:DTYPE, such as A:8192x4096:bf16");
+    EXPECT_EQ(error_of(parse_tensor("A:8x:bf16")),
+              "tensor \"A:8x:bf16\" has the size \"\"; expected an integer from 1 to 2^62");
+    EXPECT_EQ(error_of(parse_tensor("A:8:bf61")),
+              "tensor \"A:8:bf61\" has the unknown dtype \"bf61\"; expected one of "
+              "bf16, fp16, fp32, fp64, fp8e4m3, fp8e5m2, int8, int16, int32, int64, uint8");
+    EXPECT_EQ(error_of(parse_tensor("A:8:bf6")),
+              "tensor \"A:8:bf6\" has the unknown dtype \"bf6\"; did you mean \"bf16\"?");
+    EXPECT_EQ(error_of(parse_tensor("A:4000000000x4000000000:bf16")),
+              "tensor \"A:4000000000x4000000000:bf16\" is too large: its bytes do not fit 64 bits");
+}
+
+TEST(Notation, AMeshIsAListOfAxes) {
+    EXPECT_EQ(*parse_mesh("node=2,gpu=4"), (Mesh{{{"node", 2}, {"gpu", 4}}}));
+    EXPECT_EQ(error_of(parse_mesh("node=2,gpu")),
+              "mesh \"node=2,gpu\" is not AXIS=SIZE,…, such as node=2,gpu=4");
+    EXPECT_EQ(error_of(parse_mesh("a=2,a=4")), "mesh \"a=2,a=4\" names the axis a twice");
+    EXPECT_EQ(error_of(parse_mesh("a=64,b=65")), "mesh \"a=64,b=65\" has more than 4096 ranks");
+}
+
+TEST(Notation, BytesAreShownWithThreeDigits) {
+    EXPECT_EQ(human_bytes(0), "0 B");
+    EXPECT_EQ(human_bytes(1023), "1023 B");
+    EXPECT_EQ(human_bytes(1536), "1.50 KiB");
+    EXPECT_EQ(human_bytes(std::int64_t{64} << 20), "64.0 MiB");
+    EXPECT_EQ(human_bytes(std::int64_t{300} << 30), "300 GiB");
+}
+
+}  // namespace
+}  // namespace syncopate::plan

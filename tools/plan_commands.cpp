@@ -1,0 +1,174 @@
+// `syncopate plan make|check|show`. A plan file of "-" is standard input, an output of "-" standard output.
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "syncopate/io.hpp"
+#include "syncopate/plan/check.hpp"
+#include "syncopate/plan/json.hpp"
+#include "syncopate/plan/notation.hpp"
+#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/show.hpp"
+#include "syncopate/plan/templates.hpp"
+#include "tools/commands.hpp"
+
+namespace syncopate::tools {
+namespace {
+
+/// The value, or the end of the command with the error printed.
+template <typename T>
+T take(Result<T> result) {
+    if (!result) fail(result.error());
+    return *std::move(result);
+}
+
+[[noreturn]] void fail_usage(std::string message) { fail(Error{std::move(message), {}, ErrorClass::usage}); }
+
+plan::Plan load_plan(const std::string& path) { return take(plan::from_json(take(read_file(path)), path)); }
+
+struct MakeArguments {
+    std::string collective;
+    std::int32_t ranks = 0;
+    std::string mesh;
+    std::string tensor;
+    std::string algorithm = "direct";
+    std::string output = "-";
+    plan::AllGatherOptions options;
+};
+
+plan::Mesh mesh_of(const MakeArguments& arguments) {
+    if (arguments.mesh.empty() && arguments.ranks == 0) fail_usage("give --ranks N or --mesh AXIS=SIZE,…");
+    if (arguments.mesh.empty()) return plan::Mesh{{{"gpu", arguments.ranks}}};
+    plan::Mesh mesh = take(plan::parse_mesh(arguments.mesh));
+    if (arguments.ranks != 0 && arguments.ranks != mesh.num_ranks()) {
+        fail_usage(fmt::format("--ranks {} contradicts --mesh {}, which has {} ranks; give one of them",
+                               arguments.ranks, arguments.mesh, mesh.num_ranks()));
+    }
+    return mesh;
+}
+
+void make(const MakeArguments& arguments) {
+    if (arguments.collective != "all_gather") {
+        fail_usage(
+            fmt::format("there is no template for \"{}\"; there is: all_gather", arguments.collective));
+    }
+    if (arguments.algorithm != "direct") {
+        fail_usage(fmt::format("{} has no algorithm \"{}\"; it has: direct", arguments.collective,
+                               arguments.algorithm));
+    }
+    const plan::Mesh mesh = mesh_of(arguments);
+    const plan::Tensor tensor = take(plan::parse_tensor(arguments.tensor));
+    const plan::Plan made = take(plan::all_gather(mesh, tensor, arguments.options));
+    take(write_file_atomically(arguments.output, plan::to_json(made)));
+}
+
+void register_make(CLI::App& group) {
+    CLI::App* command = group.add_subcommand("make", "Write a plan from a template");
+    auto arguments = std::make_shared<MakeArguments>();
+    command->add_option("collective", arguments->collective, "all_gather")->required();
+    command->add_option("--ranks", arguments->ranks, "Number of ranks, in a mesh of one axis called gpu")
+        ->check(CLI::Range(1, plan::kMaxRanks));
+    command->add_option("--mesh", arguments->mesh, "Mesh axes instead, such as node=2,gpu=4");
+    command->add_option("--tensor", arguments->tensor, "NAME:SHAPE:DTYPE, such as A:8192x4096:bf16")
+        ->required();
+    command->add_option("--axis", arguments->options.axis, "Tensor axis along which ranks hold shards");
+    command->add_option("--split", arguments->options.split, "Chunks per shard");
+    command->add_option("--minor-axis", arguments->options.minor_axis,
+                        "A second axis to cut along; -1 for none");
+    command->add_option("--minor-split", arguments->options.minor_split, "Slices along the minor axis");
+    command->add_option("--algorithm", arguments->algorithm, "direct");
+    command->add_flag("--pull", arguments->options.pull, "Destinations read, instead of sources writing");
+    command->add_option("-o,--output", arguments->output, "Plan file to write");
+    command->callback([arguments] { make(*arguments); });
+}
+
+nlohmann::ordered_json to_json(const plan::Finding& finding) {
+    return {{"kind", plan::name_of(finding.kind)},
+            {"rank", finding.rank},
+            {"op", finding.op},
+            {"message", finding.message}};
+}
+
+/// Prints what is wrong as one line per finding, or as JSON; ends the command with exit code 1 unless nothing
+/// is.
+void report(const std::string& path, const std::vector<plan::Finding>& findings, bool as_json) {
+    if (as_json) {
+        nlohmann::ordered_json answer{{"ok", findings.empty()},
+                                      {"findings", nlohmann::ordered_json::array()}};
+        for (const plan::Finding& finding : findings) answer["findings"].push_back(to_json(finding));
+        std::cout << answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    } else {
+        for (const plan::Finding& finding : findings)
+            std::cerr << "error: " << path << ": " << finding.to_string() << '\n';
+    }
+    if (!findings.empty()) throw Exit{static_cast<int>(ErrorClass::input)};
+}
+
+void check(const std::string& path, bool as_json) {
+    const std::string text = take(read_file(path));
+    const Result<plan::Plan> loaded = plan::from_json(text, path);
+    if (!loaded) {
+        if (!as_json) fail(loaded.error());
+        // A program that asked for JSON gets JSON: the one thing wrong, with its place in the file in the
+        // message.
+        const Error& error = loaded.error();
+        Location place = error.location;
+        place.rank = place.op = -1;
+        report(path,
+               {{plan::Finding::Kind::malformed, error.location.rank, error.location.op,
+                 Error{error.message, place}.to_string()}},
+               as_json);
+    }
+    report(path, plan::check(*loaded), as_json);
+    if (as_json) return;
+    std::size_t ops = 0;
+    for (const auto& list : loaded->ranks) ops += list.size();
+    std::cout << fmt::format("ok: {}: {} ranks, {} ops, {} tensors, no findings\n", path,
+                             loaded->ranks.size(), ops, loaded->tensors.size());
+}
+
+void register_check(CLI::App& group) {
+    struct Arguments {
+        std::string path;
+        bool json = false;
+    };
+    CLI::App* command =
+        group.add_subcommand("check", "Verify a plan: no deadlock, nothing read before it arrives");
+    auto arguments = std::make_shared<Arguments>();
+    command->add_option("plan", arguments->path, "Plan file")->required();
+    command->add_flag("--json", arguments->json, "Print the findings as JSON");
+    command->callback([arguments] { check(arguments->path, arguments->json); });
+}
+
+void register_show(CLI::App& group) {
+    struct Arguments {
+        std::string path;
+        bool all = false;
+    };
+    CLI::App* command = group.add_subcommand("show", "Print a plan as a table");
+    auto arguments = std::make_shared<Arguments>();
+    command->add_option("plan", arguments->path, "Plan file")->required();
+    command->add_flag("--all", arguments->all, "Every rank, op and holding of a long plan");
+    command->callback([arguments] {
+        plan::TableOptions options;
+        if (arguments->all)
+            options.max_ranks = options.max_ops = options.max_holdings = static_cast<std::size_t>(-1);
+        std::cout << plan::to_table(load_plan(arguments->path), options);
+    });
+}
+
+}  // namespace
+
+void register_plan_commands(CLI::App& app) {
+    CLI::App* group = app.add_subcommand("plan", "Make, verify and show communication plans");
+    group->require_subcommand(1);
+    register_make(*group);
+    register_check(*group);
+    register_show(*group);
+}
+
+}  // namespace syncopate::tools
