@@ -6,7 +6,7 @@ target_compile_options(syncopate_warnings INTERFACE
     # A member left to its default initialiser is the normal way to write a value here.
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>
     # GCC 12 and 13 see these where there is nothing to see: in std::variant, std::string and range-for over a view.
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict>
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow>
     $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,13>>:-Wno-dangling-reference>)
 if(SYNCOPATE_WERROR)
     target_compile_options(syncopate_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)

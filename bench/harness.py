@@ -1,0 +1,81 @@
+"""Timing on several GPUs: one process a GPU, CUDA events, median over rounds of the maximum over ranks.
+
+A measurement of one call, on every rank alike:
+
+    hidden    sleep on the device (the host enqueues everything meanwhile) | barrier | start | call | end
+    visible   synchronise, barrier on the device                                     | start | call | end
+
+Candidates of one shape take turns within a round, so that clocks and temperature drift for all of them alike.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+SLEEP_CYCLES = 4_000_000  # about 2 ms: longer than the slowest host enqueue that is to be hidden
+
+
+@dataclass
+class Candidate:
+    """One row of a table. `call(i)` enqueues the i-th call on the current stream; inputs rotate with i."""
+
+    name: str
+    call: Callable[[int], object]
+    visible: bool = True  # also measure with the host's time visible
+    after: Callable[[], None] | None = None  # runs when the shape is done
+
+
+def device_barrier(token: torch.Tensor) -> None:
+    dist.all_reduce(token)
+
+
+def measure(candidates: list[Candidate], rounds: int = 15, warmup: int = 3) -> dict[str, dict[str, float]]:
+    """Returns {name: {"hidden_us": t, "visible_us": t}}: medians over `rounds` of the maximum over ranks."""
+    token = torch.zeros(1, device="cuda")
+    for candidate in candidates:
+        for i in range(warmup):
+            candidate.call(i)
+        torch.cuda.synchronize()
+    dist.barrier()
+    events: dict[tuple[str, str], list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {}
+    for turn in range(rounds):
+        for candidate in candidates:
+            for mode in ("hidden", "visible") if candidate.visible else ("hidden",):
+                start = torch.cuda.Event(enable_timing=True)
+                end = torch.cuda.Event(enable_timing=True)
+                torch.cuda.synchronize()
+                if mode == "hidden":
+                    torch.cuda._sleep(SLEEP_CYCLES)
+                device_barrier(token)
+                if mode == "visible":
+                    torch.cuda.synchronize()
+                start.record()
+                candidate.call(turn)
+                end.record()
+                events.setdefault((candidate.name, mode), []).append((start, end))
+    torch.cuda.synchronize()
+    result: dict[str, dict[str, float]] = {}
+    for (name, mode), pairs in events.items():
+        times = torch.tensor([s.elapsed_time(e) * 1e3 for s, e in pairs], device="cuda")
+        dist.all_reduce(times, op=dist.ReduceOp.MAX)
+        result.setdefault(name, {})[f"{mode}_us"] = statistics.median(times.tolist())
+    return result
+
+
+def capture(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    """A CUDA graph of one call, warmed up on a side stream as capture demands."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph

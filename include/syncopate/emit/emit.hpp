@@ -1,0 +1,42 @@
+// Emit: the user's file with the few lines that make its kernel follow a schedule. Every other byte stays as
+// it was.
+//
+//   from syncopate.language import sy_acquire, sy_finish, …      after the last top-level import
+//   def matmul(…, sy_schedule, sy_control):                      after the last parameter without a default,
+//   so that a
+//                                                                positional call stays valid up to there
+//       tile_id = sy_acquire(sy_schedule, sy_control, tile_id)   where the kernel takes its linear id: now
+//       the n-th
+//                                                                slot's tile, once its chunks have arrived
+//       … sy_tile(sy_schedule, tile_id_c) …                      where it takes it once more, for stores
+//       sy_finish(sy_schedule, sy_control)                       at the end of the body, and before each
+//       return
+//
+// A phased schedule also nests the reduction loop; the user's loop keeps its body and its own options:
+//
+//       for sy_phase in range(sy_num_phases(sy_schedule, sy_slot)):
+//           sy_lo, sy_hi = sy_acquire_phase(sy_schedule, sy_control, sy_slot, sy_phase)
+//           for k in range(sy_lo, sy_hi):
+//               …
+//
+// (sy_lo comes from the table and is not carried from phase to phase as sy_hi: Triton 3.6 takes a
+// loop-carried value that is used only as the lower bound of an inner loop for dead, and starts each phase at
+// iteration 0.) It also and sets `flatten=True` of a tile loop to False, since Triton would flatten the nest
+// with the wait inside it. The helpers are in python/syncopate/language.py.
+#pragma once
+
+#include <string>
+
+#include "syncopate/fuse/program.hpp"
+#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::emit {
+
+/// The fused source of the whole file. The same input gives the same bytes. Fails, with file, line and
+/// column, where the added lines cannot be placed: no place where a tile id is taken, a name of ours that the
+/// kernel already uses, a statement that shares its line with what follows, a reduction loop that is not
+/// range(n).
+[[nodiscard]] Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule);
+
+}  // namespace syncopate::emit

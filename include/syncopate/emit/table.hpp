@@ -1,0 +1,71 @@
+// The schedule of one rank as the int32 table that the emitted kernel reads, and the control block beside it.
+//
+// schedule table (int32 words)                        control block (uint32 words, in the symmetric heap)
+//   0  num_slots                                        0  epoch: this call's number, from 1
+//   1  num_kernel_posts                                 1  finished: programs that have ended, over all calls
+//   2  kernel_posts (offset in words)                   2  deadline of one wait, milliseconds; 0: none
+//   3  num_programs of the grid                         3  fault: 0, or 1 + the signal that did not come
+//   16 slot records, 4 words each:                      4  fault_seen: the value last read there
+//        tile, wait_begin, wait_end, phase_begin        5  fault_epoch: the value awaited
+//   …  waits, 2 words each: control-block word, lag     6  fault_where: the slot (-1: begin, -2: end)
+//   …  phases, 2 words each: iteration_end, wait_end    7  rank
+//   …  kernel_posts, 2 words each: low and high half   32  signals, 8 words (32 bytes) apart
+//        of the byte distance from this rank's control
+//        block to the peer's word
+//
+// wait_begin and wait_end are offsets in words of the first wait and past the last one. The phases of a slot
+// follow each other from phase_begin (0: none). Two more pairs stand before them, so that every phase begins
+// where the pair before it ends:
+//
+//      {number of phases, 0} {0, wait_end of the slot} | {iteration_end, wait_end} {iteration_end, wait_end}
+//      …
+//                                                      ^ phase_begin
+//
+// The iteration_end of a slot's last phase is the loop's trip count. All offsets are even: a pair is one
+// aligned 8-byte load and, if the table is aligned to 16 bytes, a record is one 16-byte load.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "syncopate/fuse/schedule.hpp"
+
+namespace syncopate::emit {
+
+/// Word indices of the control block. Shared with the device code and with python/syncopate/language.py.
+namespace control {
+inline constexpr std::int32_t epoch = 0;
+inline constexpr std::int32_t finished = 1;
+inline constexpr std::int32_t deadline_ms = 2;
+inline constexpr std::int32_t fault = 3;
+inline constexpr std::int32_t fault_seen = 4;
+inline constexpr std::int32_t fault_epoch = 5;
+inline constexpr std::int32_t fault_where = 6;
+inline constexpr std::int32_t rank = 7;
+inline constexpr std::int32_t first_signal = 32;
+inline constexpr std::int32_t signal_stride = 8;
+
+/// The word of signal `signal`.
+[[nodiscard]] constexpr std::int32_t word_of(std::int32_t signal) {
+    return first_signal + signal_stride * signal;
+}
+/// Words of a control block with `num_signals` signals.
+[[nodiscard]] constexpr std::int32_t size_in_words(std::int32_t num_signals) { return word_of(num_signals); }
+}  // namespace control
+
+namespace table {
+inline constexpr std::int32_t num_slots = 0;
+inline constexpr std::int32_t num_kernel_posts = 1;
+inline constexpr std::int32_t kernel_posts = 2;
+inline constexpr std::int32_t num_programs = 3;
+inline constexpr std::int32_t first_slot = 16;
+inline constexpr std::int32_t slot_words = 4;
+}  // namespace table
+
+/// The table of `rank`. It may be rebuilt for another schedule of the same kernel between calls, not during
+/// one. `heap_stride`: bytes from one rank's heap to the next one's; a control block is at the same offset in
+/// every heap, so rank q's block is (q - rank) * heap_stride bytes away. `num_programs`: of the grid.
+[[nodiscard]] std::vector<std::int32_t> make_table(const fuse::RankSchedule& schedule, std::int32_t rank,
+                                                   std::int64_t heap_stride, std::int64_t num_programs);
+
+}  // namespace syncopate::emit

@@ -1,0 +1,41 @@
+// Assign: the backend that carries out each transfer.
+//
+// Legal choices today, best first:
+//   host   `host`: any transfer.
+//   cuda   `copy_engine`: a transfer that does not reduce and whose two regions are strided boxes of at most
+//   three
+//          levels (a run of contiguous elements, repeated along up to two strides): what one 3D copy can
+//          express.
+// A collective is not carried out yet; a template expands it into transfers.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "syncopate/plan/plan.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::fuse {
+
+enum class Device : std::uint8_t { host, cuda };
+
+[[nodiscard]] std::string_view name_of(Device device);
+
+/// By rank and op index.
+using Backends = std::vector<std::vector<plan::Backend>>;
+
+/// Nested loops that a copy between the two regions needs, the contiguous run included (1: contiguous on both
+/// sides); 0 if the two are not boxes of the same extents and not both contiguous.
+[[nodiscard]] std::int32_t strided_levels(const plan::Plan& plan, const plan::Chunk& src,
+                                          const plan::Chunk& dst);
+
+/// The backends that can carry out the op on `device`, best first. Fails, with rank and op, if there is none.
+[[nodiscard]] Result<std::vector<plan::Backend>> legal_backends(const plan::Plan& plan, plan::OpRef op,
+                                                                Device device);
+
+/// A backend for each op: the plan's own choice where it names one, else the best legal one. Fails, with rank
+/// and op, on a collective, and on an explicit backend that is not legal, saying why.
+[[nodiscard]] Result<Backends> assign(const plan::Plan& plan, Device device);
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,33 @@
+// Fuse: a kernel and a plan in, the schedule of every rank out. The passes, in order:
+//
+//   assign → precede → depend → order → synchronize → guard → (signals are numbered)
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "syncopate/fuse/assign.hpp"
+#include "syncopate/fuse/program.hpp"
+#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::fuse {
+
+struct Options {
+    Device device = Device::host;
+    /// Programs that the fused kernel will be launched with, if not as many as the kernel's own grid has.
+    /// Only a persistent kernel leaves that choice; its slot s then runs on program s mod num_programs.
+    std::optional<std::int64_t> num_programs;
+    /// Let a tile start its reduction loop on the chunks that have arrived, where the loop can be cut.
+    bool phases = true;
+};
+
+/// Checks that every binding names a parameter and a tensor that agree in shape, dtype and layout.
+Status check_bindings(const Program& program);
+
+/// The schedule of every rank. Within a rank, signals come in this order: completions by expected time,
+/// ready, consumed. Fails on unsound bindings, on a plan that plan::check faults, and on what the passes
+/// refuse.
+[[nodiscard]] Result<Schedule> fuse(const Program& program, const Options& options = {});
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,34 @@
+// Schedules as JSON, the value of "schedule" in schema `syncopate.schedule/1` (emit/artifact.hpp has the
+// rest).
+//
+//   {"mesh": [["gpu", 8]], "tensors": {"A": {"shape": [512, 256], "dtype": "bf16"}}, "num_slots": 8,
+//   "phased": false,
+//    "ranks": [{"signals": [["arrived", 1, 0], ["consumed", 2, -1]],           kind, rank, op
+//               "slots": [[3, 1, 0, 0], …],                                    see below
+//               "transfers": [{"op": [0, 0], "backend": "host", "src_rank": 0, "dst_rank": 1,
+//                              "src": {"tensor": "A", "region": [[0, 64], [0, 256]]}, "dst": {…}, "reduce":
+//                              "sum", "waits": [[0, 0]], "posts": [[1, 0]]}, …],      waits: signal, lag;
+//                              posts: rank, signal
+//               "begin_posts": [], "begin_waits": [], "kernel_posts": [], "end_waits": [], "end_posts": []},
+//               …]}
+//
+// A slot is a row of integers: tile, number of waits, signal and lag of each, then for each phase:
+// iteration_end, number of waits, signal and lag of each.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::fuse {
+
+/// One slot list, transfer or signal list a line; no trailing newline.
+[[nodiscard]] std::string to_json(const Schedule& schedule);
+
+/// Strict: an unknown or missing key, a wrong type, a name or index that does not exist is an error that
+/// gives the path, such as `ranks[2].slots[5]`. `file_name` is for messages.
+[[nodiscard]] Result<Schedule> schedule_from_json(std::string_view text, const std::string& file_name = {});
+
+}  // namespace syncopate::fuse

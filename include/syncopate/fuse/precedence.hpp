@@ -1,0 +1,48 @@
+// Precedence: which ops have completed when another one has, and in which order each rank starts its own.
+//
+// Y precedes X when X waits for Y (`after`), or when both are copies of one rank's copy stream and Y comes
+// first in it: the stream is first-in first-out, and its writes are visible in that order. On `host` a rank's
+// transfers run concurrently, so only `after` counts. Precedence is transitive in memory as well: each edge
+// is a release by the one side and an acquire by the other, so who has seen X's completion sees what Y wrote.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "syncopate/fuse/assign.hpp"
+#include "syncopate/plan/plan.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::fuse {
+
+/// Ops are numbered over all ranks, by rank and then by index.
+struct Precedence {
+    std::vector<plan::OpRef> ops;        ///< by id
+    std::vector<std::int32_t> first_id;  ///< by rank: the id of its op 0; one more entry for the end
+    std::vector<std::vector<std::int32_t>> after;   ///< by id: what `after` names, each once
+    std::vector<std::int32_t> stream_previous;      ///< by id: the copy before it in its stream; -1: none
+    std::vector<std::vector<std::int32_t>> before;  ///< by id: `after`, and stream_previous
+    std::vector<std::int32_t> sorted;    ///< ids, each after its `before` and its rank's earlier starts
+    std::vector<std::int32_t> position;  ///< by id: where it is in `sorted`
+    std::vector<std::vector<std::int32_t>>
+        start_order;  ///< by rank: its ops in the order in which they are to start
+
+    [[nodiscard]] std::int32_t id(plan::OpRef ref) const { return first_id[ref.rank] + ref.index; }
+    [[nodiscard]] std::int32_t num_ops() const { return static_cast<std::int32_t>(ops.size()); }
+};
+
+/// The precedence of `plan`. A rank starts its ops in the order of its list, unless starting them one after
+/// another would block for ever (its first op waits for its second); then all ranks follow one topological
+/// order of `after`, which takes ops of small index first. `plan` must be well formed (plan::check); fails if
+/// `after` has a cycle.
+[[nodiscard]] Result<Precedence> precede(const plan::Plan& plan, const Backends& backends);
+
+/// For each op whether it is one of `ids`, or precedes one of them.
+[[nodiscard]] std::vector<bool> completed_with(const Precedence& precedence,
+                                               const std::vector<std::int32_t>& ids);
+
+/// `ids` without those that precede another one of them: having seen the rest, one has seen all. Sorted, each
+/// once.
+[[nodiscard]] std::vector<std::int32_t> last_of(const Precedence& precedence, std::vector<std::int32_t> ids);
+
+}  // namespace syncopate::fuse

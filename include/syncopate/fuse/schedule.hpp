@@ -1,0 +1,95 @@
+// What fuse makes: for each rank, which tile runs in which slot, what it waits for, which transfers run, and
+// which signals guard the reuse of memory by the next call. The schedule is data: the emitted kernel and the
+// executors read it from tables, so that one compiled kernel serves every plan, rank and order.
+//
+// One call on one rank, seen from the side (time goes right):
+//
+//   main stream   | begin: epoch += 1, begin_posts, begin_waits | fused kernel …… kernel_posts | end_waits,
+//   end_posts | copy stream                                                 | transfers, each with waits →
+//   data → posts |
+//
+// A signal is a word of a rank's control block. Posting sets it to the poster's epoch, so it only grows.
+// A wait with lag L is over when word >= epoch - L (compared modulo 2^32).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "syncopate/plan/plan.hpp"
+
+namespace syncopate::fuse {
+
+/// A block until signal `signal` of this rank's control block has reached this call's epoch minus `lag`.
+struct Wait {
+    std::int32_t signal = 0;
+    std::int32_t lag = 0;  ///< 0: posted in this call; 1: posted in the previous call or later
+    auto operator<=>(const Wait&) const = default;
+};
+
+/// Sets signal `signal` of `rank`'s control block to the poster's epoch.
+struct Post {
+    std::int32_t rank = 0;
+    std::int32_t signal = 0;
+    auto operator<=>(const Post&) const = default;
+};
+
+/// What a signal stands for; for messages ("chunk A[0:128, :] from rank 2, op 0, has not arrived").
+struct SignalMeaning {
+    enum class Kind : std::uint8_t {
+        arrived,   ///< op `op` has written its destination
+        consumed,  ///< rank `op.rank`'s kernel (or call) no longer reads what was sent to it
+        ready,     ///< rank `op.rank` has begun the call: what it holds initially may be read
+        fetched,   ///< op `op`, a pull, has read its source
+    };
+    Kind kind = Kind::arrived;
+    plan::OpRef op;  ///< index -1 when the signal is about a whole rank
+};
+
+/// A part of a tile's reduction loop that may run once `waits` are over.
+struct Phase {
+    std::int64_t iteration_end = 0;  ///< iterations from the end of the previous phase up to here
+    std::vector<Wait> waits;
+};
+
+/// The n-th unit of work that the kernel takes.
+struct Slot {
+    std::int64_t tile = 0;      ///< the kernel's own linear tile id
+    std::vector<Wait> waits;    ///< before the tile starts
+    std::vector<Phase> phases;  ///< empty: the reduction loop runs in one go
+};
+
+/// One point-to-point op, ready to run on the rank that executes it.
+struct Transfer {
+    plan::OpRef op;
+    plan::Backend backend = plan::Backend::host;
+    std::int32_t src_rank = 0;
+    std::int32_t dst_rank = 0;
+    plan::Chunk src;
+    plan::Chunk dst;
+    plan::Reduce reduce = plan::Reduce::none;
+    std::vector<Wait> waits;  ///< signals of the executing rank
+    std::vector<Post> posts;  ///< after the data is visible at the destination
+};
+
+struct RankSchedule {
+    std::vector<SignalMeaning> signals;  ///< of this rank's control block; a signal is its index here
+    std::vector<Slot> slots;
+    std::vector<Transfer> transfers;  ///< in the order in which they are to start
+    std::vector<Post> begin_posts;
+    std::vector<Wait> begin_waits;
+    std::vector<Post> kernel_posts;  ///< by the last program of the fused kernel to finish
+    std::vector<Wait> end_waits;
+    std::vector<Post> end_posts;
+};
+
+struct Schedule {
+    plan::Mesh mesh;
+    std::vector<plan::Tensor> tensors;  ///< those of the plan; each rank's heap holds all of each
+    std::vector<RankSchedule> ranks;
+    std::int64_t num_slots = 0;  ///< equal on all ranks
+    bool phased = false;         ///< some slot has phases: the kernel is emitted with a nested loop
+};
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,33 @@
+// What the parts of the extension share: errors as exceptions, and one function per part.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "syncopate/result.hpp"
+
+namespace syncopate::bindings {
+
+/// Becomes a Python SyncopateError: InputError, UsageError or MachineError, by the error's class.
+struct Raised : std::runtime_error {
+    explicit Raised(Error e) : std::runtime_error(e.to_string()), error(std::move(e)) {}
+    Error error;
+};
+
+/// The value, or its error as an exception.
+template <typename T>
+T unwrap(Result<T> result) {
+    if (!result) throw Raised(result.error());
+    return std::move(result).value();
+}
+inline void unwrap(Status status) {
+    if (!status) throw Raised(status.error());
+}
+
+void bind_errors(nanobind::module_& module);
+void bind_runtime(nanobind::module_& module);   // runtime.cpp
+void bind_compiler(nanobind::module_& module);  // compiler.cpp
+
+}  // namespace syncopate::bindings

@@ -1,0 +1,155 @@
+// The compiler as Python sees it: plans, and the whole way from a kernel's source to a fused one.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings.hpp"
+#include "syncopate/emit/artifact.hpp"
+#include "syncopate/plan/check.hpp"
+#include "syncopate/plan/json.hpp"
+#include "syncopate/plan/show.hpp"
+#include "syncopate/plan/templates.hpp"
+
+namespace nb = nanobind;
+
+namespace syncopate::bindings {
+namespace {
+
+using Box = std::vector<std::pair<std::int64_t, std::int64_t>>;
+using TensorTuple = std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::string, std::vector<std::int64_t>>;
+
+plan::DType dtype_of(const std::string& name) {
+    const std::optional<plan::DType> dtype = plan::dtype_from(name);
+    if (!dtype) throw nb::value_error(("unknown dtype '" + name + "'").c_str());
+    return *dtype;
+}
+
+Box to_box(const plan::Region& region) {
+    Box box;
+    for (const plan::Interval& interval : region) box.emplace_back(interval.begin, interval.end);
+    return box;
+}
+
+kernel::Scalar to_scalar(const std::string& name, nb::handle value) {
+    if (value.is_none()) return kernel::NoneValue{};
+    if (nb::isinstance<nb::bool_>(value)) return nb::cast<bool>(value);
+    if (nb::isinstance<nb::int_>(value)) return nb::cast<std::int64_t>(value);
+    if (nb::isinstance<nb::float_>(value)) return nb::cast<double>(value);
+    if (nb::isinstance<nb::str>(value)) return nb::cast<std::string>(value);
+    throw nb::type_error(("argument " + name + ": expected an int, float, bool, str or None").c_str());
+}
+
+nb::list findings(const plan::Plan& plan) {
+    nb::list result;
+    for (const plan::Finding& finding : plan::check(plan)) {
+        nb::dict entry;
+        entry["kind"] = std::string(plan::name_of(finding.kind));
+        entry["rank"] = finding.rank;
+        entry["op"] = finding.op;
+        entry["message"] = finding.message;
+        result.append(entry);
+    }
+    return result;
+}
+
+emit::Artifact fuse_source(std::string source, std::string file, const std::string& name, const plan::Plan& plan,
+                           std::map<std::string, std::string> bindings, const nb::dict& scalars,
+                           const std::map<std::string, TensorTuple>& tensors,
+                           std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>> grid,
+                           const std::string& device, std::int32_t num_sms, bool phases) {
+    kernel::Arguments arguments;
+    arguments.num_sms = num_sms;
+    if (grid) arguments.grid = {std::get<0>(*grid), std::get<1>(*grid), std::get<2>(*grid)};
+    for (auto [key, value] : scalars) {
+        const auto parameter = nb::cast<std::string>(key);
+        arguments.scalars[parameter] = to_scalar(parameter, value);
+    }
+    for (const auto& [parameter, tensor] : tensors) {
+        const auto& [shape, strides, dtype, block] = tensor;
+        arguments.tensors[parameter] = {.shape = shape, .strides = strides, .dtype = dtype_of(dtype), .block = block};
+    }
+    fuse::Options options;
+    options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
+    options.phases = phases;
+    nb::gil_scoped_release release;
+    return unwrap(emit::make_artifact(std::move(source), std::move(file), name, std::move(arguments), plan,
+                                    std::move(bindings), options));
+}
+
+}  // namespace
+
+void bind_compiler(nb::module_& m) {
+    nb::class_<plan::Plan>(m, "Plan", "A communication plan: for each rank a list of ops (schema syncopate.plan/1).")
+        .def_prop_ro("num_ranks", &plan::Plan::num_ranks)
+        .def_prop_ro("mesh",
+                     [](const plan::Plan& plan) {
+                         std::vector<std::pair<std::string, std::int32_t>> axes;
+                         for (const auto& axis : plan.mesh.axes) axes.emplace_back(axis.name, axis.size);
+                         return axes;
+                     })
+        .def_prop_ro("tensors",
+                     [](const plan::Plan& plan) {
+                         std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::string>> result;
+                         for (const plan::Tensor& t : plan.tensors) {
+                             result.emplace_back(t.name, t.shape, std::string(plan::name_of(t.dtype)));
+                         }
+                         return result;
+                     })
+        .def(
+            "initial",
+            [](const plan::Plan& plan, std::int32_t rank) {
+                std::vector<std::pair<std::string, Box>> result;
+                for (const plan::Holding& holding : plan.initial) {
+                    if (holding.rank != rank) continue;
+                    result.emplace_back(plan.tensors[static_cast<std::size_t>(holding.chunk.tensor)].name,
+                                        to_box(holding.chunk.region));
+                }
+                return result;
+            },
+            nb::arg("rank"), "What `rank` holds before the first op: (tensor, box) pairs, a box a (begin, end) per axis.")
+        .def("to_json", [](const plan::Plan& plan) { return plan::to_json(plan); })
+        .def("table", [](const plan::Plan& plan) { return plan::to_table(plan); }, "As `syncopate plan show` prints it.")
+        .def("check", &findings, "Everything wrong with the plan, as `plan check --json` lists it; empty if nothing is.");
+
+    m.def(
+        "plan_from_json",
+        [](const std::string& text, const std::string& name) { return unwrap(plan::from_json(text, name)); }, nb::arg("text"),
+        nb::arg("name"));
+    m.def(
+        "all_gather",
+        [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
+           std::vector<std::int64_t> shape, const std::string& dtype, std::int32_t axis, std::int32_t split, bool pull,
+           std::int32_t minor_axis, std::int32_t minor_split) {
+            plan::Mesh mesh;
+            for (const auto& [axis_name, size] : axes) mesh.axes.push_back({axis_name, size});
+            const plan::Tensor tensor{.name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)};
+            return unwrap(plan::all_gather(mesh, tensor,
+                                         {.axis = axis, .split = split, .pull = pull, .minor_axis = minor_axis,
+                                          .minor_split = minor_split}));
+        },
+        nb::arg("mesh"), nb::arg("name"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"), nb::arg("split"),
+        nb::arg("pull"), nb::arg("minor_axis"), nb::arg("minor_split"));
+
+    nb::class_<emit::Artifact>(m, "Artifact", "A fused kernel as text: its source and its schedule.")
+        .def_ro("kernel_source", &emit::Artifact::kernel_source)
+        .def_ro("original_source", &emit::Artifact::original_source)
+        .def_ro("schedule_json", &emit::Artifact::schedule_json);
+    m.def("fuse", &fuse_source, nb::arg("source"), nb::arg("file"), nb::arg("kernel"), nb::arg("plan"), nb::arg("bindings"),
+          nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("device"), nb::arg("num_sms"),
+          nb::arg("phases"), "Analyses a kernel, fuses it with a plan and emits it; see emit/artifact.hpp.");
+}
+
+}  // namespace syncopate::bindings

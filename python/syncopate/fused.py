@@ -1,0 +1,307 @@
+"""A fused kernel, called like the kernel it came from (DESIGN.md §8)."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import _syncopate, interpreter, jit
+from .group import Group, of_process_group
+
+DTYPE_NAMES = {
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+    torch.int8: "int8",
+    torch.uint8: "uint8",
+    torch.int16: "int16",
+    torch.int32: "int32",
+    torch.int64: "int64",
+}
+DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+def is_descriptor(value: Any) -> bool:
+    return hasattr(value, "base") and hasattr(value, "block_shape")
+
+
+def describe(value: Any) -> tuple[list[int], list[int], str, list[int]]:
+    """(shape, strides, dtype, block) of a tensor or descriptor argument, as the front end takes it."""
+    base = value.base if is_descriptor(value) else value
+    block = [int(n) for n in value.block_shape] if is_descriptor(value) else []
+    if base.dtype not in DTYPE_NAMES:
+        raise TypeError(f"tensors of dtype {base.dtype} are not supported")
+    shape = value.shape if is_descriptor(value) else base.shape
+    strides = value.strides if is_descriptor(value) else base.stride()
+    return [int(n) for n in shape], [int(n) for n in strides], DTYPE_NAMES[base.dtype], block
+
+
+def scalar(value: Any) -> Any:
+    """A scalar argument as the front end takes it: dtypes by name, constexprs by value."""
+    value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+    if isinstance(value, torch.dtype):
+        return DTYPE_NAMES[value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)
+
+
+@dataclass
+class Prepared:
+    """One fused kernel for one set of arguments: its op (memory, signals, transfers) and its compiled form."""
+
+    op: _syncopate.FusedOp
+    heap: _syncopate.SymmetricHeap
+    kernel: Any  # the emitted kernel: a JITFunction, or interpreted
+    schedule: dict[str, Any]
+    source: str
+    grid: tuple[int, int, int]
+    tensors: dict[str, torch.Tensor]  # plan tensor name → this rank's whole buffer in the heap
+    compiled: jit.Compiled | None = None
+    packed: dict[tuple, Any] | None = None
+
+
+class FusedKernel:
+    """Launches like the kernel: `fused[grid](a, b, c, M, …)`.
+
+    A parameter bound to a plan tensor takes this rank's shard: a tensor (or descriptor) that holds what the plan says
+    the rank holds initially. If it is that very place in the heap (see `shard`), nothing is copied. Strides among
+    the scalar arguments are those of the whole tensor, row-major. All ranks make the same calls in the same order.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        plan: _syncopate.Plan,
+        bind: Mapping[str, str],
+        group: Group | Any | None = None,
+        deadline: float = 30.0,
+        phases: bool = True,
+        host_delay: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.plan = plan
+        self.bind = dict(bind)
+        self.group = group
+        self.deadline = deadline
+        self.phases = phases
+        self.host_delay = host_delay
+        self.seed = seed
+        function = inspect.unwrap(getattr(kernel, "fn", kernel))
+        while hasattr(function, "fn"):  # autotuned or heuristic: the kernel is further in
+            function = function.fn
+        self._function = function
+        self._file = inspect.getsourcefile(function) or "<unknown>"
+        self._source = Path(self._file).read_text()
+        self._signature = inspect.signature(function)
+        self._prepared: dict[tuple, Prepared] = {}
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        return lambda *args, **kwargs: self._run(grid, *args, **kwargs)
+
+    def prepare(self, grid: Any, *args: Any, **kwargs: Any) -> Prepared:
+        """Fuses, allocates and compiles for these arguments without running. Collective: all ranks call it alike."""
+        return self._find(grid, *args, **kwargs)[0]
+
+    def shard(self, prepared: Prepared, tensor: str) -> torch.Tensor:
+        """Where this rank's part of `tensor` lies in the heap: write the input there and no copy is made."""
+        return shard_view(self.plan, self._group(prepared.heap.device).rank, tensor, prepared.tensors[tensor])
+
+    def check(self) -> None:
+        """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
+        for prepared in self._prepared.values():
+            prepared.op.check()
+
+    def close(self) -> None:
+        """Frees heap memory and streams. Collective."""
+        for prepared in self._prepared.values():
+            prepared.tensors.clear()
+            prepared.op.destroy()
+        self._prepared.clear()
+
+    def _group(self, device: str) -> Group:
+        if isinstance(self.group, Group):
+            return self.group
+        return of_process_group(self.group, device)
+
+    def _run(self, grid: Any, *args: Any, **kwargs: Any) -> None:
+        prepared, arguments, options = self._find(grid, *args, **kwargs)
+        self._launch(prepared, arguments)
+
+    def _find(self, grid: Any, *args: Any, **kwargs: Any):
+        options = {name: kwargs.pop(name) for name in LAUNCH_OPTIONS if name in kwargs}
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        if callable(grid):
+            grid = grid({name: scalar(value) for name, value in arguments.items() if not _is_tensor(value)})
+        grid = (tuple(int(n) for n in grid) + (1, 1, 1))[:3]
+        tensors = {name: describe(value) for name, value in arguments.items() if _is_tensor(value)}
+        scalars = {name: scalar(value) for name, value in arguments.items() if not _is_tensor(value)}
+        key = (
+            grid,
+            tuple(scalars.items()),
+            tuple((name, *map(tuple, (s, t)), d, tuple(b)) for name, (s, t, d, b) in tensors.items()),
+            tuple(sorted(options.items())),
+        )
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            prepared = self._prepared[key] = self._prepare(grid, arguments, scalars, tensors, options)
+        return prepared, arguments, options
+
+    def _prepare(self, grid, arguments, scalars, tensors, options) -> Prepared:
+        device = "cuda" if any(_base(arguments[name]).is_cuda for name in tensors) else "host"
+        group = self._group(device)
+        if group.size != self.plan.num_ranks:
+            raise ValueError(f"the plan is for {self.plan.num_ranks} ranks, the group has {group.size}")
+        whole = {name: (list(shape), dtype) for name, shape, dtype in self.plan.tensors}
+        for parameter, tensor in self.bind.items():
+            if parameter not in tensors:
+                raise ValueError(f"bind: {parameter} is not a tensor parameter of {self._function.__name__}")
+            if tensor not in whole:
+                raise ValueError(f"bind: the plan has no tensor {tensor}")
+            value = arguments[parameter]
+            shape, dtype = whole[tensor]
+            check_shard(self.plan, group.rank, tensor, parameter, value, shape, dtype, device, group.ordinal)
+            tensors[parameter] = (shape, [], dtype, tensors[parameter][3])
+        num_sms = 132
+        if device == "cuda":
+            num_sms = torch.cuda.get_device_properties(group.ordinal).multi_processor_count
+        artifact = _syncopate.fuse(
+            self._source,
+            self._file,
+            self._function.__name__,
+            self.plan,
+            self.bind,
+            scalars,
+            tensors,
+            list(grid),
+            device,
+            num_sms,
+            self.phases,
+        )
+        capacity = sum(math.prod(shape) * DTYPES[dtype].itemsize + 4096 for shape, dtype in whole.values()) + (4 << 20)
+        heap = _syncopate.SymmetricHeap(device, group.ordinal, group.rendezvous, capacity)
+        op = _syncopate.FusedOp(
+            heap,
+            artifact.schedule_json,
+            deadline_ms=int(self.deadline * 1000),
+            max_delay_us=int(self.host_delay * 1e6),
+            seed=self.seed,
+            num_programs=math.prod(grid),
+        )
+        buffers = {
+            name: op.tensor(name).view(DTYPES[dtype]).view(shape) for name, (shape, dtype) in whole.items()
+        }
+        package = inspect.getmodule(self._function).__package__ if inspect.getmodule(self._function) else None
+        module = jit.load_module(artifact.kernel_source, self._function.__name__, package)
+        prepared = Prepared(
+            op=op,
+            heap=heap,
+            kernel=getattr(module, self._function.__name__),
+            schedule=json.loads(artifact.schedule_json),
+            source=artifact.kernel_source,
+            grid=grid,
+            tensors=buffers,
+        )
+        while hasattr(prepared.kernel, "fn") and not hasattr(prepared.kernel, "arg_names"):
+            prepared.kernel = prepared.kernel.fn
+        if device == "cuda":
+            full = self._bind(prepared, arguments)
+            prepared.compiled = jit.compile_kernel(prepared.kernel, full, grid, options)
+            prepared.packed = {}
+        return prepared
+
+    def _bind(self, prepared: Prepared, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The emitted kernel's arguments: bound tensors replaced by their heap buffers, and the two tables."""
+        full = dict(arguments)
+        for parameter, tensor in self.bind.items():
+            buffer = prepared.tensors[tensor]
+            value = full[parameter]
+            if is_descriptor(value):
+                buffer = type(value)(buffer, list(buffer.shape), list(buffer.stride()), list(value.block_shape))
+            full[parameter] = buffer
+        full["sy_schedule"] = prepared.op.table_tensor
+        full["sy_control"] = prepared.op.control_tensor
+        return full
+
+    def _set_inputs(self, prepared: Prepared, arguments: dict[str, Any]) -> None:
+        for parameter, tensor in self.bind.items():
+            base = _base(arguments[parameter])
+            prepared.op.set_input(tensor, base.data_ptr(), [int(n) for n in base.stride()])
+
+    def _launch(self, prepared: Prepared, arguments: dict[str, Any]) -> None:
+        op = prepared.op
+        self._set_inputs(prepared, arguments)
+        if prepared.compiled is None:
+            full = self._bind(prepared, arguments)
+            op.begin_call()
+            try:
+                interpreter.launch(prepared.kernel, prepared.grid, full)
+            finally:
+                op.end_call()
+            return
+        key = tuple(_base(v).data_ptr() if _is_tensor(v) else v for v in arguments.values())
+        packed = prepared.packed.get(key)
+        if packed is None:
+            packed = prepared.packed[key] = prepared.compiled.pack(self._bind(prepared, arguments))
+        stream = torch.cuda.current_stream().cuda_stream
+        op.call(prepared.compiled.kernel, prepared.grid, stream, packed)
+
+
+def fuse(kernel: Any, plan: _syncopate.Plan, bind: Mapping[str, str], **options: Any) -> FusedKernel:
+    """Makes a distributed kernel from a Triton kernel for one GPU and a plan.
+
+    `bind`: parameter name → plan tensor. `group`: a torch process group (default: the world). `deadline`: seconds that
+    any wait may last before the call fails with the rank, op and chunk that did not come.
+    """
+    return FusedKernel(kernel, plan, bind, **options)
+
+
+def shard_box(plan: _syncopate.Plan, rank: int, tensor: str) -> list[tuple[int, int]] | None:
+    """The box of `tensor` that `rank` holds initially; None when it holds none. Several boxes: their bounding box."""
+    boxes = [region for name, region in plan.initial(rank) if name == tensor]
+    if not boxes:
+        return None
+    return [(min(b[d][0] for b in boxes), max(b[d][1] for b in boxes)) for d in range(len(boxes[0]))]
+
+
+def shard_view(plan: _syncopate.Plan, rank: int, tensor: str, buffer: torch.Tensor) -> torch.Tensor:
+    box = shard_box(plan, rank, tensor)
+    if box is None:
+        return buffer[tuple(slice(0, 0) for _ in buffer.shape)]
+    return buffer[tuple(slice(begin, end) for begin, end in box)]
+
+
+def check_shard(plan, rank, tensor, parameter, value, shape, dtype, device, ordinal) -> None:
+    """Raises ValueError, naming parameter and tensor, when an argument is not this rank's shard of a plan tensor."""
+    base = _base(value)
+    box = shard_box(plan, rank, tensor)
+    expected = [end - begin for begin, end in box] if box else [0] * len(shape)
+    where = f"{parameter} (bound to {tensor}, rank {rank})"
+    if list(base.shape) not in (expected, list(shape)) and math.prod(expected) > 0:
+        raise ValueError(f"{where}: expected this rank's shard of shape {expected}, got {list(base.shape)}")
+    if DTYPE_NAMES[base.dtype] != dtype:
+        raise ValueError(f"{where}: expected dtype {dtype}, got {DTYPE_NAMES[base.dtype]}")
+    if device == "cuda" and (not base.is_cuda or base.device.index != ordinal):
+        raise ValueError(f"{where}: expected a tensor on cuda:{ordinal}, got one on {base.device}")
+    if base.numel() and base.stride(-1) != 1:
+        raise ValueError(f"{where}: the last axis must be contiguous, its stride is {base.stride(-1)}")
+
+
+def _base(value: Any) -> torch.Tensor:
+    return value.base if is_descriptor(value) else value
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or is_descriptor(value)

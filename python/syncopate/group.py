@@ -1,0 +1,60 @@
+"""Who takes part: the ranks of a process group, their device, and the store through which they meet."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from . import _syncopate
+
+
+@dataclass
+class Group:
+    """The ranks that run a plan together. `device` is "host" or "cuda"; `ordinal` the CUDA device of this process."""
+
+    rank: int
+    size: int
+    rendezvous: _syncopate.Rendezvous
+    device: str = "cuda"
+    ordinal: int = 0
+    keep: Any = field(default=None, repr=False)  # what must live as long as the rendezvous
+
+    def barrier(self, label: str) -> None:
+        _syncopate.barrier(self.rendezvous, label)
+
+
+_groups: dict[tuple[Any, str], Group] = {}
+
+
+def of_process_group(process_group: Any, device: str) -> Group:
+    """The group of a torch.distributed process group (None: the default one), meeting through torch's store."""
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        raise RuntimeError("torch.distributed is not initialised: call init_process_group, or pass a syncopate Group")
+    process_group = process_group or dist.group.WORLD
+    key = (process_group, device)
+    if key not in _groups:
+        rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
+        ranks = dist.get_process_group_ranks(process_group)
+        store = dist.PrefixStore(f"syncopate/{'-'.join(map(str, ranks))}/{device}", dist.distributed_c10d._get_default_store())
+
+        def put(name: str, value: bytes) -> None:
+            store.set(name, value)
+
+        def get(name: str, timeout_ms: int) -> bytes:
+            store.wait([name], timedelta(milliseconds=timeout_ms))
+            return store.get(name)
+
+        ordinal = torch.cuda.current_device() if device == "cuda" else 0
+        rendezvous = _syncopate.CallbackRendezvous(rank, size, put, get)
+        _groups[key] = Group(rank, size, rendezvous, device, ordinal, keep=(store, put, get))
+    return _groups[key]
+
+
+def of_folder(folder: str | os.PathLike[str], rank: int, size: int, run_id: str, device: str, ordinal: int = 0) -> Group:
+    """A group of processes on one machine that meet in a folder; `run_id` is new for each run."""
+    return Group(rank, size, _syncopate.FileRendezvous(os.fspath(folder), rank, size, run_id), device, ordinal)

@@ -1,0 +1,137 @@
+"""The one thing that needs Python on a GPU: Triton's JIT. Everything compiled here is launched from C++."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from . import _syncopate
+
+_DESCRIPTOR = "tensordesc"
+
+
+def cache_folder() -> Path:
+    """Where emitted kernels are kept: $SYNCOPATE_CACHE_DIR, else ~/.cache/syncopate."""
+    root = os.environ.get("SYNCOPATE_CACHE_DIR") or Path.home() / ".cache" / "syncopate"
+    return Path(root)
+
+
+def load_module(source: str, stem: str, package: str | None = None, folder: Path | None = None) -> ModuleType:
+    """Imports emitted source. Triton reads kernels from files, so the text is kept in the cache folder under its hash.
+
+    `package`: of the user's module, so that its relative imports go on working.
+    """
+    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    folder = folder or cache_folder() / "emitted"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{stem}_{digest}.py"
+    if not path.exists():
+        scratch = path.with_suffix(f".{os.getpid()}.tmp")
+        scratch.write_text(source)
+        scratch.replace(path)
+    name = f"{package + '.' if package else ''}_sy_{stem}_{digest}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+@dataclass
+class Compiled:
+    """A kernel that Triton compiled, loaded by the C++ runtime; `pack` turns arguments into launch parameters."""
+
+    kernel: _syncopate.CudaKernel
+    signature: dict[str, str]
+    descriptor_metadata: list[dict[str, Any] | None]
+    launch_pdl: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def pack(self, arguments: dict[str, Any]) -> _syncopate.KernelArguments:
+        """Launch parameters in Triton's order (3.6: descriptors as map, shape, strides; then the scratch pointers)."""
+        packed = _syncopate.KernelArguments()
+        descriptor = 0
+        for name, kind in self.signature.items():
+            value = arguments[name]
+            if kind == "constexpr":
+                continue
+            if kind.startswith(_DESCRIPTOR):
+                metadata = self.descriptor_metadata[descriptor] if self.descriptor_metadata else None
+                descriptor += 1
+                _pack_descriptor(packed, value, metadata)
+            elif kind.startswith("*"):
+                packed.add_pointer(value if isinstance(value, int) else value.data_ptr())
+            elif kind in ("i1", "i8", "u1", "u8"):
+                packed.add_i8(int(value))
+            elif kind in ("i16", "u16"):
+                packed.add_i16(int(value))
+            elif kind in ("i32", "u32"):
+                packed.add_i32(int(value) if int(value) < 2**31 else int(value) - 2**32)
+            elif kind in ("i64", "u64"):
+                packed.add_i64(int(value) if int(value) < 2**63 else int(value) - 2**64)
+            elif kind in ("fp32", "f32"):
+                packed.add_f32(float(value))
+            elif kind == "fp64":
+                packed.add_f64(float(value))
+            else:
+                raise TypeError(f"parameter {name}: a Triton argument of type {kind} cannot be launched from C++ yet")
+        return packed
+
+
+def _pack_descriptor(packed: _syncopate.KernelArguments, value: Any, metadata: dict[str, Any] | None) -> None:
+    if metadata is None:
+        raise TypeError("a descriptor parameter that Triton lowered to a pointer cannot be launched from C++ yet")
+    packed.add_tensor_map(
+        value.base.data_ptr(),
+        int(metadata["swizzle"]),
+        int(metadata["elem_size"]),
+        int(metadata["elem_type"]),
+        [int(n) for n in metadata["block_size"]],
+        [int(n) for n in value.shape],
+        [int(n) for n in value.strides],
+        bool(value.padding == "nan"),
+    )
+    for extent in value.shape:
+        packed.add_i32(int(extent))
+    for stride in value.strides:
+        packed.add_i64(int(stride))
+
+
+def compile_kernel(function: Any, arguments: dict[str, Any], grid: tuple[int, ...], options: dict[str, Any]) -> Compiled:
+    """Compiles the JITFunction for these arguments (as a launch with them would) without launching it."""
+    ordered = [arguments[name] for name in function.arg_names if name in arguments]
+    missing = [name for name in function.arg_names if name not in arguments]
+    if missing:
+        raise TypeError(f"missing argument(s) {', '.join(missing)} of kernel {function.__name__}")
+    binary = function.warmup(*ordered, grid=grid, **options)
+    metadata = binary.metadata
+    signature = dict(binary.src.signature)
+    kernel = _syncopate.CudaKernel(
+        binary.asm["cubin"],
+        metadata.name,
+        int(metadata.shared),
+        int(metadata.num_warps),
+        int(getattr(metadata, "num_ctas", 1)),
+        int(metadata.global_scratch_size or 0),
+        int(metadata.global_scratch_align or 1),
+    )
+    return Compiled(
+        kernel=kernel,
+        signature=signature,
+        descriptor_metadata=list(getattr(metadata, "tensordesc_meta", None) or []),
+        launch_pdl=bool(getattr(metadata, "launch_pdl", False)),
+        extra={"shared": int(metadata.shared), "num_warps": int(metadata.num_warps)},
+    )

@@ -1,0 +1,127 @@
+"""The GEMM kernels behind ``syncopate.ops``: ordinary Triton kernels that run alone, fused like any user's.
+
+``matmul`` is persistent, with host-made TMA descriptors and one tile shape. ``matmul_mixed`` covers the first
+columns with wide tiles (BLOCK_M x BLOCK_N) and the rest with narrow ones (BLOCK_M x BLOCK_N / 2), so that the last
+wave of tiles is full. Both take their tile shapes from the descriptors' block shapes through constexprs.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _tile_coordinates(tile_id, num_pid_m, num_pid_n, GROUP_M: tl.constexpr):
+    """Row-grouped order: GROUP_M rows of tiles share the same columns of B while these are in L2."""
+    tiles_per_group = GROUP_M * num_pid_n
+    first_pid_m = (tile_id // tiles_per_group) * GROUP_M
+    group_size = tl.minimum(num_pid_m - first_pid_m, GROUP_M)
+    pid_m = first_pid_m + (tile_id % group_size)
+    pid_n = (tile_id % tiles_per_group) // group_size
+    return pid_m, pid_n
+
+
+@triton.jit
+def matmul(
+    a_desc,  # [M, K], block [BLOCK_M, BLOCK_K]
+    b_desc,  # [K, N], block [BLOCK_K, BLOCK_N]; with B_TRANSPOSED [N, K], block [BLOCK_N, BLOCK_K]
+    c_desc,  # [M, N], block [BLOCK_M, BLOCK_N / SPLIT_STORE]
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    NUM_SMS: tl.constexpr,
+    B_TRANSPOSED: tl.constexpr,
+    SPLIT_STORE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    start_pid = tl.program_id(0)
+    num_pid_m = tl.cdiv(M, BLOCK_M)
+    num_pid_n = tl.cdiv(N, BLOCK_N)
+    k_tiles = tl.cdiv(K, BLOCK_K)
+    num_tiles = num_pid_m * num_pid_n
+    # The epilogue computes its coordinates anew, so that the flattened loop can fetch the next tile meanwhile.
+    tile_id_c = start_pid - NUM_SMS
+    for tile_id in tl.range(start_pid, num_tiles, NUM_SMS, flatten=True):
+        pid_m, pid_n = _tile_coordinates(tile_id, num_pid_m, num_pid_n, GROUP_M)
+        row = pid_m * BLOCK_M
+        column = pid_n * BLOCK_N
+        accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for k in range(k_tiles):
+            a = a_desc.load([row, k * BLOCK_K])
+            if B_TRANSPOSED:
+                b = b_desc.load([column, k * BLOCK_K]).T
+            else:
+                b = b_desc.load([k * BLOCK_K, column])
+            accumulator = tl.dot(a, b, accumulator, input_precision=PRECISION)
+        tile_id_c += NUM_SMS
+        pid_m, pid_n = _tile_coordinates(tile_id_c, num_pid_m, num_pid_n, GROUP_M)
+        row = pid_m * BLOCK_M
+        column = pid_n * BLOCK_N
+        if SPLIT_STORE == 2:
+            halves = tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, BLOCK_N // 2)), (0, 2, 1))
+            left, right = tl.split(halves)
+            c_desc.store([row, column], left.to(c_desc.dtype))
+            c_desc.store([row, column + BLOCK_N // 2], right.to(c_desc.dtype))
+        else:
+            c_desc.store([row, column], accumulator.to(c_desc.dtype))
+
+
+@triton.jit
+def matmul_mixed(
+    a_desc,  # [M, K], block [BLOCK_M, BLOCK_K]
+    b_desc,  # [K, N], block [BLOCK_K, BLOCK_N]; with B_TRANSPOSED [N, K], block [BLOCK_N, BLOCK_K]
+    b_narrow_desc,  # the same tensor, block [BLOCK_K, BLOCK_N / 2] or [BLOCK_N / 2, BLOCK_K]
+    c_desc,  # [M, N], block [BLOCK_M, BLOCK_N / 2]
+    M,
+    N,
+    K,
+    num_wide,  # columns of wide tiles: they cover [0, num_wide * BLOCK_N)
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    NUM_SMS: tl.constexpr,
+    B_TRANSPOSED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    NARROW_N: tl.constexpr = BLOCK_N // 2
+    start_pid = tl.program_id(0)
+    num_pid_m = tl.cdiv(M, BLOCK_M)
+    num_narrow = tl.cdiv(N - num_wide * BLOCK_N, NARROW_N)
+    k_tiles = tl.cdiv(K, BLOCK_K)
+    num_wide_tiles = num_pid_m * num_wide
+    num_tiles = num_wide_tiles + num_pid_m * num_narrow
+    for tile_id in tl.range(start_pid, num_tiles, NUM_SMS):
+        if tile_id < num_wide_tiles:
+            pid_m, pid_n = _tile_coordinates(tile_id, num_pid_m, num_wide, GROUP_M)
+            row = pid_m * BLOCK_M
+            column = pid_n * BLOCK_N
+            wide = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+            for k in tl.range(0, k_tiles, num_stages=4):
+                a = a_desc.load([row, k * BLOCK_K])
+                if B_TRANSPOSED:
+                    b = b_desc.load([column, k * BLOCK_K]).T
+                else:
+                    b = b_desc.load([k * BLOCK_K, column])
+                wide = tl.dot(a, b, wide, input_precision=PRECISION)
+            halves = tl.permute(tl.reshape(wide, (BLOCK_M, 2, NARROW_N)), (0, 2, 1))
+            left, right = tl.split(halves)
+            c_desc.store([row, column], left.to(c_desc.dtype))
+            c_desc.store([row, column + NARROW_N], right.to(c_desc.dtype))
+        else:
+            pid_m, pid_n = _tile_coordinates(tile_id - num_wide_tiles, num_pid_m, num_narrow, GROUP_M)
+            row = pid_m * BLOCK_M
+            column = num_wide * BLOCK_N + pid_n * NARROW_N
+            narrow = tl.zeros((BLOCK_M, NARROW_N), dtype=tl.float32)
+            # A narrow tile needs the same bytes in flight at half the bytes an iteration: more stages.
+            for k in tl.range(0, k_tiles, num_stages=6):
+                a = a_desc.load([row, k * BLOCK_K])
+                if B_TRANSPOSED:
+                    b = b_narrow_desc.load([column, k * BLOCK_K]).T
+                else:
+                    b = b_narrow_desc.load([k * BLOCK_K, column])
+                narrow = tl.dot(a, b, narrow, input_precision=PRECISION)
+            c_desc.store([row, column], narrow.to(c_desc.dtype))

@@ -1,0 +1,401 @@
+"""What an emitted kernel calls: take the tile of a slot, wait for its chunks, tell the peers when done.
+
+The layouts of the table (`schedule`) and of the control block (`control`) are drawn in
+include/syncopate/emit/table.hpp. Both may be passed as tensors, or as addresses (int64).
+
+On the GPU each function is one block of PTX, run by every thread of the program alike: a thread that waits
+acquires for itself, so no barrier is needed before it reads. Nothing here is pure, so that neither Triton nor ptxas
+moves it, and a tile's coordinates follow from its result, so that no load of that tile is issued before its wait.
+
+With TRITON_INTERPRET=1 the same names are plain Python on the interpreter's values.
+"""
+
+import triton
+import triton.language as tl
+
+__all__ = [
+    "SyncopateFault",
+    "sy_acquire",
+    "sy_acquire_2d",
+    "sy_acquire_3d",
+    "sy_acquire_phase",
+    "sy_finish",
+    "sy_linear_2d",
+    "sy_linear_3d",
+    "sy_num_phases",
+    "sy_tile",
+    "sy_tile_2d",
+    "sy_tile_3d",
+]
+
+
+class SyncopateFault(RuntimeError):
+    """A signal did not come before the deadline, or another wait of the same call has already failed."""
+
+
+def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results: str) -> str:
+    """The PTX of a wait.
+
+    `schedule`, `control` and `slot` are operands. `load_bounds` changes sy_at and sy_end, the offsets (in words) of the
+    first wait and past the last one, where they are not those of the slot; `results` sets the outputs.
+
+    Memory order: `ld.acquire.sys` of a word that the writer released at system scope makes all that was written before
+    that release visible to this thread's generic loads; `fence.proxy.async` extends that to its TMA loads.
+    The votes make every branch uniform in its warp, so that the warp is whole again for the matrix instructions.
+    A deadline is looked at on every 64th poll; whoever finds it over writes the fault words, the first one wins, and
+    every later wait of the call then returns at once, so that the kernel ends (with a result that nobody may use).
+    """
+    return f"""
+    {{
+        .reg .pred sy_p;
+        .reg .b32 sy_tile_r, sy_at, sy_end, sy_phase_r, sy_word, sy_lag, sy_seen, sy_want, sy_epoch, sy_polls, sy_t, sy_lo, sy_hi;
+        .reg .b64 sy_record, sy_addr, sy_now, sy_start, sy_limit;
+        mul.wide.s32 sy_record, {slot}, 16;
+        add.s64 sy_record, {schedule}, sy_record;
+        ld.global.v4.b32 {{sy_tile_r, sy_at, sy_end, sy_phase_r}}, [sy_record + 64];
+        {load_bounds}
+        setp.ge.s32 sy_p, sy_at, sy_end;
+        @sy_p bra.uni SY_DONE;
+        ld.global.b32 sy_epoch, [{control}];
+    SY_WAIT:
+        mul.wide.s32 sy_addr, sy_at, 4;
+        add.s64 sy_addr, {schedule}, sy_addr;
+        ld.global.v2.b32 {{sy_word, sy_lag}}, [sy_addr];
+        sub.s32 sy_want, sy_epoch, sy_lag;
+        mul.wide.s32 sy_addr, sy_word, 4;
+        add.s64 sy_addr, {control}, sy_addr;
+        mov.b32 sy_polls, 0;
+        mov.b64 sy_start, 0;
+    SY_POLL:
+        ld.acquire.sys.global.b32 sy_seen, [sy_addr];
+        sub.s32 sy_t, sy_seen, sy_want;
+        setp.ge.s32 sy_p, sy_t, 0;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni SY_NEXT;
+        add.s32 sy_polls, sy_polls, 1;
+        and.b32 sy_t, sy_polls, 63;
+        setp.ne.s32 sy_p, sy_t, 1;
+        @sy_p bra.uni SY_POLL;
+        ld.relaxed.sys.global.b32 sy_t, [{control} + 12];
+        setp.ne.s32 sy_p, sy_t, 0;
+        vote.sync.any.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni SY_FENCE;
+        ld.global.b32 sy_t, [{control} + 8];
+        setp.eq.s32 sy_p, sy_t, 0;
+        @sy_p bra.uni SY_POLL;
+        mul.wide.u32 sy_limit, sy_t, 1000000;
+        mov.u64 sy_now, %globaltimer;
+        setp.eq.s64 sy_p, sy_start, 0;
+        selp.b64 sy_start, sy_now, sy_start, sy_p;
+        sub.s64 sy_now, sy_now, sy_start;
+        setp.lt.s64 sy_p, sy_now, sy_limit;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni SY_POLL;
+        sub.s32 sy_t, sy_word, 32;
+        shr.s32 sy_t, sy_t, 3;
+        add.s32 sy_t, sy_t, 1;
+        atom.relaxed.sys.global.cas.b32 sy_t, [{control} + 12], 0, sy_t;
+        setp.eq.s32 sy_p, sy_t, 0;
+        @sy_p st.global.b32 [{control} + 16], sy_seen;
+        @sy_p st.global.b32 [{control} + 20], sy_want;
+        @sy_p st.global.b32 [{control} + 24], {slot};
+        bra.uni SY_FENCE;
+    SY_NEXT:
+        add.s32 sy_at, sy_at, 2;
+        setp.lt.s32 sy_p, sy_at, sy_end;
+        @sy_p bra.uni SY_WAIT;
+    SY_FENCE:
+        fence.proxy.async.global;
+    SY_DONE:
+        {results}
+    }}
+    """
+
+
+_ACQUIRE = tl.constexpr(_wait_ptx("$1", "$2", "$3", "", "mov.b32 $0, sy_tile_r;"))
+
+# A phase's pair in the table is {iteration_end, wait_end}; the pair before it, that of the phase before (or of the
+# slot), says where its iterations and its waits begin.
+_ACQUIRE_PHASE = tl.constexpr(
+    _wait_ptx(
+        "$2",
+        "$3",
+        "$4",
+        """
+        mad.lo.s32 sy_at, $5, 2, sy_phase_r;
+        mul.wide.s32 sy_addr, sy_at, 4;
+        add.s64 sy_addr, $2, sy_addr;
+        ld.global.v2.b32 {sy_lo, sy_at}, [sy_addr + -8];
+        ld.global.v2.b32 {sy_hi, sy_end}, [sy_addr];
+        """,
+        "mov.b32 $0, sy_lo; mov.b32 $1, sy_hi;",
+    )
+)
+
+# Thread 0 of the last program to end posts. Its own program's reads are over (the barrier before), the other
+# programs' by the acquire-release count; the fence and the release at system scope publish that to the peers.
+_FINISH = tl.constexpr("""
+    {
+        .reg .pred sy_p;
+        .reg .b32 sy_t, sy_old, sy_epoch, sy_posts, sy_at, sy_lo, sy_hi;
+        .reg .b64 sy_addr, sy_distance;
+        mov.b32 $0, 0;
+        mov.u32 sy_t, %tid.x;
+        setp.ne.s32 sy_p, sy_t, 0;
+        @sy_p bra SY_DONE;
+        ld.global.b32 sy_epoch, [$2];
+        ld.global.b32 sy_t, [$1 + 12];
+        mul.lo.s32 sy_t, sy_t, sy_epoch;
+        atom.acq_rel.gpu.global.add.u32 sy_old, [$2 + 4], 1;
+        add.s32 sy_old, sy_old, 1;
+        setp.ne.s32 sy_p, sy_old, sy_t;
+        @sy_p bra SY_DONE;
+        ld.relaxed.sys.global.b32 sy_t, [$2 + 12];
+        setp.ne.s32 sy_p, sy_t, 0;
+        @sy_p bra SY_DONE;
+        fence.acq_rel.sys;
+        ld.global.b32 sy_posts, [$1 + 4];
+        ld.global.b32 sy_at, [$1 + 8];
+        mul.wide.s32 sy_addr, sy_at, 4;
+        add.s64 sy_addr, $1, sy_addr;
+    SY_POST:
+        setp.le.s32 sy_p, sy_posts, 0;
+        @sy_p bra SY_DONE;
+        ld.global.v2.b32 {sy_lo, sy_hi}, [sy_addr];
+        mov.b64 sy_distance, {sy_lo, sy_hi};
+        add.s64 sy_distance, $2, sy_distance;
+        st.release.sys.global.b32 [sy_distance], sy_epoch;
+        add.s64 sy_addr, sy_addr, 8;
+        sub.s32 sy_posts, sy_posts, 1;
+        bra SY_POST;
+    SY_DONE:
+    }
+    """)
+
+if not triton.knobs.runtime.interpret:
+
+    @triton.jit
+    def _address(block):
+        return block.to(tl.int64, bitcast=False)
+
+    @triton.jit
+    def sy_tile(schedule, slot):
+        """The tile of `slot` (int32). No wait: for addresses of stores, of tiles that were acquired before."""
+        words = _address(schedule).to(tl.pointer_type(tl.int32))
+        return tl.load(words + 16 + 4 * slot)
+
+    @triton.jit
+    def sy_acquire(schedule, control, slot):
+        """The tile of `slot` (int32), once the signals that it waits for have come."""
+        return tl.inline_asm_elementwise(
+            _ACQUIRE,
+            "=r,l,l,r",
+            [_address(schedule), _address(control), slot],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+
+    @triton.jit
+    def sy_num_phases(schedule, slot):
+        """Into how many phases the reduction loop of `slot` is cut (at least 1 in a phased schedule)."""
+        words = _address(schedule).to(tl.pointer_type(tl.int32))
+        return tl.load(words + tl.load(words + 16 + 4 * slot + 3) - 4)
+
+    @triton.jit
+    def sy_acquire_phase(schedule, control, slot, phase):
+        """The iterations [begin, end) of phase `phase` of `slot`, once the signals that it waits for have come."""
+        return tl.inline_asm_elementwise(
+            _ACQUIRE_PHASE,
+            "=r,=r,l,l,r,r",
+            [_address(schedule), _address(control), slot, phase],
+            dtype=(tl.int32, tl.int32),
+            is_pure=False,
+            pack=1,
+        )
+
+    @triton.jit
+    def sy_finish(schedule, control):
+        """Ends this program; the last one of the call tells the ranks that may now overwrite what was read here."""
+        tl.debug_barrier()
+        tl.inline_asm_elementwise(
+            _FINISH,
+            "=r,l,l",
+            [_address(schedule), _address(control)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+
+    @triton.jit
+    def sy_linear_2d(x, y):
+        """The linear id, x fastest, of a program of a two-dimensional grid."""
+        return x + tl.num_programs(0) * y
+
+    @triton.jit
+    def sy_linear_3d(x, y, z):
+        """The linear id, x fastest, of a program of a three-dimensional grid."""
+        return x + tl.num_programs(0) * (y + tl.num_programs(1) * z)
+
+    @triton.jit
+    def _split_2d(tile):
+        return tile % tl.num_programs(0), tile // tl.num_programs(0)
+
+    @triton.jit
+    def _split_3d(tile):
+        rest = tile // tl.num_programs(0)
+        return tile % tl.num_programs(0), rest % tl.num_programs(1), rest // tl.num_programs(1)
+
+    @triton.jit
+    def sy_acquire_2d(schedule, control, x, y):
+        """sy_acquire for a kernel whose tiles are numbered by a two-dimensional grid."""
+        return _split_2d(sy_acquire(schedule, control, sy_linear_2d(x, y)))
+
+    @triton.jit
+    def sy_acquire_3d(schedule, control, x, y, z):
+        """sy_acquire for a kernel whose tiles are numbered by a three-dimensional grid."""
+        return _split_3d(sy_acquire(schedule, control, sy_linear_3d(x, y, z)))
+
+    @triton.jit
+    def sy_tile_2d(schedule, x, y):
+        """sy_tile for a kernel whose tiles are numbered by a two-dimensional grid."""
+        return _split_2d(sy_tile(schedule, sy_linear_2d(x, y)))
+
+    @triton.jit
+    def sy_tile_3d(schedule, x, y, z):
+        """sy_tile for a kernel whose tiles are numbered by a three-dimensional grid."""
+        return _split_3d(sy_tile(schedule, sy_linear_3d(x, y, z)))
+
+else:
+    # The interpreter runs the programs of a rank one after another in one thread, so a plain += counts them. Signals
+    # are written by other threads and processes: an aligned 4-byte load or store is atomic, and x86 keeps loads in
+    # order and stores in order, so that a load serves as an acquire and a store as a release.
+    import ctypes
+    import time
+
+    from triton.runtime import interpreter as _interpreter
+
+    # Triton 3.6's interpreter makes an int of a one-element array wherever a kernel's scalar is an index, as in
+    # range(n); NumPy 2.4 refuses that. The scope that Triton patches for each launch is kept, this one method replaced.
+    _patch_lang_tensor = _interpreter._patch_lang_tensor
+
+    def _patch_lang_tensor_with_index(tensor, scope):
+        _patch_lang_tensor(tensor, scope)
+        tensor.__index__ = lambda self: int(self.handle.data.item())
+
+    _interpreter._patch_lang_tensor = _patch_lang_tensor_with_index
+
+    _EPOCH, _FINISHED, _DEADLINE_MS, _FAULT, _FAULT_SEEN, _FAULT_EPOCH, _FAULT_WHERE = range(7)
+    _FIRST_SIGNAL, _SIGNAL_STRIDE, _FIRST_SLOT, _SLOT_WORDS = 32, 8, 16, 4
+
+    def _number(value):
+        return int(value.handle.data.item()) if isinstance(value, tl.tensor) else int(value)
+
+    def _words(block):
+        return ctypes.POINTER(ctypes.c_int32).from_buffer(ctypes.c_void_p(_number(block)))
+
+    def _signed(value):
+        return (value + 2**31) % 2**32 - 2**31
+
+    def _scalar(value):
+        return _interpreter.interpreter_semantic.to_tensor(int(value))
+
+    def _record(table, slot):
+        begin = _FIRST_SLOT + _SLOT_WORDS * _number(slot)
+        return table[begin], table[begin + 1], table[begin + 2], table[begin + 3]
+
+    def _fault_message(control):
+        return (
+            f"signal {control[_FAULT] - 1} did not come: slot {control[_FAULT_WHERE]} waits for epoch "
+            f"{control[_FAULT_EPOCH]} and last saw {control[_FAULT_SEEN]}"
+        )
+
+    def _wait_all(table, control, slot, begin, end):
+        epoch = control[_EPOCH]
+        for at in range(begin, end, 2):
+            word, want = table[at], _signed(epoch - table[at + 1])
+            start, polls = None, 0
+            while True:
+                seen = control[word]
+                if _signed(seen - want) >= 0:
+                    break
+                if control[_FAULT] != 0:
+                    raise SyncopateFault(_fault_message(control))
+                polls += 1
+                if polls < 200:
+                    time.sleep(0)
+                    continue
+                time.sleep(50e-6)
+                now = time.monotonic()
+                start = now if start is None else start
+                deadline = control[_DEADLINE_MS]
+                if deadline and now - start > deadline * 1e-3:
+                    control[_FAULT_SEEN], control[_FAULT_EPOCH], control[_FAULT_WHERE] = (
+                        seen,
+                        want,
+                        _number(slot),
+                    )
+                    control[_FAULT] = 1 + (word - _FIRST_SIGNAL) // _SIGNAL_STRIDE
+                    raise SyncopateFault(_fault_message(control))
+
+    def sy_tile(schedule, slot):
+        return _scalar(_record(_words(schedule), slot)[0])
+
+    def sy_acquire(schedule, control, slot):
+        table = _words(schedule)
+        tile, begin, end, _ = _record(table, slot)
+        _wait_all(table, _words(control), slot, begin, end)
+        return _scalar(tile)
+
+    def sy_num_phases(schedule, slot):
+        table = _words(schedule)
+        return _scalar(table[_record(table, slot)[3] - 4])
+
+    def sy_acquire_phase(schedule, control, slot, phase):
+        table = _words(schedule)
+        at = _record(table, slot)[3] + 2 * _number(phase)
+        _wait_all(table, _words(control), slot, table[at - 1], table[at + 1])
+        return tl.tuple([_scalar(table[at - 2]), _scalar(table[at])])
+
+    def sy_finish(schedule, control):
+        table, words = _words(schedule), _words(control)
+        words[_FINISHED] = _signed(words[_FINISHED] + 1)
+        if words[_FINISHED] != _signed(words[_EPOCH] * table[3]) or words[_FAULT] != 0:
+            return
+        for at in range(table[2], table[2] + 2 * table[1], 2):
+            distance = (table[at] & 0xFFFFFFFF) | (table[at + 1] << 32)
+            ctypes.c_int32.from_address(_number(control) + distance).value = words[_EPOCH]
+
+    def _programs(axis):
+        return _interpreter.interpreter_builder.grid_dim[axis]
+
+    def sy_linear_2d(x, y):
+        return _scalar(_number(x) + _programs(0) * _number(y))
+
+    def sy_linear_3d(x, y, z):
+        return _scalar(_number(x) + _programs(0) * (_number(y) + _programs(1) * _number(z)))
+
+    def _split_2d(tile):
+        return tl.tuple([_scalar(_number(tile) % _programs(0)), _scalar(_number(tile) // _programs(0))])
+
+    def _split_3d(tile):
+        rest = _number(tile) // _programs(0)
+        return tl.tuple(
+            [
+                _scalar(_number(tile) % _programs(0)),
+                _scalar(rest % _programs(1)),
+                _scalar(rest // _programs(1)),
+            ]
+        )
+
+    def sy_acquire_2d(schedule, control, x, y):
+        return _split_2d(sy_acquire(schedule, control, sy_linear_2d(x, y)))
+
+    def sy_acquire_3d(schedule, control, x, y, z):
+        return _split_3d(sy_acquire(schedule, control, sy_linear_3d(x, y, z)))
+
+    def sy_tile_2d(schedule, x, y):
+        return _split_2d(sy_tile(schedule, sy_linear_2d(x, y)))
+
+    def sy_tile_3d(schedule, x, y, z):
+        return _split_3d(sy_tile(schedule, sy_linear_3d(x, y, z)))

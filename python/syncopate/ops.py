@@ -1,0 +1,264 @@
+"""Operators for tensor parallelism: drop-in replacements for a collective and a matmul run one after the other."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from . import plans
+from .fused import DTYPE_NAMES, FusedKernel, Prepared, shard_view
+from .group import Group, of_process_group
+from .kernels import matmul as kernels
+
+# A narrow tile (half as wide) takes this share of a wide one's time: its shared-memory traffic per product is
+# higher. Measured on H200, bf16: 0.61 to 0.63 (bench/results).
+NARROW_COST = 0.62
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Which tiles cover an M x N product: `num_wide` columns of wide tiles, the rest in narrow ones."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    stages: int
+    num_wide: int  # -1: one tile shape (block_n) throughout
+    precision: str = "tf32"
+    group_m: int = 8
+
+
+@dataclass(frozen=True)
+class Chunking:
+    """How a shard is cut: `rows` chunks along M, each in `slices` along K (all ranks' first slices travel first)."""
+
+    rows: int = 1
+    slices: int = 1
+
+
+def makespan(rows: int, wide: int, narrow: int, programs: int) -> float:
+    """Time, in wide tiles, of rows x (wide + narrow) tiles on `programs` programs, wide ones first."""
+    ends = [0.0] * programs
+    for _ in range(rows * wide):
+        heapq.heapreplace(ends, ends[0] + 1.0)
+    for _ in range(rows * narrow):
+        heapq.heapreplace(ends, ends[0] + NARROW_COST)
+    return max(ends)
+
+
+def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, num_sms: int) -> Tiling:
+    """The tiling with the shortest simulated makespan; among equals, the one with the most wide tiles."""
+    size = dtype.itemsize
+    if size > 2:
+        exact = not torch.backends.cuda.matmul.allow_tf32
+        # Without tensor cores a tile lives in registers: small, or it spills.
+        return Tiling(64, 64, 32, 2, -1, "ieee") if exact else Tiling(128, 128, 32, 4, -1)
+    if m <= 64:
+        return Tiling(64, 128, 64, 5, -1)
+    rows = -(-m // 128)
+    columns = -(-n // 256)
+    best = min(
+        range(columns, -1, -1),
+        key=lambda wide: (round(makespan(rows, wide, max(0, -(-(n - wide * 256) // 128)), num_sms), 3), -wide),
+    )
+    if best == columns:
+        return Tiling(128, 256, 64, 4, -1)
+    if best == 0:
+        return Tiling(128, 128, 64, 6, -1)
+    return Tiling(128, 256, 64, 4, best)
+
+
+def choose_chunking(m: int, k: int, size: int, dtype: torch.dtype) -> Chunking:
+    """Few chunks for large shards; for small ones slices along K, so that every tile can start early."""
+    if m // max(size, 1) >= 1024 or k % (4 * 64) or dtype.itemsize > 2:
+        return Chunking()
+    return Chunking(1, 4)
+
+
+class AllGatherMatmul:
+    """y = all_gather(x) @ w for one shape: x [M / ranks, K] on each rank, w [K, N] local, y [M, N] local.
+
+    Writing x straight into `shard` (this rank's place in the heap) saves the copy of the own shard. M need not be a
+    multiple of the ranks: the first M % ranks of them hold one row more. The result is the same, bit for bit, as that
+    of the unfused kernel on the gathered input. Collective: all ranks construct and call it alike.
+    """
+
+    def __init__(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: torch.dtype = torch.bfloat16,
+        group: Group | Any | None = None,
+        *,
+        w_transposed: bool = False,
+        tiling: Tiling | None = None,
+        chunking: Chunking | None = None,
+        pull: bool = False,
+        deadline: float = 30.0,
+        device: str = "cuda",
+        **options: Any,
+    ) -> None:
+        self.m, self.n, self.k, self.dtype = m, n, k, dtype
+        self.group = group if isinstance(group, Group) else of_process_group(group, device)
+        self.w_transposed = w_transposed
+        cuda = self.group.device == "cuda"
+        self.num_sms = torch.cuda.get_device_properties(self.group.ordinal).multi_processor_count if cuda else 4
+        self.tiling = tiling or choose_tiling(m, n, k, dtype, self.num_sms)
+        self.chunking = chunking or choose_chunking(m, k, self.group.size, dtype)
+        tensor = plans.Tensor("A", (m, k), DTYPE_NAMES[dtype])
+        slices = {"minor_axis": 1, "minor_split": self.chunking.slices} if self.chunking.slices > 1 else {}
+        self.plan = plans.all_gather(
+            plans.mesh_of(self.group.size), tensor, 0, self.chunking.rows, pull=pull, **slices
+        )
+        mixed = self.tiling.num_wide >= 0
+        self.kernel = kernels.matmul_mixed if mixed else kernels.matmul
+        self.fused = FusedKernel(self.kernel, self.plan, {"a_desc": "A"}, self.group, deadline, **options)
+        rows = -(-m // self.tiling.block_m)
+        t = self.tiling
+        if mixed:
+            columns = t.num_wide + max(0, -(-(n - t.num_wide * t.block_n) // (t.block_n // 2)))
+        else:
+            columns = -(-n // t.block_n)
+        self.grid = (min(self.num_sms, rows * columns),)
+        self.prepared: Prepared | None = None
+        self._packed: dict[tuple[int, int], Any] = {}
+
+    def arguments(self, a: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> dict[str, Any]:
+        """The kernel's arguments, for `a` the whole input or this rank's shard of it."""
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        t = self.tiling
+        split_store = 2 if t.block_n == 256 else 1
+
+        def weights(width: int) -> Any:
+            block = [width, t.block_k] if self.w_transposed else [t.block_k, width]
+            return TensorDescriptor.from_tensor(w, block)
+
+        arguments: dict[str, Any] = {
+            "a_desc": TensorDescriptor.from_tensor(a, [t.block_m, t.block_k]),
+            "b_desc": weights(t.block_n),
+            "c_desc": TensorDescriptor.from_tensor(out, [t.block_m, t.block_n // split_store]),
+            "M": self.m,
+            "N": self.n,
+            "K": self.k,
+            "BLOCK_M": t.block_m,
+            "BLOCK_N": t.block_n,
+            "BLOCK_K": t.block_k,
+            "GROUP_M": t.group_m,
+            "NUM_SMS": self.grid[0],
+            "B_TRANSPOSED": self.w_transposed,
+            "PRECISION": t.precision,
+        }
+        if t.num_wide >= 0:
+            arguments["b_narrow_desc"] = weights(t.block_n // 2)
+            arguments["num_wide"] = t.num_wide
+        else:
+            arguments["SPLIT_STORE"] = split_store
+        return arguments
+
+    @property
+    def options(self) -> dict[str, int]:
+        return {"num_warps": 4 if self.tiling.block_m * self.tiling.block_n <= 64 * 128 else 8, "num_stages": self.tiling.stages}
+
+    def prepare(self, w: torch.Tensor, out: torch.Tensor) -> Prepared:
+        """Fuses and compiles on first use. Collective."""
+        if self.prepared is None:
+            rows = self.shard_rows
+            stand_in = torch.empty(rows, self.k, dtype=self.dtype, device=w.device)
+            self.prepared = self.fused.prepare(self.grid, **self.arguments(stand_in, w, out), **self.options)
+        return self.prepared
+
+    @property
+    def shard_rows(self) -> int:
+        base, extra = divmod(self.m, self.group.size)
+        return base + (self.group.rank < extra)
+
+    def shard(self, w: torch.Tensor | None = None, out: torch.Tensor | None = None) -> torch.Tensor:
+        """This rank's place for x in the heap, [M / ranks, K]."""
+        if self.prepared is None:
+            device = f"cuda:{self.group.ordinal}" if self.group.device == "cuda" else "cpu"
+            shape = (self.n, self.k) if self.w_transposed else (self.k, self.n)
+            w = torch.empty(shape, dtype=self.dtype, device=device) if w is None else w
+            out = torch.empty(self.m, self.n, dtype=self.dtype, device=device) if out is None else out
+            self.prepare(w, out)
+        return shard_view(self.plan, self.group.rank, "A", self.prepared.tensors["A"])
+
+    def __call__(self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        self._check(x, w, out)
+        if out is None:
+            out = torch.empty(self.m, self.n, dtype=self.dtype, device=w.device)
+        prepared = self.prepare(w, out)
+        if prepared.compiled is None:
+            self.fused[self.grid](**self.arguments(x, w, out), **self.options)
+            return out
+        key = (w.data_ptr(), out.data_ptr())
+        packed = self._packed.get(key)
+        if packed is None:
+            full = self.fused._bind(prepared, self.arguments(prepared.tensors["A"], w, out))
+            packed = self._packed[key] = prepared.compiled.pack(full)
+        prepared.op.set_input("A", x.data_ptr(), x.stride())
+        prepared.op.call(prepared.compiled.kernel, self.grid, torch.cuda.current_stream().cuda_stream, packed)
+        return out
+
+    def run_local(self, w: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """The fused kernel alone, on the chunks of the last call: what the added waits cost (for benchmarks)."""
+        prepared = self.prepare(w, out)
+        full = self.fused._bind(prepared, self.arguments(prepared.tensors["A"], w, out))
+        packed = self._packed.setdefault((w.data_ptr(), out.data_ptr()), prepared.compiled.pack(full))
+        prepared.compiled.kernel.launch(self.grid, torch.cuda.current_stream().cuda_stream, packed)
+        return out
+
+    def unfused(self, a: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """The unmodified kernel on the whole input `a` [M, K]."""
+        self.kernel[self.grid](**self.arguments(a, w, out), **self.options)
+        return out
+
+    def check(self) -> None:
+        """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
+        self.fused.check()
+
+    def close(self) -> None:
+        """Frees the heap. Collective."""
+        self._packed.clear()
+        self.prepared = None
+        self.fused.close()
+
+    def _check(self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor | None) -> None:
+        shape = (self.n, self.k) if self.w_transposed else (self.k, self.n)
+        expected = {"x": (x, (self.shard_rows, self.k)), "w": (w, shape)}
+        if out is not None:
+            expected["out"] = (out, (self.m, self.n))
+        for name, (tensor, wanted) in expected.items():
+            if tuple(tensor.shape) != wanted:
+                raise ValueError(f"{name}: expected shape {list(wanted)}, got {list(tensor.shape)}")
+            if tensor.dtype != self.dtype:
+                raise ValueError(f"{name}: expected dtype {self.dtype}, got {tensor.dtype}")
+            if tensor.is_cuda != (self.group.device == "cuda"):
+                raise ValueError(f"{name}: expected a tensor on {self.group.device}, got one on {tensor.device}")
+
+
+_cache: dict[tuple, AllGatherMatmul] = {}
+
+
+def all_gather_matmul(
+    x: torch.Tensor, w: torch.Tensor, group: Group | Any | None = None, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """all_gather(x) @ w, fused. x: [M / ranks, K], the same number of rows on every rank; w: [K, N], or the transpose of
+    a contiguous [N, K] (as a Linear layer keeps its weight); returns [M, N]. dtypes: bf16, fp16, fp32.
+
+    Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
+    """
+    device = "cuda" if x.is_cuda else "host"
+    members = group if isinstance(group, Group) else of_process_group(group, device)
+    if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[0]:
+        raise ValueError(f"expected x [rows, K] and w [K, N], got {list(x.shape)} and {list(w.shape)}")
+    transposed = w.stride(0) == 1 and w.stride(1) == w.shape[0] and w.shape[0] > 1
+    m, k, n = x.shape[0] * members.size, x.shape[1], w.shape[1]
+    key = (m, n, k, x.dtype, id(members), transposed)
+    if key not in _cache:
+        _cache[key] = AllGatherMatmul(m, n, k, x.dtype, members, w_transposed=transposed, device=device)
+    return _cache[key](x, w.t() if transposed else w, out)

@@ -1,0 +1,60 @@
+"""Communication plans: what moves where, after what. Thin names over the C++ plan layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from . import _syncopate
+from ._syncopate import Plan
+
+__all__ = ["Mesh", "Plan", "Tensor", "all_gather", "from_json"]
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Named axes; a rank is the row-major index of its coordinates."""
+
+    axes: tuple[tuple[str, int], ...]
+
+    def __init__(self, **axes: int) -> None:
+        object.__setattr__(self, "axes", tuple(axes.items()))
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A logical global array: name, shape in elements, dtype name ("bf16", "fp16", "fp32", …)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "bf16"
+
+
+def all_gather(
+    mesh: Mesh,
+    tensor: Tensor,
+    axis: int = 0,
+    split: int = 1,
+    *,
+    pull: bool = False,
+    minor_axis: int = -1,
+    minor_split: int = 1,
+) -> Plan:
+    """The direct all-gather: every rank sends its shard of `tensor` along `axis` to every other rank.
+
+    `split`: chunks per shard along `axis`. `minor_axis`, `minor_split`: cut each chunk further along another axis;
+    all peers' first slices then travel before any second slice. `pull`: the receiver copies, not the sender.
+    """
+    return _syncopate.all_gather(
+        list(mesh.axes), tensor.name, list(tensor.shape), tensor.dtype, axis, split, pull, minor_axis, minor_split
+    )
+
+
+def from_json(text: str, name: str = "<plan>") -> Plan:
+    """Reads a plan of schema syncopate.plan/1; raises ValueError with the JSON path of what is wrong."""
+    return _syncopate.plan_from_json(text, name)
+
+
+def mesh_of(ranks: int | Sequence[int]) -> Mesh:
+    """A mesh of one axis "gpu" with `ranks` ranks."""
+    return Mesh(gpu=int(ranks if isinstance(ranks, int) else len(ranks)))

@@ -1,0 +1,147 @@
+"""Running a function on N ranks of this machine: forked processes that share what is imported, and none left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing.connection
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+class RankError(RuntimeError):
+    """What went wrong on which rank. `exit_code` as DESIGN.md §7."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass
+class Place:
+    """Where a rank runs and how it finds the others (syncopate.group.of_folder)."""
+
+    rank: int
+    size: int
+    folder: str
+    run_id: str
+
+
+def _die_with_parent(parent: int) -> None:
+    """Asks the kernel to end this process when its parent ends, so that an interrupted run leaves none behind."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _child(place: Place, function: Callable[[Place], Any], pipe: int) -> None:
+    try:
+        outcome: tuple[str, Any, int] = ("value", function(place), 0)
+    except BaseException as error:  # noqa: BLE001 - whatever happened goes to the parent
+        code = int(getattr(error, "exit_code", 1) or 1)
+        text = str(error) or type(error).__name__
+        if not hasattr(error, "exit_code") and not isinstance(error, (ValueError, RuntimeError, TypeError)):
+            text = "".join(traceback.format_exception(error))
+        outcome = ("error", text, code)
+    with os.fdopen(pipe, "wb") as stream:
+        try:
+            pickle.dump(outcome, stream)
+        except Exception as error:  # noqa: BLE001
+            pickle.dump(("error", f"the result cannot be sent: {error}", 1), stream)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def run(
+    size: int, function: Callable[[Place], Any], timeout: float = 600.0, grace: float = 5.0
+) -> list[Any]:
+    """`function(place)` on `size` forked ranks; their results by rank.
+
+    Raises RankError naming every rank that failed or did not end in time (seconds). After the first failure the others
+    have `grace` seconds to report theirs, and are ended. The caller must not have initialised CUDA or started threads that hold locks.
+    """
+    folder = tempfile.mkdtemp(prefix="syncopate-")
+    run_id = f"{os.getpid()}-{time.time_ns()}"
+    parent = os.getpid()
+    children: dict[int, tuple[int, int]] = {}  # pipe → (rank, pid)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        for rank in range(size):
+            read_end, write_end = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(read_end)
+                for other in children:
+                    os.close(other)
+                _die_with_parent(parent)
+                _child(Place(rank, size, folder, run_id), function, write_end)
+            os.close(write_end)
+            children[read_end] = (rank, pid)
+        return _collect(size, children, timeout, grace)
+    finally:
+        for pipe, (_, pid) in children.items():
+            _end(pid)
+            os.close(pipe)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _collect(size: int, children: dict[int, tuple[int, int]], timeout: float, grace: float) -> list[Any]:
+    results: list[Any] = [None] * size
+    errors: dict[int, tuple[str, int]] = {}
+    received: dict[int, bytes] = {pipe: b"" for pipe in children}
+    waiting = set(children)
+    end = time.monotonic() + timeout
+    while waiting:
+        left = end - time.monotonic()
+        ready = multiprocessing.connection.wait(list(waiting), timeout=max(0.0, left))
+        if not ready:
+            break
+        for pipe in ready:
+            data = os.read(pipe, 1 << 20)
+            if data:
+                received[pipe] += data
+                continue
+            waiting.discard(pipe)
+            rank, _ = children[pipe]
+            if not received[pipe]:
+                errors[rank] = ("the process ended without a result (killed, or it crashed)", 1)
+            else:
+                kind, value, code = pickle.loads(received[pipe])
+                if kind == "error":
+                    errors[rank] = (value, code)
+                else:
+                    results[rank] = value
+            if errors:
+                end = min(end, time.monotonic() + grace)
+    for pipe in waiting:
+        rank, _ = children[pipe]
+        errors[rank] = ("did not end in time" if not errors else "was still waiting and was ended", 1)
+    if errors:
+        first = {text for text, _ in errors.values()}
+        lines = [f"rank {rank}: {text}" for rank, (text, _) in sorted(errors.items())]
+        if len(first) == 1 and len(errors) == size:
+            lines = [f"all ranks: {first.pop()}"]
+        raise RankError("\n".join(lines), max(code for _, code in errors.values()))
+    return results
+
+
+def _end(pid: int) -> None:
+    """Ends a child that is still there, and reaps it."""
+    try:
+        done, _ = os.waitpid(pid, os.WNOHANG)
+        if done == 0:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    except (ChildProcessError, ProcessLookupError):
+        pass

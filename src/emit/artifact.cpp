@@ -1,0 +1,266 @@
+#include "syncopate/emit/artifact.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+#include <variant>
+
+#include "syncopate/emit/emit.hpp"
+#include "syncopate/fuse/json.hpp"
+#include "syncopate/plan/json.hpp"
+
+namespace syncopate::emit {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using kernel::ParamKind;
+
+constexpr std::string_view kSchema = "syncopate.schedule/1";
+constexpr std::array<std::pair<ParamKind, std::string_view>, 4> kKinds{
+    {{ParamKind::scalar, "scalar"},
+     {ParamKind::constant, "constant"},
+     {ParamKind::pointer, "pointer"},
+     {ParamKind::descriptor, "descriptor"}}};
+
+Json write(const kernel::Scalar& scalar) {
+    return std::visit(
+        [](const auto& value) -> Json {
+            if constexpr (std::is_same_v<std::decay_t<decltype(value)>, kernel::NoneValue>) {
+                return nullptr;
+            } else {
+                return value;
+            }
+        },
+        scalar);
+}
+
+Json write(const kernel::TensorArgument& tensor) {
+    Json json{{"shape", tensor.shape}, {"dtype", plan::name_of(tensor.dtype)}};
+    if (!tensor.strides.empty()) json["strides"] = tensor.strides;
+    if (!tensor.block.empty()) json["block"] = tensor.block;
+    return json;
+}
+
+/// Thrown inside this file to leave the reader; never crosses its face.
+struct Fault {
+    std::string message;
+};
+
+const Json& member(const Json& json, const std::string& key, const std::string& path) {
+    const auto found = json.find(key);
+    if (found == json.end()) throw Fault{(path.empty() ? "" : path + ": ") + "missing key \"" + key + "\""};
+    return *found;
+}
+
+std::string text_of(const Json& json, const std::string& path) {
+    if (!json.is_string()) throw Fault{path + ": expected a string"};
+    return json.get<std::string>();
+}
+
+std::int64_t integer_of(const Json& json, const std::string& path, std::int64_t low, std::int64_t high) {
+    const bool too_large =
+        json.is_number_unsigned() &&
+        json.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    if (!json.is_number_integer() || too_large || json.get<std::int64_t>() < low ||
+        json.get<std::int64_t>() > high) {
+        throw Fault{path + ": expected an integer from " + std::to_string(low) + " to " +
+                    std::to_string(high)};
+    }
+    return json.get<std::int64_t>();
+}
+
+std::vector<std::int64_t> integers_of(const Json& json, const std::string& path) {
+    if (!json.is_array()) throw Fault{path + ": expected an array of integers"};
+    std::vector<std::int64_t> values;
+    for (const Json& value : json) {
+        values.push_back(integer_of(value, path, std::numeric_limits<std::int64_t>::min() + 1,
+                                    std::numeric_limits<std::int64_t>::max()));
+    }
+    return values;
+}
+
+const Json& object_of(const Json& json, const std::string& path) {
+    if (!json.is_object()) throw Fault{path + ": expected an object"};
+    return json;
+}
+
+kernel::Scalar scalar_of(const Json& json, const std::string& path) {
+    if (json.is_null()) return kernel::NoneValue{};
+    if (json.is_boolean()) return json.get<bool>();
+    if (json.is_number_integer()) {
+        return integer_of(json, path, std::numeric_limits<std::int64_t>::min(),
+                          std::numeric_limits<std::int64_t>::max());
+    }
+    if (json.is_number_float()) return json.get<double>();
+    if (json.is_string()) return json.get<std::string>();
+    throw Fault{path + ": expected a number, a string, true, false or null"};
+}
+
+kernel::TensorArgument tensor_of(const Json& json, const std::string& path) {
+    kernel::TensorArgument tensor;
+    for (const auto& item : object_of(json, path).items()) {
+        const std::string at = path + "." + item.key();
+        if (item.key() == "shape") {
+            tensor.shape = integers_of(item.value(), at);
+        } else if (item.key() == "strides") {
+            tensor.strides = integers_of(item.value(), at);
+        } else if (item.key() == "block") {
+            tensor.block = integers_of(item.value(), at);
+        } else if (item.key() == "dtype") {
+            const auto dtype = plan::dtype_from(text_of(item.value(), at));
+            if (!dtype) throw Fault{at + ": unknown dtype \"" + item.value().get<std::string>() + "\""};
+            tensor.dtype = *dtype;
+        } else {
+            throw Fault{path + ": unknown key \"" + item.key() + "\""};
+        }
+    }
+    (void)member(json, "shape", path);
+    (void)member(json, "dtype", path);
+    return tensor;
+}
+
+Launch read_launch(const Json& json) {
+    constexpr std::array<std::string_view, 12> keys{"schema",    "kernel",  "file",     "parameters",
+                                                    "arguments", "tensors", "bindings", "grid",
+                                                    "num_sms",   "device",  "plan",     "schedule"};
+    for (const auto& item : object_of(json, "the file").items()) {
+        if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) {
+            throw Fault{"unknown key \"" + item.key() + "\""};
+        }
+    }
+    if (text_of(member(json, "schema", ""), "schema") != kSchema) {
+        throw Fault{"schema: expected \"" + std::string(kSchema) + "\""};
+    }
+    Launch launch;
+    launch.kernel = text_of(member(json, "kernel", ""), "kernel");
+    launch.file = text_of(member(json, "file", ""), "file");
+    const Json& parameters = member(json, "parameters", "");
+    if (!parameters.is_array()) throw Fault{"parameters: expected an array"};
+    for (const Json& entry : parameters) {
+        if (!entry.is_array() || entry.size() != 2)
+            throw Fault{"parameters: expected pairs of name and kind"};
+        const std::string kind = text_of(entry[1], "parameters");
+        const auto found =
+            std::find_if(kKinds.begin(), kKinds.end(), [&](const auto& k) { return k.second == kind; });
+        if (found == kKinds.end()) throw Fault{"parameters: unknown kind \"" + kind + "\""};
+        launch.parameters.emplace_back(text_of(entry[0], "parameters"), found->first);
+    }
+    for (const auto& item : object_of(member(json, "arguments", ""), "arguments").items()) {
+        launch.arguments.scalars.emplace(item.key(), scalar_of(item.value(), "arguments." + item.key()));
+    }
+    for (const auto& item : object_of(member(json, "tensors", ""), "tensors").items()) {
+        launch.arguments.tensors.emplace(item.key(), tensor_of(item.value(), "tensors." + item.key()));
+    }
+    for (const auto& item : object_of(member(json, "bindings", ""), "bindings").items()) {
+        launch.bindings.emplace(item.key(), text_of(item.value(), "bindings." + item.key()));
+    }
+    const Json& grid = member(json, "grid", "");
+    if (!grid.is_array() || grid.size() != 3) throw Fault{"grid: expected three integers"};
+    launch.arguments.grid.emplace();
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+        (*launch.arguments.grid)[axis] =
+            integer_of(grid[axis], "grid", 1, std::numeric_limits<std::int32_t>::max());
+    }
+    launch.arguments.num_sms = static_cast<std::int32_t>(
+        integer_of(member(json, "num_sms", ""), "num_sms", 1, std::numeric_limits<std::int32_t>::max()));
+    const std::string device = text_of(member(json, "device", ""), "device");
+    if (device != "host" && device != "cuda") throw Fault{"device: expected \"host\" or \"cuda\""};
+    launch.device = device == "host" ? fuse::Device::host : fuse::Device::cuda;
+    auto plan = plan::from_json(member(json, "plan", "").dump());
+    if (!plan) throw Fault{"plan: " + plan.error().to_string()};
+    launch.plan = *std::move(plan);
+    auto schedule = fuse::schedule_from_json(member(json, "schedule", "").dump());
+    if (!schedule) throw Fault{"schedule." + schedule.error().to_string()};
+    launch.schedule = *std::move(schedule);
+    return launch;
+}
+
+}  // namespace
+
+std::string to_json(const Launch& launch) {
+    Json parameters = Json::array();
+    for (const auto& [name, kind] : launch.parameters) {
+        parameters.push_back({name, std::find_if(kKinds.begin(), kKinds.end(), [kind = kind](const auto& k) {
+                                        return k.first == kind;
+                                    })->second});
+    }
+    Json arguments = Json::object();
+    for (const auto& [name, scalar] : launch.arguments.scalars) arguments[name] = write(scalar);
+    Json tensors = Json::object();
+    for (const auto& [name, tensor] : launch.arguments.tensors) tensors[name] = write(tensor);
+    Json bindings = Json::object();
+    for (const auto& [name, tensor] : launch.bindings) bindings[name] = tensor;
+    const std::array<std::int64_t, 3> grid =
+        launch.arguments.grid.value_or(std::array<std::int64_t, 3>{1, 1, 1});
+    std::string plan = plan::to_json(launch.plan);
+    while (!plan.empty() && plan.back() == '\n') plan.pop_back();
+    const auto replace = Json::error_handler_t::replace;  // names that are not UTF-8 must not throw
+    return "{\"schema\": \"" + std::string(kSchema) +
+           "\",\n\"kernel\": " + Json(launch.kernel).dump(-1, ' ', false, replace) +
+           ", \"file\": " + Json(launch.file).dump(-1, ' ', false, replace) +
+           ",\n\"parameters\": " + parameters.dump(-1, ' ', false, replace) +
+           ",\n\"arguments\": " + arguments.dump(-1, ' ', false, replace) +
+           ",\n\"tensors\": " + tensors.dump(-1, ' ', false, replace) +
+           ",\n\"bindings\": " + bindings.dump(-1, ' ', false, replace) +
+           ",\n\"grid\": " + Json(grid).dump() +
+           ", \"num_sms\": " + std::to_string(launch.arguments.num_sms) + ", \"device\": \"" +
+           std::string(fuse::name_of(launch.device)) + "\",\n\"plan\":\n" + plan + ",\n\"schedule\":\n" +
+           fuse::to_json(launch.schedule) + "}\n";
+}
+
+Result<Launch> launch_from_json(std::string_view text, const std::string& file_name) {
+    Location where;
+    where.file = file_name;
+    const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
+    if (json.is_discarded()) return Error{"not JSON", where};
+    try {
+        return read_launch(json);
+    } catch (const Fault& fault) {
+        return Error{fault.message, where};
+    }
+}
+
+Result<Artifact> make_artifact(const fuse::Program& program, const fuse::Options& options) {
+    auto schedule = fuse::fuse(program, options);
+    if (!schedule) return schedule.error();
+    auto source = emit(program, *schedule);
+    if (!source) return source.error();
+
+    Artifact artifact;
+    artifact.kernel_source = *std::move(source);
+    artifact.original_source = program.kernel.source;
+    Launch& launch = artifact.launch;
+    launch.kernel = program.kernel.name;
+    launch.file = program.kernel.file;
+    for (const kernel::Param& param : program.kernel.params)
+        launch.parameters.emplace_back(param.name, param.kind);
+    launch.arguments = program.kernel.arguments;
+    launch.arguments.grid =
+        options.num_programs ? std::array<std::int64_t, 3>{*options.num_programs, 1, 1} : program.kernel.grid;
+    launch.bindings = program.bindings;
+    launch.device = options.device;
+    launch.plan = program.plan;
+    launch.schedule = *std::move(schedule);
+    artifact.schedule_json = to_json(launch);
+    return artifact;
+}
+
+Result<Artifact> make_artifact(std::string source, std::string file, const std::string& name,
+                               kernel::Arguments arguments, plan::Plan plan,
+                               std::map<std::string, std::string> bindings, const fuse::Options& options) {
+    for (const auto& [param, tensor_name] : bindings) {
+        const auto tensor = plan.find_tensor(tensor_name);
+        if (!tensor) {
+            return Error{"the plan has no tensor " + tensor_name + " to bind " + param + " to"};
+        }
+        arguments.tensors.try_emplace(
+            param, kernel::TensorArgument{plan.tensors[*tensor].shape, {}, plan.tensors[*tensor].dtype, {}});
+    }
+    auto kernel = kernel::analyse(std::move(source), std::move(file), name, arguments);
+    if (!kernel) return kernel.error();
+    return make_artifact(fuse::Program{*std::move(kernel), std::move(plan), std::move(bindings)}, options);
+}
+
+}  // namespace syncopate::emit

@@ -1,0 +1,334 @@
+#include "syncopate/emit/emit.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "emit/syntax.hpp"
+
+namespace syncopate::emit {
+namespace {
+
+using kernel::SourceRange;
+using kernel::TileIdSite;
+
+constexpr std::array<std::string_view, 18> kNames{
+    "sy_acquire",    "sy_acquire_2d", "sy_acquire_3d", "sy_acquire_phase", "sy_control",
+    "sy_finish",     "sy_hi",         "sy_linear_2d",  "sy_linear_3d",     "sy_lo",
+    "sy_num_phases", "sy_phase",      "sy_schedule",   "sy_slot",          "sy_tile",
+    "sy_tile_2d",    "sy_tile_3d",    "SyncopateFault"};
+
+/// Replacements and insertions, applied all at once. Those at one place come out in the order in which they
+/// were added.
+class Edits {
+public:
+    void insert(std::uint32_t at, std::string text) { edits_.push_back({at, at, std::move(text)}); }
+    void replace(Span span, std::string text) { edits_.push_back({span.begin, span.end, std::move(text)}); }
+    [[nodiscard]] std::string apply(std::string_view source) {
+        std::stable_sort(edits_.begin(), edits_.end(),
+                         [](const Edit& a, const Edit& b) { return a.begin < b.begin; });
+        std::string result;
+        std::uint32_t at = 0;
+        for (const Edit& edit : edits_) {
+            result += source.substr(at, edit.begin - at);
+            result += edit.text;
+            at = edit.end;
+        }
+        return result += source.substr(at);
+    }
+
+private:
+    struct Edit {
+        std::uint32_t begin;
+        std::uint32_t end;
+        std::string text;
+    };
+    std::vector<Edit> edits_;
+};
+
+class Emitter {
+public:
+    Emitter(const kernel::Kernel& kernel, bool phased)
+        : kernel_(kernel),
+          source_(kernel.source),
+          phased_(phased),
+          facts_(facts_of(source_, {kernel.sites.function.begin, kernel.sites.function.end})) {
+        const std::size_t newline = source_.find('\n');
+        if (newline != std::string_view::npos && newline > 0 && source_[newline - 1] == '\r') eol_ = "\r\n";
+    }
+
+    Result<std::string> run() {
+        if (Status status = check_names(); !status) return status.error();
+        add_parameters();
+        for (const TileIdSite& site : kernel_.sites.tile_ids) {
+            if (Status status = rewrite(site); !status) return status.error();
+        }
+        if (!acquires_) {
+            return error_at(kernel_.sites.name,
+                            "kernel " + kernel_.name +
+                                " has no place where a tile id is taken before its loads: mark one "
+                                "with `# @sy.tile_id`");
+        }
+        if (phased_) {
+            if (Status status = nest_reduction(); !status) return status.error();
+        }
+        add_finish();
+        add_import();
+        return edits_.apply(source_);
+    }
+
+private:
+    [[nodiscard]] Error error_at(const SourceRange& range, std::string message) const {
+        Error error{std::move(message)};
+        error.location.file = kernel_.file;
+        error.location.line = range.line;
+        error.location.column = range.column;
+        return error;
+    }
+    [[nodiscard]] Error error_at(std::uint32_t offset, std::string message) const {
+        const std::string_view before = source_.substr(0, offset);
+        SourceRange range;
+        range.line = 1 + static_cast<std::int32_t>(std::count(before.begin(), before.end(), '\n'));
+        const std::size_t newline = before.rfind('\n');
+        range.column =
+            static_cast<std::int32_t>(offset - (newline == std::string_view::npos ? 0 : newline + 1)) + 1;
+        return error_at(range, std::move(message));
+    }
+
+    [[nodiscard]] std::uint32_t line_begin(std::uint32_t offset) const {
+        if (offset == 0) return 0;
+        const std::size_t newline = source_.rfind('\n', offset - 1);
+        return newline == std::string_view::npos ? 0 : static_cast<std::uint32_t>(newline + 1);
+    }
+    /// The white space that the line of `offset` begins with.
+    [[nodiscard]] std::string indent_at(std::uint32_t offset) const {
+        const std::uint32_t begin = line_begin(offset);
+        std::size_t end = begin;
+        while (end < source_.size() && (source_[end] == ' ' || source_[end] == '\t')) ++end;
+        return std::string(source_.substr(begin, end - begin));
+    }
+    [[nodiscard]] bool begins_its_line(std::uint32_t offset) const {
+        return line_begin(offset) + indent_at(offset).size() == offset;
+    }
+    /// Adds a line after the one that `offset` (the end of a statement) is on.
+    void add_line_after(std::uint32_t offset, const std::string& line) {
+        const std::size_t newline = source_.find('\n', offset);
+        if (newline == std::string_view::npos) {
+            edits_.insert(static_cast<std::uint32_t>(source_.size()), eol_ + line);
+        } else {
+            edits_.insert(static_cast<std::uint32_t>(newline + 1), line + eol_);
+        }
+    }
+    /// Nothing but a comment may stand between a statement's end and the end of its line.
+    [[nodiscard]] Status check_ends_its_line(std::uint32_t end, const std::string& what) const {
+        std::size_t at = end;
+        while (at < source_.size() && (source_[at] == ' ' || source_[at] == '\t' || source_[at] == '\r'))
+            ++at;
+        if (at >= source_.size() || source_[at] == '\n' || source_[at] == '#') return Done{};
+        return error_at(end, what + " shares its line with what follows it: put that on a line of its own");
+    }
+
+    [[nodiscard]] Status check_names() const {
+        for (const Identifier& identifier : facts_.identifiers) {
+            if (std::find(kNames.begin(), kNames.end(), identifier.name) != kNames.end()) {
+                return error_at(identifier.where.begin,
+                                identifier.name + " is a name that the fused kernel needs: rename it");
+            }
+        }
+        return Done{};
+    }
+
+    void add_parameters() {
+        const kernel::Param* last = nullptr;
+        for (const kernel::Param& param : kernel_.params) {
+            const std::string_view text =
+                source_.substr(param.where.begin, param.where.end - param.where.begin);
+            if (text.find('=') == std::string_view::npos) last = &param;
+        }
+        if (last != nullptr) {
+            edits_.insert(last->where.end, ", sy_schedule, sy_control");
+        } else {
+            edits_.insert(kernel_.sites.parameters.begin,
+                          kernel_.params.empty() ? "sy_schedule, sy_control" : "sy_schedule, sy_control, ");
+        }
+    }
+
+    [[nodiscard]] Status rewrite(const TileIdSite& site) {
+        if (site.kind == TileIdSite::Kind::use) {
+            if (site.guards_reads && phased_) {
+                return error_at(site.anchor, "the tile id has no variable of its own here: assign " +
+                                                 site.variables.front() +
+                                                 " to one that all loads follow from");
+            }
+            const std::string helper = site.guards_reads ? "sy_acquire" : "sy_tile";
+            acquires_ |= site.guards_reads;
+            used_.insert(helper);
+            edits_.replace({site.anchor.begin, site.anchor.end},
+                           helper + (site.guards_reads ? "(sy_schedule, sy_control, " : "(sy_schedule, ") +
+                               site.variables.front() + ")");
+            return Done{};
+        }
+        if (Status status = check_ends_its_line(site.anchor.end, "the statement that takes the tile id");
+            !status) {
+            return status.error();
+        }
+        // Inside a loop or function whose header is the anchor, the line goes one level deeper than the
+        // header.
+        const std::string own = indent_at(site.anchor.begin);
+        const std::string indent = static_cast<std::int32_t>(own.size()) >= site.indent
+                                       ? own
+                                       : own + std::string(static_cast<std::size_t>(site.indent) - own.size(),
+                                                           own.find('\t') != std::string::npos ? '\t' : ' ');
+        std::string variables;
+        for (const std::string& variable : site.variables)
+            variables += (variables.empty() ? "" : ", ") + variable;
+        const std::size_t axes = site.variables.size();
+        const std::string suffix = axes == 1 ? "" : "_" + std::to_string(axes) + "d";
+        if (!site.guards_reads) {
+            used_.insert("sy_tile" + suffix);
+            add_line_after(site.anchor.end, indent + variables + " = sy_tile" + suffix + "(sy_schedule, " +
+                                                variables + ")  # the tile of this slot");
+            return Done{};
+        }
+        if (phased_) {
+            if (axes > 1) used_.insert("sy_linear" + suffix);
+            add_line_after(site.anchor.end,
+                           indent + "sy_slot = " +
+                               (axes == 1 ? variables : "sy_linear" + suffix + "(" + variables + ")") +
+                               "  # whose phases the loop below takes");
+        }
+        acquires_ = true;
+        used_.insert("sy_acquire" + suffix);
+        add_line_after(site.anchor.end, indent + variables + " = sy_acquire" + suffix +
+                                            "(sy_schedule, sy_control, " + variables +
+                                            ")  # the tile of this slot, once its chunks have arrived");
+        return Done{};
+    }
+
+    [[nodiscard]] Status nest_reduction() {
+        if (!kernel_.sites.reduction || kernel_.sites.reduction->bound.empty()) {
+            return error_at(kernel_.sites.name,
+                            "the schedule has phases, but the kernel has no reduction loop over "
+                            "range(n): fuse without phases");
+        }
+        const kernel::ReductionLoop& loop = *kernel_.sites.reduction;
+        if (!begins_its_line(loop.statement.begin)) {
+            return error_at(loop.statement, "the reduction loop must begin a line of its own");
+        }
+        for (const std::uint32_t end : {loop.header.end, loop.statement.end}) {
+            if (Status status = check_ends_its_line(end, "the reduction loop"); !status)
+                return status.error();
+        }
+        // `range(n)` or `tl.range(n, num_stages=3)` becomes `range(sy_lo, sy_hi)`, `tl.range(sy_lo, sy_hi,
+        // num_stages=3)`.
+        const Call* iterable = find_call({loop.iterable.begin, loop.iterable.end});
+        const std::string_view callee =
+            iterable == nullptr
+                ? ""
+                : source_.substr(iterable->callee.begin, iterable->callee.end - iterable->callee.begin);
+        if (iterable == nullptr || callee.ends_with("static_range")) {
+            return error_at(
+                loop.iterable,
+                "a loop over anything but range(n) cannot be cut into phases: fuse without phases");
+        }
+        std::string bounds = std::string(callee) + "(sy_lo, sy_hi";
+        for (const CallArgument& argument : iterable->arguments) {
+            if (argument.keyword.empty()) continue;
+            bounds += ", " + std::string(source_.substr(argument.whole.begin,
+                                                        argument.whole.end - argument.whole.begin));
+        }
+
+        const std::string indent = indent_at(loop.statement.begin);
+        const std::string deeper = indent.find('\t') != std::string::npos ? "\t" : "    ";
+        const std::uint32_t begin = line_begin(loop.statement.begin);
+        edits_.insert(begin, indent + "for sy_phase in range(sy_num_phases(sy_schedule, sy_slot)):" +
+                                 "  # as many as sets of chunks to wait for" + eol_);
+        edits_.insert(begin,
+                      indent + deeper +
+                          "sy_lo, sy_hi = sy_acquire_phase(sy_schedule, sy_control, sy_slot, sy_phase)" +
+                          "  # these iterations may run" + eol_);
+        for (std::uint32_t line = begin; line < loop.statement.end;) {
+            const bool in_string =
+                std::any_of(facts_.strings.begin(), facts_.strings.end(),
+                            [line](const Span& string) { return string.begin < line && line < string.end; });
+            const bool replaced = loop.iterable.begin < line && line < loop.iterable.end;
+            const std::size_t newline = source_.find('\n', line);
+            const std::uint32_t text = line + static_cast<std::uint32_t>(indent_at(line).size());
+            const bool blank = text >= source_.size() || source_[text] == '\n' || source_[text] == '\r';
+            if (!in_string && !replaced && !blank) edits_.insert(line, deeper);
+            if (newline == std::string_view::npos) break;
+            line = static_cast<std::uint32_t>(newline + 1);
+        }
+        edits_.replace({loop.iterable.begin, loop.iterable.end}, bounds + ")");
+        used_.insert("sy_num_phases");
+        used_.insert("sy_acquire_phase");
+
+        if (kernel_.sites.persistent) {
+            const SourceRange& header = kernel_.sites.tile_loop_header;
+            for (const Call& call : facts_.calls) {
+                if (call.callee.begin < header.begin || call.callee.end > header.end) continue;
+                for (const CallArgument& argument : call.arguments) {
+                    if (argument.keyword == "flatten") edits_.replace(argument.value, "False");
+                }
+            }
+        }
+        return Done{};
+    }
+
+    [[nodiscard]] const Call* find_call(Span whole) const {
+        for (const Call& call : facts_.calls) {
+            if (call.callee.begin == whole.begin && call.callee.end < whole.end) return &call;
+        }
+        return nullptr;
+    }
+
+    void add_finish() {
+        used_.insert("sy_finish");
+        const std::string call = "sy_finish(sy_schedule, sy_control)";
+        const std::string comment = "  # the last program to end tells the ranks that may now send again";
+        bool ends_with_return = false;
+        for (const Span& statement : facts_.returns) {
+            if (statement.begin < kernel_.sites.body.begin || statement.end > kernel_.sites.body.end)
+                continue;
+            if (begins_its_line(statement.begin)) {
+                const std::string indent = indent_at(statement.begin);
+                edits_.insert(line_begin(statement.begin), indent + call + comment + eol_);
+                ends_with_return |=
+                    statement.end == kernel_.sites.body.end && indent == indent_at(kernel_.sites.body.begin);
+            } else {
+                edits_.insert(statement.begin, call + "; ");
+            }
+        }
+        if (!ends_with_return) {
+            add_line_after(kernel_.sites.body.end, indent_at(kernel_.sites.body.begin) + call + comment);
+        }
+    }
+
+    void add_import() {
+        std::string names;
+        for (const std::string& name : used_) names += (names.empty() ? "" : ", ") + name;
+        const std::uint32_t at = kernel_.sites.imports_end > 0 ? kernel_.sites.imports_end
+                                                               : line_begin(kernel_.sites.function.begin);
+        edits_.insert(at, "from syncopate.language import " + names +
+                              "  # the schedule's tiles, waits and posts" + eol_);
+    }
+
+    const kernel::Kernel& kernel_;
+    std::string_view source_;
+    bool phased_;
+    Facts facts_;
+    std::string eol_ = "\n";
+    Edits edits_;
+    std::set<std::string> used_;
+    bool acquires_ = false;
+};
+
+}  // namespace
+
+Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule) {
+    return Emitter(program.kernel, schedule.phased).run();
+}
+
+}  // namespace syncopate::emit

@@ -1,0 +1,61 @@
+#include "syncopate/emit/table.hpp"
+
+namespace syncopate::emit {
+namespace {
+
+void append_waits(std::vector<std::int32_t>& words, const std::vector<fuse::Wait>& waits) {
+    for (const fuse::Wait& wait : waits) {
+        words.push_back(control::word_of(wait.signal));
+        words.push_back(wait.lag);
+    }
+}
+
+}  // namespace
+
+std::vector<std::int32_t> make_table(const fuse::RankSchedule& schedule, std::int32_t rank,
+                                     std::int64_t heap_stride, std::int64_t num_programs) {
+    const std::size_t num_slots = schedule.slots.size();
+    std::vector<std::int32_t> words(table::first_slot + table::slot_words * num_slots, 0);
+    words[table::num_slots] = static_cast<std::int32_t>(num_slots);
+    words[table::num_kernel_posts] = static_cast<std::int32_t>(schedule.kernel_posts.size());
+    words[table::num_programs] = static_cast<std::int32_t>(num_programs);
+
+    // Waits: those of a slot, then those of its phases, one after another.
+    std::vector<std::vector<std::int32_t>> phase_wait_ends(num_slots);
+    for (std::size_t slot = 0; slot < num_slots; ++slot) {
+        const std::size_t record = table::first_slot + table::slot_words * slot;
+        words[record] = static_cast<std::int32_t>(schedule.slots[slot].tile);
+        words[record + 1] = static_cast<std::int32_t>(words.size());
+        append_waits(words, schedule.slots[slot].waits);
+        words[record + 2] = static_cast<std::int32_t>(words.size());
+        for (const fuse::Phase& phase : schedule.slots[slot].phases) {
+            append_waits(words, phase.waits);
+            phase_wait_ends[slot].push_back(static_cast<std::int32_t>(words.size()));
+        }
+    }
+    for (std::size_t slot = 0; slot < num_slots; ++slot) {
+        const auto& phases = schedule.slots[slot].phases;
+        if (phases.empty()) continue;
+        const std::size_t record = table::first_slot + table::slot_words * slot;
+        words.push_back(static_cast<std::int32_t>(phases.size()));
+        words.push_back(0);
+        words.push_back(0);  // where the first phase begins: iteration 0, and after the waits of the slot
+        words.push_back(words[record + 2]);
+        words[record + 3] = static_cast<std::int32_t>(words.size());
+        for (std::size_t phase = 0; phase < phases.size(); ++phase) {
+            words.push_back(static_cast<std::int32_t>(phases[phase].iteration_end));
+            words.push_back(phase_wait_ends[slot][phase]);
+        }
+    }
+    words[table::kernel_posts] = static_cast<std::int32_t>(words.size());
+    for (const fuse::Post& post : schedule.kernel_posts) {
+        const std::int64_t distance =
+            (post.rank - rank) * heap_stride +
+            std::int64_t{control::word_of(post.signal)} * static_cast<std::int64_t>(sizeof(std::int32_t));
+        words.push_back(static_cast<std::int32_t>(static_cast<std::uint64_t>(distance) & 0xffffffffU));
+        words.push_back(static_cast<std::int32_t>(distance >> 32));
+    }
+    return words;
+}
+
+}  // namespace syncopate::emit

@@ -1,0 +1,369 @@
+#include "syncopate/fuse/json.hpp"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+namespace syncopate::fuse {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Kind = SignalMeaning::Kind;
+
+constexpr std::array<std::pair<Kind, std::string_view>, 4> kKinds{{{Kind::arrived, "arrived"},
+                                                                   {Kind::consumed, "consumed"},
+                                                                   {Kind::ready, "ready"},
+                                                                   {Kind::fetched, "fetched"}}};
+constexpr std::array kBackends{plan::Backend::copy_engine, plan::Backend::tma_dedicated,
+                               plan::Backend::tma_inline,  plan::Backend::ldst_dedicated,
+                               plan::Backend::ldst_inline, plan::Backend::nccl,
+                               plan::Backend::host};
+constexpr std::array kReductions{plan::Reduce::none, plan::Reduce::sum, plan::Reduce::max};
+
+std::string_view name_of(Kind kind) {
+    return std::find_if(kKinds.begin(), kKinds.end(), [kind](const auto& k) { return k.first == kind; })
+        ->second;
+}
+
+Json write(const std::vector<Wait>& waits) {
+    Json json = Json::array();
+    for (const Wait& wait : waits) json.push_back({wait.signal, wait.lag});
+    return json;
+}
+
+Json write(const std::vector<Post>& posts) {
+    Json json = Json::array();
+    for (const Post& post : posts) json.push_back({post.rank, post.signal});
+    return json;
+}
+
+Json write(const plan::Chunk& chunk, const Schedule& schedule) {
+    Json region = Json::array();
+    for (const plan::Interval& interval : chunk.region) region.push_back({interval.begin, interval.end});
+    return {{"tensor", schedule.tensors[chunk.tensor].name}, {"region", std::move(region)}};
+}
+
+Json write(const Slot& slot) {
+    Json row = Json::array({slot.tile});
+    const auto append = [&row](const std::vector<Wait>& waits) {
+        row.push_back(waits.size());
+        for (const Wait& wait : waits) {
+            row.push_back(wait.signal);
+            row.push_back(wait.lag);
+        }
+    };
+    append(slot.waits);
+    for (const Phase& phase : slot.phases) {
+        row.push_back(phase.iteration_end);
+        append(phase.waits);
+    }
+    return row;
+}
+
+Json write(const Transfer& transfer, const Schedule& schedule) {
+    Json json;
+    json["op"] = {transfer.op.rank, transfer.op.index};
+    json["backend"] = plan::name_of(transfer.backend);
+    json["src_rank"] = transfer.src_rank;
+    json["dst_rank"] = transfer.dst_rank;
+    json["src"] = write(transfer.src, schedule);
+    json["dst"] = write(transfer.dst, schedule);
+    if (transfer.reduce != plan::Reduce::none) json["reduce"] = plan::name_of(transfer.reduce);
+    json["waits"] = write(transfer.waits);
+    json["posts"] = write(transfer.posts);
+    return json;
+}
+
+/// What is thrown inside this file to leave the reader; never crosses its face.
+struct Fault {
+    std::string message;
+};
+
+/// A value and where it is, for messages.
+class Reader {
+public:
+    Reader(const Json& json, std::string path) : json_(&json), path_(std::move(path)) {}
+
+    [[noreturn]] void fail(const std::string& what) const { throw Fault{path_ + ": " + what}; }
+
+    /// The members of an object: all of `required`, some of `optional`, no other.
+    void expect_keys(std::initializer_list<std::string_view> required,
+                     std::initializer_list<std::string_view> optional = {}) const {
+        if (!json_->is_object()) fail("expected an object");
+        for (const auto& item : json_->items()) {
+            const auto known = [&](std::string_view key) { return item.key() == key; };
+            if (std::none_of(required.begin(), required.end(), known) &&
+                std::none_of(optional.begin(), optional.end(), known)) {
+                fail("unknown key \"" + item.key() + "\"");
+            }
+        }
+        for (const std::string_view key : required) {
+            if (!json_->contains(std::string(key))) fail("missing key \"" + std::string(key) + "\"");
+        }
+    }
+    [[nodiscard]] bool has(const std::string& key) const { return json_->contains(key); }
+    [[nodiscard]] Reader at(const std::string& key) const {
+        return {(*json_)[key], path_.empty() ? key : path_ + "." + key};
+    }
+    [[nodiscard]] Reader at(std::size_t index) const {
+        return {(*json_)[index], path_ + "[" + std::to_string(index) + "]"};
+    }
+    [[nodiscard]] std::size_t length(std::optional<std::size_t> exactly = {}) const {
+        if (!json_->is_array()) fail("expected an array");
+        if (exactly && json_->size() != *exactly) fail("expected " + std::to_string(*exactly) + " entries");
+        return json_->size();
+    }
+    [[nodiscard]] std::int64_t integer(std::int64_t low = std::numeric_limits<std::int64_t>::min(),
+                                       std::int64_t high = std::numeric_limits<std::int64_t>::max()) const {
+        if (!json_->is_number_integer()) fail("expected an integer");
+        const auto value = json_->get<std::int64_t>();
+        const bool wraps = json_->is_number_unsigned() && value < 0;
+        if (wraps || value < low || value > high) {
+            fail("expected an integer from " + std::to_string(low) + " to " + std::to_string(high));
+        }
+        return value;
+    }
+    [[nodiscard]] std::int32_t index_below(std::size_t end) const {
+        return static_cast<std::int32_t>(integer(0, static_cast<std::int64_t>(end) - 1));
+    }
+    [[nodiscard]] std::string text() const {
+        if (!json_->is_string()) fail("expected a string");
+        return json_->get<std::string>();
+    }
+    [[nodiscard]] bool boolean() const {
+        if (!json_->is_boolean()) fail("expected true or false");
+        return json_->get<bool>();
+    }
+    [[nodiscard]] const Json& json() const { return *json_; }
+
+private:
+    const Json* json_;
+    std::string path_;
+};
+
+std::vector<Wait> read_waits(const Reader& reader, std::size_t num_signals) {
+    std::vector<Wait> waits;
+    for (std::size_t at = 0; at < reader.length(); ++at) {
+        const Reader pair = reader.at(at);
+        (void)pair.length(2);
+        waits.push_back({pair.at(std::size_t{0}).index_below(num_signals),
+                         static_cast<std::int32_t>(pair.at(std::size_t{1}).integer(0, 1))});
+    }
+    return waits;
+}
+
+std::vector<Post> read_posts(const Reader& reader, const Schedule& schedule) {
+    std::vector<Post> posts;
+    for (std::size_t at = 0; at < reader.length(); ++at) {
+        const Reader pair = reader.at(at);
+        (void)pair.length(2);
+        const std::int32_t rank = pair.at(std::size_t{0}).index_below(schedule.ranks.size());
+        posts.push_back({rank, pair.at(std::size_t{1}).index_below(schedule.ranks[rank].signals.size())});
+    }
+    return posts;
+}
+
+plan::Chunk read_chunk(const Reader& reader, const Schedule& schedule) {
+    reader.expect_keys({"tensor", "region"});
+    const std::string name = reader.at("tensor").text();
+    const auto found = std::find_if(schedule.tensors.begin(), schedule.tensors.end(),
+                                    [&](const plan::Tensor& tensor) { return tensor.name == name; });
+    if (found == schedule.tensors.end()) reader.at("tensor").fail("there is no tensor " + name);
+    plan::Chunk chunk{static_cast<std::int32_t>(found - schedule.tensors.begin()), {}};
+    const Reader region = reader.at("region");
+    for (std::size_t axis = 0; axis < region.length(found->shape.size()); ++axis) {
+        const Reader interval = region.at(axis);
+        (void)interval.length(2);
+        const std::int64_t begin = interval.at(std::size_t{0}).integer(0, found->shape[axis]);
+        chunk.region.push_back({begin, interval.at(std::size_t{1}).integer(begin, found->shape[axis])});
+    }
+    return chunk;
+}
+
+Slot read_slot(const Reader& row, const Schedule& schedule, std::size_t num_signals) {
+    std::size_t at = 0;
+    const std::size_t length = row.length();
+    const auto next = [&]() -> Reader {
+        if (at >= length) row.fail("the row ends too early");
+        return row.at(at++);
+    };
+    const auto waits = [&] {
+        const std::int64_t count = next().integer(0, static_cast<std::int64_t>(length));
+        std::vector<Wait> result;
+        for (std::int64_t n = 0; n < count; ++n) {
+            const std::int32_t signal = next().index_below(num_signals);
+            result.push_back({signal, static_cast<std::int32_t>(next().integer(0, 1))});
+        }
+        return result;
+    };
+    Slot slot;
+    slot.tile = next().integer(0, schedule.num_slots - 1);
+    slot.waits = waits();
+    std::int64_t end = 0;
+    while (at < length) {
+        Phase phase;
+        phase.iteration_end = next().integer(end);
+        end = phase.iteration_end;
+        phase.waits = waits();
+        slot.phases.push_back(std::move(phase));
+    }
+    if (schedule.phased && slot.phases.empty())
+        row.fail("a slot of a phased schedule needs at least one phase");
+    return slot;
+}
+
+template <typename Enum, std::size_t count>
+Enum read_name(const Reader& reader, const std::array<Enum, count>& values) {
+    const std::string name = reader.text();
+    for (const Enum value : values) {
+        if (plan::name_of(value) == name) return value;
+    }
+    reader.fail("unknown name \"" + name + "\"");
+}
+
+Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size_t num_signals) {
+    reader.expect_keys({"op", "backend", "src_rank", "dst_rank", "src", "dst", "waits", "posts"}, {"reduce"});
+    Transfer transfer;
+    (void)reader.at("op").length(2);
+    transfer.op.rank = reader.at("op").at(std::size_t{0}).index_below(schedule.ranks.size());
+    transfer.op.index = static_cast<std::int32_t>(
+        reader.at("op").at(std::size_t{1}).integer(0, std::numeric_limits<std::int32_t>::max()));
+    transfer.backend = read_name(reader.at("backend"), kBackends);
+    transfer.src_rank = reader.at("src_rank").index_below(schedule.ranks.size());
+    transfer.dst_rank = reader.at("dst_rank").index_below(schedule.ranks.size());
+    transfer.src = read_chunk(reader.at("src"), schedule);
+    transfer.dst = read_chunk(reader.at("dst"), schedule);
+    if (reader.has("reduce")) transfer.reduce = read_name(reader.at("reduce"), kReductions);
+    transfer.waits = read_waits(reader.at("waits"), num_signals);
+    transfer.posts = read_posts(reader.at("posts"), schedule);
+    return transfer;
+}
+
+void read_signals(const Reader& reader, std::size_t num_ranks, std::vector<SignalMeaning>& signals) {
+    for (std::size_t at = 0; at < reader.length(); ++at) {
+        const Reader row = reader.at(at);
+        (void)row.length(3);
+        const std::string kind = row.at(std::size_t{0}).text();
+        const auto found =
+            std::find_if(kKinds.begin(), kKinds.end(), [&](const auto& k) { return k.second == kind; });
+        if (found == kKinds.end()) row.fail("unknown kind of signal \"" + kind + "\"");
+        signals.push_back(
+            {found->first,
+             {row.at(std::size_t{1}).index_below(num_ranks),
+              static_cast<std::int32_t>(
+                  row.at(std::size_t{2}).integer(-1, std::numeric_limits<std::int32_t>::max()))}});
+    }
+}
+
+void read_rank(const Reader& reader, Schedule& schedule, RankSchedule& rank) {
+    const std::size_t num_signals = rank.signals.size();
+    const Reader slots = reader.at("slots");
+    const std::size_t num_slots = slots.length(static_cast<std::size_t>(schedule.num_slots));
+    std::vector<bool> taken(num_slots, false);
+    for (std::size_t at = 0; at < num_slots; ++at) {
+        rank.slots.push_back(read_slot(slots.at(at), schedule, num_signals));
+        if (taken[rank.slots.back().tile]) slots.at(at).fail("the tile is taken by an earlier slot");
+        taken[rank.slots.back().tile] = true;
+    }
+    const Reader transfers = reader.at("transfers");
+    for (std::size_t at = 0; at < transfers.length(); ++at) {
+        rank.transfers.push_back(read_transfer(transfers.at(at), schedule, num_signals));
+    }
+    rank.begin_posts = read_posts(reader.at("begin_posts"), schedule);
+    rank.begin_waits = read_waits(reader.at("begin_waits"), num_signals);
+    rank.kernel_posts = read_posts(reader.at("kernel_posts"), schedule);
+    rank.end_waits = read_waits(reader.at("end_waits"), num_signals);
+    rank.end_posts = read_posts(reader.at("end_posts"), schedule);
+}
+
+Schedule read_schedule(const Reader& reader) {
+    reader.expect_keys({"mesh", "tensors", "num_slots", "phased", "ranks"});
+    Schedule schedule;
+    const Reader mesh = reader.at("mesh");
+    for (std::size_t at = 0; at < mesh.length(); ++at) {
+        (void)mesh.at(at).length(2);
+        schedule.mesh.axes.push_back(
+            {mesh.at(at).at(std::size_t{0}).text(),
+             static_cast<std::int32_t>(
+                 mesh.at(at).at(std::size_t{1}).integer(1, std::numeric_limits<std::int32_t>::max()))});
+    }
+    const Reader tensors = reader.at("tensors");
+    if (!tensors.json().is_object()) tensors.fail("expected an object");
+    for (const auto& item : tensors.json().items()) {
+        const Reader entry = tensors.at(item.key());
+        entry.expect_keys({"shape", "dtype"});
+        const auto dtype = plan::dtype_from(entry.at("dtype").text());
+        if (!dtype) entry.at("dtype").fail("unknown dtype \"" + entry.at("dtype").text() + "\"");
+        plan::Tensor tensor{item.key(), {}, *dtype};
+        for (std::size_t axis = 0; axis < entry.at("shape").length(); ++axis) {
+            tensor.shape.push_back(entry.at("shape").at(axis).integer(0));
+        }
+        schedule.tensors.push_back(std::move(tensor));
+    }
+    schedule.num_slots = reader.at("num_slots").integer(0, std::numeric_limits<std::int32_t>::max());
+    schedule.phased = reader.at("phased").boolean();
+
+    const Reader ranks = reader.at("ranks");
+    schedule.ranks.resize(ranks.length(static_cast<std::size_t>(schedule.mesh.num_ranks())));
+    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {  // posts name other ranks' signals
+        ranks.at(rank).expect_keys({"signals", "slots", "transfers", "begin_posts", "begin_waits",
+                                    "kernel_posts", "end_waits", "end_posts"});
+        read_signals(ranks.at(rank).at("signals"), schedule.ranks.size(), schedule.ranks[rank].signals);
+    }
+    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+        read_rank(ranks.at(rank), schedule, schedule.ranks[rank]);
+    }
+    return schedule;
+}
+
+}  // namespace
+
+std::string to_json(const Schedule& schedule) {
+    Json mesh = Json::array();
+    for (const auto& axis : schedule.mesh.axes) mesh.push_back({axis.name, axis.size});
+    Json tensors = Json::object();
+    for (const plan::Tensor& tensor : schedule.tensors) {
+        tensors[tensor.name] = {{"shape", tensor.shape}, {"dtype", plan::name_of(tensor.dtype)}};
+    }
+    std::string text = "{\"mesh\": " + mesh.dump() + ", \"tensors\": " + tensors.dump() +
+                       ", \"num_slots\": " + std::to_string(schedule.num_slots) +
+                       ", \"phased\": " + (schedule.phased ? "true" : "false") + ",\n \"ranks\": [";
+    for (std::size_t at = 0; at < schedule.ranks.size(); ++at) {
+        const RankSchedule& rank = schedule.ranks[at];
+        Json signals = Json::array();
+        for (const SignalMeaning& signal : rank.signals) {
+            signals.push_back({name_of(signal.kind), signal.op.rank, signal.op.index});
+        }
+        Json slots = Json::array();
+        for (const Slot& slot : rank.slots) slots.push_back(write(slot));
+        text += std::string(at == 0 ? "" : ",") + "\n  {\"signals\": " + signals.dump() +
+                ",\n   \"slots\": " + slots.dump() + ",\n   \"transfers\": [";
+        for (std::size_t n = 0; n < rank.transfers.size(); ++n) {
+            text += std::string(n == 0 ? "" : ",") + "\n    " + write(rank.transfers[n], schedule).dump();
+        }
+        text += "],\n   \"begin_posts\": " + write(rank.begin_posts).dump() +
+                ", \"begin_waits\": " + write(rank.begin_waits).dump() +
+                ", \"kernel_posts\": " + write(rank.kernel_posts).dump() +
+                ", \"end_waits\": " + write(rank.end_waits).dump() +
+                ", \"end_posts\": " + write(rank.end_posts).dump() + "}";
+    }
+    return text + "]}";
+}
+
+Result<Schedule> schedule_from_json(std::string_view text, const std::string& file_name) {
+    Location where;
+    where.file = file_name;
+    const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
+    if (json.is_discarded()) return Error{"the schedule is not JSON", where};
+    try {
+        return read_schedule(Reader(json, ""));
+    } catch (const Fault& fault) {
+        return Error{fault.message, where};
+    }
+}
+
+}  // namespace syncopate::fuse

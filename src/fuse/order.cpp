@@ -1,0 +1,51 @@
+#include "syncopate/fuse/order.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+namespace syncopate::fuse {
+
+std::vector<std::int64_t> expect_arrivals(const plan::Plan& plan, const Precedence& precedence) {
+    std::vector<std::int32_t> previous(precedence.ops.size(), -1);  // of the same rank, in starting order
+    for (const std::vector<std::int32_t>& order : precedence.start_order) {
+        for (std::size_t at = 1; at < order.size(); ++at) previous[order[at]] = order[at - 1];
+    }
+    std::vector<std::int64_t> arrivals(precedence.ops.size(), 0);
+    for (const std::int32_t id : precedence.sorted) {
+        std::int64_t start = previous[id] >= 0 ? arrivals[previous[id]] : 0;
+        for (const std::int32_t other : precedence.before[id]) start = std::max(start, arrivals[other]);
+        arrivals[id] = start + plan.bytes(plan.op(precedence.ops[id]).dst);
+    }
+    return arrivals;
+}
+
+std::vector<std::vector<std::int64_t>> order_tiles(const Dependence& dependence,
+                                                   const std::vector<std::int64_t>& arrivals, bool phases) {
+    std::vector<std::vector<std::int64_t>> tiles(dependence.needs.size());
+    for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
+        struct Times {
+            std::int64_t first = 0;  ///< when iteration 0 can run
+            std::int64_t last = 0;
+        };
+        std::vector<Times> times;
+        for (const std::vector<Need>& needs : dependence.needs[rank]) {
+            Times& time = times.emplace_back();
+            for (const Need& need : needs) {
+                time.last = std::max(time.last, arrivals[need.op]);
+                if (need.iteration == 0) time.first = std::max(time.first, arrivals[need.op]);
+            }
+            if (!phases) time.first = time.last;
+        }
+        tiles[rank].resize(dependence.class_of.size());
+        std::iota(tiles[rank].begin(), tiles[rank].end(), 0);
+        std::stable_sort(tiles[rank].begin(), tiles[rank].end(), [&](std::int64_t a, std::int64_t b) {
+            const Times& left = times[dependence.class_of[a]];
+            const Times& right = times[dependence.class_of[b]];
+            return std::tuple(left.first, left.last, a) < std::tuple(right.first, right.last, b);
+        });
+    }
+    return tiles;
+}
+
+}  // namespace syncopate::fuse

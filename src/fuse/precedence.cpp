@@ -1,0 +1,143 @@
+#include "syncopate/fuse/precedence.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <queue>
+#include <tuple>
+
+namespace syncopate::fuse {
+namespace {
+
+using Edges = std::vector<std::vector<std::int32_t>>;
+
+/// A topological order as positions, taking ops of small index first; shorter than `before` if there is a
+/// cycle.
+std::vector<std::int32_t> sort_topologically(const Edges& before, const std::vector<plan::OpRef>& ops) {
+    const std::size_t count = before.size();
+    Edges successors(count);
+    std::vector<std::int32_t> open(count, 0);
+    for (std::size_t id = 0; id < count; ++id) {
+        open[id] = static_cast<std::int32_t>(before[id].size());
+        for (const std::int32_t other : before[id])
+            successors[other].push_back(static_cast<std::int32_t>(id));
+    }
+    using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t>;  // index, rank, id
+    std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
+    const auto push = [&](std::int32_t id) { ready.emplace(ops[id].index, ops[id].rank, id); };
+    for (std::size_t id = 0; id < count; ++id) {
+        if (open[id] == 0) push(static_cast<std::int32_t>(id));
+    }
+    std::vector<std::int32_t> sorted;
+    sorted.reserve(count);
+    while (!ready.empty()) {
+        const std::int32_t id = std::get<2>(ready.top());
+        ready.pop();
+        sorted.push_back(id);
+        for (const std::int32_t successor : successors[id]) {
+            if (--open[successor] == 0) push(successor);
+        }
+    }
+    return sorted;
+}
+
+/// `after`, and an edge between neighbours in each rank's start order.
+Edges one_after_another(const Precedence& precedence) {
+    Edges edges = precedence.after;
+    for (const std::vector<std::int32_t>& order : precedence.start_order) {
+        for (std::size_t at = 1; at < order.size(); ++at) edges[order[at]].push_back(order[at - 1]);
+    }
+    return edges;
+}
+
+}  // namespace
+
+Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
+    Precedence result;
+    result.first_id.push_back(0);
+    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
+        const auto count = static_cast<std::int32_t>(plan.ranks[rank].size());
+        for (std::int32_t index = 0; index < count; ++index) result.ops.push_back({rank, index});
+        result.first_id.push_back(result.first_id.back() + count);
+    }
+    result.after.resize(result.ops.size());
+    for (std::int32_t id = 0; id < result.num_ops(); ++id) {
+        for (const plan::OpRef& ref : plan.op(result.ops[id]).after)
+            result.after[id].push_back(result.id(ref));
+        std::sort(result.after[id].begin(), result.after[id].end());
+        result.after[id].erase(std::unique(result.after[id].begin(), result.after[id].end()),
+                               result.after[id].end());
+    }
+
+    result.start_order.resize(plan.ranks.size());
+    for (std::int32_t id = 0; id < result.num_ops(); ++id)
+        result.start_order[result.ops[id].rank].push_back(id);
+    result.sorted = sort_topologically(one_after_another(result), result.ops);
+    if (result.sorted.size() < result.ops.size()) {  // the lists' own order would block
+        result.sorted = sort_topologically(result.after, result.ops);
+        if (result.sorted.size() < result.ops.size()) {
+            return Error{"ops wait for each other in a circle: `syncopate plan check` prints it"};
+        }
+        for (auto& order : result.start_order) order.clear();
+        for (const std::int32_t id : result.sorted) result.start_order[result.ops[id].rank].push_back(id);
+    }
+    result.before = result.after;
+    result.stream_previous.assign(result.ops.size(), -1);
+    for (const std::vector<std::int32_t>& order : result.start_order) {
+        std::int32_t previous = -1;
+        for (const std::int32_t id : order) {
+            const plan::OpRef ref = result.ops[id];
+            if (backends[ref.rank][ref.index] != plan::Backend::copy_engine) continue;
+            if (previous >= 0) result.before[id].push_back(previous);
+            result.stream_previous[id] = previous;
+            previous = id;
+        }
+    }
+    result.position.resize(result.ops.size());
+    for (std::size_t at = 0; at < result.sorted.size(); ++at)
+        result.position[result.sorted[at]] = static_cast<std::int32_t>(at);
+    return result;
+}
+
+std::vector<bool> completed_with(const Precedence& precedence, const std::vector<std::int32_t>& ids) {
+    std::vector<bool> completed(precedence.ops.size(), false);
+    std::vector<std::int32_t> open;
+    const auto visit = [&](std::int32_t id) {
+        if (!completed[id]) {
+            completed[id] = true;
+            open.push_back(id);
+        }
+    };
+    for (const std::int32_t id : ids) visit(id);
+    while (!open.empty()) {
+        const std::int32_t id = open.back();
+        open.pop_back();
+        for (const std::int32_t other : precedence.before[id]) visit(other);
+    }
+    return completed;
+}
+
+std::vector<std::int32_t> last_of(const Precedence& precedence, std::vector<std::int32_t> ids) {
+    std::sort(ids.begin(), ids.end());
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    if (ids.size() < 2) return ids;
+    std::int32_t earliest = std::numeric_limits<std::int32_t>::max();
+    std::vector<std::int32_t> strictly_before;
+    for (const std::int32_t id : ids) {
+        earliest = std::min(earliest, precedence.position[id]);
+        strictly_before.insert(strictly_before.end(), precedence.before[id].begin(),
+                               precedence.before[id].end());
+    }
+    std::vector<bool> implied(precedence.ops.size(), false);
+    while (!strictly_before.empty()) {
+        const std::int32_t id = strictly_before.back();
+        strictly_before.pop_back();
+        if (implied[id] || precedence.position[id] < earliest) continue;
+        implied[id] = true;
+        strictly_before.insert(strictly_before.end(), precedence.before[id].begin(),
+                               precedence.before[id].end());
+    }
+    std::erase_if(ids, [&](std::int32_t id) { return implied[id]; });
+    return ids;
+}
+
+}  // namespace syncopate::fuse

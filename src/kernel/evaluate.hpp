@@ -1,0 +1,223 @@
+// The evaluator: runs one program of the launch on abstract values and notes which boxes of which tensors
+// each tile touches. A loop inside a tile is run once for all of its iterations where what it carries
+// advances by a constant (checked by induction: value at entry, and entry → next), and iteration by iteration
+// where it does not.
+//
+// Every value carries a taint, one bit per source (program id, tile loop, tile count, carried tile id), from
+// which analyse reads where the tile id enters addresses. Errors are sticky: the first is kept and everything
+// unwinds.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernel/directive.hpp"
+#include "kernel/footprint.hpp"
+#include "kernel/syntax.hpp"
+#include "kernel/value.hpp"
+
+namespace syncopate::kernel {
+
+struct TaintSource {
+    enum class Kind : std::uint8_t { program_id, tile_loop, carried_id, count };
+    Kind kind = Kind::program_id;
+    const Expr* expr = nullptr;  ///< the call, the loop variable, the occurrence or the count
+    std::int32_t grid_axis = 0;  ///< program_id
+    std::int64_t count = 0;      ///< count: its value and its block size
+    std::int64_t block = 0;
+    bool in_kernel = true;   ///< not in a helper
+    bool is_tile_id = true;  ///< carried_id: has always been equal to the tile's id
+};
+
+/// What one evaluation of a loop inside a tile found.
+struct LoopRecord {
+    const Stmt* statement = nullptr;
+    bool in_kernel = false;
+    bool reads = false;
+    bool same_trips = true;
+    std::int64_t trips = -1;
+    std::map<std::int32_t, Advance> slices;  ///< by parameter; dim < 0: no common slice
+};
+
+struct TouchedBox {
+    std::int32_t param = -1;
+    bool write = false;
+    Box box{};
+};
+
+inline constexpr std::size_t kMostAxes = 4;
+
+struct TileRecord {
+    std::int64_t id = 0;
+    std::int64_t program = 0;
+    std::size_t begin = 0;  ///< range of `touched`
+    std::size_t end = 0;
+    std::array<std::int64_t, kMostAxes> coord{-1, -1, -1, -1};
+};
+
+/// Everything that the evaluation of some programs found.
+struct Findings {
+    std::vector<TouchedBox> touched;
+    std::vector<TileRecord> tiles;
+    std::uint64_t read_taint = 0;   ///< of the addresses of loads
+    std::uint64_t write_taint = 0;  ///< of the addresses of stores
+    std::uint64_t bound_taint = 0;  ///< of the tile loop's bound
+    std::uint64_t all_counts = 0;   ///< every tile count that was computed
+    const Stmt* tile_loop = nullptr;
+    std::int64_t tile_start = 0, tile_stop = 0, tile_step = 0;  ///< of the last program's tile loop
+    const Stmt* last_store = nullptr;
+    std::map<const Stmt*, std::int64_t> watched;  ///< values assigned by the statements that directives name
+};
+
+class Evaluator {
+public:
+    Evaluator(Module& module, std::int32_t kernel, const Arguments& arguments,
+              const std::vector<Directive>& directives);
+
+    /// Gives the parameters their values. Fails on arguments that do not fit.
+    [[nodiscard]] Status bind();
+    /// Runs the program at (x, y, z) of `grid`; an axis of extent 0 is not known yet.
+    [[nodiscard]] Status run(const std::array<std::int64_t, 3>& program,
+                             const std::array<std::int64_t, 3>& grid);
+
+    Findings found;
+    std::vector<TaintSource> sources;
+    std::vector<LoopRecord> loops;
+    std::vector<bool> param_read, param_written, param_descriptor, param_pointer;
+    std::vector<TensorView> tensors;  ///< by parameter; without axes when not given
+    bool arithmetic_error = false;  ///< the last failure was a division by zero: an id outside the tile space
+    bool grid_asked = false;        ///< tl.num_programs was called
+
+private:
+    enum class Flow : std::uint8_t { next, stop, returned, stop_loop, next_round };
+    struct Frame {
+        const Function* function = nullptr;
+        Value* slots = nullptr;
+        Value result;
+        bool is_kernel = false;
+    };
+    struct Guess {
+        enum class Kind : std::uint8_t { absent, same, advance, lost };
+        Kind kind = Kind::absent;
+        std::array<std::int64_t, kRank> delta{};
+    };
+    struct PendingAdvance {
+        std::int32_t param = -1;
+        Advance advance;
+    };
+
+    // evaluate.cpp: statements and loops
+    Flow execute(const std::vector<Stmt*>& body, Frame& frame);
+    Flow execute(const Stmt& statement, Frame& frame);
+    Flow branch(const Stmt& statement, Frame& frame);
+    Flow for_loop(const Stmt& statement, Frame& frame);
+    Flow while_loop(const Stmt& statement, Frame& frame);
+    Flow tile_loop(const Stmt& statement, Frame& frame, const Iterable& range);
+    Flow one_tile(const Stmt& statement, Frame& frame, std::int64_t id);
+    Flow each_round(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
+    Flow all_rounds(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
+    void assign(const Expr& target, const Value& value, Frame& frame);
+    void note_carried_ids(const Stmt& statement, Frame& frame);
+    void begin_tile(std::int64_t id);
+    void end_tile(Frame& frame);
+    bool has_stores(const std::vector<Stmt*>& body) const;
+    [[nodiscard]] std::optional<Guess> guess(const Value& before, const Value& after) const;
+    [[nodiscard]] Value advanced(const Value& start, const Guess& guess, int symbol, std::int64_t rounds);
+    [[nodiscard]] Value substituted(const Value& value, int symbol, std::int64_t round);
+    [[nodiscard]] bool equal(const Value& a, const Value& b) const;
+
+    // operators.cpp: arithmetic
+    Value evaluate(const Expr& e, Frame& frame);
+    Value name(const Expr& e, Frame& frame);
+    Value attribute(const Expr& e, Frame& frame);
+    Value subscript(const Expr& e, Frame& frame);
+    Value unary(const Expr& e, const Value& a);
+    Value binary(const Expr& e, Operator op, const Value& a, const Value& b);
+    Value integer_binary(const Expr& e, Operator op, std::int64_t a, std::int64_t b, bool runtime);
+    Value compare(const Expr& e, Operator op, const Value& a, const Value& b);
+    Value elementwise(const Expr& e, Operator op, const Value& a, const Value& b);
+    Value extreme(const Expr& e, bool most, const Value& a, const Value& b);
+    Value where(const Expr& e, const Value& condition, const Value& a, const Value& b);
+    Value masks_joined(const Expr& e, const Value& a, const Value& b, bool both);
+    Value add(const Expr& e, const Value& a, const Value& b, std::int64_t factor);
+    Value scaled(const Expr& e, const Block& block, std::int64_t factor);
+    Value expanded(const Expr& e, const Value& value, std::span<const bool> is_new);
+    Value transposed(const Expr& e, const Value& value);
+    [[nodiscard]] std::optional<bool> truth(const Expr& e, const Value& value);
+    const Block* as_block(const Value& value);
+    Value from_block(const Block* block);
+    [[nodiscard]] Affine lowest_highest(const Affine& a, bool highest) const;
+
+    // calls.cpp: builtins, helpers, memory
+    Value call(const Expr& e, Frame& frame);
+    Value method(const Expr& e, Frame& frame);
+    Value builtin(const Expr& e, Builtin builtin, std::span<const Value> arguments, Frame& frame);
+    Value helper(const Expr& e, std::span<const Value> arguments, Frame& frame);
+    Value count(const Expr& e, const Value& of, const Value& by, const Value& result, Frame& frame);
+    Value make_descriptor(const Expr& e, std::span<const Value> arguments, Frame& frame, bool block_pointer);
+    Value descriptor_access(const Expr& e, const Value& descriptor, const Value* offsets, bool read,
+                            bool write);
+    void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
+    void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
+                     bool read, bool write);
+    [[nodiscard]] static std::uint64_t taint_of(const Value& value);  ///< of a tuple, that of its items too
+    const Expr* keyword(const Expr& e, std::string_view name) const;
+    Value argument(const Expr& e, std::span<const Value> arguments, std::size_t index, std::string_view name,
+                   Frame& frame);
+    [[nodiscard]] bool numbers(const Value& value, std::array<Affine, kRank>& out, std::int32_t& count) const;
+
+    // failing
+    Value fail(const SourceRange& where, std::string message);
+    Value not_affine(const Expr& e);
+    Value opaque(const Expr& why, std::uint64_t taint);
+    [[nodiscard]] bool stopped() const { return error_.has_value() || not_affine_; }
+    [[nodiscard]] std::string why_lost(const Expr* why) const;
+    std::uint64_t new_source(const Expr& e, TaintSource source);
+    bool step(const SourceRange& where);
+
+    Module& module_;
+    const Function& kernel_;
+    std::int32_t kernel_index_;
+    const Arguments& arguments_;
+    const std::vector<Directive>& directives_;
+    Arena arena_;
+    Arena::Mark bound_mark_;
+    std::vector<Value> bound_;  // parameter values
+    std::vector<Value> stack_;  // frames
+    std::size_t stack_used_ = 0;
+    std::optional<Error> error_;
+    bool not_affine_ = false;
+    std::int64_t steps_ = 0;
+    std::int32_t calls_ = 0;            // nesting of helpers
+    std::int32_t silent_ = 0;           // > 0: nothing is noted
+    std::vector<std::int64_t> trips_;   // of the symbolic loops around
+    std::vector<std::int32_t> around_;  // numbers of the loops around, inside the tile
+    std::vector<std::int32_t> symbol_loops_;
+    std::vector<std::vector<Guess>> guesses_;                        // by loop
+    std::vector<std::pair<std::int32_t, PendingAdvance>> advances_;  // (loop, …), until the loop is proven
+    std::uint64_t control_ = 0;                                      // taint of the conditions around
+    std::uint64_t program_bits_ = 0, count_bits_ = 0;
+    std::array<std::int64_t, 3> program_{}, grid_{};
+    std::int64_t linear_program_ = 0;
+    bool in_tile_loop_ = false;
+    std::size_t tile_begin_ = 0;
+    std::int64_t tile_id_ = 0;
+    std::array<std::int64_t, kMostAxes> coord_{-1, -1, -1, -1};
+    std::int64_t stores_ = 0;  // executed so far
+    const Stmt* last_in_body_ = nullptr;
+    const Stmt* last_in_loop_ = nullptr;
+    std::vector<bool> override_read_, override_write_;
+    std::vector<Box> boxes_;
+    std::vector<std::int64_t> scratch_a_, scratch_b_;
+    std::map<const Stmt*, bool> watch_;
+};
+
+/// The expression's text on one line, for messages.
+[[nodiscard]] std::string quoted(const Module& module, const SourceRange& where);
+
+}  // namespace syncopate::kernel

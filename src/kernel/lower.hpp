@@ -1,0 +1,67 @@
+// From tree-sitter's tree to the compact form: one Lowering per function. Internal to syntax.cpp.
+#pragma once
+
+#include <tree_sitter/api.h>
+
+#include <optional>
+
+#include "kernel/syntax.hpp"
+
+namespace syncopate::kernel {
+
+class Lowering {
+public:
+    Lowering(Module& module, std::int32_t function) : module_(module), index_(function) {}
+
+    /// Lowers the parameters and the body of `definition` (a function_definition node).
+    Status lower_function(TSNode definition);
+    /// Lowers the expression of a fragment's own tree; `place` is where the fragment starts in the file.
+    Result<Expr*> lower_fragment(TSNode expression, std::string_view text, SourceRange place);
+
+    static SourceRange range_of(TSNode node);
+    static Builtin builtin_named(std::string_view name);
+
+private:
+    static constexpr int kDeepest = 200;
+
+    Function& function() { return module_.functions[static_cast<std::size_t>(index_)]; }
+    std::string_view text(TSNode node) const;
+    SourceRange place(TSNode node) const;
+    Expr* make(ExprKind kind, TSNode node);
+    Expr* literal(TSNode node, Scalar value);
+    Stmt* make_stmt(StmtKind kind, TSNode node);
+    std::int32_t slot_of(std::string_view name, bool create);
+    void collect_names(TSNode body);
+
+    Expr* expression(TSNode node);
+    Expr* number(TSNode node);
+    Expr* name(TSNode node);
+    Expr* binary(TSNode node);
+    Expr* comparison(TSNode node);
+    Expr* call(TSNode node);
+    Expr* attribute(TSNode node);
+    Expr* tuple(TSNode node);
+    void note_count(Expr* node);
+    bool is_module_path(TSNode node) const;
+
+    std::vector<Stmt*> block(TSNode node);
+    Stmt* statement(TSNode node);
+    Stmt* assignment(TSNode node, TSNode whole);
+    Stmt* branch(TSNode node);
+    Stmt* loop(TSNode node, bool is_for);
+    void finish(Stmt* statement);
+    void note_assigned(Expr* target);
+    static void note_carried(Stmt* loop);
+    void fail(TSNode node, std::string message);
+
+    Module& module_;
+    std::int32_t index_;
+    int depth_ = 0;
+    std::optional<Error> error_;
+    std::string_view fragment_;  // when lowering a fragment: its text, and where it starts
+    SourceRange fragment_place_;
+    bool in_fragment_ = false;
+    std::vector<std::vector<std::int32_t>*> assigned_;  // of the enclosing loops
+};
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,186 @@
+#include "kernel/tiles.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace syncopate::kernel {
+namespace {
+
+constexpr std::size_t kMostToMerge = 32;
+
+/// Adds a box to a union of disjoint ones.
+void unite(std::vector<plan::Region>& boxes, plan::Region box) {
+    for (const plan::Region& known : boxes) {
+        if (plan::contains(known, box)) return;
+    }
+    std::vector<plan::Region> parts{std::move(box)};
+    for (const plan::Region& known : boxes) {
+        std::vector<plan::Region> rest;
+        for (const plan::Region& part : parts) {
+            if (!plan::overlaps(part, known))
+                rest.push_back(part);
+            else
+                for (plan::Region& piece : plan::subtract(part, known)) rest.push_back(std::move(piece));
+        }
+        parts = std::move(rest);
+    }
+    for (plan::Region& part : parts) boxes.push_back(std::move(part));
+}
+
+/// The union of two boxes when it is a box: they agree on all axes but one, where they touch.
+bool join(plan::Region& a, const plan::Region& b) {
+    std::size_t differing = a.size();
+    for (std::size_t d = 0; d < a.size(); ++d) {
+        if (a[d] == b[d]) continue;
+        if (differing != a.size()) return false;
+        differing = d;
+    }
+    if (differing == a.size()) return true;
+    plan::Interval& x = a[differing];
+    const plan::Interval& y = b[differing];
+    if (x.end != y.begin && y.end != x.begin) return false;
+    x = {std::min(x.begin, y.begin), std::max(x.end, y.end)};
+    return true;
+}
+
+void simplify(std::vector<plan::Region>& boxes) {
+    for (bool again = boxes.size() > 1 && boxes.size() <= kMostToMerge; again;) {
+        again = false;
+        for (std::size_t i = 0; i < boxes.size() && !again; ++i) {
+            for (std::size_t j = i + 1; j < boxes.size() && !again; ++j) {
+                if (!join(boxes[i], boxes[j])) continue;
+                boxes.erase(boxes.begin() + static_cast<std::ptrdiff_t>(j));
+                again = true;
+            }
+        }
+    }
+    std::sort(boxes.begin(), boxes.end(), [](const plan::Region& a, const plan::Region& b) {
+        return std::lexicographical_compare(
+            a.begin(), a.end(), b.begin(), b.end(),
+            [](const plan::Interval& x, const plan::Interval& y) { return x.begin < y.begin; });
+    });
+}
+
+}  // namespace
+
+Tile make_tile(const TileRecord& record, const Findings& found, const Function& kernel,
+               const std::vector<TensorView>& tensors) {
+    Tile tile;
+    tile.id = record.id;
+    tile.program = record.program;
+    for (std::size_t i = record.begin; i < record.end; ++i) {
+        const TouchedBox& touched = found.touched[i];
+        const auto param = static_cast<std::size_t>(touched.param);
+        const std::size_t rank = tensors[param].shape.size();
+        plan::Region box(touched.box.begin(), touched.box.begin() + static_cast<std::ptrdiff_t>(rank));
+        auto& boxes = (touched.write ? tile.write_boxes : tile.read_boxes)[kernel.parameters[param].name];
+        if (boxes.empty())
+            boxes.push_back(std::move(box));
+        else
+            unite(boxes, std::move(box));
+    }
+    const auto bound = [](auto& all, auto& bounding) {
+        for (auto& [name, boxes] : all) {
+            simplify(boxes);
+            plan::Region box = boxes.front();
+            for (std::size_t i = 1; i < boxes.size(); ++i) box = plan::bounding_box(box, boxes[i]);
+            bounding.emplace_hint(bounding.end(), name, std::move(box));
+        }
+    };
+    bound(tile.read_boxes, tile.reads);
+    bound(tile.write_boxes, tile.writes);
+    return tile;
+}
+
+bool set_recorded_coordinates(Kernel& kernel, const std::vector<TileRecord>& records) {
+    const std::size_t rank = kernel.axes.size();
+    if (rank == 0 || rank > kMostAxes) return false;
+    std::int64_t total = 1;
+    for (const TileAxis& axis : kernel.axes) total *= axis.count;
+    if (total != static_cast<std::int64_t>(kernel.tiles.size())) return false;
+    std::vector<bool> taken(kernel.tiles.size());
+    for (const TileRecord& record : records) {
+        std::int64_t index = 0;
+        for (std::size_t a = 0; a < rank; ++a) {
+            if (record.coord[a] < 0 || record.coord[a] >= kernel.axes[a].count) return false;
+            index = index * kernel.axes[a].count + record.coord[a];
+        }
+        if (taken[static_cast<std::size_t>(index)]) return false;
+        taken[static_cast<std::size_t>(index)] = true;
+    }
+    for (std::size_t i = 0; i < records.size(); ++i) {
+        kernel.tiles[i].coord.assign(records[i].coord.begin(),
+                                     records[i].coord.begin() + static_cast<std::ptrdiff_t>(rank));
+    }
+    return true;
+}
+
+bool set_coordinates_by_writes(Kernel& kernel, const std::vector<TileAxis>& named) {
+    if (kernel.tiles.empty()) return false;
+    for (const auto& [param, first] : kernel.tiles.front().writes) {
+        const std::size_t rank = first.size();
+        if (rank > kMostAxes) continue;
+        std::vector<std::vector<std::int64_t>> begins(rank);
+        bool everywhere = true;
+        for (const Tile& tile : kernel.tiles) {
+            const auto written = tile.writes.find(param);
+            if (written == tile.writes.end()) {
+                everywhere = false;
+                break;
+            }
+            for (std::size_t d = 0; d < rank; ++d) begins[d].push_back(written->second[d].begin);
+        }
+        if (!everywhere) continue;
+        std::int64_t total = 1;
+        std::vector<TileAxis> axes;
+        static const std::vector<std::vector<std::string>> defaults{
+            {}, {"M"}, {"M", "N"}, {"B", "M", "N"}, {"A", "B", "M", "N"}};
+        std::size_t next = 0;
+        for (std::size_t d = 0; d < rank; ++d) {
+            std::sort(begins[d].begin(), begins[d].end());
+            begins[d].erase(std::unique(begins[d].begin(), begins[d].end()), begins[d].end());
+            TileAxis axis{defaults[rank][d], static_cast<std::int64_t>(begins[d].size()), first[d].size()};
+            if (axis.count > 1) axis.block = begins[d][1] - begins[d][0];
+            total *= axis.count;
+            const auto same = std::find_if(
+                named.begin() + static_cast<std::ptrdiff_t>(next), named.end(), [&](const TileAxis& n) {
+                    return n.count == axis.count && (axis.count == 1 || n.block == axis.block);
+                });
+            if (same != named.end()) {
+                axis = *same;
+                next = static_cast<std::size_t>(same - named.begin()) + 1;
+            }
+            axes.push_back(axis);
+        }
+        if (total != static_cast<std::int64_t>(kernel.tiles.size())) continue;
+        for (std::size_t a = 0; a + 1 < rank; ++a) {
+            for (std::size_t b = a + 1; b < rank; ++b) {
+                if (axes[a].name == axes[b].name) axes[b].name += std::to_string(b);
+            }
+        }
+        std::vector<bool> taken(kernel.tiles.size());
+        std::vector<std::vector<std::int64_t>> coords;
+        bool one_to_one = true;
+        for (const Tile& tile : kernel.tiles) {
+            std::vector<std::int64_t> coord;
+            std::int64_t index = 0;
+            for (std::size_t d = 0; d < rank; ++d) {
+                const auto& sorted = begins[d];
+                coord.push_back(
+                    std::lower_bound(sorted.begin(), sorted.end(), tile.writes.at(param)[d].begin) -
+                    sorted.begin());
+                index = index * axes[d].count + coord.back();
+            }
+            one_to_one = one_to_one && !taken[static_cast<std::size_t>(index)];
+            taken[static_cast<std::size_t>(index)] = true;
+            coords.push_back(std::move(coord));
+        }
+        if (!one_to_one) continue;
+        kernel.axes = std::move(axes);
+        for (std::size_t i = 0; i < kernel.tiles.size(); ++i) kernel.tiles[i].coord = std::move(coords[i]);
+        return true;
+    }
+    return false;
+}
+
+}  // namespace syncopate::kernel

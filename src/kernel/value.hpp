@@ -1,0 +1,202 @@
+// Abstract values. Scalars are exact. A block (tl.arange and what is made of it) is separable: its element at
+// index (i, j, …) is base + f0(i) + f1(j) + …, each f piecewise affine:
+//
+//      pid * BM + tl.arange(0, BM)                 base = pid * BM,  f0(i) = i
+//      (pid * BM + tl.arange(0, BM)) % M           f0(i) = pid * BM + i for i < M - pid * BM, then i - (M -
+//      pid * BM) a_ptr + offs_m[:, None] * s + offs_k[None]  f0(i) = (…) * s,  f1(j) = j;  param = a_ptr
+//
+// Inside a loop that is evaluated once for all of its iterations, numbers are affine in the iteration
+// (`Affine`). Values are plain and live in an arena: thousands of evaluations allocate nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "kernel/syntax.hpp"
+
+namespace syncopate::kernel {
+
+/// Bump allocation of trivially destructible things; `release` goes back to an earlier `mark`.
+class Arena {
+public:
+    struct Mark {
+        std::size_t block = 0;
+        std::size_t used = 0;
+    };
+    template <typename T>
+    T* make(std::size_t count = 1) {
+        static_assert(std::is_trivially_destructible_v<T>);
+        T* result = static_cast<T*>(allocate(count * sizeof(T)));
+        for (std::size_t i = 0; i < count; ++i) new (result + i) T();
+        return result;
+    }
+    [[nodiscard]] Mark mark() const { return {block_, used_}; }
+    void release(Mark mark) { block_ = mark.block, used_ = mark.used; }
+    [[nodiscard]] std::size_t bytes() const { return (block_ + 1) * kBlock; }
+
+private:
+    static constexpr std::size_t kBlock = std::size_t{1} << 20;
+    void* allocate(std::size_t bytes);
+
+    std::vector<std::unique_ptr<std::byte[]>> blocks_;
+    std::size_t block_ = 0;
+    std::size_t used_ = kBlock;
+};
+
+inline constexpr int kSymbols = 2;  ///< nested loops evaluated for all iterations at once
+inline constexpr int kRank = 5;     ///< Triton's blocks and descriptors have at most five axes
+
+/// constant + Σ slope[s] * iteration[s]. Arithmetic wraps around at 64 bits (no address is that large).
+struct Affine {
+    std::int64_t constant = 0;
+    std::array<std::int64_t, kSymbols> slope{};
+
+    [[nodiscard]] bool is_constant() const { return slope == std::array<std::int64_t, kSymbols>{}; }
+    bool operator==(const Affine&) const = default;
+};
+
+__extension__ typedef __int128 Wide;  ///< for checks that products stay in range
+
+inline std::int64_t wrap_add(std::int64_t a, std::int64_t b) {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+inline std::int64_t wrap_multiply(std::int64_t a, std::int64_t b) {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+}
+inline Affine operator+(Affine a, const Affine& b) {
+    a.constant = wrap_add(a.constant, b.constant);
+    for (int s = 0; s < kSymbols; ++s) a.slope[s] = wrap_add(a.slope[s], b.slope[s]);
+    return a;
+}
+inline Affine operator*(Affine a, std::int64_t factor) {
+    a.constant = wrap_multiply(a.constant, factor);
+    for (std::int64_t& slope : a.slope) slope = wrap_multiply(slope, factor);
+    return a;
+}
+inline Affine operator-(const Affine& a, const Affine& b) { return a + b * -1; }
+inline Affine operator+(Affine a, std::int64_t b) {
+    a.constant = wrap_add(a.constant, b);
+    return a;
+}
+
+/// f(i) = base + step * i for indices i in [begin, end).
+struct Piece {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    Affine base;
+    std::int64_t step = 0;
+};
+/// One axis of a block. No pieces: the block does not vary along it.
+struct BlockAxis {
+    std::int64_t extent = 1;
+    const Piece* pieces = nullptr;
+    std::int32_t count = 0;
+};
+struct Block {
+    std::int32_t param = -1;  ///< pointers: the kernel's parameter that they point into
+    std::int32_t rank = 0;    ///< 0: a scalar
+    Affine base;
+    std::array<BlockAxis, kRank> axes;
+};
+
+/// Along one axis, the indices that a mask lets through: the largest lower to the smallest upper bound.
+struct MaskAxis {
+    static constexpr int kBounds = 2;
+    std::int64_t extent = 1;
+    std::int32_t lower_count = 0;
+    std::int32_t upper_count = 0;
+    std::array<Affine, kBounds> lower;
+    std::array<Affine, kBounds> upper;  ///< exclusive
+};
+/// A box of indices that contains all for which the condition holds. Too large is sound, too small is not.
+struct Mask {
+    std::int32_t rank = 0;
+    bool never = false;
+    bool exact = true;  ///< false: some index inside the box may fail the condition
+    std::array<MaskAxis, kRank> axes;
+};
+
+struct Value;
+struct Tuple {
+    std::int32_t size = 0;
+    Value* items = nullptr;
+};
+
+/// A tensor descriptor, or (with offsets) a block pointer.
+struct Descriptor {
+    std::int32_t param = -1;
+    std::int32_t rank = 0;
+    bool host = false;  ///< a parameter: axes are the tensor's
+    bool known = true;  ///< a parameter whose tensor was not given is not
+    Affine base;        ///< in elements from the parameter
+    std::array<std::int64_t, kRank> shape{};
+    std::array<std::int64_t, kRank> strides{};
+    std::array<std::int64_t, kRank> block{};
+    std::array<Affine, kRank> offsets{};
+};
+
+struct LostPointer {
+    std::int32_t param = -1;
+    const Expr* why = nullptr;
+};
+
+enum class ValueKind : std::uint8_t {
+    undefined,
+    missing,
+    none,
+    boolean,
+    integer,
+    real,
+    text,
+    block,
+    mask,
+    pointer,
+    lost_pointer,
+    descriptor,
+    block_pointer,
+    tuple,
+    iterable,
+    opaque,
+};
+
+struct Iterable {
+    Affine start;
+    Affine stop;
+    std::int64_t step = 1;
+    bool unrolled = false;
+    bool known = true;
+};
+
+/// `taint` holds one bit for each source (a program id, a tile loop, …) that the value was computed from.
+struct Value {
+    ValueKind kind = ValueKind::undefined;
+    bool runtime = false;  ///< not a compile-time constant: integer division truncates
+    std::uint64_t taint = 0;
+    union {
+        std::int64_t integer = 0;  ///< also `missing`: the parameter's index
+        bool boolean;
+        double real;
+        const std::string* text;
+        const Block* block;  ///< block, pointer
+        const Mask* mask;
+        const Descriptor* descriptor;
+        const Tuple* tuple;
+        const Iterable* iterable;
+        const LostPointer* lost;
+        const Expr* why;  ///< opaque: the expression that cannot be known
+    };
+};
+
+/// A whole-number function of one axis index, as affine pieces; `values` are its results for 0, 1, ….
+[[nodiscard]] BlockAxis compress(Arena& arena, std::span<const std::int64_t> values);
+/// The results for each index of an axis; false when they change with the iteration.
+[[nodiscard]] bool expand(const BlockAxis& axis, std::vector<std::int64_t>& values);
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,161 @@
+#include "syncopate/runtime/control.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+namespace syncopate::runtime {
+namespace {
+
+namespace word = emit::control;
+
+std::string name_of_chunk(const fuse::Schedule& schedule, const plan::Chunk& chunk) {
+    const bool known = chunk.tensor >= 0 && static_cast<std::size_t>(chunk.tensor) < schedule.tensors.size();
+    return (known ? schedule.tensors[static_cast<std::size_t>(chunk.tensor)].name : "?") + plan::to_string(chunk.region);
+}
+
+const fuse::Transfer* find_transfer(const fuse::Schedule& schedule, plan::OpRef op) {
+    for (const fuse::RankSchedule& rank : schedule.ranks) {
+        for (const fuse::Transfer& transfer : rank.transfers) {
+            if (transfer.op == op) return &transfer;
+        }
+    }
+    return nullptr;
+}
+
+/// "push, op 0 of rank 2"
+std::string name_of_op(const fuse::Transfer& transfer) {
+    const char* kind = transfer.src_rank == transfer.dst_rank ? "local"
+                       : transfer.op.rank == transfer.src_rank ? "push"
+                                                               : "pull";
+    return fmt::format("{}, op {} of rank {}", kind, transfer.op.index, transfer.op.rank);
+}
+
+bool at_least(std::uint32_t value, std::uint32_t target) { return static_cast<std::int32_t>(value - target) >= 0; }
+
+}  // namespace
+
+FaultRecord FaultRecord::from_words(const std::uint32_t* words) {
+    return {.fault = words[word::fault],
+            .seen = words[word::fault_seen],
+            .awaited = words[word::fault_epoch],
+            .where = static_cast<std::int32_t>(words[word::fault_where]),
+            .epoch = words[word::epoch]};
+}
+
+std::string describe_missing(const fuse::Schedule& schedule, int rank, int signal) {
+    if (rank < 0 || static_cast<std::size_t>(rank) >= schedule.ranks.size()) return fmt::format("signal {}", signal);
+    const std::vector<fuse::SignalMeaning>& signals = schedule.ranks[static_cast<std::size_t>(rank)].signals;
+    if (signal < 0 || static_cast<std::size_t>(signal) >= signals.size()) return fmt::format("signal {} is unknown", signal);
+    const fuse::SignalMeaning& meaning = signals[static_cast<std::size_t>(signal)];
+    const fuse::Transfer* transfer = meaning.op.index >= 0 ? find_transfer(schedule, meaning.op) : nullptr;
+    using Kind = fuse::SignalMeaning::Kind;
+    switch (meaning.kind) {
+        case Kind::arrived:
+            if (transfer == nullptr) break;
+            return fmt::format("chunk {} from rank {} ({}) has not arrived", name_of_chunk(schedule, transfer->dst),
+                               transfer->src_rank, name_of_op(*transfer));
+        case Kind::fetched:
+            if (transfer == nullptr) break;
+            return fmt::format("chunk {} has not been fetched by rank {} ({})", name_of_chunk(schedule, transfer->src),
+                               transfer->dst_rank, name_of_op(*transfer));
+        case Kind::consumed:
+            return fmt::format("rank {} has not finished reading what was sent to it", meaning.op.rank);
+        case Kind::ready:
+            return fmt::format("rank {} has not begun the call", meaning.op.rank);
+    }
+    return fmt::format("op {} of rank {} has not signalled", meaning.op.index, meaning.op.rank);
+}
+
+Error fault_error(const fuse::Schedule& schedule, int rank, const std::string& name, const FaultRecord& record,
+                  std::int64_t deadline_ms) {
+    Error error{.error_class = ErrorClass::machine};
+    error.location.rank = rank;
+    if (record.of_peer()) {
+        error.message = fmt::format("op '{}', call {}: given up because rank {} reported a fault", name, record.epoch,
+                                    record.peer());
+        return error;
+    }
+    const auto& signals = schedule.ranks[static_cast<std::size_t>(rank)].signals;
+    if (static_cast<std::size_t>(record.signal()) < signals.size()) {
+        error.location.op = signals[static_cast<std::size_t>(record.signal())].op.rank == rank
+                                ? signals[static_cast<std::size_t>(record.signal())].op.index
+                                : -1;
+    }
+    std::string where = fmt::format("at slot {}", record.where);
+    if (record.where == kWhereBegin) where = "before the kernel";
+    if (record.where == kWhereEnd) where = "after the kernel";
+    if (record.where <= kWhereTransfer) where = fmt::format("before transfer {}", kWhereTransfer - record.where);
+    error.message = fmt::format("op '{}', call {}: {} within {} ms (signal {} is {}, awaited {}, {})", name, record.epoch,
+                                describe_missing(schedule, rank, record.signal()), deadline_ms, record.signal(),
+                                record.seen, record.awaited, where);
+    return error;
+}
+
+std::uint32_t HostControl::load(std::int32_t word) const {
+    return std::atomic_ref<std::uint32_t>(words_[word]).load(std::memory_order_acquire);
+}
+
+void HostControl::store(std::int32_t word, std::uint32_t value) const {
+    std::atomic_ref<std::uint32_t>(words_[word]).store(value, std::memory_order_release);
+}
+
+std::uint32_t HostControl::add(std::int32_t word, std::uint32_t value) const {
+    return std::atomic_ref<std::uint32_t>(words_[word]).fetch_add(value, std::memory_order_acq_rel);
+}
+
+bool HostControl::reached(const fuse::Wait& wait, std::uint32_t epoch) const {
+    return at_least(load(word::word_of(wait.signal)), epoch - static_cast<std::uint32_t>(wait.lag));
+}
+
+bool HostControl::wait(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t where) const {
+    if (faulty()) return false;
+    if (reached(wait, epoch)) return true;
+    const auto start = std::chrono::steady_clock::now();
+    const std::chrono::milliseconds deadline(load(word::deadline_ms));
+    Backoff backoff;
+    while (!reached(wait, epoch)) {
+        if (faulty()) return false;
+        if (deadline.count() != 0 && std::chrono::steady_clock::now() - start >= deadline) {
+            raise(wait, epoch, where);
+            return false;
+        }
+        backoff.pause();
+    }
+    return true;
+}
+
+void HostControl::raise(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t where) const {
+    const std::uint32_t seen = load(word::word_of(wait.signal));
+    std::uint32_t none = 0;
+    if (!std::atomic_ref<std::uint32_t>(words_[word::fault])
+             .compare_exchange_strong(none, static_cast<std::uint32_t>(wait.signal) + 1, std::memory_order_acq_rel)) {
+        return;
+    }
+    store(word::fault_seen, seen);
+    store(word::fault_epoch, epoch - static_cast<std::uint32_t>(wait.lag));
+    store(word::fault_where, static_cast<std::uint32_t>(where));
+}
+
+void HostControl::raise_peer(int rank) const {
+    std::uint32_t none = 0;
+    std::atomic_ref<std::uint32_t>(words_[word::fault])
+        .compare_exchange_strong(none, kFaultOfPeer | static_cast<std::uint32_t>(rank), std::memory_order_acq_rel);
+}
+
+FaultRecord HostControl::fault() const {
+    std::uint32_t words[control::num_header_words];
+    for (std::int32_t i = 0; i < control::num_header_words; ++i) words[i] = load(i);
+    return FaultRecord::from_words(words);
+}
+
+void Backoff::pause() {
+    ++count_;
+    if (count_ < 32) return;
+    if (count_ < 128) return std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(std::min(20 + (count_ - 128), 200)));
+}
+
+}  // namespace syncopate::runtime

@@ -1,0 +1,52 @@
+// What the host gives to the kernels of device.cu. Plain C++17: nvcc reads it too.
+#pragma once
+
+#include <cstdint>
+
+namespace syncopate::runtime::device {
+
+/// Words of the control block; the same as in emit/table.hpp and runtime/control.hpp (op_cuda.cpp asserts it).
+enum ControlWord : std::int32_t {
+    kEpoch = 0,
+    kDeadlineMs = 2,
+    kFault = 3,
+    kFaultSeen = 4,
+    kFaultEpoch = 5,
+    kFaultWhere = 6,
+    kPublished = 8,
+};
+
+/// Words of the mirror in host memory, written by the kernels, read by the host without a call of the driver.
+enum MirrorWord : std::int32_t {
+    kMirrorPublished = 0,
+    kMirrorFault = 1,
+    kMirrorSeen = 2,
+    kMirrorAwaited = 3,
+    kMirrorWhere = 4,
+    kMirrorEpoch = 5,
+    kMirrorWords = 16,
+};
+
+constexpr std::uint32_t kPeerFault = 0x80000000u;
+
+struct WaitEntry {
+    std::uint64_t word;   ///< address
+    std::uint32_t lag;
+    std::int32_t signal;  ///< for the fault word
+};
+
+/// The parameter of sy_begin and sy_end. All pointers are device addresses; posts and waits are arrays there.
+struct BoundaryArguments {
+    std::uint32_t* control;        ///< this rank's control block
+    std::uint32_t* mirror;
+    const std::uint64_t* posts;    ///< addresses of the words to set
+    const WaitEntry* waits;
+    std::uint64_t first_control;   ///< rank 0's control block
+    std::uint64_t heap_stride;     ///< from one rank's to the next one's
+    std::int32_t num_posts;
+    std::int32_t num_waits;
+    std::int32_t rank;
+    std::int32_t num_ranks;
+};
+
+}  // namespace syncopate::runtime::device

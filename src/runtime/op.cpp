@@ -1,0 +1,396 @@
+#include "syncopate/runtime/op.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "runtime/call_executor.hpp"
+#include "syncopate/emit/table.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+Error at_op(plan::OpRef op, std::string message) {
+    return Error{std::move(message), {.rank = op.rank, .op = op.index}};
+}
+
+Status check_chunk(const fuse::Schedule& schedule, plan::OpRef op, const plan::Chunk& chunk) {
+    if (chunk.tensor < 0 || static_cast<std::size_t>(chunk.tensor) >= schedule.tensors.size()) {
+        return at_op(op, fmt::format("there is no tensor {}", chunk.tensor));
+    }
+    const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(chunk.tensor)];
+    if (chunk.region.size() != tensor.shape.size() || !plan::contains(tensor.whole(), chunk.region)) {
+        return at_op(op, fmt::format("region {} is not in tensor {}", plan::to_string(chunk.region), tensor.name));
+    }
+    return Done{};
+}
+
+/// Everything that the executors index by: after this they need no checks of their own.
+Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
+    if (static_cast<int>(schedule.ranks.size()) != size) {
+        return Error{fmt::format("the schedule is for {} ranks, this run has {}", schedule.ranks.size(), size)};
+    }
+    for (const plan::Tensor& tensor : schedule.tensors) {
+        const bool sane = std::ranges::all_of(tensor.shape, [](std::int64_t extent) { return extent >= 0; });
+        if (!sane || plan::num_elements(tensor.whole()) > (std::int64_t{1} << 42)) {
+            return Error{fmt::format("tensor {} has no sensible size", tensor.name)};
+        }
+    }
+    const fuse::RankSchedule& mine = schedule.ranks[static_cast<std::size_t>(rank)];
+    const auto check_posts = [&](const std::vector<fuse::Post>& posts) -> Status {
+        for (const fuse::Post& post : posts) {
+            if (post.rank < 0 || post.rank >= size || post.signal < 0 ||
+                static_cast<std::size_t>(post.signal) >= schedule.ranks[static_cast<std::size_t>(post.rank)].signals.size()) {
+                return Error{fmt::format("a post to signal {} of rank {}, which has none such", post.signal, post.rank),
+                             {.rank = rank}};
+            }
+        }
+        return Done{};
+    };
+    const auto check_waits = [&](const std::vector<fuse::Wait>& waits) -> Status {
+        for (const fuse::Wait& wait : waits) {
+            if (wait.signal < 0 || static_cast<std::size_t>(wait.signal) >= mine.signals.size() || wait.lag < 0) {
+                return Error{fmt::format("a wait for signal {} (lag {}), of which there is none", wait.signal, wait.lag),
+                             {.rank = rank}};
+            }
+        }
+        return Done{};
+    };
+    for (const auto* posts : {&mine.begin_posts, &mine.kernel_posts, &mine.end_posts}) {
+        if (Status good = check_posts(*posts); !good) return good;
+    }
+    for (const auto* waits : {&mine.begin_waits, &mine.end_waits}) {
+        if (Status good = check_waits(*waits); !good) return good;
+    }
+    for (const fuse::Transfer& transfer : mine.transfers) {
+        for (const std::int32_t end : {transfer.src_rank, transfer.dst_rank}) {
+            if (end < 0 || end >= size) return at_op(transfer.op, fmt::format("there is no rank {}", end));
+        }
+        if (transfer.reduce != plan::Reduce::none) {
+            return at_op(transfer.op, fmt::format("a transfer that reduces ({}) is not in this build",
+                                                  plan::name_of(transfer.reduce)));
+        }
+        for (const plan::Chunk* chunk : {&transfer.src, &transfer.dst}) {
+            if (Status good = check_chunk(schedule, transfer.op, *chunk); !good) return good;
+        }
+        if (schedule.tensors[static_cast<std::size_t>(transfer.src.tensor)].dtype !=
+            schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype) {
+            return at_op(transfer.op, "the source and the destination differ in dtype");
+        }
+        if (Status good = check_posts(transfer.posts); !good) return good;
+        if (Status good = check_waits(transfer.waits); !good) return good;
+    }
+    return Done{};
+}
+
+std::uint64_t bytes_of(const plan::Tensor& tensor) {
+    return static_cast<std::uint64_t>(plan::num_elements(tensor.whole())) * plan::size_of(tensor.dtype);
+}
+
+/// What all ranks must have in common.
+Bytes fingerprint(const fuse::Schedule& schedule, const std::vector<std::uint64_t>& offsets, std::uint64_t control) {
+    std::string text = fmt::format("{} slots, control block at {}", schedule.num_slots, control);
+    for (std::size_t i = 0; i < schedule.tensors.size(); ++i) {
+        text += fmt::format("; {} {}{} at {}", schedule.tensors[i].name, plan::name_of(schedule.tensors[i].dtype),
+                            plan::to_string(schedule.tensors[i].whole()), offsets[i]);
+    }
+    for (const fuse::RankSchedule& rank : schedule.ranks) {
+        text += fmt::format("; {} {}", rank.signals.size(), rank.transfers.size());
+    }
+    return text;
+}
+
+}  // namespace
+
+FusedOp::FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options)
+    : heap_(std::move(heap)), schedule_(schedule), options_(options) {}
+
+FusedOp::~FusedOp() = default;
+
+Status FusedOp::allocate() {
+    for (const plan::Tensor& tensor : schedule_.tensors) {
+        Result<std::uint64_t> offset = heap_->allocate(bytes_of(tensor), 1024);
+        if (!offset) {
+            Error error = offset.error();
+            error.message = fmt::format("op '{}', tensor {}: {}", options_.name, tensor.name, error.message);
+            return error;
+        }
+        tensor_offsets_.push_back(*offset);
+    }
+    std::size_t num_signals = 0;
+    for (const fuse::RankSchedule& rank : schedule_.ranks) num_signals = std::max(num_signals, rank.signals.size());
+    if (num_signals > 1u << 24) return Error{fmt::format("{} signals on one rank are too many", num_signals)};
+    control_words_ = emit::control::size_in_words(static_cast<std::int32_t>(num_signals));
+    Result<std::uint64_t> offset = heap_->allocate(static_cast<std::uint64_t>(control_words_) * 4, 1024);
+    if (!offset) return offset.error();
+    control_offset_ = *offset;
+
+    std::vector<std::uint32_t> words(static_cast<std::size_t>(control_words_), 0);
+    words[emit::control::deadline_ms] = static_cast<std::uint32_t>(
+        std::clamp<std::int64_t>(options_.deadline_ms, 0, std::numeric_limits<std::int32_t>::max()));
+    words[emit::control::rank] = static_cast<std::uint32_t>(rank());
+    return heap_->write(control_address(), words.data(), words.size() * 4);
+}
+
+Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule,
+                                                 const Options& options) {
+    if (heap == nullptr) return Error{"an op needs a heap", {}, ErrorClass::usage};
+    const int rank = heap->rank();
+    std::unique_ptr<FusedOp> op(new FusedOp(heap, schedule, options));
+    // From here on a failure is shared: every rank goes through the same two exchanges.
+    Status made = check_schedule(schedule, rank, heap->size());
+    if (made) made = op->allocate();
+    const auto undo = [&] {
+        for (const std::uint64_t offset : op->tensor_offsets_) heap->free(offset);
+        if (op->control_words_ > 0) heap->free(op->control_offset_);
+    };
+    Result<std::vector<Bytes>> all = agree(
+        heap->rendezvous(), fmt::format("op-{}", options.name),
+        made ? Result<Bytes>(fingerprint(schedule, op->tensor_offsets_, op->control_offset_)) : Result<Bytes>(made.error()),
+        options.timeout);
+    if (!all) {
+        undo();
+        return all.error();
+    }
+    for (std::size_t other = 0; other < all->size(); ++other) {
+        if ((*all)[other] == (*all)[static_cast<std::size_t>(rank)]) continue;
+        undo();
+        return Error{fmt::format("op '{}': rank {} makes another op than rank {} ({} | {}); ranks must make the same ops in "
+                                 "the same order",
+                                 options.name, other, rank, (*all)[other], (*all)[static_cast<std::size_t>(rank)]),
+                     {.rank = rank}};
+    }
+
+    const fuse::RankSchedule& mine = schedule.ranks[static_cast<std::size_t>(rank)];
+    CallPlan plan{.rank = rank,
+                  .num_ranks = heap->size(),
+                  .first_control = heap->address(0, op->control_offset_),
+                  .heap_stride = heap->stride(),
+                  .begin_waits = mine.begin_waits,
+                  .end_waits = mine.end_waits};
+    const auto words_of = [&](const std::vector<fuse::Post>& posts) {
+        std::vector<std::uint64_t> words;
+        for (const fuse::Post& post : posts) {
+            words.push_back(plan.control_of(post.rank) + static_cast<std::uint64_t>(emit::control::word_of(post.signal)) * 4);
+        }
+        return words;
+    };
+    const auto box_of = [&](int where, const plan::Chunk& chunk) {
+        const auto tensor = static_cast<std::size_t>(chunk.tensor);
+        return view_of(schedule.tensors[tensor], chunk.region, heap->address(where, op->tensor_offsets_[tensor]));
+    };
+    plan.begin_posts = words_of(mine.begin_posts);
+    plan.end_posts = words_of(mine.end_posts);
+    Status ready = Done{};
+    for (const fuse::Transfer& transfer : mine.transfers) {
+        Result<std::vector<StridedCopy>> copies =
+            copies_between(box_of(transfer.src_rank, transfer.src), box_of(transfer.dst_rank, transfer.dst),
+                           plan::size_of(schedule.tensors[static_cast<std::size_t>(transfer.src.tensor)].dtype));
+        if (!copies) {
+            ready = at_op(transfer.op, copies.error().message);
+            break;
+        }
+        plan.transfers.push_back({.copies = std::move(copies).value(),
+                                  .waits = transfer.waits,
+                                  .post_words = words_of(transfer.posts),
+                                  .in_order = transfer.backend == plan::Backend::copy_engine});
+    }
+    if (ready) {
+        op->table_ = emit::make_table(mine, rank, static_cast<std::int64_t>(heap->stride()), options.num_programs);
+        Result<std::unique_ptr<CallExecutor>> executor =
+            heap->device().kind == Device::Kind::host
+                ? make_host_calls(std::move(plan), op->table_, options)
+                : make_cuda_calls(std::move(plan), op->table_, *heap, mine, options);
+        if (executor) {
+            op->executor_ = std::move(executor).value();
+        } else {
+            ready = executor.error();
+        }
+    }
+    // All control blocks are set up before anyone begins a call.
+    Result<std::vector<Bytes>> done = agree(heap->rendezvous(), fmt::format("op-{}-ready", options.name),
+                                            ready ? Result<Bytes>("") : Result<Bytes>(ready.error()), options.timeout);
+    if (!done) {
+        op->executor_.reset();
+        undo();
+        return done.error();
+    }
+    return op;
+}
+
+Result<std::uint64_t> FusedOp::tensor_offset(std::string_view name) const {
+    for (std::size_t i = 0; i < schedule_.tensors.size(); ++i) {
+        if (schedule_.tensors[i].name == name) return tensor_offsets_[i];
+    }
+    return Error{fmt::format("op '{}' has no tensor {}", options_.name, name)};
+}
+
+Result<std::uint64_t> FusedOp::tensor_address(std::string_view name, int of_rank) const {
+    Result<std::uint64_t> offset = tensor_offset(name);
+    if (!offset) return offset;
+    if (of_rank < 0 || of_rank >= heap_->size()) return Error{fmt::format("there is no rank {}", of_rank)};
+    return heap_->address(of_rank, *offset);
+}
+
+Result<std::uint64_t> FusedOp::tensor_address(std::string_view name) const { return tensor_address(name, rank()); }
+
+Result<std::uint64_t> FusedOp::tensor_bytes(std::string_view name) const {
+    for (const plan::Tensor& tensor : schedule_.tensors) {
+        if (tensor.name == name) return bytes_of(tensor);
+    }
+    return Error{fmt::format("op '{}' has no tensor {}", options_.name, name)};
+}
+
+std::uint64_t FusedOp::control_address() const { return control_address(rank()); }
+std::uint64_t FusedOp::control_address(int of_rank) const { return heap_->address(of_rank, control_offset_); }
+std::uint64_t FusedOp::table_address() const { return executor_->table_address(); }
+
+Status FusedOp::set_num_programs(std::int64_t num_programs) {
+    if (num_programs < 1 || num_programs > std::numeric_limits<std::int32_t>::max()) {
+        return Error{fmt::format("a grid of {} programs makes no sense", num_programs), {}, ErrorClass::usage};
+    }
+    constexpr std::size_t kWord = emit::table::num_programs;
+    if (table_[kWord] == num_programs) return Done{};
+    table_[kWord] = static_cast<std::int32_t>(num_programs);
+    return executor_->write_table_word(kWord, table_[kWord]);
+}
+
+Status FusedOp::set_input(std::string_view name, const plan::Region& region, std::uint64_t address,
+                          std::span<const std::int64_t> strides) {
+    const auto tensor = std::ranges::find(schedule_.tensors, name, &plan::Tensor::name);
+    if (tensor == schedule_.tensors.end()) return Error{fmt::format("op '{}' has no tensor {}", options_.name, name)};
+    if (region.size() != tensor->shape.size() || !plan::contains(tensor->whole(), region)) {
+        return Error{fmt::format("op '{}': region {} is not in tensor {}", options_.name, plan::to_string(region), name)};
+    }
+    if (strides.size() != region.size()) {
+        return Error{fmt::format("op '{}', input {}: {} strides for {} axes", options_.name, name, strides.size(), region.size())};
+    }
+    if (!strides.empty() && region.back().size() > 1 && strides.back() != 1) {
+        return Error{fmt::format("op '{}', input {}: its last stride is {}, not 1; make it contiguous along its last axis",
+                                 options_.name, name, strides.back())};
+    }
+    const auto index = static_cast<std::int32_t>(tensor - schedule_.tensors.begin());
+    std::vector<std::int64_t> key;
+    for (const plan::Interval& interval : region) key.insert(key.end(), {interval.begin, interval.end});
+    Input& input = inputs_[{index, std::move(key)}];
+    if (input.address == address && std::ranges::equal(input.strides, strides)) return Done{};
+
+    const BoxView to = view_of(*tensor, region, heap_->local(tensor_offsets_[static_cast<std::size_t>(index)]));
+    const BoxView from{address, to.shape, {strides.begin(), strides.end()}};
+    input.address = address;
+    input.strides.assign(strides.begin(), strides.end());
+    input.copies.clear();
+    Result<std::vector<StridedCopy>> copies = copies_between(from, to, plan::size_of(tensor->dtype));
+    if (!copies) {
+        input.address = 0;
+        return copies.error();
+    }
+    // Already in place: nothing to copy. Strides of axes of one element mean nothing.
+    bool in_place = from.address == to.address;
+    for (std::size_t i = 0; i < to.shape.size(); ++i) in_place = in_place && (to.shape[i] == 1 || from.strides[i] == to.strides[i]);
+    if (!in_place) input.copies = std::move(copies).value();
+    return Done{};
+}
+
+Status FusedOp::set_input(std::string_view name, std::uint64_t address, std::span<const std::int64_t> strides) {
+    std::optional<plan::Region> box;
+    for (const plan::Chunk& chunk : options_.initial) {
+        if (chunk.tensor < 0 || static_cast<std::size_t>(chunk.tensor) >= schedule_.tensors.size()) continue;
+        if (schedule_.tensors[static_cast<std::size_t>(chunk.tensor)].name != name) continue;
+        if (box && box->size() != chunk.region.size()) continue;
+        box = box ? plan::bounding_box(*box, chunk.region) : chunk.region;
+    }
+    if (!box) {
+        return Error{fmt::format("op '{}', input {}: it is not said which region rank {} holds; give it, or OpOptions::initial",
+                                 options_.name, name, rank()),
+                     {.rank = rank()}, ErrorClass::usage};
+    }
+    return set_input(name, *box, address, strides);
+}
+
+Error FusedOp::error_of(const FaultRecord& record) const {
+    if (!record.of_peer() || record.peer() >= heap_->size()) {
+        return fault_error(schedule_, rank(), options_.name, record, options_.deadline_ms);
+    }
+    // The other rank's control block says what it waited for.
+    Error error = fault_error(schedule_, rank(), options_.name, record, options_.deadline_ms);
+    std::uint32_t words[control::num_header_words] = {};
+    if (heap_->read(control_address(record.peer()), words, sizeof(words))) {
+        const FaultRecord theirs = FaultRecord::from_words(words);
+        if (theirs.any() && !theirs.of_peer()) {
+            const Error cause = fault_error(schedule_, record.peer(), options_.name, theirs, options_.deadline_ms);
+            error.message = cause.message + fmt::format("; so found on rank {}", record.peer());
+            error.location = cause.location;
+        }
+    }
+    return error;
+}
+
+Status FusedOp::begin_call(CudaStream stream) {
+    if (destroyed_) return Error{fmt::format("op '{}' has been destroyed", options_.name), {}, ErrorClass::usage};
+    if (calling_) {
+        return Error{fmt::format("op '{}': begin_call twice without end_call", options_.name), {.rank = rank()}, ErrorClass::usage};
+    }
+    // A handful of pointers on the stack; a call with more inputs than these would need an allocation.
+    constexpr std::size_t kOnStack = 64;
+    const StridedCopy* copies[kOnStack];
+    std::vector<const StridedCopy*> many;
+    std::size_t count = 0;
+    for (const auto& [key, input] : inputs_) {
+        for (const StridedCopy& copy : input.copies) {
+            if (count < kOnStack) copies[count] = &copy;
+            if (count == kOnStack) many.assign(copies, copies + kOnStack);
+            if (count >= kOnStack) many.push_back(&copy);
+            ++count;
+        }
+    }
+    const Status begun =
+        executor_->begin(stream, count <= kOnStack ? std::span<const StridedCopy* const>(copies, count) : std::span<const StridedCopy* const>(many));
+    if (begun) {
+        calling_ = true;
+        return begun;
+    }
+    const FaultRecord record = executor_->poll_fault();
+    return record.any() ? Status(error_of(record)) : begun;
+}
+
+Status FusedOp::end_call(CudaStream stream) {
+    if (!calling_) {
+        return Error{fmt::format("op '{}': end_call without begin_call", options_.name), {.rank = rank()}, ErrorClass::usage};
+    }
+    calling_ = false;
+    const Status ended = executor_->end(stream);
+    if (ended) return ended;
+    const FaultRecord record = executor_->poll_fault();
+    return record.any() ? Status(error_of(record)) : ended;
+}
+
+Status FusedOp::check() const {
+    Result<FaultRecord> record = executor_->read_fault();
+    if (!record) return record.error();
+    return record->any() ? Status(error_of(*record)) : Status(Done{});
+}
+
+Status FusedOp::poll() const {
+    const FaultRecord record = executor_->poll_fault();
+    return record.any() ? Status(error_of(record)) : Status(Done{});
+}
+
+Status FusedOp::synchronize() { return executor_->synchronize(); }
+
+Status FusedOp::destroy() {
+    if (destroyed_) return Done{};
+    destroyed_ = true;
+    Status idle = executor_->synchronize();
+    Result<std::vector<Bytes>> all =
+        agree(heap_->rendezvous(), fmt::format("op-{}-destroy", options_.name),
+              idle ? Result<Bytes>("") : Result<Bytes>(idle.error()), options_.timeout);
+    if (!all) return all.error();
+    for (const std::uint64_t offset : tensor_offsets_) heap_->free(offset);
+    heap_->free(control_offset_);
+    return Done{};
+}
+
+}  // namespace syncopate::runtime

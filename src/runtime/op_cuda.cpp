@@ -1,0 +1,452 @@
+// A call on cuda. Everything is enqueued on two streams:
+//
+//   caller's stream | inputs, sy_begin, local copies | → the caller's kernel | sy_end |
+//   copy stream                                  fork └ per transfer: data, then posts ┘ join
+//
+// A post of the copy engine is a copy of the 4-byte word `published` (control.hpp), ordered after the data by the
+// stream. Nothing depends on a value that the host knows, so a captured call can be replayed.
+#include <fmt/format.h>
+
+#include "runtime/call_executor.hpp"
+
+#if SYNCOPATE_HAS_CUDA
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+
+#include "runtime/cuda_api.hpp"
+#include "runtime/device_types.hpp"
+
+// src/runtime/*.cu as a fatbin: made and embedded by cmake/Cuda.cmake.
+extern "C" const unsigned char syncopate_device_fatbin[];
+extern "C" const std::size_t syncopate_device_fatbin_size;
+
+namespace syncopate::runtime {
+namespace {
+
+static_assert(device::kEpoch == emit::control::epoch && device::kDeadlineMs == emit::control::deadline_ms &&
+              device::kFault == emit::control::fault && device::kFaultSeen == emit::control::fault_seen &&
+              device::kFaultEpoch == emit::control::fault_epoch && device::kFaultWhere == emit::control::fault_where &&
+              device::kPublished == control::published && device::kPeerFault == kFaultOfPeer);
+static_assert(kWhereBegin == -1 && kWhereEnd == -2);  // as device.cu writes them
+
+/// Pinned host memory that the GPU writes too.
+class PinnedWords {
+public:
+    static Result<std::unique_ptr<PinnedWords>> create(std::shared_ptr<CudaContext> context, std::size_t count) {
+        const CudaApi& api = context->api();
+        std::unique_ptr<PinnedWords> made(new PinnedWords(context));
+        void* host = nullptr;
+        SYNCOPATE_CUDA(api, cuMemHostAlloc, &host, count * sizeof(std::uint32_t),
+                       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+        made->host_ = static_cast<std::uint32_t*>(host);
+        std::fill_n(made->host_, count, 0u);
+        SYNCOPATE_CUDA(api, cuMemHostGetDevicePointer, &made->device_, host, 0);
+        return made;
+    }
+    ~PinnedWords() {
+        const CurrentContext current(*context_);
+        if (host_ != nullptr) context_->api().cuMemFreeHost(host_);
+    }
+    PinnedWords(const PinnedWords&) = delete;
+    PinnedWords& operator=(const PinnedWords&) = delete;
+
+    [[nodiscard]] const volatile std::uint32_t* words() const { return host_; }
+    [[nodiscard]] std::uint32_t* host() const { return host_; }
+    [[nodiscard]] CUdeviceptr device() const { return device_; }
+
+private:
+    explicit PinnedWords(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
+    std::shared_ptr<CudaContext> context_;
+    std::uint32_t* host_ = nullptr;
+    CUdeviceptr device_ = 0;
+};
+
+/// The library's own kernels, loaded into one context.
+class DeviceModule {
+public:
+    static Result<std::unique_ptr<DeviceModule>> load(std::shared_ptr<CudaContext> context) {
+        const CudaApi& api = context->api();
+        if (syncopate_device_fatbin_size == 0) {
+            return Error{"this build holds no device code", {}, ErrorClass::machine};
+        }
+        std::unique_ptr<DeviceModule> made(new DeviceModule(context));
+        SYNCOPATE_CUDA(api, cuModuleLoadData, &made->module_, syncopate_device_fatbin);
+        SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->begin, made->module_, "sy_begin");
+        SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->end, made->module_, "sy_end");
+        // Lazy loading would load a kernel at its first launch, which can wait for kernels that wait for it.
+        for (CUfunction function : {made->begin, made->end}) {
+            if (api.cuFuncLoad != nullptr) SYNCOPATE_CUDA(api, cuFuncLoad, function);
+            int registers = 0;
+            SYNCOPATE_CUDA(api, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
+        }
+        return made;
+    }
+    ~DeviceModule() {
+        const CurrentContext current(*context_);
+        if (module_ != nullptr) context_->api().cuModuleUnload(module_);
+    }
+    DeviceModule(const DeviceModule&) = delete;
+    DeviceModule& operator=(const DeviceModule&) = delete;
+
+    CUfunction begin = nullptr;
+    CUfunction end = nullptr;
+
+private:
+    explicit DeviceModule(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
+    std::shared_ptr<CudaContext> context_;
+    CUmodule module_ = nullptr;
+};
+
+/// An event without timing.
+class OwnedEvent {
+public:
+    static Result<std::unique_ptr<OwnedEvent>> create(std::shared_ptr<CudaContext> context) {
+        std::unique_ptr<OwnedEvent> made(new OwnedEvent(context));
+        SYNCOPATE_CUDA(context->api(), cuEventCreate, &made->event_, CU_EVENT_DISABLE_TIMING);
+        return made;
+    }
+    ~OwnedEvent() {
+        const CurrentContext current(*context_);
+        if (event_ != nullptr) context_->api().cuEventDestroy(event_);
+    }
+    OwnedEvent(const OwnedEvent&) = delete;
+    OwnedEvent& operator=(const OwnedEvent&) = delete;
+    [[nodiscard]] CUevent get() const { return event_; }
+
+private:
+    explicit OwnedEvent(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
+    std::shared_ptr<CudaContext> context_;
+    CUevent event_ = nullptr;
+};
+
+/// One transfer as the copy stream does it.
+struct CopyStreamTransfer {
+    std::vector<StridedCopy> copies;          ///< empty when the caller's stream does them
+    std::vector<std::uint64_t> device_posts;  ///< words that get `published` from this GPU's memory
+    std::vector<std::uint64_t> host_posts;    ///< words that get it from host memory
+};
+
+/// cuMemcpy3D takes planes that are whole rows apart; other copies go plane by plane.
+std::vector<StridedCopy> for_copy_engine(const std::vector<StridedCopy>& copies) {
+    std::vector<StridedCopy> result;
+    for (const StridedCopy& copy : copies) {
+        const bool whole_rows = copy.src_plane % copy.src_pitch == 0 && copy.dst_plane % copy.dst_pitch == 0 &&
+                                copy.src_plane / copy.src_pitch >= copy.height && copy.dst_plane / copy.dst_pitch >= copy.height;
+        if (copy.depth == 1 || whole_rows) {
+            result.push_back(copy);
+            continue;
+        }
+        for (std::uint64_t plane = 0; plane < copy.depth; ++plane) {
+            StridedCopy one = copy;
+            one.src += plane * copy.src_plane;
+            one.dst += plane * copy.dst_plane;
+            one.depth = 1;
+            result.push_back(one);
+        }
+    }
+    return result;
+}
+
+class CudaCalls final : public CallExecutor {
+public:
+    CudaCalls(CallPlan plan, std::shared_ptr<CudaContext> context, SymmetricHeap& heap)
+        : plan_(std::move(plan)), context_(std::move(context)), api_(context_->api()), heap_(heap) {}
+
+    ~CudaCalls() override { (void)synchronize(); }  // what is freed next may be in use by work in flight
+
+    /// Sorts the transfers, makes the handles, and puts the lists and `table` into device memory.
+    Status prepare(const std::vector<std::int32_t>& table, const fuse::RankSchedule& schedule, const OpOptions& options) {
+        const CurrentContext current(*context_);
+        if (Status sorted = sort_transfers(schedule, options); !sorted) return sorted;
+
+        Result<std::unique_ptr<DeviceModule>> module = DeviceModule::load(context_);
+        if (!module) return module.error();
+        module_ = std::move(module).value();
+        Result<std::unique_ptr<PinnedWords>> mirror = PinnedWords::create(context_, device::kMirrorWords);
+        if (!mirror) return mirror.error();
+        mirror_ = std::move(mirror).value();
+        if (!transfers_.empty()) {
+            Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context_, true);
+            if (!stream) return stream.error();
+            copy_stream_ = std::move(stream).value();
+            Result<std::unique_ptr<OwnedEvent>> fork = OwnedEvent::create(context_);
+            if (!fork) return fork.error();
+            fork_ = std::move(fork).value();
+            Result<std::unique_ptr<OwnedEvent>> join = OwnedEvent::create(context_);
+            if (!join) return join.error();
+            join_ = std::move(join).value();
+        }
+        return upload(table);
+    }
+
+    Status begin(CudaStream stream_number, std::span<const StridedCopy* const> inputs) override {
+        const CurrentContext current(*context_);
+        const auto stream = reinterpret_cast<CUstream>(stream_number);
+        for (const StridedCopy* input : inputs) {
+            if (Status copied = enqueue(*input, stream); !copied) return copied;
+        }
+        if (Status launched = launch(module_->begin, begin_arguments_, stream); !launched) return launched;
+        for (const StridedCopy& copy : local_copies_) {
+            if (Status copied = enqueue(copy, stream); !copied) return copied;
+        }
+        if (transfers_.empty()) return Done{};
+        SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
+        SYNCOPATE_CUDA(api_, cuStreamWaitEvent, copy_stream_->get(), fork_->get(), 0);
+        const CUdeviceptr published = plan_.control() + 4 * control::published;
+        for (const CopyStreamTransfer& transfer : transfers_) {
+            for (const StridedCopy& copy : transfer.copies) {
+                if (Status copied = enqueue(copy, copy_stream_->get()); !copied) return copied;
+            }
+            for (const std::uint64_t word : transfer.device_posts) {
+                SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, published, 4, copy_stream_->get());
+            }
+            for (const std::uint64_t word : transfer.host_posts) {
+                SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, mirror_->host() + device::kMirrorPublished, 4,
+                               copy_stream_->get());
+            }
+        }
+        SYNCOPATE_CUDA(api_, cuEventRecord, join_->get(), copy_stream_->get());
+        return Done{};
+    }
+
+    Status end(CudaStream stream_number) override {
+        const CurrentContext current(*context_);
+        const auto stream = reinterpret_cast<CUstream>(stream_number);
+        if (!transfers_.empty()) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, join_->get(), 0);
+        if (end_arguments_.num_posts == 0 && end_arguments_.num_waits == 0) return Done{};
+        return launch(module_->end, end_arguments_, stream);
+    }
+
+    Result<FaultRecord> read_fault() const override {
+        std::uint32_t words[control::num_header_words] = {};
+        if (Status read = heap_.read(plan_.control(), words, sizeof(words)); !read) return read.error();
+        return FaultRecord::from_words(words);
+    }
+
+    FaultRecord poll_fault() const override {
+        FaultRecord record;
+        if (mirror_ == nullptr) return record;
+        const volatile std::uint32_t* words = mirror_->words();
+        record.fault = words[device::kMirrorFault];
+        if (record.fault == 0) return record;
+        std::atomic_thread_fence(std::memory_order_acquire);  // the kernel wrote it last
+        record.seen = words[device::kMirrorSeen];
+        record.awaited = words[device::kMirrorAwaited];
+        record.where = static_cast<std::int32_t>(words[device::kMirrorWhere]);
+        record.epoch = words[device::kMirrorEpoch];
+        return record;
+    }
+
+    Status synchronize() override { return context_->synchronize(); }
+
+    std::uint64_t table_address() const override { return tables_->address() + table_offset_; }
+
+    Status write_table_word(std::size_t word, std::int32_t value) override {
+        return heap_.write(table_address() + 4 * word, &value, 4);
+    }
+
+private:
+    Status sort_transfers(const fuse::RankSchedule& schedule, const OpOptions& options) {
+        // Signals that are surely there when a transfer's turn in the copy stream comes, by the lag that they satisfy.
+        const auto certain = [&](const fuse::Wait& wait, std::size_t turn) {
+            for (const fuse::Wait& begun : schedule.begin_waits) {
+                if (begun.signal == wait.signal && begun.lag <= wait.lag) return true;
+            }
+            for (std::size_t before = 0; before < turn; ++before) {
+                for (const fuse::Post& post : schedule.transfers[before].posts) {
+                    if (post.rank == plan_.rank && post.signal == wait.signal) return true;
+                }
+            }
+            return false;
+        };
+        for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
+            const fuse::Transfer& transfer = schedule.transfers[i];
+            const Location location{.rank = transfer.op.rank, .op = transfer.op.index};
+            using enum plan::Backend;
+            if (transfer.backend != automatic && transfer.backend != copy_engine && transfer.backend != host) {
+                return Error{fmt::format("op '{}': backend {} is not in this build; on cuda transfers go by copy_engine",
+                                         options.name, plan::name_of(transfer.backend)),
+                             location};
+            }
+            for (const fuse::Wait& wait : transfer.waits) {
+                if (certain(wait, i)) continue;
+                return Error{fmt::format("op '{}': it waits for another rank's op (signal {}); the copy engine cannot wait for a "
+                                         "signal of the running call. Use a plan without such 'after' edges, or device host",
+                                         options.name, wait.signal),
+                             location};
+            }
+            CopyStreamTransfer sorted;
+            std::vector<StridedCopy> copies = for_copy_engine(plan_.transfers[i].copies);
+            const bool local = transfer.src_rank == plan_.rank && transfer.dst_rank == plan_.rank;
+            // A copy inside one GPU may be done by its multiprocessors, so it goes before the kernel, which could keep
+            // them all; but not past an earlier transfer that it has to follow.
+            if (local && transfer.waits.empty() && independent(schedule, i)) {
+                local_copies_.insert(local_copies_.end(), copies.begin(), copies.end());
+            } else {
+                sorted.copies = std::move(copies);
+            }
+            for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
+                const bool own = transfer.posts[p].rank == plan_.rank;
+                (own && options.own_posts_from_host ? sorted.host_posts : sorted.device_posts)
+                    .push_back(plan_.transfers[i].post_words[p]);
+            }
+            if (!sorted.copies.empty()) on_copy_stream_.push_back(i);
+            if (!sorted.copies.empty() || !sorted.device_posts.empty() || !sorted.host_posts.empty()) {
+                transfers_.push_back(std::move(sorted));
+            }
+        }
+        plan_.transfers.clear();
+        return Done{};
+    }
+
+    /// Whether local transfer `index` touches nothing that the copy stream's earlier ones write here, and writes nothing
+    /// that they read here: only then may it overtake them.
+    [[nodiscard]] bool independent(const fuse::RankSchedule& schedule, std::size_t index) const {
+        const fuse::Transfer& local = schedule.transfers[index];
+        const auto meet = [](const plan::Chunk& a, const plan::Chunk& b) {
+            return a.tensor == b.tensor && plan::overlaps(a.region, b.region);
+        };
+        return std::ranges::none_of(on_copy_stream_, [&](std::size_t before) {
+            const fuse::Transfer& other = schedule.transfers[before];
+            return (other.dst_rank == plan_.rank && (meet(other.dst, local.src) || meet(other.dst, local.dst))) ||
+                   (other.src_rank == plan_.rank && meet(other.src, local.dst));
+        });
+    }
+
+    /// One buffer: begin posts, begin waits, end posts, end waits, table; each from a multiple of 256 bytes.
+    Status upload(const std::vector<std::int32_t>& table) {
+        std::vector<std::byte> bytes;
+        const auto append = [&](const auto& values) {
+            const std::size_t offset = (bytes.size() + 255) / 256 * 256;
+            const std::size_t size = values.size() * sizeof(values[0]);
+            bytes.resize(offset + size);
+            std::copy_n(reinterpret_cast<const std::byte*>(values.data()), size, bytes.data() + offset);
+            return offset;
+        };
+        const auto entries = [&](const std::vector<fuse::Wait>& waits) {
+            std::vector<device::WaitEntry> list;
+            for (const fuse::Wait& wait : waits) {
+                list.push_back({plan_.control() + static_cast<std::uint64_t>(emit::control::word_of(wait.signal)) * 4,
+                                static_cast<std::uint32_t>(wait.lag), wait.signal});
+            }
+            return list;
+        };
+        const std::size_t begin_posts = append(plan_.begin_posts);
+        const std::size_t begin_waits = append(entries(plan_.begin_waits));
+        const std::size_t end_posts = append(plan_.end_posts);
+        const std::size_t end_waits = append(entries(plan_.end_waits));
+        table_offset_ = append(table);
+
+        Result<std::unique_ptr<DeviceBuffer>> buffer = DeviceBuffer::create(context_, std::max<std::size_t>(bytes.size(), 256));
+        if (!buffer) return buffer.error();
+        tables_ = std::move(buffer).value();
+        if (Status written = heap_.write(tables_->address(), bytes.data(), bytes.size()); !written) return written;
+
+        const auto arguments = [&](std::size_t posts, std::size_t num_posts, std::size_t waits, std::size_t num_waits) {
+            return device::BoundaryArguments{
+                .control = reinterpret_cast<std::uint32_t*>(plan_.control()),
+                .mirror = reinterpret_cast<std::uint32_t*>(mirror_->device()),
+                .posts = reinterpret_cast<const std::uint64_t*>(tables_->address() + posts),
+                .waits = reinterpret_cast<const device::WaitEntry*>(tables_->address() + waits),
+                .first_control = plan_.first_control,
+                .heap_stride = plan_.heap_stride,
+                .num_posts = static_cast<std::int32_t>(num_posts),
+                .num_waits = static_cast<std::int32_t>(num_waits),
+                .rank = plan_.rank,
+                .num_ranks = plan_.num_ranks};
+        };
+        begin_arguments_ = arguments(begin_posts, plan_.begin_posts.size(), begin_waits, plan_.begin_waits.size());
+        end_arguments_ = arguments(end_posts, plan_.end_posts.size(), end_waits, plan_.end_waits.size());
+        return Done{};
+    }
+
+    Status launch(CUfunction function, device::BoundaryArguments& arguments, CUstream stream) {
+        void* parameters[] = {&arguments};
+        CUlaunchConfig config{};
+        config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+        config.blockDimX = 32;
+        config.blockDimY = config.blockDimZ = 1;
+        config.hStream = stream;
+        SYNCOPATE_CUDA(api_, cuLaunchKernelEx, &config, function, parameters, nullptr);
+        return Done{};
+    }
+
+    Status enqueue(const StridedCopy& copy, CUstream stream) const {
+        if (copy.contiguous()) {
+            SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, copy.dst, copy.src, copy.width, stream);
+            return Done{};
+        }
+        if (copy.depth == 1) {
+            CUDA_MEMCPY2D two{};
+            two.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+            two.srcDevice = copy.src;
+            two.srcPitch = copy.src_pitch;
+            two.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+            two.dstDevice = copy.dst;
+            two.dstPitch = copy.dst_pitch;
+            two.WidthInBytes = copy.width;
+            two.Height = copy.height;
+            SYNCOPATE_CUDA(api_, cuMemcpy2DAsync, &two, stream);
+            return Done{};
+        }
+        CUDA_MEMCPY3D three{};
+        three.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+        three.srcDevice = copy.src;
+        three.srcPitch = copy.src_pitch;
+        three.srcHeight = copy.src_plane / copy.src_pitch;
+        three.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        three.dstDevice = copy.dst;
+        three.dstPitch = copy.dst_pitch;
+        three.dstHeight = copy.dst_plane / copy.dst_pitch;
+        three.WidthInBytes = copy.width;
+        three.Height = copy.height;
+        three.Depth = copy.depth;
+        SYNCOPATE_CUDA(api_, cuMemcpy3DAsync, &three, stream);
+        return Done{};
+    }
+
+    CallPlan plan_;
+    std::shared_ptr<CudaContext> context_;
+    const CudaApi& api_;
+    SymmetricHeap& heap_;
+    std::vector<StridedCopy> local_copies_;
+    std::vector<CopyStreamTransfer> transfers_;
+    std::vector<std::size_t> on_copy_stream_;  ///< schedule indices of the transfers whose data goes there
+    std::unique_ptr<DeviceModule> module_;
+    std::unique_ptr<PinnedWords> mirror_;
+    std::unique_ptr<OwnedStream> copy_stream_;
+    std::unique_ptr<OwnedEvent> fork_;
+    std::unique_ptr<OwnedEvent> join_;
+    std::unique_ptr<DeviceBuffer> tables_;
+    std::size_t table_offset_ = 0;
+    device::BoundaryArguments begin_arguments_{};
+    device::BoundaryArguments end_arguments_{};
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan plan, const std::vector<std::int32_t>& table,
+                                                      SymmetricHeap& heap, const fuse::RankSchedule& schedule,
+                                                      const OpOptions& options) {
+    if (heap.cuda_context() == nullptr) return Error{"the heap is not on cuda", {}, ErrorClass::usage};
+    auto calls = std::make_unique<CudaCalls>(std::move(plan), heap.cuda_context(), heap);
+    if (Status prepared = calls->prepare(table, schedule, options); !prepared) return prepared.error();
+    return std::unique_ptr<CallExecutor>(std::move(calls));
+}
+
+}  // namespace syncopate::runtime
+
+#else
+
+namespace syncopate::runtime {
+
+Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan, const std::vector<std::int32_t>&, SymmetricHeap&,
+                                                      const fuse::RankSchedule&, const OpOptions&) {
+    return Error{"this is a build without CUDA; use --device host", {}, ErrorClass::machine};
+}
+
+}  // namespace syncopate::runtime
+
+#endif

@@ -1,0 +1,75 @@
+#include "runtime/call_executor.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+class HostCalls final : public CallExecutor {
+public:
+    HostCalls(CallPlan plan, const std::vector<std::int32_t>& table, const OpOptions& options)
+        : plan_(std::move(plan)), table_(table), control_(plan_.control()),
+          executor_(plan_.transfers, control_, options.max_delay_us,
+                    options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)) {}
+
+    Status begin(CudaStream, std::span<const StridedCopy* const> inputs) override {
+        if (control_.faulty()) return failed();
+        for (const StridedCopy* copy : inputs) copy_on_host(*copy);
+        const std::uint32_t epoch = control_.load(emit::control::epoch) + 1;
+        control_.store(emit::control::epoch, epoch);
+        post(plan_.begin_posts, epoch);
+        for (const fuse::Wait& wait : plan_.begin_waits) {
+            if (!control_.wait(wait, epoch, kWhereBegin)) return failed();
+        }
+        control_.store(control::published, epoch);
+        executor_.start(epoch);
+        return Done{};
+    }
+
+    Status end(CudaStream) override {
+        executor_.join();
+        const std::uint32_t epoch = control_.load(emit::control::epoch);
+        for (const fuse::Wait& wait : plan_.end_waits) {
+            if (!control_.wait(wait, epoch, kWhereEnd)) return failed();
+        }
+        if (control_.faulty()) return failed();
+        post(plan_.end_posts, epoch);
+        return Done{};
+    }
+
+    Result<FaultRecord> read_fault() const override { return control_.fault(); }
+    FaultRecord poll_fault() const override { return control_.fault(); }
+    Status synchronize() override {
+        executor_.join();
+        return Done{};
+    }
+    std::uint64_t table_address() const override { return reinterpret_cast<std::uint64_t>(table_.data()); }
+    Status write_table_word(std::size_t, std::int32_t) override { return Done{}; }  // the kernel reads `table` itself
+
+private:
+    static void post(const std::vector<std::uint64_t>& words, std::uint32_t epoch) {
+        for (const std::uint64_t word : words) HostControl(word).store(0, epoch);
+    }
+
+    /// Tells the other ranks, so that they need not wait for their own deadlines. FusedOp says what it was.
+    Status failed() {
+        if (const FaultRecord record = control_.fault(); !record.of_peer()) {
+            for (int rank = 0; rank < plan_.num_ranks; ++rank) {
+                if (rank != plan_.rank) HostControl(plan_.control_of(rank)).raise_peer(plan_.rank);
+            }
+        }
+        return Error{"a signal did not come", {.rank = plan_.rank}, ErrorClass::machine};
+    }
+
+    CallPlan plan_;
+    const std::vector<std::int32_t>& table_;
+    HostControl control_;
+    HostExecutor executor_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CallExecutor>> make_host_calls(CallPlan plan, const std::vector<std::int32_t>& table,
+                                                      const OpOptions& options) {
+    return std::unique_ptr<CallExecutor>(new HostCalls(std::move(plan), table, options));
+}
+
+}  // namespace syncopate::runtime

@@ -1,0 +1,17 @@
+// Which process wrote something: a pid alone is reused, a pid with its start time is not.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace syncopate::runtime {
+
+/// Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); nullopt when there is none.
+std::optional<std::uint64_t> start_time_of(long pid);
+/// Identifies the pid namespace of this process; "" when unknown.
+std::string pid_namespace();
+/// `bytes` random bytes from the kernel, as hexadecimal text.
+std::string random_hex(int bytes);
+
+}  // namespace syncopate::runtime

@@ -1,0 +1,236 @@
+#include "syncopate/emit/emit.hpp"
+
+#include <gtest/gtest.h>
+
+#include "emit/sample.hpp"
+#include "emit/syntax.hpp"
+
+namespace syncopate::emit {
+namespace {
+
+using sample::kernel_of;
+using sample::range_of;
+using sample::rebind;
+
+const std::string kSimple =
+    "import triton\n"
+    "import triton.language as tl\n"
+    "\n\n"
+    "@triton.jit\n"
+    "def matmul(a_ptr, n, BLOCK: tl.constexpr):\n"
+    "    pid = tl.program_id(0)  # which tile\n"
+    "    x = tl.load(a_ptr + pid * BLOCK)\n"
+    "    tl.store(a_ptr, x)\n"
+    "\n\n"
+    "other = 1\n";
+
+std::string emitted(const kernel::Kernel& kernel, bool phased = false) {
+    fuse::Schedule schedule;
+    schedule.phased = phased;
+    const auto result = emit({kernel, {}, {}}, schedule);
+    return result.ok() ? *result : "ERROR " + result.error().to_string();
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+        text.replace(at, from.size(), to);
+    return text;
+}
+
+kernel::Kernel simple(const std::string& source = kSimple) {
+    kernel::Kernel kernel = kernel_of(source, "tl.store(a_ptr, x)");
+    kernel.sites.tile_ids = {rebind(source, "pid = tl.program_id(0)", "pid")};
+    return kernel;
+}
+
+TEST(Emit, AddsAnImportTwoParametersAndTwoLines) {
+    EXPECT_EQ(
+        emitted(simple()),
+        "import triton\n"
+        "import triton.language as tl\n"
+        "from syncopate.language import sy_acquire, sy_finish  # the schedule's tiles, waits and posts\n"
+        "\n\n"
+        "@triton.jit\n"
+        "def matmul(a_ptr, n, BLOCK: tl.constexpr, sy_schedule, sy_control):\n"
+        "    pid = tl.program_id(0)  # which tile\n"
+        "    pid = sy_acquire(sy_schedule, sy_control, pid)  # the tile of this slot, once its chunks have "
+        "arrived\n"
+        "    x = tl.load(a_ptr + pid * BLOCK)\n"
+        "    tl.store(a_ptr, x)\n"
+        "    sy_finish(sy_schedule, sy_control)  # the last program to end tells the ranks that may now send "
+        "again\n"
+        "\n\n"
+        "other = 1\n");
+}
+
+TEST(Emit, KeepsTheLineEndingsOfTheFile) {
+    const std::string source = replaced(kSimple, "\n", "\r\n");
+    EXPECT_EQ(emitted(simple(source)), replaced(emitted(simple()), "\n", "\r\n"));
+}
+
+TEST(Emit, EndsAFileThatEndsInsideTheKernel) {
+    const std::string source = kSimple.substr(0, kSimple.find("\n\n\nother"));
+    const std::string text = emitted(simple(source));
+    EXPECT_TRUE(
+        text.ends_with("tl.store(a_ptr, x)\n    sy_finish(sy_schedule, sy_control)  "
+                       "# the last program to end tells the ranks that may now send again"))
+        << text;
+}
+
+TEST(Emit, PutsParametersBeforeThoseWithDefaults) {
+    EXPECT_NE(emitted(simple(replaced(kSimple, "BLOCK: tl.constexpr", "BLOCK: tl.constexpr = 4")))
+                  .find("def matmul(a_ptr, n, sy_schedule, sy_control, BLOCK: tl.constexpr = 4):"),
+              std::string::npos);
+    EXPECT_NE(emitted(simple(replaced(kSimple, "a_ptr, n, BLOCK", "a_ptr=None, n=1, BLOCK=2")))
+                  .find("(sy_schedule, sy_control, a_ptr=None"),
+              std::string::npos);
+}
+
+TEST(Emit, LooksUpATileThatOnlyStoresUse) {
+    kernel::Kernel kernel = simple();
+    kernel::TileIdSite use{
+        kernel::TileIdSite::Kind::use, {"pid"}, range_of(kSimple, "pid * BLOCK"), 0, false, true};
+    use.anchor.end = use.anchor.begin + 3;
+    kernel.sites.tile_ids.push_back(use);
+    EXPECT_NE(emitted(kernel).find("tl.load(a_ptr + sy_tile(sy_schedule, pid) * BLOCK)"), std::string::npos);
+    EXPECT_NE(emitted(kernel).find("import sy_acquire, sy_finish, sy_tile  #"), std::string::npos);
+}
+
+TEST(Emit, RebindsEveryAxisOfAGrid) {
+    const std::string source = replaced(kSimple, "    x = ", "    y = tl.program_id(1)\n    x = ");
+    kernel::Kernel kernel = simple(source);
+    kernel.sites.tile_ids = {{kernel::TileIdSite::Kind::rebind_grid,
+                              {"pid", "y"},
+                              range_of(source, "y = tl.program_id(1)"),
+                              4,
+                              true,
+                              true}};
+    EXPECT_NE(emitted(kernel).find(
+                  "    y = tl.program_id(1)\n    pid, y = sy_acquire_2d(sy_schedule, sy_control, pid, y)  #"),
+              std::string::npos);
+}
+
+TEST(Emit, FinishesOnEveryReturn) {
+    const std::string source =
+        replaced(kSimple, "    x = ", "    if pid > n:\n        return\n    if n == 3: return\n    x = ");
+    const std::string text = emitted(simple(source));
+    EXPECT_NE(text.find("    if pid > n:\n        sy_finish(sy_schedule, sy_control)  # the last program to "
+                        "end tells the ranks "
+                        "that may now send again\n        return\n"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("    if n == 3: sy_finish(sy_schedule, sy_control); return\n"), std::string::npos)
+        << text;
+    EXPECT_FALSE(facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error);
+}
+
+TEST(Emit, AddsNothingAfterAReturnThatEndsTheBody) {
+    const std::string source =
+        replaced(kSimple, "    tl.store(a_ptr, x)\n", "    tl.store(a_ptr, x)\n    return\n");
+    kernel::Kernel kernel = kernel_of(source, "return");
+    kernel.sites.tile_ids = {rebind(source, "pid = tl.program_id(0)", "pid")};
+    const std::string text = emitted(kernel);
+    EXPECT_EQ(text.find("sy_finish(sy_schedule"), text.rfind("sy_finish(sy_schedule"));
+    EXPECT_NE(text.find("send again\n    return\n"), std::string::npos) << text;
+}
+
+TEST(Emit, RefusesANameThatTheKernelUses) {
+    const std::string text = emitted(simple(replaced(kSimple, "x = tl.load", "sy_lo = x = tl.load")));
+    EXPECT_EQ(text, "ERROR sample.py:8:5: sy_lo is a name that the fused kernel needs: rename it");
+}
+
+TEST(Emit, RefusesAStatementThatSharesItsLine) {
+    const std::string text = emitted(simple(replaced(kSimple, "  # which tile", "; y = 1")));
+    EXPECT_EQ(text.find("ERROR sample.py:7:27: the statement that takes the tile id shares its line"), 0U)
+        << text;
+}
+
+TEST(Emit, RefusesAKernelWithoutAPlaceForWaits) {
+    kernel::Kernel kernel = simple();
+    kernel.sites.tile_ids.clear();
+    EXPECT_EQ(emitted(kernel).find("ERROR sample.py:6:5: kernel matmul has no place"), 0U);
+}
+
+const std::string kLoop =
+    "import triton\n"
+    "import triton.language as tl\n"
+    "\n"
+    "@triton.jit\n"
+    "def matmul(a_ptr, n):\n"
+    "    for tile in tl.range(tl.program_id(0), 9, 2, flatten=True):\n"
+    "        acc = 0.0\n"
+    "        for k in tl.range(n, num_stages=3):  # along K\n"
+    "            \"\"\"text\n"
+    "  stays\"\"\"\n"
+    "            a = tl.load(a_ptr +\n"
+    "                        k)\n"
+    "\n"
+    "            acc += a\n"
+    "        tl.store(a_ptr + tile, acc)\n";
+
+kernel::Kernel nested(const std::string& source = kLoop) {
+    kernel::Kernel kernel = kernel_of(source, "tl.store(a_ptr + tile, acc)");
+    kernel.sites.persistent = true;
+    kernel.sites.tile_loop_header =
+        range_of(source, "for tile in tl.range(tl.program_id(0), 9, 2, flatten=True):");
+    kernel.sites.tile_ids = {
+        rebind(source, "for tile in tl.range(tl.program_id(0), 9, 2, flatten=True):", "tile", 8)};
+    kernel.sites.reduction = sample::loop(source, "tl.range(n, num_stages=3)", "acc += a");
+    return kernel;
+}
+
+TEST(Emit, NestsTheReductionLoopInPhases) {
+    EXPECT_EQ(emitted(nested(), true),
+              "import triton\n"
+              "import triton.language as tl\n"
+              "from syncopate.language import sy_acquire, sy_acquire_phase, sy_finish, sy_num_phases  "
+              "# the schedule's tiles, waits and posts\n"
+              "\n"
+              "@triton.jit\n"
+              "def matmul(a_ptr, n, sy_schedule, sy_control):\n"
+              "    for tile in tl.range(tl.program_id(0), 9, 2, flatten=False):\n"
+              "        sy_slot = tile  # whose phases the loop below takes\n"
+              "        tile = sy_acquire(sy_schedule, sy_control, tile)  # the tile of this slot, once its "
+              "chunks have arrived\n"
+              "        acc = 0.0\n"
+              "        for sy_phase in range(sy_num_phases(sy_schedule, sy_slot)):  # as many as sets of "
+              "chunks to wait for\n"
+              "            sy_lo, sy_hi = sy_acquire_phase(sy_schedule, sy_control, sy_slot, sy_phase)  # "
+              "these iterations may run\n"
+              "            for k in tl.range(sy_lo, sy_hi, num_stages=3):  # along K\n"
+              "                \"\"\"text\n"
+              "  stays\"\"\"\n"
+              "                a = tl.load(a_ptr +\n"
+              "                            k)\n"
+              "\n"
+              "                acc += a\n"
+              "        tl.store(a_ptr + tile, acc)\n"
+              "    sy_finish(sy_schedule, sy_control)  # the last program to end tells the ranks that may "
+              "now send again\n");
+}
+
+TEST(Emit, NestsALoopIndentedByTabs) {
+    const std::string source = replaced(kLoop, "    ", "\t");
+    kernel::Kernel kernel = nested(source);
+    kernel.sites.tile_ids[0].indent = 2;
+    const std::string text = emitted(kernel, true);
+    EXPECT_NE(text.find("\n\t\ttile = sy_acquire("), std::string::npos) << text;
+    EXPECT_NE(text.find("\n\t\t\tfor k in tl.range(sy_lo, sy_hi, num_stages=3):"), std::string::npos) << text;
+    EXPECT_FALSE(facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error);
+}
+
+TEST(Emit, KeepsFlattenWithoutPhases) {
+    EXPECT_NE(emitted(nested()).find("flatten=True):\n        tile = sy_acquire("), std::string::npos);
+    EXPECT_EQ(emitted(nested()).find("sy_phase"), std::string::npos);
+}
+
+TEST(Emit, RefusesPhasesOfALoopThatIsNotOverARange) {
+    kernel::Kernel kernel = nested();
+    kernel.sites.reduction->bound.clear();
+    EXPECT_EQ(emitted(kernel, true).find("ERROR sample.py:5:5: the schedule has phases, but"), 0U);
+    kernel.sites.reduction.reset();
+    EXPECT_EQ(emitted(kernel, true).find("ERROR"), 0U);
+}
+
+}  // namespace
+}  // namespace syncopate::emit

@@ -1,0 +1,55 @@
+#include "syncopate/emit/table.hpp"
+
+#include <gtest/gtest.h>
+
+namespace syncopate::emit {
+namespace {
+
+using Words = std::vector<std::int32_t>;
+
+TEST(Table, HoldsSlotsWithTheirWaits) {
+    fuse::RankSchedule schedule;
+    schedule.slots = {{2, {}, {}}, {0, {{1, 0}, {3, 1}}, {}}};
+    const Words words = make_table(schedule, 0, 4096, 7);
+    EXPECT_EQ(Words(words.begin(), words.begin() + 4), (Words{2, 0, 28, 7}));
+    EXPECT_EQ(Words(words.begin() + 16, words.begin() + 24), (Words{2, 24, 24, 0, 0, 24, 28, 0}));
+    EXPECT_EQ(Words(words.begin() + 24, words.end()), (Words{32 + 8, 0, 32 + 24, 1}));
+}
+
+TEST(Table, PrecedesPhasesByTheirCount) {
+    fuse::RankSchedule schedule;
+    schedule.slots = {{0, {{0, 0}}, {{3, {}}, {5, {{1, 0}}}}}};
+    const Words words = make_table(schedule, 0, 4096, 1);
+    // record: tile, waits 20..22, phases at 28; waits of signal 0 and 1; {2, 0}, {0, 22}; {3, 22}, {5, 24}
+    EXPECT_EQ(Words(words.begin() + 16, words.end()),
+              (Words{0, 20, 22, 28, 32, 0, 40, 0, 2, 0, 0, 22, 3, 22, 5, 24}));
+}
+
+TEST(Table, GivesDistancesToPeersOfEitherSide) {
+    fuse::RankSchedule schedule;
+    schedule.kernel_posts = {{0, 1}, {2, 0}};
+    const std::int64_t stride = std::int64_t{1} << 36;
+    const Words words = make_table(schedule, 1, stride, 1);
+    ASSERT_EQ(words[table::num_kernel_posts], 2);
+    const auto distance = [&](std::size_t at) {
+        return (static_cast<std::int64_t>(words[at + 1]) << 32) | static_cast<std::uint32_t>(words[at]);
+    };
+    EXPECT_EQ(distance(16), -stride + 4 * 40);
+    EXPECT_EQ(distance(18), stride + 4 * 32);
+}
+
+TEST(Table, AlignsEveryPair) {
+    fuse::RankSchedule schedule;
+    for (int n = 0; n < 5; ++n)
+        schedule.slots.push_back({n, std::vector<fuse::Wait>(n % 3), {{1, {{0, 0}}}, {2, {}}}});
+    schedule.kernel_posts = {{0, 0}};
+    const Words words = make_table(schedule, 0, 4096, 1);
+    EXPECT_EQ(words.size() % 2, 0U);
+    EXPECT_EQ(words[table::kernel_posts] % 2, 0);
+    for (int n = 0; n < 5; ++n) {
+        for (int field = 1; field < 4; ++field) EXPECT_EQ(words[table::first_slot + 4 * n + field] % 2, 0);
+    }
+}
+
+}  // namespace
+}  // namespace syncopate::emit

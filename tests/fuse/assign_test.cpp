@@ -1,0 +1,84 @@
+#include <gtest/gtest.h>
+
+#include "fuse/sample.hpp"
+#include "syncopate/fuse/assign.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+plan::Plan one_push(plan::Op op, std::vector<std::int64_t> shape = {8, 8}) {
+    plan::Plan plan;
+    plan.mesh = sample::ranks(2);
+    plan.tensors = {{"A", std::move(shape), plan::DType::bf16}};
+    op.kind = plan::OpKind::push;
+    op.peer = 1;
+    plan.ranks = {{op}, {}};
+    return plan;
+}
+
+plan::Op copy(plan::Region region) { return {.src = {0, region}, .dst = {0, region}}; }
+
+TEST(Assign, TakesHostOnHostAndTheCopyEngineOnCuda) {
+    const plan::Plan plan = one_push(copy({{0, 4}, {0, 8}}));
+    EXPECT_EQ(assign(plan, Device::host).value()[0][0], plan::Backend::host);
+    EXPECT_EQ(assign(plan, Device::cuda).value()[0][0], plan::Backend::copy_engine);
+}
+
+TEST(Assign, HonoursAnExplicitBackendThatIsLegal) {
+    plan::Op op = copy({{0, 4}, {0, 8}});
+    op.backend = plan::Backend::copy_engine;
+    EXPECT_EQ(assign(one_push(op), Device::cuda).value()[0][0], plan::Backend::copy_engine);
+}
+
+TEST(Assign, RefusesAnExplicitBackendThatIsNotBuiltAndSaysWhere) {
+    plan::Op op = copy({{0, 4}, {0, 8}});
+    op.backend = plan::Backend::tma_dedicated;
+    const auto result = assign(one_push(op), Device::cuda);
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().to_string(),
+              "rank 0 op 0: backend tma_dedicated is not built yet: use \"copy_engine\" or \"auto\"");
+    EXPECT_FALSE(assign(one_push(op), Device::host).ok());
+    op.backend = plan::Backend::host;
+    EXPECT_FALSE(assign(one_push(op), Device::cuda).ok());
+}
+
+TEST(Assign, RefusesAReductionOnTheCopyEngineOnly) {
+    plan::Op op = copy({{0, 4}, {0, 8}});
+    op.reduce = plan::Reduce::sum;
+    EXPECT_TRUE(assign(one_push(op), Device::host).ok());
+    const auto result = assign(one_push(op), Device::cuda);
+    ASSERT_FALSE(result.ok());
+    EXPECT_NE(result.error().message.find("cannot reduce (sum)"), std::string::npos);
+}
+
+TEST(Assign, NamesACollectiveThatIsNotCarriedOut) {
+    plan::Plan plan = one_push(copy({{0, 4}, {0, 8}}));
+    plan.ranks[0][0].kind = plan::OpKind::collective;
+    plan.ranks[0][0].collective = plan::CollectiveKind::all_reduce;
+    const auto result = assign(plan, Device::host);
+    ASSERT_FALSE(result.ok());
+    EXPECT_NE(result.error().message.find("all_reduce"), std::string::npos);
+}
+
+TEST(StridedLevels, CountsTheLoopsAroundAContiguousRun) {
+    const auto levels = [](std::vector<std::int64_t> shape, plan::Region region) {
+        const plan::Plan plan = one_push(copy(region), std::move(shape));
+        return strided_levels(plan, plan.ranks[0][0].src, plan.ranks[0][0].dst);
+    };
+    EXPECT_EQ(levels({8, 8}, {{0, 4}, {0, 8}}), 1) << "whole rows are one run";
+    EXPECT_EQ(levels({8, 8}, {{0, 4}, {0, 4}}), 2);
+    EXPECT_EQ(levels({8, 8}, {{3, 4}, {2, 4}}), 1) << "a part of one row";
+    EXPECT_EQ(levels({4, 8, 8}, {{0, 4}, {0, 4}, {0, 8}}), 2) << "runs of four rows, once per plane";
+    EXPECT_EQ(levels({4, 8, 8}, {{0, 2}, {0, 4}, {0, 4}}), 3);
+    EXPECT_EQ(levels({4, 8, 8}, {{0, 2}, {3, 4}, {0, 4}}), 2) << "an axis of one does not count";
+    EXPECT_EQ(levels({4, 4, 8, 8}, {{0, 2}, {0, 2}, {0, 4}, {0, 4}}), 4);
+}
+
+TEST(Assign, RefusesABoxOfFourLevelsOnTheCopyEngine) {
+    const plan::Plan plan = one_push(copy({{0, 2}, {0, 2}, {0, 4}, {0, 4}}), {4, 4, 8, 8});
+    EXPECT_TRUE(assign(plan, Device::host).ok());
+    EXPECT_FALSE(assign(plan, Device::cuda).ok());
+}
+
+}  // namespace
+}  // namespace syncopate::fuse

@@ -1,0 +1,160 @@
+// Schedules run on the simulator: no schedule of events may read another call's data or block, and every
+// single wait and post must be needed.
+#include <gtest/gtest.h>
+
+#include "fuse/sample.hpp"
+#include "fuse/simulator.hpp"
+#include "syncopate/fuse/fuse.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+struct Case {
+    std::string name;
+    Program program;
+    Options options;
+};
+
+std::vector<std::int64_t> programs_of(const Case& c) {
+    std::vector<std::int64_t> result;
+    for (const kernel::Tile& tile : c.program.kernel.tiles) result.push_back(tile.program);
+    return result;
+}
+
+std::vector<Case> cases(std::int32_t max_ranks) {
+    using sample::Gemm;
+    std::vector<Case> result;
+    const auto add = [&](std::string name, Program program) {
+        for (const Device device : {Device::host, Device::cuda}) {
+            result.push_back({name + "_" + std::string(name_of(device)), program, {.device = device}});
+        }
+    };
+    for (std::int32_t ranks = 1; ranks <= max_ranks; ranks += (ranks < 4 ? 1 : 4)) {
+        const std::string suffix = "_on_" + std::to_string(ranks);
+        const Gemm even{2 * ranks, 4, 4, 2, 2, 2, 2};
+        const Gemm uneven{2 * ranks + 1, 4, 4, 2, 4, 2, 0};
+        const Gemm deep{2, 4, 4 * ranks, 2, 2, 2, 1};
+        add("push" + suffix, sample::all_gather_gemm(even, ranks));
+        add("push_uneven" + suffix, sample::all_gather_gemm(uneven, ranks, {.split = 2}));
+        add("pull" + suffix, sample::all_gather_gemm(even, ranks, {.split = 2, .pull = true}));
+        add("push_along_k" + suffix, sample::all_gather_gemm(deep, ranks, {.axis = 1}));
+        add("pull_along_k" + suffix, sample::all_gather_gemm(deep, ranks, {.axis = 1, .pull = true}));
+        add("push_slices_of_k" + suffix,
+            sample::all_gather_gemm(even, ranks, {.minor_axis = 1, .minor_split = 2}));
+        if (ranks == 1) continue;
+        const Gemm ring{ranks, 4, 2, 1, 2, 2, 3};
+        add("ring_push" + suffix,
+            {sample::gemm(ring), sample::ring_all_gather(ranks, sample::a_of(ring)), {{"a_ptr", "A"}}});
+        add("ring_pull" + suffix,
+            {sample::gemm(ring), sample::ring_all_gather(ranks, sample::a_of(ring), true), {{"a_ptr", "A"}}});
+        add("unread" + suffix, {sample::gemm(ring), sample::ring_all_gather(ranks, sample::a_of(ring)), {}});
+        add("unread_direct" + suffix, {sample::gemm(ring), sample::all_gather_gemm(ring, ranks).plan, {}});
+    }
+    return result;
+}
+
+TEST(Guards, KeepEveryCallApartWhateverTheTiming) {
+    for (const Case& c : cases(8)) {
+        const auto schedule = fuse(c.program, c.options);
+        ASSERT_TRUE(schedule.ok()) << c.name << ": " << schedule.error().to_string();
+        const int runs = schedule->ranks.size() > 4 ? 12 : 60;
+        for (int run = 0; run < runs; ++run) {
+            SimulatorOptions options{.calls = 4, .seed = static_cast<std::uint64_t>(run)};
+            if (run % 3 != 0) options.straggler = run % static_cast<int>(schedule->ranks.size());
+            const auto fault = simulate(c.program, *schedule, programs_of(c), options);
+            ASSERT_FALSE(fault.has_value()) << c.name << " seed " << run << ": " << *fault;
+        }
+    }
+}
+
+/// Every list of waits or posts of a schedule, with the rank whose delay would show that a wait is missing.
+struct Place {
+    std::string name;
+    std::vector<Wait>* waits = nullptr;
+    std::vector<Post>* posts = nullptr;
+    std::int32_t rank = 0;
+};
+
+std::vector<Place> places_of(Schedule& schedule) {
+    std::vector<Place> places;
+    for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
+        RankSchedule& rank = schedule.ranks[r];
+        const auto index = static_cast<std::int32_t>(r);
+        const std::string on = " of rank " + std::to_string(r);
+        places.push_back({"begin_waits" + on, &rank.begin_waits, nullptr, index});
+        places.push_back({"end_waits" + on, &rank.end_waits, nullptr, index});
+        places.push_back({"begin_posts" + on, nullptr, &rank.begin_posts, index});
+        places.push_back({"kernel_posts" + on, nullptr, &rank.kernel_posts, index});
+        places.push_back({"end_posts" + on, nullptr, &rank.end_posts, index});
+        for (std::size_t s = 0; s < rank.slots.size(); ++s) {
+            places.push_back({"slot " + std::to_string(s) + on, &rank.slots[s].waits, nullptr, index});
+            for (Phase& phase : rank.slots[s].phases) {
+                places.push_back({"a phase of slot " + std::to_string(s) + on, &phase.waits, nullptr, index});
+            }
+        }
+        for (std::size_t t = 0; t < rank.transfers.size(); ++t) {
+            const std::string name = "transfer " + std::to_string(t) + on;
+            places.push_back({name, &rank.transfers[t].waits, nullptr, index});
+            places.push_back({name, nullptr, &rank.transfers[t].posts, index});
+        }
+    }
+    return places;
+}
+
+bool is_noticed(const Case& c, const Schedule& schedule, std::int32_t straggler) {
+    for (int run = 0; run < 4000; ++run) {
+        SimulatorOptions options{.calls = 3, .seed = static_cast<std::uint64_t>(run)};
+        if (run % 4 != 0) options.straggler = straggler;
+        if (run % 16 == 1) options.straggler = run / 16 % static_cast<int>(schedule.ranks.size());
+        if (simulate(c.program, schedule, programs_of(c), options)) return true;
+    }
+    return false;
+}
+
+TEST(Guards, AreAllNeeded) {
+    for (const Case& c : cases(3)) {
+        const auto original = fuse(c.program, c.options);
+        ASSERT_TRUE(original.ok());
+        Schedule schedule = *original;
+        for (const Place& place : places_of(schedule)) {
+            for (std::size_t n = 0; place.waits != nullptr && n < place.waits->size(); ++n) {
+                const std::vector<Wait> kept = *place.waits;
+                const SignalMeaning meaning = schedule.ranks[place.rank].signals[kept[n].signal];
+                place.waits->erase(place.waits->begin() + static_cast<std::ptrdiff_t>(n));
+                EXPECT_TRUE(is_noticed(c, schedule, meaning.op.rank))
+                    << c.name << ": wait " << n << " of " << place.name << " (kind "
+                    << static_cast<int>(meaning.kind) << " of rank " << meaning.op.rank << " op "
+                    << meaning.op.index << ") is not needed";
+                *place.waits = kept;
+            }
+            for (std::size_t n = 0; place.posts != nullptr && n < place.posts->size(); ++n) {
+                const std::vector<Post> kept = *place.posts;
+                place.posts->erase(place.posts->begin() + static_cast<std::ptrdiff_t>(n));
+                EXPECT_TRUE(is_noticed(c, schedule, place.rank))
+                    << c.name << ": post " << n << " of " << place.name;
+                *place.posts = kept;
+            }
+        }
+    }
+}
+
+TEST(Guards, OfARingMustWaitForTheEnd) {
+    for (Case& c : cases(3)) {
+        if (c.name.find("ring_") != 0) continue;
+        Schedule schedule = fuse(c.program, c.options).value();
+        bool moved = false;
+        for (RankSchedule& rank : schedule.ranks) {
+            moved = moved || !rank.end_posts.empty();
+            rank.kernel_posts.insert(rank.kernel_posts.end(), rank.end_posts.begin(), rank.end_posts.end());
+            rank.end_posts.clear();
+        }
+        bool noticed = !moved;  // on two ranks no transfer passes on what came
+        for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(schedule.ranks.size()); ++rank) {
+            noticed = noticed || is_noticed(c, schedule, rank);
+        }
+        EXPECT_TRUE(noticed) << c.name;
+    }
+}
+
+}  // namespace
+}  // namespace syncopate::fuse

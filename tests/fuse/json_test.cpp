@@ -1,0 +1,65 @@
+#include "syncopate/fuse/json.hpp"
+
+#include <gtest/gtest.h>
+
+#include "fuse/sample.hpp"
+#include "syncopate/fuse/fuse.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+std::string sample_json(bool along_k = true) {
+    const sample::Gemm g{2, 4, 16, 2, 2, 2};
+    return to_json(fuse(sample::all_gather_gemm(g, 2, {.axis = along_k ? 1 : 0, .pull = along_k})).value());
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from << " in " << text;
+    return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+TEST(ScheduleJson, ReadsBackWhatItWrote) {
+    for (const bool along_k : {false, true}) {
+        const std::string text = sample_json(along_k);
+        const auto schedule = schedule_from_json(text);
+        ASSERT_TRUE(schedule.ok()) << schedule.error().to_string();
+        EXPECT_EQ(to_json(*schedule), text);
+        EXPECT_EQ(schedule->phased, along_k);
+    }
+}
+
+TEST(ScheduleJson, NamesThePathOfWhatIsWrong) {
+    const std::string text = sample_json();
+    const auto message = [](const std::string& json) {
+        const auto result = schedule_from_json(json, "s.json");
+        return result.ok() ? std::string() : result.error().to_string();
+    };
+    EXPECT_EQ(message("{"), "s.json: the schedule is not JSON");
+    EXPECT_NE(message(replaced(text, "\"phased\"", "\"fazed\"")).find("unknown key \"fazed\""),
+              std::string::npos);
+    EXPECT_NE(message(replaced(text, "\"num_slots\": 2", "\"num_slots\": 3"))
+                  .find("ranks[0].slots: expected 3 entries"),
+              std::string::npos);
+    EXPECT_NE(message(replaced(text, "\"backend\":\"host\"", "\"backend\":\"tpu\""))
+                  .find("ranks[0].transfers[0].backend"),
+              std::string::npos);
+    EXPECT_NE(
+        message(replaced(text, "\"dst_rank\":0", "\"dst_rank\":2")).find("expected an integer from 0 to 1"),
+        std::string::npos);
+    EXPECT_NE(message(replaced(text, "\"arrived\"", "\"arived\"")).find("unknown kind of signal"),
+              std::string::npos);
+    EXPECT_NE(message("[]").find("expected an object"), std::string::npos);
+    EXPECT_NE(message(replaced(text, "\"slots\": [[0,", "\"slots\": [[1,")).find("taken by an earlier slot"),
+              std::string::npos);
+}
+
+TEST(ScheduleJson, NeverCrashesOnATruncatedText) {
+    const std::string text = sample_json();
+    for (std::size_t length = 0; length < text.size(); ++length) {
+        EXPECT_FALSE(schedule_from_json(text.substr(0, length)).ok());
+    }
+}
+
+}  // namespace
+}  // namespace syncopate::fuse

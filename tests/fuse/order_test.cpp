@@ -1,0 +1,40 @@
+#include <gtest/gtest.h>
+
+#include "fuse/sample.hpp"
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/order.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+std::vector<std::int64_t> tiles_of(const RankSchedule& rank) {
+    std::vector<std::int64_t> tiles;
+    for (const Slot& slot : rank.slots) tiles.push_back(slot.tile);
+    return tiles;
+}
+
+TEST(Order, ExpectsOpsOfARankOneAfterAnother) {
+    const plan::Plan plan = plan::all_gather(sample::ranks(3), {"A", {6, 4}, plan::DType::bf16}).value();
+    const Precedence precedence = precede(plan, assign(plan, Device::cuda).value()).value();
+    EXPECT_EQ(expect_arrivals(plan, precedence), (std::vector<std::int64_t>{16, 32, 16, 32, 16, 32}));
+}
+
+TEST(Order, ExpectsAnOpAfterThoseItWaitsFor) {
+    const plan::Plan plan = sample::ring_all_gather(3, {"A", {3, 8}, plan::DType::bf16});
+    const Precedence precedence = precede(plan, assign(plan, Device::host).value()).value();
+    EXPECT_EQ(expect_arrivals(plan, precedence), (std::vector<std::int64_t>{16, 32, 16, 32, 16, 32}));
+}
+
+TEST(Order, RunsOwnTilesFirstThenByArrivalThenByTheKernelsTraversal) {
+    const auto schedule = fuse(sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4)).value();
+    // Rank r sends to r+1 first, so rank 2 gets rank 1's rows first, then rank 0's, then rank 3's.
+    EXPECT_EQ(tiles_of(schedule.ranks[2]), (std::vector<std::int64_t>{4, 5, 2, 3, 0, 1, 6, 7}));
+}
+
+TEST(Order, PullsComeFromTheNextRankFirst) {
+    const auto schedule = fuse(sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4, {.pull = true})).value();
+    EXPECT_EQ(tiles_of(schedule.ranks[2]), (std::vector<std::int64_t>{4, 5, 6, 7, 0, 1, 2, 3}));
+}
+
+}  // namespace
+}  // namespace syncopate::fuse

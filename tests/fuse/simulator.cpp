@@ -1,0 +1,318 @@
+#include "fuse/simulator.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <random>
+
+namespace syncopate::fuse {
+namespace {
+
+using plan::Region;
+
+/// The elements of `region` as linear indices, for tensors of two axes.
+std::vector<std::int64_t> elements_of(const plan::Tensor& tensor, const Region& region) {
+    std::vector<std::int64_t> elements;
+    for (std::int64_t row = region[0].begin; row < region[0].end; ++row) {
+        for (std::int64_t column = region[1].begin; column < region[1].end; ++column) {
+            elements.push_back(row * tensor.shape[1] + column);
+        }
+    }
+    return elements;
+}
+
+/// One step: `possible` (empty: always), then `act`.
+struct Step {
+    std::function<bool()> possible;
+    std::function<void()> act;
+};
+
+struct Agent {
+    std::int32_t rank = 0;
+    enum class Kind { main, program, transfer } kind = Kind::main;
+    std::vector<Step> steps;
+    std::size_t next = 0;
+    std::uint64_t priority = 0;
+    [[nodiscard]] bool done() const { return next >= steps.size(); }
+};
+
+class World {
+public:
+    World(const Program& program, const Schedule& schedule, const std::vector<std::int64_t>& program_of,
+          const SimulatorOptions& options)
+        : program_(program),
+          schedule_(schedule),
+          program_of_(program_of),
+          options_(options),
+          random_(options.seed) {
+        const std::size_t num_ranks = schedule.ranks.size();
+        memory_.resize(num_ranks);
+        signals_.resize(num_ranks);
+        epoch_.resize(num_ranks, 0);
+        open_programs_.resize(num_ranks, 0);
+        for (std::size_t rank = 0; rank < num_ranks; ++rank) {
+            for (const plan::Tensor& tensor : schedule.tensors) {
+                memory_[rank].emplace_back(tensor.shape[0] * tensor.shape[1], -1);
+            }
+            signals_[rank].resize(schedule.ranks[rank].signals.size(), 0);
+        }
+        num_programs_ = program_of.empty() ? 0 : 1 + *std::max_element(program_of.begin(), program_of.end());
+        for (std::size_t rank = 0; rank < num_ranks; ++rank) add_agents(static_cast<std::int32_t>(rank));
+    }
+
+    std::optional<std::string> run() {
+        const bool priorities = random_() % 4 != 0;  // else every step is drawn anew
+        for (Agent& agent : agents_) agent.priority = draw_priority(agent);
+        std::uniform_int_distribution<int> change(0, 60);
+        while (true) {
+            std::vector<Agent*> able;
+            bool all_done = true;
+            for (Agent& agent : agents_) {
+                if (agent.done()) continue;
+                all_done = all_done && agent.kind != Agent::Kind::main;
+                const Step& step = agent.steps[agent.next];
+                if (!step.possible || step.possible()) able.push_back(&agent);
+            }
+            if (all_done) return std::nullopt;
+            if (able.empty()) return "nobody can go on";
+            Agent* chosen = able[random_() % able.size()];
+            if (priorities) {
+                chosen = *std::max_element(able.begin(), able.end(), [](const Agent* a, const Agent* b) {
+                    return a->priority < b->priority;
+                });
+                if (change(random_) == 0) chosen->priority = draw_priority(*chosen) / 2;
+            }
+            Step& step = chosen->steps[chosen->next++];
+            step.act();
+            if (!fault_.empty()) return fault_;
+        }
+    }
+
+private:
+    std::uint64_t draw_priority(const Agent& agent) {
+        const std::uint64_t priority = (std::uint64_t{1} << 40) + random_() % (std::uint64_t{1} << 40);
+        if (options_.straggler != agent.rank) return priority;
+        const std::uint64_t held_back = options_.seed / 4 % 7 + 1;  // which kinds of its agents
+        return (held_back >> static_cast<int>(agent.kind) & 1) != 0 ? priority >> 36 : priority;
+    }
+
+    void expect(std::int32_t rank, std::int32_t tensor, std::int64_t element, std::int32_t call,
+                const std::string& who) {
+        const std::int64_t found = memory_[rank][tensor][element];
+        if (found != call && fault_.empty()) {
+            fault_ = who + " on rank " + std::to_string(rank) + " reads element " + std::to_string(element) +
+                     " of call " + std::to_string(found) + " in call " + std::to_string(call);
+        }
+    }
+
+    Step wait_step(std::int32_t rank, Wait wait) {
+        return {[this, rank, wait] { return signals_[rank][wait.signal] >= epoch_[rank] - wait.lag; }, [] {}};
+    }
+    Step post_step(std::int32_t rank, Post post) {
+        return {{}, [this, rank, post] { signals_[post.rank][post.signal] = epoch_[rank]; }};
+    }
+    void read_steps(std::vector<Step>& steps, std::int32_t rank, std::int32_t tensor, const Region& region,
+                    const std::string& who) {
+        const std::vector<std::int64_t> elements = elements_of(schedule_.tensors[tensor], region);
+        for (const auto& half : halves(elements)) {
+            steps.push_back({{}, [=, this] {
+                                 for (const std::int64_t e : half) expect(rank, tensor, e, epoch_[rank], who);
+                             }});
+        }
+    }
+    static std::vector<std::vector<std::int64_t>> halves(const std::vector<std::int64_t>& elements) {
+        const auto middle = elements.begin() + static_cast<std::ptrdiff_t>(elements.size() / 2);
+        return {{elements.begin(), middle}, {middle, elements.end()}};
+    }
+
+    std::vector<Step> slot_steps(std::int32_t rank, const Slot& slot) {
+        std::vector<Step> steps;
+        for (const Wait& wait : slot.waits) steps.push_back(wait_step(rank, wait));
+        const kernel::Tile& tile = program_.kernel.tiles[slot.tile];
+        for (const auto& [param, tensor_name] : program_.bindings) {
+            const std::int32_t tensor = *program_.plan.find_tensor(tensor_name);
+            const Region& box = tile.reads.at(param);
+            const std::string who = "tile " + std::to_string(slot.tile);
+            if (slot.phases.empty()) {
+                read_steps(steps, rank, tensor, box, who);
+                continue;
+            }
+            kernel::LoopSlice slice;
+            for (const kernel::LoopSlice& s : program_.kernel.sites.reduction->slices) {
+                if (s.param == param) slice = s;
+            }
+            std::int64_t iteration = 0;
+            for (const Phase& phase : slot.phases) {
+                for (const Wait& wait : phase.waits) steps.push_back(wait_step(rank, wait));
+                for (; iteration < phase.iteration_end; ++iteration) {
+                    Region part = box;
+                    part[slice.dim].begin =
+                        std::max(box[slice.dim].begin, slice.base + iteration * slice.step);
+                    part[slice.dim].end =
+                        std::min(box[slice.dim].end, slice.base + iteration * slice.step + slice.extent);
+                    read_steps(steps, rank, tensor, part, who);
+                }
+            }
+            if (iteration != program_.kernel.sites.reduction->trips)
+                fault_ = "phases do not end at the last iteration";
+        }
+        return steps;
+    }
+
+    std::vector<Step> program_steps(std::int32_t rank, std::int64_t program) {
+        const RankSchedule& own = schedule_.ranks[rank];
+        std::vector<Step> steps;
+        for (std::size_t slot = 0; slot < own.slots.size(); ++slot) {
+            if (program_of_[slot] != program) continue;
+            for (Step& step : slot_steps(rank, own.slots[slot])) steps.push_back(std::move(step));
+        }
+        steps.push_back({{}, [this, rank] { --open_programs_[rank]; }});
+        return steps;
+    }
+
+    std::vector<Step> transfer_steps(std::int32_t rank, const Transfer& transfer) {
+        std::vector<Step> steps;
+        for (const Wait& wait : transfer.waits) steps.push_back(wait_step(rank, wait));
+        const auto from = elements_of(schedule_.tensors[transfer.src.tensor], transfer.src.region);
+        const auto to = elements_of(schedule_.tensors[transfer.dst.tensor], transfer.dst.region);
+        const auto from_halves = halves(from);
+        const auto to_halves = halves(to);
+        auto buffer = std::make_shared<std::vector<std::int64_t>>();
+        const std::string who =
+            "op " + std::to_string(transfer.op.index) + " of rank " + std::to_string(transfer.op.rank);
+        for (std::size_t half = 0; half < 2; ++half) {
+            steps.push_back({{}, [=, this, &transfer] {
+                                 buffer->clear();
+                                 for (const std::int64_t e : from_halves[half]) {
+                                     expect(transfer.src_rank, transfer.src.tensor, e, epoch_[rank], who);
+                                     buffer->push_back(memory_[transfer.src_rank][transfer.src.tensor][e]);
+                                 }
+                             }});
+            steps.push_back({{}, [=, this, &transfer] {
+                                 for (std::size_t at = 0; at < buffer->size(); ++at) {
+                                     memory_[transfer.dst_rank][transfer.dst.tensor][to_halves[half][at]] =
+                                         (*buffer)[at];
+                                 }
+                             }});
+        }
+        for (const Post& post : transfer.posts) steps.push_back(post_step(rank, post));
+        return steps;
+    }
+
+    /// Regions that arrive at `rank` for nobody but the end of the call.
+    std::vector<plan::Chunk> kept(std::int32_t rank) const {
+        std::vector<plan::Chunk> result;
+        for (const RankSchedule& other : schedule_.ranks) {
+            for (const Transfer& transfer : other.transfers) {
+                if (transfer.dst_rank != rank) continue;
+                bool read = false;
+                for (const RankSchedule& third : schedule_.ranks) {
+                    for (const Transfer& reader : third.transfers) {
+                        read |= reader.src_rank == rank && reader.src.tensor == transfer.dst.tensor &&
+                                overlaps(reader.src.region, transfer.dst.region);
+                    }
+                }
+                for (const auto& [param, tensor] : program_.bindings) {
+                    if (program_.plan.find_tensor(tensor) != transfer.dst.tensor) continue;
+                    for (const kernel::Tile& tile : program_.kernel.tiles) {
+                        read |= overlaps(tile.reads.at(param), transfer.dst.region);
+                    }
+                }
+                if (!read) result.push_back(transfer.dst);
+            }
+        }
+        return result;
+    }
+
+    void add_agents(std::int32_t rank) {
+        const RankSchedule& own = schedule_.ranks[rank];
+        const std::size_t first_worker = agents_.size() + 1;
+        agents_.push_back({rank, Agent::Kind::main, {}, 0, 0});
+        for (std::int64_t program = 0; program < num_programs_; ++program) {
+            agents_.push_back({rank, Agent::Kind::program, {}, 0, 0});
+            workers_.push_back(program_steps(rank, program));
+        }
+        // The posts by the last program to end.
+        agents_.push_back({rank, Agent::Kind::program, {}, 0, 0});
+        std::vector<Step> posts;
+        posts.push_back({[this, rank] { return open_programs_[rank] == 0; }, [] {}});
+        for (const Post& post : own.kernel_posts) posts.push_back(post_step(rank, post));
+        workers_.push_back(std::move(posts));
+        std::vector<Step> stream;
+        for (const Transfer& transfer : own.transfers) {
+            std::vector<Step> steps = transfer_steps(rank, transfer);
+            if (transfer.backend == plan::Backend::copy_engine) {
+                for (Step& step : steps) stream.push_back(std::move(step));
+            } else {
+                agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
+                workers_.push_back(std::move(steps));
+            }
+        }
+        agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
+        workers_.push_back(std::move(stream));
+        const std::size_t end_worker = agents_.size();
+        const std::size_t worker_shift = first_worker - (workers_.size() - (end_worker - first_worker));
+
+        std::vector<Step> call;
+        for (const plan::Holding& holding : program_.plan.initial) {  // the user's
+            if (holding.rank != rank) continue;
+            const auto elements = elements_of(schedule_.tensors[holding.chunk.tensor], holding.chunk.region);
+            for (const auto& half : halves(elements)) {
+                call.push_back({{}, [=, this] {
+                                    for (const std::int64_t e : half) {
+                                        memory_[rank][holding.chunk.tensor][e] = epoch_[rank] + 1;
+                                    }
+                                }});
+            }
+        }
+        call.push_back({{}, [this, rank] { ++epoch_[rank]; }});
+        for (const Post& post : own.begin_posts) call.push_back(post_step(rank, post));
+        for (const Wait& wait : own.begin_waits) call.push_back(wait_step(rank, wait));
+        call.push_back({{}, [=, this] {
+                            open_programs_[rank] = num_programs_;
+                            for (std::size_t at = first_worker; at < end_worker; ++at) {
+                                agents_[at].steps = workers_[at - worker_shift];
+                                agents_[at].next = 0;
+                            }
+                        }});
+        call.push_back({[=, this] {
+                            for (std::size_t at = first_worker; at < end_worker; ++at) {
+                                if (!agents_[at].done()) return false;
+                            }
+                            return true;
+                        },
+                        [] {}});
+        for (const Wait& wait : own.end_waits) call.push_back(wait_step(rank, wait));
+        for (const plan::Chunk& chunk : kept(rank))
+            read_steps(call, rank, chunk.tensor, chunk.region, "the end");
+        for (const Post& post : own.end_posts) call.push_back(post_step(rank, post));
+        Agent& main = agents_[first_worker - 1];
+        for (std::int32_t n = 0; n < options_.calls; ++n)
+            main.steps.insert(main.steps.end(), call.begin(), call.end());
+    }
+
+    const Program& program_;
+    const Schedule& schedule_;
+    const std::vector<std::int64_t>& program_of_;
+    SimulatorOptions options_;
+    std::mt19937_64 random_;
+    std::int64_t num_programs_ = 0;
+    std::vector<std::vector<std::vector<std::int64_t>>>
+        memory_;  ///< by rank, tensor, element: the call that wrote it
+    std::vector<std::vector<std::int64_t>> signals_;
+    std::vector<std::int32_t> epoch_;
+    std::vector<std::int64_t> open_programs_;
+    std::vector<Agent> agents_;
+    std::vector<std::vector<Step>> workers_;  ///< one call of each program and transfer
+    std::string fault_;
+};
+
+}  // namespace
+
+std::optional<std::string> simulate(const Program& program, const Schedule& schedule,
+                                    const std::vector<std::int64_t>& program_of,
+                                    const SimulatorOptions& options) {
+    return World(program, schedule, program_of, options).run();
+}
+
+}  // namespace syncopate::fuse

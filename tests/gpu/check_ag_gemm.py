@@ -1,0 +1,311 @@
+"""All-gather + GEMM on real GPUs, one process each: torchrun --nproc-per-node 4 tests/gpu/check_ag_gemm.py [SECTION …]
+
+Every call is judged exactly: the inputs are small integers tagged by call, row and slice of K, so that a stale, early
+or misplaced chunk changes the result; outputs and buffers are poisoned with NaN before. See SECTIONS at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
+sys.path.insert(0, str(ROOT / "tests"))
+
+import syncopate as sy  # noqa: E402
+from syncopate import ops  # noqa: E402
+
+SLICES = 8
+failures: list[str] = []
+
+
+def rank() -> int:
+    return dist.get_rank()
+
+
+def size() -> int:
+    return dist.get_world_size()
+
+
+def expect(condition: bool, what: str) -> None:
+    if not condition:
+        failures.append(what)
+        print(f"rank {rank()}: FAILED {what}", flush=True)
+
+
+class Tagged:
+    """Inputs whose product is exact: x[row, k] = tag(call, row, slice of k), w ternary with few entries per column."""
+
+    def __init__(self, m: int, n: int, k: int, dtype: torch.dtype) -> None:
+        self.m, self.n, self.k, self.dtype = m, n, k, dtype
+        generator = torch.Generator(device="cuda").manual_seed(7)
+        w = torch.zeros(k, n, device="cuda")
+        self.slice_of_k = torch.arange(k, device="cuda") * SLICES // k
+        for s in range(SLICES):
+            rows = (self.slice_of_k == s).nonzero().flatten()
+            if rows.numel() == 0:
+                continue
+            for _ in range(2):
+                pick = rows[torch.randint(rows.numel(), (n,), generator=generator, device="cuda")]
+                sign = torch.randint(0, 2, (n,), generator=generator, device="cuda") * 2.0 - 1.0
+                w[pick, torch.arange(n, device="cuda")] = sign
+        self.w = w.to(dtype)
+        sums = [w[self.slice_of_k == s].sum(0) for s in range(SLICES)]
+        self.sums = torch.stack(sums)  # [SLICES, N], exact small integers
+        self.counter = torch.zeros((), device="cuda", dtype=torch.int64)  # the call's number, on the device
+        base, extra = divmod(m, size())
+        self.first = rank() * base + min(rank(), extra)
+        self.rows = base + (rank() < extra)
+        self.bad = torch.zeros((), device="cuda", dtype=torch.int64)
+
+    def tags(self, first: int, rows: int, back: int = 0) -> torch.Tensor:
+        row = torch.arange(first, first + rows, device="cuda")[:, None]
+        s = torch.arange(SLICES, device="cuda")[None, :]
+        return ((row * 7 + s * 5 + (self.counter - back) * 3) % 29 - 14).float()
+
+    def fill(self, shard: torch.Tensor) -> None:
+        self.counter += 1
+        shard.copy_(self.tags(self.first, self.rows)[:, self.slice_of_k])
+
+    def judge(self, out: torch.Tensor, back: int = 0) -> None:
+        """Counts what is wrong in the output of the last call, or of the one `back` calls before it."""
+        self.bad += (out.float() != self.tags(0, self.m, back) @ self.sums).sum()
+
+
+def straggle(rng: random.Random, chance: float) -> None:
+    if rng.random() < chance:
+        torch.cuda._sleep(int(rng.random() * 10e-3 * (rank() + 1) * 1.7e9))
+
+
+def shapes() -> None:
+    """Tagged integers and random data against fp64, every dtype and odd shape, x in the heap and elsewhere."""
+    p = size()
+    cases = [(4091 * p, 5120, 1024), (p, 256, 512), (16 * p, 1792, 4096), (100 * p, 384, 640), (8 * p + 3, 520, 72)]
+    cases += [(m, n // 8, k) for k, n in ((4096, 14336), (8192, 28672)) for m in (1024, 4096)]
+    for m, n, k in cases:
+        for dtype in (torch.bfloat16, torch.float16, torch.float32):
+            if dtype == torch.float32 and m * n * k > 2**35:
+                continue
+            tagged = Tagged(m, n, k, dtype)
+            op = ops.AllGatherMatmul(m, n, k, dtype)
+            out = torch.empty(m, n, device="cuda", dtype=dtype)
+            shard = op.shard()
+            op.prepared.tensors["A"].fill_(float("nan"))
+            torch.cuda.synchronize()
+            dist.barrier()
+            for call in range(4):
+                out.fill_(float("nan"))
+                if call % 2:
+                    elsewhere = torch.empty_like(shard)
+                    tagged.fill(elsewhere)
+                    op(elsewhere, tagged.w, out)
+                else:
+                    tagged.fill(shard)
+                    op(shard, tagged.w, out)
+                tagged.judge(out)
+            op.check()
+            expect(tagged.bad.item() == 0, f"tagged integers {m}x{n}x{k} {dtype}: {tagged.bad.item()} wrong")
+            # random data: fp64 by relative norm, and bit for bit against the unmodified kernel
+            torch.manual_seed(rank())
+            x = torch.randn(shard.shape, device="cuda", dtype=dtype)
+            torch.manual_seed(99)
+            w = torch.randn(k, n, device="cuda", dtype=dtype)
+            parts = [torch.empty((m // p + (r < m % p), k), device="cuda", dtype=dtype) for r in range(p)]
+            gather_uneven(parts, x)
+            whole = torch.cat(parts)
+            out.fill_(float("nan"))
+            op(x, w, out)
+            alone = op.unfused(whole, w, torch.full_like(out, float("nan")))
+            expect(torch.equal(out, alone), f"bit-identical to the unfused kernel {m}x{n}x{k} {dtype}")
+            rows = min(m, 512)
+            exact = whole[:rows].double() @ w.double()
+            error = ((out[:rows].double() - exact).norm() / exact.norm()).item()
+            limit = {torch.bfloat16: 5e-3, torch.float16: 1e-3, torch.float32: 1e-5}[dtype]
+            expect(error < limit, f"fp64 error {error:.2e} at {m}x{n}x{k} {dtype}")
+            op.close()
+
+
+def gather_uneven(parts: list[torch.Tensor], mine: torch.Tensor) -> None:
+    for source, part in enumerate(parts):
+        if source == rank():
+            part.copy_(mine)
+        dist.broadcast(part, source)
+
+
+def queued() -> None:
+    """1,000 calls queued back to back, fresh data and random stragglers; every call is judged."""
+    for m, n, k, options in (
+        (4096, 1792, 4096, {}),
+        (1024, 1792, 4096, {}),
+        (1024, 1792, 4096, {"chunking": ops.Chunking(2, 1)}),
+        (1024, 1792, 4096, {"pull": True}),
+    ):
+        tagged = Tagged(m, n, k, torch.bfloat16)
+        op = ops.AllGatherMatmul(m, n, k, **options)
+        out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+        shard = op.shard()
+        op.prepared.tensors["A"].fill_(float("nan"))
+        torch.cuda.synchronize()
+        dist.barrier()
+        rng = random.Random(rank() * 1000 + m)
+        for _ in range(1000):
+            straggle(rng, 0.03)
+            out.fill_(float("nan"))
+            tagged.fill(shard)
+            op(shard, tagged.w, out)
+            tagged.judge(out)
+        op.check()
+        expect(tagged.bad.item() == 0, f"1000 queued calls {m}x{n}x{k} {options}: {tagged.bad.item()} wrong")
+        op.close()
+
+
+def graphs() -> None:
+    """One call captured as a CUDA graph, replayed 200 times with fresh data and stragglers, mixed with eager calls."""
+    m, n, k = 2048, 1792, 4096
+    for options in ({}, {"pull": True}, {"chunking": ops.Chunking(1, 4)}):
+        tagged = Tagged(m, n, k, torch.bfloat16)
+        op = ops.AllGatherMatmul(m, n, k, **options)
+        out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+        shard = op.shard()
+
+        def call(op=op, shard=shard, tagged=tagged, out=out) -> None:
+            out.fill_(float("nan"))
+            tagged.fill(shard)
+            op(shard, tagged.w, out)
+            tagged.judge(out)
+
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+        rng = random.Random(rank())
+        for i in range(200):
+            straggle(rng, 0.05)
+            graph.replay()
+            if i % 50 == 49:
+                call()
+        op.check()
+        expect(tagged.bad.item() == 0, f"graph replayed 200 times {options}: {tagged.bad.item()} wrong")
+        expect(int(tagged.counter.item()) == 205, f"the graph ran {tagged.counter.item()} calls, not 205")
+        del graph
+        op.close()
+
+
+def streams() -> None:
+    """Two different fused ops in flight on two streams, with stragglers on each, so that ranks meet them in any order.
+
+    Outputs are judged once a batch has ended: a fused kernel that waits fills the multiprocessors, so that what else
+    runs beside it must be small, and already loaded.
+    """
+    kinds = [(2048, 1792, 4096), (1024, 3584, 2048)]
+    tagged = [Tagged(*kind, torch.bfloat16) for kind in kinds]
+    fused = [ops.AllGatherMatmul(*kind) for kind in kinds]
+    depth = 5
+    outs = [[torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(depth)] for m, n, _ in kinds]
+    shards = [op.shard() for op in fused]
+    lanes = [torch.cuda.Stream() for _ in kinds]
+    rng = random.Random(rank())
+    for batch in range(41):
+        for j in range(depth if batch else 1):  # the first batch loads every kernel while nothing waits
+            for i in (0, 1):
+                with torch.cuda.stream(lanes[i]):
+                    straggle(rng, 0.1 if batch else 0)
+                    outs[i][j].fill_(float("nan"))
+                    tagged[i].fill(shards[i])
+                    if not batch:
+                        torch.cuda.synchronize()
+                    fused[i](shards[i], tagged[i].w, outs[i][j])
+                    if not batch:
+                        torch.cuda.synchronize()
+        torch.cuda.synchronize()
+        for i in (0, 1):
+            calls = depth if batch else 1
+            for j in range(calls):
+                tagged[i].judge(outs[i][j], back=calls - 1 - j)
+    torch.cuda.synchronize()
+    for i, op in enumerate(fused):
+        op.check()
+        expect(tagged[i].bad.item() == 0, f"two streams, op {i}: {tagged[i].bad.item()} wrong")
+    for op in fused:
+        op.close()
+
+
+def examples() -> None:
+    """The three example kernels through sy.fuse, push and pull, splits 1 to 4."""
+    from example_calls import CALLS
+
+    m, n, k = 257 * size() + 1, 384, 256
+    for name, call in CALLS.items():
+        for pull in (False, True):
+            for split in (1, 2, 3, 4):
+                tagged = Tagged(m, n, k, torch.bfloat16)
+                plan = sy.plans.all_gather(sy.plans.mesh_of(size()), sy.Tensor("A", (m, k)), split=split, pull=pull)
+                out = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
+                x = torch.empty(tagged.rows, k, device="cuda", dtype=torch.bfloat16)
+                fused = call.fuse(plan)
+                for _ in range(3):
+                    out.fill_(float("nan"))
+                    tagged.fill(x)
+                    call.launch(fused, x, tagged.w, out, num_warps=8, num_stages=3)
+                    tagged.judge(out)
+                fused.check()
+                expect(tagged.bad.item() == 0, f"example {name} pull={pull} split={split}: {tagged.bad.item()} wrong")
+                fused.close()
+
+
+def absent() -> None:
+    """A rank that never calls: the others fail within the deadline, naming rank and chunk; nothing hangs."""
+    op = ops.AllGatherMatmul(512, 512, 512, deadline=2.0)
+    shard = op.shard()
+    w = torch.zeros(512, 512, device="cuda", dtype=torch.bfloat16)
+    torch.cuda.synchronize()
+    dist.barrier()
+    message = ""
+    start = time.monotonic()
+    if rank() != size() - 1:
+        op(shard, w)
+        try:
+            op.check()
+        except Exception as error:  # noqa: BLE001 - the message is what is judged
+            message = str(error)
+        took = time.monotonic() - start
+        expect(f"rank {size() - 1}" in message and took < 8, f"absent rank: after {took:.1f} s: {message!r}")
+        if rank() == 0:
+            print("absent rank, as reported:", message, flush=True)
+    dist.barrier()
+
+
+SECTIONS = {f.__name__: f for f in (shapes, queued, graphs, streams, examples, absent)}
+
+
+def main() -> int:
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    for name in sys.argv[1:] or SECTIONS:
+        start = time.monotonic()
+        before = len(failures)
+        SECTIONS[name]()
+        torch.cuda.synchronize()
+        count = torch.tensor(len(failures) - before, device="cuda")
+        dist.all_reduce(count)
+        if rank() == 0:
+            verdict = "ok" if count.item() == 0 else f"{count.item()} FAILED"
+            print(f"{name}: {verdict} ({time.monotonic() - start:.1f} s)", flush=True)
+    total = torch.tensor(len(failures), device="cuda")
+    dist.all_reduce(total)
+    dist.destroy_process_group()
+    return 1 if total.item() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

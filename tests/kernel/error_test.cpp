@@ -1,0 +1,142 @@
+#include <random>
+
+#include "kernel/support.hpp"
+
+namespace syncopate::kernel::test {
+namespace {
+
+const std::string kCopy =
+    "    r = tl.program_id(0) * B + tl.arange(0, B)\n    tl.store(y_ptr + r, tl.load(x_ptr + r))\n";
+
+TEST(Errors, ASyntaxErrorHasItsLineAndColumn) {
+    const std::string message =
+        error_of("import triton\n\n@triton.jit\ndef k(x):\n    y = (1 +\n    z = 2\n", {});
+    EXPECT_TRUE(message.starts_with("kernel.py:5:")) << message;
+    EXPECT_NE(message.find("syntax error"), std::string::npos);
+}
+
+TEST(Errors, AMissingArgumentIsNamed) {
+    EXPECT_EQ(
+        error_of(source("x_ptr, y_ptr, B: tl.constexpr", kCopy),
+                 arguments("", {"x_ptr=8:fp32", "y_ptr=8:fp32"})),
+        "kernel.py:7:28: parameter `B` has no value: give --args B=… (or --tensor B=… if it is a tensor)");
+}
+
+TEST(Errors, AnArgumentThatIsNoParameterIsNamed) {
+    EXPECT_EQ(error_of(source("x_ptr, y_ptr, B: tl.constexpr", kCopy), arguments("B=4,C=1", {})),
+              "kernel.py:6:5: kernel `k` has no parameter `C`");
+}
+
+TEST(Errors, AnUndefinedNameIsNamed) {
+    EXPECT_EQ(error_of(source("y_ptr", "    tl.store(y_ptr + nothing, 0)\n"), {}),
+              "kernel.py:7:22: `nothing` is neither a variable of the kernel nor a constant of the file");
+}
+
+TEST(Errors, AHostDescriptorNeedsItsBlock) {
+    const std::string message = error_of(source("d, y_ptr", "    tl.store(y_ptr, d.load([0, 0]))\n"),
+                                         arguments("", {"d=4x4:fp32", "y_ptr=1:fp32"}));
+    EXPECT_EQ(message,
+              "kernel.py:6:7: `d` is a tensor descriptor: give its block too, as in --tensor "
+              "d=512x256:bf16@128x64");
+}
+
+TEST(Errors, AGridThatDoesNotFollowIsAskedFor) {
+    const std::string message =
+        error_of(source("x_ptr, y_ptr, B: tl.constexpr", kCopy), arguments("B=4", {}));
+    EXPECT_TRUE(message.starts_with("kernel.py:6:5: the launch grid of `k` does not follow from the kernel"))
+        << message;
+    EXPECT_NE(message.find("--grid"), std::string::npos);
+}
+
+TEST(Errors, ATileThatNoProgramRunsIsNamed) {
+    Arguments args = descriptors(200, 144, 96, true);
+    args.grid = {3, 1, 1};
+    const std::string message = error_of(example("matmul_persistent_host_tma.py"), args);
+    EXPECT_EQ(message,
+              "kernel.py:46:5: tile 3 is run by no program of a grid of 3; give the grid of the launch with "
+              "--grid");
+}
+
+TEST(Errors, ALoopBoundThatDependsOnDataIsNamed) {
+    const std::string message =
+        error_of(source("n_ptr, y_ptr",
+                        "    n = tl.load(n_ptr)\n    for i in range(n):\n        tl.store(y_ptr + i, 0)\n"),
+                 {});
+    EXPECT_TRUE(
+        message.starts_with("kernel.py:8:14: how often the loop over `range(n)` runs depends on loaded data"))
+        << message;
+}
+
+TEST(Errors, AFailingStaticAssertionIsReported) {
+    const std::string message = error_of(
+        source("y_ptr, B: tl.constexpr", "    tl.static_assert(B % 16 == 0)\n    tl.store(y_ptr, 0)\n"),
+        arguments("B=8", {}));
+    EXPECT_EQ(message, "kernel.py:7:5: the kernel's own assertion fails for these arguments: `B % 16 == 0`");
+}
+
+TEST(Errors, UnknownKernelsAreListed) {
+    const std::string text = source("y_ptr", "    tl.store(y_ptr, 0)\n") +
+                             "\n\n@triton.jit\ndef other(y_ptr):\n    tl.store(y_ptr, 1)\n";
+    EXPECT_EQ(error_of(text, {}, "nope"), "kernel.py: no function `nope`; under @triton.jit are: k, other");
+    EXPECT_EQ(error_of(text, {}), "kernel.py: the file has several kernels; name one of: k, other");
+}
+
+TEST(Errors, EndlessWorkIsGivenUp) {
+    EXPECT_NE(
+        error_of(source("y_ptr", "    i = 0\n    while i < 1:\n        i = i * 2\n    tl.store(y_ptr, 0)\n"),
+                 {})
+            .find("gives up"),
+        std::string::npos);
+    const std::string deep = source("y_ptr", "    x = " + std::string(100000, '(') + "1" +
+                                                 std::string(100000, ')') + "\n    tl.store(y_ptr, x)\n");
+    EXPECT_FALSE(analyse(deep, "kernel.py", "", {}).ok());
+    const std::string self =
+        "import triton\nimport triton.language as tl\n@triton.jit\ndef f(x):\n    return f(x)\n" +
+        source("y_ptr", "    tl.store(y_ptr + f(1), 0)\n");
+    EXPECT_NE(error_of(self, {}, "k").find("32 deep"), std::string::npos);
+}
+
+TEST(Errors, HostileBytesNeverCrash) {
+    const std::string good = example("matmul_pointers.py");
+    const Arguments args = pointers(200, 144, 96);
+    std::mt19937 random(7);
+    for (int round = 0; round < 300; ++round) {
+        std::string text = good;
+        for (int change = 0; change < 3; ++change) {
+            const std::size_t at = random() % text.size();
+            switch (random() % 4) {
+                case 0: text[at] = static_cast<char>(random() % 256); break;
+                case 1: text.erase(at, random() % 20); break;
+                case 2: text.insert(at, text.substr(random() % text.size(), random() % 40)); break;
+                default: text.resize(at + 1); break;
+            }
+        }
+        const auto result = analyse(text, "kernel.py", "", args);
+        if (!result) {
+            EXPECT_FALSE(result.error().message.empty());
+        }
+    }
+}
+
+TEST(Notation, ScalarsTensorsAndGrids) {
+    const auto scalars = parse_scalars("M=512,ACT=None,x=1.5,flag=True,dtype=fp16,s=\"a b\"");
+    ASSERT_TRUE(scalars.ok());
+    EXPECT_EQ(scalars->at("M"), Scalar(std::int64_t{512}));
+    EXPECT_EQ(scalars->at("ACT"), Scalar(NoneValue{}));
+    EXPECT_EQ(scalars->at("x"), Scalar(1.5));
+    EXPECT_EQ(scalars->at("flag"), Scalar(true));
+    EXPECT_EQ(scalars->at("s"), Scalar(std::string("a b")));
+    const auto tensor = parse_tensor("a_ptr=512x256:bf16:256,1@128x64");
+    ASSERT_TRUE(tensor.ok());
+    EXPECT_EQ(tensor->second.strides, (std::vector<std::int64_t>{256, 1}));
+    EXPECT_EQ(tensor->second.block, (std::vector<std::int64_t>{128, 64}));
+    EXPECT_EQ(*parse_grid("3,2"), (std::array<std::int64_t, 3>{3, 2, 1}));
+    for (const char* wrong : {"a", "a=", "a=4x:bf16", "a=4:bf17", "a=4x4:bf16:1", "a=4x4:bf16@4"})
+        EXPECT_FALSE(parse_tensor(wrong).ok()) << wrong;
+    for (const char* wrong : {"", "0", "1,2,3,4", "x"}) EXPECT_FALSE(parse_grid(wrong).ok()) << wrong;
+    for (const char* wrong : {"a", "=1", "a=", "a=1,a=2", "a=1x"})
+        EXPECT_FALSE(parse_scalars(wrong).ok()) << wrong;
+}
+
+}  // namespace
+}  // namespace syncopate::kernel::test

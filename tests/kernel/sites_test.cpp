@@ -1,0 +1,122 @@
+#include "kernel/support.hpp"
+
+namespace syncopate::kernel::test {
+namespace {
+
+TEST(Sites, OneTilePerProgramRebindsItsProgramId) {
+    const Kernel k = analysed(example("matmul_pointers.py"), pointers(200, 144, 96));
+    ASSERT_EQ(k.sites.tile_ids.size(), 1u);
+    const TileIdSite& site = k.sites.tile_ids[0];
+    EXPECT_EQ(site.kind, TileIdSite::Kind::rebind);
+    EXPECT_EQ(site.variables, std::vector<std::string>{"pid"});
+    EXPECT_EQ(slice(k, site.anchor), "pid = tl.program_id(axis=0)");
+    EXPECT_EQ(site.indent, 4);
+    EXPECT_TRUE(site.guards_reads);
+    EXPECT_TRUE(site.guards_writes);
+    EXPECT_FALSE(k.sites.persistent);
+    EXPECT_FALSE(k.sites.early_return);
+}
+
+TEST(Sites, ThePlacesInTheSourceAreExact) {
+    const Kernel k = analysed(example("matmul_pointers.py"), pointers(200, 144, 96));
+    const Sites& s = k.sites;
+    EXPECT_TRUE(slice(k, s.function).starts_with("@triton.jit\ndef matmul_kernel("));
+    EXPECT_TRUE(slice(k, s.function).ends_with("mask=c_mask)"));
+    EXPECT_EQ(slice(k, s.name), "matmul_kernel");
+    EXPECT_TRUE(slice(k, s.parameters).starts_with("\n    a_ptr,\n    b_ptr,\n"));
+    EXPECT_TRUE(slice(k, s.parameters).ends_with("PRECISION: tl.constexpr = \"ieee\",\n"));
+    EXPECT_TRUE(slice(k, s.body).starts_with("pid = tl.program_id"));
+    EXPECT_EQ(s.body_indent, 4);
+    EXPECT_TRUE(k.source.substr(0, s.imports_end).ends_with("\nimport triton.language as tl\n"));
+    EXPECT_EQ(slice(k, s.last_store), "tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=c_mask)");
+    EXPECT_EQ(slice(k, k.find_param("GROUP_M")->where), "GROUP_M: tl.constexpr");
+}
+
+TEST(Sites, TheReductionLoopAndItsSlices) {
+    const Kernel k = analysed(example("matmul_pointers.py"), pointers(200, 144, 96));
+    ASSERT_TRUE(k.sites.reduction.has_value());
+    const ReductionLoop& loop = *k.sites.reduction;
+    EXPECT_EQ(slice(k, loop.header), "for k in range(0, tl.cdiv(K, BLOCK_K)):");
+    EXPECT_EQ(slice(k, loop.iterable), "range(0, tl.cdiv(K, BLOCK_K))");
+    EXPECT_EQ(loop.bound, "tl.cdiv(K, BLOCK_K)");
+    EXPECT_EQ(loop.variable, "k");
+    EXPECT_EQ(loop.trips, 3);
+    EXPECT_TRUE(slice(k, loop.statement).ends_with("b_ptrs += BLOCK_K * stride_bk"));
+    ASSERT_EQ(loop.slices.size(), 2u);
+    EXPECT_EQ(loop.slices[0].param, "a_ptr");
+    EXPECT_EQ(loop.slices[0].dim, 1);
+    EXPECT_EQ(loop.slices[1].dim, 0);
+    for (const LoopSlice& slice : loop.slices) {
+        EXPECT_EQ(slice.base, 0);
+        EXPECT_EQ(slice.step, 32);
+        EXPECT_EQ(slice.extent, 32);
+    }
+}
+
+TEST(Sites, APersistentKernelRebindsInItsTileLoopOnly) {
+    const Kernel k = analysed(example("matmul_persistent_device_tma.py"), descriptors(200, 144, 96, false));
+    EXPECT_TRUE(k.sites.persistent);
+    EXPECT_EQ(slice(k, k.sites.tile_loop_header), "for tile_id in tl.range(start_pid, num_tiles, NUM_SMS):");
+    ASSERT_EQ(k.sites.tile_ids.size(), 1u);
+    EXPECT_EQ(slice(k, k.sites.tile_ids[0].anchor), slice(k, k.sites.tile_loop_header));
+    EXPECT_EQ(k.sites.tile_ids[0].indent, 8);
+    EXPECT_EQ(slice(k, k.sites.last_store), "c_desc.store([offs_m, offs_n], acc.to(c_ptr.dtype.element_ty))");
+}
+
+TEST(Sites, AnIdCarriedForTheEpilogueIsWrappedWhereItIsUsed) {
+    const Kernel k = analysed(example("matmul_persistent_host_tma.py"), descriptors(200, 144, 96, true));
+    ASSERT_EQ(k.sites.tile_ids.size(), 2u);
+    const TileIdSite &loads = k.sites.tile_ids[0], &stores = k.sites.tile_ids[1];
+    EXPECT_EQ(loads.kind, TileIdSite::Kind::rebind);
+    EXPECT_TRUE(loads.guards_reads);
+    EXPECT_FALSE(loads.guards_writes);
+    EXPECT_EQ(stores.kind, TileIdSite::Kind::use);
+    EXPECT_EQ(stores.variables[0], "tile_id_c");
+    EXPECT_EQ(slice(k, stores.anchor), "tile_id_c");
+    EXPECT_EQ(k.source.substr(stores.anchor.begin - 13, 13), "_compute_pid(");
+    EXPECT_FALSE(stores.guards_reads);
+    EXPECT_TRUE(stores.guards_writes);
+}
+
+TEST(Sites, AWhileLoopOverTilesIsPersistentToo) {
+    const std::string text =
+        source("x_ptr, y_ptr, n, B: tl.constexpr, STEP: tl.constexpr",
+               "    tile = tl.program_id(0)\n    while tile < n:\n        r = tile * B + tl.arange(0, B)\n"
+               "        tl.store(y_ptr + r, tl.load(x_ptr + r))\n        tile += STEP\n");
+    const Kernel k = analysed(text, arguments("n=7,B=4,STEP=3", {"x_ptr=28:fp32", "y_ptr=28:fp32"}));
+    ASSERT_EQ(k.tiles.size(), 7u);
+    EXPECT_TRUE(k.sites.persistent);
+    EXPECT_EQ(k.tiles[4].program, 1);
+    ASSERT_EQ(k.sites.tile_ids.size(), 1u);
+    EXPECT_EQ(k.sites.tile_ids[0].kind, TileIdSite::Kind::use);
+    EXPECT_EQ(slice(k, k.sites.tile_ids[0].anchor), "tile");
+}
+
+TEST(Sites, ACarriedVariableThatIsNotTheIdIsAnError) {
+    const std::string text = source(
+        "x_ptr, y_ptr, n, B: tl.constexpr, STEP: tl.constexpr",
+        "    start = tl.program_id(0)\n    ahead = start + STEP\n    for tile in range(start, n, STEP):\n"
+        "        r = tl.arange(0, B)\n        tl.store(y_ptr + tile * B + r, tl.load(x_ptr + ahead * B + "
+        "r))\n        ahead += STEP\n");
+    EXPECT_EQ(error_of(text, arguments("n=7,B=4,STEP=3", {"x_ptr=28:fp32", "y_ptr=28:fp32"})),
+              "kernel.py:11:56: addresses follow from `ahead`, which is carried from tile to tile and is not "
+              "the id of the tile here");
+}
+
+TEST(Sites, AnEarlyReturnIsNoted) {
+    const std::string text = source("y_ptr, n, B: tl.constexpr",
+                                    "    pid = tl.program_id(0)\n    if pid * B >= n:\n        return\n    "
+                                    "tl.store(y_ptr + pid * B + tl.arange(0, B), 0.0)\n");
+    const Kernel k = analysed(text, arguments("n=16,B=4", {"y_ptr=16:fp32"}));
+    EXPECT_TRUE(k.sites.early_return);
+    EXPECT_EQ(k.tiles.size(), 4u);
+}
+
+TEST(Kernels, HelpersAreNotKernels) {
+    const auto names = list_kernels(example("matmul_persistent_host_tma.py"), "x.py");
+    ASSERT_TRUE(names.ok());
+    EXPECT_EQ(*names, std::vector<std::string>{"matmul_kernel"});
+}
+
+}  // namespace
+}  // namespace syncopate::kernel::test

@@ -1,0 +1,293 @@
+#include "syncopate/runtime/op.hpp"
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <random>
+#include <thread>
+
+#include "runtime/fork.hpp"
+#include "runtime/schedules.hpp"
+#include "syncopate/emit/table.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+using testing::all_ranks;
+using testing::direct_all_gather;
+using testing::run_ranks;
+using testing::TemporaryDirectory;
+
+Result<std::shared_ptr<SymmetricHeap>> make_heap(const TemporaryDirectory& directory, int rank, int size) {
+    auto rendezvous = FileRendezvous::create(directory.path(), rank, size);
+    if (!rendezvous) return rendezvous.error();
+    return SymmetricHeap::create({}, std::shared_ptr<Rendezvous>(std::move(rendezvous).value()), 1 << 20);
+}
+
+/// What a rank puts into its part in a call: no two elements, ranks or calls alike.
+std::int32_t tag(int rank, std::uint32_t call, std::int64_t element) {
+    return static_cast<std::int32_t>((static_cast<std::uint32_t>(rank) + 1) * 0x0100'0000u + call * 0x1000u +
+                                     static_cast<std::uint32_t>(element));
+}
+
+/// What the emitted kernel does: slot by slot it waits as the table says, works, and at its end tells the peers. Calls
+/// `tile(id)` for each slot whose waits were over.
+template <typename Tile>
+bool run_kernel(const FusedOp& op, const Tile& tile) {
+    const std::vector<std::int32_t>& table = op.table();
+    const HostControl control(op.control_address());
+    const std::uint32_t epoch = control.load(emit::control::epoch);
+    bool good = true;
+    const auto at = [&](std::int32_t word) { return table[static_cast<std::size_t>(word)]; };
+    for (std::int32_t slot = 0; slot < at(emit::table::num_slots); ++slot) {
+        const std::int32_t record = emit::table::first_slot + emit::table::slot_words * slot;
+        for (std::int32_t wait = at(record + 1); wait < at(record + 2); wait += 2) {
+            const std::int32_t signal = (at(wait) - emit::control::first_signal) / emit::control::signal_stride;
+            if (!control.wait({signal, at(wait + 1)}, epoch, slot)) return false;
+        }
+        good = tile(at(record)) && good;
+    }
+    if (control.faulty()) return good;
+    for (std::int32_t i = 0; i < at(emit::table::num_kernel_posts); ++i) {
+        const std::int32_t pair = at(emit::table::kernel_posts) + 2 * i;
+        const std::int64_t distance = static_cast<std::int64_t>(static_cast<std::uint32_t>(at(pair))) |
+                                      (static_cast<std::int64_t>(at(pair + 1)) << 32);
+        HostControl(op.control_address() + static_cast<std::uint64_t>(distance)).store(0, epoch);
+    }
+    return good;
+}
+
+struct Case {
+    int size;
+    bool pull;
+    plan::Backend backend = plan::Backend::host;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.size << (c.pull ? " ranks, pull" : " ranks, push"); }
+
+class AllGather : public ::testing::TestWithParam<Case> {};
+
+TEST_P(AllGather, BringsEveryCallsDataWhateverTheTiming) {
+    const TemporaryDirectory directory;
+    const auto [size, pull, backend] = GetParam();
+    run_ranks(all_ranks(size), [&, size = size, pull = pull, backend = backend](int rank) {
+        auto heap = make_heap(directory, rank, size);
+        RANK_CHECK(heap, heap.error().to_string());
+        const fuse::Schedule schedule = direct_all_gather(size, pull, {8 * size, 6, 4}, backend);
+        auto op = FusedOp::create(*heap, schedule, {.name = "ag", .max_delay_us = 400, .seed = 7});
+        RANK_CHECK(op, op.error().to_string());
+        const std::int64_t part = 8 * 6 * 4;
+        auto* gathered = reinterpret_cast<std::int32_t*>((*op)->tensor_address("A").value());
+        std::vector<std::int32_t> mine(part);
+        const plan::Region region = testing::rows_of(schedule.tensors[0], rank, size);
+        const std::vector<std::int64_t> strides{24, 4, 1};
+        std::mt19937 random(static_cast<unsigned>(rank));
+        for (std::uint32_t call = 1; call <= 100; ++call) {
+            for (std::int64_t i = 0; i < part; ++i) mine[static_cast<std::size_t>(i)] = tag(rank, call, i);
+            Status done = (*op)->set_input("A", region, reinterpret_cast<std::uint64_t>(mine.data()), strides);
+            RANK_CHECK(done, done.error().to_string());
+            done = (*op)->begin_call();
+            RANK_CHECK(done, done.error().to_string());
+            if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 5000));  // a straggler
+            const bool right = run_kernel(**op, [&](int chunk) {
+                for (std::int64_t i = 0; i < part; ++i) {
+                    if (gathered[chunk * part + i] != tag(chunk, call, i)) return false;
+                }
+                return true;
+            });
+            RANK_CHECK(right, "wrong data in call " + std::to_string(call));
+            done = (*op)->end_call();
+            RANK_CHECK(done, done.error().to_string());
+        }
+        RANK_CHECK((*op)->check() && (*op)->poll(), "a fault");
+        const Status destroyed = (*op)->destroy();
+        RANK_CHECK(destroyed, destroyed.error().to_string());
+        RANK_CHECK((*heap)->bytes_allocated() == 0, "memory left");
+        return true;
+    });
+}
+
+std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
+    return std::to_string(info.param.size) + (info.param.pull ? "Pull" : "Push") +
+           (info.param.backend == plan::Backend::copy_engine ? "InOrder" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(OnHost, AllGather,
+                         ::testing::Values(Case{1, false}, Case{2, false}, Case{3, false}, Case{5, false}, Case{8, false},
+                                           Case{1, true}, Case{2, true}, Case{3, true}, Case{5, true}, Case{8, true},
+                                           Case{3, false, plan::Backend::copy_engine}),
+                         name_of_case);
+
+TEST(FusedOp, NamesRankOpChunkAndSignalWhenOneDoesNotArrive) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(3), [&](int rank) {
+        auto heap = make_heap(directory, rank, 3);
+        RANK_CHECK(heap, heap.error().to_string());
+        fuse::Schedule schedule = direct_all_gather(3, false, {12, 8});
+        // Rank 2 forgets its op 0, the push to rank 0.
+        schedule.ranks[2].transfers[0].posts.clear();
+        auto op = FusedOp::create(*heap, schedule, {.name = "ag", .deadline_ms = rank == 0 ? 700 : 20'000});
+        RANK_CHECK(op, op.error().to_string());
+        Status begun = (*op)->begin_call();
+        RANK_CHECK(begun, begun.error().to_string());
+        const bool finished = run_kernel(**op, [](int) { return true; });
+        RANK_CHECK(finished == (rank != 0), "only rank 0 lacks a chunk");
+        Status ended = (*op)->end_call();
+        if (ended) ended = (*op)->begin_call();  // ranks 1 and 2 learn of it here, long before their own deadlines
+        RANK_CHECK(!ended, "no fault");
+        const std::string& message = ended.error().message;
+        RANK_CHECK(message.find("op 'ag', call 1: chunk A[8:12, 0:8] from rank 2 (push, op 0 of rank 2) has not arrived within") !=
+                       std::string::npos,
+                   message);
+        RANK_CHECK(message.find("(signal 1 is 0, awaited 1, at slot 2)") != std::string::npos, message);
+        RANK_CHECK((rank == 0) == (message.find("found on rank 0") == std::string::npos), message);
+        RANK_CHECK(ended.error().location.rank == 0 && ended.error().error_class == ErrorClass::machine, message);
+        RANK_CHECK(!(*op)->check() && !(*op)->poll(), "it is final");
+        RANK_CHECK(!(*op)->begin_call(), "no further call");
+        return bool((*op)->destroy());
+    });
+}
+
+TEST(FusedOp, NamesTheRankThatDoesNotBegin) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        auto op = FusedOp::create(*heap, direct_all_gather(2, true, {4, 8}), {.name = "ag", .deadline_ms = 100});
+        RANK_CHECK(op, op.error().to_string());
+        if (rank == 0) {
+            const Status begun = (*op)->begin_call();
+            RANK_CHECK(!begun, "begun");
+            RANK_CHECK(begun.error().message.find("rank 1 has not begun the call within 100 ms") != std::string::npos,
+                       begun.error().message);
+            RANK_CHECK(begun.error().message.find("before the kernel") != std::string::npos, begun.error().message);
+        }
+        return bool((*op)->destroy());
+    });
+}
+
+TEST(FusedOp, GivesUpATransferWhoseWaitIsNotOver) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        fuse::Schedule schedule = direct_all_gather(2, false, {4, 8});
+        for (auto& mine : schedule.ranks) mine.transfers[0].waits = {{0, 0}};  // each pushes after the other has
+        auto op = FusedOp::create(*heap, schedule, {.name = "knot", .deadline_ms = 100});
+        RANK_CHECK(op, op.error().to_string());
+        if (Status begun = (*op)->begin_call(); begun) {
+            RANK_CHECK(!run_kernel(**op, [](int) { return true; }), "ran");
+            RANK_CHECK(!(*op)->end_call(), "ended");
+        }
+        const Status fault = (*op)->check();
+        RANK_CHECK(!fault && fault.error().message.find("has not arrived within 100 ms") != std::string::npos, "fault");
+        return bool((*op)->destroy());
+    });
+}
+
+TEST(FusedOp, RefusesRanksThatMakeDifferentOps) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        auto op = FusedOp::create(*heap, direct_all_gather(2, rank == 0, {4, 8}));
+        RANK_CHECK(!op, "made");
+        RANK_CHECK(op.error().message.find("makes another op than rank") != std::string::npos, op.error().message);
+        RANK_CHECK((*heap)->bytes_allocated() == 0, "memory left");
+        return true;
+    });
+}
+
+class OneRankOp : public ::testing::Test {
+protected:
+    void SetUp() override {
+        auto heap = make_heap(directory_, 0, 1);
+        ASSERT_TRUE(heap) << heap.error().to_string();
+        heap_ = *heap;
+        schedule_.tensors = {{"A", {4, 6}, plan::DType::int32}, {"B", {2, 2, 3, 4}, plan::DType::int32}};
+        schedule_.ranks.resize(1);
+        schedule_.ranks[0].signals = {{fuse::SignalMeaning::Kind::arrived, {0, 0}}};
+    }
+    Error refusal() {
+        auto op = FusedOp::create(heap_, schedule_);
+        return op ? Error{"made"} : op.error();
+    }
+    TemporaryDirectory directory_;
+    std::shared_ptr<SymmetricHeap> heap_;
+    fuse::Schedule schedule_;
+};
+
+TEST_F(OneRankOp, RefusesWhatIsNotInTheScheduleOrTheBuild) {
+    const plan::Chunk good{0, {{0, 2}, {0, 6}}};
+    const fuse::Transfer transfer{.op = {0, 3}, .src = good, .dst = good};
+    const auto with = [&](auto change) {
+        schedule_.ranks[0].transfers = {transfer};
+        change(schedule_.ranks[0].transfers[0]);
+        return refusal().to_string();
+    };
+    EXPECT_EQ(with([](fuse::Transfer& t) { t.src.tensor = 2; }), "rank 0 op 3: there is no tensor 2");
+    EXPECT_EQ(with([](fuse::Transfer& t) { t.dst.region[0].end = 5; }), "rank 0 op 3: region [0:5, 0:6] is not in tensor A");
+    EXPECT_EQ(with([](fuse::Transfer& t) { t.dst_rank = 1; }), "rank 0 op 3: there is no rank 1");
+    EXPECT_EQ(with([](fuse::Transfer& t) { t.reduce = plan::Reduce::sum; }),
+              "rank 0 op 3: a transfer that reduces (sum) is not in this build");
+    EXPECT_EQ(with([](fuse::Transfer& t) { t.dst.region[0].end = 1; }),
+              "rank 0 op 3: a box of [2, 6] cannot be copied to one of [1, 6]");
+    EXPECT_NE(with([](fuse::Transfer& t) { t.posts = {{0, 1}}; }).find("a post to signal 1 of rank 0"), std::string::npos);
+    EXPECT_NE(with([](fuse::Transfer& t) { t.waits = {{-1, 0}}; }).find("a wait for signal -1"), std::string::npos);
+    schedule_.ranks.resize(2);
+    EXPECT_NE(refusal().message.find("the schedule is for 2 ranks, this run has 1"), std::string::npos);
+}
+
+TEST_F(OneRankOp, CopiesAnInputUnlessItIsInPlace) {
+    const plan::Region box{{1, 3}, {2, 5}};
+    auto op = FusedOp::create(heap_, schedule_, {.initial = {{0, {{1, 2}, {2, 5}}}, {0, {{2, 3}, {2, 5}}}}});
+    ASSERT_TRUE(op) << op.error().to_string();
+    auto* a = reinterpret_cast<std::int32_t*>((*op)->tensor_address("A").value());
+    const std::vector<std::int32_t> user{1, 2, 3, 0, 4, 5, 6, 0};
+    const std::vector<std::int64_t> strides{4, 1};
+    ASSERT_TRUE((*op)->set_input("A", reinterpret_cast<std::uint64_t>(user.data()), strides));
+    ASSERT_TRUE((*op)->begin_call());
+    ASSERT_TRUE((*op)->end_call());
+    const std::vector<std::int32_t> want{0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 0, 0, 0, 4, 5, 6, 0, 0, 0, 0, 0, 0, 0};
+    EXPECT_EQ(std::vector<std::int32_t>(a, a + 24), want);
+
+    const std::vector<std::int64_t> own{6, 1};
+    ASSERT_TRUE((*op)->set_input("A", box, reinterpret_cast<std::uint64_t>(a + 8), own));
+    a[8] = 99;
+    ASSERT_TRUE((*op)->begin_call());
+    EXPECT_FALSE((*op)->begin_call()) << "twice without end";
+    ASSERT_TRUE((*op)->end_call());
+    EXPECT_FALSE((*op)->end_call());
+    EXPECT_EQ(a[8], 99);
+
+    EXPECT_FALSE((*op)->set_input("B", 4096, own)) << "nothing is said of what it holds";
+    EXPECT_FALSE((*op)->set_input("C", box, 4096, own));
+    EXPECT_FALSE((*op)->set_input("A", {{0, 5}, {0, 6}}, 4096, own));
+    EXPECT_FALSE((*op)->set_input("A", box, 4096, std::vector<std::int64_t>{1, 6}));
+    EXPECT_TRUE((*op)->destroy());
+    EXPECT_FALSE((*op)->begin_call());
+}
+
+TEST_F(OneRankOp, KeepsTheGridsSizeInItsTable) {
+    auto op = FusedOp::create(heap_, schedule_, {.num_programs = 7});
+    ASSERT_TRUE(op) << op.error().to_string();
+    EXPECT_EQ((*op)->table()[emit::table::num_programs], 7);
+    const std::uint64_t address = (*op)->table_address();
+    ASSERT_TRUE((*op)->set_num_programs(9));
+    EXPECT_EQ(reinterpret_cast<const std::int32_t*>(address)[emit::table::num_programs], 9);
+    EXPECT_FALSE((*op)->set_num_programs(0));
+}
+
+TEST(HostControl, ComparesEpochsModulo32Bits) {
+    std::vector<std::uint32_t> words(emit::control::size_in_words(1));
+    const HostControl control(reinterpret_cast<std::uint64_t>(words.data()));
+    control.post(0, 0xffff'ffffu);
+    EXPECT_TRUE(control.reached({0, 0}, 0xffff'ffffu));
+    EXPECT_FALSE(control.reached({0, 0}, 0));
+    EXPECT_TRUE(control.reached({0, 1}, 0));
+    control.post(0, 2);
+    EXPECT_TRUE(control.reached({0, 0}, 0xffff'ffffu));
+}
+
+}  // namespace
+}  // namespace syncopate::runtime

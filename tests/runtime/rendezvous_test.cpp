@@ -1,0 +1,198 @@
+#include "syncopate/runtime/rendezvous.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "runtime/fork.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+using testing::all_ranks;
+using testing::run_ranks;
+using testing::TemporaryDirectory;
+
+class Ranks : public ::testing::TestWithParam<int> {};
+
+TEST_P(Ranks, GatherEveryRanksBytesInOrder) {
+    const TemporaryDirectory directory;
+    const int size = GetParam();
+    run_ranks(all_ranks(size), [&](int rank) {
+        auto rendezvous = FileRendezvous::create(directory.path(), rank, size, "run:1/é");
+        RANK_CHECK(rendezvous, rendezvous.error().to_string());
+        for (int round = 0; round < 20; ++round) {
+            const Bytes mine = std::to_string(rank * 100 + round) + std::string(1, '\0');
+            auto all = all_gather(**rendezvous, "round", mine);
+            RANK_CHECK(all, all.error().to_string());
+            for (int r = 0; r < size; ++r) {
+                RANK_CHECK((*all)[static_cast<std::size_t>(r)] == std::to_string(r * 100 + round) + std::string(1, '\0'), "bytes");
+            }
+        }
+        const Status met = barrier(**rendezvous, "end");
+        RANK_CHECK(met, met.error().to_string());
+        return true;
+    });
+    EXPECT_TRUE(std::filesystem::is_empty(directory.path())) << "the last rank clears up";
+}
+
+INSTANTIATE_TEST_SUITE_P(OnHost, Ranks, ::testing::Values(1, 2, 3, 5, 8));
+
+TEST(FileRendezvous, NamesTheRankThatNeverJoins) {
+    const TemporaryDirectory directory;
+    run_ranks({0, 1, 3}, [&](int rank) {
+        auto rendezvous = FileRendezvous::create(directory.path(), rank, 4, "run", Milliseconds{1500});
+        RANK_CHECK(!rendezvous, "it should not come about");
+        RANK_CHECK(rendezvous.error().message.find("rank 2 of 4 did not come") != std::string::npos, rendezvous.error().message);
+        RANK_CHECK(rendezvous.error().error_class == ErrorClass::machine, "class");
+        return true;
+    });
+}
+
+TEST(FileRendezvous, NamesTheRanksThatStayAwayFromABarrier) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(4), [&](int rank) {
+        auto rendezvous = FileRendezvous::create(directory.path(), rank, 4);
+        RANK_CHECK(rendezvous, rendezvous.error().to_string());
+        if (rank == 1 || rank == 2) return true;
+        const Status met = barrier(**rendezvous, "start", Milliseconds{1000});
+        RANK_CHECK(!met, "it should fail");
+        RANK_CHECK(met.error().message.find("ranks 1, 2 of 4 did not come to 'start' within 1000 ms") != std::string::npos,
+                   met.error().message);
+        return true;
+    });
+}
+
+TEST(FileRendezvous, DoesNotTakeADeadProcessForARank) {
+    const TemporaryDirectory directory;
+    const std::vector<int> first{0, 1};  // rank 2 never comes: the two leave no trace that a later run believes
+    run_ranks(first, [&](int rank) {
+        (void)FileRendezvous::create(directory.path(), rank, 3, "again", Milliseconds{100});
+        std::ofstream(directory.path() / "again" / ("hello.0." + std::to_string(rank))) << "0123 none " << getpid() << " 1";
+        return true;
+    });
+    run_ranks({2}, [&](int rank) {
+        // Of another pid namespace ("none") nothing can be known, so write what a crashed rank of this one would leave.
+        char space[64] = {};
+        RANK_CHECK(readlink("/proc/self/ns/pid", space, sizeof(space) - 1) > 0, "namespace");
+        for (int r = 0; r < 2; ++r) {
+            std::ofstream(directory.path() / "again" / ("hello.0." + std::to_string(r))) << "0123 " << space << " 999999999 1";
+        }
+        auto rendezvous = FileRendezvous::create(directory.path(), rank, 3, "again", Milliseconds{100});
+        RANK_CHECK(!rendezvous, "it met ghosts");
+        RANK_CHECK(rendezvous.error().message.find("rank 0, 1 of 3") != std::string::npos, rendezvous.error().message);
+        return true;
+    });
+    run_ranks(all_ranks(3), [&](int rank) {
+        auto rendezvous = FileRendezvous::create(directory.path(), rank, 3, "again");
+        RANK_CHECK(rendezvous, rendezvous.error().to_string());
+        return bool(barrier(**rendezvous, "end"));
+    });
+}
+
+TEST(FileRendezvous, CanBeMadeAgainInTheSameProcesses) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(3), [&](int rank) {
+        for (int round = 0; round < 5; ++round) {
+            auto rendezvous = FileRendezvous::create(directory.path(), rank, 3, "run");
+            RANK_CHECK(rendezvous, rendezvous.error().to_string());
+            auto all = all_gather(**rendezvous, "x", std::to_string(round));
+            RANK_CHECK(all, all.error().to_string());
+            for (const Bytes& bytes : *all) RANK_CHECK(bytes == std::to_string(round), bytes);
+        }
+        return true;
+    });
+}
+
+TEST(FileRendezvous, RefusesARankThatIsNone) {
+    const TemporaryDirectory directory;
+    EXPECT_FALSE(FileRendezvous::create(directory.path(), 4, 4));
+    EXPECT_FALSE(FileRendezvous::create(directory.path(), -1, 4));
+    EXPECT_FALSE(FileRendezvous::create("/proc/none", 0, 1));
+}
+
+TEST(Agree, TellsEveryRankOfOneRanksError) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(3), [&](int rank) {
+        auto rendezvous = FileRendezvous::create(directory.path(), rank, 3);
+        RANK_CHECK(rendezvous, rendezvous.error().to_string());
+        auto all = agree(**rendezvous, "memory",
+                         rank == 1 ? Result<Bytes>(Error{"no room", {}, ErrorClass::machine}) : Result<Bytes>("fine"));
+        RANK_CHECK(!all, "it should fail");
+        RANK_CHECK(all.error().error_class == ErrorClass::machine, "class");
+        RANK_CHECK(all.error().message == (rank == 1 ? "no room" : "rank 1 failed at 'memory': no room"), all.error().message);
+        return true;
+    });
+}
+
+TEST(CallbackRendezvous, CarriesWhatTheStoreGivesAndItsExceptions) {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::map<std::string, Bytes> store;
+    const auto put = [&](const std::string& key, const Bytes& value) {
+        const std::lock_guard lock(mutex);
+        store[key] = value;
+        changed.notify_all();
+    };
+    const auto get = [&](const std::string& key, Milliseconds timeout) {
+        std::unique_lock lock(mutex);
+        if (!changed.wait_for(lock, timeout, [&] { return store.contains(key); })) throw std::runtime_error("timed out");
+        return store[key];
+    };
+    CallbackRendezvous zero(0, 2, put, get);
+    CallbackRendezvous one(1, 2, put, get);
+    std::thread other([&] { EXPECT_TRUE(barrier(one, "x")); });
+    EXPECT_TRUE(barrier(zero, "x"));
+    other.join();
+    const Status alone = barrier(zero, "y", Milliseconds{20});
+    ASSERT_FALSE(alone);
+    EXPECT_NE(alone.error().message.find("rank 1 of 2 did not come"), std::string::npos) << alone.error().message;
+    EXPECT_NE(alone.error().message.find("timed out"), std::string::npos) << alone.error().message;
+}
+
+TEST(LaunchEnvironment, ReadsTorchrunAndOpenMpi) {
+    run_ranks({0}, [](int) {
+        clearenv();
+        RANK_CHECK(!launch_environment(), "nothing is set");
+        setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+        setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+        setenv("PMIX_NAMESPACE", "job7", 1);
+        auto mpi = launch_environment();
+        RANK_CHECK(mpi && mpi->launcher == "mpirun" && mpi->rank == 2 && mpi->size == 4 && mpi->job == "mpirun-job7", "mpi");
+        setenv("RANK", "1", 1);
+        setenv("WORLD_SIZE", "2", 1);
+        setenv("LOCAL_RANK", "0", 1);
+        setenv("MASTER_ADDR", "localhost", 1);
+        setenv("MASTER_PORT", "29500", 1);
+        auto torchrun = launch_environment();
+        RANK_CHECK(torchrun && torchrun->rank == 1 && torchrun->local_rank == 0, "torchrun");
+        RANK_CHECK(torchrun->job == "torchrun-localhost-29500", torchrun->job);
+        setenv("RANK", "2", 1);
+        RANK_CHECK(!launch_environment(), "rank 2 of 2");
+        setenv("RANK", "two", 1);
+        RANK_CHECK(!launch_environment(), "no number");
+        return true;
+    });
+}
+
+TEST(EnvironmentRendezvous, MeetsUnderTheTemporaryDirectory) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        clearenv();
+        setenv("TMPDIR", directory.path().c_str(), 1);
+        setenv("RANK", std::to_string(rank).c_str(), 1);
+        setenv("WORLD_SIZE", "2", 1);
+        setenv("MASTER_PORT", "1", 1);
+        auto rendezvous = environment_rendezvous();
+        RANK_CHECK(rendezvous, rendezvous.error().to_string());
+        return bool(barrier(**rendezvous, "x"));
+    });
+}
+
+}  // namespace
+}  // namespace syncopate::runtime

@@ -1,0 +1,129 @@
+#include "syncopate/runtime/strided_copy.hpp"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <numeric>
+
+#include "syncopate/runtime/launch.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+const plan::Tensor kMatrix{"A", {8, 16}, plan::DType::bf16};
+
+std::vector<StridedCopy> copies(const plan::Tensor& tensor, const plan::Region& region) {
+    auto made = copies_between(view_of(tensor, region, 1000), view_of(tensor, region, 5000), plan::size_of(tensor.dtype));
+    return made ? *made : std::vector<StridedCopy>{};
+}
+
+TEST(StridedCopy, OfWholeRowsIsOneRun) {
+    const auto made = copies(kMatrix, {{2, 4}, {0, 16}});
+    ASSERT_EQ(made.size(), 1u);
+    EXPECT_TRUE(made[0].contiguous());
+    EXPECT_EQ(made[0].src, 1000u + 2 * 32);
+    EXPECT_EQ(made[0].dst, 5000u + 2 * 32);
+    EXPECT_EQ(made[0].width, 64u);
+}
+
+TEST(StridedCopy, OfPartsOfRowsHasAPitch) {
+    const auto made = copies(kMatrix, {{2, 5}, {4, 8}});
+    ASSERT_EQ(made.size(), 1u);
+    EXPECT_EQ(made[0].width, 8u);
+    EXPECT_EQ(made[0].height, 3u);
+    EXPECT_EQ(made[0].src_pitch, 32u);
+    EXPECT_EQ(made[0].depth, 1u);
+}
+
+TEST(StridedCopy, OfThreeAxesHasPlanesAndOfFourIsSeveral) {
+    const plan::Tensor four{"B", {2, 4, 6, 8}, plan::DType::fp32};
+    const auto three = copies(four, {{1, 2}, {1, 3}, {1, 4}, {2, 5}});
+    ASSERT_EQ(three.size(), 1u);
+    EXPECT_EQ(three[0].depth, 2u);
+    EXPECT_EQ(three[0].src_plane, 6u * 8 * 4);
+    EXPECT_EQ(copies(four, {{0, 2}, {1, 3}, {1, 4}, {2, 5}}).size(), 2u);
+    EXPECT_TRUE(copies(four, {{0, 2}, {0, 4}, {0, 6}, {0, 8}})[0].contiguous());
+}
+
+TEST(StridedCopy, OfNothingIsNone) { EXPECT_TRUE(copies(kMatrix, {{2, 2}, {0, 16}}).empty()); }
+
+TEST(StridedCopy, OfOneColumnIsElementByElement) {
+    const auto made = copies(kMatrix, {{0, 8}, {3, 4}});
+    ASSERT_EQ(made.size(), 1u);
+    EXPECT_EQ(made[0].width, 2u);
+    EXPECT_EQ(made[0].height, 8u);
+}
+
+TEST(StridedCopy, LeavesAxesOfOneElementAside) {
+    const BoxView src{0, {1, 4, 1, 8}, {999, 8, 7, 1}};
+    const BoxView dst{0, {4, 8}, {16, 1}};
+    const auto made = copies_between(src, dst, 2);
+    ASSERT_TRUE(made);
+    EXPECT_EQ((*made)[0].height, 4u);
+    EXPECT_EQ((*made)[0].dst_pitch, 32u);
+    EXPECT_FALSE(copies_between(src, BoxView{0, {8, 4}, {4, 1}}, 2));
+    EXPECT_FALSE(copies_between(src, BoxView{0, {4, 8}, {-16, 1}}, 2));
+}
+
+TEST(StridedCopy, MovesExactlyTheBox) {
+    const plan::Tensor tensor{"B", {3, 4, 5, 6}, plan::DType::uint8};
+    const plan::Region region{{0, 2}, {1, 4}, {2, 4}, {1, 5}};
+    std::vector<std::uint8_t> src(360);
+    std::iota(src.begin(), src.end(), std::uint8_t{1});
+    std::vector<std::uint8_t> dst(360, 0);
+    const auto made = copies_between(view_of(tensor, region, reinterpret_cast<std::uint64_t>(src.data())),
+                                     view_of(tensor, region, reinterpret_cast<std::uint64_t>(dst.data())), 1);
+    ASSERT_TRUE(made);
+    for (const StridedCopy& copy : *made) copy_on_host(copy);
+    for (std::int64_t i = 0; i < 360; ++i) {
+        const plan::Region element{{i / 120, i / 120 + 1}, {i / 30 % 4, i / 30 % 4 + 1}, {i / 6 % 5, i / 6 % 5 + 1}, {i % 6, i % 6 + 1}};
+        const auto k = static_cast<std::size_t>(i);
+        EXPECT_EQ(dst[k], plan::contains(region, element) ? src[k] : 0) << i;
+    }
+}
+
+TEST(KernelArguments, AreLaidOutAsTheLauncherPassesThem) {
+    KernelArguments arguments;
+    EXPECT_EQ(arguments.add_pointer(0x1234), 0u);
+    EXPECT_EQ(*arguments.add_integer("i32", -5), 1u);
+    EXPECT_EQ(*arguments.add_integer("i1", 1), 2u);
+    TensorMap map;
+    map.words[15] = 77;
+    EXPECT_EQ(arguments.add_descriptor(map, std::vector<std::int64_t>{8, 16}, std::vector<std::int64_t>{16, 1}), 3u);
+    ASSERT_EQ(arguments.size(), 8u);
+    EXPECT_EQ(arguments.bytes_of(2), 1u);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arguments.data(3)) % 128, 0u);
+    EXPECT_EQ(static_cast<const TensorMap*>(arguments.data(3))->words[15], 77u);
+    EXPECT_EQ(arguments.bytes_of(4), 4u);
+    EXPECT_EQ(arguments.bytes_of(6), 8u);
+    EXPECT_EQ(*static_cast<const std::int32_t*>(arguments.data(1)), -5);
+    EXPECT_TRUE(arguments.set_pointer(0, 0x5678));
+    EXPECT_EQ(*static_cast<const std::uint64_t*>(arguments.data(0)), 0x5678u);
+    EXPECT_FALSE(arguments.set_pointer(1, 0));
+    EXPECT_FALSE(arguments.add_integer("fp32", 1));
+    EXPECT_FALSE(arguments.add_float("i32", 1.0));
+}
+
+TEST(KernelArguments, PackHalfPrecisionAsTheLauncherDoes) {
+    const auto half = [](double value) {
+        KernelArguments arguments;
+        EXPECT_TRUE(arguments.add_float("fp16", value));
+        return *static_cast<const std::uint16_t*>(arguments.data(0));
+    };
+    EXPECT_EQ(half(1.0), 0x3c00);
+    EXPECT_EQ(half(-2.5), 0xc100);
+    EXPECT_EQ(half(65504.0), 0x7bff);
+    EXPECT_EQ(half(65520.0), 0x7c00);
+    EXPECT_EQ(half(0.1), 0x2e66);
+    EXPECT_EQ(half(2049.0), 0x6800);                    // a tie, to even
+    EXPECT_EQ(half(4095.9), 0x6c00);                    // the fraction carries
+    EXPECT_EQ(half(5.9604644775390625e-08), 0x0001);    // the smallest
+    EXPECT_EQ(half(6.103515625e-05), 0x0400);           // the smallest normal
+    EXPECT_EQ(half(6.0975551605224609e-05), 0x03ff);
+    KernelArguments arguments;
+    EXPECT_TRUE(arguments.add_float("bf16", 1.00390625));
+    EXPECT_EQ(*static_cast<const std::uint16_t*>(arguments.data(0)), 0x3f80) << "cut off";
+}
+
+}  // namespace
+}  // namespace syncopate::runtime

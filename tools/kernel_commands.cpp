@@ -1,0 +1,221 @@
+// syncopate kernel show: what the front end knows of a kernel, for people and (--json) for programs.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "syncopate/io.hpp"
+#include "syncopate/kernel/kernel.hpp"
+#include "tools/commands.hpp"
+
+namespace syncopate::tools {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string_view name_of(kernel::ParamKind kind) {
+    switch (kind) {
+        case kernel::ParamKind::scalar: return "scalar";
+        case kernel::ParamKind::constant: return "constexpr";
+        case kernel::ParamKind::pointer: return "pointer";
+        case kernel::ParamKind::descriptor: return "descriptor";
+    }
+    return "";
+}
+
+std::string_view access_of(const kernel::Param& param) {
+    if (param.read && param.written) return "readwrite";
+    return param.read ? "read" : param.written ? "write" : "none";
+}
+
+ordered_json json_of(const plan::Region& region) {
+    ordered_json ranges = ordered_json::array();
+    for (const plan::Interval& interval : region) ranges.push_back({interval.begin, interval.end});
+    return ranges;
+}
+
+ordered_json json_of(const kernel::Kernel& k, bool boxes) {
+    ordered_json out;
+    out["kernel"] = k.name;
+    out["axes"] = ordered_json::array();
+    for (const kernel::TileAxis& axis : k.axes) {
+        out["axes"].push_back({{"name", axis.name}, {"count", axis.count}, {"block", axis.block}});
+    }
+    out["params"] = ordered_json::array();
+    for (const kernel::Param& param : k.params) {
+        out["params"].push_back(
+            {{"name", param.name}, {"kind", name_of(param.kind)}, {"access", access_of(param)}});
+    }
+    out["tiles"] = ordered_json::array();
+    const auto regions = [](const auto& all) {
+        ordered_json made = ordered_json::object();
+        for (const auto& [name, region] : all) made[name] = json_of(region);
+        return made;
+    };
+    const auto unions = [](const auto& all) {
+        ordered_json made = ordered_json::object();
+        for (const auto& [name, parts] : all) {
+            made[name] = ordered_json::array();
+            for (const plan::Region& part : parts) made[name].push_back(json_of(part));
+        }
+        return made;
+    };
+    for (const kernel::Tile& tile : k.tiles) {
+        ordered_json entry;
+        entry["coord"] = ordered_json::object();
+        for (std::size_t a = 0; a < tile.coord.size(); ++a) entry["coord"][k.axes[a].name] = tile.coord[a];
+        entry["program"] = tile.program;
+        entry["reads"] = regions(tile.reads);
+        entry["writes"] = regions(tile.writes);
+        if (boxes) {
+            entry["read_boxes"] = unions(tile.read_boxes);
+            entry["write_boxes"] = unions(tile.write_boxes);
+        }
+        out["tiles"].push_back(std::move(entry));
+    }
+    return out;
+}
+
+std::string describe(const kernel::TileIdSite& site) {
+    std::string names;
+    for (const std::string& variable : site.variables)
+        names += (names.empty() ? "`" : ", `") + variable + "`";
+    const std::string guards = site.guards_reads && site.guards_writes ? "loads and stores"
+                               : site.guards_reads                     ? "loads"
+                                                                       : "stores";
+    switch (site.kind) {
+        case kernel::TileIdSite::Kind::rebind:
+            return fmt::format("{} set on line {}; {} follow from it", names, site.anchor.line, guards);
+        case kernel::TileIdSite::Kind::rebind_grid:
+            return fmt::format("{} set up to line {}; {} follow from them", names, site.anchor.line, guards);
+        case kernel::TileIdSite::Kind::use:
+            return fmt::format("{} used on line {}, column {}; {} follow from it", names, site.anchor.line,
+                               site.anchor.column, guards);
+    }
+    return {};
+}
+
+std::string text_of(const kernel::Kernel& k, bool boxes) {
+    std::string out = fmt::format("{} ({}:{})\n", k.name, k.file, k.sites.name.line);
+    for (const kernel::Param& param : k.params) {
+        if (param.kind == kernel::ParamKind::pointer || param.kind == kernel::ParamKind::descriptor) {
+            out += fmt::format("  {:<12} {}, {}\n", param.name, name_of(param.kind), access_of(param));
+        }
+    }
+    out += "tile space:";
+    for (const kernel::TileAxis& axis : k.axes)
+        out += fmt::format(" {} = {} × {}", axis.name, axis.count, axis.block);
+    if (k.axes.empty()) out += " a list";
+    out += fmt::format("; {} tiles on {} programs ({} × {} × {}){}\n", k.tiles.size(), k.num_programs(),
+                       k.grid[0], k.grid[1], k.grid[2], k.sites.persistent ? ", persistent" : "");
+    for (const kernel::TileIdSite& site : k.sites.tile_ids) out += "tile id: " + describe(site) + "\n";
+    if (k.sites.persistent) out += fmt::format("tile loop: line {}\n", k.sites.tile_loop_header.line);
+    if (k.sites.reduction) {
+        const kernel::ReductionLoop& loop = *k.sites.reduction;
+        out += fmt::format("reduction: line {}, {} iterations", loop.header.line, loop.trips);
+        for (const kernel::LoopSlice& slice : loop.slices) {
+            out += fmt::format("; {}[axis {}] from {} by {}, {} each", slice.param, slice.dim, slice.base,
+                               slice.step, slice.extent);
+        }
+        out += "\n";
+    }
+    if (k.sites.last_store.line > 0) out += fmt::format("last store: line {}\n", k.sites.last_store.line);
+    if (k.sites.early_return) out += "returns early on some path\n";
+    constexpr std::size_t kShown = 8;
+    for (std::size_t i = 0; i < std::min(k.tiles.size(), kShown); ++i) {
+        const kernel::Tile& tile = k.tiles[i];
+        out += fmt::format("tile {}", tile.id);
+        for (std::size_t a = 0; a < tile.coord.size(); ++a)
+            out += fmt::format(" {}={}", k.axes[a].name, tile.coord[a]);
+        out += fmt::format(" (program {})\n", tile.program);
+        const auto list = [&](const char* verb, const auto& bounding, const auto& unions) {
+            for (const auto& [name, region] : bounding) {
+                out += fmt::format("  {} {}", verb, name);
+                if (!boxes)
+                    out += plan::to_string(region);
+                else
+                    for (const plan::Region& part : unions.at(name)) out += " " + plan::to_string(part);
+                out += "\n";
+            }
+        };
+        list("reads ", tile.reads, tile.read_boxes);
+        list("writes", tile.writes, tile.write_boxes);
+    }
+    if (k.tiles.size() > kShown) out += fmt::format("… and {} more tiles\n", k.tiles.size() - kShown);
+    return out;
+}
+
+struct ShowOptions {
+    std::string file;
+    std::vector<std::string> args;
+    std::vector<std::string> tensors;
+    std::string grid;
+    std::int32_t num_sms = 132;
+    bool json = false;
+    bool boxes = false;
+};
+
+template <typename T>
+T or_fail(Result<T> result) {
+    if (!result) fail(result.error());
+    return std::move(*result);
+}
+
+void show(const ShowOptions& options) {
+    std::string path = options.file;
+    std::string name;
+    // FILE.py:NAME; a colon elsewhere (C:\…) belongs to the path.
+    if (const std::size_t colon = path.rfind(':');
+        colon != std::string::npos && path.find_first_of("/\\.", colon) == std::string::npos) {
+        name = path.substr(colon + 1);
+        path.resize(colon);
+    }
+    kernel::Arguments arguments;
+    arguments.num_sms = options.num_sms;
+    for (const std::string& text : options.args) {
+        for (auto& [key, value] : or_fail(kernel::parse_scalars(text))) {
+            if (!arguments.scalars.emplace(key, value).second)
+                fail(Error{"`" + key + "` is given twice", {}, ErrorClass::usage});
+        }
+    }
+    for (const std::string& text : options.tensors) {
+        auto [key, tensor] = or_fail(kernel::parse_tensor(text));
+        if (!arguments.tensors.emplace(key, std::move(tensor)).second)
+            fail(Error{"tensor `" + key + "` is given twice", {}, ErrorClass::usage});
+    }
+    if (!options.grid.empty()) arguments.grid = or_fail(kernel::parse_grid(options.grid));
+    const std::string source = or_fail(read_file(path));
+    const kernel::Kernel analysed = or_fail(kernel::analyse(source, path, name, arguments));
+    const std::string out =
+        options.json
+            ? json_of(analysed, options.boxes).dump(-1, ' ', false, ordered_json::error_handler_t::replace) +
+                  "\n"
+            : text_of(analysed, options.boxes);
+    std::fwrite(out.data(), 1, out.size(), stdout);
+}
+
+}  // namespace
+
+void register_kernel_commands(CLI::App& app) {
+    CLI::App* group = app.add_subcommand("kernel", "Read Triton kernels");
+    group->require_subcommand(1);
+    CLI::App* command =
+        group->add_subcommand("show", "Print a kernel's tile space and what each tile reads and writes");
+    auto options = std::make_shared<ShowOptions>();
+    command->add_option("file", options->file, "FILE.py or FILE.py:NAME (- for standard input)")->required();
+    command->add_option("--args", options->args, "Values of scalar parameters: M=512,N=512,BLOCK_M=128,…");
+    command->add_option("--tensor", options->tensors,
+                        "A tensor: a_ptr=512x256:bf16[:STRIDES][@BLOCK]; may be repeated");
+    command->add_option("--grid", options->grid,
+                        "Programs of the launch, where they do not follow from the kernel: 3,2,2");
+    command->add_option("--num-sms", options->num_sms, "What a grid that asks for the number of SMs gets")
+        ->check(CLI::Range(1, 1 << 20));
+    command->add_flag("--json", options->json, "Print JSON");
+    command->add_flag("--boxes", options->boxes,
+                      "Print the disjoint boxes that are touched, too: a bounding box may span a gap");
+    command->callback([options] { show(*options); });
+}
+
+}  // namespace syncopate::tools
