@@ -47,7 +47,7 @@ def shapes() -> list[tuple[str, int, int, int]]:
     return table + [(model, 8192, h, f) for model, (h, f) in PAPER.items()]
 
 
-def run_shape(m: int, k: int, n: int, rounds: int) -> dict[str, dict[str, float]]:
+def run_shape(m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking]) -> dict[str, dict[str, float]]:
     rank, size = dist.get_rank(), dist.get_world_size()
     rows = m // size
     footprint = 2 * (m * k + k * n + m * n)
@@ -115,10 +115,20 @@ def run_shape(m: int, k: int, n: int, rounds: int) -> dict[str, dict[str, float]
         Candidate("ours-copy", ours_copy),
         Candidate("graph", lambda i: graphs[pick(i)].replay()),
     ]
+    for chunking in chunkings:
+        if chunking == fused[0].chunking:
+            continue
+        others = [ops.AllGatherMatmul(m, n, k, chunking=chunking) for _ in range(num_sets)]
+        for op, shard in zip(others, shards, strict=True):
+            op.shard().copy_(shard)
+        replays = [capture(lambda op=op, i=i: op(op.shard(), weights[i], outs[i])) for i, op in enumerate(others)]
+        name = f"graph[{chunking.rows}x{chunking.slices}]"
+        candidates.append(Candidate(name, lambda i, g=replays: g[pick(i)].replay(), visible=False))
+        fused += others
     result = measure(candidates, rounds)
     for op in fused:
         op.check()
-    del graphs
+    del graphs, candidates
     for op in fused:
         op.close()
     return result
@@ -143,6 +153,7 @@ def main() -> None:
     parser.add_argument("--local-ranks", type=int, default=0, help="N = F / this (default: the number of GPUs)")
     parser.add_argument("--shapes", default="", help="only models whose name contains this")
     parser.add_argument("--m", default="", help="only these M, comma-separated")
+    parser.add_argument("--chunkings", default="", help="also these cuts of a shard, rows x slices of K: 1x1,2x1,1x4")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", default="")
     parser.add_argument("--plot", default="")
@@ -155,13 +166,15 @@ def main() -> None:
 
     symmetric_memory.enable_symm_mem_for_group(dist.group.WORLD.group_name)
     divide = options.local_ranks or size
+    cuts = [cut.split("x") for cut in options.chunkings.split(",") if cut]
+    chunkings = [ops.Chunking(int(rows), int(slices)) for rows, slices in cuts]
     wanted_m = {int(m) for m in options.m.split(",") if m}
     table = []
     for model, m, k, f in shapes():
         if options.shapes not in model or (wanted_m and m not in wanted_m):
             continue
         n = f // divide
-        row = run_shape(m, k, n, options.rounds)
+        row = run_shape(m, k, n, options.rounds, chunkings)
         entry = {"model": model, "M": m, "K": k, "N": n, "rows": row, **ratios(row, m, k, size)}
         table.append(entry)
         if rank == 0:

@@ -5,9 +5,11 @@
 #include <string>
 #include <utility>
 
+#include "syncopate/fuse/cost.hpp"
 #include "syncopate/fuse/depend.hpp"
 #include "syncopate/fuse/guards.hpp"
 #include "syncopate/fuse/order.hpp"
+#include "syncopate/fuse/pack.hpp"
 #include "syncopate/fuse/precedence.hpp"
 #include "syncopate/fuse/synchronize.hpp"
 #include "syncopate/plan/check.hpp"
@@ -56,6 +58,27 @@ Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel
         for (const kernel::Tile& tile : kernel.tiles) result.push_back(tile.program);
     }
     return result;
+}
+
+/// Replaces the order of a persistent kernel's tiles where these take unequal times.
+void repack(const kernel::Kernel& kernel, const Dependence& dependence, const std::vector<std::int64_t>& arrivals,
+            const std::vector<std::int64_t>& program_of, std::vector<std::vector<std::int64_t>>& tiles) {
+    const std::vector<double> times = estimate_tile_times(kernel);
+    if (!differ(times)) return;
+    const std::int64_t programs = 1 + *std::max_element(program_of.begin(), program_of.end());
+    for (std::size_t slot = 0; slot < program_of.size(); ++slot) {
+        if (program_of[slot] != static_cast<std::int64_t>(slot) % programs) return;  // another way of counting
+    }
+    std::vector<double> ready(times.size());
+    for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
+        for (std::size_t tile = 0; tile < times.size(); ++tile) {
+            ready[tile] = 0;
+            for (const Need& need : dependence.needs[rank][static_cast<std::size_t>(dependence.class_of[tile])]) {
+                ready[tile] = std::max(ready[tile], static_cast<double>(arrivals[need.op]) / kLinkBytesPerMicrosecond);
+            }
+        }
+        tiles[rank] = pack_tiles(times, ready, programs);
+    }
 }
 
 /// The signals of one rank, as they are numbered.
@@ -172,6 +195,7 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
     }
     if (!phased) {
         tiles = order_tiles(*dependence, arrivals, false);
+        if (kernel.sites.persistent) repack(kernel, *dependence, arrivals, *program_of, tiles);
         sync = synchronize(*precedence, *dependence, tiles, *program_of, 0);
     }
     const Guards guards = guard(plan, *precedence, *dependence, sync);

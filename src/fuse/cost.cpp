@@ -1,0 +1,50 @@
+#include "syncopate/fuse/cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "syncopate/plan/region.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+constexpr double kCyclesPerMicrosecond = 1755;
+constexpr double kTileOverheadMicroseconds = 2;  // pipeline fill and epilogue
+
+double tile_time(const kernel::Tile& tile) {
+    double rows = 1;
+    double columns = 1;
+    for (const auto& [param, box] : tile.writes) {
+        if (box.empty() || plan::is_empty(box)) continue;
+        const auto inner = static_cast<double>(box.back().size());
+        const double outer = static_cast<double>(plan::num_elements(box)) / inner;
+        if (inner * outer > rows * columns) {
+            rows = outer;
+            columns = inner;
+        }
+    }
+    // The two largest operands are rows x K and K x columns.
+    std::vector<double> volumes;
+    for (const auto& [param, box] : tile.reads) volumes.push_back(static_cast<double>(plan::num_elements(box)));
+    std::sort(volumes.rbegin(), volumes.rend());
+    const double depth = volumes.size() < 2 ? 16 : std::sqrt(volumes[0] * volumes[1] / (rows * columns));
+    const double multiply = rows * columns / 128;
+    const double shared = ((rows + columns) * 32 + std::ceil(rows / 64) * (64 + columns) * 32) / 128;
+    return kTileOverheadMicroseconds + depth / 16 * std::max(multiply, shared) / kCyclesPerMicrosecond;
+}
+
+}  // namespace
+
+std::vector<double> estimate_tile_times(const kernel::Kernel& kernel) {
+    std::vector<double> times;
+    times.reserve(kernel.tiles.size());
+    for (const kernel::Tile& tile : kernel.tiles) times.push_back(tile_time(tile));
+    return times;
+}
+
+bool differ(const std::vector<double>& times) {
+    const auto [shortest, longest] = std::minmax_element(times.begin(), times.end());
+    return shortest != times.end() && *longest > 4.0 / 3.0 * *shortest;
+}
+
+}  // namespace syncopate::fuse

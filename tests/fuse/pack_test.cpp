@@ -1,0 +1,74 @@
+#include "syncopate/fuse/pack.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+namespace syncopate::fuse {
+namespace {
+
+using Tiles = std::vector<std::int64_t>;
+
+double makespan(const Tiles& slots, const std::vector<double>& times, const std::vector<double>& ready, std::size_t programs) {
+    double end = 0;
+    for (std::size_t program = 0; program < programs; ++program) {
+        double now = 0;
+        for (std::size_t slot = program; slot < slots.size(); slot += programs) {
+            now = std::max(now, ready[slots[slot]]) + times[slots[slot]];
+        }
+        end = std::max(end, now);
+    }
+    return end;
+}
+
+TEST(Pack, KeepsTheShortTilesForTheEnd) {
+    EXPECT_EQ(pack_tiles({1, 2, 1, 2}, {0, 0, 0, 0}, 2), (Tiles{1, 3, 0, 2}));
+}
+
+TEST(Pack, TakesAShortTileWhileNoLongOneHasArrived) {
+    EXPECT_EQ(pack_tiles({2, 2, 1, 1}, {0, 5, 0, 5}, 2), (Tiles{0, 2, 3, 1}));
+}
+
+TEST(Pack, WaitsForWhatArrivesFirst) {
+    EXPECT_EQ(pack_tiles({2, 2}, {9, 4}, 1), (Tiles{1, 0}));
+}
+
+TEST(Pack, RunsEveryTileOnceWhateverTheTimes) {
+    std::mt19937 random(1);
+    for (int round = 0; round < 200; ++round) {
+        const std::size_t count = 1 + random() % 60;
+        const auto programs = static_cast<std::int64_t>(1 + random() % 9);
+        std::vector<double> times(count);
+        std::vector<double> ready(count);
+        for (double& time : times) time = 1 + random() % 8;
+        for (double& time : ready) time = random() % 30;
+        Tiles slots = pack_tiles(times, ready, programs);
+        std::sort(slots.begin(), slots.end());
+        Tiles all(count);
+        std::iota(all.begin(), all.end(), 0);
+        EXPECT_EQ(slots, all);
+    }
+}
+
+// A GEMM of 4096 x 3584 in 384 wide and 128 narrow tiles on 132 programs: dealt out in order of arrival, some program gets
+// four wide tiles.
+TEST(Pack, BeatsDealingOutByArrival) {
+    std::vector<double> times;
+    std::vector<double> ready;
+    Tiles by_arrival;
+    for (int shard = 0; shard < 4; ++shard) {
+        for (int tile = 0; tile < 128; ++tile) {
+            by_arrival.push_back(static_cast<std::int64_t>(times.size()));
+            times.push_back(tile < 96 ? 1.0 : 0.62);
+            ready.push_back(0.5 * shard);
+        }
+    }
+    const double packed = makespan(pack_tiles(times, ready, 132), times, ready, 132);
+    EXPECT_LT(packed, 3.75);
+    EXPECT_GT(makespan(by_arrival, times, ready, 132), packed);
+}
+
+}  // namespace
+}  // namespace syncopate::fuse
