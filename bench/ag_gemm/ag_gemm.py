@@ -115,14 +115,16 @@ def run_shape(m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking]
         Candidate("ours-copy", ours_copy),
         Candidate("graph", lambda i: graphs[pick(i)].replay()),
     ]
-    for chunking in chunkings:
-        if chunking == fused[0].chunking:
+    uniform = ops.Tiling(128, 256, 64, 4, -1)
+    tilings = [fused[0].tiling] + ([uniform] if chunkings and fused[0].tiling.num_wide >= 0 else [])
+    for tiling, chunking in [(t, c) for t in tilings for c in chunkings]:
+        if (tiling, chunking) == (fused[0].tiling, fused[0].chunking):
             continue
-        others = [ops.AllGatherMatmul(m, n, k, chunking=chunking) for _ in range(num_sets)]
+        others = [ops.AllGatherMatmul(m, n, k, chunking=chunking, tiling=tiling) for _ in range(num_sets)]
         for op, shard in zip(others, shards, strict=True):
             op.shard().copy_(shard)
         replays = [capture(lambda op=op, i=i: op(op.shard(), weights[i], outs[i])) for i, op in enumerate(others)]
-        name = f"graph[{chunking.rows}x{chunking.slices}]"
+        name = f"graph[{chunking.rows}x{chunking.slices}{'u' if tiling is uniform else ''}]"
         candidates.append(Candidate(name, lambda i, g=replays: g[pick(i)].replay(), visible=False))
         fused += others
     result = measure(candidates, rounds)

@@ -6,6 +6,7 @@ other ranks write meanwhile, the copy back would undo their writes; here argumen
 
 from __future__ import annotations
 
+import functools
 import os
 
 
@@ -18,6 +19,8 @@ def launch(kernel, grid: tuple[int, ...], arguments: dict[str, object]) -> None:
     """Runs every program of `grid`, one after the other (x outermost), with CPU tensors as arguments."""
     from triton.runtime.interpreter import GridExecutor
 
+    repair_bf16()
+
     class SharedMemoryExecutor(GridExecutor):
         def _init_args_hst(self, args_dev, kwargs):
             return args_dev, kwargs
@@ -29,3 +32,63 @@ def launch(kernel, grid: tuple[int, ...], arguments: dict[str, object]) -> None:
     if hasattr(kernel, "rewrite"):
         function = kernel.rewrite()
     SharedMemoryExecutor(function, kernel.arg_names, tuple(grid))(**arguments)
+
+
+@functools.cache
+def repair_bf16() -> None:
+    """Makes the interpreter compute with bf16 values.
+
+    Triton 3.6's keeps them as 16-bit words and computes with these as if they were integers; its conversion from fp32
+    cuts bits off. Here operands are widened to fp32, and results rounded to nearest, ties to even, as on a GPU.
+    """
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    if interpreter._get_np_dtype(tl.bfloat16) != np.uint16:
+        return  # a Triton that computes with bf16 itself
+    builder, handle = interpreter.InterpreterBuilder, interpreter.TensorHandle
+
+    def is_bf16(value) -> bool:
+        return isinstance(value, handle) and value.dtype.scalar == tl.bfloat16
+
+    def widen(value):
+        words = np.asarray(value.data, dtype=np.uint16).astype(np.uint32)
+        return handle((words << 16).view(np.float32), tl.float32)
+
+    def narrow(value):
+        numbers = np.asarray(value.data, dtype=np.float32)
+        words = numbers.view(np.uint32)
+        rounded = (words + 0x7FFF + ((words >> 16) & 1)) >> 16
+        quiet = (words >> 16) | 0x40  # a NaN must stay one
+        return handle(np.where(np.isnan(numbers), quiet, rounded).astype(np.uint16), tl.bfloat16)
+
+    def in_fp32(method, decides: int):
+        """`method` on widened operands; operand `decides` gives its result's type."""
+
+        @functools.wraps(method)
+        def compute(self, *operands):
+            if not any(map(is_bf16, operands)):
+                return method(self, *operands)
+            result = method(self, *(widen(o) if is_bf16(o) else o for o in operands))
+            compares = result.data.dtype == np.bool_
+            return narrow(result) if is_bf16(operands[decides]) and not compares else result
+
+        return compute
+
+    for name, decides in (
+        ("unary_op", 0), ("create_erf", 0), ("create_rsqrt", 0), ("binary_op", 0),
+        ("ternary_op", 2), ("create_fma", 2), ("create_dot", 2),
+    ):  # fmt: skip
+        setattr(builder, name, in_fp32(getattr(builder, name), decides))
+
+    cast = builder.cast_impl
+
+    def cast_impl(self, source, target):
+        if is_bf16(source) and target.scalar != tl.bfloat16:
+            return cast(self, widen(source), target)
+        if target.scalar == tl.bfloat16 and not is_bf16(source):
+            return narrow(cast(self, source, target.with_element_ty(tl.float32) if target.is_block() else tl.float32))
+        return cast(self, source, target)
+
+    builder.cast_impl = cast_impl

@@ -3,8 +3,8 @@
 The layouts of the table (`schedule`) and of the control block (`control`) are drawn in
 include/syncopate/emit/table.hpp. Both may be passed as tensors, or as addresses (int64).
 
-On the GPU each function is one block of PTX, run by every thread of the program alike: a thread that waits
-acquires for itself, so no barrier is needed before it reads. Nothing here is pure, so that neither Triton nor ptxas
+On the GPU each function is one block of PTX, run by every thread of the program: the first warp waits, a barrier
+holds the others until it is done. Nothing here is pure, so that neither Triton nor ptxas
 moves it, and a tile's coordinates follow from its result, so that no load of that tile is issued before its wait.
 
 With TRITON_INTERPRET=1 the same names are plain Python on the interpreter's values.
@@ -39,8 +39,12 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
     `schedule`, `control` and `slot` are operands. `load_bounds` changes sy_at and sy_end, the offsets (in words) of the
     first wait and past the last one, where they are not those of the slot; `results` sets the outputs.
 
+    Only the first warp polls, with a pause between polls: polled by every warp of every program, the one L2 slice that
+    holds the word has no time left for what the peers write there (seen on H200: copies at 200 instead of 350 GB/s).
+
     Memory order: `ld.acquire.sys` of a word that the writer released at system scope makes all that was written before
-    that release visible to this thread's generic loads; `fence.proxy.async` extends that to its TMA loads.
+    that release visible to the polling threads' generic loads, the barrier hands that on to the other threads, and
+    each thread's `fence.proxy.async` extends it to its TMA loads.
     The votes make every branch uniform in its warp, so that the warp is whole again for the matrix instructions.
     A deadline is looked at on every 64th poll; whoever finds it over writes the fault words, the first one wins, and
     every later wait of the call then returns at once, so that the kernel ends (with a result that nobody may use).
@@ -56,6 +60,9 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
         {load_bounds}
         setp.ge.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_DONE;
+        mov.u32 sy_t, %tid.x;
+        setp.ge.u32 sy_p, sy_t, 32;
+        @sy_p bra.uni SY_FENCE;
         ld.global.b32 sy_epoch, [{control}];
     SY_WAIT:
         mul.wide.s32 sy_addr, sy_at, 4;
@@ -72,6 +79,7 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
         setp.ge.s32 sy_p, sy_t, 0;
         vote.sync.all.pred sy_p, sy_p, 0xffffffff;
         @sy_p bra.uni SY_NEXT;
+        nanosleep.u32 100;
         add.s32 sy_polls, sy_polls, 1;
         and.b32 sy_t, sy_polls, 63;
         setp.ne.s32 sy_p, sy_t, 1;
@@ -105,6 +113,7 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
         setp.lt.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_WAIT;
     SY_FENCE:
+        bar.sync 0;
         fence.proxy.async.global;
     SY_DONE:
         {results}
