@@ -86,8 +86,11 @@ void register_run_commands(CLI::App& app) {
     run->add_option("--calls", options->calls, "calls, each with fresh data")
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();
-    run->add_option("--deadline", options->deadline, "seconds that any wait may last")->capture_default_str();
+    run->add_option("--deadline", options->deadline, "seconds that any wait may last; 0: for ever")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
     run->add_option("--delay-ms", options->delay_ms, "host: chunks are delayed at random, up to this")
+        ->check(CLI::Range(0.0, 10000.0))
         ->capture_default_str();
     run->add_option("--seed", options->seed, "of data and delays")->capture_default_str();
     run->add_flag("--json", options->json, "print the result as JSON");

@@ -47,7 +47,7 @@ def shapes() -> list[tuple[str, int, int, int]]:
     return table + [(model, 8192, h, f) for model, (h, f) in PAPER.items()]
 
 
-def run_shape(m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking]) -> dict[str, dict[str, float]]:
+def run_shape(m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking], backends: list[str]) -> dict[str, dict[str, float]]:
     rank, size = dist.get_rank(), dist.get_world_size()
     rows = m // size
     footprint = 2 * (m * k + k * n + m * n)
@@ -102,6 +102,7 @@ def run_shape(m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking]
         error = ((outs[i].float() - reference[i]).norm() / reference[i].norm()).item()
         if not error < 5e-3:
             raise SystemExit(f"rank {rank}: ours is wrong at M={m} N={n} K={k}: relative error {error}")
+    expected = [out.clone() for out in outs]
     del reference
     graphs = [capture(lambda i=i: ours(i)) for i in range(num_sets)]
     candidates = [
@@ -117,14 +118,23 @@ def run_shape(m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking]
     ]
     uniform = ops.Tiling(128, 256, 64, 4, -1)
     tilings = [fused[0].tiling] + ([uniform] if chunkings and fused[0].tiling.num_wide >= 0 else [])
-    for tiling, chunking in [(t, c) for t in tilings for c in chunkings]:
-        if (tiling, chunking) == (fused[0].tiling, fused[0].chunking):
+    for backend, tiling, chunking in [(b, t, c) for b in backends for t in tilings for c in chunkings]:
+        if (tiling, chunking, backend) == (fused[0].tiling, fused[0].chunking, fused[0].backend):
             continue
-        others = [ops.AllGatherMatmul(m, n, k, chunking=chunking, tiling=tiling) for _ in range(num_sets)]
+        choice = {"backend": backend, "chunking": chunking, "tiling": None if backend and tiling is tilings[0] else tiling}
+        others = [ops.AllGatherMatmul(m, n, k, **choice) for _ in range(num_sets)]
         for op, shard in zip(others, shards, strict=True):
             op.shard().copy_(shard)
         replays = [capture(lambda op=op, i=i: op(op.shard(), weights[i], outs[i])) for i, op in enumerate(others)]
-        name = f"graph[{chunking.rows}x{chunking.slices}{'u' if tiling is uniform else ''}]"
+        name = f"graph[{chunking.rows}x{chunking.slices}{'u' if tiling is uniform else ''}{backend[0]}]"
+        for i, op in enumerate(others):
+            outs[i].fill_(float("nan"))
+            replays[i].replay()
+            torch.cuda.synchronize()
+            op.check()
+            wrong = (outs[i].float() - expected[i].float()).norm() / expected[i].float().norm()
+            if not wrong.item() < 5e-3:
+                raise SystemExit(f"rank {rank}: {name} is wrong at M={m} N={n} K={k}")
         candidates.append(Candidate(name, lambda i, g=replays: g[pick(i)].replay(), visible=False))
         fused += others
     result = measure(candidates, rounds)
@@ -156,6 +166,7 @@ def main() -> None:
     parser.add_argument("--shapes", default="", help="only models whose name contains this")
     parser.add_argument("--m", default="", help="only these M, comma-separated")
     parser.add_argument("--chunkings", default="", help="also these cuts of a shard, rows x slices of K: 1x1,2x1,1x4")
+    parser.add_argument("--backends", default="copy_engine", help="for these cuts: copy_engine,ldst_dedicated")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", default="")
     parser.add_argument("--plot", default="")
@@ -176,7 +187,7 @@ def main() -> None:
         if options.shapes not in model or (wanted_m and m not in wanted_m):
             continue
         n = f // divide
-        row = run_shape(m, k, n, options.rounds, chunkings)
+        row = run_shape(m, k, n, options.rounds, chunkings, options.backends.split(","))
         entry = {"model": model, "M": m, "K": k, "N": n, "rows": row, **ratios(row, m, k, size)}
         table.append(entry)
         if rank == 0:

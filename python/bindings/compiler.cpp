@@ -69,7 +69,7 @@ emit::Artifact fuse_source(std::string source, std::string file, const std::stri
                            std::map<std::string, std::string> bindings, const nb::dict& scalars,
                            const std::map<std::string, TensorTuple>& tensors,
                            std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>> grid,
-                           const std::string& device, std::int32_t num_sms, bool phases) {
+                           const std::string& device, std::int32_t num_sms, bool phases, const std::string& backend) {
     kernel::Arguments arguments;
     arguments.num_sms = num_sms;
     if (grid) arguments.grid = {std::get<0>(*grid), std::get<1>(*grid), std::get<2>(*grid)};
@@ -84,6 +84,9 @@ emit::Artifact fuse_source(std::string source, std::string file, const std::stri
     fuse::Options options;
     options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     options.phases = phases;
+    const std::optional<plan::Backend> preferred = plan::backend_from(backend);
+    if (!preferred) throw nb::value_error(("unknown backend '" + backend + "'").c_str());
+    options.preferred = *preferred;
     nb::gil_scoped_release release;
     return unwrap(emit::make_artifact(std::move(source), std::move(file), name, std::move(arguments), plan,
                                     std::move(bindings), options));
@@ -149,7 +152,7 @@ void bind_compiler(nb::module_& m) {
         .def_ro("schedule_json", &emit::Artifact::schedule_json);
     m.def("fuse", &fuse_source, nb::arg("source"), nb::arg("file"), nb::arg("kernel"), nb::arg("plan"), nb::arg("bindings"),
           nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("device"), nb::arg("num_sms"),
-          nb::arg("phases"), "Analyses a kernel, fuses it with a plan and emits it; see emit/artifact.hpp.");
+          nb::arg("phases"), nb::arg("backend") = "auto", "Analyses a kernel, fuses it with a plan and emits it; see emit/artifact.hpp.");
 }
 
 }  // namespace syncopate::bindings

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from . import _syncopate, interpreter, jit
+from . import _syncopate, interpreter, jit, trace
 from .fused import DTYPES, shard_box
 from .group import Group
 
@@ -43,6 +43,8 @@ class FolderRun:
         for buffer in self.buffers.values():
             poison(buffer)
         self.compiled: jit.Compiled | None = None
+        self._source = emitted
+        self._recorder: trace.Recorder | None = None
         _syncopate.barrier(group.rendezvous, "poisoned")
 
     def call(self, index: int, check: bool, times: list[float]):
@@ -76,6 +78,15 @@ class FolderRun:
         else:
             self.original[self.grid](**unfused)
         return outputs, [expected[name] for name in sorted(expected)]
+
+    def record(self) -> trace.Trace:
+        """One more call, on what the last one left in the heap, recorded."""
+        local = {n: self._data(n, 0, shared=False) for n in self.spec["tensors"] if n not in self.spec["bindings"]}
+        arguments = self._arguments(self.buffers, local)
+        full = {**arguments, "sy_schedule": self.op.table_tensor, "sy_control": self.op.control_tensor}
+        if self._recorder is None:
+            self._recorder = trace.Recorder(self.op, self.spec, self._source, self.grid)
+        return self._recorder.call(full)
 
     def close(self) -> None:
         self.buffers.clear()

@@ -86,6 +86,8 @@ class FusedKernel:
         group: Group | Any | None = None,
         deadline: float = 30.0,
         phases: bool = True,
+        backend: str = "auto",
+        engine_blocks: int = 8,
         host_delay: float = 0.0,
         seed: int = 0,
     ) -> None:
@@ -95,6 +97,8 @@ class FusedKernel:
         self.group = group
         self.deadline = deadline
         self.phases = phases
+        self.backend = backend
+        self.engine_blocks = engine_blocks
         self.host_delay = host_delay
         self.seed = seed
         function = inspect.unwrap(getattr(kernel, "fn", kernel))
@@ -151,7 +155,10 @@ class FusedKernel:
         key = (
             grid,
             tuple(scalars.items()),
-            tuple((name, *map(tuple, (s, t)), d, tuple(b)) for name, (s, t, d, b) in tensors.items()),
+            tuple(
+                (name, *map(tuple, (s, t)), d, tuple(b), _base(arguments[name]).device)
+                for name, (s, t, d, b) in tensors.items()
+            ),
             tuple(sorted(options.items())),
         )
         prepared = self._prepared.get(key)
@@ -189,6 +196,7 @@ class FusedKernel:
             device,
             num_sms,
             self.phases,
+            self.backend,
         )
         capacity = sum(math.prod(shape) * DTYPES[dtype].itemsize + 4096 for shape, dtype in whole.values()) + (4 << 20)
         heap = _syncopate.SymmetricHeap(device, group.ordinal, group.rendezvous, capacity)
@@ -199,6 +207,7 @@ class FusedKernel:
             max_delay_us=int(self.host_delay * 1e6),
             seed=self.seed,
             num_programs=math.prod(grid),
+            engine_blocks=self.engine_blocks,
         )
         buffers = {
             name: op.tensor(name).view(DTYPES[dtype]).view(shape) for name, (shape, dtype) in whole.items()
@@ -263,7 +272,8 @@ def fuse(kernel: Any, plan: _syncopate.Plan, bind: Mapping[str, str], **options:
     """Makes a distributed kernel from a Triton kernel for one GPU and a plan.
 
     `bind`: parameter name → plan tensor. `group`: a torch process group (default: the world). `deadline`: seconds that
-    any wait may last before the call fails with the rank, op and chunk that did not come.
+    any wait may last before the call fails with the rank, op and chunk that did not come. `backend`: for transfers whose
+    plan leaves it open ("auto": the best legal one); `engine_blocks`: multiprocessors of the chunk engine.
     """
     return FusedKernel(kernel, plan, bind, **options)
 
@@ -295,6 +305,8 @@ def check_shard(plan, rank, tensor, parameter, value, shape, dtype, device, ordi
         raise ValueError(f"{where}: expected dtype {dtype}, got {DTYPE_NAMES[base.dtype]}")
     if device == "cuda" and (not base.is_cuda or base.device.index != ordinal):
         raise ValueError(f"{where}: expected a tensor on cuda:{ordinal}, got one on {base.device}")
+    if device == "host" and base.device.type != "cpu":
+        raise ValueError(f"{where}: expected a tensor on the host, got one on {base.device}")
     if base.numel() and base.stride(-1) != 1:
         raise ValueError(f"{where}: the last axis must be contiguous, its stride is {base.stride(-1)}")
 

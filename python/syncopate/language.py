@@ -39,8 +39,8 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
     `schedule`, `control` and `slot` are operands. `load_bounds` changes sy_at and sy_end, the offsets (in words) of the
     first wait and past the last one, where they are not those of the slot; `results` sets the outputs.
 
-    Only the first warp polls, with a pause between polls: polled by every warp of every program, the one L2 slice that
-    holds the word has no time left for what the peers write there (seen on H200: copies at 200 instead of 350 GB/s).
+    Only the first warp polls, with a pause between polls: the word lies in one slice of the L2 cache, which the peers'
+    writes have to pass, too.
 
     Memory order: `ld.acquire.sys` of a word that the writer released at system scope makes all that was written before
     that release visible to the polling threads' generic loads, the barrier hands that on to the other threads, and

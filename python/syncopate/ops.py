@@ -78,6 +78,18 @@ def choose_chunking(m: int, k: int, size: int, dtype: torch.dtype) -> Chunking:
     return Chunking(1, 4)
 
 
+def require_supported(m: int, n: int, k: int, dtype: torch.dtype) -> None:
+    """Raises ValueError for a product that the kernels here cannot do, saying why."""
+    if dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        raise ValueError(f"expected dtype bf16, fp16 or fp32, got {dtype}")
+    if min(m, n, k) < 1:
+        raise ValueError(f"M, N and K must be at least 1, got {m}, {n} and {k}")
+    multiple = 16 // dtype.itemsize
+    for name, extent in (("N", n), ("K", k)):
+        if extent % multiple:
+            raise ValueError(f"{name} must be a multiple of {multiple} for {DTYPE_NAMES[dtype]} (TMA takes rows of 16 bytes), got {extent}")
+
+
 class AllGatherMatmul:
     """y = all_gather(x) @ w for one shape: x [M / ranks, K] on each rank, w [K, N] local, y [M, N] local.
 
@@ -98,16 +110,22 @@ class AllGatherMatmul:
         tiling: Tiling | None = None,
         chunking: Chunking | None = None,
         pull: bool = False,
+        backend: str = "auto",
+        engine_blocks: int = 8,
         deadline: float = 30.0,
         device: str = "cuda",
         **options: Any,
     ) -> None:
+        require_supported(m, n, k, dtype)
         self.m, self.n, self.k, self.dtype = m, n, k, dtype
         self.group = group if isinstance(group, Group) else of_process_group(group, device)
         self.w_transposed = w_transposed
         cuda = self.group.device == "cuda"
         self.num_sms = torch.cuda.get_device_properties(self.group.ordinal).multi_processor_count if cuda else 4
-        self.tiling = tiling or choose_tiling(m, n, k, dtype, self.num_sms)
+        self.backend = backend
+        # The engine's multiprocessors are not the kernel's.
+        self.programs = self.num_sms - (engine_blocks if backend == "ldst_dedicated" else 0)
+        self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
         self.chunking = chunking or choose_chunking(m, k, self.group.size, dtype)
         tensor = plans.Tensor("A", (m, k), DTYPE_NAMES[dtype])
         slices = {"minor_axis": 1, "minor_split": self.chunking.slices} if self.chunking.slices > 1 else {}
@@ -116,14 +134,16 @@ class AllGatherMatmul:
         )
         mixed = self.tiling.num_wide >= 0
         self.kernel = kernels.matmul_mixed if mixed else kernels.matmul
-        self.fused = FusedKernel(self.kernel, self.plan, {"a_desc": "A"}, self.group, deadline, **options)
+        self.fused = FusedKernel(
+            self.kernel, self.plan, {"a_desc": "A"}, self.group, deadline, backend=backend, engine_blocks=engine_blocks, **options
+        )
         rows = -(-m // self.tiling.block_m)
         t = self.tiling
         if mixed:
             columns = t.num_wide + max(0, -(-(n - t.num_wide * t.block_n) // (t.block_n // 2)))
         else:
             columns = -(-n // t.block_n)
-        self.grid = (min(self.num_sms, rows * columns),)
+        self.grid = (min(self.programs, rows * columns),)
         self.prepared: Prepared | None = None
         self._packed: dict[tuple[int, int], Any] = {}
 
@@ -245,7 +265,7 @@ class AllGatherMatmul:
                 raise ValueError(f"{name}: expected shape {list(wanted)}, got {list(tensor.shape)}")
             if tensor.dtype != self.dtype:
                 raise ValueError(f"{name}: expected dtype {self.dtype}, got {tensor.dtype}")
-            if tensor.is_cuda != (self.group.device == "cuda"):
+            if tensor.device.type != ("cuda" if self.group.device == "cuda" else "cpu"):
                 raise ValueError(f"{name}: expected a tensor on {self.group.device}, got one on {tensor.device}")
 
 

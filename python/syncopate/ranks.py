@@ -49,7 +49,9 @@ def _child(place: Place, function: Callable[[Place], Any], pipe: int) -> None:
     except BaseException as error:  # noqa: BLE001 - whatever happened goes to the parent
         code = int(getattr(error, "exit_code", 1) or 1)
         text = str(error) or type(error).__name__
-        if not hasattr(error, "exit_code") and not isinstance(error, (ValueError, RuntimeError, TypeError)):
+        if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "can't allocate memory" in text:
+            text, code = f"too little memory: {text}", 3
+        if not hasattr(error, "exit_code") and not isinstance(error, (ValueError, RuntimeError, TypeError, MemoryError)):
             text = "".join(traceback.format_exception(error))
         outcome = ("error", text, code)
     with os.fdopen(pipe, "wb") as stream:

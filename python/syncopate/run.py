@@ -9,10 +9,11 @@ import argparse
 import json
 import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,35 @@ class Result:
     identical: bool | None = None  # to the unfused kernel, bit for bit; None: not checked
     error: float | None = None  # relative norm against the unfused kernel
     failure: str = ""
+    trace: Any = None  # syncopate.trace.Trace of one more call, with --trace
 
 
 class UsageError(RuntimeError):
     exit_code = 2
+
+
+def require_memory(options: argparse.Namespace, ranks: int, bytes_per_rank: int) -> None:
+    """Refuses what this machine's memory cannot hold, before the kernel starts ending processes for want of it."""
+    if options.device != "host":
+        return  # a GPU says itself when its memory does not suffice
+    from . import _syncopate
+
+    free = _syncopate.free_memory("host")
+    if ranks * bytes_per_rank > free:
+        raise RankError(
+            f"too little memory on this machine: {ranks} ranks need about {ranks * bytes_per_rank / 2**30:,.1f} GiB, "
+            f"{free / 2**30:,.1f} GiB are free; take fewer ranks or smaller tensors",
+            3,
+        )
+
+
+def number_of(spec: str, pairs: dict[str, str], key: str, default: int | None = None) -> int:
+    if key not in pairs and default is None:
+        raise UsageError(f"{spec}: {key} is missing")
+    text = pairs.get(key, str(default))
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"{spec}: {key} must be a whole number, got '{text}'")
+    return int(text)
 
 
 def parse_operator(spec: str) -> tuple[str, dict[str, str]]:
@@ -54,25 +80,27 @@ def run_operator(spec: str, options: argparse.Namespace) -> list[Result]:
     for key in pairs:
         if key not in known:
             raise UsageError(f"{spec}: unknown key '{key}'; known: {', '.join(sorted(known))}")
-    try:
-        m, n, k = (int(pairs[key]) for key in "MNK")
-        split, slices, pull = (int(pairs.get(key, d)) for key, d in (("split", 0), ("slices", 1), ("pull", 0)))
-    except KeyError as missing:
-        raise UsageError(f"{spec}: {missing.args[0]} is missing") from None
-    except ValueError as error:
-        raise UsageError(f"{spec}: {error}") from None
-    if min(m, n, k) < 1:
-        raise UsageError(f"{spec}: M, N and K must be at least 1")
+    m, n, k = (number_of(spec, pairs, key) for key in "MNK")
+    split, slices, pull = (number_of(spec, pairs, key, d) for key, d in (("split", 0), ("slices", 1), ("pull", 0)))
     from .fused import DTYPES
 
     dtype = DTYPES.get(pairs.get("dtype", "bf16"))
     if dtype is None:
-        raise UsageError(f"{spec}: unknown dtype '{pairs['dtype']}'")
+        raise UsageError(f"{spec}: unknown dtype '{pairs['dtype']}'; expected bf16, fp16 or fp32")
+    ranks = rank_count(options)
+    from . import ops
+
+    try:
+        ops.require_supported(m, n, k, dtype)
+    except ValueError as error:
+        raise UsageError(f"{spec}: {error}") from None
+    # x in the heap and as made (in fp32, then converted), w, and the outputs of both kernels
+    require_memory(options, ranks, dtype.itemsize * (2 * m * k + n * k + 2 * m * n) + 4 * m * k)
 
     def work(place: Place) -> Result:
         import torch
 
-        from . import ops
+        from . import trace
 
         group = make_group(place, options)
         device = torch_device(place, options)
@@ -102,10 +130,46 @@ def run_operator(spec: str, options: argparse.Namespace) -> list[Result]:
 
         times: list[float] = []
         result = judge(place.rank, options, call, times)
+        if options.trace:
+            x = torch.randn(op.shard_rows, k, generator=generator).to(dtype).to(device)
+            arguments = op.arguments(x, w, torch.empty(m, n, dtype=dtype, device=device))
+            result.trace = record_last(group, lambda: trace.record(op.fused, op.grid, **arguments, **op.options))
         op.close()
         return result
 
-    return start(options, options.ranks, work)
+    return start(options, ranks, work)
+
+
+def check_spec(spec: Any) -> None:
+    """Raises ValueError naming the first thing that is not as `syncopate fuse` writes it. The plan and the schedule are
+    checked by those who read them."""
+    from .fused import DTYPES
+
+    def numbers(value: Any, least: int) -> bool:
+        return isinstance(value, list) and all(isinstance(n, int) and least <= n < 2**40 for n in value)
+
+    def expect(condition: bool, what: str) -> None:
+        if not condition:
+            raise ValueError(what)
+
+    expect(isinstance(spec, dict) and spec.get("schema") == "syncopate.schedule/1", "schema is not syncopate.schedule/1")
+    expect(isinstance(spec.get("kernel"), str) and spec["kernel"].isidentifier(), "kernel must be a name")
+    expect(spec.get("device") in ("host", "cuda"), "device must be host or cuda")
+    for key in ("plan", "schedule", "arguments", "tensors", "bindings"):
+        expect(isinstance(spec.get(key), dict), f"{key} must be an object")
+    expect(numbers(spec.get("grid"), 1) and len(spec["grid"]) == 3, "grid must be three numbers")
+    for name, tensor in spec["tensors"].items():
+        expect(isinstance(tensor, dict) and numbers(tensor.get("shape"), 0), f"tensors.{name}.shape must be numbers")
+        expect(tensor.get("dtype") in DTYPES, f"tensors.{name}.dtype is unknown")
+        block = tensor.get("block", [])
+        expect(numbers(block, 1) and len(block) in (0, len(tensor["shape"])), f"tensors.{name}.block must be numbers")
+    whole = spec["plan"].get("tensors")
+    expect(isinstance(whole, dict), "plan.tensors must be an object")
+    for parameter, tensor in spec["bindings"].items():
+        expect(parameter in spec["tensors"], f"bindings.{parameter} is no tensor")
+        expect(isinstance(tensor, str) and tensor in whole, f"bindings.{parameter} names no tensor of the plan")
+        same = {key: spec["tensors"][parameter][key] for key in ("shape", "dtype")} == whole[tensor]
+        expect(same, f"tensors.{parameter} is not what the plan says of {tensor}")
 
 
 def run_folder(folder: Path, options: argparse.Namespace) -> list[Result]:
@@ -115,18 +179,32 @@ def run_folder(folder: Path, options: argparse.Namespace) -> list[Result]:
         original = (folder / "original.py").read_text()
     except OSError as error:
         raise RankError(f"{error.filename}: {error.strerror}; expected a folder made by `syncopate fuse`") from None
+    except UnicodeDecodeError as error:
+        raise RankError(f"{folder}: not text: {error}; expected a folder made by `syncopate fuse`") from None
+    file = folder / "schedule.json"
+    from . import _syncopate
+    from .fused import DTYPES
+
     try:
         spec = json.loads(text)
-        ranks = math.prod(size for _, size in spec["plan"]["mesh"])
-        if spec["device"] != options.device:
-            raise RankError(
-                f"{folder / 'schedule.json'}: fused for device {spec['device']}, asked to run on {options.device}; "
-                f"run `syncopate fuse --device {options.device}` again"
-            )
-    except (ValueError, KeyError, TypeError) as error:
-        raise RankError(f"{folder / 'schedule.json'}: not a schedule ({error!r})") from None
+        check_spec(spec)
+        plan = _syncopate.plan_from_json(json.dumps(spec["plan"]), f"{file}: plan")
+    except (ValueError, RecursionError) as error:
+        raise RankError(f"{file}: not what `syncopate fuse` writes: {error}") from None
+    if spec["device"] != options.device:
+        raise RankError(
+            f"{file}: fused for device {spec['device']}, asked to run on {options.device}; "
+            f"run `syncopate fuse --device {options.device}` again"
+        )
+    ranks = plan.num_ranks
     if options.ranks not in (0, ranks):
-        raise RankError(f"{folder / 'schedule.json'}: the plan is for {ranks} ranks, asked for {options.ranks}")
+        raise RankError(f"{file}: the plan is for {ranks} ranks, asked for {options.ranks}")
+
+    def size_of(tensors: dict[str, Any]) -> int:
+        return sum(math.prod(t["shape"]) * DTYPES[t["dtype"]].itemsize for t in tensors.values())
+
+    # every tensor twice: the plan's in the heap and as made, the others for both kernels
+    require_memory(options, ranks, 2 * size_of(spec["tensors"]) + 2 * size_of(spec["plan"]["tensors"]))
 
     def work(place: Place) -> Result:
         from .folder import FolderRun
@@ -138,10 +216,20 @@ def run_folder(folder: Path, options: argparse.Namespace) -> list[Result]:
             return run.call(index, options.check, times)
 
         result = judge(place.rank, options, call, times)
+        if options.trace:
+            result.trace = record_last(run.group, run.record)
         run.close()
         return result
 
     return start(options, ranks, work)
+
+
+def record_last(group: Any, record: Callable[[], Any]) -> Any:
+    """The trace of a recorded call in which all ranks begin together; on a GPU of the second one, the first compiles."""
+    for index in range(2 if group.device == "cuda" else 1):
+        group.barrier(f"trace-{index}")
+        recorded = record()
+    return recorded
 
 
 def judge(rank: int, options: argparse.Namespace, call: Callable[[int], tuple], times: list[float]) -> Result:
@@ -195,26 +283,38 @@ def torch_device(place: Place, options: argparse.Namespace):
     return torch.device("cuda", place.rank)
 
 
-def start(options: argparse.Namespace, ranks: int, work: Callable[[Place], Result]) -> list[Result]:
+def rank_count(options: argparse.Namespace) -> int:
+    """How many ranks are asked for; by default one for each GPU, or four on host."""
+    if options.device != "cuda":
+        return options.ranks or 4
     from . import _syncopate
+
+    available = _syncopate.cuda_device_count()
+    if options.ranks > available:
+        raise RankError(f"{options.ranks} ranks need {options.ranks} GPUs, this machine has {available}; use --device host", 3)
+    return options.ranks or available
+
+
+def start(options: argparse.Namespace, ranks: int, work: Callable[[Place], Result]) -> list[Result]:
     from .ranks import run
 
-    if options.device == "cuda":
-        available = _syncopate.cuda_device_count()
-        ranks = ranks or available
-        if ranks > available:
-            raise RankError(f"{ranks} ranks need {ranks} GPUs, this machine has {available}; use --device host", 3)
-    ranks = ranks or 4
+    options.ranks = ranks
+    rank_count(options)
     import torch  # noqa: F401 - imported once, before the ranks are forked
     import triton  # noqa: F401
 
     return run(ranks, work, timeout=options.timeout)
 
 
+def entry(result: Result) -> dict[str, Any]:
+    """A rank's result as --json prints it; the trace has a file of its own."""
+    return {key: value for key, value in asdict(replace(result, trace=None)).items() if key != "trace"}
+
+
 def report(spec: str, options: argparse.Namespace, results: list[Result]) -> int:
     failed = [r for r in results if r.identical is False or (r.error is not None and not r.error < 5e-2)]
     if options.json:
-        print(json.dumps({"spec": spec, "device": options.device, "ok": not failed, "ranks": [asdict(r) for r in results]}))
+        print(json.dumps({"spec": spec, "device": options.device, "ok": not failed, "ranks": [entry(r) for r in results]}))
     else:
         for r in results:
             verdict = "" if r.identical is None else ", identical to the unfused kernel" if r.identical else ", DIFFERENT"
@@ -244,15 +344,31 @@ def main(arguments: list[str] | None = None) -> int:
 
         enable()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that `ranks.run` tidies up
     try:
         folder = Path(options.spec)
+        if options.trace and not Path(options.trace).absolute().parent.is_dir():
+            raise RankError(f"--trace {options.trace}: no such folder")
         results = run_folder(folder, options) if folder.is_dir() else run_operator(options.spec, options)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except OSError as error:
+        print(f"error: {error.filename or options.spec}: {error.strerror}", file=sys.stderr)
+        return 1
     except Exception as error:  # noqa: BLE001 - the command's outer face
         code = getattr(error, "exit_code", None)
         if code is None:
             raise
         print(f"error: {error}", file=sys.stderr)
         return int(code)
+    if options.trace:
+        from . import trace
+
+        try:
+            trace.write([r.trace for r in results], options.trace)
+        except OSError as error:
+            print(f"error: {options.trace}: {error.strerror}", file=sys.stderr)
+            return 1
     return report(options.spec, options, results)
 
 

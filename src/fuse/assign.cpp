@@ -45,12 +45,12 @@ std::string objection(const plan::Plan& plan, const plan::Op& op, Backend backen
                " does not exist on device host: use \"host\" or \"auto\"";
     }
     if (backend == Backend::host) return "backend host does not exist on device cuda: use \"auto\"";
-    if (backend != Backend::copy_engine) {
+    if (backend != Backend::copy_engine && backend != Backend::ldst_dedicated) {
         return "backend " + std::string(name_of(backend)) +
-               " is not built yet: use \"copy_engine\" or \"auto\"";
+               " is not built yet: use \"copy_engine\", \"ldst_dedicated\" or \"auto\"";
     }
     if (op.reduce != plan::Reduce::none) {
-        return "copy_engine cannot reduce (" + std::string(name_of(op.reduce)) + ")";
+        return std::string(name_of(backend)) + " cannot reduce yet (" + std::string(name_of(op.reduce)) + ")";
     }
     const std::int32_t levels = strided_levels(plan, op.src, op.dst);
     if (levels == 0) {
@@ -92,10 +92,12 @@ Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef 
     const Backend backend = device == Device::host ? Backend::host : Backend::copy_engine;
     std::string why = objection(plan, op, backend, device);
     if (!why.empty()) return error_at(ref, std::move(why));
-    return std::vector<Backend>{backend};
+    std::vector<Backend> legal{backend};
+    if (objection(plan, op, Backend::ldst_dedicated, device).empty()) legal.push_back(Backend::ldst_dedicated);
+    return legal;
 }
 
-Result<Backends> assign(const plan::Plan& plan, Device device) {
+Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred) {
     Backends backends(plan.ranks.size());
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
         backends[rank].reserve(plan.ranks[rank].size());
@@ -105,7 +107,8 @@ Result<Backends> assign(const plan::Plan& plan, Device device) {
             if (op.backend == Backend::automatic) {
                 const auto legal = legal_backends(plan, ref, device);
                 if (!legal) return legal.error();
-                backends[rank].push_back(legal->front());
+                const bool can = std::find(legal->begin(), legal->end(), preferred) != legal->end();
+                backends[rank].push_back(can ? preferred : legal->front());
             } else {
                 std::string why = objection(plan, op, op.backend, device);
                 if (!why.empty()) return error_at(ref, std::move(why));

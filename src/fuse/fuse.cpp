@@ -171,7 +171,7 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
     const auto program_of = programs_of_slots(kernel, options);
     if (!program_of) return program_of.error();
 
-    const auto backends = assign(plan, options.device);
+    const auto backends = assign(plan, options.device, options.preferred);
     if (!backends) return backends.error();
     const auto precedence = precede(plan, *backends);
     if (!precedence) return precedence.error();

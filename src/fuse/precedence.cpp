@@ -86,7 +86,8 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
         std::int32_t previous = -1;
         for (const std::int32_t id : order) {
             const plan::OpRef ref = result.ops[id];
-            if (backends[ref.rank][ref.index] != plan::Backend::copy_engine) continue;
+            const plan::Backend backend = backends[ref.rank][ref.index];
+            if (backend != plan::Backend::copy_engine && backend != plan::Backend::ldst_dedicated) continue;
             if (previous >= 0) result.before[id].push_back(previous);
             result.stream_previous[id] = previous;
             previous = id;

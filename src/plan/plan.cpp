@@ -47,6 +47,12 @@ std::optional<DType> dtype_from(std::string_view name) {
     return std::nullopt;
 }
 
+std::optional<Backend> backend_from(std::string_view name) {
+    const auto* const found = std::find(kBackends.begin(), kBackends.end(), name);
+    if (found == kBackends.end()) return std::nullopt;
+    return static_cast<Backend>(found - kBackends.begin());
+}
+
 std::int32_t Mesh::num_ranks() const {
     if (axes.empty()) return 0;
     std::int32_t product = 1;

@@ -121,4 +121,47 @@ extern "C" __global__ void __launch_bounds__(32) sy_end(const BoundaryArguments 
     if (fault != 0) report_fault(a, fault, lane);
 }
 
+// The chunk engine: a few blocks copy one chunk after another, all blocks a part of each. The block that ends a chunk's
+// last part posts it: every thread's stores come before its block's barrier, the barrier before that block's fence and
+// count, and the counts before the last block's fence and release, so whoever acquires the word sees the whole chunk.
+//
+// Small enough to run beside a GEMM's program on one multiprocessor (512 threads of at most 40 registers, no shared
+// memory): a fused kernel that fills the GPU and waits for a chunk cannot keep the engine from bringing it.
+extern "C" __global__ void __launch_bounds__(512, 3) sy_copy(const EngineArguments a) {
+    constexpr std::uint32_t kUnroll = 4;
+    const std::uint32_t lane = threadIdx.x % 32;
+    const std::uint32_t warp = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    const std::uint32_t warps = gridDim.x * (blockDim.x / 32);
+    if (load_acquire(a.control + kFault) != 0) return;
+    const std::uint32_t epoch = a.control[kEpoch];
+    for (std::int32_t index = a.first; index < a.first + a.count; ++index) {
+        const EngineTransfer transfer = a.transfers[index];
+        for (std::uint32_t row = warp; row < transfer.rows; row += warps) {
+            const auto* src = reinterpret_cast<const int4*>(transfer.src + row * transfer.src_pitch);
+            auto* dst = reinterpret_cast<int4*>(transfer.dst + row * transfer.dst_pitch);
+            const std::uint32_t units = row + 1 == transfer.rows ? transfer.last_row_units : transfer.row_units;
+            std::uint32_t at = lane;
+            for (; at + 32 * (kUnroll - 1) < units; at += 32 * kUnroll) {
+                int4 values[kUnroll];
+#pragma unroll
+                for (std::uint32_t i = 0; i < kUnroll; ++i) values[i] = __ldcg(src + at + 32 * i);
+#pragma unroll
+                for (std::uint32_t i = 0; i < kUnroll; ++i) dst[at + 32 * i] = values[i];
+            }
+            for (; at < units; at += 32) dst[at] = __ldcg(src + at);
+        }
+        if (transfer.num_posts == 0) continue;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            __threadfence_system();
+            if (atomicAdd(a.finished + index, 1u) + 1u == epoch * gridDim.x) {
+                __threadfence_system();
+                for (std::uint32_t i = 0; i < transfer.num_posts; ++i) {
+                    store_release(reinterpret_cast<std::uint32_t*>(a.posts[transfer.first_post + i]), epoch);
+                }
+            }
+        }
+    }
+}
+
 }  // namespace syncopate::runtime::device

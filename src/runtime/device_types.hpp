@@ -35,6 +35,30 @@ struct WaitEntry {
     std::int32_t signal;  ///< for the fault word
 };
 
+/// Rows of 16-byte units that the chunk engine copies; the last row may be shorter.
+struct EngineTransfer {
+    std::uint64_t src;  ///< addresses, aligned to 16 bytes, as the pitches are
+    std::uint64_t dst;
+    std::uint64_t src_pitch;
+    std::uint64_t dst_pitch;
+    std::uint32_t rows;
+    std::uint32_t row_units;
+    std::uint32_t last_row_units;
+    std::uint32_t first_post;  ///< in EngineArguments::posts
+    std::uint32_t num_posts;
+    std::uint32_t unused;
+};
+
+/// The parameter of sy_copy.
+struct EngineArguments {
+    const std::uint32_t* control;     ///< this rank's control block
+    const EngineTransfer* transfers;
+    const std::uint64_t* posts;       ///< addresses of the words to set
+    std::uint32_t* finished;          ///< per transfer, blocks that have done their part, over all calls
+    std::int32_t first;
+    std::int32_t count;
+};
+
 /// The parameter of sy_begin and sy_end. All pointers are device addresses; posts and waits are arrays there.
 struct BoundaryArguments {
     std::uint32_t* control;        ///< this rank's control block

@@ -26,13 +26,6 @@ public:
     std::string identity() const override { return "host"; }
 
     Status create(std::uint64_t bytes) override {
-        Result<MemoryInfo> info = memory_info(Device{});
-        if (!info) return info.error();
-        if (bytes > info->free) {
-            return Error{fmt::format("too little memory for a heap of {} bytes on host: {} of {} bytes are free", bytes,
-                                     info->free, info->total),
-                         {}, ErrorClass::machine};
-        }
         own_ = FileDescriptor(memfd_create("syncopate-heap", MFD_CLOEXEC));
         if (!own_) return host_error("memfd_create", bytes);
         if (ftruncate(own_.get(), static_cast<off_t>(bytes)) != 0) return host_error("ftruncate", bytes);
@@ -48,6 +41,13 @@ public:
 
     Status map(int rank, std::vector<FileDescriptor> peers, const std::vector<std::string>&) override {
         const std::uint64_t reserved = bytes_ * peers.size();
+        Result<MemoryInfo> info = memory_info(Device{});
+        if (!info) return info.error();
+        if (reserved > info->free) {  // nothing has been touched yet: these pages would be taken one by one, until the end
+            return Error{fmt::format("too little memory for {} heaps of {} bytes on host: {} of {} bytes are free", peers.size(),
+                                     bytes_, info->free, info->total),
+                         {}, ErrorClass::machine};
+        }
         void* range = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (range == MAP_FAILED) return host_error("mmap (reserve)", reserved);
         base_ = static_cast<std::byte*>(range);

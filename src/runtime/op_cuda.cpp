@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <optional>
 
 #include "runtime/cuda_api.hpp"
 #include "runtime/device_types.hpp"
@@ -76,7 +77,8 @@ public:
         SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->begin, made->module_, "sy_begin");
         SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->end, made->module_, "sy_end");
         // Lazy loading would load a kernel at its first launch, which can wait for kernels that wait for it.
-        for (CUfunction function : {made->begin, made->end}) {
+        SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->copy, made->module_, "sy_copy");
+        for (CUfunction function : {made->begin, made->end, made->copy}) {
             if (api.cuFuncLoad != nullptr) SYNCOPATE_CUDA(api, cuFuncLoad, function);
             int registers = 0;
             SYNCOPATE_CUDA(api, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
@@ -92,6 +94,7 @@ public:
 
     CUfunction begin = nullptr;
     CUfunction end = nullptr;
+    CUfunction copy = nullptr;
 
 private:
     explicit DeviceModule(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
@@ -126,7 +129,31 @@ struct CopyStreamTransfer {
     std::vector<StridedCopy> copies;          ///< empty when the caller's stream does them
     std::vector<std::uint64_t> device_posts;  ///< words that get `published` from this GPU's memory
     std::vector<std::uint64_t> host_posts;    ///< words that get it from host memory
+    std::int32_t engine_first = 0;  ///< transfers of the chunk engine instead: a range of its table
+    std::int32_t engine_count = 0;
 };
+
+/// The copy as the chunk engine takes it; nullopt when something is not aligned to 16 bytes.
+std::optional<device::EngineTransfer> for_engine(const StridedCopy& copy) {
+    constexpr std::uint64_t kUnit = 16;
+    constexpr std::uint64_t kRow = 8192;  // bytes: cut this fine, contiguous memory keeps every warp busy
+    const std::uint64_t odd = copy.src | copy.dst | copy.width | (copy.height > 1 ? copy.src_pitch | copy.dst_pitch : 0);
+    if (odd % kUnit != 0 || copy.depth != 1 || copy.bytes() == 0) return std::nullopt;
+    device::EngineTransfer transfer{.src = copy.src, .dst = copy.dst};
+    if (copy.height == 1) {
+        const std::uint64_t rows = (copy.width + kRow - 1) / kRow;
+        transfer.src_pitch = transfer.dst_pitch = kRow;
+        transfer.rows = static_cast<std::uint32_t>(rows);
+        transfer.row_units = static_cast<std::uint32_t>(kRow / kUnit);
+        transfer.last_row_units = static_cast<std::uint32_t>((copy.width - (rows - 1) * kRow) / kUnit);
+    } else {
+        transfer.src_pitch = copy.src_pitch;
+        transfer.dst_pitch = copy.dst_pitch;
+        transfer.rows = static_cast<std::uint32_t>(copy.height);
+        transfer.row_units = transfer.last_row_units = static_cast<std::uint32_t>(copy.width / kUnit);
+    }
+    return transfer;
+}
 
 /// cuMemcpy3D takes planes that are whole rows apart; other copies go plane by plane.
 std::vector<StridedCopy> for_copy_engine(const std::vector<StridedCopy>& copies) {
@@ -159,6 +186,7 @@ public:
     /// Sorts the transfers, makes the handles, and puts the lists and `table` into device memory.
     Status prepare(const std::vector<std::int32_t>& table, const fuse::RankSchedule& schedule, const OpOptions& options) {
         const CurrentContext current(*context_);
+        engine_blocks_ = static_cast<unsigned>(std::clamp(options.engine_blocks, 1, 1024));
         if (Status sorted = sort_transfers(schedule, options); !sorted) return sorted;
 
         Result<std::unique_ptr<DeviceModule>> module = DeviceModule::load(context_);
@@ -196,6 +224,15 @@ public:
         SYNCOPATE_CUDA(api_, cuStreamWaitEvent, copy_stream_->get(), fork_->get(), 0);
         const CUdeviceptr published = plan_.control() + 4 * control::published;
         for (const CopyStreamTransfer& transfer : transfers_) {
+            if (transfer.engine_count > 0) {
+                device::EngineArguments arguments = engine_arguments_;
+                arguments.first = transfer.engine_first;
+                arguments.count = transfer.engine_count;
+                if (Status launched = launch(module_->copy, arguments, copy_stream_->get(), engine_blocks_, 512); !launched) {
+                    return launched;
+                }
+                continue;
+            }
             for (const StridedCopy& copy : transfer.copies) {
                 if (Status copied = enqueue(copy, copy_stream_->get()); !copied) return copied;
             }
@@ -265,8 +302,10 @@ private:
             const fuse::Transfer& transfer = schedule.transfers[i];
             const Location location{.rank = transfer.op.rank, .op = transfer.op.index};
             using enum plan::Backend;
-            if (transfer.backend != automatic && transfer.backend != copy_engine && transfer.backend != host) {
-                return Error{fmt::format("op '{}': backend {} is not in this build; on cuda transfers go by copy_engine",
+            if (transfer.backend != automatic && transfer.backend != copy_engine && transfer.backend != ldst_dedicated &&
+                transfer.backend != host) {
+                return Error{fmt::format("op '{}': backend {} is not in this build; on cuda transfers go by copy_engine or "
+                                         "ldst_dedicated",
                                          options.name, plan::name_of(transfer.backend)),
                              location};
             }
@@ -277,6 +316,7 @@ private:
                                          options.name, wait.signal),
                              location};
             }
+            if (transfer.backend == ldst_dedicated && add_to_engine(i)) continue;
             CopyStreamTransfer sorted;
             std::vector<StridedCopy> copies = for_copy_engine(plan_.transfers[i].copies);
             const bool local = transfer.src_rank == plan_.rank && transfer.dst_rank == plan_.rank;
@@ -299,6 +339,30 @@ private:
         }
         plan_.transfers.clear();
         return Done{};
+    }
+
+    /// Gives transfer `index` to the chunk engine, in one launch with its predecessor where that is there, too. False when
+    /// the engine cannot take it.
+    bool add_to_engine(std::size_t index) {
+        std::vector<device::EngineTransfer> parts;
+        for (const StridedCopy& copy : for_copy_engine(plan_.transfers[index].copies)) {
+            const std::optional<device::EngineTransfer> part = for_engine(copy);
+            if (!part) return false;
+            parts.push_back(*part);
+        }
+        if (parts.empty()) return false;
+        // Every block takes the parts in order, so the last one's end is the end of all.
+        parts.back().first_post = static_cast<std::uint32_t>(engine_posts_.size());
+        parts.back().num_posts = static_cast<std::uint32_t>(plan_.transfers[index].post_words.size());
+        engine_posts_.insert(engine_posts_.end(), plan_.transfers[index].post_words.begin(),
+                             plan_.transfers[index].post_words.end());
+        if (transfers_.empty() || transfers_.back().engine_count == 0) {
+            transfers_.push_back({.engine_first = static_cast<std::int32_t>(engine_transfers_.size())});
+        }
+        transfers_.back().engine_count += static_cast<std::int32_t>(parts.size());
+        engine_transfers_.insert(engine_transfers_.end(), parts.begin(), parts.end());
+        on_copy_stream_.push_back(index);
+        return true;
     }
 
     /// Whether local transfer `index` touches nothing that the copy stream's earlier ones write here, and writes nothing
@@ -337,6 +401,9 @@ private:
         const std::size_t begin_waits = append(entries(plan_.begin_waits));
         const std::size_t end_posts = append(plan_.end_posts);
         const std::size_t end_waits = append(entries(plan_.end_waits));
+        const std::size_t engine_transfers = append(engine_transfers_);
+        const std::size_t engine_posts = append(engine_posts_);
+        const std::size_t engine_finished = append(std::vector<std::uint32_t>(engine_transfers_.size(), 0));
         table_offset_ = append(table);
 
         Result<std::unique_ptr<DeviceBuffer>> buffer = DeviceBuffer::create(context_, std::max<std::size_t>(bytes.size(), 256));
@@ -358,15 +425,24 @@ private:
                 .num_ranks = plan_.num_ranks};
         };
         begin_arguments_ = arguments(begin_posts, plan_.begin_posts.size(), begin_waits, plan_.begin_waits.size());
+        engine_arguments_ = {
+            .control = reinterpret_cast<const std::uint32_t*>(plan_.control()),
+            .transfers = reinterpret_cast<const device::EngineTransfer*>(tables_->address() + engine_transfers),
+            .posts = reinterpret_cast<const std::uint64_t*>(tables_->address() + engine_posts),
+            .finished = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_finished),
+            .first = 0,
+            .count = 0};
         end_arguments_ = arguments(end_posts, plan_.end_posts.size(), end_waits, plan_.end_waits.size());
         return Done{};
     }
 
-    Status launch(CUfunction function, device::BoundaryArguments& arguments, CUstream stream) {
+    template <typename Arguments>
+    Status launch(CUfunction function, Arguments& arguments, CUstream stream, unsigned blocks = 1, unsigned threads = 32) {
         void* parameters[] = {&arguments};
         CUlaunchConfig config{};
-        config.gridDimX = config.gridDimY = config.gridDimZ = 1;
-        config.blockDimX = 32;
+        config.gridDimX = blocks;
+        config.gridDimY = config.gridDimZ = 1;
+        config.blockDimX = threads;
         config.blockDimY = config.blockDimZ = 1;
         config.hStream = stream;
         SYNCOPATE_CUDA(api_, cuLaunchKernelEx, &config, function, parameters, nullptr);
@@ -413,6 +489,10 @@ private:
     SymmetricHeap& heap_;
     std::vector<StridedCopy> local_copies_;
     std::vector<CopyStreamTransfer> transfers_;
+    std::vector<device::EngineTransfer> engine_transfers_;
+    std::vector<std::uint64_t> engine_posts_;
+    unsigned engine_blocks_ = 8;
+    device::EngineArguments engine_arguments_{};
     std::vector<std::size_t> on_copy_stream_;  ///< schedule indices of the transfers whose data goes there
     std::unique_ptr<DeviceModule> module_;
     std::unique_ptr<PinnedWords> mirror_;

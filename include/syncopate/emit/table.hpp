@@ -5,13 +5,18 @@
 //   1  num_kernel_posts                                 1  finished: programs that have ended, over all calls
 //   2  kernel_posts (offset in words)                   2  deadline of one wait, milliseconds; 0: none
 //   3  num_programs of the grid                         3  fault: 0, or 1 + the signal that did not come
-//   16 slot records, 4 words each:                      4  fault_seen: the value last read there
-//        tile, wait_begin, wait_end, phase_begin        5  fault_epoch: the value awaited
-//   …  waits, 2 words each: control-block word, lag     6  fault_where: the slot (-1: begin, -2: end)
-//   …  phases, 2 words each: iteration_end, wait_end    7  rank
-//   …  kernel_posts, 2 words each: low and high half   32  signals, 8 words (32 bytes) apart
+//   4  trace: low and high half of the address of the   4  fault_seen: the value last read there
+//        times; 0 in calls that are not recorded        5  fault_epoch: the value awaited
+//   6  programs' end times (offset in the trace)        6  fault_where: the slot (-1: begin, -2: end)
+//   16 slot records, 4 words each:                      7  rank
+//        tile, wait_begin, wait_end, phase_begin       32  signals, 8 words (32 bytes) apart
+//   …  waits, 2 words each: control-block word, lag
+//   …  phases, 2 words each: iteration_end, wait_end
+//   …  kernel_posts, 2 words each: low and high half
 //        of the byte distance from this rank's control
 //        block to the peer's word
+//
+// The trace, which only a traced kernel writes (python/syncopate/language_traced.py), has the table's shape.
 //
 // wait_begin and wait_end are offsets in words of the first wait and past the last one. The phases of a slot
 // follow each other from phase_begin (0: none). Two more pairs stand before them, so that every phase begins

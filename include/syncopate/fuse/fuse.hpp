@@ -18,6 +18,8 @@ struct Options {
     /// Programs that the fused kernel will be launched with, if not as many as the kernel's own grid has.
     /// Only a persistent kernel leaves that choice; its slot s then runs on program s mod num_programs.
     std::optional<std::int64_t> num_programs;
+    /// For transfers whose plan leaves the backend open, where it is legal.
+    plan::Backend preferred = plan::Backend::automatic;
     /// Let a tile start its reduction loop on the chunks that have arrived, where the loop can be cut.
     bool phases = true;
 };

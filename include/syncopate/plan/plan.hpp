@@ -96,6 +96,7 @@ inline constexpr std::size_t kNumBackends = 8;
 [[nodiscard]] std::string_view name_of(Reduce reduce);
 [[nodiscard]] std::string_view name_of(CollectiveKind kind);
 [[nodiscard]] std::string_view name_of(Backend backend);
+[[nodiscard]] std::optional<Backend> backend_from(std::string_view name);
 
 /// Names one op of the plan: the index-th op of a rank's list.
 struct OpRef {

@@ -1,0 +1,192 @@
+"""The names of syncopate.language for a call that is recorded: the same, and each leaves its times behind.
+
+A traced kernel is the emitted one with this module imported in place of syncopate.language; nothing else changes, and
+an untraced call pays nothing. The schedule table's header says where the times go (words 4 to 6, set while a call is
+recorded). The trace has the shape of the table, 64 bits for each of its 32-bit words:
+
+    at a slot's record    wait began, wait over (the tile starts), 0, program | multiprocessor << 32
+    at a phase's pair     wait began, wait over
+    at word 6 + program   when the program ended
+
+Times are nanoseconds: %globaltimer on a GPU, time.monotonic_ns() under TRITON_INTERPRET=1.
+"""
+
+import triton
+import triton.language as tl
+
+from .language import (
+    SyncopateFault,
+    sy_linear_2d,
+    sy_linear_3d,
+    sy_num_phases,
+    sy_tile,
+    sy_tile_2d,
+    sy_tile_3d,
+)
+from .language import sy_acquire as _acquire
+from .language import sy_acquire_phase as _acquire_phase
+from .language import sy_finish as _finish
+
+__all__ = [
+    "SyncopateFault",
+    "sy_acquire",
+    "sy_acquire_2d",
+    "sy_acquire_3d",
+    "sy_acquire_phase",
+    "sy_finish",
+    "sy_linear_2d",
+    "sy_linear_3d",
+    "sy_num_phases",
+    "sy_tile",
+    "sy_tile_2d",
+    "sy_tile_3d",
+]
+
+if not triton.knobs.runtime.interpret:
+    from triton.language.extra.cuda import globaltimer
+
+    # One thread stores the time; like a wait, the block stays where it is between the others that are not pure.
+    _STAMP = tl.constexpr("""
+    {
+        .reg .pred sy_p;
+        .reg .b32 sy_t;
+        .reg .b64 sy_now;
+        mov.b32 $0, 0;
+        mov.u64 sy_now, %globaltimer;
+        mov.u32 sy_t, %tid.x;
+        setp.eq.s32 sy_p, sy_t, 0;
+        @sy_p st.global.b64 [$1], sy_now;
+    }
+    """)
+    _STAMP_PLACE = tl.constexpr("""
+    {
+        .reg .pred sy_p;
+        .reg .b32 sy_t, sy_sm;
+        mov.b32 $0, 0;
+        mov.u32 sy_sm, %smid;
+        mov.u32 sy_t, %tid.x;
+        setp.eq.s32 sy_p, sy_t, 0;
+        @sy_p st.global.v2.b32 [$1], {$2, sy_sm};
+    }
+    """)
+
+    @triton.jit
+    def _trace_of(schedule):
+        words = schedule.to(tl.int64, bitcast=False).to(tl.pointer_type(tl.int64))
+        return tl.load(words + 2)
+
+    @triton.jit
+    def _stamp(address):
+        tl.inline_asm_elementwise(_STAMP, "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1)
+
+    @triton.jit
+    def _program():
+        x, y, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+        return x + tl.num_programs(0) * (y + tl.num_programs(1) * z)
+
+    @triton.jit
+    def sy_acquire(schedule, control, slot):
+        record = _trace_of(schedule) + 8 * (16 + 4 * slot).to(tl.int64)
+        _stamp(record)
+        tile = _acquire(schedule, control, slot)
+        _stamp(record + 8)
+        tl.inline_asm_elementwise(
+            _STAMP_PLACE, "=r,l,r", [record + 24, _program()], dtype=tl.int32, is_pure=False, pack=1
+        )
+        return tile
+
+    @triton.jit
+    def sy_acquire_phase(schedule, control, slot, phase):
+        words = schedule.to(tl.int64, bitcast=False).to(tl.pointer_type(tl.int32))
+        pair = _trace_of(schedule) + 8 * (tl.load(words + 16 + 4 * slot + 3) + 2 * phase).to(tl.int64)
+        _stamp(pair)
+        begin, end = _acquire_phase(schedule, control, slot, phase)
+        _stamp(pair + 8)
+        return begin, end
+
+    @triton.jit
+    def sy_finish(schedule, control):
+        words = schedule.to(tl.int64, bitcast=False).to(tl.pointer_type(tl.int32))
+        tl.debug_barrier()
+        _stamp(_trace_of(schedule) + 8 * (tl.load(words + 6) + _program()).to(tl.int64))
+        _finish(schedule, control)
+
+    @triton.jit
+    def _split_2d(tile):
+        return tile % tl.num_programs(0), tile // tl.num_programs(0)
+
+    @triton.jit
+    def _split_3d(tile):
+        rest = tile // tl.num_programs(0)
+        return tile % tl.num_programs(0), rest % tl.num_programs(1), rest // tl.num_programs(1)
+
+    @triton.jit
+    def sy_acquire_2d(schedule, control, x, y):
+        return _split_2d(sy_acquire(schedule, control, sy_linear_2d(x, y)))
+
+    @triton.jit
+    def sy_acquire_3d(schedule, control, x, y, z):
+        return _split_3d(sy_acquire(schedule, control, sy_linear_3d(x, y, z)))
+
+    @triton.jit
+    def sy_watch(control, words, times, count, BLOCK: tl.constexpr):
+        """Runs beside the fused kernel, in one warp. times[0]: when it began; times[1 + i]: when it saw that the signal
+        at word words[i] of the control block had reached this call's epoch. Ends early after a fault."""
+        lane = tl.arange(0, BLOCK)
+        word = tl.load(words + lane, mask=lane < count, other=0)
+        epoch = tl.load(control)
+        tl.store(times, globaltimer())
+        missing = (lane < count).to(tl.int32)
+        left = count
+        while left > 0:
+            seen = tl.load(control + word, volatile=True)
+            now = globaltimer()
+            come = (missing != 0) & (seen - epoch >= 0)
+            tl.store(times + 1 + lane, now + tl.zeros((BLOCK,), tl.int64), mask=come)
+            missing = tl.where(come, 0, missing)
+            left = tl.sum(missing)
+            if tl.load(control + 3, volatile=True) != 0:
+                left = 0
+
+else:
+    import ctypes
+    import time
+
+    from .language import _interpreter, _number, _programs, _split_2d, _split_3d, _words
+
+    def _trace_of(schedule):
+        table = _words(schedule)
+        address = (table[4] & 0xFFFFFFFF) | (table[5] << 32)
+        return table, ctypes.POINTER(ctypes.c_int64).from_buffer(ctypes.c_void_p(address))
+
+    def _program():
+        x, y, z = _interpreter.interpreter_builder.grid_idx
+        return x + _programs(0) * (y + _programs(1) * z)
+
+    def sy_acquire(schedule, control, slot):
+        _, trace = _trace_of(schedule)
+        record = 16 + 4 * _number(slot)
+        trace[record] = time.monotonic_ns()
+        tile = _acquire(schedule, control, slot)
+        trace[record + 1] = time.monotonic_ns()
+        trace[record + 3] = _program()
+        return tile
+
+    def sy_acquire_phase(schedule, control, slot, phase):
+        table, trace = _trace_of(schedule)
+        pair = table[16 + 4 * _number(slot) + 3] + 2 * _number(phase)
+        trace[pair] = time.monotonic_ns()
+        bounds = _acquire_phase(schedule, control, slot, phase)
+        trace[pair + 1] = time.monotonic_ns()
+        return bounds
+
+    def sy_finish(schedule, control):
+        table, trace = _trace_of(schedule)
+        trace[table[6] + _program()] = time.monotonic_ns()
+        _finish(schedule, control)
+
+    def sy_acquire_2d(schedule, control, x, y):
+        return _split_2d(sy_acquire(schedule, control, sy_linear_2d(x, y)))
+
+    def sy_acquire_3d(schedule, control, x, y, z):
+        return _split_3d(sy_acquire(schedule, control, sy_linear_3d(x, y, z)))

@@ -1,0 +1,174 @@
+"""`sy.ops.all_gather_matmul` and a user's own kernel on host ranks; run by test_host.py.
+
+    host_ops.py RANKS                                   forked ranks that meet in a folder
+    python -m torch.distributed.run … host_ops.py       ranks of a torch process group (gloo)
+
+Exits 1 with the first thing that is wrong.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+
+import torch  # noqa: E402
+from example_calls import CALLS, Blocks, numbers  # noqa: E402
+
+import syncopate as sy  # noqa: E402
+from syncopate import ops, ranks  # noqa: E402
+from syncopate.group import of_folder  # noqa: E402
+
+CALLS_EACH = 3
+
+
+def expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise RuntimeError(what)
+
+
+def check_operator(rank: int, size: int, group) -> None:
+    """Fresh data at each call, every dtype, weights as [K, N] and as the transpose of [N, K], the result exact."""
+    rows, n, k = 20, 48, 64
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        for transposed in (False, True):
+            for call in range(CALLS_EACH):
+                whole = numbers((rows * size, k), 100 + call, dtype)
+                w = numbers((k, n), 3, dtype)
+                w = w.t().contiguous().t() if transposed else w
+                out = None if call == 0 else torch.full((rows * size, n), float("nan"), dtype=dtype)
+                y = ops.all_gather_matmul(whole[rank * rows : (rank + 1) * rows], w, group, out=out)
+                expect(out is None or y is out, "the output given is the one returned")
+                exact = (whole.float() @ w.float()).to(dtype)
+                expect(torch.equal(y, exact), f"all_gather_matmul {dtype} transposed={transposed} call {call} differs")
+
+
+def check_random_data(rank: int, group) -> None:
+    """The same bits as the unfused kernel; fp64 agrees to within the dtype's rounding."""
+    m, n, k = 50, 40, 96
+    for dtype, limit in ((torch.float32, 1e-6), (torch.float16, 1e-3), (torch.bfloat16, 4e-3)):
+        op = ops.AllGatherMatmul(m, n, k, dtype, group, chunking=ops.Chunking(2, 3), pull=dtype == torch.float16)
+        torch.manual_seed(5)
+        whole, w = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype)
+        first = sum(m // group.size + (r < m % group.size) for r in range(rank))
+        y = op(whole[first : first + op.shard_rows], w)
+        alone = op.unfused(whole, w, torch.full_like(y, float("nan")))
+        expect(torch.equal(y, alone), f"AllGatherMatmul {dtype} differs from the unfused kernel")
+        exact = whole.double() @ w.double()
+        error = ((y.double() - exact).norm() / exact.norm()).item()
+        expect(error < limit, f"AllGatherMatmul {dtype}: relative error {error:.1e}")
+        op.close()
+
+
+def check_bf16_kernel(rank: int, size: int, group) -> None:
+    m, n, k = 24 * size, 32, 48
+    plan = sy.plans.all_gather(sy.plans.mesh_of(size), sy.Tensor("A", (m, k), "bf16"), split=2)
+    whole, w = numbers((m, k), 1, torch.bfloat16), numbers((k, n), 2, torch.bfloat16)
+    for name, example in CALLS.items():
+        fused = example.fuse(plan, group=group)
+        out = torch.full((m, n), float("nan"), dtype=torch.bfloat16)
+        example.launch(fused, whole[24 * rank : 24 * (rank + 1)], w, out, Blocks(16, 16, 16, 2, 3))
+        expect(torch.equal(out, (whole.float() @ w.float()).bfloat16()), f"{name} in bf16 differs")
+        fused.close()
+
+
+def check_refusals(rank: int, group) -> None:
+    """Shards and weights of another shape, dtype or layout: ValueError with the names, before anything is sent."""
+    op = ops.AllGatherMatmul(8 * group.size, 16, 32, torch.float32, group)
+    x, w = torch.zeros(8, 32), torch.zeros(32, 16)
+    wrong = [
+        ("x: expected shape [8, 32], got [9, 32]", (torch.zeros(9, 32), w)),
+        ("w: expected shape [32, 16], got [16, 32]", (x, torch.zeros(16, 32))),
+        ("x: expected dtype torch.float32, got torch.float16", (x.half(), w)),
+        ("x: expected a tensor on host, got one on meta", (x.to("meta"), w)),
+        (f"out: expected shape [{8 * group.size}, 16], got [3, 16]", (x, w, torch.zeros(3, 16))),
+        ("expected x [rows, K] and w [K, N], got [8, 32] and [31, 16]", None),
+    ]
+    for message, arguments in wrong:
+        try:
+            if arguments is None:
+                ops.all_gather_matmul(x, torch.zeros(31, 16), group)
+            else:
+                op(*arguments)
+        except ValueError as error:
+            expect(message in str(error), f"expected '{message}', got '{error}'")
+        else:
+            raise RuntimeError(f"no ValueError: {message}")
+
+    size, example = group.size, CALLS["matmul_pointers"]
+    plan = sy.plans.all_gather(sy.plans.mesh_of(size), sy.Tensor("A", (8 * size, 32), "fp32"))
+    fused = example.fuse(plan, group=group)
+    out, blocks = torch.zeros(8 * size, 16), Blocks(16, 16, 16, 2, 3)
+    for message, shard in [
+        (f"a_ptr (bound to A, rank {rank}): expected this rank's shard of shape [8, 32], got [7, 32]", x[:7]),
+        (f"a_ptr (bound to A, rank {rank}): expected dtype fp32, got fp16", x.half()),
+        (f"a_ptr (bound to A, rank {rank}): the last axis must be contiguous", torch.zeros(32, 8).t()),
+        (f"a_ptr (bound to A, rank {rank}): expected a tensor on the host, got one on meta", x.to("meta")),
+    ]:
+        try:
+            example.launch(fused, shard, w, out, blocks)
+        except ValueError as error:
+            expect(message in str(error), f"expected '{message}', got '{error}'")
+        else:
+            raise RuntimeError(f"no ValueError: {message}")
+    for bind, message in (
+        ({"a": "A"}, "bind: a is not a tensor parameter of matmul_kernel"),
+        ({"a_ptr": "X"}, "bind: the plan has no tensor X"),
+    ):
+        try:
+            example.launch(sy.fuse(example.kernel, plan, bind=bind, group=group), x, w, out, blocks)
+        except ValueError as error:
+            expect(message in str(error), f"expected '{message}', got '{error}'")
+        else:
+            raise RuntimeError(f"no ValueError: {message}")
+    other = sy.plans.all_gather(sy.plans.mesh_of(size + 1), sy.Tensor("A", (8 * size, 32), "fp32"))
+    try:
+        example.launch(example.fuse(other, group=group), x, w, out, blocks)
+    except ValueError as error:
+        expect(f"the plan is for {size + 1} ranks, the group has {size}" in str(error), str(error))
+    else:
+        raise RuntimeError("no ValueError for a plan of another number of ranks")
+    example.launch(fused, x, w, out, blocks)  # and all of this did no harm
+    fused.close()
+    op.close()
+
+
+def check(place: ranks.Place) -> None:
+    torch.set_num_threads(1)
+    group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
+    check_operator(place.rank, place.size, group)
+    check_random_data(place.rank, group)
+    check_bf16_kernel(place.rank, place.size, group)
+    check_refusals(place.rank, group)
+
+
+def check_in_process_group() -> None:
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    check_operator(rank, size, None)
+    plan = sy.plans.all_gather(sy.plans.mesh_of(size), sy.Tensor("A", (7 * size, 48), "fp32"), pull=True)
+    for name, example in CALLS.items():  # through sy.fuse, on the default process group
+        fused = example.fuse(plan)
+        whole, w = numbers((7 * size, 48), 1, torch.float32), numbers((48, 32), 2, torch.float32)
+        out = torch.full((7 * size, 32), float("nan"))
+        example.launch(fused, whole[7 * rank : 7 * rank + 7], w, out, Blocks(16, 16, 16, 2, 3))
+        expect(torch.equal(out, whole @ w), f"{name} in a process group differs")
+        fused.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if "LOCAL_RANK" in os.environ:
+        check_in_process_group()
+    else:
+        try:
+            ranks.run(int(sys.argv[1]), check, timeout=200)
+        except ranks.RankError as error:
+            print(error)
+            sys.exit(1)
+    print("ok", flush=True)
