@@ -87,7 +87,7 @@ void register_run_commands(CLI::App& app) {
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();
     run->add_option("--deadline", options->deadline, "seconds that any wait may last; 0: for ever")
-        ->check(CLI::NonNegativeNumber)
+        ->check(CLI::Range(0.0, 1e6))
         ->capture_default_str();
     run->add_option("--delay-ms", options->delay_ms, "host: chunks are delayed at random, up to this")
         ->check(CLI::Range(0.0, 10000.0))

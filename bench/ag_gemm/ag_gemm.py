@@ -33,7 +33,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 
 from harness import Candidate, capture, measure  # noqa: E402
-
 from syncopate import ops  # noqa: E402
 
 LINK_BYTES_PER_US = 380e3  # copy engine, one direction (H200.md: 367 to 395 GB/s)
@@ -47,7 +46,7 @@ def shapes() -> list[tuple[str, int, int, int]]:
     return table + [(model, 8192, h, f) for model, (h, f) in PAPER.items()]
 
 
-def run_shape(m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking], backends: list[str]) -> dict[str, dict[str, float]]:
+def run_shape(m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking]) -> dict[str, dict[str, float]]:
     rank, size = dist.get_rank(), dist.get_world_size()
     rows = m // size
     footprint = 2 * (m * k + k * n + m * n)
@@ -116,17 +115,15 @@ def run_shape(m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking]
         Candidate("ours-copy", ours_copy),
         Candidate("graph", lambda i: graphs[pick(i)].replay()),
     ]
-    uniform = ops.Tiling(128, 256, 64, 4, -1)
-    tilings = [fused[0].tiling] + ([uniform] if chunkings and fused[0].tiling.num_wide >= 0 else [])
-    for backend, tiling, chunking in [(b, t, c) for b in backends for t in tilings for c in chunkings]:
-        if (tiling, chunking, backend) == (fused[0].tiling, fused[0].chunking, fused[0].backend):
+    for chunking in chunkings:
+        if chunking == fused[0].chunking:
             continue
-        choice = {"backend": backend, "chunking": chunking, "tiling": None if backend and tiling is tilings[0] else tiling}
-        others = [ops.AllGatherMatmul(m, n, k, **choice) for _ in range(num_sets)]
+        others = [ops.AllGatherMatmul(m, n, k, chunking=chunking) for _ in range(num_sets)]
         for op, shard in zip(others, shards, strict=True):
             op.shard().copy_(shard)
         replays = [capture(lambda op=op, i=i: op(op.shard(), weights[i], outs[i])) for i, op in enumerate(others)]
-        name = f"graph[{chunking.rows}x{chunking.slices}{'u' if tiling is uniform else ''}{backend[0]}]"
+        engine = f":{chunking.engine_peers}e{chunking.engine_blocks}" if chunking.engine_peers else ""
+        name = f"[{chunking.rows}x{chunking.slices}{engine}]"
         for i, op in enumerate(others):
             outs[i].fill_(float("nan"))
             replays[i].replay()
@@ -140,7 +137,8 @@ def run_shape(m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking]
     result = measure(candidates, rounds)
     for op in fused:
         op.check()
-    del graphs, candidates
+    graphs.clear()
+    candidates.clear()
     for op in fused:
         op.close()
     return result
@@ -160,13 +158,21 @@ def ratios(row: dict, m: int, k: int, size: int) -> dict[str, float]:
     }
 
 
+def parse_chunking(text: str) -> ops.Chunking:
+    cut, _, engine = text.partition(":")
+    rows, slices = map(int, cut.split("x"))
+    peers, blocks = map(int, engine.split("e")) if engine else (0, 8)
+    return ops.Chunking(rows, slices, peers, blocks)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--local-ranks", type=int, default=0, help="N = F / this (default: the number of GPUs)")
     parser.add_argument("--shapes", default="", help="only models whose name contains this")
     parser.add_argument("--m", default="", help="only these M, comma-separated")
-    parser.add_argument("--chunkings", default="", help="also these cuts of a shard, rows x slices of K: 1x1,2x1,1x4")
-    parser.add_argument("--backends", default="copy_engine", help="for these cuts: copy_engine,ldst_dedicated")
+    parser.add_argument(
+        "--chunkings", default="", help="also these cuts of a shard: ROWSxSLICES[:PEERSeBLOCKS], such as 2x1,1x4:3e16"
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", default="")
     parser.add_argument("--plot", default="")
@@ -179,15 +185,14 @@ def main() -> None:
 
     symmetric_memory.enable_symm_mem_for_group(dist.group.WORLD.group_name)
     divide = options.local_ranks or size
-    cuts = [cut.split("x") for cut in options.chunkings.split(",") if cut]
-    chunkings = [ops.Chunking(int(rows), int(slices)) for rows, slices in cuts]
+    chunkings = [parse_chunking(text) for text in options.chunkings.split(",") if text]
     wanted_m = {int(m) for m in options.m.split(",") if m}
     table = []
     for model, m, k, f in shapes():
         if options.shapes not in model or (wanted_m and m not in wanted_m):
             continue
         n = f // divide
-        row = run_shape(m, k, n, options.rounds, chunkings, options.backends.split(","))
+        row = run_shape(m, k, n, options.rounds, chunkings)
         entry = {"model": model, "M": m, "K": k, "N": n, "rows": row, **ratios(row, m, k, size)}
         table.append(entry)
         if rank == 0:

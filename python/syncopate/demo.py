@@ -87,10 +87,12 @@ def work(place: Place, setting: Setting) -> Report:
         op = ops.AllGatherMatmul(
             m, n, k, dtype, group, tiling=tiling, host_delay=setting.host_delay, seed=setting.seed
         )
-        op.num_sms, op.grid = 1, (1,)  # the interpreter runs programs one after another: one is all that can overlap
+        # The interpreter runs programs one after another, so that only one can overlap with communication.
+        op.num_sms, op.grid = 1, (1,)
 
     generator = torch.Generator().manual_seed(setting.seed)
-    whole = torch.randn(m, k, generator=generator).to(dtype).to(device)  # only to check: a rank needs its rows alone
+    # All of A is here only to check the result: the operator is given this rank's rows.
+    whole = torch.randn(m, k, generator=generator).to(dtype).to(device)
     w = torch.randn(k, n, generator=generator).to(dtype).to(device)
     (first, last), _ = shard_of(op.plan, place.rank)
     x = op.shard()
@@ -118,7 +120,9 @@ def work(place: Place, setting: Setting) -> Report:
     matmul = None
     if cuda:
         torch.mm(whole, w)
-        matmul = statistics.median(microseconds(device, lambda: torch.mm(whole, w)) for _ in range(setting.calls))
+        matmul = statistics.median(
+            microseconds(device, lambda: torch.mm(whole, w)) for _ in range(setting.calls)
+        )
     coordinates = tile_coordinates(op)
     report = Report(
         rank=place.rank,
@@ -199,7 +203,10 @@ def introduction(setting: Setting) -> list[str]:
     n = setting.ranks
     part = {2: "half", 3: "a third", 4: "a quarter"}.get(n, f"one {n}th")
     if setting.device == "host":
-        who, where = "rank", f"{n} host ranks: processes that share memory; Triton's interpreter; chunks late at random"
+        who, where = (
+            "rank",
+            f"{n} host ranks: processes that share memory; Triton's interpreter; chunks late at random",
+        )
     else:
         who, where = "GPU", f"the {n} GPUs of this machine, one process each"
     about = (
@@ -225,7 +232,9 @@ def show_plan(report: Report, setting: Setting, most: int = 8) -> list[str]:
     lines = [*mesh, "", *rank[: 2 + most]]
     if len(rank) > 2 + most:
         lines.append(f"  … {len(rank) - 2 - most} more")
-    lines.append(f"(the other {setting.ranks - 1} likewise; each starts with the rank after it, so no link is hot)")
+    lines.append(
+        f"(the other {setting.ranks - 1} likewise; each starts with the rank after it, so no link is hot)"
+    )
     return ["  " + line if line else "" for line in lines]
 
 
@@ -263,7 +272,9 @@ def owners(report: Report, setting: Setting) -> list[int]:
 
 def show_order(report: Report, setting: Setting, most: int = 16) -> list[str]:
     """The tiles of C as a picture: rows and columns as in C, in each cell when this rank runs the tile."""
-    position = {run.tile: index for index, run in enumerate(sorted(report.recorded.tiles, key=lambda t: t.slot))}
+    position = {
+        run.tile: index for index, run in enumerate(sorted(report.recorded.tiles, key=lambda t: t.slot))
+    }
     owner = owners(report, setting)
     rows: dict[int, list[int]] = {}
     for tile in sorted(range(len(report.coordinates)), key=lambda t: report.coordinates[t]):
@@ -274,12 +285,14 @@ def show_order(report: Report, setting: Setting, most: int = 16) -> list[str]:
     each = -(-len(starts) // most)
     lines = []
     if small:
-        lines.append(f"Each cell is a tile of C; the number says when rank {report.rank} runs it, 0 first.")
+        about = f"Each cell is a tile of C; the number says when rank {report.rank} runs it, 0 first."
     else:
-        lines.append(
-            f"Each digit is {f'{each} tiles' if each > 1 else 'a tile'} of C; it says when rank {report.rank} runs "
-            f"{'them' if each > 1 else 'it'}: 0 in the first tenth of the call's tiles, 9 in the last."
+        what, them = (f"{each} tiles", "them") if each > 1 else ("a tile", "it")
+        about = (
+            f"Each digit is {what} of C; it says when rank {report.rank} runs {them}: 0 in the first tenth of the call's "
+            "tiles, 9 in the last."
         )
+    lines += textwrap.wrap(about, WIDTH)
     lines += ["", f"  rows of C      A's rows from   columns of C, 0 to {setting.n - 1}"]
     for first in range(0, len(starts), each):
         band = starts[first : first + each]
@@ -302,7 +315,11 @@ def show_timeline(reports: Sequence[Report], setting: Setting) -> list[str]:
     scale = BAR / max(end - begin, 1)
     lines = textwrap.wrap(
         "A digit is the rank whose rows of A arrive (chunks) or are being multiplied (tiles); '.' is waiting."
-        + ("" if single else f" This is rank {shown[0].rank}, and a few of its programs (each runs on one multiprocessor)."),
+        + (
+            ""
+            if single
+            else f" This is rank {shown[0].rank}, and a few of its programs (each runs on one multiprocessor)."
+        ),
         WIDTH,
     )
     ruler = "".join("|" if column % (BAR // 4) == 0 else " " for column in range(BAR + 1))
@@ -328,16 +345,31 @@ def show_timeline(reports: Sequence[Report], setting: Setting) -> list[str]:
             for run in report.recorded.tiles:
                 if run.program == program:
                     paint(bar, covered, (run.wait_begin - begin) * scale, (run.start - begin) * scale, ".")
-                    paint(bar, covered, (run.start - begin) * scale, (run.end - begin) * scale, digit(owner[run.tile]))
+                    paint(
+                        bar,
+                        covered,
+                        (run.start - begin) * scale,
+                        (run.end - begin) * scale,
+                        digit(owner[run.tile]),
+                    )
                     for phase_begin, over, _ in run.phases:
-                        paint(bar, covered, (phase_begin - begin) * scale, (over - begin) * scale, ".", over=True)
+                        paint(
+                            bar,
+                            covered,
+                            (phase_begin - begin) * scale,
+                            (over - begin) * scale,
+                            ".",
+                            over=True,
+                        )
             lines.append(f"{'        tiles' if single else f'program {program}':<18}{''.join(bar)}".rstrip())
         if single and report is not shown[-1]:
             lines.append("")
     return lines
 
 
-def paint(bar: list[str], covered: list[float], begin: float, end: float, mark: str, over: bool = False) -> None:
+def paint(
+    bar: list[str], covered: list[float], begin: float, end: float, mark: str, over: bool = False
+) -> None:
     """Marks the columns of which [begin, end) takes more than what is there already."""
     for column in range(max(0, int(begin)), min(len(bar), int(end) + 1)):
         part = min(end, column + 1) - max(begin, column)
@@ -359,8 +391,8 @@ def show_arrivals(report: Report, most: int = 8) -> list[str]:
     last = recorded.chunks[-1].time
     started = sum(t.start < last for t in recorded.tiles)
     lines += ["", *textwrap.wrap(
-        f"An all-gather followed by a matmul would have started its first tile after {duration(last - recorded.begin)}. "
-        f"By then {started} of {total} tiles ({100 * started // total}%) were running or done.",
+        f"Without overlap the first tile would have started with the last chunk, after "
+            f"{duration(last - recorded.begin)}. By then {started} of {total} tiles ({100 * started // total}%) were running or done.",
         WIDTH,
     )]  # fmt: skip
     return lines
@@ -372,17 +404,26 @@ def show_result(reports: Sequence[Report], setting: Setting) -> list[str]:
 
     def verdict(same: Sequence[bool]) -> str:
         bad = [r.rank for r, one in zip(reports, same, strict=True) if not one]
-        return "yes, bit for bit, on all ranks" if not bad else f"NO: different on rank {', '.join(map(str, bad))}"
+        return (
+            "yes, bit for bit, on all ranks"
+            if not bad
+            else f"NO: different on rank {', '.join(map(str, bad))}"
+        )
 
     rows = [
-        ("largest error against fp64", f"{worst.error:.1e} (relative norm; {setting.tolerance:.0e} is allowed)"),
+        (
+            "largest error against fp64",
+            f"{worst.error:.1e} (relative norm; {setting.tolerance:.0e} is allowed)",
+        ),
         ("same as the unfused kernel", verdict([r.identical for r in reports])),
         ("same when recorded", verdict([r.traced_identical for r in reports])),
         ("time of a call", f"{duration(slowest * 1e3)} (median of {setting.calls}, slowest rank)"),
     ]
     if setting.device == "cuda":
         alone = max(r.matmul_microseconds or 0.0 for r in reports)
-        rows.append(("torch.mm alone", f"{duration(alone * 1e3)} (on A gathered beforehand: without communication)"))
+        rows.append(
+            ("torch.mm alone", f"{duration(alone * 1e3)} (on A gathered beforehand: without communication)")
+        )
     else:
         rows.append(("", "interpreted, with chunks late on purpose: it says nothing about a GPU"))
     return [f"  {name:<28}{value}" for name, value in rows]
@@ -416,7 +457,9 @@ def gpu_probe(_: Place) -> str:
         return "this PyTorch cannot use them"
     for ordinal in range(torch.cuda.device_count()):
         if torch.cuda.get_device_capability(ordinal)[0] < 9:
-            return f"{torch.cuda.get_device_name(ordinal)} is older than Hopper, and the kernel loads with TMA"
+            return (
+                f"{torch.cuda.get_device_name(ordinal)} is older than Hopper, and the kernel loads with TMA"
+            )
     return ""
 
 
@@ -457,7 +500,9 @@ def demo(options: argparse.Namespace) -> int:
     import torch  # noqa: F401 - once, before the ranks are forked
     import triton  # noqa: F401
 
-    reports: list[Report] = ranks.run(setting.ranks, lambda place: work(place, setting), timeout=options.timeout)
+    reports: list[Report] = ranks.run(
+        setting.ranks, lambda place: work(place, setting), timeout=options.timeout
+    )
     first = reports[0]
     files = write_files(reports, options.out)
     lines = heading("1. The plan: which chunk moves where")
@@ -473,7 +518,10 @@ def demo(options: argparse.Namespace) -> int:
     lines += heading("5. The result")
     lines += show_result(reports, setting)
     lines += heading("6. Files")
-    names = [os.path.relpath(path) if path.absolute().is_relative_to(Path.cwd()) else str(path) for path, _ in files]
+    names = [
+        os.path.relpath(path) if path.absolute().is_relative_to(Path.cwd()) else str(path)
+        for path, _ in files
+    ]
     width = max(map(len, names)) + 3
     lines += [f"  {name:<{width}}{about}" for name, (_, about) in zip(names, files, strict=True)]
     print("\n".join(lines))
@@ -487,7 +535,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m syncopate.demo", description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("auto", "host", "cuda"), default="auto")
     parser.add_argument("--ranks", type=int, default=0, help="default: all GPUs, or 4 on the host")
-    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for the files (default: out/demo)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out/demo"), help="folder for the files (default: out/demo)"
+    )
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds until the demo gives up")
     options = parser.parse_args(arguments)
     if options.ranks and not 2 <= options.ranks <= 16:

@@ -37,6 +37,8 @@ class Chunking:
 
     rows: int = 1
     slices: int = 1
+    engine_peers: int = 0  # peers served by the chunk engine, the others by the copy engine
+    engine_blocks: int = 8  # its multiprocessors
 
 
 def makespan(rows: int, wide: int, narrow: int, programs: int) -> float:
@@ -110,8 +112,6 @@ class AllGatherMatmul:
         tiling: Tiling | None = None,
         chunking: Chunking | None = None,
         pull: bool = False,
-        backend: str = "auto",
-        engine_blocks: int = 8,
         deadline: float = 30.0,
         device: str = "cuda",
         **options: Any,
@@ -122,20 +122,26 @@ class AllGatherMatmul:
         self.w_transposed = w_transposed
         cuda = self.group.device == "cuda"
         self.num_sms = torch.cuda.get_device_properties(self.group.ordinal).multi_processor_count if cuda else 4
-        self.backend = backend
-        # The engine's multiprocessors are not the kernel's.
-        self.programs = self.num_sms - (engine_blocks if backend == "ldst_dedicated" else 0)
-        self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
         self.chunking = chunking or choose_chunking(m, k, self.group.size, dtype)
+        # The engine's multiprocessors are not the kernel's.
+        engine = cuda and self.chunking.engine_peers > 0
+        self.programs = self.num_sms - (self.chunking.engine_blocks if engine else 0)
+        self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
         tensor = plans.Tensor("A", (m, k), DTYPE_NAMES[dtype])
         slices = {"minor_axis": 1, "minor_split": self.chunking.slices} if self.chunking.slices > 1 else {}
         self.plan = plans.all_gather(
-            plans.mesh_of(self.group.size), tensor, 0, self.chunking.rows, pull=pull, **slices
+            plans.mesh_of(self.group.size),
+            tensor,
+            0,
+            self.chunking.rows,
+            pull=pull,
+            engine_peers=self.chunking.engine_peers if cuda else 0,
+            **slices,
         )
         mixed = self.tiling.num_wide >= 0
         self.kernel = kernels.matmul_mixed if mixed else kernels.matmul
         self.fused = FusedKernel(
-            self.kernel, self.plan, {"a_desc": "A"}, self.group, deadline, backend=backend, engine_blocks=engine_blocks, **options
+            self.kernel, self.plan, {"a_desc": "A"}, self.group, deadline, engine_blocks=self.chunking.engine_blocks, **options
         )
         rows = -(-m // self.tiling.block_m)
         t = self.tiling
@@ -152,6 +158,8 @@ class AllGatherMatmul:
         from triton.tools.tensor_descriptor import TensorDescriptor
 
         t = self.tiling
+        if a.shape[0] == 0:
+            a = a.new_empty(1, self.k)  # a descriptor cannot be empty; this rank holds nothing that could be read
         split_store = 2 if t.block_n == 256 or t.num_wide >= 0 else 1
 
         def weights(width: int) -> Any:

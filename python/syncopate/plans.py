@@ -39,14 +39,18 @@ def all_gather(
     pull: bool = False,
     minor_axis: int = -1,
     minor_split: int = 1,
+    engine_peers: int = 0,
 ) -> Plan:
     """The direct all-gather: every rank sends its shard of `tensor` along `axis` to every other rank.
 
     `split`: chunks per shard along `axis`. `minor_axis`, `minor_split`: cut each chunk further along another axis;
     all peers' first slices then travel before any second slice. `pull`: the receiver copies, not the sender.
+    `engine_peers`: so many of each rank's peers, the last ones, are served by the chunk engine (ldst_dedicated) beside
+    the copy engine; on cuda only.
     """
     return _syncopate.all_gather(
-        list(mesh.axes), tensor.name, list(tensor.shape), tensor.dtype, axis, split, pull, minor_axis, minor_split
+        list(mesh.axes), tensor.name, list(tensor.shape), tensor.dtype, axis, split, pull, minor_axis, minor_split,
+        engine_peers,
     )
 
 

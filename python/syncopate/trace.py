@@ -165,7 +165,9 @@ class Recorder:
 
         device = torch.device("cuda", self.op.heap.ordinal)
         count = len(self.chunks)
-        words = torch.tensor([word_of(chunk.signal) for chunk in self.chunks] or [0], dtype=torch.int32, device=device)
+        words = torch.tensor(
+            [word_of(chunk.signal) for chunk in self.chunks] or [0], dtype=torch.int32, device=device
+        )
         arrived = torch.zeros(1 + count, dtype=torch.int64, device=device)
         watched = {
             "control": arguments["sy_control"],
@@ -315,7 +317,9 @@ def to_perfetto(traces: Sequence[Trace]) -> dict[str, Any]:
     def add(phase: str, name: str, rank: int, thread: int, **more: Any) -> None:
         events.append({"ph": phase, "name": name, "pid": rank, "tid": thread, **more})
 
-    def span(name: str, category: str, rank: int, thread: int, begin: int, end: int, **arguments: Any) -> None:
+    def span(
+        name: str, category: str, rank: int, thread: int, begin: int, end: int, **arguments: Any
+    ) -> None:
         if end > begin:
             moment, length = (begin - origin) / 1e3, (end - begin) / 1e3
             add("X", name, rank, thread, cat=category, ts=moment, dur=length, args=arguments)
@@ -336,8 +340,19 @@ def to_perfetto(traces: Sequence[Trace]) -> dict[str, Any]:
         for tile in trace.tiles:
             thread = 1 + tile.program
             waits = [labels.get(signal, f"signal {signal}") for signal in tile.waits]
-            span("wait", "wait", trace.rank, thread, tile.wait_begin, tile.start, slot=tile.slot, signals=waits)
-            span(f"tile {tile.tile}", "tile", trace.rank, thread, tile.start, tile.end, slot=tile.slot, tile=tile.tile)
+            span(
+                "wait", "wait", trace.rank, thread, tile.wait_begin, tile.start, slot=tile.slot, signals=waits
+            )
+            span(
+                f"tile {tile.tile}",
+                "tile",
+                trace.rank,
+                thread,
+                tile.start,
+                tile.end,
+                slot=tile.slot,
+                tile=tile.tile,
+            )
             for begin, over, signals in tile.phases:
                 if signals:
                     waits = [labels.get(signal, f"signal {signal}") for signal in signals]

@@ -50,7 +50,7 @@ std::string objection(const plan::Plan& plan, const plan::Op& op, Backend backen
                " is not built yet: use \"copy_engine\", \"ldst_dedicated\" or \"auto\"";
     }
     if (op.reduce != plan::Reduce::none) {
-        return std::string(name_of(backend)) + " cannot reduce yet (" + std::string(name_of(op.reduce)) + ")";
+        return std::string(name_of(backend)) + " cannot reduce (" + std::string(name_of(op.reduce)) + ")";
     }
     const std::int32_t levels = strided_levels(plan, op.src, op.dst);
     if (levels == 0) {

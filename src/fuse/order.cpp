@@ -7,13 +7,10 @@
 namespace syncopate::fuse {
 
 std::vector<std::int64_t> expect_arrivals(const plan::Plan& plan, const Precedence& precedence) {
-    std::vector<std::int32_t> previous(precedence.ops.size(), -1);  // of the same rank, in starting order
-    for (const std::vector<std::int32_t>& order : precedence.start_order) {
-        for (std::size_t at = 1; at < order.size(); ++at) previous[order[at]] = order[at - 1];
-    }
     std::vector<std::int64_t> arrivals(precedence.ops.size(), 0);
     for (const std::int32_t id : precedence.sorted) {
-        std::int64_t start = previous[id] >= 0 ? arrivals[previous[id]] : 0;
+        const std::int32_t previous = precedence.started_before[id];
+        std::int64_t start = previous >= 0 ? arrivals[previous] : 0;
         for (const std::int32_t other : precedence.before[id]) start = std::max(start, arrivals[other]);
         arrivals[id] = start + plan.bytes(plan.op(precedence.ops[id]).dst);
     }

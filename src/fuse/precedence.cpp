@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <queue>
 #include <tuple>
+#include <utility>
 
 namespace syncopate::fuse {
 namespace {
@@ -82,15 +84,18 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
     }
     result.before = result.after;
     result.stream_previous.assign(result.ops.size(), -1);
+    result.started_before.assign(result.ops.size(), -1);
     for (const std::vector<std::int32_t>& order : result.start_order) {
-        std::int32_t previous = -1;
+        std::map<plan::Backend, std::int32_t> last;
         for (const std::int32_t id : order) {
             const plan::OpRef ref = result.ops[id];
             const plan::Backend backend = backends[ref.rank][ref.index];
-            if (backend != plan::Backend::copy_engine && backend != plan::Backend::ldst_dedicated) continue;
-            if (previous >= 0) result.before[id].push_back(previous);
-            result.stream_previous[id] = previous;
-            previous = id;
+            const auto [found, first] = last.try_emplace(backend, id);
+            if (first) continue;
+            result.started_before[id] = std::exchange(found->second, id);
+            if (backend == plan::Backend::host) continue;  // runs its transfers concurrently
+            result.stream_previous[id] = result.started_before[id];
+            result.before[id].push_back(result.stream_previous[id]);
         }
     }
     result.position.resize(result.ops.size());

@@ -7,6 +7,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "kernel/brackets.hpp"
 #include "kernel/lower.hpp"
 
 extern "C" const TSLanguage* tree_sitter_python(void);
@@ -125,6 +126,10 @@ struct SyntaxError {
 
 std::optional<SyntaxError> first_syntax_error(TSNode root, std::string_view source) {
     if (!ts_node_has_error(root)) return std::nullopt;
+    // The parser gets over an open bracket by giving up something else, maybe far away.
+    if (auto bracket = mismatched_bracket(source)) {
+        return SyntaxError{bracket->where, "syntax error: " + bracket->message};
+    }
     std::optional<SyntaxError> found;
     walk(root, [&](TSNode node) {
         if (found || !ts_node_has_error(node)) return false;
@@ -134,7 +139,6 @@ std::optional<SyntaxError> first_syntax_error(TSNode root, std::string_view sour
             return false;
         }
         if (!ts_node_is_error(node)) return true;
-        // The error node may start well before what cannot be: the last thing inside it is nearer.
         const std::string shown = excerpt(source.substr(where.begin, where.end - where.begin));
         found = SyntaxError{where, shown.empty() ? "syntax error: unexpected end of line"
                                                  : "syntax error: unexpected `" + shown + "`"};

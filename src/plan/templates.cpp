@@ -134,6 +134,7 @@ Result<Plan> all_gather(const Mesh& mesh, const Tensor& tensor, const AllGatherO
                     op.peer = peer;
                     op.src = moved;
                     op.dst = moved;
+                    if (offset >= ranks - options.engine_peers) op.backend = Backend::ldst_dedicated;
                 }
             }
         }

@@ -2,6 +2,7 @@
 //
 //   caller's stream | inputs, sy_begin, local copies | → the caller's kernel | sy_end |
 //   copy stream                                  fork └ per transfer: data, then posts ┘ join
+//   engine stream                                     └ sy_copy, for ldst_dedicated    ┘
 //
 // A post of the copy engine is a copy of the 4-byte word `published` (control.hpp), ordered after the data by the
 // stream. Nothing depends on a value that the host knows, so a captured call can be replayed.
@@ -129,8 +130,6 @@ struct CopyStreamTransfer {
     std::vector<StridedCopy> copies;          ///< empty when the caller's stream does them
     std::vector<std::uint64_t> device_posts;  ///< words that get `published` from this GPU's memory
     std::vector<std::uint64_t> host_posts;    ///< words that get it from host memory
-    std::int32_t engine_first = 0;  ///< transfers of the chunk engine instead: a range of its table
-    std::int32_t engine_count = 0;
 };
 
 /// The copy as the chunk engine takes it; nullopt when something is not aligned to 16 bytes.
@@ -195,7 +194,15 @@ public:
         Result<std::unique_ptr<PinnedWords>> mirror = PinnedWords::create(context_, device::kMirrorWords);
         if (!mirror) return mirror.error();
         mirror_ = std::move(mirror).value();
-        if (!transfers_.empty()) {
+        if (!engine_transfers_.empty()) {
+            Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context_, true);
+            if (!stream) return stream.error();
+            engine_stream_ = std::move(stream).value();
+            Result<std::unique_ptr<OwnedEvent>> join = OwnedEvent::create(context_);
+            if (!join) return join.error();
+            engine_join_ = std::move(join).value();
+        }
+        if (!transfers_.empty() || !engine_transfers_.empty()) {
             Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context_, true);
             if (!stream) return stream.error();
             copy_stream_ = std::move(stream).value();
@@ -219,20 +226,19 @@ public:
         for (const StridedCopy& copy : local_copies_) {
             if (Status copied = enqueue(copy, stream); !copied) return copied;
         }
-        if (transfers_.empty()) return Done{};
+        if (transfers_.empty() && engine_transfers_.empty()) return Done{};
         SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
         SYNCOPATE_CUDA(api_, cuStreamWaitEvent, copy_stream_->get(), fork_->get(), 0);
+        if (engine_arguments_.count > 0) {
+            SYNCOPATE_CUDA(api_, cuStreamWaitEvent, engine_stream_->get(), fork_->get(), 0);
+            if (Status launched = launch(module_->copy, engine_arguments_, engine_stream_->get(), engine_blocks_, 512);
+                !launched) {
+                return launched;
+            }
+            SYNCOPATE_CUDA(api_, cuEventRecord, engine_join_->get(), engine_stream_->get());
+        }
         const CUdeviceptr published = plan_.control() + 4 * control::published;
         for (const CopyStreamTransfer& transfer : transfers_) {
-            if (transfer.engine_count > 0) {
-                device::EngineArguments arguments = engine_arguments_;
-                arguments.first = transfer.engine_first;
-                arguments.count = transfer.engine_count;
-                if (Status launched = launch(module_->copy, arguments, copy_stream_->get(), engine_blocks_, 512); !launched) {
-                    return launched;
-                }
-                continue;
-            }
             for (const StridedCopy& copy : transfer.copies) {
                 if (Status copied = enqueue(copy, copy_stream_->get()); !copied) return copied;
             }
@@ -251,7 +257,8 @@ public:
     Status end(CudaStream stream_number) override {
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
-        if (!transfers_.empty()) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, join_->get(), 0);
+        if (join_ != nullptr) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, join_->get(), 0);
+        if (engine_join_ != nullptr) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, engine_join_->get(), 0);
         if (end_arguments_.num_posts == 0 && end_arguments_.num_waits == 0) return Done{};
         return launch(module_->end, end_arguments_, stream);
     }
@@ -292,6 +299,7 @@ private:
                 if (begun.signal == wait.signal && begun.lag <= wait.lag) return true;
             }
             for (std::size_t before = 0; before < turn; ++before) {
+                if (schedule.transfers[before].backend != schedule.transfers[turn].backend) continue;  // another lane
                 for (const fuse::Post& post : schedule.transfers[before].posts) {
                     if (post.rank == plan_.rank && post.signal == wait.signal) return true;
                 }
@@ -341,8 +349,7 @@ private:
         return Done{};
     }
 
-    /// Gives transfer `index` to the chunk engine, in one launch with its predecessor where that is there, too. False when
-    /// the engine cannot take it.
+    /// Gives transfer `index` to the chunk engine. False when the engine cannot take it.
     bool add_to_engine(std::size_t index) {
         std::vector<device::EngineTransfer> parts;
         for (const StridedCopy& copy : for_copy_engine(plan_.transfers[index].copies)) {
@@ -356,10 +363,6 @@ private:
         parts.back().num_posts = static_cast<std::uint32_t>(plan_.transfers[index].post_words.size());
         engine_posts_.insert(engine_posts_.end(), plan_.transfers[index].post_words.begin(),
                              plan_.transfers[index].post_words.end());
-        if (transfers_.empty() || transfers_.back().engine_count == 0) {
-            transfers_.push_back({.engine_first = static_cast<std::int32_t>(engine_transfers_.size())});
-        }
-        transfers_.back().engine_count += static_cast<std::int32_t>(parts.size());
         engine_transfers_.insert(engine_transfers_.end(), parts.begin(), parts.end());
         on_copy_stream_.push_back(index);
         return true;
@@ -431,7 +434,7 @@ private:
             .posts = reinterpret_cast<const std::uint64_t*>(tables_->address() + engine_posts),
             .finished = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_finished),
             .first = 0,
-            .count = 0};
+            .count = static_cast<std::int32_t>(engine_transfers_.size())};
         end_arguments_ = arguments(end_posts, plan_.end_posts.size(), end_waits, plan_.end_waits.size());
         return Done{};
     }
@@ -499,6 +502,8 @@ private:
     std::unique_ptr<OwnedStream> copy_stream_;
     std::unique_ptr<OwnedEvent> fork_;
     std::unique_ptr<OwnedEvent> join_;
+    std::unique_ptr<OwnedStream> engine_stream_;
+    std::unique_ptr<OwnedEvent> engine_join_;
     std::unique_ptr<DeviceBuffer> tables_;
     std::size_t table_offset_ = 0;
     device::BoundaryArguments begin_arguments_{};

@@ -36,7 +36,8 @@ TEST(Assign, RefusesAnExplicitBackendThatIsNotBuiltAndSaysWhere) {
     const auto result = assign(one_push(op), Device::cuda);
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().to_string(),
-              "rank 0 op 0: backend tma_dedicated is not built yet: use \"copy_engine\" or \"auto\"");
+              "rank 0 op 0: backend tma_dedicated is not built yet: use \"copy_engine\", "
+              "\"ldst_dedicated\" or \"auto\"");
     EXPECT_FALSE(assign(one_push(op), Device::host).ok());
     op.backend = plan::Backend::host;
     EXPECT_FALSE(assign(one_push(op), Device::cuda).ok());

@@ -1,6 +1,6 @@
 // Order: when each chunk is expected, and in which order a rank's tiles run.
 //
-// Arrival is simulated with equal links: each rank starts its ops one after another (its copy stream), an op
+// Arrival is simulated with equal links: each rank starts its ops of one backend one after another, an op
 // starts when those that it is `after` have ended, and lasts as long as its bytes. What a rank holds from the
 // start arrives at 0. The times are only compared with each other.
 //
