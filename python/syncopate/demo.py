@@ -390,12 +390,12 @@ def show_arrivals(report: Report, most: int = 8) -> list[str]:
             lines.append(row)
     last = recorded.chunks[-1].time
     started = sum(t.start < last for t in recorded.tiles)
-    lines += ["", *textwrap.wrap(
+    about = (
         f"Without overlap the first tile would have started with the last chunk, after "
-            f"{duration(last - recorded.begin)}. By then {started} of {total} tiles ({100 * started // total}%) were running or done.",
-        WIDTH,
-    )]  # fmt: skip
-    return lines
+        f"{duration(last - recorded.begin)}. By then {started} of {total} tiles ({100 * started // total}%) were running "
+        "or done."
+    )
+    return [*lines, "", *textwrap.wrap(about, WIDTH)]
 
 
 def show_result(reports: Sequence[Report], setting: Setting) -> list[str]:

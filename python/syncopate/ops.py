@@ -39,6 +39,7 @@ class Chunking:
     slices: int = 1
     engine_peers: int = 0  # peers served by the chunk engine, the others by the copy engine
     engine_blocks: int = 8  # its multiprocessors
+    copy_streams: int = 1  # streams of the copy engine, peers taking turns
 
 
 def makespan(rows: int, wide: int, narrow: int, programs: int) -> float:
@@ -141,7 +142,8 @@ class AllGatherMatmul:
         mixed = self.tiling.num_wide >= 0
         self.kernel = kernels.matmul_mixed if mixed else kernels.matmul
         self.fused = FusedKernel(
-            self.kernel, self.plan, {"a_desc": "A"}, self.group, deadline, engine_blocks=self.chunking.engine_blocks, **options
+            self.kernel, self.plan, {"a_desc": "A"}, self.group, deadline, engine_blocks=self.chunking.engine_blocks,
+            copy_streams=self.chunking.copy_streams, **options
         )
         rows = -(-m // self.tiling.block_m)
         t = self.tiling

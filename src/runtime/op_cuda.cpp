@@ -125,17 +125,42 @@ private:
     CUevent event_ = nullptr;
 };
 
+/// A stream beside the caller's, and the event that ends its part of a call.
+class Lane {
+public:
+    static Result<Lane> create(const std::shared_ptr<CudaContext>& context) {
+        Lane lane;
+        Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context, true);
+        if (!stream) return stream.error();
+        lane.stream_ = std::move(stream).value();
+        Result<std::unique_ptr<OwnedEvent>> join = OwnedEvent::create(context);
+        if (!join) return join.error();
+        lane.join_ = std::move(join).value();
+        return lane;
+    }
+    [[nodiscard]] CUstream stream() const { return stream_->get(); }
+    [[nodiscard]] CUevent join() const { return join_->get(); }
+
+private:
+    std::unique_ptr<OwnedStream> stream_;
+    std::unique_ptr<OwnedEvent> join_;
+};
+
+constexpr unsigned kEngineThreads = 1024;
+constexpr unsigned kEngineSharedBytes = 32 * 1024;  // unused: keeps other programs off the multiprocessor
+
 /// One transfer as the copy stream does it.
 struct CopyStreamTransfer {
     std::vector<StridedCopy> copies;          ///< empty when the caller's stream does them
     std::vector<std::uint64_t> device_posts;  ///< words that get `published` from this GPU's memory
     std::vector<std::uint64_t> host_posts;    ///< words that get it from host memory
+    std::size_t lane = 0;                     ///< which copy stream
 };
 
 /// The copy as the chunk engine takes it; nullopt when something is not aligned to 16 bytes.
 std::optional<device::EngineTransfer> for_engine(const StridedCopy& copy) {
     constexpr std::uint64_t kUnit = 16;
-    constexpr std::uint64_t kRow = 8192;  // bytes: cut this fine, contiguous memory keeps every warp busy
+    constexpr std::uint64_t kRow = 4096;  // bytes: cut this fine, contiguous memory keeps every warp busy
     const std::uint64_t odd = copy.src | copy.dst | copy.width | (copy.height > 1 ? copy.src_pitch | copy.dst_pitch : 0);
     if (odd % kUnit != 0 || copy.depth != 1 || copy.bytes() == 0) return std::nullopt;
     device::EngineTransfer transfer{.src = copy.src, .dst = copy.dst};
@@ -195,23 +220,19 @@ public:
         if (!mirror) return mirror.error();
         mirror_ = std::move(mirror).value();
         if (!engine_transfers_.empty()) {
-            Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context_, true);
-            if (!stream) return stream.error();
-            engine_stream_ = std::move(stream).value();
-            Result<std::unique_ptr<OwnedEvent>> join = OwnedEvent::create(context_);
-            if (!join) return join.error();
-            engine_join_ = std::move(join).value();
+            Result<Lane> lane = Lane::create(context_);
+            if (!lane) return lane.error();
+            engine_ = std::move(lane).value();
         }
-        if (!transfers_.empty() || !engine_transfers_.empty()) {
-            Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context_, true);
-            if (!stream) return stream.error();
-            copy_stream_ = std::move(stream).value();
+        for (std::size_t i = 0; i < num_copy_lanes_; ++i) {
+            Result<Lane> lane = Lane::create(context_);
+            if (!lane) return lane.error();
+            copy_lanes_.push_back(std::move(lane).value());
+        }
+        if (engine_ || !copy_lanes_.empty()) {
             Result<std::unique_ptr<OwnedEvent>> fork = OwnedEvent::create(context_);
             if (!fork) return fork.error();
             fork_ = std::move(fork).value();
-            Result<std::unique_ptr<OwnedEvent>> join = OwnedEvent::create(context_);
-            if (!join) return join.error();
-            join_ = std::move(join).value();
         }
         return upload(table);
     }
@@ -226,39 +247,40 @@ public:
         for (const StridedCopy& copy : local_copies_) {
             if (Status copied = enqueue(copy, stream); !copied) return copied;
         }
-        if (transfers_.empty() && engine_transfers_.empty()) return Done{};
+        if (fork_ == nullptr) return Done{};
         SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
-        SYNCOPATE_CUDA(api_, cuStreamWaitEvent, copy_stream_->get(), fork_->get(), 0);
-        if (engine_arguments_.count > 0) {
-            SYNCOPATE_CUDA(api_, cuStreamWaitEvent, engine_stream_->get(), fork_->get(), 0);
-            if (Status launched = launch(module_->copy, engine_arguments_, engine_stream_->get(), engine_blocks_, 512);
+        if (engine_) {
+            SYNCOPATE_CUDA(api_, cuStreamWaitEvent, engine_->stream(), fork_->get(), 0);
+            if (Status launched = launch(module_->copy, engine_arguments_, engine_->stream(), engine_blocks_, kEngineThreads,
+                                         kEngineSharedBytes);
                 !launched) {
                 return launched;
             }
-            SYNCOPATE_CUDA(api_, cuEventRecord, engine_join_->get(), engine_stream_->get());
+            SYNCOPATE_CUDA(api_, cuEventRecord, engine_->join(), engine_->stream());
         }
+        for (const Lane& lane : copy_lanes_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane.stream(), fork_->get(), 0);
         const CUdeviceptr published = plan_.control() + 4 * control::published;
         for (const CopyStreamTransfer& transfer : transfers_) {
+            const CUstream lane = copy_lanes_[transfer.lane].stream();
             for (const StridedCopy& copy : transfer.copies) {
-                if (Status copied = enqueue(copy, copy_stream_->get()); !copied) return copied;
+                if (Status copied = enqueue(copy, lane); !copied) return copied;
             }
             for (const std::uint64_t word : transfer.device_posts) {
-                SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, published, 4, copy_stream_->get());
+                SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, published, 4, lane);
             }
             for (const std::uint64_t word : transfer.host_posts) {
-                SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, mirror_->host() + device::kMirrorPublished, 4,
-                               copy_stream_->get());
+                SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, mirror_->host() + device::kMirrorPublished, 4, lane);
             }
         }
-        SYNCOPATE_CUDA(api_, cuEventRecord, join_->get(), copy_stream_->get());
+        for (const Lane& lane : copy_lanes_) SYNCOPATE_CUDA(api_, cuEventRecord, lane.join(), lane.stream());
         return Done{};
     }
 
     Status end(CudaStream stream_number) override {
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
-        if (join_ != nullptr) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, join_->get(), 0);
-        if (engine_join_ != nullptr) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, engine_join_->get(), 0);
+        for (const Lane& lane : copy_lanes_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, lane.join(), 0);
+        if (engine_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, engine_->join(), 0);
         if (end_arguments_.num_posts == 0 && end_arguments_.num_waits == 0) return Done{};
         return launch(module_->end, end_arguments_, stream);
     }
@@ -342,11 +364,20 @@ private:
             }
             if (!sorted.copies.empty()) on_copy_stream_.push_back(i);
             if (!sorted.copies.empty() || !sorted.device_posts.empty() || !sorted.host_posts.empty()) {
+                sorted.lane = lane_of(transfer, options);
+                num_copy_lanes_ = std::max(num_copy_lanes_, sorted.lane + 1);
                 transfers_.push_back(std::move(sorted));
             }
         }
         plan_.transfers.clear();
         return Done{};
+    }
+
+    /// Pushes to one peer stay in one lane: their order is what the waits there rely on. So does everything else in one.
+    [[nodiscard]] std::size_t lane_of(const fuse::Transfer& transfer, const OpOptions& options) const {
+        if (transfer.src_rank != plan_.rank || transfer.dst_rank == plan_.rank) return 0;
+        const int distance = (transfer.dst_rank - plan_.rank + plan_.num_ranks) % plan_.num_ranks;
+        return static_cast<std::size_t>((distance - 1) % std::max(options.copy_streams, 1));
     }
 
     /// Gives transfer `index` to the chunk engine. False when the engine cannot take it.
@@ -440,12 +471,14 @@ private:
     }
 
     template <typename Arguments>
-    Status launch(CUfunction function, Arguments& arguments, CUstream stream, unsigned blocks = 1, unsigned threads = 32) {
+    Status launch(CUfunction function, Arguments& arguments, CUstream stream, unsigned blocks = 1, unsigned threads = 32,
+                  unsigned shared_bytes = 0) {
         void* parameters[] = {&arguments};
         CUlaunchConfig config{};
         config.gridDimX = blocks;
         config.gridDimY = config.gridDimZ = 1;
         config.blockDimX = threads;
+        config.sharedMemBytes = shared_bytes;
         config.blockDimY = config.blockDimZ = 1;
         config.hStream = stream;
         SYNCOPATE_CUDA(api_, cuLaunchKernelEx, &config, function, parameters, nullptr);
@@ -499,11 +532,10 @@ private:
     std::vector<std::size_t> on_copy_stream_;  ///< schedule indices of the transfers whose data goes there
     std::unique_ptr<DeviceModule> module_;
     std::unique_ptr<PinnedWords> mirror_;
-    std::unique_ptr<OwnedStream> copy_stream_;
+    std::size_t num_copy_lanes_ = 0;
+    std::vector<Lane> copy_lanes_;
+    std::optional<Lane> engine_;
     std::unique_ptr<OwnedEvent> fork_;
-    std::unique_ptr<OwnedEvent> join_;
-    std::unique_ptr<OwnedStream> engine_stream_;
-    std::unique_ptr<OwnedEvent> engine_join_;
     std::unique_ptr<DeviceBuffer> tables_;
     std::size_t table_offset_ = 0;
     device::BoundaryArguments begin_arguments_{};
