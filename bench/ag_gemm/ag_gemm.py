@@ -123,8 +123,7 @@ def run_shape(m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking]
             op.shard().copy_(shard)
         replays = [capture(lambda op=op, i=i: op(op.shard(), weights[i], outs[i])) for i, op in enumerate(others)]
         engine = f":{chunking.engine_peers}e{chunking.engine_blocks}" if chunking.engine_peers else ""
-        streams = f"/{chunking.copy_streams}" if chunking.copy_streams > 1 else ""
-        name = f"[{chunking.rows}x{chunking.slices}{engine}{streams}]"
+        name = f"[{chunking.rows}x{chunking.slices}{engine}]"
         for i, op in enumerate(others):
             outs[i].fill_(float("nan"))
             replays[i].replay()
@@ -160,11 +159,10 @@ def ratios(row: dict, m: int, k: int, size: int) -> dict[str, float]:
 
 
 def parse_chunking(text: str) -> ops.Chunking:
-    text, _, streams = text.partition("/")
     cut, _, engine = text.partition(":")
     rows, slices = map(int, cut.split("x"))
     peers, blocks = map(int, engine.split("e")) if engine else (0, 8)
-    return ops.Chunking(rows, slices, peers, blocks, int(streams or 1))
+    return ops.Chunking(rows, slices, peers, blocks)
 
 
 def main() -> None:
@@ -173,7 +171,7 @@ def main() -> None:
     parser.add_argument("--shapes", default="", help="only models whose name contains this")
     parser.add_argument("--m", default="", help="only these M, comma-separated")
     parser.add_argument(
-        "--chunkings", default="", help="also these cuts of a shard: ROWSxSLICES[:PEERSeBLOCKS][/STREAMS], such as 2x1/2,1x4:3e8"
+        "--chunkings", default="", help="also these cuts of a shard: ROWSxSLICES[:PEERSeBLOCKS], such as 2x1,1x4:3e8"
     )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", default="")

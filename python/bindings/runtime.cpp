@@ -108,15 +108,13 @@ std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::
 /// `text`: what fuse writes as schedule.json, with the plan in it; or a bare schedule.
 std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, const std::string& text, const std::string& name,
                                  std::int64_t deadline_ms, std::int64_t max_delay_us, std::uint64_t seed,
-                                 std::int64_t num_programs, bool own_posts_from_host, std::int32_t engine_blocks,
-                                 std::int32_t copy_streams) {
+                                 std::int64_t num_programs, bool own_posts_from_host, std::int32_t engine_blocks) {
     FusedOp::Options options{.name = name,
                              .deadline_ms = deadline_ms,
                              .num_programs = num_programs,
                              .max_delay_us = max_delay_us,
                              .seed = seed,
                              .own_posts_from_host = own_posts_from_host,
-                             .copy_streams = copy_streams,
                              .engine_blocks = engine_blocks};
     if (text.find("\"syncopate.schedule/1\"") == std::string::npos) {
         return unwrap(FusedOp::create(heap, unwrap(fuse::schedule_from_json(text, name)), options));
@@ -243,7 +241,7 @@ void bind_heap(nb::module_& module) {
 void bind_op(nb::module_& module) {
     nb::class_<FusedOp>(module, "FusedOp", "A fused operator in memory on one rank; see runtime/op.hpp.")
         .def(nb::new_(&make_op), "heap"_a, "schedule"_a, "name"_a = "op", "deadline_ms"_a = 30'000, "max_delay_us"_a = 0,
-             "seed"_a = 0, "num_programs"_a = 1, "own_posts_from_host"_a = true, "engine_blocks"_a = 8, "copy_streams"_a = 1, ReleaseGil())
+             "seed"_a = 0, "num_programs"_a = 1, "own_posts_from_host"_a = true, "engine_blocks"_a = 8, ReleaseGil())
         .def_prop_ro("rank", &FusedOp::rank)
         .def_prop_ro("heap", &FusedOp::heap)
         .def("tensor_address",

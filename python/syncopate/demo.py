@@ -465,14 +465,14 @@ def gpu_probe(_: Place) -> str:
 
 def choose(options: argparse.Namespace) -> tuple[Setting, str]:
     """The setting for this machine, and a line that says why when it is not the obvious one."""
-    from . import _syncopate, ranks
+    from . import ranks
 
     host = Setting(**{**HOST.__dict__, "ranks": options.ranks or HOST.ranks})
     if options.device == "host":
         return host, ""
     try:
-        count = _syncopate.cuda_device_count()
-    except _syncopate.MachineError:  # no driver
+        count = ranks.gpu_count()
+    except RankError:  # no driver
         count = 0
     wanted = options.ranks or count
     if count < max(2, wanted):

@@ -88,7 +88,6 @@ class FusedKernel:
         phases: bool = True,
         backend: str = "auto",
         engine_blocks: int = 8,
-        copy_streams: int = 1,
         host_delay: float = 0.0,
         seed: int = 0,
     ) -> None:
@@ -100,7 +99,6 @@ class FusedKernel:
         self.phases = phases
         self.backend = backend
         self.engine_blocks = engine_blocks
-        self.copy_streams = copy_streams
         self.host_delay = host_delay
         self.seed = seed
         function = inspect.unwrap(getattr(kernel, "fn", kernel))
@@ -210,7 +208,6 @@ class FusedKernel:
             seed=self.seed,
             num_programs=math.prod(grid),
             engine_blocks=self.engine_blocks,
-            copy_streams=self.copy_streams,
         )
         buffers = {
             name: op.tensor(name).view(DTYPES[dtype]).view(shape) for name, (shape, dtype) in whole.items()

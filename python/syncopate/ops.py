@@ -16,6 +16,8 @@ from .kernels import matmul as kernels
 # A narrow tile (half as wide) takes this share of a wide one's time: its shared-memory traffic per product is
 # higher. Measured on H200, bf16: 0.61 to 0.63 (bench/results).
 NARROW_COST = 0.62
+LINK_BYTES_PER_US = 350e3  # one copy engine to one peer
+FLOPS_PER_US = 700e6  # a large bf16 product
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,6 @@ class Chunking:
     slices: int = 1
     engine_peers: int = 0  # peers served by the chunk engine, the others by the copy engine
     engine_blocks: int = 8  # its multiprocessors
-    copy_streams: int = 1  # streams of the copy engine, peers taking turns
 
 
 def makespan(rows: int, wide: int, narrow: int, programs: int) -> float:
@@ -74,11 +75,18 @@ def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, num_sms: int) -> T
     return Tiling(128, 256, 64, 4, best)
 
 
-def choose_chunking(m: int, k: int, size: int, dtype: torch.dtype) -> Chunking:
-    """Few chunks for large shards; for small ones slices along K, so that every tile can start early."""
-    if m // max(size, 1) >= 1024 or k % (4 * 64) or dtype.itemsize > 2:
-        return Chunking()
-    return Chunking(1, 4)
+def choose_chunking(m: int, n: int, k: int, size: int, dtype: torch.dtype, tiling: Tiling) -> Chunking:
+    """How to cut a shard, from what was fastest on 4 x H200 (bench/results): rows in two for large shards where sending
+    takes a third of the time of multiplying or more, so that the last chunk, whose tiles nothing hides, is small; K in two
+    for small shards, where the kernel can start on a slice.
+    """
+    shard = m // max(size, 1) * k * dtype.itemsize
+    sending = (size - 1) * shard / LINK_BYTES_PER_US
+    multiplying = 2 * m * n * k / FLOPS_PER_US
+    if m // max(size, 1) >= 1024:
+        return Chunking(2 if shard >= 16 << 20 and sending > multiplying / 3 else 1)
+    phased = tiling.num_wide < 0 and k % (2 * tiling.block_k) == 0
+    return Chunking(1, 2 if phased else 1)
 
 
 def require_supported(m: int, n: int, k: int, dtype: torch.dtype) -> None:
@@ -123,11 +131,11 @@ class AllGatherMatmul:
         self.w_transposed = w_transposed
         cuda = self.group.device == "cuda"
         self.num_sms = torch.cuda.get_device_properties(self.group.ordinal).multi_processor_count if cuda else 4
-        self.chunking = chunking or choose_chunking(m, k, self.group.size, dtype)
-        # The engine's multiprocessors are not the kernel's.
-        engine = cuda and self.chunking.engine_peers > 0
-        self.programs = self.num_sms - (self.chunking.engine_blocks if engine else 0)
+        # The chunk engine's multiprocessors are not the kernel's.
+        engine = cuda and chunking is not None and chunking.engine_peers > 0
+        self.programs = self.num_sms - (chunking.engine_blocks if engine else 0)
         self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
+        self.chunking = chunking or choose_chunking(m, n, k, self.group.size, dtype, self.tiling)
         tensor = plans.Tensor("A", (m, k), DTYPE_NAMES[dtype])
         slices = {"minor_axis": 1, "minor_split": self.chunking.slices} if self.chunking.slices > 1 else {}
         self.plan = plans.all_gather(
@@ -142,8 +150,13 @@ class AllGatherMatmul:
         mixed = self.tiling.num_wide >= 0
         self.kernel = kernels.matmul_mixed if mixed else kernels.matmul
         self.fused = FusedKernel(
-            self.kernel, self.plan, {"a_desc": "A"}, self.group, deadline, engine_blocks=self.chunking.engine_blocks,
-            copy_streams=self.chunking.copy_streams, **options
+            self.kernel,
+            self.plan,
+            {"a_desc": "A"},
+            self.group,
+            deadline,
+            engine_blocks=self.chunking.engine_blocks,
+            **options,
         )
         rows = -(-m // self.tiling.block_m)
         t = self.tiling

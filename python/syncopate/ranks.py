@@ -98,6 +98,21 @@ def run(
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def gpu_count() -> int:
+    """GPUs of this machine. Asked in a process of its own: a CUDA driver that was started here would not work in forked
+    ranks. Raises RankError (exit code 3) when there is no driver."""
+
+    def count(_: Place) -> int:
+        from . import _syncopate
+
+        return _syncopate.cuda_device_count()
+
+    try:
+        return run(1, count, timeout=60.0)[0]
+    except RankError as error:
+        raise RankError(str(error).removeprefix("all ranks: "), error.exit_code) from None
+
+
 def _collect(size: int, children: dict[int, tuple[int, int]], timeout: float, grace: float) -> list[Any]:
     results: list[Any] = [None] * size
     errors: dict[int, tuple[str, int]] = {}

@@ -287,9 +287,9 @@ def rank_count(options: argparse.Namespace) -> int:
     """How many ranks are asked for; by default one for each GPU, or four on host."""
     if options.device != "cuda":
         return options.ranks or 4
-    from . import _syncopate
+    from .ranks import gpu_count
 
-    available = _syncopate.cuda_device_count()
+    available = gpu_count()
     if options.ranks > available:
         raise RankError(f"{options.ranks} ranks need {options.ranks} GPUs, this machine has {available}; use --device host", 3)
     return options.ranks or available

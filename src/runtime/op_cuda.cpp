@@ -154,7 +154,6 @@ struct CopyStreamTransfer {
     std::vector<StridedCopy> copies;          ///< empty when the caller's stream does them
     std::vector<std::uint64_t> device_posts;  ///< words that get `published` from this GPU's memory
     std::vector<std::uint64_t> host_posts;    ///< words that get it from host memory
-    std::size_t lane = 0;                     ///< which copy stream
 };
 
 /// The copy as the chunk engine takes it; nullopt when something is not aligned to 16 bytes.
@@ -224,12 +223,12 @@ public:
             if (!lane) return lane.error();
             engine_ = std::move(lane).value();
         }
-        for (std::size_t i = 0; i < num_copy_lanes_; ++i) {
+        if (!transfers_.empty()) {
             Result<Lane> lane = Lane::create(context_);
             if (!lane) return lane.error();
-            copy_lanes_.push_back(std::move(lane).value());
+            copies_ = std::move(lane).value();
         }
-        if (engine_ || !copy_lanes_.empty()) {
+        if (engine_ || copies_) {
             Result<std::unique_ptr<OwnedEvent>> fork = OwnedEvent::create(context_);
             if (!fork) return fork.error();
             fork_ = std::move(fork).value();
@@ -258,10 +257,11 @@ public:
             }
             SYNCOPATE_CUDA(api_, cuEventRecord, engine_->join(), engine_->stream());
         }
-        for (const Lane& lane : copy_lanes_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane.stream(), fork_->get(), 0);
+        if (!copies_) return Done{};
+        const CUstream lane = copies_->stream();
+        SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane, fork_->get(), 0);
         const CUdeviceptr published = plan_.control() + 4 * control::published;
         for (const CopyStreamTransfer& transfer : transfers_) {
-            const CUstream lane = copy_lanes_[transfer.lane].stream();
             for (const StridedCopy& copy : transfer.copies) {
                 if (Status copied = enqueue(copy, lane); !copied) return copied;
             }
@@ -272,14 +272,14 @@ public:
                 SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, mirror_->host() + device::kMirrorPublished, 4, lane);
             }
         }
-        for (const Lane& lane : copy_lanes_) SYNCOPATE_CUDA(api_, cuEventRecord, lane.join(), lane.stream());
+        SYNCOPATE_CUDA(api_, cuEventRecord, copies_->join(), lane);
         return Done{};
     }
 
     Status end(CudaStream stream_number) override {
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
-        for (const Lane& lane : copy_lanes_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, lane.join(), 0);
+        if (copies_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copies_->join(), 0);
         if (engine_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, engine_->join(), 0);
         if (end_arguments_.num_posts == 0 && end_arguments_.num_waits == 0) return Done{};
         return launch(module_->end, end_arguments_, stream);
@@ -364,20 +364,11 @@ private:
             }
             if (!sorted.copies.empty()) on_copy_stream_.push_back(i);
             if (!sorted.copies.empty() || !sorted.device_posts.empty() || !sorted.host_posts.empty()) {
-                sorted.lane = lane_of(transfer, options);
-                num_copy_lanes_ = std::max(num_copy_lanes_, sorted.lane + 1);
                 transfers_.push_back(std::move(sorted));
             }
         }
         plan_.transfers.clear();
         return Done{};
-    }
-
-    /// Pushes to one peer stay in one lane: their order is what the waits there rely on. So does everything else in one.
-    [[nodiscard]] std::size_t lane_of(const fuse::Transfer& transfer, const OpOptions& options) const {
-        if (transfer.src_rank != plan_.rank || transfer.dst_rank == plan_.rank) return 0;
-        const int distance = (transfer.dst_rank - plan_.rank + plan_.num_ranks) % plan_.num_ranks;
-        return static_cast<std::size_t>((distance - 1) % std::max(options.copy_streams, 1));
     }
 
     /// Gives transfer `index` to the chunk engine. False when the engine cannot take it.
@@ -532,8 +523,7 @@ private:
     std::vector<std::size_t> on_copy_stream_;  ///< schedule indices of the transfers whose data goes there
     std::unique_ptr<DeviceModule> module_;
     std::unique_ptr<PinnedWords> mirror_;
-    std::size_t num_copy_lanes_ = 0;
-    std::vector<Lane> copy_lanes_;
+    std::optional<Lane> copies_;
     std::optional<Lane> engine_;
     std::unique_ptr<OwnedEvent> fork_;
     std::unique_ptr<DeviceBuffer> tables_;

@@ -9,9 +9,9 @@
 //        times; 0 in calls that are not recorded        5  fault_epoch: the value awaited
 //   6  programs' end times (offset in the trace)        6  fault_where: the slot (-1: begin, -2: end)
 //   16 slot records, 4 words each:                      7  rank
-//        tile, wait_begin, wait_end, phase_begin       32  signals, 8 words (32 bytes) apart
-//   …  waits, 2 words each: control-block word, lag
-//   …  phases, 2 words each: iteration_end, wait_end
+//        tile, wait_begin, wait_end, phase_begin        8  published: the epoch, unless the call began with a
+//   …  waits, 2 words each: control-block word, lag        fault; what the copy engine posts is a copy of it
+//   …  phases, 2 words each: iteration_end, wait_end  32  signals, 8 words (32 bytes) apart
 //   …  kernel_posts, 2 words each: low and high half
 //        of the byte distance from this rank's control
 //        block to the peer's word

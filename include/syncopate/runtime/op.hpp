@@ -40,8 +40,6 @@ struct OpOptions {
     /// cuda: posts to this rank's own control block copy the epoch from host memory. A copy within one GPU may be done
     /// by its multiprocessors, and those may be full of programs that wait for this very post.
     bool own_posts_from_host = true;
-    /// cuda: streams that pushes by copy engine are spread over, by peer.
-    std::int32_t copy_streams = 1;
     /// cuda: multiprocessors that the chunk engine uses (ldst_dedicated); 8 reach the speed of a link.
     std::int32_t engine_blocks = 8;
     Milliseconds timeout = kRendezvousTimeout;  ///< of creation and destruction
