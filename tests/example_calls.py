@@ -40,7 +40,9 @@ class Example:
 
         return sy.fuse(self.kernel, plan, bind={self.parameter: "A"}, **options)
 
-    def launch(self, kernel: Any, a: Any, w: Any, out: Any, blocks: Blocks = Blocks(), **options: Any) -> None:
+    def launch(
+        self, kernel: Any, a: Any, w: Any, out: Any, blocks: Blocks = Blocks(), **options: Any
+    ) -> None:
         """Runs `kernel`: this example's own or what `fuse` made of it. `out` is M x N with M rows of the whole input."""
         grid, arguments = self.arguments(a, w, out, blocks)
         kernel[grid](**arguments, **options)
@@ -53,7 +55,15 @@ def cdiv(a: int, b: int) -> int:
 def pointers(a, w, out, blocks):
     (m, n), k = out.shape, w.shape[0]
     grid = (cdiv(m, blocks.m) * cdiv(n, blocks.n),)
-    sizes = {"M": m, "N": n, "K": k, "stride_am": k, "stride_ak": 1, "stride_bk": w.stride(0), "stride_bn": w.stride(1)}
+    sizes = {
+        "M": m,
+        "N": n,
+        "K": k,
+        "stride_am": k,
+        "stride_ak": 1,
+        "stride_bk": w.stride(0),
+        "stride_bn": w.stride(1),
+    }
     sizes |= {"stride_cm": out.stride(0), "stride_cn": out.stride(1)}
     blocking = {"BLOCK_M": blocks.m, "BLOCK_N": blocks.n, "BLOCK_K": blocks.k, "GROUP_M": blocks.group}
     return grid, {"a_ptr": a, "b_ptr": w, "c_ptr": out, **sizes, **blocking}

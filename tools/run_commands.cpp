@@ -1,5 +1,5 @@
-// `syncopate run`: hands the work to Python, which alone can call Triton's JIT. The command itself only finds the
-// interpreter and the package.
+// `syncopate run`: hands the work to Python, which alone can call Triton's JIT. The command itself only finds
+// the interpreter and the package.
 #include <unistd.h>
 
 #include <array>
@@ -29,8 +29,8 @@ fs::path find_checkout() {
     return {};
 }
 
-/// Replaces this process by `python -m MODULE ARGUMENTS…`. SYNCOPATE_PYTHON names the interpreter; otherwise the
-/// checkout's .venv has it, otherwise it is python3.
+/// Replaces this process by `python -m MODULE ARGUMENTS…`. SYNCOPATE_PYTHON names the interpreter; otherwise
+/// the checkout's .venv has it, otherwise it is python3.
 [[noreturn]] void run_python(const std::string& module, const std::vector<std::string>& arguments) {
     const fs::path checkout = find_checkout();
     std::string python = "python3";
@@ -41,7 +41,8 @@ fs::path find_checkout() {
     }
     if (!checkout.empty()) {
         std::string path = (checkout / "python").string();
-        if (const char* old = std::getenv("PYTHONPATH"); old != nullptr && *old != '\0') path += std::string(":") + old;
+        if (const char* old = std::getenv("PYTHONPATH"); old != nullptr && *old != '\0')
+            path += std::string(":") + old;
         ::setenv("PYTHONPATH", path.c_str(), 1);
     }
     std::vector<std::string> words{python, "-m", module};
@@ -50,9 +51,10 @@ fs::path find_checkout() {
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     ::execvp(python.c_str(), argv.data());
-    fail(Error{"cannot start " + python + ": " + std::strerror(errno) + "; set SYNCOPATE_PYTHON or run `make build`",
-               {},
-               ErrorClass::machine});
+    fail(Error{
+        "cannot start " + python + ": " + std::strerror(errno) + "; set SYNCOPATE_PYTHON or run `make build`",
+        {},
+        ErrorClass::machine});
 }
 
 struct RunOptions {
@@ -74,15 +76,19 @@ void register_run_commands(CLI::App& app) {
     auto options = std::make_shared<RunOptions>();
     CLI::App* run = app.add_subcommand("run", "run a fused kernel on all ranks of this machine");
     run->add_option("spec", options->spec,
-                    "a folder made by `syncopate fuse`, or an operator: all_gather_matmul:M=8192,N=3584,K=8192,dtype=bf16")
+                    "a folder made by `syncopate fuse`, or an operator: "
+                    "all_gather_matmul:M=8192,N=3584,K=8192,dtype=bf16")
         ->required();
     run->add_option("--device", options->device, "host or cuda")
         ->check(CLI::IsMember({"host", "cuda"}))
         ->capture_default_str();
-    run->add_option("--ranks", options->ranks, "processes; default: what the folder's plan is for, or every GPU")
+    run->add_option("--ranks", options->ranks,
+                    "processes; default: what the folder's plan is for, or every GPU")
         ->check(CLI::Range(1, 4096));
-    run->add_flag("--check", options->check, "compare with the unfused kernel on the gathered input, bit for bit");
-    run->add_option("--trace", options->trace, "write when each chunk arrived and each tile ran (opens in Perfetto)");
+    run->add_flag("--check", options->check,
+                  "compare with the unfused kernel on the gathered input, bit for bit");
+    run->add_option("--trace", options->trace,
+                    "write when each chunk arrived and each tile ran (opens in Perfetto)");
     run->add_option("--calls", options->calls, "calls, each with fresh data")
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();

@@ -46,7 +46,9 @@ def shapes() -> list[tuple[str, int, int, int]]:
     return table + [(model, 8192, h, f) for model, (h, f) in PAPER.items()]
 
 
-def run_shape(m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking]) -> dict[str, dict[str, float]]:
+def run_shape(
+    m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking]
+) -> dict[str, dict[str, float]]:
     rank, size = dist.get_rank(), dist.get_world_size()
     rows = m // size
     footprint = 2 * (m * k + k * n + m * n)
@@ -89,7 +91,9 @@ def run_shape(m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking]
         fused[pick(i)](shards[pick(i)], weights[pick(i)], outs[pick(i)])
 
     def async_tp(i: int) -> None:
-        torch.ops.symm_mem.fused_all_gather_matmul(shards[pick(i)], [weights[pick(i)]], 0, dist.group.WORLD.group_name)
+        torch.ops.symm_mem.fused_all_gather_matmul(
+            shards[pick(i)], [weights[pick(i)]], 0, dist.group.WORLD.group_name
+        )
 
     for i in range(num_sets):
         unfused(i)
@@ -121,7 +125,9 @@ def run_shape(m: int, k: int, n: int, rounds: int, chunkings: list[ops.Chunking]
         others = [ops.AllGatherMatmul(m, n, k, chunking=chunking) for _ in range(num_sets)]
         for op, shard in zip(others, shards, strict=True):
             op.shard().copy_(shard)
-        replays = [capture(lambda op=op, i=i: op(op.shard(), weights[i], outs[i])) for i, op in enumerate(others)]
+        replays = [
+            capture(lambda op=op, i=i: op(op.shard(), weights[i], outs[i])) for i, op in enumerate(others)
+        ]
         engine = f":{chunking.engine_peers}e{chunking.engine_blocks}" if chunking.engine_peers else ""
         name = f"[{chunking.rows}x{chunking.slices}{engine}]"
         for i, op in enumerate(others):
@@ -167,11 +173,15 @@ def parse_chunking(text: str) -> ops.Chunking:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--local-ranks", type=int, default=0, help="N = F / this (default: the number of GPUs)")
+    parser.add_argument(
+        "--local-ranks", type=int, default=0, help="N = F / this (default: the number of GPUs)"
+    )
     parser.add_argument("--shapes", default="", help="only models whose name contains this")
     parser.add_argument("--m", default="", help="only these M, comma-separated")
     parser.add_argument(
-        "--chunkings", default="", help="also these cuts of a shard: ROWSxSLICES[:PEERSeBLOCKS], such as 2x1,1x4:3e8"
+        "--chunkings",
+        default="",
+        help="also these cuts of a shard: ROWSxSLICES[:PEERSeBLOCKS], such as 2x1,1x4:3e8",
     )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", default="")
@@ -197,7 +207,8 @@ def main() -> None:
         table.append(entry)
         if rank == 0:
             cells = " ".join(
-                f"{name}={v['hidden_us']:.0f}/{v.get('visible_us', float('nan')):.0f}" for name, v in row.items()
+                f"{name}={v['hidden_us']:.0f}/{v.get('visible_us', float('nan')):.0f}"
+                for name, v in row.items()
             )
             print(
                 f"{model:9} M={m:5} N={n:5} K={k:5} | {cells} | x{entry['vs_unfused']:.2f} "
@@ -210,7 +221,9 @@ def main() -> None:
         for m in (1024, 4096, 8192):
             values = [e["vs_unfused"] for e in table if e["M"] == m and e["model"] in HIDDEN]
             if values:
-                print(f"M={m}: geometric mean of nccl+mm / ours (graph) {statistics.geometric_mean(values):.3f}")
+                print(
+                    f"M={m}: geometric mean of nccl+mm / ours (graph) {statistics.geometric_mean(values):.3f}"
+                )
         report = {
             "machine": f"{size} x {torch.cuda.get_device_name()}",
             "date": datetime.date.today().isoformat(),

@@ -29,7 +29,8 @@ namespace syncopate::bindings {
 namespace {
 
 using Box = std::vector<std::pair<std::int64_t, std::int64_t>>;
-using TensorTuple = std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::string, std::vector<std::int64_t>>;
+using TensorTuple =
+    std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::string, std::vector<std::int64_t>>;
 
 plan::DType dtype_of(const std::string& name) {
     const std::optional<plan::DType> dtype = plan::dtype_from(name);
@@ -65,11 +66,12 @@ nb::list findings(const plan::Plan& plan) {
     return result;
 }
 
-emit::Artifact fuse_source(std::string source, std::string file, const std::string& name, const plan::Plan& plan,
-                           std::map<std::string, std::string> bindings, const nb::dict& scalars,
-                           const std::map<std::string, TensorTuple>& tensors,
+emit::Artifact fuse_source(std::string source, std::string file, const std::string& name,
+                           const plan::Plan& plan, std::map<std::string, std::string> bindings,
+                           const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
                            std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>> grid,
-                           const std::string& device, std::int32_t num_sms, bool phases, const std::string& backend) {
+                           const std::string& device, std::int32_t num_sms, bool phases,
+                           const std::string& backend) {
     kernel::Arguments arguments;
     arguments.num_sms = num_sms;
     if (grid) arguments.grid = {std::get<0>(*grid), std::get<1>(*grid), std::get<2>(*grid)};
@@ -79,7 +81,8 @@ emit::Artifact fuse_source(std::string source, std::string file, const std::stri
     }
     for (const auto& [parameter, tensor] : tensors) {
         const auto& [shape, strides, dtype, block] = tensor;
-        arguments.tensors[parameter] = {.shape = shape, .strides = strides, .dtype = dtype_of(dtype), .block = block};
+        arguments.tensors[parameter] = {
+            .shape = shape, .strides = strides, .dtype = dtype_of(dtype), .block = block};
     }
     fuse::Options options;
     options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
@@ -89,13 +92,14 @@ emit::Artifact fuse_source(std::string source, std::string file, const std::stri
     options.preferred = *preferred;
     nb::gil_scoped_release release;
     return unwrap(emit::make_artifact(std::move(source), std::move(file), name, std::move(arguments), plan,
-                                    std::move(bindings), options));
+                                      std::move(bindings), options));
 }
 
 }  // namespace
 
 void bind_compiler(nb::module_& m) {
-    nb::class_<plan::Plan>(m, "Plan", "A communication plan: for each rank a list of ops (schema syncopate.plan/1).")
+    nb::class_<plan::Plan>(m, "Plan",
+                           "A communication plan: for each rank a list of ops (schema syncopate.plan/1).")
         .def_prop_ro("num_ranks", &plan::Plan::num_ranks)
         .def_prop_ro("mesh",
                      [](const plan::Plan& plan) {
@@ -122,37 +126,48 @@ void bind_compiler(nb::module_& m) {
                 }
                 return result;
             },
-            nb::arg("rank"), "What `rank` holds before the first op: (tensor, box) pairs, a box a (begin, end) per axis.")
+            nb::arg("rank"),
+            "What `rank` holds before the first op: (tensor, box) pairs, a box a (begin, end) per axis.")
         .def("to_json", [](const plan::Plan& plan) { return plan::to_json(plan); })
-        .def("table", [](const plan::Plan& plan) { return plan::to_table(plan); }, "As `syncopate plan show` prints it.")
-        .def("check", &findings, "Everything wrong with the plan, as `plan check --json` lists it; empty if nothing is.");
+        .def(
+            "table", [](const plan::Plan& plan) { return plan::to_table(plan); },
+            "As `syncopate plan show` prints it.")
+        .def("check", &findings,
+             "Everything wrong with the plan, as `plan check --json` lists it; empty if nothing is.");
 
     m.def(
         "plan_from_json",
-        [](const std::string& text, const std::string& name) { return unwrap(plan::from_json(text, name)); }, nb::arg("text"),
-        nb::arg("name"));
+        [](const std::string& text, const std::string& name) { return unwrap(plan::from_json(text, name)); },
+        nb::arg("text"), nb::arg("name"));
     m.def(
         "all_gather",
         [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
-           std::vector<std::int64_t> shape, const std::string& dtype, std::int32_t axis, std::int32_t split, bool pull,
-           std::int32_t minor_axis, std::int32_t minor_split, std::int32_t engine_peers) {
+           std::vector<std::int64_t> shape, const std::string& dtype, std::int32_t axis, std::int32_t split,
+           bool pull, std::int32_t minor_axis, std::int32_t minor_split, std::int32_t engine_peers) {
             plan::Mesh mesh;
             for (const auto& [axis_name, size] : axes) mesh.axes.push_back({axis_name, size});
-            const plan::Tensor tensor{.name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)};
+            const plan::Tensor tensor{
+                .name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)};
             return unwrap(plan::all_gather(mesh, tensor,
-                                         {.axis = axis, .split = split, .pull = pull, .minor_axis = minor_axis,
-                                          .minor_split = minor_split, .engine_peers = engine_peers}));
+                                           {.axis = axis,
+                                            .split = split,
+                                            .pull = pull,
+                                            .minor_axis = minor_axis,
+                                            .minor_split = minor_split,
+                                            .engine_peers = engine_peers}));
         },
-        nb::arg("mesh"), nb::arg("name"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"), nb::arg("split"),
-        nb::arg("pull"), nb::arg("minor_axis"), nb::arg("minor_split"), nb::arg("engine_peers"));
+        nb::arg("mesh"), nb::arg("name"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"),
+        nb::arg("split"), nb::arg("pull"), nb::arg("minor_axis"), nb::arg("minor_split"),
+        nb::arg("engine_peers"));
 
     nb::class_<emit::Artifact>(m, "Artifact", "A fused kernel as text: its source and its schedule.")
         .def_ro("kernel_source", &emit::Artifact::kernel_source)
         .def_ro("original_source", &emit::Artifact::original_source)
         .def_ro("schedule_json", &emit::Artifact::schedule_json);
-    m.def("fuse", &fuse_source, nb::arg("source"), nb::arg("file"), nb::arg("kernel"), nb::arg("plan"), nb::arg("bindings"),
-          nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("device"), nb::arg("num_sms"),
-          nb::arg("phases"), nb::arg("backend") = "auto", "Analyses a kernel, fuses it with a plan and emits it; see emit/artifact.hpp.");
+    m.def("fuse", &fuse_source, nb::arg("source"), nb::arg("file"), nb::arg("kernel"), nb::arg("plan"),
+          nb::arg("bindings"), nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(),
+          nb::arg("device"), nb::arg("num_sms"), nb::arg("phases"), nb::arg("backend") = "auto",
+          "Analyses a kernel, fuses it with a plan and emits it; see emit/artifact.hpp.");
 }
 
 }  // namespace syncopate::bindings

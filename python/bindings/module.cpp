@@ -14,7 +14,8 @@ PyObject* usage_error = nullptr;
 PyObject* machine_error = nullptr;
 
 PyObject* new_exception(nb::module_& module, const char* name, const char* about, PyObject* bases) {
-    PyObject* type = PyErr_NewExceptionWithDoc((std::string("syncopate.") + name).c_str(), about, bases, nullptr);
+    PyObject* type =
+        PyErr_NewExceptionWithDoc((std::string("syncopate.") + name).c_str(), about, bases, nullptr);
     if (type == nullptr) nb::raise_python_error();
     module.attr(name) = nb::handle(type);
     return type;
@@ -46,17 +47,19 @@ void translate(const std::exception_ptr& thrown, void*) {
 }  // namespace
 
 void bind_errors(nb::module_& module) {
-    PyObject* base = new_exception(module, "SyncopateError",
-                                   "Something that Syncopate was asked for cannot be done. exit_code: 1 the input is wrong, 2 the "
-                                   "call is wrong, 3 the machine lacks something or a signal did not come; rank, op: -1 if none.",
-                                   PyExc_RuntimeError);
+    PyObject* base = new_exception(
+        module, "SyncopateError",
+        "Something that Syncopate was asked for cannot be done. exit_code: 1 the input is wrong, 2 the "
+        "call is wrong, 3 the machine lacks something or a signal did not come; rank, op: -1 if none.",
+        PyExc_RuntimeError);
     nb::handle(base).attr("exit_code") = 1;
     nb::handle(base).attr("rank") = -1;
     nb::handle(base).attr("op") = -1;
     const nb::tuple value_bases = nb::make_tuple(nb::handle(base), nb::handle(PyExc_ValueError));
     input_error = new_exception(module, "InputError", "The input is wrong.", value_bases.ptr());
     usage_error = new_exception(module, "UsageError", "The call is wrong.", value_bases.ptr());
-    machine_error = new_exception(module, "MachineError", "The machine lacks something, or a signal did not come.", base);
+    machine_error =
+        new_exception(module, "MachineError", "The machine lacks something, or a signal did not come.", base);
     nb::register_exception_translator(translate, nullptr);
 }
 

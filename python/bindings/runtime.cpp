@@ -56,12 +56,14 @@ plan::Region region_of(const Box& box) {
 
 /// `bytes` bytes of the heap as a torch tensor of T; it keeps the heap alive.
 template <typename T>
-TorchArray<T> array_in(const std::shared_ptr<SymmetricHeap>& heap, std::uint64_t address, std::uint64_t bytes) {
-    const nb::capsule owner(new std::shared_ptr<SymmetricHeap>(heap),
-                            [](void* kept) noexcept { delete static_cast<std::shared_ptr<SymmetricHeap>*>(kept); });
+TorchArray<T> array_in(const std::shared_ptr<SymmetricHeap>& heap, std::uint64_t address,
+                       std::uint64_t bytes) {
+    const nb::capsule owner(new std::shared_ptr<SymmetricHeap>(heap), [](void* kept) noexcept {
+        delete static_cast<std::shared_ptr<SymmetricHeap>*>(kept);
+    });
     const bool cuda = heap->device().kind == Device::Kind::cuda;
-    return TorchArray<T>(reinterpret_cast<void*>(address), {static_cast<std::size_t>(bytes / sizeof(T))}, owner, {},
-                         nb::dtype<T>(), cuda ? nb::device::cuda::value : nb::device::cpu::value,
+    return TorchArray<T>(reinterpret_cast<void*>(address), {static_cast<std::size_t>(bytes / sizeof(T))},
+                         owner, {}, nb::dtype<T>(), cuda ? nb::device::cuda::value : nb::device::cpu::value,
                          cuda ? heap->device().ordinal : 0);
 }
 
@@ -106,9 +108,10 @@ std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::
 }
 
 /// `text`: what fuse writes as schedule.json, with the plan in it; or a bare schedule.
-std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, const std::string& text, const std::string& name,
-                                 std::int64_t deadline_ms, std::int64_t max_delay_us, std::uint64_t seed,
-                                 std::int64_t num_programs, bool own_posts_from_host, std::int32_t engine_blocks) {
+std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, const std::string& text,
+                                 const std::string& name, std::int64_t deadline_ms, std::int64_t max_delay_us,
+                                 std::uint64_t seed, std::int64_t num_programs, bool own_posts_from_host,
+                                 std::int32_t engine_blocks) {
     FusedOp::Options options{.name = name,
                              .deadline_ms = deadline_ms,
                              .num_programs = num_programs,
@@ -120,6 +123,7 @@ std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, con
         return unwrap(FusedOp::create(heap, unwrap(fuse::schedule_from_json(text, name)), options));
     }
     const emit::Launch launch = unwrap(emit::launch_from_json(text, name));
+    options.initial.emplace();
     for (const plan::Holding& holding : launch.plan.initial) {
         if (holding.rank != heap->rank()) continue;
         plan::Chunk chunk = holding.chunk;
@@ -127,7 +131,7 @@ std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, con
         for (std::size_t i = 0; i < launch.schedule.tensors.size(); ++i) {
             if (launch.schedule.tensors[i].name == tensor) chunk.tensor = static_cast<std::int32_t>(i);
         }
-        options.initial.push_back(std::move(chunk));
+        options.initial->push_back(std::move(chunk));
     }
     return unwrap(FusedOp::create(heap, launch.schedule, options));
 }
@@ -142,9 +146,10 @@ Grid grid_of(const std::vector<std::uint32_t>& sizes) {
     return grid;
 }
 
-TensorMap tensor_map(std::uint64_t address, std::int32_t swizzle, std::int32_t element_bytes, std::int32_t element_type,
-                     std::vector<std::int64_t> block, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides,
-                     bool pad_with_nan, bool fp4_padded) {
+TensorMap tensor_map(std::uint64_t address, std::int32_t swizzle, std::int32_t element_bytes,
+                     std::int32_t element_type, std::vector<std::int64_t> block,
+                     std::vector<std::int64_t> shape, std::vector<std::int64_t> strides, bool pad_with_nan,
+                     bool fp4_padded) {
     return unwrap(make_tensor_map({.address = address,
                                    .shape = std::move(shape),
                                    .strides = std::move(strides),
@@ -161,17 +166,20 @@ void bind_rendezvous(nb::module_& module) {
         .def_prop_ro("rank", &Rendezvous::rank)
         .def_prop_ro("size", &Rendezvous::size);
     nb::class_<FileRendezvous, Rendezvous>(module, "FileRendezvous")
-        .def(nb::new_([](const std::string& directory, int rank, int size, const std::string& run_id, double timeout) {
+        .def(nb::new_([](const std::string& directory, int rank, int size, const std::string& run_id,
+                         double timeout) {
                  return std::shared_ptr<FileRendezvous>(
                      unwrap(FileRendezvous::create(directory, rank, size, run_id, seconds(timeout))));
              }),
              "directory"_a, "rank"_a, "size"_a, "run_id"_a = "run", "timeout"_a = 60.0, ReleaseGil());
-    nb::class_<CallbackRendezvous, Rendezvous>(module, "CallbackRendezvous",
-                                               "put(key: str, value: bytes), get(key: str, timeout_ms: int) -> bytes")
+    nb::class_<CallbackRendezvous, Rendezvous>(
+        module, "CallbackRendezvous", "put(key: str, value: bytes), get(key: str, timeout_ms: int) -> bytes")
         .def(nb::new_(&callback_rendezvous), "rank"_a, "size"_a, "put"_a, "get"_a);
     module.def(
         "environment_rendezvous",
-        [](double timeout) { return std::shared_ptr<Rendezvous>(unwrap(environment_rendezvous(seconds(timeout)))); },
+        [](double timeout) {
+            return std::shared_ptr<Rendezvous>(unwrap(environment_rendezvous(seconds(timeout))));
+        },
         "timeout"_a = 60.0, ReleaseGil(), "From the environment that torchrun, mpirun or srun sets.");
     module.def(
         "barrier",
@@ -196,11 +204,12 @@ void bind_rendezvous(nb::module_& module) {
 }
 
 void bind_heap(nb::module_& module) {
-    nb::class_<SymmetricHeap>(module, "SymmetricHeap", "Every rank's memory in one range; see runtime/heap.hpp.")
+    nb::class_<SymmetricHeap>(module, "SymmetricHeap",
+                              "Every rank's memory in one range; see runtime/heap.hpp.")
         .def(nb::new_([](const std::string& device, int ordinal, std::shared_ptr<Rendezvous> rendezvous,
                          std::uint64_t bytes_per_rank, double timeout) {
-                 return unwrap(SymmetricHeap::create(device_of(device, ordinal), std::move(rendezvous), bytes_per_rank,
-                                                     seconds(timeout)));
+                 return unwrap(SymmetricHeap::create(device_of(device, ordinal), std::move(rendezvous),
+                                                     bytes_per_rank, seconds(timeout)));
              }),
              "device"_a, "ordinal"_a, "rendezvous"_a, "bytes_per_rank"_a, "timeout"_a = 60.0, ReleaseGil())
         .def_prop_ro("rank", &SymmetricHeap::rank)
@@ -208,177 +217,246 @@ void bind_heap(nb::module_& module) {
         .def_prop_ro("base", &SymmetricHeap::base)
         .def_prop_ro("stride", &SymmetricHeap::stride)
         .def_prop_ro("bytes_allocated", &SymmetricHeap::bytes_allocated)
-        .def_prop_ro("device", [](const SymmetricHeap& heap) {
-            return heap.device().kind == Device::Kind::host ? "host" : "cuda";
-        })
+        .def_prop_ro("device",
+                     [](const SymmetricHeap& heap) {
+                         return heap.device().kind == Device::Kind::host ? "host" : "cuda";
+                     })
         .def_prop_ro("ordinal", [](const SymmetricHeap& heap) { return heap.device().ordinal; })
         .def("address", &SymmetricHeap::address, "rank"_a, "offset"_a)
-        .def("allocate",
-             [](SymmetricHeap& heap, std::uint64_t bytes, std::uint64_t alignment) {
-                 return unwrap(heap.allocate(bytes, alignment));
-             },
-             "bytes"_a, "alignment"_a = 256)
+        .def(
+            "allocate",
+            [](SymmetricHeap& heap, std::uint64_t bytes, std::uint64_t alignment) {
+                return unwrap(heap.allocate(bytes, alignment));
+            },
+            "bytes"_a, "alignment"_a = 256)
         .def("free", &SymmetricHeap::free, "offset"_a)
-        .def("array",
-             [](const std::shared_ptr<SymmetricHeap>& heap, int rank, std::uint64_t offset, std::uint64_t bytes) {
-                 if (rank < 0 || rank >= heap->size() || offset > heap->stride() || bytes > heap->stride() - offset) {
-                     throw Raised(Error{"this is not in the heap", {}, ErrorClass::usage});
-                 }
-                 return array_in<std::uint8_t>(heap, heap->address(rank, offset), bytes);
-             },
-             "rank"_a, "offset"_a, "bytes"_a, "Memory of a rank as a torch tensor of uint8.");
+        .def(
+            "array",
+            [](const std::shared_ptr<SymmetricHeap>& heap, int rank, std::uint64_t offset,
+               std::uint64_t bytes) {
+                if (rank < 0 || rank >= heap->size() || offset > heap->stride() ||
+                    bytes > heap->stride() - offset) {
+                    throw Raised(Error{"this is not in the heap", {}, ErrorClass::usage});
+                }
+                return array_in<std::uint8_t>(heap, heap->address(rank, offset), bytes);
+            },
+            "rank"_a, "offset"_a, "bytes"_a, "Memory of a rank as a torch tensor of uint8.");
     module.def(
         "default_heap_capacity",
-        [](const std::string& device, int ordinal) { return unwrap(default_heap_capacity(device_of(device, ordinal))); },
+        [](const std::string& device, int ordinal) {
+            return unwrap(default_heap_capacity(device_of(device, ordinal)));
+        },
         "device"_a, "ordinal"_a = 0, ReleaseGil());
     module.def(
         "free_memory",
-        [](const std::string& device, int ordinal) { return unwrap(memory_info(device_of(device, ordinal))).free; },
+        [](const std::string& device, int ordinal) {
+            return unwrap(memory_info(device_of(device, ordinal))).free;
+        },
         "device"_a, "ordinal"_a = 0, "Bytes that can be had; on host, by all ranks together.");
     module.def("cuda_device_count", [] { return unwrap(cuda_device_count()); });
 }
 
 void bind_op(nb::module_& module) {
     nb::class_<FusedOp>(module, "FusedOp", "A fused operator in memory on one rank; see runtime/op.hpp.")
-        .def(nb::new_(&make_op), "heap"_a, "schedule"_a, "name"_a = "op", "deadline_ms"_a = 30'000, "max_delay_us"_a = 0,
-             "seed"_a = 0, "num_programs"_a = 1, "own_posts_from_host"_a = true, "engine_blocks"_a = 8, ReleaseGil())
+        .def(nb::new_(&make_op), "heap"_a, "schedule"_a, "name"_a = "op", "deadline_ms"_a = 30'000,
+             "max_delay_us"_a = 0, "seed"_a = 0, "num_programs"_a = 1, "own_posts_from_host"_a = true,
+             "engine_blocks"_a = 8, ReleaseGil())
         .def_prop_ro("rank", &FusedOp::rank)
         .def_prop_ro("heap", &FusedOp::heap)
-        .def("tensor_address",
-             [](const FusedOp& op, const std::string& tensor, std::optional<int> rank) {
-                 return unwrap(op.tensor_address(tensor, rank.value_or(op.rank())));
-             },
-             "tensor"_a, "rank"_a = nb::none())
-        .def("tensor_offset", [](const FusedOp& op, const std::string& tensor) { return unwrap(op.tensor_offset(tensor)); },
-             "tensor"_a)
-        .def("tensor",
-             [](const FusedOp& op, const std::string& tensor, std::optional<int> rank) {
-                 return array_in<std::uint8_t>(op.heap(), unwrap(op.tensor_address(tensor, rank.value_or(op.rank()))),
-                                               unwrap(op.tensor_bytes(tensor)));
-             },
-             "tensor"_a, "rank"_a = nb::none(), "The tensor's full buffer on this rank (or `rank`) as torch uint8.")
+        .def(
+            "tensor_address",
+            [](const FusedOp& op, const std::string& tensor, std::optional<int> rank) {
+                return unwrap(op.tensor_address(tensor, rank.value_or(op.rank())));
+            },
+            "tensor"_a, "rank"_a = nb::none())
+        .def(
+            "tensor_offset",
+            [](const FusedOp& op, const std::string& tensor) { return unwrap(op.tensor_offset(tensor)); },
+            "tensor"_a)
+        .def(
+            "tensor",
+            [](const FusedOp& op, const std::string& tensor, std::optional<int> rank) {
+                return array_in<std::uint8_t>(op.heap(),
+                                              unwrap(op.tensor_address(tensor, rank.value_or(op.rank()))),
+                                              unwrap(op.tensor_bytes(tensor)));
+            },
+            "tensor"_a, "rank"_a = nb::none(),
+            "The tensor's full buffer on this rank (or `rank`) as torch uint8.")
         .def_prop_ro("control_address", [](const FusedOp& op) { return op.control_address(); })
         .def_prop_ro("table_address", &FusedOp::table_address)
         .def_prop_ro("table", &FusedOp::table)
-        .def_prop_ro("control_tensor",
-                     [](const FusedOp& op) {
-                         return array_in<std::int32_t>(op.heap(), op.control_address(), op.control_bytes());
-                     },
-                     nb::rv_policy::automatic, "This rank's control block as torch int32.")
-        .def_prop_ro("table_tensor",
-                     [](nb::handle self) {
-                         const auto& op = nb::cast<const FusedOp&>(self);
-                         const bool cuda = op.heap()->device().kind == Device::Kind::cuda;
-                         return TorchArray<std::int32_t>(reinterpret_cast<void*>(op.table_address()), {op.table().size()}, self,
-                                                         {}, nb::dtype<std::int32_t>(),
-                                                         cuda ? nb::device::cuda::value : nb::device::cpu::value,
-                                                         cuda ? op.heap()->device().ordinal : 0);
-                     },
-                     nb::rv_policy::automatic, "The schedule table as torch int32.")
-        .def("set_num_programs", [](FusedOp& op, std::int64_t count) { unwrap(op.set_num_programs(count)); }, "count"_a)
-        .def("set_input",
-             [](FusedOp& op, const std::string& tensor, std::uint64_t address, const std::vector<std::int64_t>& strides,
-                const std::optional<Box>& region) {
-                 unwrap(region ? op.set_input(tensor, region_of(*region), address, strides)
-                               : op.set_input(tensor, address, strides));
-             },
-             "tensor"_a, "address"_a, "strides"_a, "region"_a = nb::none(), "Strides in elements; see runtime/op.hpp.")
+        .def_prop_ro(
+            "control_tensor",
+            [](const FusedOp& op) {
+                return array_in<std::int32_t>(op.heap(), op.control_address(), op.control_bytes());
+            },
+            nb::rv_policy::automatic, "This rank's control block as torch int32.")
+        .def_prop_ro(
+            "table_tensor",
+            [](nb::handle self) {
+                const auto& op = nb::cast<const FusedOp&>(self);
+                const bool cuda = op.heap()->device().kind == Device::Kind::cuda;
+                return TorchArray<std::int32_t>(reinterpret_cast<void*>(op.table_address()),
+                                                {op.table().size()}, self, {}, nb::dtype<std::int32_t>(),
+                                                cuda ? nb::device::cuda::value : nb::device::cpu::value,
+                                                cuda ? op.heap()->device().ordinal : 0);
+            },
+            nb::rv_policy::automatic, "The schedule table as torch int32.")
+        .def(
+            "set_num_programs", [](FusedOp& op, std::int64_t count) { unwrap(op.set_num_programs(count)); },
+            "count"_a)
+        .def(
+            "set_input",
+            [](FusedOp& op, const std::string& tensor, std::uint64_t address,
+               const std::vector<std::int64_t>& strides, const std::optional<Box>& region) {
+                unwrap(region ? op.set_input(tensor, region_of(*region), address, strides)
+                              : op.set_input(tensor, address, strides));
+            },
+            "tensor"_a, "address"_a, "strides"_a, "region"_a = nb::none(),
+            "Strides in elements; see runtime/op.hpp.")
         .def("clear_inputs", &FusedOp::clear_inputs)
-        .def("begin_call", [](FusedOp& op, CudaStream stream) { unwrap(op.begin_call(stream)); }, "stream"_a = 0, ReleaseGil())
-        .def("end_call", [](FusedOp& op, CudaStream stream) { unwrap(op.end_call(stream)); }, "stream"_a = 0, ReleaseGil())
-        .def("call",
-             [](FusedOp& op, CudaKernel& kernel, const std::vector<std::uint32_t>& grid, CudaStream stream,
-                const KernelArguments& arguments) {
-                 const Grid sizes = grid_of(grid);
-                 const nb::gil_scoped_release released;
-                 unwrap(op.begin_call(stream));
-                 const Status launched = kernel.launch(sizes, stream, arguments);
-                 const Status ended = op.end_call(stream);
-                 unwrap(launched);
-                 unwrap(ended);
-             },
-             "kernel"_a, "grid"_a, "stream"_a, "arguments"_a, "begin_call, launch and end_call in one.")
-        .def("check",
-             [](FusedOp& op, bool synchronize) {
-                 if (synchronize) unwrap(op.synchronize());
-                 unwrap(op.check());
-             },
-             "synchronize"_a = true, ReleaseGil(), "Raises the fault of an earlier call.")
-        .def("poll", [](const FusedOp& op) { unwrap(op.poll()); }, "As check, without waiting for anything.")
-        .def("synchronize", [](FusedOp& op) { unwrap(op.synchronize()); }, ReleaseGil())
+        .def(
+            "begin_call", [](FusedOp& op, CudaStream stream) { unwrap(op.begin_call(stream)); },
+            "stream"_a = 0, ReleaseGil())
+        .def(
+            "end_call", [](FusedOp& op, CudaStream stream) { unwrap(op.end_call(stream)); }, "stream"_a = 0,
+            ReleaseGil())
+        .def(
+            "call",
+            [](FusedOp& op, CudaKernel& kernel, const std::vector<std::uint32_t>& grid, CudaStream stream,
+               const KernelArguments& arguments) {
+                const Grid sizes = grid_of(grid);
+                const nb::gil_scoped_release released;
+                unwrap(op.begin_call(stream));
+                const Status launched = kernel.launch(sizes, stream, arguments);
+                const Status ended = op.end_call(stream);
+                unwrap(launched);
+                unwrap(ended);
+            },
+            "kernel"_a, "grid"_a, "stream"_a, "arguments"_a, "begin_call, launch and end_call in one.")
+        .def(
+            "check",
+            [](FusedOp& op, bool synchronize) {
+                if (synchronize) unwrap(op.synchronize());
+                unwrap(op.check());
+            },
+            "synchronize"_a = true, ReleaseGil(), "Raises the fault of an earlier call.")
+        .def(
+            "poll", [](const FusedOp& op) { unwrap(op.poll()); }, "As check, without waiting for anything.")
+        .def(
+            "synchronize", [](FusedOp& op) { unwrap(op.synchronize()); }, ReleaseGil())
         .def("destroy", [](FusedOp& op) { unwrap(op.destroy()); }, ReleaseGil(), "Collective.");
 }
 
 void bind_launch(nb::module_& module) {
-    nb::class_<TensorMap>(module, "TensorMap").def(nb::new_(&tensor_map), "address"_a, "swizzle"_a, "element_bytes"_a,
-                                                   "element_type"_a, "block"_a, "shape"_a, "strides"_a,
-                                                   "pad_with_nan"_a = false, "fp4_padded"_a = false);
+    nb::class_<TensorMap>(module, "TensorMap")
+        .def(nb::new_(&tensor_map), "address"_a, "swizzle"_a, "element_bytes"_a, "element_type"_a, "block"_a,
+             "shape"_a, "strides"_a, "pad_with_nan"_a = false, "fp4_padded"_a = false);
     nb::class_<KernelArguments>(module, "KernelArguments", "See runtime/launch.hpp.")
         .def(nb::init<>())
         .def("__len__", &KernelArguments::size)
         .def("add_pointer", &KernelArguments::add_pointer, "address"_a)
-        .def("add_i8", [](KernelArguments& a, std::int64_t v) { return a.add(static_cast<std::int8_t>(v)); }, "value"_a)
-        .def("add_i16", [](KernelArguments& a, std::int64_t v) { return a.add(static_cast<std::int16_t>(v)); }, "value"_a)
-        .def("add_i32", [](KernelArguments& a, std::int64_t v) { return a.add(static_cast<std::int32_t>(v)); }, "value"_a)
-        .def("add_u32", [](KernelArguments& a, std::uint32_t v) { return a.add(v); }, "value"_a)
-        .def("add_i64", [](KernelArguments& a, std::int64_t v) { return a.add(v); }, "value"_a)
-        .def("add_u64", [](KernelArguments& a, std::uint64_t v) { return a.add(v); }, "value"_a)
-        .def("add_f32", [](KernelArguments& a, double v) { return a.add(static_cast<float>(v)); }, "value"_a)
-        .def("add_f64", [](KernelArguments& a, double v) { return a.add(v); }, "value"_a)
-        .def("add_bool", [](KernelArguments& a, bool v) { return a.add(static_cast<std::int8_t>(v)); }, "value"_a)
-        .def("add_integer",
-             [](KernelArguments& a, const std::string& type, std::int64_t v) { return unwrap(a.add_integer(type, v)); },
-             "type"_a, "value"_a, "By Triton's name of the type: i1 … i64, u1 … u64, *….")
-        .def("add_float", [](KernelArguments& a, const std::string& type, double v) { return unwrap(a.add_float(type, v)); },
-             "type"_a, "value"_a, "By Triton's name of the type: fp16, bf16, fp32, fp64.")
-        .def("add_tensor_map",
-             [](KernelArguments& a, std::uint64_t address, std::int32_t swizzle, std::int32_t element_bytes,
-                std::int32_t element_type, std::vector<std::int64_t> block, std::vector<std::int64_t> shape,
-                std::vector<std::int64_t> strides, bool pad_with_nan, bool fp4_padded) {
-                 return a.add_tensor_map(tensor_map(address, swizzle, element_bytes, element_type, std::move(block),
-                                                    std::move(shape), std::move(strides), pad_with_nan, fp4_padded));
-             },
-             "address"_a, "swizzle"_a, "element_bytes"_a, "element_type"_a, "block"_a, "shape"_a, "strides"_a,
-             "pad_with_nan"_a = false, "fp4_padded"_a = false,
-             "The map alone; its shape (i32) and strides (i64) are arguments that follow.")
-        .def("add_tensor_map", [](KernelArguments& a, const TensorMap& map) { return a.add_tensor_map(map); }, "map"_a)
-        .def("set_pointer",
-             [](KernelArguments& a, std::size_t index, std::uint64_t address) { unwrap(a.set_pointer(index, address)); },
-             "index"_a, "address"_a)
-        .def("set_tensor_map",
-             [](KernelArguments& a, std::size_t index, const TensorMap& map) { unwrap(a.set_tensor_map(index, map)); },
-             "index"_a, "map"_a);
+        .def(
+            "add_i8", [](KernelArguments& a, std::int64_t v) { return a.add(static_cast<std::int8_t>(v)); },
+            "value"_a)
+        .def(
+            "add_i16", [](KernelArguments& a, std::int64_t v) { return a.add(static_cast<std::int16_t>(v)); },
+            "value"_a)
+        .def(
+            "add_i32", [](KernelArguments& a, std::int64_t v) { return a.add(static_cast<std::int32_t>(v)); },
+            "value"_a)
+        .def(
+            "add_u32", [](KernelArguments& a, std::uint32_t v) { return a.add(v); }, "value"_a)
+        .def(
+            "add_i64", [](KernelArguments& a, std::int64_t v) { return a.add(v); }, "value"_a)
+        .def(
+            "add_u64", [](KernelArguments& a, std::uint64_t v) { return a.add(v); }, "value"_a)
+        .def(
+            "add_f32", [](KernelArguments& a, double v) { return a.add(static_cast<float>(v)); }, "value"_a)
+        .def(
+            "add_f64", [](KernelArguments& a, double v) { return a.add(v); }, "value"_a)
+        .def(
+            "add_bool", [](KernelArguments& a, bool v) { return a.add(static_cast<std::int8_t>(v)); },
+            "value"_a)
+        .def(
+            "add_integer",
+            [](KernelArguments& a, const std::string& type, std::int64_t v) {
+                return unwrap(a.add_integer(type, v));
+            },
+            "type"_a, "value"_a, "By Triton's name of the type: i1 … i64, u1 … u64, *….")
+        .def(
+            "add_float",
+            [](KernelArguments& a, const std::string& type, double v) {
+                return unwrap(a.add_float(type, v));
+            },
+            "type"_a, "value"_a, "By Triton's name of the type: fp16, bf16, fp32, fp64.")
+        .def(
+            "add_tensor_map",
+            [](KernelArguments& a, std::uint64_t address, std::int32_t swizzle, std::int32_t element_bytes,
+               std::int32_t element_type, std::vector<std::int64_t> block, std::vector<std::int64_t> shape,
+               std::vector<std::int64_t> strides, bool pad_with_nan, bool fp4_padded) {
+                return a.add_tensor_map(tensor_map(address, swizzle, element_bytes, element_type,
+                                                   std::move(block), std::move(shape), std::move(strides),
+                                                   pad_with_nan, fp4_padded));
+            },
+            "address"_a, "swizzle"_a, "element_bytes"_a, "element_type"_a, "block"_a, "shape"_a, "strides"_a,
+            "pad_with_nan"_a = false, "fp4_padded"_a = false,
+            "The map alone; its shape (i32) and strides (i64) are arguments that follow.")
+        .def(
+            "add_tensor_map", [](KernelArguments& a, const TensorMap& map) { return a.add_tensor_map(map); },
+            "map"_a)
+        .def(
+            "set_pointer",
+            [](KernelArguments& a, std::size_t index, std::uint64_t address) {
+                unwrap(a.set_pointer(index, address));
+            },
+            "index"_a, "address"_a)
+        .def(
+            "set_tensor_map",
+            [](KernelArguments& a, std::size_t index, const TensorMap& map) {
+                unwrap(a.set_tensor_map(index, map));
+            },
+            "index"_a, "map"_a);
     nb::class_<CudaKernel>(module, "CudaKernel", "A kernel that Triton compiled; see runtime/launch.hpp.")
-        .def(nb::new_([](const nb::bytes& image, const std::string& name, std::int32_t shared_bytes, std::int32_t num_warps,
-                         std::int32_t num_ctas, std::int64_t global_scratch_size, std::int64_t global_scratch_align,
-                         std::int64_t profile_scratch_size, std::int64_t profile_scratch_align, bool cooperative,
-                         bool programmatic, std::optional<int> ordinal) {
-                 const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(image.c_str()), image.size());
+        .def(nb::new_([](const nb::bytes& image, const std::string& name, std::int32_t shared_bytes,
+                         std::int32_t num_warps, std::int32_t num_ctas, std::int64_t global_scratch_size,
+                         std::int64_t global_scratch_align, std::int64_t profile_scratch_size,
+                         std::int64_t profile_scratch_align, bool cooperative, bool programmatic,
+                         std::optional<int> ordinal) {
+                 const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(image.c_str()),
+                                                        image.size());
                  const nb::gil_scoped_release released;
-                 return unwrap(CudaKernel::load(unwrap(ordinal ? CudaContext::retain(*ordinal) : CudaContext::current()), bytes,
-                                                name,
-                                                {.num_warps = num_warps,
-                                                 .num_ctas = num_ctas,
-                                                 .shared_bytes = shared_bytes,
-                                                 .cooperative = cooperative,
-                                                 .programmatic = programmatic,
-                                                 .global_scratch_size = global_scratch_size,
-                                                 .global_scratch_align = global_scratch_align,
-                                                 .profile_scratch_size = profile_scratch_size,
-                                                 .profile_scratch_align = profile_scratch_align}));
+                 return unwrap(CudaKernel::load(
+                     unwrap(ordinal ? CudaContext::retain(*ordinal) : CudaContext::current()), bytes, name,
+                     {.num_warps = num_warps,
+                      .num_ctas = num_ctas,
+                      .shared_bytes = shared_bytes,
+                      .cooperative = cooperative,
+                      .programmatic = programmatic,
+                      .global_scratch_size = global_scratch_size,
+                      .global_scratch_align = global_scratch_align,
+                      .profile_scratch_size = profile_scratch_size,
+                      .profile_scratch_align = profile_scratch_align}));
              }),
-             "image"_a, "name"_a, "shared_bytes"_a, "num_warps"_a, "num_ctas"_a = 1, "global_scratch_size"_a = 0,
-             "global_scratch_align"_a = 1, "profile_scratch_size"_a = 0, "profile_scratch_align"_a = 1, "cooperative"_a = false,
-             "programmatic"_a = false, "ordinal"_a = nb::none())
-        .def("launch",
-             [](CudaKernel& kernel, const std::vector<std::uint32_t>& grid, CudaStream stream, const KernelArguments& arguments) {
-                 const Grid sizes = grid_of(grid);
-                 const nb::gil_scoped_release released;
-                 unwrap(kernel.launch(sizes, stream, arguments));
-             },
-             "grid"_a, "stream"_a, "arguments"_a)
-        .def("prepare", [](CudaKernel& kernel, const std::vector<std::uint32_t>& grid) { unwrap(kernel.prepare(grid_of(grid))); },
-             "grid"_a)
+             "image"_a, "name"_a, "shared_bytes"_a, "num_warps"_a, "num_ctas"_a = 1,
+             "global_scratch_size"_a = 0, "global_scratch_align"_a = 1, "profile_scratch_size"_a = 0,
+             "profile_scratch_align"_a = 1, "cooperative"_a = false, "programmatic"_a = false,
+             "ordinal"_a = nb::none())
+        .def(
+            "launch",
+            [](CudaKernel& kernel, const std::vector<std::uint32_t>& grid, CudaStream stream,
+               const KernelArguments& arguments) {
+                const Grid sizes = grid_of(grid);
+                const nb::gil_scoped_release released;
+                unwrap(kernel.launch(sizes, stream, arguments));
+            },
+            "grid"_a, "stream"_a, "arguments"_a)
+        .def(
+            "prepare",
+            [](CudaKernel& kernel, const std::vector<std::uint32_t>& grid) {
+                unwrap(kernel.prepare(grid_of(grid)));
+            },
+            "grid"_a)
         .def_prop_ro("registers", &CudaKernel::registers)
         .def_prop_ro("spilled_bytes", &CudaKernel::spilled_bytes)
         .def_prop_ro("max_programs_per_multiprocessor", &CudaKernel::max_programs_per_multiprocessor);

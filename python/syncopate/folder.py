@@ -18,7 +18,13 @@ class FolderRun:
     """One rank's run of a folder: its heap, its op, its compiled kernel and its data."""
 
     def __init__(
-        self, spec: dict[str, Any], text: str, emitted: str, original: str, group: Group, options: argparse.Namespace
+        self,
+        spec: dict[str, Any],
+        text: str,
+        emitted: str,
+        original: str,
+        group: Group,
+        options: argparse.Namespace,
     ) -> None:
         self.spec, self.group, self.options = spec, group, options
         self.device = torch.device("cpu") if group.device == "host" else torch.device("cuda", group.ordinal)
@@ -81,7 +87,9 @@ class FolderRun:
 
     def record(self) -> trace.Trace:
         """One more call, on what the last one left in the heap, recorded."""
-        local = {n: self._data(n, 0, shared=False) for n in self.spec["tensors"] if n not in self.spec["bindings"]}
+        local = {
+            n: self._data(n, 0, shared=False) for n in self.spec["tensors"] if n not in self.spec["bindings"]
+        }
         arguments = self._arguments(self.buffers, local)
         full = {**arguments, "sy_schedule": self.op.table_tensor, "sy_control": self.op.control_tensor}
         if self._recorder is None:
@@ -113,7 +121,9 @@ class FolderRun:
             if tensor.get("block"):
                 from triton.tools.tensor_descriptor import TensorDescriptor
 
-                value = TensorDescriptor(value, list(value.shape), list(value.stride()), list(tensor["block"]))
+                value = TensorDescriptor(
+                    value, list(value.shape), list(value.stride()), list(tensor["block"])
+                )
             arguments[name] = value
         return arguments
 
@@ -123,7 +133,12 @@ class FolderRun:
             shape, dtype = next((s, d) for t, s, d in self.plan.tensors if t == name)
         else:
             shape, dtype = self.spec["tensors"][name]["shape"], self.spec["tensors"][name]["dtype"]
-        seed = zlib.crc32(name.encode()) + 7919 * index + self.options.seed + (0 if shared else 31 * self.group.rank)
+        seed = (
+            zlib.crc32(name.encode())
+            + 7919 * index
+            + self.options.seed
+            + (0 if shared else 31 * self.group.rank)
+        )
         generator = torch.Generator().manual_seed(seed)
         return torch.randint(-3, 4, shape, generator=generator).to(DTYPES[dtype]).to(self.device)
 

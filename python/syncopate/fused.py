@@ -198,7 +198,9 @@ class FusedKernel:
             self.phases,
             self.backend,
         )
-        capacity = sum(math.prod(shape) * DTYPES[dtype].itemsize + 4096 for shape, dtype in whole.values()) + (4 << 20)
+        capacity = sum(
+            math.prod(shape) * DTYPES[dtype].itemsize + 4096 for shape, dtype in whole.values()
+        ) + (4 << 20)
         heap = _syncopate.SymmetricHeap(device, group.ordinal, group.rendezvous, capacity)
         op = _syncopate.FusedOp(
             heap,
@@ -238,7 +240,9 @@ class FusedKernel:
             buffer = prepared.tensors[tensor]
             value = full[parameter]
             if is_descriptor(value):
-                buffer = type(value)(buffer, list(buffer.shape), list(buffer.stride()), list(value.block_shape))
+                buffer = type(value)(
+                    buffer, list(buffer.shape), list(buffer.stride()), list(value.block_shape)
+                )
             full[parameter] = buffer
         full["sy_schedule"] = prepared.op.table_tensor
         full["sy_control"] = prepared.op.control_tensor

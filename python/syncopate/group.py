@@ -34,13 +34,17 @@ def of_process_group(process_group: Any, device: str) -> Group:
     import torch.distributed as dist
 
     if not dist.is_initialized():
-        raise RuntimeError("torch.distributed is not initialised: call init_process_group, or pass a syncopate Group")
+        raise RuntimeError(
+            "torch.distributed is not initialised: call init_process_group, or pass a syncopate Group"
+        )
     process_group = process_group or dist.group.WORLD
     key = (process_group, device)
     if key not in _groups:
         rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
         ranks = dist.get_process_group_ranks(process_group)
-        store = dist.PrefixStore(f"syncopate/{'-'.join(map(str, ranks))}/{device}", dist.distributed_c10d._get_default_store())
+        store = dist.PrefixStore(
+            f"syncopate/{'-'.join(map(str, ranks))}/{device}", dist.distributed_c10d._get_default_store()
+        )
 
         def put(name: str, value: bytes) -> None:
             store.set(name, value)
@@ -55,6 +59,10 @@ def of_process_group(process_group: Any, device: str) -> Group:
     return _groups[key]
 
 
-def of_folder(folder: str | os.PathLike[str], rank: int, size: int, run_id: str, device: str, ordinal: int = 0) -> Group:
+def of_folder(
+    folder: str | os.PathLike[str], rank: int, size: int, run_id: str, device: str, ordinal: int = 0
+) -> Group:
     """A group of processes on one machine that meet in a folder; `run_id` is new for each run."""
-    return Group(rank, size, _syncopate.FileRendezvous(os.fspath(folder), rank, size, run_id), device, ordinal)
+    return Group(
+        rank, size, _syncopate.FileRendezvous(os.fspath(folder), rank, size, run_id), device, ordinal
+    )

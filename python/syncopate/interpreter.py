@@ -88,7 +88,9 @@ def repair_bf16() -> None:
         if is_bf16(source) and target.scalar != tl.bfloat16:
             return cast(self, widen(source), target)
         if target.scalar == tl.bfloat16 and not is_bf16(source):
-            return narrow(cast(self, source, target.with_element_ty(tl.float32) if target.is_block() else tl.float32))
+            return narrow(
+                cast(self, source, target.with_element_ty(tl.float32) if target.is_block() else tl.float32)
+            )
         return cast(self, source, target)
 
     builder.cast_impl = cast_impl

@@ -87,13 +87,17 @@ class Compiled:
             elif kind == "fp64":
                 packed.add_f64(float(value))
             else:
-                raise TypeError(f"parameter {name}: a Triton argument of type {kind} cannot be launched from C++ yet")
+                raise TypeError(
+                    f"parameter {name}: a Triton argument of type {kind} cannot be launched from C++ yet"
+                )
         return packed
 
 
 def _pack_descriptor(packed: _syncopate.KernelArguments, value: Any, metadata: dict[str, Any] | None) -> None:
     if metadata is None:
-        raise TypeError("a descriptor parameter that Triton lowered to a pointer cannot be launched from C++ yet")
+        raise TypeError(
+            "a descriptor parameter that Triton lowered to a pointer cannot be launched from C++ yet"
+        )
     packed.add_tensor_map(
         value.base.data_ptr(),
         int(metadata["swizzle"]),
@@ -110,7 +114,9 @@ def _pack_descriptor(packed: _syncopate.KernelArguments, value: Any, metadata: d
         packed.add_i64(int(stride))
 
 
-def compile_kernel(function: Any, arguments: dict[str, Any], grid: tuple[int, ...], options: dict[str, Any]) -> Compiled:
+def compile_kernel(
+    function: Any, arguments: dict[str, Any], grid: tuple[int, ...], options: dict[str, Any]
+) -> Compiled:
     """Compiles the JITFunction for these arguments (as a launch with them would) without launching it."""
     ordered = [arguments[name] for name in function.arg_names if name in arguments]
     missing = [name for name in function.arg_names if name not in arguments]

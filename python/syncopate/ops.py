@@ -66,7 +66,10 @@ def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, num_sms: int) -> T
     columns = -(-n // 256)
     best = min(
         range(columns, -1, -1),
-        key=lambda wide: (round(makespan(rows, wide, max(0, -(-(n - wide * 256) // 128)), num_sms), 3), -wide),
+        key=lambda wide: (
+            round(makespan(rows, wide, max(0, -(-(n - wide * 256) // 128)), num_sms), 3),
+            -wide,
+        ),
     )
     if best == columns:
         return Tiling(128, 256, 64, 4, -1)
@@ -98,7 +101,9 @@ def require_supported(m: int, n: int, k: int, dtype: torch.dtype) -> None:
     multiple = 16 // dtype.itemsize
     for name, extent in (("N", n), ("K", k)):
         if extent % multiple:
-            raise ValueError(f"{name} must be a multiple of {multiple} for {DTYPE_NAMES[dtype]} (TMA takes rows of 16 bytes), got {extent}")
+            raise ValueError(
+                f"{name} must be a multiple of {multiple} for {DTYPE_NAMES[dtype]} (TMA takes rows of 16 bytes), got {extent}"
+            )
 
 
 class AllGatherMatmul:
@@ -130,7 +135,9 @@ class AllGatherMatmul:
         self.group = group if isinstance(group, Group) else of_process_group(group, device)
         self.w_transposed = w_transposed
         cuda = self.group.device == "cuda"
-        self.num_sms = torch.cuda.get_device_properties(self.group.ordinal).multi_processor_count if cuda else 4
+        self.num_sms = (
+            torch.cuda.get_device_properties(self.group.ordinal).multi_processor_count if cuda else 4
+        )
         # The chunk engine's multiprocessors are not the kernel's.
         engine = cuda and chunking is not None and chunking.engine_peers > 0
         self.programs = self.num_sms - (chunking.engine_blocks if engine else 0)
@@ -174,7 +181,9 @@ class AllGatherMatmul:
 
         t = self.tiling
         if a.shape[0] == 0:
-            a = a.new_empty(1, self.k)  # a descriptor cannot be empty; this rank holds nothing that could be read
+            a = a.new_empty(
+                1, self.k
+            )  # a descriptor cannot be empty; this rank holds nothing that could be read
         split_store = 2 if t.block_n == 256 or t.num_wide >= 0 else 1
 
         def weights(width: int) -> Any:
@@ -205,7 +214,10 @@ class AllGatherMatmul:
 
     @property
     def options(self) -> dict[str, int]:
-        return {"num_warps": 4 if self.tiling.block_m * self.tiling.block_n <= 64 * 128 else 8, "num_stages": self.tiling.stages}
+        return {
+            "num_warps": 4 if self.tiling.block_m * self.tiling.block_n <= 64 * 128 else 8,
+            "num_stages": self.tiling.stages,
+        }
 
     def prepare(self, w: torch.Tensor, out: torch.Tensor) -> Prepared:
         """Fuses and compiles on first use. Collective."""
@@ -289,7 +301,9 @@ class AllGatherMatmul:
             if tensor.dtype != self.dtype:
                 raise ValueError(f"{name}: expected dtype {self.dtype}, got {tensor.dtype}")
             if tensor.device.type != ("cuda" if self.group.device == "cuda" else "cpu"):
-                raise ValueError(f"{name}: expected a tensor on {self.group.device}, got one on {tensor.device}")
+                raise ValueError(
+                    f"{name}: expected a tensor on {self.group.device}, got one on {tensor.device}"
+                )
 
 
 _cache: dict[tuple, AllGatherMatmul] = {}

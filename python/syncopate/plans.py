@@ -49,7 +49,15 @@ def all_gather(
     the copy engine; on cuda only.
     """
     return _syncopate.all_gather(
-        list(mesh.axes), tensor.name, list(tensor.shape), tensor.dtype, axis, split, pull, minor_axis, minor_split,
+        list(mesh.axes),
+        tensor.name,
+        list(tensor.shape),
+        tensor.dtype,
+        axis,
+        split,
+        pull,
+        minor_axis,
+        minor_split,
         engine_peers,
     )
 

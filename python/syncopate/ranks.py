@@ -49,9 +49,15 @@ def _child(place: Place, function: Callable[[Place], Any], pipe: int) -> None:
     except BaseException as error:  # noqa: BLE001 - whatever happened goes to the parent
         code = int(getattr(error, "exit_code", 1) or 1)
         text = str(error) or type(error).__name__
-        if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "can't allocate memory" in text:
+        if (
+            isinstance(error, MemoryError)
+            or "OutOfMemory" in type(error).__name__
+            or "can't allocate memory" in text
+        ):
             text, code = f"too little memory: {text}", 3
-        if not hasattr(error, "exit_code") and not isinstance(error, (ValueError, RuntimeError, TypeError, MemoryError)):
+        if not hasattr(error, "exit_code") and not isinstance(
+            error, (ValueError, RuntimeError, TypeError, MemoryError)
+        ):
             text = "".join(traceback.format_exception(error))
         outcome = ("error", text, code)
     with os.fdopen(pipe, "wb") as stream:
@@ -64,9 +70,7 @@ def _child(place: Place, function: Callable[[Place], Any], pipe: int) -> None:
     os._exit(0)
 
 
-def run(
-    size: int, function: Callable[[Place], Any], timeout: float = 600.0, grace: float = 5.0
-) -> list[Any]:
+def run(size: int, function: Callable[[Place], Any], timeout: float = 600.0, grace: float = 5.0) -> list[Any]:
     """`function(place)` on `size` forked ranks; their results by rank.
 
     Raises RankError naming every rank that failed or did not end in time (seconds). After the first failure the others

@@ -81,7 +81,9 @@ def run_operator(spec: str, options: argparse.Namespace) -> list[Result]:
         if key not in known:
             raise UsageError(f"{spec}: unknown key '{key}'; known: {', '.join(sorted(known))}")
     m, n, k = (number_of(spec, pairs, key) for key in "MNK")
-    split, slices, pull = (number_of(spec, pairs, key, d) for key, d in (("split", 0), ("slices", 1), ("pull", 0)))
+    split, slices, pull = (
+        number_of(spec, pairs, key, d) for key, d in (("split", 0), ("slices", 1), ("pull", 0))
+    )
     from .fused import DTYPES
 
     dtype = DTYPES.get(pairs.get("dtype", "bf16"))
@@ -115,7 +117,9 @@ def run_operator(spec: str, options: argparse.Namespace) -> list[Result]:
         first = sum(m // place.size + (r < m % place.size) for r in range(place.rank))
 
         def call(index: int) -> tuple[list[torch.Tensor], list[torch.Tensor] | None]:
-            whole = torch.randn(m, k, generator=torch.Generator().manual_seed(options.seed + 1 + index)).to(dtype)
+            whole = torch.randn(m, k, generator=torch.Generator().manual_seed(options.seed + 1 + index)).to(
+                dtype
+            )
             x = whole[first : first + op.shard_rows].to(device)
             out = torch.full((m, n), float("nan"), dtype=dtype, device=device)
             started = stopwatch(device)
@@ -133,7 +137,9 @@ def run_operator(spec: str, options: argparse.Namespace) -> list[Result]:
         if options.trace:
             x = torch.randn(op.shard_rows, k, generator=generator).to(dtype).to(device)
             arguments = op.arguments(x, w, torch.empty(m, n, dtype=dtype, device=device))
-            result.trace = record_last(group, lambda: trace.record(op.fused, op.grid, **arguments, **op.options))
+            result.trace = record_last(
+                group, lambda: trace.record(op.fused, op.grid, **arguments, **op.options)
+            )
         op.close()
         return result
 
@@ -152,22 +158,33 @@ def check_spec(spec: Any) -> None:
         if not condition:
             raise ValueError(what)
 
-    expect(isinstance(spec, dict) and spec.get("schema") == "syncopate.schedule/1", "schema is not syncopate.schedule/1")
+    expect(
+        isinstance(spec, dict) and spec.get("schema") == "syncopate.schedule/1",
+        "schema is not syncopate.schedule/1",
+    )
     expect(isinstance(spec.get("kernel"), str) and spec["kernel"].isidentifier(), "kernel must be a name")
     expect(spec.get("device") in ("host", "cuda"), "device must be host or cuda")
     for key in ("plan", "schedule", "arguments", "tensors", "bindings"):
         expect(isinstance(spec.get(key), dict), f"{key} must be an object")
     expect(numbers(spec.get("grid"), 1) and len(spec["grid"]) == 3, "grid must be three numbers")
     for name, tensor in spec["tensors"].items():
-        expect(isinstance(tensor, dict) and numbers(tensor.get("shape"), 0), f"tensors.{name}.shape must be numbers")
+        expect(
+            isinstance(tensor, dict) and numbers(tensor.get("shape"), 0),
+            f"tensors.{name}.shape must be numbers",
+        )
         expect(tensor.get("dtype") in DTYPES, f"tensors.{name}.dtype is unknown")
         block = tensor.get("block", [])
-        expect(numbers(block, 1) and len(block) in (0, len(tensor["shape"])), f"tensors.{name}.block must be numbers")
+        expect(
+            numbers(block, 1) and len(block) in (0, len(tensor["shape"])),
+            f"tensors.{name}.block must be numbers",
+        )
     whole = spec["plan"].get("tensors")
     expect(isinstance(whole, dict), "plan.tensors must be an object")
     for parameter, tensor in spec["bindings"].items():
         expect(parameter in spec["tensors"], f"bindings.{parameter} is no tensor")
-        expect(isinstance(tensor, str) and tensor in whole, f"bindings.{parameter} names no tensor of the plan")
+        expect(
+            isinstance(tensor, str) and tensor in whole, f"bindings.{parameter} names no tensor of the plan"
+        )
         same = {key: spec["tensors"][parameter][key] for key in ("shape", "dtype")} == whole[tensor]
         expect(same, f"tensors.{parameter} is not what the plan says of {tensor}")
 
@@ -178,7 +195,9 @@ def run_folder(folder: Path, options: argparse.Namespace) -> list[Result]:
         emitted = (folder / "kernel.py").read_text()
         original = (folder / "original.py").read_text()
     except OSError as error:
-        raise RankError(f"{error.filename}: {error.strerror}; expected a folder made by `syncopate fuse`") from None
+        raise RankError(
+            f"{error.filename}: {error.strerror}; expected a folder made by `syncopate fuse`"
+        ) from None
     except UnicodeDecodeError as error:
         raise RankError(f"{folder}: not text: {error}; expected a folder made by `syncopate fuse`") from None
     file = folder / "schedule.json"
@@ -291,7 +310,10 @@ def rank_count(options: argparse.Namespace) -> int:
 
     available = gpu_count()
     if options.ranks > available:
-        raise RankError(f"{options.ranks} ranks need {options.ranks} GPUs, this machine has {available}; use --device host", 3)
+        raise RankError(
+            f"{options.ranks} ranks need {options.ranks} GPUs, this machine has {available}; use --device host",
+            3,
+        )
     return options.ranks or available
 
 
@@ -314,12 +336,29 @@ def entry(result: Result) -> dict[str, Any]:
 def report(spec: str, options: argparse.Namespace, results: list[Result]) -> int:
     failed = [r for r in results if r.identical is False or (r.error is not None and not r.error < 5e-2)]
     if options.json:
-        print(json.dumps({"spec": spec, "device": options.device, "ok": not failed, "ranks": [entry(r) for r in results]}))
+        print(
+            json.dumps(
+                {
+                    "spec": spec,
+                    "device": options.device,
+                    "ok": not failed,
+                    "ranks": [entry(r) for r in results],
+                }
+            )
+        )
     else:
         for r in results:
-            verdict = "" if r.identical is None else ", identical to the unfused kernel" if r.identical else ", DIFFERENT"
+            verdict = (
+                ""
+                if r.identical is None
+                else ", identical to the unfused kernel"
+                if r.identical
+                else ", DIFFERENT"
+            )
             error = "" if r.error is None else f", relative error {r.error:.1e}"
-            print(f"rank {r.rank}: {r.calls} call{'s' * (r.calls > 1)}, {r.microseconds:,.0f} µs{verdict}{error}")
+            print(
+                f"rank {r.rank}: {r.calls} call{'s' * (r.calls > 1)}, {r.microseconds:,.0f} µs{verdict}{error}"
+            )
     if failed:
         print(f"error: rank {failed[0].rank}: the result differs from the unfused kernel's", file=sys.stderr)
     return 1 if failed else 0

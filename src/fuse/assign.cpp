@@ -93,7 +93,8 @@ Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef 
     std::string why = objection(plan, op, backend, device);
     if (!why.empty()) return error_at(ref, std::move(why));
     std::vector<Backend> legal{backend};
-    if (objection(plan, op, Backend::ldst_dedicated, device).empty()) legal.push_back(Backend::ldst_dedicated);
+    if (objection(plan, op, Backend::ldst_dedicated, device).empty())
+        legal.push_back(Backend::ldst_dedicated);
     return legal;
 }
 

@@ -25,7 +25,8 @@ double tile_time(const kernel::Tile& tile) {
     }
     // The two largest operands are rows x K and K x columns.
     std::vector<double> volumes;
-    for (const auto& [param, box] : tile.reads) volumes.push_back(static_cast<double>(plan::num_elements(box)));
+    for (const auto& [param, box] : tile.reads)
+        volumes.push_back(static_cast<double>(plan::num_elements(box)));
     std::sort(volumes.rbegin(), volumes.rend());
     const double depth = volumes.size() < 2 ? 16 : std::sqrt(volumes[0] * volumes[1] / (rows * columns));
     const double multiply = rows * columns / 128;

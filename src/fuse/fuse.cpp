@@ -61,20 +61,24 @@ Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel
 }
 
 /// Replaces the order of a persistent kernel's tiles where these take unequal times.
-void repack(const kernel::Kernel& kernel, const Dependence& dependence, const std::vector<std::int64_t>& arrivals,
-            const std::vector<std::int64_t>& program_of, std::vector<std::vector<std::int64_t>>& tiles) {
+void repack(const kernel::Kernel& kernel, const Dependence& dependence,
+            const std::vector<std::int64_t>& arrivals, const std::vector<std::int64_t>& program_of,
+            std::vector<std::vector<std::int64_t>>& tiles) {
     const std::vector<double> times = estimate_tile_times(kernel);
     if (!differ(times)) return;
     const std::int64_t programs = 1 + *std::max_element(program_of.begin(), program_of.end());
     for (std::size_t slot = 0; slot < program_of.size(); ++slot) {
-        if (program_of[slot] != static_cast<std::int64_t>(slot) % programs) return;  // another way of counting
+        if (program_of[slot] != static_cast<std::int64_t>(slot) % programs)
+            return;  // another way of counting
     }
     std::vector<double> ready(times.size());
     for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
         for (std::size_t tile = 0; tile < times.size(); ++tile) {
             ready[tile] = 0;
-            for (const Need& need : dependence.needs[rank][static_cast<std::size_t>(dependence.class_of[tile])]) {
-                ready[tile] = std::max(ready[tile], static_cast<double>(arrivals[need.op]) / kLinkBytesPerMicrosecond);
+            for (const Need& need :
+                 dependence.needs[rank][static_cast<std::size_t>(dependence.class_of[tile])]) {
+                ready[tile] =
+                    std::max(ready[tile], static_cast<double>(arrivals[need.op]) / kLinkBytesPerMicrosecond);
             }
         }
         tiles[rank] = pack_tiles(times, ready, programs);

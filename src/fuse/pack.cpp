@@ -41,7 +41,8 @@ std::vector<std::int64_t> pack_tiles(const std::vector<double>& times, const std
     std::vector<std::int64_t> slots(static_cast<std::size_t>(num_tiles), -1);
     using Free = std::tuple<double, std::int64_t>;  // when, which program
     std::priority_queue<Free, std::vector<Free>, std::greater<>> free;
-    for (std::int64_t program = 0; program < std::min(num_programs, num_tiles); ++program) free.emplace(0.0, program);
+    for (std::int64_t program = 0; program < std::min(num_programs, num_tiles); ++program)
+        free.emplace(0.0, program);
     std::vector<std::int64_t> next_slot(static_cast<std::size_t>(num_programs));
     for (std::int64_t program = 0; program < num_programs; ++program) next_slot[program] = program;
     while (!free.empty()) {

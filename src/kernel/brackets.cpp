@@ -10,7 +10,8 @@ namespace {
 constexpr std::string_view kOpening = "([{";
 constexpr std::string_view kClosing = ")]}";
 
-/// The end of the string literal whose quote is at `begin`; the end of the line where a one-line string is not closed.
+/// The end of the string literal whose quote is at `begin`; the end of the line where a one-line string is
+/// not closed.
 std::size_t end_of_string(std::string_view source, std::size_t begin) {
     const char quote = source[begin];
     const bool triple = source.substr(begin, 3) == std::string(3, quote);
@@ -54,8 +55,8 @@ std::optional<BracketError> mismatched_bracket(std::string_view source) {
             if (open.empty() || source[open.back()] != kOpening[kind]) {
                 std::string message = std::string("`") + c + "` closes nothing";
                 if (!open.empty()) {
-                    message = std::string("`") + c + "` does not close the `" + source[open.back()] + "` of line " +
-                              std::to_string(range_at(source, open.back()).line);
+                    message = std::string("`") + c + "` does not close the `" + source[open.back()] +
+                              "` of line " + std::to_string(range_at(source, open.back()).line);
                 }
                 return BracketError{range_at(source, at), std::move(message)};
             }
@@ -64,7 +65,8 @@ std::optional<BracketError> mismatched_bracket(std::string_view source) {
         ++at;
     }
     if (open.empty()) return std::nullopt;
-    return BracketError{range_at(source, open.back()), std::string("`") + source[open.back()] + "` is never closed"};
+    return BracketError{range_at(source, open.back()),
+                        std::string("`") + source[open.back()] + "` is never closed"};
 }
 
 }  // namespace syncopate::kernel

@@ -14,8 +14,8 @@ struct BracketError {
     std::string message;  ///< without "syntax error"
 };
 
-/// The first bracket of Python source that closes what is not open, else the last one that is never closed. Brackets in
-/// strings and comments do not count.
+/// The first bracket of Python source that closes what is not open, else the last one that is never closed.
+/// Brackets in strings and comments do not count.
 std::optional<BracketError> mismatched_bracket(std::string_view source);
 
 }  // namespace syncopate::kernel

@@ -51,6 +51,7 @@ struct TouchedBox {
 };
 
 inline constexpr std::size_t kMostAxes = 4;
+inline constexpr std::int64_t kLargestBlock = std::int64_t{1} << 24;  ///< elements of one block
 
 struct TileRecord {
     std::int64_t id = 0;
@@ -111,72 +112,88 @@ private:
         Advance advance;
     };
 
-    // evaluate.cpp: statements and loops
+    // evaluate_statement.cpp
     Flow execute(const std::vector<Stmt*>& body, Frame& frame);
     Flow execute(const Stmt& statement, Frame& frame);
     Flow branch(const Stmt& statement, Frame& frame);
+    void assign(const Expr& target, const Value& value, Frame& frame);
+
+    // evaluate_loop.cpp
     Flow for_loop(const Stmt& statement, Frame& frame);
     Flow while_loop(const Stmt& statement, Frame& frame);
-    Flow tile_loop(const Stmt& statement, Frame& frame, const Iterable& range);
-    Flow one_tile(const Stmt& statement, Frame& frame, std::int64_t id);
     Flow each_round(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
     Flow all_rounds(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
-    void assign(const Expr& target, const Value& value, Frame& frame);
+    bool has_stores(const std::vector<Stmt*>& body) const;
+
+    // evaluate_tile.cpp
+    Flow tile_loop(const Stmt& statement, Frame& frame, const Iterable& range);
+    Flow one_tile(const Stmt& statement, Frame& frame, std::int64_t id);
     void note_carried_ids(const Stmt& statement, Frame& frame);
     void begin_tile(std::int64_t id);
     void end_tile(Frame& frame);
-    bool has_stores(const std::vector<Stmt*>& body) const;
+
+    // induction.cpp
     [[nodiscard]] std::optional<Guess> guess(const Value& before, const Value& after) const;
     [[nodiscard]] Value advanced(const Value& start, const Guess& guess, int symbol, std::int64_t rounds);
     [[nodiscard]] Value substituted(const Value& value, int symbol, std::int64_t round);
     [[nodiscard]] bool equal(const Value& a, const Value& b) const;
 
-    // operators.cpp: arithmetic
+    // evaluate_expression.cpp
     Value evaluate(const Expr& e, Frame& frame);
     Value name(const Expr& e, Frame& frame);
     Value attribute(const Expr& e, Frame& frame);
     Value subscript(const Expr& e, Frame& frame);
+    [[nodiscard]] std::optional<bool> truth(const Expr& e, const Value& value);
+
+    // operators.cpp: numbers, and which rule applies
     Value unary(const Expr& e, const Value& a);
     Value binary(const Expr& e, Operator op, const Value& a, const Value& b);
     Value integer_binary(const Expr& e, Operator op, std::int64_t a, std::int64_t b, bool runtime);
+
+    // operators_mask.cpp
     Value compare(const Expr& e, Operator op, const Value& a, const Value& b);
-    Value elementwise(const Expr& e, Operator op, const Value& a, const Value& b);
-    Value extreme(const Expr& e, bool most, const Value& a, const Value& b);
-    Value where(const Expr& e, const Value& condition, const Value& a, const Value& b);
     Value masks_joined(const Expr& e, const Value& a, const Value& b, bool both);
-    Value add(const Expr& e, const Value& a, const Value& b, std::int64_t factor);
-    Value scaled(const Expr& e, const Block& block, std::int64_t factor);
-    Value expanded(const Expr& e, const Value& value, std::span<const bool> is_new);
-    Value transposed(const Expr& e, const Value& value);
-    [[nodiscard]] std::optional<bool> truth(const Expr& e, const Value& value);
+    Value where(const Expr& e, const Value& condition, const Value& a, const Value& b);
+    Value extreme(const Expr& e, bool most, const Value& a, const Value& b);
+
+    // operators_block.cpp
     const Block* as_block(const Value& value);
     Value from_block(const Block* block);
     [[nodiscard]] Affine lowest_highest(const Affine& a, bool highest) const;
+    Value add(const Expr& e, const Value& a, const Value& b, std::int64_t factor);
+    Value scaled(const Expr& e, const Block& block, std::int64_t factor);
+    Value elementwise(const Expr& e, Operator op, const Value& a, const Value& b);
+    Value expanded(const Expr& e, const Value& value, std::span<const bool> is_new);
+    Value transposed(const Expr& e, const Value& value);
 
-    // calls.cpp: builtins, helpers, memory
+    // calls.cpp: arguments, helpers and methods
     Value call(const Expr& e, Frame& frame);
     Value method(const Expr& e, Frame& frame);
-    Value builtin(const Expr& e, Builtin builtin, std::span<const Value> arguments, Frame& frame);
     Value helper(const Expr& e, std::span<const Value> arguments, Frame& frame);
     Value count(const Expr& e, const Value& of, const Value& by, const Value& result, Frame& frame);
-    Value make_descriptor(const Expr& e, std::span<const Value> arguments, Frame& frame, bool block_pointer);
-    Value descriptor_access(const Expr& e, const Value& descriptor, const Value* offsets, bool read,
-                            bool write);
-    void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
-    void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
-                     bool read, bool write);
     [[nodiscard]] static std::uint64_t taint_of(const Value& value);  ///< of a tuple, that of its items too
     const Expr* keyword(const Expr& e, std::string_view name) const;
     Value argument(const Expr& e, std::span<const Value> arguments, std::size_t index, std::string_view name,
                    Frame& frame);
     [[nodiscard]] bool numbers(const Value& value, std::array<Affine, kRank>& out, std::int32_t& count) const;
 
-    // failing
+    // calls_builtin.cpp
+    Value builtin(const Expr& e, Builtin builtin, std::span<const Value> arguments, Frame& frame);
+
+    // calls_memory.cpp: where footprints arise
+    Value make_descriptor(const Expr& e, std::span<const Value> arguments, Frame& frame, bool block_pointer);
+    Value descriptor_access(const Expr& e, const Value& descriptor, const Value* offsets, bool read,
+                            bool write);
+    void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
+    void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
+                     bool read, bool write);
+    [[nodiscard]] std::string why_lost(const Expr* why) const;
+
+    // evaluate.cpp: failing, sources and limits
     Value fail(const SourceRange& where, std::string message);
     Value not_affine(const Expr& e);
     Value opaque(const Expr& why, std::uint64_t taint);
     [[nodiscard]] bool stopped() const { return error_.has_value() || not_affine_; }
-    [[nodiscard]] std::string why_lost(const Expr* why) const;
     std::uint64_t new_source(const Expr& e, TaintSource source);
     bool step(const SourceRange& where);
 

@@ -1,4 +1,5 @@
-// From tree-sitter's tree to the compact form: one Lowering per function. Internal to syntax.cpp.
+// From tree-sitter's tree to the compact form: one Lowering per function. Internal to syntax.cpp and
+// lower*.cpp.
 #pragma once
 
 #include <tree_sitter/api.h>
@@ -24,6 +25,7 @@ public:
 private:
     static constexpr int kDeepest = 200;
 
+    // lower.cpp
     Function& function() { return module_.functions[static_cast<std::size_t>(index_)]; }
     std::string_view text(TSNode node) const;
     SourceRange place(TSNode node) const;
@@ -32,18 +34,23 @@ private:
     Stmt* make_stmt(StmtKind kind, TSNode node);
     std::int32_t slot_of(std::string_view name, bool create);
     void collect_names(TSNode body);
+    void fail(TSNode node, std::string message);
 
+    // lower_expression.cpp
     Expr* expression(TSNode node);
     Expr* number(TSNode node);
     Expr* name(TSNode node);
     Expr* binary(TSNode node);
     Expr* comparison(TSNode node);
-    Expr* call(TSNode node);
     Expr* attribute(TSNode node);
     Expr* tuple(TSNode node);
     void note_count(Expr* node);
     bool is_module_path(TSNode node) const;
 
+    // lower_call.cpp
+    Expr* call(TSNode node);
+
+    // lower_statement.cpp
     std::vector<Stmt*> block(TSNode node);
     Stmt* statement(TSNode node);
     Stmt* assignment(TSNode node, TSNode whole);
@@ -52,7 +59,6 @@ private:
     void finish(Stmt* statement);
     void note_assigned(Expr* target);
     static void note_carried(Stmt* loop);
-    void fail(TSNode node, std::string message);
 
     Module& module_;
     std::int32_t index_;

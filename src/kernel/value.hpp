@@ -194,6 +194,15 @@ struct Value {
     };
 };
 
+[[nodiscard]] inline Value make_integer(std::int64_t value, bool runtime, std::uint64_t taint) {
+    Value made;
+    made.kind = ValueKind::integer;
+    made.runtime = runtime;
+    made.taint = taint;
+    made.integer = value;
+    return made;
+}
+
 /// A whole-number function of one axis index, as affine pieces; `values` are its results for 0, 1, ….
 [[nodiscard]] BlockAxis compress(Arena& arena, std::span<const std::int64_t> values);
 /// The results for each index of an axis; false when they change with the iteration.

@@ -13,7 +13,8 @@ namespace word = emit::control;
 
 std::string name_of_chunk(const fuse::Schedule& schedule, const plan::Chunk& chunk) {
     const bool known = chunk.tensor >= 0 && static_cast<std::size_t>(chunk.tensor) < schedule.tensors.size();
-    return (known ? schedule.tensors[static_cast<std::size_t>(chunk.tensor)].name : "?") + plan::to_string(chunk.region);
+    return (known ? schedule.tensors[static_cast<std::size_t>(chunk.tensor)].name : "?") +
+           plan::to_string(chunk.region);
 }
 
 const fuse::Transfer* find_transfer(const fuse::Schedule& schedule, plan::OpRef op) {
@@ -27,13 +28,15 @@ const fuse::Transfer* find_transfer(const fuse::Schedule& schedule, plan::OpRef 
 
 /// "push, op 0 of rank 2"
 std::string name_of_op(const fuse::Transfer& transfer) {
-    const char* kind = transfer.src_rank == transfer.dst_rank ? "local"
+    const char* kind = transfer.src_rank == transfer.dst_rank  ? "local"
                        : transfer.op.rank == transfer.src_rank ? "push"
                                                                : "pull";
     return fmt::format("{}, op {} of rank {}", kind, transfer.op.index, transfer.op.rank);
 }
 
-bool at_least(std::uint32_t value, std::uint32_t target) { return static_cast<std::int32_t>(value - target) >= 0; }
+bool at_least(std::uint32_t value, std::uint32_t target) {
+    return static_cast<std::int32_t>(value - target) >= 0;
+}
 
 }  // namespace
 
@@ -46,36 +49,39 @@ FaultRecord FaultRecord::from_words(const std::uint32_t* words) {
 }
 
 std::string describe_missing(const fuse::Schedule& schedule, int rank, int signal) {
-    if (rank < 0 || static_cast<std::size_t>(rank) >= schedule.ranks.size()) return fmt::format("signal {}", signal);
+    if (rank < 0 || static_cast<std::size_t>(rank) >= schedule.ranks.size())
+        return fmt::format("signal {}", signal);
     const std::vector<fuse::SignalMeaning>& signals = schedule.ranks[static_cast<std::size_t>(rank)].signals;
-    if (signal < 0 || static_cast<std::size_t>(signal) >= signals.size()) return fmt::format("signal {} is unknown", signal);
+    if (signal < 0 || static_cast<std::size_t>(signal) >= signals.size())
+        return fmt::format("signal {} is unknown", signal);
     const fuse::SignalMeaning& meaning = signals[static_cast<std::size_t>(signal)];
     const fuse::Transfer* transfer = meaning.op.index >= 0 ? find_transfer(schedule, meaning.op) : nullptr;
     using Kind = fuse::SignalMeaning::Kind;
     switch (meaning.kind) {
         case Kind::arrived:
             if (transfer == nullptr) break;
-            return fmt::format("chunk {} from rank {} ({}) has not arrived", name_of_chunk(schedule, transfer->dst),
-                               transfer->src_rank, name_of_op(*transfer));
+            return fmt::format("chunk {} from rank {} ({}) has not arrived",
+                               name_of_chunk(schedule, transfer->dst), transfer->src_rank,
+                               name_of_op(*transfer));
         case Kind::fetched:
             if (transfer == nullptr) break;
-            return fmt::format("chunk {} has not been fetched by rank {} ({})", name_of_chunk(schedule, transfer->src),
-                               transfer->dst_rank, name_of_op(*transfer));
+            return fmt::format("chunk {} has not been fetched by rank {} ({})",
+                               name_of_chunk(schedule, transfer->src), transfer->dst_rank,
+                               name_of_op(*transfer));
         case Kind::consumed:
             return fmt::format("rank {} has not finished reading what was sent to it", meaning.op.rank);
-        case Kind::ready:
-            return fmt::format("rank {} has not begun the call", meaning.op.rank);
+        case Kind::ready: return fmt::format("rank {} has not begun the call", meaning.op.rank);
     }
     return fmt::format("op {} of rank {} has not signalled", meaning.op.index, meaning.op.rank);
 }
 
-Error fault_error(const fuse::Schedule& schedule, int rank, const std::string& name, const FaultRecord& record,
-                  std::int64_t deadline_ms) {
+Error fault_error(const fuse::Schedule& schedule, int rank, const std::string& name,
+                  const FaultRecord& record, std::int64_t deadline_ms) {
     Error error{.error_class = ErrorClass::machine};
     error.location.rank = rank;
     if (record.of_peer()) {
-        error.message = fmt::format("op '{}', call {}: given up because rank {} reported a fault", name, record.epoch,
-                                    record.peer());
+        error.message = fmt::format("op '{}', call {}: given up because rank {} reported a fault", name,
+                                    record.epoch, record.peer());
         return error;
     }
     const auto& signals = schedule.ranks[static_cast<std::size_t>(rank)].signals;
@@ -87,10 +93,11 @@ Error fault_error(const fuse::Schedule& schedule, int rank, const std::string& n
     std::string where = fmt::format("at slot {}", record.where);
     if (record.where == kWhereBegin) where = "before the kernel";
     if (record.where == kWhereEnd) where = "after the kernel";
-    if (record.where <= kWhereTransfer) where = fmt::format("before transfer {}", kWhereTransfer - record.where);
-    error.message = fmt::format("op '{}', call {}: {} within {} ms (signal {} is {}, awaited {}, {})", name, record.epoch,
-                                describe_missing(schedule, rank, record.signal()), deadline_ms, record.signal(),
-                                record.seen, record.awaited, where);
+    if (record.where <= kWhereTransfer)
+        where = fmt::format("before transfer {}", kWhereTransfer - record.where);
+    error.message = fmt::format("op '{}', call {}: {} within {} ms (signal {} is {}, awaited {}, {})", name,
+                                record.epoch, describe_missing(schedule, rank, record.signal()), deadline_ms,
+                                record.signal(), record.seen, record.awaited, where);
     return error;
 }
 
@@ -131,7 +138,8 @@ void HostControl::raise(const fuse::Wait& wait, std::uint32_t epoch, std::int32_
     const std::uint32_t seen = load(word::word_of(wait.signal));
     std::uint32_t none = 0;
     if (!std::atomic_ref<std::uint32_t>(words_[word::fault])
-             .compare_exchange_strong(none, static_cast<std::uint32_t>(wait.signal) + 1, std::memory_order_acq_rel)) {
+             .compare_exchange_strong(none, static_cast<std::uint32_t>(wait.signal) + 1,
+                                      std::memory_order_acq_rel)) {
         return;
     }
     store(word::fault_seen, seen);
@@ -142,7 +150,8 @@ void HostControl::raise(const fuse::Wait& wait, std::uint32_t epoch, std::int32_
 void HostControl::raise_peer(int rank) const {
     std::uint32_t none = 0;
     std::atomic_ref<std::uint32_t>(words_[word::fault])
-        .compare_exchange_strong(none, kFaultOfPeer | static_cast<std::uint32_t>(rank), std::memory_order_acq_rel);
+        .compare_exchange_strong(none, kFaultOfPeer | static_cast<std::uint32_t>(rank),
+                                 std::memory_order_acq_rel);
 }
 
 FaultRecord HostControl::fault() const {

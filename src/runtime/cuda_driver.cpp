@@ -47,7 +47,8 @@ Result<CudaApi> load_api() {
 #undef SYNCOPATE_LOAD
 #undef SYNCOPATE_LOAD_OPTIONAL
     if (!missing.empty()) return no_driver(fmt::format("the one installed lacks {}", missing));
-    if (const CUresult code = api.cuInit(0); code != CUDA_SUCCESS) return no_driver(api.error("cuInit", code).message);
+    if (const CUresult code = api.cuInit(0); code != CUDA_SUCCESS)
+        return no_driver(api.error("cuInit", code).message);
     return api;
 }
 
@@ -60,7 +61,8 @@ Error CudaApi::error(std::string_view call, CUresult code, std::string_view abou
     if (cuGetErrorString(code, &text) != CUDA_SUCCESS || text == nullptr) text = "no description";
     return Error{fmt::format("{} failed: {} ({}, {}){}{}", call, name, static_cast<int>(code), text,
                              about.empty() ? "" : ": ", about),
-                 {}, ErrorClass::machine};
+                 {},
+                 ErrorClass::machine};
 }
 
 Result<const CudaApi*> cuda_api() {
@@ -84,9 +86,11 @@ Result<std::shared_ptr<CudaContext>> CudaContext::retain(int ordinal) {
     Result<int> count = cuda_device_count();
     if (!count) return count.error();
     if (ordinal < 0 || ordinal >= *count) {
-        return Error{fmt::format("there is no cuda:{}: this process sees {} GPUs (CUDA_VISIBLE_DEVICES limits them)", ordinal,
-                                 *count),
-                     {}, ErrorClass::machine};
+        return Error{
+            fmt::format("there is no cuda:{}: this process sees {} GPUs (CUDA_VISIBLE_DEVICES limits them)",
+                        ordinal, *count),
+            {},
+            ErrorClass::machine};
     }
     CUdevice device = 0;
     SYNCOPATE_CUDA(api, cuDeviceGet, &device, ordinal);
@@ -95,7 +99,8 @@ Result<std::shared_ptr<CudaContext>> CudaContext::retain(int ordinal) {
     CUuuid uuid{};
     SYNCOPATE_CUDA(api, cuDeviceGetUuid, &uuid, device);
     int multiprocessors = 0;
-    SYNCOPATE_CUDA(api, cuDeviceGetAttribute, &multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+    SYNCOPATE_CUDA(api, cuDeviceGetAttribute, &multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                   device);
     CUcontext context = nullptr;
     SYNCOPATE_CUDA(api, cuDevicePrimaryCtxRetain, &context, device);
 
@@ -138,14 +143,16 @@ Status CudaContext::synchronize() const {
     return Done{};
 }
 
-Result<std::unique_ptr<OwnedStream>> OwnedStream::create(std::shared_ptr<CudaContext> context, bool high_priority) {
+Result<std::unique_ptr<OwnedStream>> OwnedStream::create(std::shared_ptr<CudaContext> context,
+                                                         bool high_priority) {
     const CudaApi& api = context->api();
     const CurrentContext current(*context);
     std::unique_ptr<OwnedStream> made(new OwnedStream(context));
     int least = 0;
     int greatest = 0;
     SYNCOPATE_CUDA(api, cuCtxGetStreamPriorityRange, &least, &greatest);
-    SYNCOPATE_CUDA(api, cuStreamCreateWithPriority, &made->stream_, CU_STREAM_NON_BLOCKING, high_priority ? greatest : least);
+    SYNCOPATE_CUDA(api, cuStreamCreateWithPriority, &made->stream_, CU_STREAM_NON_BLOCKING,
+                   high_priority ? greatest : least);
     return made;
 }
 
@@ -154,7 +161,8 @@ OwnedStream::~OwnedStream() {
     if (stream_ != nullptr) context_->api().cuStreamDestroy(stream_);
 }
 
-Result<std::unique_ptr<DeviceBuffer>> DeviceBuffer::create(std::shared_ptr<CudaContext> context, std::size_t bytes) {
+Result<std::unique_ptr<DeviceBuffer>> DeviceBuffer::create(std::shared_ptr<CudaContext> context,
+                                                           std::size_t bytes) {
     const CudaApi& api = context->api();
     const CurrentContext current(*context);
     std::unique_ptr<DeviceBuffer> made(new DeviceBuffer(context));
@@ -178,8 +186,10 @@ DeviceBuffer::~DeviceBuffer() {
 namespace syncopate::runtime {
 namespace {
 Error not_built() {
-    return Error{"this is a build without CUDA; use --device host, or build where the CUDA toolkit is installed", {},
-                 ErrorClass::machine};
+    return Error{
+        "this is a build without CUDA; use --device host, or build where the CUDA toolkit is installed",
+        {},
+        ErrorClass::machine};
 }
 }  // namespace
 

@@ -1,5 +1,5 @@
-// The heap on cuda: virtual memory management. Physical memory is made once by its rank and mapped by all; what each
-// rank may touch is set per mapping. The memory goes when the last process has unmapped it.
+// The heap on cuda: virtual memory management. Physical memory is made once by its rank and mapped by all;
+// what each rank may touch is set per mapping. The memory goes when the last process has unmapped it.
 #include <fmt/format.h>
 
 #include "runtime/heap_memory.hpp"
@@ -13,7 +13,9 @@ namespace {
 
 class CudaMemory final : public HeapMemory {
 public:
-    explicit CudaMemory(std::shared_ptr<CudaContext> retained) : api_(retained->api()) { context = std::move(retained); }
+    explicit CudaMemory(std::shared_ptr<CudaContext> retained) : api_(retained->api()) {
+        context = std::move(retained);
+    }
 
     ~CudaMemory() override {
         const CurrentContext current(*context);
@@ -38,8 +40,10 @@ public:
         SYNCOPATE_CUDA(api_, cuDeviceGetAttribute, &supported,
                        CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device);
         if (supported == 0) {
-            return Error{fmt::format("cuda:{} ({}) cannot share memory by file descriptor", context->ordinal(), context->name()),
-                         {}, ErrorClass::machine};
+            return Error{fmt::format("cuda:{} ({}) cannot share memory by file descriptor",
+                                     context->ordinal(), context->name()),
+                         {},
+                         ErrorClass::machine};
         }
         std::size_t granularity = 0;
         SYNCOPATE_CUDA(api_, cuMemGetAllocationGranularity, &granularity, &properties_,
@@ -61,10 +65,12 @@ public:
         bytes_ = bytes;
         const CUresult code = api_.cuMemCreate(&own_, bytes, &properties_, 0);
         if (code == CUDA_ERROR_OUT_OF_MEMORY) {
-            return Error{fmt::format("too little memory for a heap of {} bytes on cuda:{}: {} of {} bytes are free (cuMemCreate: "
+            return Error{fmt::format("too little memory for a heap of {} bytes on cuda:{}: {} of {} bytes "
+                                     "are free (cuMemCreate: "
                                      "CUDA_ERROR_OUT_OF_MEMORY)",
                                      bytes, context->ordinal(), info->free, info->total),
-                         {}, ErrorClass::machine};
+                         {},
+                         ErrorClass::machine};
         }
         if (code != CUDA_SUCCESS) return api_.error("cuMemCreate", code, fmt::format("{} bytes", bytes));
         created_ = true;
@@ -74,11 +80,13 @@ public:
     Result<FileDescriptor> export_own() override {
         const CurrentContext current(*context);
         int fd = -1;
-        SYNCOPATE_CUDA(api_, cuMemExportToShareableHandle, &fd, own_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        SYNCOPATE_CUDA(api_, cuMemExportToShareableHandle, &fd, own_,
+                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
         return FileDescriptor(fd);
     }
 
-    Status map(int rank, std::vector<FileDescriptor> peers, const std::vector<std::string>& identities) override {
+    Status map(int rank, std::vector<FileDescriptor> peers,
+               const std::vector<std::string>& identities) override {
         const CurrentContext current(*context);
         reserved_ = bytes_ * peers.size();
         CUdeviceptr base = 0;
@@ -91,12 +99,14 @@ public:
                 if (Status done = map_one(r, own_, "its own memory"); !done) return done;
                 continue;
             }
-            const std::string whose = fmt::format("rank {}'s memory (GPU {}) on cuda:{}", r, identities[r], context->ordinal());
-            if (Status reachable = check_peer(identities[r], static_cast<int>(r)); !reachable) return reachable;
+            const std::string whose =
+                fmt::format("rank {}'s memory (GPU {}) on cuda:{}", r, identities[r], context->ordinal());
+            if (Status reachable = check_peer(identities[r], static_cast<int>(r)); !reachable)
+                return reachable;
             CUmemGenericAllocationHandle handle = 0;
             void* fd = reinterpret_cast<void*>(static_cast<std::intptr_t>(peers[r].get()));
-            if (const CUresult code =
-                    api_.cuMemImportFromShareableHandle(&handle, fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+            if (const CUresult code = api_.cuMemImportFromShareableHandle(
+                    &handle, fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
                 code != CUDA_SUCCESS) {
                 return api_.error("cuMemImportFromShareableHandle", code,
                                   whose + "; every process must see every GPU (CUDA_VISIBLE_DEVICES)");
@@ -111,7 +121,8 @@ public:
 
     std::uint64_t base() const override { return base_; }
 
-    // On a stream of its own: the default stream would wait for kernels that may be waiting for this very write.
+    // On a stream of its own: the default stream would wait for kernels that may be waiting for this very
+    // write.
     Status write(std::uint64_t address, const void* data, std::uint64_t bytes) override {
         const CurrentContext current(*context);
         if (bytes == 0) return Done{};
@@ -146,12 +157,14 @@ private:
         access.location.id = context->ordinal();
         access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         if (const CUresult code = api_.cuMemSetAccess(place, bytes_, &access, 1); code != CUDA_SUCCESS) {
-            return api_.error("cuMemSetAccess", code, whose + "; is there peer-to-peer access between the two?");
+            return api_.error("cuMemSetAccess", code,
+                              whose + "; is there peer-to-peer access between the two?");
         }
         return Done{};
     }
 
-    /// Whether this GPU reaches the one named `uuid`. Of a GPU that this process does not see, nothing is known here.
+    /// Whether this GPU reaches the one named `uuid`. Of a GPU that this process does not see, nothing is
+    /// known here.
     Status check_peer(const std::string& uuid, int rank) {
         if (uuid == context->uuid()) return Done{};
         int count = 0;
@@ -169,9 +182,10 @@ private:
             int reachable = 0;
             SYNCOPATE_CUDA(api_, cuDeviceCanAccessPeer, &reachable, mine, device);
             if (reachable != 0) return Done{};
-            return Error{fmt::format("cuda:{} has no peer-to-peer access to cuda:{} (rank {}'s)", context->ordinal(), ordinal,
-                                     rank),
-                         {}, ErrorClass::machine};
+            return Error{fmt::format("cuda:{} has no peer-to-peer access to cuda:{} (rank {}'s)",
+                                     context->ordinal(), ordinal, rank),
+                         {},
+                         ErrorClass::machine};
         }
         return Done{};
     }

@@ -1,7 +1,9 @@
 // The two small kernels around the fused one: a warp that posts and waits. The order of memory:
-// - a post is st.release.sys: all that the stream did before this kernel is visible to whoever acquires the word;
-// - a wait is ld.acquire.sys: what the poster did before is visible to this thread, and to later kernels of the stream.
-// Neither orders the async proxy (TMA): a kernel that reads what has arrived by TMA makes its own proxy fence.
+// - a post is st.release.sys: all that the stream did before this kernel is visible to whoever acquires the
+// word;
+// - a wait is ld.acquire.sys: what the poster did before is visible to this thread, and to later kernels of
+// the stream. Neither orders the async proxy (TMA): a kernel that reads what has arrived by TMA makes its own
+// proxy fence.
 #include "runtime/device_types.hpp"
 
 namespace syncopate::runtime::device {
@@ -24,7 +26,8 @@ __device__ __forceinline__ std::uint64_t nanoseconds() {
 }
 
 /// Polls until the word has reached epoch - lag, or this rank has a fault, or the deadline makes one.
-__device__ void wait_for(std::uint32_t* control, const WaitEntry& wait, std::uint32_t epoch, std::int32_t where) {
+__device__ void wait_for(std::uint32_t* control, const WaitEntry& wait, std::uint32_t epoch,
+                         std::int32_t where) {
     const auto* word = reinterpret_cast<const std::uint32_t*>(wait.word);
     const std::uint32_t target = epoch - wait.lag;
     std::uint32_t seen = load_acquire(word);
@@ -60,7 +63,8 @@ __device__ void report_fault(const BoundaryArguments& a, std::uint32_t fault, st
     if ((fault & kPeerFault) != 0) return;
     for (std::int32_t rank = lane; rank < a.num_ranks; rank += 32) {
         if (rank == a.rank) continue;
-        auto* peer = reinterpret_cast<std::uint32_t*>(a.first_control + static_cast<std::uint64_t>(rank) * a.heap_stride);
+        auto* peer = reinterpret_cast<std::uint32_t*>(a.first_control +
+                                                      static_cast<std::uint64_t>(rank) * a.heap_stride);
         atomicCAS_system(peer + kFault, 0u, kPeerFault | static_cast<std::uint32_t>(a.rank));
     }
 }
@@ -73,7 +77,8 @@ __device__ __forceinline__ std::uint32_t fault_of(const BoundaryArguments& a, st
 
 }  // namespace
 
-/// One warp. epoch += 1, posts, waits, and publishes the epoch for the copy engine's posts. After a fault: nothing.
+/// One warp. epoch += 1, posts, waits, and publishes the epoch for the copy engine's posts. After a fault:
+/// nothing.
 extern "C" __global__ void __launch_bounds__(32) sy_begin(const BoundaryArguments a) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x);
     std::uint32_t fault = fault_of(a, lane);
@@ -121,13 +126,15 @@ extern "C" __global__ void __launch_bounds__(32) sy_end(const BoundaryArguments 
     if (fault != 0) report_fault(a, fault, lane);
 }
 
-// The chunk engine: a few blocks copy one chunk after another, all blocks a part of each. The block that ends a chunk's
-// last part posts it: every thread's stores come before its block's barrier, the barrier before that block's fence and
-// count, and the counts before the last block's fence and release, so whoever acquires the word sees the whole chunk.
+// The chunk engine: a few blocks copy one chunk after another, all blocks a part of each. The block that ends
+// a chunk's last part posts it: every thread's stores come before its block's barrier, the barrier before
+// that block's fence and count, and the counts before the last block's fence and release, so whoever acquires
+// the word sees the whole chunk.
 //
-// A block wants a multiprocessor for itself: beside a GEMM, which keeps shared memory busy all the time, its loads and
-// stores hardly get through (measured on H200: 5 GB/s instead of 44 a block). It is launched with so much shared memory
-// that a GEMM's program does not fit beside it, and the fused kernel's grid leaves it the multiprocessors it needs.
+// A block wants a multiprocessor for itself: beside a GEMM, which keeps shared memory busy all the time, its
+// loads and stores hardly get through (measured on H200: 5 GB/s instead of 44 a block). It is launched with
+// so much shared memory that a GEMM's program does not fit beside it, and the fused kernel's grid leaves it
+// the multiprocessors it needs.
 extern "C" __global__ void __launch_bounds__(1024, 1) sy_copy(const EngineArguments a) {
     constexpr std::uint32_t kUnroll = 8;
     const std::uint32_t lane = threadIdx.x % 32;
@@ -140,7 +147,8 @@ extern "C" __global__ void __launch_bounds__(1024, 1) sy_copy(const EngineArgume
         for (std::uint32_t row = warp; row < transfer.rows; row += warps) {
             const auto* src = reinterpret_cast<const int4*>(transfer.src + row * transfer.src_pitch);
             auto* dst = reinterpret_cast<int4*>(transfer.dst + row * transfer.dst_pitch);
-            const std::uint32_t units = row + 1 == transfer.rows ? transfer.last_row_units : transfer.row_units;
+            const std::uint32_t units =
+                row + 1 == transfer.rows ? transfer.last_row_units : transfer.row_units;
             std::uint32_t at = lane;
             for (; at + 32 * (kUnroll - 1) < units; at += 32 * kUnroll) {
                 int4 values[kUnroll];

@@ -5,7 +5,8 @@
 
 namespace syncopate::runtime::device {
 
-/// Words of the control block; the same as in emit/table.hpp and runtime/control.hpp (op_cuda.cpp asserts it).
+/// Words of the control block; the same as in emit/table.hpp and runtime/control.hpp (op_cuda.cpp asserts
+/// it).
 enum ControlWord : std::int32_t {
     kEpoch = 0,
     kDeadlineMs = 2,
@@ -30,7 +31,7 @@ enum MirrorWord : std::int32_t {
 constexpr std::uint32_t kPeerFault = 0x80000000u;
 
 struct WaitEntry {
-    std::uint64_t word;   ///< address
+    std::uint64_t word;  ///< address
     std::uint32_t lag;
     std::int32_t signal;  ///< for the fault word
 };
@@ -51,22 +52,22 @@ struct EngineTransfer {
 
 /// The parameter of sy_copy.
 struct EngineArguments {
-    const std::uint32_t* control;     ///< this rank's control block
+    const std::uint32_t* control;  ///< this rank's control block
     const EngineTransfer* transfers;
-    const std::uint64_t* posts;       ///< addresses of the words to set
-    std::uint32_t* finished;          ///< per transfer, blocks that have done their part, over all calls
+    const std::uint64_t* posts;  ///< addresses of the words to set
+    std::uint32_t* finished;     ///< per transfer, blocks that have done their part, over all calls
     std::int32_t first;
     std::int32_t count;
 };
 
 /// The parameter of sy_begin and sy_end. All pointers are device addresses; posts and waits are arrays there.
 struct BoundaryArguments {
-    std::uint32_t* control;        ///< this rank's control block
+    std::uint32_t* control;  ///< this rank's control block
     std::uint32_t* mirror;
-    const std::uint64_t* posts;    ///< addresses of the words to set
+    const std::uint64_t* posts;  ///< addresses of the words to set
     const WaitEntry* waits;
-    std::uint64_t first_control;   ///< rank 0's control block
-    std::uint64_t heap_stride;     ///< from one rank's to the next one's
+    std::uint64_t first_control;  ///< rank 0's control block
+    std::uint64_t heap_stride;    ///< from one rank's to the next one's
     std::int32_t num_posts;
     std::int32_t num_waits;
     std::int32_t rank;

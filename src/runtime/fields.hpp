@@ -1,5 +1,6 @@
-// The words of a line, and the numbers among them. Not by std::istringstream: seen on a machine whose Python modules
-// bring another C++ library along, extracting a number from a stream gave 0 and left the number where it was.
+// The words of a line, and the numbers among them. Not by std::istringstream: seen on a machine whose Python
+// modules bring another C++ library along, extracting a number from a stream gave 0 and left the number where
+// it was.
 #pragma once
 
 #include <algorithm>

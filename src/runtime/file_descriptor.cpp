@@ -99,8 +99,8 @@ FileDescriptor receive_descriptor(int socket_fd) {
 }
 
 /// Hands `own` to each of `count` ranks that shows `token`; returns early when `stop` is requested.
-void serve(int listener, const FileDescriptor& own, const std::string& token, int count, Clock::time_point deadline,
-           const std::stop_token& stop) {
+void serve(int listener, const FileDescriptor& own, const std::string& token, int count,
+           Clock::time_point deadline, const std::stop_token& stop) {
     while (count > 0 && Clock::now() < deadline && !stop.stop_requested()) {
         if (!ready(listener, POLLIN, std::min(deadline, Clock::now() + Milliseconds{50}))) continue;
         const FileDescriptor client(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -108,7 +108,8 @@ void serve(int listener, const FileDescriptor& own, const std::string& token, in
         if (!ready(client.get(), POLLIN, std::min(deadline, Clock::now() + Milliseconds{2'000}))) continue;
         std::string shown(64, '\0');
         const ssize_t length = recv(client.get(), shown.data(), shown.size(), 0);
-        if (length != static_cast<ssize_t>(token.size()) || shown.compare(0, token.size(), token) != 0) continue;
+        if (length != static_cast<ssize_t>(token.size()) || shown.compare(0, token.size(), token) != 0)
+            continue;
         if (send_descriptor(client.get(), own.get())) --count;
     }
 }
@@ -120,18 +121,23 @@ Result<FileDescriptor> take(const std::string& name, const std::string& token, C
     const Address address(name);
     while (connect(connection.get(), address.get(), address.length) != 0) {
         // A full queue of connections shows as EAGAIN.
-        if ((errno != EAGAIN && errno != EINTR) || Clock::now() >= deadline) return socket_error("connect to its socket");
+        if ((errno != EAGAIN && errno != EINTR) || Clock::now() >= deadline)
+            return socket_error("connect to its socket");
         std::this_thread::sleep_for(Milliseconds{2});
     }
     if (!same_user(connection.get())) {
         return Error{"its socket belongs to another user", {}, ErrorClass::machine};
     }
-    if (send(connection.get(), token.data(), token.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(token.size())) {
+    if (send(connection.get(), token.data(), token.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(token.size())) {
         return socket_error("send to its socket");
     }
-    if (!ready(connection.get(), POLLIN, deadline)) return Error{"no answer on its socket", {}, ErrorClass::machine};
+    if (!ready(connection.get(), POLLIN, deadline))
+        return Error{"no answer on its socket", {}, ErrorClass::machine};
     FileDescriptor fd = receive_descriptor(connection.get());
-    if (!fd) return Error{"its answer held no descriptor (is the limit of open files reached?)", {}, ErrorClass::machine};
+    if (!fd)
+        return Error{
+            "its answer held no descriptor (is the limit of open files reached?)", {}, ErrorClass::machine};
     return fd;
 }
 
@@ -154,24 +160,26 @@ Result<std::vector<FileDescriptor>> exchange_descriptors(Rendezvous& rendezvous,
     const std::string token = random_hex(16);
     Result<FileDescriptor> listener = listen_at(name, size);
     Result<std::vector<Bytes>> doors =
-        agree(rendezvous, "sockets", listener ? Result<Bytes>(name + " " + token) : Result<Bytes>(listener.error()), timeout);
+        agree(rendezvous, "sockets",
+              listener ? Result<Bytes>(name + " " + token) : Result<Bytes>(listener.error()), timeout);
     if (!doors) return doors.error();
 
-    const std::jthread server([&](const std::stop_token& stop) {
-        serve(listener->get(), own, token, size - 1, deadline, stop);
-    });
+    const std::jthread server(
+        [&](const std::stop_token& stop) { serve(listener->get(), own, token, size - 1, deadline, stop); });
     std::vector<FileDescriptor> taken(static_cast<std::size_t>(size));
     Status got = Done{};
     for (int step = 1; step < size && got; ++step) {
         const int rank = (rendezvous.rank() + step) % size;
         const Bytes& door = (*doors)[static_cast<std::size_t>(rank)];
         const std::size_t space = door.find(' ');
-        Result<FileDescriptor> fd = take(door.substr(0, space), door.substr(std::min(space, door.size() - 1) + 1), deadline);
+        Result<FileDescriptor> fd =
+            take(door.substr(0, space), door.substr(std::min(space, door.size() - 1) + 1), deadline);
         if (fd) {
             taken[static_cast<std::size_t>(rank)] = std::move(fd).value();
         } else {
             got = Error{fmt::format("rank {} did not hand over its memory: {}", rank, fd.error().message),
-                        {.rank = rendezvous.rank()}, ErrorClass::machine};
+                        {.rank = rendezvous.rank()},
+                        ErrorClass::machine};
         }
     }
     // The listener must stay until all ranks have been served.

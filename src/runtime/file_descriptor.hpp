@@ -37,9 +37,10 @@ private:
     int fd_ = -1;
 };
 
-/// Gives `own` to every other rank and takes theirs: the r-th of the result is rank r's (this rank's is empty). Over
-/// Unix sockets in the abstract namespace with random names; both ends must run as the same user. All ranks call it.
-/// Fails on every rank that lacks a descriptor after `timeout`, naming the rank that did not give it.
+/// Gives `own` to every other rank and takes theirs: the r-th of the result is rank r's (this rank's is
+/// empty). Over Unix sockets in the abstract namespace with random names; both ends must run as the same
+/// user. All ranks call it. Fails on every rank that lacks a descriptor after `timeout`, naming the rank that
+/// did not give it.
 Result<std::vector<FileDescriptor>> exchange_descriptors(Rendezvous& rendezvous, const FileDescriptor& own,
                                                          Milliseconds timeout);
 

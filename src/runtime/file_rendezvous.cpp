@@ -7,9 +7,9 @@
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
-#include <iterator>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -29,7 +29,8 @@ using Clock = std::chrono::steady_clock;
 std::string file_name(const std::string& text) {
     std::string name;
     for (const char c : text) {
-        const bool plain = std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || (c == '.' && !name.empty());
+        const bool plain = std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ||
+                           (c == '.' && !name.empty());
         name += plain ? std::string(1, c) : fmt::format("%{:02x}", static_cast<unsigned char>(c));
     }
     return name.substr(0, 200);
@@ -41,14 +42,17 @@ Status write_file(const fs::path& path, const Bytes& value) {
         std::ofstream file(part, std::ios::binary);
         file.write(value.data(), static_cast<std::streamsize>(value.size()));
         if (!file.flush()) {
-            return Error{fmt::format("cannot write {}: is the directory there, writable and not full?", part.string()), {},
-                         ErrorClass::machine};
+            return Error{
+                fmt::format("cannot write {}: is the directory there, writable and not full?", part.string()),
+                {},
+                ErrorClass::machine};
         }
     }
     std::error_code failure;
     fs::rename(part, path, failure);
     if (failure) {
-        return Error{fmt::format("cannot rename {}: {}", part.string(), failure.message()), {}, ErrorClass::machine};
+        return Error{
+            fmt::format("cannot rename {}: {}", part.string(), failure.message()), {}, ErrorClass::machine};
     }
     return Done{};
 }
@@ -96,7 +100,8 @@ struct Hello {
     }
 };
 
-/// How often this process has joined a run: a second rendezvous on the same run does not meet the first one's files.
+/// How often this process has joined a run: a second rendezvous on the same run does not meet the first one's
+/// files.
 int next_generation(const std::string& run) {
     static std::mutex mutex;
     static std::map<std::string, int> generations;
@@ -110,7 +115,8 @@ FileRendezvous::FileRendezvous(fs::path session, int rank, int size)
     : Rendezvous(rank, size), session_(std::move(session)) {}
 
 Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& directory, int rank, int size,
-                                                               const std::string& run_id, Milliseconds timeout) {
+                                                               const std::string& run_id,
+                                                               Milliseconds timeout) {
     if (size < 1 || rank < 0 || rank >= size) {
         return Error{fmt::format("rank {} of {} ranks makes no sense", rank, size), {}, ErrorClass::usage};
     }
@@ -122,12 +128,15 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
     Hello mine{random_hex(8), pid_namespace(), static_cast<long>(getpid()), 0};
     if (mine.space.empty()) mine.space = "none";
     mine.start = start_time_of(mine.pid).value_or(0);
-    // The last rank to leave an earlier rendezvous removes the folder when it is empty: make it again if it was.
+    // The last rank to leave an earlier rendezvous removes the folder when it is empty: make it again if it
+    // was.
     for (int attempt = 0;; ++attempt) {
         fs::create_directories(run, failure);
         if (failure) {
-            return Error{fmt::format("cannot make the rendezvous directory {}: {}", run.string(), failure.message()), {},
-                         ErrorClass::machine};
+            return Error{
+                fmt::format("cannot make the rendezvous directory {}: {}", run.string(), failure.message()),
+                {},
+                ErrorClass::machine};
         }
         const Status written = write_file(hello_path(rank), mine.pack());
         if (written) break;
@@ -142,7 +151,8 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
             std::string& nonce = seen[static_cast<std::size_t>(r)];
             Bytes bytes;
             Hello theirs;
-            if (nonce.empty() && read_file(hello_path(r), bytes) && Hello::unpack(bytes, theirs) && theirs.alive()) {
+            if (nonce.empty() && read_file(hello_path(r), bytes) && Hello::unpack(bytes, theirs) &&
+                theirs.alive()) {
                 nonce = theirs.nonce;
             }
             if (nonce.empty()) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", r);
@@ -158,12 +168,15 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
         fs::remove(hello_path(rank), failure);
         return Error{fmt::format("rank {} of {} did not come to {} within {} ms", absent, size, run.string(),
                                  timeout.count()),
-                     {.rank = rank}, ErrorClass::machine};
+                     {.rank = rank},
+                     ErrorClass::machine};
     }
     const std::string name = fmt::format("s{}-{:016x}", generation, std::hash<std::string>{}(nonces));
     fs::create_directories(run / name, failure);
     if (failure) {
-        return Error{fmt::format("cannot make {}: {}", (run / name).string(), failure.message()), {}, ErrorClass::machine};
+        return Error{fmt::format("cannot make {}: {}", (run / name).string(), failure.message()),
+                     {},
+                     ErrorClass::machine};
     }
     std::unique_ptr<FileRendezvous> joined(new FileRendezvous(run / name, rank, size));
     // After this nobody reads a hello any more.
@@ -203,7 +216,8 @@ namespace {
 
 Result<int> integer_variable(const char* name) {
     const char* text = std::getenv(name);
-    if (text == nullptr) return Error{fmt::format("{} is not set in the environment", name), {}, ErrorClass::usage};
+    if (text == nullptr)
+        return Error{fmt::format("{} is not set in the environment", name), {}, ErrorClass::usage};
     int value = 0;
     const char* end = text + std::char_traits<char>::length(text);
     const auto [last, failure] = std::from_chars(text, end, value);
@@ -229,9 +243,15 @@ Result<LaunchEnvironment> launch_environment() {
         std::vector<const char*> job;
     };
     const std::vector<Names> known = {
-        {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK",
+        {"torchrun",
+         "RANK",
+         "WORLD_SIZE",
+         "LOCAL_RANK",
          {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
-        {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+        {"mpirun",
+         "OMPI_COMM_WORLD_RANK",
+         "OMPI_COMM_WORLD_SIZE",
+         "OMPI_COMM_WORLD_LOCAL_RANK",
          {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}},
         {"pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMI_PORT"}},
     };
@@ -245,18 +265,22 @@ Result<LaunchEnvironment> launch_environment() {
             *target = *value;
         }
         if (environment.rank >= environment.size) {
-            return Error{fmt::format("{}={} is not below {}={}", names.rank, environment.rank, names.size, environment.size),
-                         {}, ErrorClass::usage};
+            return Error{fmt::format("{}={} is not below {}={}", names.rank, environment.rank, names.size,
+                                     environment.size),
+                         {},
+                         ErrorClass::usage};
         }
         environment.local_rank = environment.rank;
         if (Result<int> local = integer_variable(names.local_rank); local) environment.local_rank = *local;
         environment.job = names.launcher;
         for (const char* variable : names.job) {
-            if (const std::string text = text_variable(variable); !text.empty()) environment.job += "-" + text;
+            if (const std::string text = text_variable(variable); !text.empty())
+                environment.job += "-" + text;
         }
         return environment;
     }
-    return Error{"this process was not started by torchrun, mpirun or srun: RANK and WORLD_SIZE are not set", {},
+    return Error{"this process was not started by torchrun, mpirun or srun: RANK and WORLD_SIZE are not set",
+                 {},
                  ErrorClass::usage};
 }
 
@@ -269,13 +293,17 @@ Result<std::unique_ptr<Rendezvous>> environment_rendezvous(Milliseconds timeout)
     root /= fmt::format("syncopate-{}", geteuid());
     // Only this user may write here, or another could put files in a rank's name.
     if (mkdir(root.c_str(), 0700) != 0 && errno != EEXIST) {
-        return Error{fmt::format("cannot make {}: {}", root.string(), std::error_code(errno, std::generic_category()).message()),
-                     {}, ErrorClass::machine};
-    }
-    struct stat about {};
-    if (lstat(root.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != geteuid()) {
-        return Error{fmt::format("{} is not a directory of this user; remove it, or set TMPDIR", root.string()), {},
+        return Error{fmt::format("cannot make {}: {}", root.string(),
+                                 std::error_code(errno, std::generic_category()).message()),
+                     {},
                      ErrorClass::machine};
+    }
+    struct stat about{};
+    if (lstat(root.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != geteuid()) {
+        return Error{
+            fmt::format("{} is not a directory of this user; remove it, or set TMPDIR", root.string()),
+            {},
+            ErrorClass::machine};
     }
     Result<std::unique_ptr<FileRendezvous>> joined =
         FileRendezvous::create(root, environment->rank, environment->size, environment->job, timeout);

@@ -51,9 +51,12 @@ Result<std::uint64_t> default_heap_capacity(Device device) {
     return std::max<std::uint64_t>(std::min(wanted, info->free / 2) / kMiB, 1) * kMiB;
 }
 
-SymmetricHeap::SymmetricHeap(Device device, std::shared_ptr<Rendezvous> rendezvous, std::unique_ptr<HeapMemory> memory,
-                             std::uint64_t stride)
-    : device_(device), rendezvous_(std::move(rendezvous)), memory_(std::move(memory)), base_(memory_->base()),
+SymmetricHeap::SymmetricHeap(Device device, std::shared_ptr<Rendezvous> rendezvous,
+                             std::unique_ptr<HeapMemory> memory, std::uint64_t stride)
+    : device_(device),
+      rendezvous_(std::move(rendezvous)),
+      memory_(std::move(memory)),
+      base_(memory_->base()),
       stride_(stride) {}
 
 SymmetricHeap::~SymmetricHeap() = default;
@@ -62,21 +65,27 @@ int SymmetricHeap::rank() const { return rendezvous_->rank(); }
 int SymmetricHeap::size() const { return rendezvous_->size(); }
 const std::shared_ptr<CudaContext>& SymmetricHeap::cuda_context() const { return memory_->context; }
 
-Result<std::shared_ptr<SymmetricHeap>> SymmetricHeap::create(Device device, std::shared_ptr<Rendezvous> rendezvous,
-                                                             std::uint64_t bytes_per_rank, Milliseconds timeout) {
+Result<std::shared_ptr<SymmetricHeap>> SymmetricHeap::create(Device device,
+                                                             std::shared_ptr<Rendezvous> rendezvous,
+                                                             std::uint64_t bytes_per_rank,
+                                                             Milliseconds timeout) {
     if (rendezvous == nullptr) return Error{"a heap needs a rendezvous", {}, ErrorClass::usage};
-    // Each step is taken by all ranks, or fails on all: a rank that cannot go on says so instead of staying away.
+    // Each step is taken by all ranks, or fails on all: a rank that cannot go on says so instead of staying
+    // away.
     const std::uint64_t most = (std::uint64_t{1} << 46) / static_cast<std::uint64_t>(rendezvous->size());
     Result<std::unique_ptr<HeapMemory>> memory = make_memory(device);
     std::uint64_t bytes = 0;
     const Result<Bytes> mine = [&]() -> Result<Bytes> {
         if (!memory) return memory.error();
         if (bytes_per_rank == 0 || bytes_per_rank > most) {
-            return Error{fmt::format("a heap of {} bytes per rank makes no sense", bytes_per_rank), {}, ErrorClass::usage};
+            return Error{fmt::format("a heap of {} bytes per rank makes no sense", bytes_per_rank),
+                         {},
+                         ErrorClass::usage};
         }
         bytes = round_up(bytes_per_rank, (*memory)->granularity());
         if (Status made = (*memory)->create(bytes); !made) return made.error();
-        return fmt::format("{} {} {}", bytes, device.kind == Device::Kind::host ? "host" : "cuda", (*memory)->identity());
+        return fmt::format("{} {} {}", bytes, device.kind == Device::Kind::host ? "host" : "cuda",
+                           (*memory)->identity());
     }();
     Result<std::vector<Bytes>> all = agree(*rendezvous, "heap", mine, timeout);
     if (!all) return all.error();
@@ -94,8 +103,11 @@ Result<std::shared_ptr<SymmetricHeap>> SymmetricHeap::create(Device device, std:
         same = same && size == bytes && kind == (device.kind == Device::Kind::host ? "host" : "cuda");
     }
     if (!same) {
-        return Error{fmt::format("the ranks ask for different heaps; bytes by rank: {}. All must ask for the same", sizes),
-                     {.rank = rendezvous->rank()}, ErrorClass::usage};
+        return Error{
+            fmt::format("the ranks ask for different heaps; bytes by rank: {}. All must ask for the same",
+                        sizes),
+            {.rank = rendezvous->rank()},
+            ErrorClass::usage};
     }
 
     Result<FileDescriptor> own = (*memory)->export_own();
@@ -111,7 +123,8 @@ Result<std::shared_ptr<SymmetricHeap>> SymmetricHeap::create(Device device, std:
 
     Status ready = (*memory)->map(rendezvous->rank(), std::move(peers).value(), identities);
     if (ready) {
-        const std::uint64_t first = (*memory)->base() + static_cast<std::uint64_t>(rendezvous->rank()) * bytes;
+        const std::uint64_t first =
+            (*memory)->base() + static_cast<std::uint64_t>(rendezvous->rank()) * bytes;
         ready = (*memory)->zero(first, bytes);
     }
     Result<std::vector<Bytes>> mapped =
@@ -123,7 +136,8 @@ Result<std::shared_ptr<SymmetricHeap>> SymmetricHeap::create(Device device, std:
 
 Result<std::uint64_t> SymmetricHeap::allocate(std::uint64_t bytes, std::uint64_t alignment) {
     if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
-        return Error{fmt::format("an alignment of {} bytes is no power of two", alignment), {}, ErrorClass::usage};
+        return Error{
+            fmt::format("an alignment of {} bytes is no power of two", alignment), {}, ErrorClass::usage};
     }
     // First fit: the lowest gap that is large enough, so that the offset depends on the order of calls alone.
     const std::uint64_t size = std::max<std::uint64_t>(bytes, 1);
@@ -144,10 +158,13 @@ Result<std::uint64_t> SymmetricHeap::allocate(std::uint64_t bytes, std::uint64_t
         used_[offset] = offset + size;
         return offset;
     }
-    return Error{fmt::format("the symmetric heap on {} has no room for {} bytes: {} of {} are in use, the largest gap has {}. "
-                             "Create it with a larger capacity",
-                             device_.to_string(), bytes, bytes_allocated(), stride_, largest),
-                 {.rank = rank()}, ErrorClass::machine};
+    return Error{
+        fmt::format(
+            "the symmetric heap on {} has no room for {} bytes: {} of {} are in use, the largest gap has {}. "
+            "Create it with a larger capacity",
+            device_.to_string(), bytes, bytes_allocated(), stride_, largest),
+        {.rank = rank()},
+        ErrorClass::machine};
 }
 
 void SymmetricHeap::free(std::uint64_t offset) { used_.erase(offset); }
@@ -164,6 +181,8 @@ Status SymmetricHeap::write(std::uint64_t address, const void* data, std::uint64
 Status SymmetricHeap::read(std::uint64_t address, void* data, std::uint64_t bytes) const {
     return memory_->read(address, data, bytes);
 }
-Status SymmetricHeap::zero(std::uint64_t address, std::uint64_t bytes) { return memory_->zero(address, bytes); }
+Status SymmetricHeap::zero(std::uint64_t address, std::uint64_t bytes) {
+    return memory_->zero(address, bytes);
+}
 
 }  // namespace syncopate::runtime

@@ -25,9 +25,11 @@ public:
     virtual Status create(std::uint64_t bytes) = 0;
     /// A descriptor through which another process can map them.
     virtual Result<FileDescriptor> export_own() = 0;
-    /// Reserves peers.size() × bytes of addresses and maps each rank's memory there: the own one at `rank` (whose
-    /// descriptor is not used), the others by their descriptors. `identities` are the ranks' identity().
-    virtual Status map(int rank, std::vector<FileDescriptor> peers, const std::vector<std::string>& identities) = 0;
+    /// Reserves peers.size() × bytes of addresses and maps each rank's memory there: the own one at `rank`
+    /// (whose descriptor is not used), the others by their descriptors. `identities` are the ranks'
+    /// identity().
+    virtual Status map(int rank, std::vector<FileDescriptor> peers,
+                       const std::vector<std::string>& identities) = 0;
     [[nodiscard]] virtual std::uint64_t base() const = 0;
 
     virtual Status write(std::uint64_t address, const void* data, std::uint64_t bytes) = 0;

@@ -7,8 +7,8 @@
 
 namespace syncopate::runtime {
 
-HostExecutor::HostExecutor(std::vector<PreparedTransfer> transfers, HostControl control, std::int64_t max_delay_us,
-                           std::uint64_t seed)
+HostExecutor::HostExecutor(std::vector<PreparedTransfer> transfers, HostControl control,
+                           std::int64_t max_delay_us, std::uint64_t seed)
     : transfers_(std::move(transfers)), control_(control), max_delay_us_(max_delay_us), random_(seed) {
     if (!transfers_.empty()) thread_ = std::thread([this] { run(); });
 }
@@ -114,14 +114,16 @@ void HostExecutor::perform(const PreparedTransfer& transfer, std::uint32_t epoch
     delay();
     if (control_.faulty()) return;  // after a fault nothing more is posted
     for (const std::uint64_t word : transfer.post_words) {
-        std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(word)).store(epoch, std::memory_order_release);
+        std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(word))
+            .store(epoch, std::memory_order_release);
     }
 }
 
 void HostExecutor::delay() {
     if (max_delay_us_ <= 0) return;
     // Most pauses are short, some are long: that is how machines stall.
-    const auto longest = static_cast<std::uint64_t>(random_() % 8 == 0 ? max_delay_us_ : std::max<std::int64_t>(max_delay_us_ / 8, 1));
+    const auto longest = static_cast<std::uint64_t>(
+        random_() % 8 == 0 ? max_delay_us_ : std::max<std::int64_t>(max_delay_us_ / 8, 1));
     std::this_thread::sleep_for(std::chrono::microseconds(random_() % (longest + 1)));
 }
 

@@ -13,7 +13,21 @@ namespace syncopate::runtime {
 namespace {
 
 Error host_error(const char* call, std::uint64_t bytes) {
-    return Error{fmt::format("{} of {} bytes failed: {}", call, bytes, std::strerror(errno)), {}, ErrorClass::machine};
+    return Error{
+        fmt::format("{} of {} bytes failed: {}", call, bytes, std::strerror(errno)), {}, ErrorClass::machine};
+}
+
+/// Refuses `total` bytes, of heaps of `each` bytes, that this machine does not have. New pages are taken one by one, when
+/// they are touched: asking for too many would succeed, and end with a process killed.
+Status require_free(std::uint64_t total, std::uint64_t each) {
+    Result<MemoryInfo> info = memory_info(Device{});
+    if (!info) return info.error();
+    if (total <= info->free) return Done{};
+    const std::string what = total == each ? "a heap" : fmt::format("{} heaps", total / each);
+    return Error{fmt::format("too little memory for {} of {} bytes on host: {} of {} bytes are free", what, each, info->free,
+                             info->total),
+                 {},
+                 ErrorClass::machine};
 }
 
 class HostMemory final : public HeapMemory {
@@ -26,6 +40,7 @@ public:
     std::string identity() const override { return "host"; }
 
     Status create(std::uint64_t bytes) override {
+        if (Status fits = require_free(bytes, bytes); !fits) return fits.error();
         own_ = FileDescriptor(memfd_create("syncopate-heap", MFD_CLOEXEC));
         if (!own_) return host_error("memfd_create", bytes);
         if (ftruncate(own_.get(), static_cast<off_t>(bytes)) != 0) return host_error("ftruncate", bytes);
@@ -41,13 +56,7 @@ public:
 
     Status map(int rank, std::vector<FileDescriptor> peers, const std::vector<std::string>&) override {
         const std::uint64_t reserved = bytes_ * peers.size();
-        Result<MemoryInfo> info = memory_info(Device{});
-        if (!info) return info.error();
-        if (reserved > info->free) {  // nothing has been touched yet: these pages would be taken one by one, until the end
-            return Error{fmt::format("too little memory for {} heaps of {} bytes on host: {} of {} bytes are free", peers.size(),
-                                     bytes_, info->free, info->total),
-                         {}, ErrorClass::machine};
-        }
+        if (Status fits = require_free(reserved, bytes_); !fits) return fits.error();
         void* range = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (range == MAP_FAILED) return host_error("mmap (reserve)", reserved);
         base_ = static_cast<std::byte*>(range);

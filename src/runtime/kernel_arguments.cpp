@@ -18,7 +18,7 @@ std::uint16_t pack_fp16(double value) {
     if (magnitude >= 65520.0) return static_cast<std::uint16_t>(sign | 0x7c00);
     if (magnitude == 0.0) return sign;
     int exponent = 0;
-    (void)std::frexp(magnitude, &exponent);  // magnitude = m · 2^exponent, m in [0.5, 1)
+    (void)std::frexp(magnitude, &exponent);         // magnitude = m · 2^exponent, m in [0.5, 1)
     const int scale = std::max(exponent - 1, -14);  // exponent of the result's last-but-ten bit
     const auto units = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(magnitude, 10 - scale)));
     // units is up to 2^11: a carry out of the fraction raises the exponent by itself.

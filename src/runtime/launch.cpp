@@ -11,16 +11,19 @@
 
 namespace syncopate::runtime {
 
-/// Buffers only grow; a smaller one stays until the end, since work in flight or a captured graph may name it.
+/// Buffers only grow; a smaller one stays until the end, since work in flight or a captured graph may name
+/// it.
 struct CudaKernel::Scratch {
     std::vector<std::unique_ptr<DeviceBuffer>> global;
     std::vector<std::unique_ptr<DeviceBuffer>> profile;
 
-    static Status grow(std::vector<std::unique_ptr<DeviceBuffer>>& buffers, const std::shared_ptr<CudaContext>& context,
-                       std::uint64_t bytes, std::int64_t alignment) {
+    static Status grow(std::vector<std::unique_ptr<DeviceBuffer>>& buffers,
+                       const std::shared_ptr<CudaContext>& context, std::uint64_t bytes,
+                       std::int64_t alignment) {
         if (bytes == 0 || (!buffers.empty() && buffers.back()->bytes() >= bytes)) return Done{};
         if (alignment > 256) {
-            return Error{fmt::format("the kernel wants scratch aligned to {} bytes; 256 is given", alignment), {},
+            return Error{fmt::format("the kernel wants scratch aligned to {} bytes; 256 is given", alignment),
+                         {},
                          ErrorClass::machine};
         }
         Result<std::unique_ptr<DeviceBuffer>> buffer = DeviceBuffer::create(context, bytes);
@@ -42,9 +45,10 @@ Result<TensorMap> make_tensor_map(const TensorMapRequest& request) {
     if (!api) return api.error();
     const std::size_t rank = request.shape.size();
     if (rank < 1 || rank > 5 || request.strides.size() != rank || request.block.size() != rank) {
-        return Error{fmt::format("a tensor map of {} axes, {} strides and a block of {} axes makes no sense", rank,
-                                 request.strides.size(), request.block.size()),
-                     {}, ErrorClass::usage};
+        return Error{fmt::format("a tensor map of {} axes, {} strides and a block of {} axes makes no sense",
+                                 rank, request.strides.size(), request.block.size()),
+                     {},
+                     ErrorClass::usage};
     }
     if (request.strides.back() != 1) {
         return Error{fmt::format("the last stride of a tensor map is 1, not {}", request.strides.back())};
@@ -59,29 +63,36 @@ Result<TensorMap> make_tensor_map(const TensorMapRequest& request) {
         shape[rank - 1 - i] = static_cast<cuuint64_t>(extent);
         block[rank - 1 - i] = static_cast<cuuint32_t>(request.block[i]);
         if (i + 1 < rank) {
-            strides[rank - 2 - i] = static_cast<cuuint64_t>(request.strides[i]) * static_cast<cuuint64_t>(request.element_bytes);
+            strides[rank - 2 - i] =
+                static_cast<cuuint64_t>(request.strides[i]) * static_cast<cuuint64_t>(request.element_bytes);
         }
     }
-    strides[rank - 1] = shape[rank - 1] * (rank == 1 ? static_cast<cuuint64_t>(request.element_bytes) : strides[rank - 2]);
+    strides[rank - 1] =
+        shape[rank - 1] * (rank == 1 ? static_cast<cuuint64_t>(request.element_bytes) : strides[rank - 2]);
     // TMA_DTYPE_DEVICE_TO_HOST in Triton's driver.py.
     int type = request.element_type;
-    if (type == 8) type = 10;
-    else if (type == 9) type = 8;
-    else if (type == 10) type = 9;
+    if (type == 8)
+        type = 10;
+    else if (type == 9)
+        type = 8;
+    else if (type == 10)
+        type = 9;
 
     CUtensorMap made{};
     const CUresult code = (*api)->cuTensorMapEncodeTiled(
-        &made, static_cast<CUtensorMapDataType>(type), static_cast<cuuint32_t>(rank), reinterpret_cast<void*>(request.address),
-        shape, strides, block, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, static_cast<CUtensorMapSwizzle>(request.swizzle),
-        CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        request.pad_with_nan ? CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA : CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        &made, static_cast<CUtensorMapDataType>(type), static_cast<cuuint32_t>(rank),
+        reinterpret_cast<void*>(request.address), shape, strides, block, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        static_cast<CUtensorMapSwizzle>(request.swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        request.pad_with_nan ? CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
+                             : CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (code != CUDA_SUCCESS) {
-        return (*api)->error("cuTensorMapEncodeTiled", code,
-                             fmt::format("address {:#x}, shape [{}], strides [{}] elements, block [{}], {} bytes an element, "
-                                         "type {}, swizzle {}",
-                                         request.address, fmt::join(request.shape, ", "), fmt::join(request.strides, ", "),
-                                         fmt::join(request.block, ", "), request.element_bytes, request.element_type,
-                                         request.swizzle));
+        return (*api)->error(
+            "cuTensorMapEncodeTiled", code,
+            fmt::format("address {:#x}, shape [{}], strides [{}] elements, block [{}], {} bytes an element, "
+                        "type {}, swizzle {}",
+                        request.address, fmt::join(request.shape, ", "), fmt::join(request.strides, ", "),
+                        fmt::join(request.block, ", "), request.element_bytes, request.element_type,
+                        request.swizzle));
     }
     TensorMap map;
     static_assert(sizeof(map.words) == sizeof(made));
@@ -98,10 +109,11 @@ CudaKernel::~CudaKernel() {
 }
 
 Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext> context,
-                                                     std::span<const std::byte> image, const std::string& name,
-                                                     const Options& options) {
+                                                     std::span<const std::byte> image,
+                                                     const std::string& name, const Options& options) {
     if (context == nullptr || image.empty() || options.num_warps < 1 || options.num_ctas < 1) {
-        return Error{"a kernel needs a context, an image, and at least one warp and program", {}, ErrorClass::usage};
+        return Error{
+            "a kernel needs a context, an image, and at least one warp and program", {}, ErrorClass::usage};
     }
     const CudaApi& api = context->api();
     const CurrentContext current(*context);
@@ -112,53 +124,62 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
     SYNCOPATE_CUDA(api, cuModuleLoadData, &module, image.data());
     made->module_ = module;
     CUfunction function = nullptr;
-    if (const CUresult code = api.cuModuleGetFunction(&function, module, name.c_str()); code != CUDA_SUCCESS) {
+    if (const CUresult code = api.cuModuleGetFunction(&function, module, name.c_str());
+        code != CUDA_SUCCESS) {
         return api.error("cuModuleGetFunction", code, name);
     }
     made->function_ = function;
     // Lazy loading would load it at its first launch, which can wait for kernels that wait for this one.
     if (api.cuFuncLoad != nullptr) SYNCOPATE_CUDA(api, cuFuncLoad, function);
     SYNCOPATE_CUDA(api, cuFuncGetAttribute, &made->registers_, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
-    SYNCOPATE_CUDA(api, cuFuncGetAttribute, &made->spilled_bytes_, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function);
+    SYNCOPATE_CUDA(api, cuFuncGetAttribute, &made->spilled_bytes_, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
+                   function);
 
     CUdevice device = 0;
     SYNCOPATE_CUDA(api, cuDeviceGet, &device, context->ordinal());
     int most_shared = 0;
-    SYNCOPATE_CUDA(api, cuDeviceGetAttribute, &most_shared, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device);
+    SYNCOPATE_CUDA(api, cuDeviceGetAttribute, &most_shared,
+                   CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device);
     if (options.shared_bytes > most_shared) {
-        return Error{fmt::format("kernel {} wants {} bytes of shared memory, cuda:{} has {} for a program", name,
-                                 options.shared_bytes, context->ordinal(), most_shared),
-                     {}, ErrorClass::machine};
+        return Error{fmt::format("kernel {} wants {} bytes of shared memory, cuda:{} has {} for a program",
+                                 name, options.shared_bytes, context->ordinal(), most_shared),
+                     {},
+                     ErrorClass::machine};
     }
     if (options.shared_bytes > 49'152 && most_shared > 49'152) {
         int static_shared = 0;
         SYNCOPATE_CUDA(api, cuFuncSetCacheConfig, function, CU_FUNC_CACHE_PREFER_SHARED);
-        SYNCOPATE_CUDA(api, cuFuncGetAttribute, &static_shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function);
+        SYNCOPATE_CUDA(api, cuFuncGetAttribute, &static_shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+                       function);
         SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                        most_shared - static_shared);
     }
     if (options.num_ctas == 16) {
-        SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
+        SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+                       1);
     }
-    SYNCOPATE_CUDA(api, cuOccupancyMaxActiveBlocksPerMultiprocessor, &made->resident_, function, 32 * options.num_warps,
-                   static_cast<std::size_t>(options.shared_bytes));
+    SYNCOPATE_CUDA(api, cuOccupancyMaxActiveBlocksPerMultiprocessor, &made->resident_, function,
+                   32 * options.num_warps, static_cast<std::size_t>(options.shared_bytes));
     return made;
 }
 
 Status CudaKernel::prepare(Grid grid) {
-    const std::uint64_t programs = std::uint64_t{grid.x} * grid.y * grid.z * static_cast<std::uint64_t>(options_.num_ctas);
+    const std::uint64_t programs =
+        std::uint64_t{grid.x} * grid.y * grid.z * static_cast<std::uint64_t>(options_.num_ctas);
     Status global = Scratch::grow(scratch_->global, context_,
                                   programs * static_cast<std::uint64_t>(options_.global_scratch_size),
                                   options_.global_scratch_align);
     if (!global) return global;
-    return Scratch::grow(scratch_->profile, context_, programs * static_cast<std::uint64_t>(options_.profile_scratch_size),
+    return Scratch::grow(scratch_->profile, context_,
+                         programs * static_cast<std::uint64_t>(options_.profile_scratch_size),
                          options_.profile_scratch_align);
 }
 
 Status CudaKernel::launch(Grid grid, CudaStream stream, const KernelArguments& arguments) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return Done{};
     constexpr std::size_t kMost = 512;  // 4 KiB of parameters cannot hold more
-    if (arguments.size() > kMost) return Error{fmt::format("{} kernel arguments are too many", arguments.size())};
+    if (arguments.size() > kMost)
+        return Error{fmt::format("{} kernel arguments are too many", arguments.size())};
     const CudaApi& api = context_->api();
     const CurrentContext current(*context_);
     if (Status ready = prepare(grid); !ready) return ready;
@@ -189,7 +210,8 @@ Status CudaKernel::launch(Grid grid, CudaStream stream, const KernelArguments& a
         attributes[num_attributes].value.clusterDim.y = 1;
         attributes[num_attributes++].value.clusterDim.z = 1;
         attributes[num_attributes].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE;
-        attributes[num_attributes++].value.clusterSchedulingPolicyPreference = CU_CLUSTER_SCHEDULING_POLICY_SPREAD;
+        attributes[num_attributes++].value.clusterSchedulingPolicyPreference =
+            CU_CLUSTER_SCHEDULING_POLICY_SPREAD;
     }
     CUlaunchConfig config{};
     config.gridDimX = grid.x * static_cast<unsigned>(options_.num_ctas);
@@ -215,8 +237,10 @@ struct CudaKernel::Scratch {};
 
 namespace {
 Error not_built() {
-    return Error{"this is a build without CUDA; use --device host, or build where the CUDA toolkit is installed", {},
-                 ErrorClass::machine};
+    return Error{
+        "this is a build without CUDA; use --device host, or build where the CUDA toolkit is installed",
+        {},
+        ErrorClass::machine};
 }
 }  // namespace
 

@@ -22,7 +22,8 @@ Status check_chunk(const fuse::Schedule& schedule, plan::OpRef op, const plan::C
     }
     const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(chunk.tensor)];
     if (chunk.region.size() != tensor.shape.size() || !plan::contains(tensor.whole(), chunk.region)) {
-        return at_op(op, fmt::format("region {} is not in tensor {}", plan::to_string(chunk.region), tensor.name));
+        return at_op(
+            op, fmt::format("region {} is not in tensor {}", plan::to_string(chunk.region), tensor.name));
     }
     return Done{};
 }
@@ -30,7 +31,8 @@ Status check_chunk(const fuse::Schedule& schedule, plan::OpRef op, const plan::C
 /// Everything that the executors index by: after this they need no checks of their own.
 Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
     if (static_cast<int>(schedule.ranks.size()) != size) {
-        return Error{fmt::format("the schedule is for {} ranks, this run has {}", schedule.ranks.size(), size)};
+        return Error{
+            fmt::format("the schedule is for {} ranks, this run has {}", schedule.ranks.size(), size)};
     }
     for (const plan::Tensor& tensor : schedule.tensors) {
         const bool sane = std::ranges::all_of(tensor.shape, [](std::int64_t extent) { return extent >= 0; });
@@ -42,8 +44,10 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
     const auto check_posts = [&](const std::vector<fuse::Post>& posts) -> Status {
         for (const fuse::Post& post : posts) {
             if (post.rank < 0 || post.rank >= size || post.signal < 0 ||
-                static_cast<std::size_t>(post.signal) >= schedule.ranks[static_cast<std::size_t>(post.rank)].signals.size()) {
-                return Error{fmt::format("a post to signal {} of rank {}, which has none such", post.signal, post.rank),
+                static_cast<std::size_t>(post.signal) >=
+                    schedule.ranks[static_cast<std::size_t>(post.rank)].signals.size()) {
+                return Error{fmt::format("a post to signal {} of rank {}, which has none such", post.signal,
+                                         post.rank),
                              {.rank = rank}};
             }
         }
@@ -51,8 +55,10 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
     };
     const auto check_waits = [&](const std::vector<fuse::Wait>& waits) -> Status {
         for (const fuse::Wait& wait : waits) {
-            if (wait.signal < 0 || static_cast<std::size_t>(wait.signal) >= mine.signals.size() || wait.lag < 0) {
-                return Error{fmt::format("a wait for signal {} (lag {}), of which there is none", wait.signal, wait.lag),
+            if (wait.signal < 0 || static_cast<std::size_t>(wait.signal) >= mine.signals.size() ||
+                wait.lag < 0) {
+                return Error{fmt::format("a wait for signal {} (lag {}), of which there is none", wait.signal,
+                                         wait.lag),
                              {.rank = rank}};
             }
         }
@@ -90,11 +96,13 @@ std::uint64_t bytes_of(const plan::Tensor& tensor) {
 }
 
 /// What all ranks must have in common.
-Bytes fingerprint(const fuse::Schedule& schedule, const std::vector<std::uint64_t>& offsets, std::uint64_t control) {
+Bytes fingerprint(const fuse::Schedule& schedule, const std::vector<std::uint64_t>& offsets,
+                  std::uint64_t control) {
     std::string text = fmt::format("{} slots, control block at {}", schedule.num_slots, control);
     for (std::size_t i = 0; i < schedule.tensors.size(); ++i) {
-        text += fmt::format("; {} {}{} at {}", schedule.tensors[i].name, plan::name_of(schedule.tensors[i].dtype),
-                            plan::to_string(schedule.tensors[i].whole()), offsets[i]);
+        text +=
+            fmt::format("; {} {}{} at {}", schedule.tensors[i].name, plan::name_of(schedule.tensors[i].dtype),
+                        plan::to_string(schedule.tensors[i].whole()), offsets[i]);
     }
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         text += fmt::format("; {} {}", rank.signals.size(), rank.transfers.size());
@@ -120,7 +128,8 @@ Status FusedOp::allocate() {
         tensor_offsets_.push_back(*offset);
     }
     std::size_t num_signals = 0;
-    for (const fuse::RankSchedule& rank : schedule_.ranks) num_signals = std::max(num_signals, rank.signals.size());
+    for (const fuse::RankSchedule& rank : schedule_.ranks)
+        num_signals = std::max(num_signals, rank.signals.size());
     if (num_signals > 1u << 24) return Error{fmt::format("{} signals on one rank are too many", num_signals)};
     control_words_ = emit::control::size_in_words(static_cast<std::int32_t>(num_signals));
     Result<std::uint64_t> offset = heap_->allocate(static_cast<std::uint64_t>(control_words_) * 4, 1024);
@@ -134,8 +143,8 @@ Status FusedOp::allocate() {
     return heap_->write(control_address(), words.data(), words.size() * 4);
 }
 
-Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule,
-                                                 const Options& options) {
+Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> heap,
+                                                 const fuse::Schedule& schedule, const Options& options) {
     if (heap == nullptr) return Error{"an op needs a heap", {}, ErrorClass::usage};
     const int rank = heap->rank();
     std::unique_ptr<FusedOp> op(new FusedOp(heap, schedule, options));
@@ -146,10 +155,11 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
         for (const std::uint64_t offset : op->tensor_offsets_) heap->free(offset);
         if (op->control_words_ > 0) heap->free(op->control_offset_);
     };
-    Result<std::vector<Bytes>> all = agree(
-        heap->rendezvous(), fmt::format("op-{}", options.name),
-        made ? Result<Bytes>(fingerprint(schedule, op->tensor_offsets_, op->control_offset_)) : Result<Bytes>(made.error()),
-        options.timeout);
+    Result<std::vector<Bytes>> all =
+        agree(heap->rendezvous(), fmt::format("op-{}", options.name),
+              made ? Result<Bytes>(fingerprint(schedule, op->tensor_offsets_, op->control_offset_))
+                   : Result<Bytes>(made.error()),
+              options.timeout);
     if (!all) {
         undo();
         return all.error();
@@ -157,10 +167,12 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     for (std::size_t other = 0; other < all->size(); ++other) {
         if ((*all)[other] == (*all)[static_cast<std::size_t>(rank)]) continue;
         undo();
-        return Error{fmt::format("op '{}': rank {} makes another op than rank {} ({} | {}); ranks must make the same ops in "
-                                 "the same order",
-                                 options.name, other, rank, (*all)[other], (*all)[static_cast<std::size_t>(rank)]),
-                     {.rank = rank}};
+        return Error{
+            fmt::format(
+                "op '{}': rank {} makes another op than rank {} ({} | {}); ranks must make the same ops in "
+                "the same order",
+                options.name, other, rank, (*all)[other], (*all)[static_cast<std::size_t>(rank)]),
+            {.rank = rank}};
     }
 
     const fuse::RankSchedule& mine = schedule.ranks[static_cast<std::size_t>(rank)];
@@ -173,21 +185,23 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     const auto words_of = [&](const std::vector<fuse::Post>& posts) {
         std::vector<std::uint64_t> words;
         for (const fuse::Post& post : posts) {
-            words.push_back(plan.control_of(post.rank) + static_cast<std::uint64_t>(emit::control::word_of(post.signal)) * 4);
+            words.push_back(plan.control_of(post.rank) +
+                            static_cast<std::uint64_t>(emit::control::word_of(post.signal)) * 4);
         }
         return words;
     };
     const auto box_of = [&](int where, const plan::Chunk& chunk) {
         const auto tensor = static_cast<std::size_t>(chunk.tensor);
-        return view_of(schedule.tensors[tensor], chunk.region, heap->address(where, op->tensor_offsets_[tensor]));
+        return view_of(schedule.tensors[tensor], chunk.region,
+                       heap->address(where, op->tensor_offsets_[tensor]));
     };
     plan.begin_posts = words_of(mine.begin_posts);
     plan.end_posts = words_of(mine.end_posts);
     Status ready = Done{};
     for (const fuse::Transfer& transfer : mine.transfers) {
-        Result<std::vector<StridedCopy>> copies =
-            copies_between(box_of(transfer.src_rank, transfer.src), box_of(transfer.dst_rank, transfer.dst),
-                           plan::size_of(schedule.tensors[static_cast<std::size_t>(transfer.src.tensor)].dtype));
+        Result<std::vector<StridedCopy>> copies = copies_between(
+            box_of(transfer.src_rank, transfer.src), box_of(transfer.dst_rank, transfer.dst),
+            plan::size_of(schedule.tensors[static_cast<std::size_t>(transfer.src.tensor)].dtype));
         if (!copies) {
             ready = at_op(transfer.op, copies.error().message);
             break;
@@ -198,7 +212,8 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
                                   .in_order = transfer.backend == plan::Backend::copy_engine});
     }
     if (ready) {
-        op->table_ = emit::make_table(mine, rank, static_cast<std::int64_t>(heap->stride()), options.num_programs);
+        op->table_ =
+            emit::make_table(mine, rank, static_cast<std::int64_t>(heap->stride()), options.num_programs);
         Result<std::unique_ptr<CallExecutor>> executor =
             heap->device().kind == Device::Kind::host
                 ? make_host_calls(std::move(plan), op->table_, options)
@@ -210,8 +225,9 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
         }
     }
     // All control blocks are set up before anyone begins a call.
-    Result<std::vector<Bytes>> done = agree(heap->rendezvous(), fmt::format("op-{}-ready", options.name),
-                                            ready ? Result<Bytes>("") : Result<Bytes>(ready.error()), options.timeout);
+    Result<std::vector<Bytes>> done =
+        agree(heap->rendezvous(), fmt::format("op-{}-ready", options.name),
+              ready ? Result<Bytes>("") : Result<Bytes>(ready.error()), options.timeout);
     if (!done) {
         op->executor_.reset();
         undo();
@@ -234,7 +250,9 @@ Result<std::uint64_t> FusedOp::tensor_address(std::string_view name, int of_rank
     return heap_->address(of_rank, *offset);
 }
 
-Result<std::uint64_t> FusedOp::tensor_address(std::string_view name) const { return tensor_address(name, rank()); }
+Result<std::uint64_t> FusedOp::tensor_address(std::string_view name) const {
+    return tensor_address(name, rank());
+}
 
 Result<std::uint64_t> FusedOp::tensor_bytes(std::string_view name) const {
     for (const plan::Tensor& tensor : schedule_.tensors) {
@@ -249,7 +267,8 @@ std::uint64_t FusedOp::table_address() const { return executor_->table_address()
 
 Status FusedOp::set_num_programs(std::int64_t num_programs) {
     if (num_programs < 1 || num_programs > std::numeric_limits<std::int32_t>::max()) {
-        return Error{fmt::format("a grid of {} programs makes no sense", num_programs), {}, ErrorClass::usage};
+        return Error{
+            fmt::format("a grid of {} programs makes no sense", num_programs), {}, ErrorClass::usage};
     }
     constexpr std::size_t kWord = emit::table::num_programs;
     if (table_[kWord] == num_programs) return Done{};
@@ -260,16 +279,20 @@ Status FusedOp::set_num_programs(std::int64_t num_programs) {
 Status FusedOp::set_input(std::string_view name, const plan::Region& region, std::uint64_t address,
                           std::span<const std::int64_t> strides) {
     const auto tensor = std::ranges::find(schedule_.tensors, name, &plan::Tensor::name);
-    if (tensor == schedule_.tensors.end()) return Error{fmt::format("op '{}' has no tensor {}", options_.name, name)};
+    if (tensor == schedule_.tensors.end())
+        return Error{fmt::format("op '{}' has no tensor {}", options_.name, name)};
     if (region.size() != tensor->shape.size() || !plan::contains(tensor->whole(), region)) {
-        return Error{fmt::format("op '{}': region {} is not in tensor {}", options_.name, plan::to_string(region), name)};
+        return Error{fmt::format("op '{}': region {} is not in tensor {}", options_.name,
+                                 plan::to_string(region), name)};
     }
     if (strides.size() != region.size()) {
-        return Error{fmt::format("op '{}', input {}: {} strides for {} axes", options_.name, name, strides.size(), region.size())};
+        return Error{fmt::format("op '{}', input {}: {} strides for {} axes", options_.name, name,
+                                 strides.size(), region.size())};
     }
     if (!strides.empty() && region.back().size() > 1 && strides.back() != 1) {
-        return Error{fmt::format("op '{}', input {}: its last stride is {}, not 1; make it contiguous along its last axis",
-                                 options_.name, name, strides.back())};
+        return Error{fmt::format(
+            "op '{}', input {}: its last stride is {}, not 1; make it contiguous along its last axis",
+            options_.name, name, strides.back())};
     }
     const auto index = static_cast<std::int32_t>(tensor - schedule_.tensors.begin());
     std::vector<std::int64_t> key;
@@ -277,7 +300,8 @@ Status FusedOp::set_input(std::string_view name, const plan::Region& region, std
     Input& input = inputs_[{index, std::move(key)}];
     if (input.address == address && std::ranges::equal(input.strides, strides)) return Done{};
 
-    const BoxView to = view_of(*tensor, region, heap_->local(tensor_offsets_[static_cast<std::size_t>(index)]));
+    const BoxView to =
+        view_of(*tensor, region, heap_->local(tensor_offsets_[static_cast<std::size_t>(index)]));
     const BoxView from{address, to.shape, {strides.begin(), strides.end()}};
     input.address = address;
     input.strides.assign(strides.begin(), strides.end());
@@ -289,24 +313,29 @@ Status FusedOp::set_input(std::string_view name, const plan::Region& region, std
     }
     // Already in place: nothing to copy. Strides of axes of one element mean nothing.
     bool in_place = from.address == to.address;
-    for (std::size_t i = 0; i < to.shape.size(); ++i) in_place = in_place && (to.shape[i] == 1 || from.strides[i] == to.strides[i]);
+    for (std::size_t i = 0; i < to.shape.size(); ++i)
+        in_place = in_place && (to.shape[i] == 1 || from.strides[i] == to.strides[i]);
     if (!in_place) input.copies = std::move(copies).value();
     return Done{};
 }
 
-Status FusedOp::set_input(std::string_view name, std::uint64_t address, std::span<const std::int64_t> strides) {
+Status FusedOp::set_input(std::string_view name, std::uint64_t address,
+                          std::span<const std::int64_t> strides) {
+    if (!options_.initial) {
+        return Error{fmt::format("op '{}', input {}: it is not said which region rank {} holds; give it, or "
+                                 "OpOptions::initial",
+                                 options_.name, name, rank()),
+                     {.rank = rank()},
+                     ErrorClass::usage};
+    }
     std::optional<plan::Region> box;
-    for (const plan::Chunk& chunk : options_.initial) {
+    for (const plan::Chunk& chunk : *options_.initial) {
         if (chunk.tensor < 0 || static_cast<std::size_t>(chunk.tensor) >= schedule_.tensors.size()) continue;
         if (schedule_.tensors[static_cast<std::size_t>(chunk.tensor)].name != name) continue;
         if (box && box->size() != chunk.region.size()) continue;
         box = box ? plan::bounding_box(*box, chunk.region) : chunk.region;
     }
-    if (!box) {
-        return Error{fmt::format("op '{}', input {}: it is not said which region rank {} holds; give it, or OpOptions::initial",
-                                 options_.name, name, rank()),
-                     {.rank = rank()}, ErrorClass::usage};
-    }
+    if (!box) return Done{};
     return set_input(name, *box, address, strides);
 }
 
@@ -320,7 +349,8 @@ Error FusedOp::error_of(const FaultRecord& record) const {
     if (heap_->read(control_address(record.peer()), words, sizeof(words))) {
         const FaultRecord theirs = FaultRecord::from_words(words);
         if (theirs.any() && !theirs.of_peer()) {
-            const Error cause = fault_error(schedule_, record.peer(), options_.name, theirs, options_.deadline_ms);
+            const Error cause =
+                fault_error(schedule_, record.peer(), options_.name, theirs, options_.deadline_ms);
             error.message = cause.message + fmt::format("; so found on rank {}", record.peer());
             error.location = cause.location;
         }
@@ -329,9 +359,12 @@ Error FusedOp::error_of(const FaultRecord& record) const {
 }
 
 Status FusedOp::begin_call(CudaStream stream) {
-    if (destroyed_) return Error{fmt::format("op '{}' has been destroyed", options_.name), {}, ErrorClass::usage};
+    if (destroyed_)
+        return Error{fmt::format("op '{}' has been destroyed", options_.name), {}, ErrorClass::usage};
     if (calling_) {
-        return Error{fmt::format("op '{}': begin_call twice without end_call", options_.name), {.rank = rank()}, ErrorClass::usage};
+        return Error{fmt::format("op '{}': begin_call twice without end_call", options_.name),
+                     {.rank = rank()},
+                     ErrorClass::usage};
     }
     // A handful of pointers on the stack; a call with more inputs than these would need an allocation.
     constexpr std::size_t kOnStack = 64;
@@ -347,7 +380,8 @@ Status FusedOp::begin_call(CudaStream stream) {
         }
     }
     const Status begun =
-        executor_->begin(stream, count <= kOnStack ? std::span<const StridedCopy* const>(copies, count) : std::span<const StridedCopy* const>(many));
+        executor_->begin(stream, count <= kOnStack ? std::span<const StridedCopy* const>(copies, count)
+                                                   : std::span<const StridedCopy* const>(many));
     if (begun) {
         calling_ = true;
         return begun;
@@ -358,7 +392,9 @@ Status FusedOp::begin_call(CudaStream stream) {
 
 Status FusedOp::end_call(CudaStream stream) {
     if (!calling_) {
-        return Error{fmt::format("op '{}': end_call without begin_call", options_.name), {.rank = rank()}, ErrorClass::usage};
+        return Error{fmt::format("op '{}': end_call without begin_call", options_.name),
+                     {.rank = rank()},
+                     ErrorClass::usage};
     }
     calling_ = false;
     const Status ended = executor_->end(stream);

@@ -4,8 +4,8 @@
 //   copy stream                                  fork └ per transfer: data, then posts ┘ join
 //   engine stream                                     └ sy_copy, for ldst_dedicated    ┘
 //
-// A post of the copy engine is a copy of the 4-byte word `published` (control.hpp), ordered after the data by the
-// stream. Nothing depends on a value that the host knows, so a captured call can be replayed.
+// A post of the copy engine is a copy of the 4-byte word `published` (control.hpp), ordered after the data by
+// the stream. Nothing depends on a value that the host knows, so a captured call can be replayed.
 #include <fmt/format.h>
 
 #include "runtime/call_executor.hpp"
@@ -29,14 +29,16 @@ namespace {
 
 static_assert(device::kEpoch == emit::control::epoch && device::kDeadlineMs == emit::control::deadline_ms &&
               device::kFault == emit::control::fault && device::kFaultSeen == emit::control::fault_seen &&
-              device::kFaultEpoch == emit::control::fault_epoch && device::kFaultWhere == emit::control::fault_where &&
-              device::kPublished == control::published && device::kPeerFault == kFaultOfPeer);
+              device::kFaultEpoch == emit::control::fault_epoch &&
+              device::kFaultWhere == emit::control::fault_where && device::kPublished == control::published &&
+              device::kPeerFault == kFaultOfPeer);
 static_assert(kWhereBegin == -1 && kWhereEnd == -2);  // as device.cu writes them
 
 /// Pinned host memory that the GPU writes too.
 class PinnedWords {
 public:
-    static Result<std::unique_ptr<PinnedWords>> create(std::shared_ptr<CudaContext> context, std::size_t count) {
+    static Result<std::unique_ptr<PinnedWords>> create(std::shared_ptr<CudaContext> context,
+                                                       std::size_t count) {
         const CudaApi& api = context->api();
         std::unique_ptr<PinnedWords> made(new PinnedWords(context));
         void* host = nullptr;
@@ -160,7 +162,8 @@ struct CopyStreamTransfer {
 std::optional<device::EngineTransfer> for_engine(const StridedCopy& copy) {
     constexpr std::uint64_t kUnit = 16;
     constexpr std::uint64_t kRow = 4096;  // bytes: cut this fine, contiguous memory keeps every warp busy
-    const std::uint64_t odd = copy.src | copy.dst | copy.width | (copy.height > 1 ? copy.src_pitch | copy.dst_pitch : 0);
+    const std::uint64_t odd =
+        copy.src | copy.dst | copy.width | (copy.height > 1 ? copy.src_pitch | copy.dst_pitch : 0);
     if (odd % kUnit != 0 || copy.depth != 1 || copy.bytes() == 0) return std::nullopt;
     device::EngineTransfer transfer{.src = copy.src, .dst = copy.dst};
     if (copy.height == 1) {
@@ -182,8 +185,9 @@ std::optional<device::EngineTransfer> for_engine(const StridedCopy& copy) {
 std::vector<StridedCopy> for_copy_engine(const std::vector<StridedCopy>& copies) {
     std::vector<StridedCopy> result;
     for (const StridedCopy& copy : copies) {
-        const bool whole_rows = copy.src_plane % copy.src_pitch == 0 && copy.dst_plane % copy.dst_pitch == 0 &&
-                                copy.src_plane / copy.src_pitch >= copy.height && copy.dst_plane / copy.dst_pitch >= copy.height;
+        const bool whole_rows =
+            copy.src_plane % copy.src_pitch == 0 && copy.dst_plane % copy.dst_pitch == 0 &&
+            copy.src_plane / copy.src_pitch >= copy.height && copy.dst_plane / copy.dst_pitch >= copy.height;
         if (copy.depth == 1 || whole_rows) {
             result.push_back(copy);
             continue;
@@ -207,7 +211,8 @@ public:
     ~CudaCalls() override { (void)synchronize(); }  // what is freed next may be in use by work in flight
 
     /// Sorts the transfers, makes the handles, and puts the lists and `table` into device memory.
-    Status prepare(const std::vector<std::int32_t>& table, const fuse::RankSchedule& schedule, const OpOptions& options) {
+    Status prepare(const std::vector<std::int32_t>& table, const fuse::RankSchedule& schedule,
+                   const OpOptions& options) {
         const CurrentContext current(*context_);
         engine_blocks_ = static_cast<unsigned>(std::clamp(options.engine_blocks, 1, 1024));
         if (Status sorted = sort_transfers(schedule, options); !sorted) return sorted;
@@ -250,8 +255,8 @@ public:
         SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
         if (engine_) {
             SYNCOPATE_CUDA(api_, cuStreamWaitEvent, engine_->stream(), fork_->get(), 0);
-            if (Status launched = launch(module_->copy, engine_arguments_, engine_->stream(), engine_blocks_, kEngineThreads,
-                                         kEngineSharedBytes);
+            if (Status launched = launch(module_->copy, engine_arguments_, engine_->stream(), engine_blocks_,
+                                         kEngineThreads, kEngineSharedBytes);
                 !launched) {
                 return launched;
             }
@@ -269,7 +274,8 @@ public:
                 SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, published, 4, lane);
             }
             for (const std::uint64_t word : transfer.host_posts) {
-                SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, mirror_->host() + device::kMirrorPublished, 4, lane);
+                SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, mirror_->host() + device::kMirrorPublished, 4,
+                               lane);
             }
         }
         SYNCOPATE_CUDA(api_, cuEventRecord, copies_->join(), lane);
@@ -315,13 +321,15 @@ public:
 
 private:
     Status sort_transfers(const fuse::RankSchedule& schedule, const OpOptions& options) {
-        // Signals that are surely there when a transfer's turn in the copy stream comes, by the lag that they satisfy.
+        // Signals that are surely there when a transfer's turn in the copy stream comes, by the lag that they
+        // satisfy.
         const auto certain = [&](const fuse::Wait& wait, std::size_t turn) {
             for (const fuse::Wait& begun : schedule.begin_waits) {
                 if (begun.signal == wait.signal && begun.lag <= wait.lag) return true;
             }
             for (std::size_t before = 0; before < turn; ++before) {
-                if (schedule.transfers[before].backend != schedule.transfers[turn].backend) continue;  // another lane
+                if (schedule.transfers[before].backend != schedule.transfers[turn].backend)
+                    continue;  // another lane
                 for (const fuse::Post& post : schedule.transfers[before].posts) {
                     if (post.rank == plan_.rank && post.signal == wait.signal) return true;
                 }
@@ -332,26 +340,31 @@ private:
             const fuse::Transfer& transfer = schedule.transfers[i];
             const Location location{.rank = transfer.op.rank, .op = transfer.op.index};
             using enum plan::Backend;
-            if (transfer.backend != automatic && transfer.backend != copy_engine && transfer.backend != ldst_dedicated &&
-                transfer.backend != host) {
-                return Error{fmt::format("op '{}': backend {} is not in this build; on cuda transfers go by copy_engine or "
-                                         "ldst_dedicated",
-                                         options.name, plan::name_of(transfer.backend)),
-                             location};
+            if (transfer.backend != automatic && transfer.backend != copy_engine &&
+                transfer.backend != ldst_dedicated && transfer.backend != host) {
+                return Error{
+                    fmt::format(
+                        "op '{}': backend {} is not in this build; on cuda transfers go by copy_engine or "
+                        "ldst_dedicated",
+                        options.name, plan::name_of(transfer.backend)),
+                    location};
             }
             for (const fuse::Wait& wait : transfer.waits) {
                 if (certain(wait, i)) continue;
-                return Error{fmt::format("op '{}': it waits for another rank's op (signal {}); the copy engine cannot wait for a "
-                                         "signal of the running call. Use a plan without such 'after' edges, or device host",
-                                         options.name, wait.signal),
-                             location};
+                return Error{
+                    fmt::format(
+                        "op '{}': it waits for another rank's op (signal {}); the copy engine cannot wait "
+                        "for a "
+                        "signal of the running call. Use a plan without such 'after' edges, or device host",
+                        options.name, wait.signal),
+                    location};
             }
             if (transfer.backend == ldst_dedicated && add_to_engine(i)) continue;
             CopyStreamTransfer sorted;
             std::vector<StridedCopy> copies = for_copy_engine(plan_.transfers[i].copies);
             const bool local = transfer.src_rank == plan_.rank && transfer.dst_rank == plan_.rank;
-            // A copy inside one GPU may be done by its multiprocessors, so it goes before the kernel, which could keep
-            // them all; but not past an earlier transfer that it has to follow.
+            // A copy inside one GPU may be done by its multiprocessors, so it goes before the kernel, which
+            // could keep them all; but not past an earlier transfer that it has to follow.
             if (local && transfer.waits.empty() && independent(schedule, i)) {
                 local_copies_.insert(local_copies_.end(), copies.begin(), copies.end());
             } else {
@@ -390,8 +403,8 @@ private:
         return true;
     }
 
-    /// Whether local transfer `index` touches nothing that the copy stream's earlier ones write here, and writes nothing
-    /// that they read here: only then may it overtake them.
+    /// Whether local transfer `index` touches nothing that the copy stream's earlier ones write here, and
+    /// writes nothing that they read here: only then may it overtake them.
     [[nodiscard]] bool independent(const fuse::RankSchedule& schedule, std::size_t index) const {
         const fuse::Transfer& local = schedule.transfers[index];
         const auto meet = [](const plan::Chunk& a, const plan::Chunk& b) {
@@ -399,7 +412,8 @@ private:
         };
         return std::ranges::none_of(on_copy_stream_, [&](std::size_t before) {
             const fuse::Transfer& other = schedule.transfers[before];
-            return (other.dst_rank == plan_.rank && (meet(other.dst, local.src) || meet(other.dst, local.dst))) ||
+            return (other.dst_rank == plan_.rank &&
+                    (meet(other.dst, local.src) || meet(other.dst, local.dst))) ||
                    (other.src_rank == plan_.rank && meet(other.src, local.dst));
         });
     }
@@ -417,8 +431,9 @@ private:
         const auto entries = [&](const std::vector<fuse::Wait>& waits) {
             std::vector<device::WaitEntry> list;
             for (const fuse::Wait& wait : waits) {
-                list.push_back({plan_.control() + static_cast<std::uint64_t>(emit::control::word_of(wait.signal)) * 4,
-                                static_cast<std::uint32_t>(wait.lag), wait.signal});
+                list.push_back(
+                    {plan_.control() + static_cast<std::uint64_t>(emit::control::word_of(wait.signal)) * 4,
+                     static_cast<std::uint32_t>(wait.lag), wait.signal});
             }
             return list;
         };
@@ -431,12 +446,15 @@ private:
         const std::size_t engine_finished = append(std::vector<std::uint32_t>(engine_transfers_.size(), 0));
         table_offset_ = append(table);
 
-        Result<std::unique_ptr<DeviceBuffer>> buffer = DeviceBuffer::create(context_, std::max<std::size_t>(bytes.size(), 256));
+        Result<std::unique_ptr<DeviceBuffer>> buffer =
+            DeviceBuffer::create(context_, std::max<std::size_t>(bytes.size(), 256));
         if (!buffer) return buffer.error();
         tables_ = std::move(buffer).value();
-        if (Status written = heap_.write(tables_->address(), bytes.data(), bytes.size()); !written) return written;
+        if (Status written = heap_.write(tables_->address(), bytes.data(), bytes.size()); !written)
+            return written;
 
-        const auto arguments = [&](std::size_t posts, std::size_t num_posts, std::size_t waits, std::size_t num_waits) {
+        const auto arguments = [&](std::size_t posts, std::size_t num_posts, std::size_t waits,
+                                   std::size_t num_waits) {
             return device::BoundaryArguments{
                 .control = reinterpret_cast<std::uint32_t*>(plan_.control()),
                 .mirror = reinterpret_cast<std::uint32_t*>(mirror_->device()),
@@ -449,10 +467,12 @@ private:
                 .rank = plan_.rank,
                 .num_ranks = plan_.num_ranks};
         };
-        begin_arguments_ = arguments(begin_posts, plan_.begin_posts.size(), begin_waits, plan_.begin_waits.size());
+        begin_arguments_ =
+            arguments(begin_posts, plan_.begin_posts.size(), begin_waits, plan_.begin_waits.size());
         engine_arguments_ = {
             .control = reinterpret_cast<const std::uint32_t*>(plan_.control()),
-            .transfers = reinterpret_cast<const device::EngineTransfer*>(tables_->address() + engine_transfers),
+            .transfers =
+                reinterpret_cast<const device::EngineTransfer*>(tables_->address() + engine_transfers),
             .posts = reinterpret_cast<const std::uint64_t*>(tables_->address() + engine_posts),
             .finished = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_finished),
             .first = 0,
@@ -462,8 +482,8 @@ private:
     }
 
     template <typename Arguments>
-    Status launch(CUfunction function, Arguments& arguments, CUstream stream, unsigned blocks = 1, unsigned threads = 32,
-                  unsigned shared_bytes = 0) {
+    Status launch(CUfunction function, Arguments& arguments, CUstream stream, unsigned blocks = 1,
+                  unsigned threads = 32, unsigned shared_bytes = 0) {
         void* parameters[] = {&arguments};
         CUlaunchConfig config{};
         config.gridDimX = blocks;
@@ -549,8 +569,9 @@ Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan plan, const std::
 
 namespace syncopate::runtime {
 
-Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan, const std::vector<std::int32_t>&, SymmetricHeap&,
-                                                      const fuse::RankSchedule&, const OpOptions&) {
+Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan, const std::vector<std::int32_t>&,
+                                                      SymmetricHeap&, const fuse::RankSchedule&,
+                                                      const OpOptions&) {
     return Error{"this is a build without CUDA; use --device host", {}, ErrorClass::machine};
 }
 

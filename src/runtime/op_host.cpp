@@ -6,7 +6,9 @@ namespace {
 class HostCalls final : public CallExecutor {
 public:
     HostCalls(CallPlan plan, const std::vector<std::int32_t>& table, const OpOptions& options)
-        : plan_(std::move(plan)), table_(table), control_(plan_.control()),
+        : plan_(std::move(plan)),
+          table_(table),
+          control_(plan_.control()),
           executor_(plan_.transfers, control_, options.max_delay_us,
                     options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)) {}
 
@@ -42,7 +44,9 @@ public:
         return Done{};
     }
     std::uint64_t table_address() const override { return reinterpret_cast<std::uint64_t>(table_.data()); }
-    Status write_table_word(std::size_t, std::int32_t) override { return Done{}; }  // the kernel reads `table` itself
+    Status write_table_word(std::size_t, std::int32_t) override {
+        return Done{};
+    }  // the kernel reads `table` itself
 
 private:
     static void post(const std::vector<std::uint64_t>& words, std::uint32_t epoch) {

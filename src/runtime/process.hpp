@@ -7,7 +7,8 @@
 
 namespace syncopate::runtime {
 
-/// Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); nullopt when there is none.
+/// Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); nullopt when there is
+/// none.
 std::optional<std::uint64_t> start_time_of(long pid);
 /// Identifies the pid namespace of this process; "" when unknown.
 std::string pid_namespace();

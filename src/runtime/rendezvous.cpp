@@ -14,7 +14,8 @@ using Clock = std::chrono::steady_clock;
 std::string list_of(const std::vector<int>& ranks) {
     constexpr std::size_t kMost = 16;
     std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i) text += fmt::format("{}{}", i ? ", " : "", ranks[i]);
+    for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i)
+        text += fmt::format("{}{}", i ? ", " : "", ranks[i]);
     if (ranks.size() > kMost) text += fmt::format(" and {} more", ranks.size() - kMost);
     return text;
 }
@@ -48,9 +49,10 @@ Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view l
         }
     }
     if (!absent.empty()) {
-        return Error{fmt::format("{} of {} did not come to '{}' within {} ms ({})", list_of(absent), rendezvous.size(),
-                                 label, timeout.count(), reason),
-                     {.rank = rendezvous.rank()}, ErrorClass::machine};
+        return Error{fmt::format("{} of {} did not come to '{}' within {} ms ({})", list_of(absent),
+                                 rendezvous.size(), label, timeout.count(), reason),
+                     {.rank = rendezvous.rank()},
+                     ErrorClass::machine};
     }
     // All ranks have come here, so none still reads what this rank put last time.
     if (!rendezvous.last_key_.empty()) rendezvous.erase(rendezvous.last_key_);
@@ -67,17 +69,19 @@ Status barrier(Rendezvous& rendezvous, std::string_view label, Milliseconds time
 Result<std::vector<Bytes>> agree(Rendezvous& rendezvous, std::string_view label, const Result<Bytes>& mine,
                                  Milliseconds timeout) {
     // One leading byte: 'v' for a value, else the error class as a digit.
-    const Bytes packed = mine ? "v" + *mine
-                              : fmt::format("{}{}", static_cast<int>(mine.error().error_class), mine.error().to_string());
+    const Bytes packed =
+        mine ? "v" + *mine
+             : fmt::format("{}{}", static_cast<int>(mine.error().error_class), mine.error().to_string());
     Result<std::vector<Bytes>> all = all_gather(rendezvous, label, packed, timeout);
     if (!mine) return mine.error();
     if (!all) return all.error();
     for (std::size_t rank = 0; rank < all->size(); ++rank) {
         Bytes& bytes = (*all)[rank];
         if (bytes.empty() || bytes[0] != 'v') {
-            return Error{fmt::format("rank {} failed at '{}': {}", rank, label, bytes.empty() ? "" : bytes.substr(1)),
-                         {.rank = static_cast<std::int32_t>(rank)},
-                         bytes.empty() ? ErrorClass::machine : static_cast<ErrorClass>(bytes[0] - '0')};
+            return Error{
+                fmt::format("rank {} failed at '{}': {}", rank, label, bytes.empty() ? "" : bytes.substr(1)),
+                {.rank = static_cast<std::int32_t>(rank)},
+                bytes.empty() ? ErrorClass::machine : static_cast<ErrorClass>(bytes[0] - '0')};
         }
         bytes.erase(0, 1);
     }

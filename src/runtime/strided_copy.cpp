@@ -41,12 +41,14 @@ BoxView view_of(const plan::Tensor& tensor, const plan::Region& region, std::uin
     return view;
 }
 
-Result<std::vector<StridedCopy>> copies_between(const BoxView& src, const BoxView& dst, std::size_t element_size) {
+Result<std::vector<StridedCopy>> copies_between(const BoxView& src, const BoxView& dst,
+                                                std::size_t element_size) {
     const std::vector<std::int64_t> src_axes = long_axes(src.shape);
     const std::vector<std::int64_t> dst_axes = long_axes(dst.shape);
     bool same = src_axes.size() == dst_axes.size();
     for (std::size_t i = 0; same && i < src_axes.size(); ++i) {
-        same = src.shape[static_cast<std::size_t>(src_axes[i])] == dst.shape[static_cast<std::size_t>(dst_axes[i])];
+        same = src.shape[static_cast<std::size_t>(src_axes[i])] ==
+               dst.shape[static_cast<std::size_t>(dst_axes[i])];
     }
     if (!same) {
         return Error{fmt::format("a box of [{}] cannot be copied to one of [{}]", fmt::join(src.shape, ", "),
@@ -62,7 +64,8 @@ Result<std::vector<StridedCopy>> copies_between(const BoxView& src, const BoxVie
         const auto count = static_cast<std::uint64_t>(src.shape[s]);
         if (src.shape[s] <= 0) return std::vector<StridedCopy>{};
         if (src.strides[s] <= 0 || dst.strides[d] <= 0) {
-            return Error{fmt::format("a stride of {} elements cannot be copied", std::min(src.strides[s], dst.strides[d]))};
+            return Error{fmt::format("a stride of {} elements cannot be copied",
+                                     std::min(src.strides[s], dst.strides[d]))};
         }
         const std::uint64_t src_stride = static_cast<std::uint64_t>(src.strides[s]) * element_size;
         const std::uint64_t dst_stride = static_cast<std::uint64_t>(dst.strides[d]) * element_size;
@@ -106,8 +109,10 @@ Result<std::vector<StridedCopy>> copies_between(const BoxView& src, const BoxVie
 void copy_on_host(const StridedCopy& copy) {
     for (std::uint64_t plane = 0; plane < copy.depth; ++plane) {
         for (std::uint64_t row = 0; row < copy.height; ++row) {
-            std::memcpy(reinterpret_cast<void*>(copy.dst + plane * copy.dst_plane + row * copy.dst_pitch),
-                        reinterpret_cast<const void*>(copy.src + plane * copy.src_plane + row * copy.src_pitch), copy.width);
+            std::memcpy(
+                reinterpret_cast<void*>(copy.dst + plane * copy.dst_plane + row * copy.dst_pitch),
+                reinterpret_cast<const void*>(copy.src + plane * copy.src_plane + row * copy.src_pitch),
+                copy.width);
         }
     }
 }

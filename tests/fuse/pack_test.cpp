@@ -11,7 +11,8 @@ namespace {
 
 using Tiles = std::vector<std::int64_t>;
 
-double makespan(const Tiles& slots, const std::vector<double>& times, const std::vector<double>& ready, std::size_t programs) {
+double makespan(const Tiles& slots, const std::vector<double>& times, const std::vector<double>& ready,
+                std::size_t programs) {
     double end = 0;
     for (std::size_t program = 0; program < programs; ++program) {
         double now = 0;
@@ -31,9 +32,7 @@ TEST(Pack, TakesAShortTileWhileNoLongOneHasArrived) {
     EXPECT_EQ(pack_tiles({2, 2, 1, 1}, {0, 5, 0, 5}, 2), (Tiles{0, 2, 3, 1}));
 }
 
-TEST(Pack, WaitsForWhatArrivesFirst) {
-    EXPECT_EQ(pack_tiles({2, 2}, {9, 4}, 1), (Tiles{1, 0}));
-}
+TEST(Pack, WaitsForWhatArrivesFirst) { EXPECT_EQ(pack_tiles({2, 2}, {9, 4}, 1), (Tiles{1, 0})); }
 
 TEST(Pack, RunsEveryTileOnceWhateverTheTimes) {
     std::mt19937 random(1);
@@ -52,8 +51,8 @@ TEST(Pack, RunsEveryTileOnceWhateverTheTimes) {
     }
 }
 
-// A GEMM of 4096 x 3584 in 384 wide and 128 narrow tiles on 132 programs: dealt out in order of arrival, some program gets
-// four wide tiles.
+// A GEMM of 4096 x 3584 in 384 wide and 128 narrow tiles on 132 programs: dealt out in order of arrival, some
+// program gets four wide tiles.
 TEST(Pack, BeatsDealingOutByArrival) {
     std::vector<double> times;
     std::vector<double> ready;

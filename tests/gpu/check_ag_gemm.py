@@ -87,7 +87,13 @@ def straggle(rng: random.Random, chance: float) -> None:
 def shapes() -> None:
     """Tagged integers and random data against fp64, every dtype and odd shape, x in the heap and elsewhere."""
     p = size()
-    cases = [(4091 * p, 5120, 1024), (p, 256, 512), (16 * p, 1792, 4096), (100 * p, 384, 640), (8 * p + 3, 520, 72)]
+    cases = [
+        (4091 * p, 5120, 1024),
+        (p, 256, 512),
+        (16 * p, 1792, 4096),
+        (100 * p, 384, 640),
+        (8 * p + 3, 520, 72),
+    ]
     cases += [(m, n // 8, k) for k, n in ((4096, 14336), (8192, 28672)) for m in (1024, 4096)]
     for m, n, k in cases:
         for dtype in (torch.bfloat16, torch.float16, torch.float32):
@@ -211,7 +217,9 @@ def streams() -> None:
     tagged = [Tagged(*kind, torch.bfloat16) for kind in kinds]
     fused = [ops.AllGatherMatmul(*kind) for kind in kinds]
     depth = 5
-    outs = [[torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(depth)] for m, n, _ in kinds]
+    outs = [
+        [torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(depth)] for m, n, _ in kinds
+    ]
     shards = [op.shard() for op in fused]
     lanes = [torch.cuda.Stream() for _ in kinds]
     rng = random.Random(rank())
@@ -249,7 +257,9 @@ def examples() -> None:
         for pull in (False, True):
             for split in (1, 2, 3, 4):
                 tagged = Tagged(m, n, k, torch.bfloat16)
-                plan = sy.plans.all_gather(sy.plans.mesh_of(size()), sy.Tensor("A", (m, k)), split=split, pull=pull)
+                plan = sy.plans.all_gather(
+                    sy.plans.mesh_of(size()), sy.Tensor("A", (m, k)), split=split, pull=pull
+                )
                 out = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
                 x = torch.empty(tagged.rows, k, device="cuda", dtype=torch.bfloat16)
                 fused = call.fuse(plan)
@@ -259,7 +269,10 @@ def examples() -> None:
                     call.launch(fused, x, tagged.w, out, num_warps=8, num_stages=3)
                     tagged.judge(out)
                 fused.check()
-                expect(tagged.bad.item() == 0, f"example {name} pull={pull} split={split}: {tagged.bad.item()} wrong")
+                expect(
+                    tagged.bad.item() == 0,
+                    f"example {name} pull={pull} split={split}: {tagged.bad.item()} wrong",
+                )
                 fused.close()
 
 

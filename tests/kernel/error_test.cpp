@@ -16,8 +16,9 @@ TEST(Errors, ASyntaxErrorHasItsLineAndColumn) {
 }
 
 TEST(Errors, ABracketThatDoesNotMatchIsShownWhereItIs) {
-    EXPECT_EQ(error_of("@triton.jit\ndef k(x):\n    n = tl.cdiv(x, 4  # (\n    z = ')' + \"\"\"]\"\"\" + 2\n", {}),
-              "kernel.py:3:16: syntax error: `(` is never closed");
+    EXPECT_EQ(
+        error_of("@triton.jit\ndef k(x):\n    n = tl.cdiv(x, 4  # (\n    z = ')' + \"\"\"]\"\"\" + 2\n", {}),
+        "kernel.py:3:16: syntax error: `(` is never closed");
     EXPECT_EQ(error_of("@triton.jit\ndef k(x):\n    n = x[4)\n", {}),
               "kernel.py:3:12: syntax error: `)` does not close the `[` of line 3");
     EXPECT_EQ(error_of("@triton.jit\ndef k(x):\n    n = 4}\n", {}),

@@ -16,10 +16,9 @@ os.environ["TRITON_INTERPRET"] = "1"
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 
+import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
-
-import syncopate as sy  # noqa: E402
 from syncopate import interpreter, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 
@@ -30,7 +29,10 @@ N, K = 32, 48
 def configurations() -> list[tuple[str, dict]]:
     plans = [{"split": split, "pull": pull} for split in (1, 2, 3, 4) for pull in (False, True)]
     plans += [{"axis": 1}, {"axis": 1, "split": 2, "pull": True}]  # shards of K: the reduction loop is cut
-    plans += [{"split": 2, "minor_axis": 1, "minor_split": 3}, {"minor_axis": 1, "minor_split": 2, "pull": True}]
+    plans += [
+        {"split": 2, "minor_axis": 1, "minor_split": 3},
+        {"minor_axis": 1, "minor_split": 2, "pull": True},
+    ]
     return [(name, plan) for name in CALLS for plan in plans]
 
 
@@ -85,4 +87,6 @@ if __name__ == "__main__":
     except ranks.RankError as error:
         print(error)
         sys.exit(1)
-    print(f"{count} ranks: {len(configurations())} configurations, {calls * len(configurations())} calls, identical")
+    print(
+        f"{count} ranks: {len(configurations())} configurations, {calls * len(configurations())} calls, identical"
+    )

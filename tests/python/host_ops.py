@@ -14,10 +14,9 @@ os.environ["TRITON_INTERPRET"] = "1"
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 
+import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
-
-import syncopate as sy  # noqa: E402
 from syncopate import ops, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 
@@ -42,14 +41,19 @@ def check_operator(rank: int, size: int, group) -> None:
                 y = ops.all_gather_matmul(whole[rank * rows : (rank + 1) * rows], w, group, out=out)
                 expect(out is None or y is out, "the output given is the one returned")
                 exact = (whole.float() @ w.float()).to(dtype)
-                expect(torch.equal(y, exact), f"all_gather_matmul {dtype} transposed={transposed} call {call} differs")
+                expect(
+                    torch.equal(y, exact),
+                    f"all_gather_matmul {dtype} transposed={transposed} call {call} differs",
+                )
 
 
 def check_random_data(rank: int, group) -> None:
     """The same bits as the unfused kernel; fp64 agrees to within the dtype's rounding."""
     m, n, k = 50, 40, 96
     for dtype, limit in ((torch.float32, 1e-6), (torch.float16, 1e-3), (torch.bfloat16, 4e-3)):
-        op = ops.AllGatherMatmul(m, n, k, dtype, group, chunking=ops.Chunking(2, 3), pull=dtype == torch.float16)
+        op = ops.AllGatherMatmul(
+            m, n, k, dtype, group, chunking=ops.Chunking(2, 3), pull=dtype == torch.float16
+        )
         torch.manual_seed(5)
         whole, w = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype)
         first = sum(m // group.size + (r < m % group.size) for r in range(rank))

@@ -36,15 +36,16 @@ private:
 };
 
 /// In a rank: says what is wrong and ends the process.
-#define RANK_CHECK(condition, text)                                                                   \
-    do {                                                                                              \
-        if (!(condition)) {                                                                           \
-            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, std::string(text).c_str());       \
-            return false;                                                                             \
-        }                                                                                             \
+#define RANK_CHECK(condition, text)                                                             \
+    do {                                                                                        \
+        if (!(condition)) {                                                                     \
+            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, std::string(text).c_str()); \
+            return false;                                                                       \
+        }                                                                                       \
     } while (false)
 
-/// Runs `body` in a process for each rank of `ranks`. Each must end with true within a minute; none is left behind.
+/// Runs `body` in a process for each rank of `ranks`. Each must end with true within a minute; none is left
+/// behind.
 inline void run_ranks(const std::vector<int>& ranks, const std::function<bool(int)>& body) {
     std::vector<pid_t> pids;
     for (const int rank : ranks) {
@@ -62,7 +63,8 @@ inline void run_ranks(const std::vector<int>& ranks, const std::function<bool(in
     for (std::size_t i = 0; i < pids.size(); ++i) {
         int status = 0;
         pid_t ended = 0;
-        while ((ended = waitpid(pids[i], &status, WNOHANG)) == 0 && std::chrono::steady_clock::now() < deadline) {
+        while ((ended = waitpid(pids[i], &status, WNOHANG)) == 0 &&
+               std::chrono::steady_clock::now() < deadline) {
             std::this_thread::sleep_for(std::chrono::milliseconds(2));
         }
         if (ended == 0) {
@@ -71,7 +73,8 @@ inline void run_ranks(const std::vector<int>& ranks, const std::function<bool(in
             ADD_FAILURE() << "rank " << ranks[i] << " did not end";
             continue;
         }
-        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << ranks[i] << ": status " << status;
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+            << "rank " << ranks[i] << ": status " << status;
     }
 }
 

@@ -15,11 +15,13 @@ using testing::all_ranks;
 using testing::run_ranks;
 using testing::TemporaryDirectory;
 
-Result<std::shared_ptr<SymmetricHeap>> make_heap(const TemporaryDirectory& directory, int rank, int size, std::uint64_t bytes,
-                                                 Device device = {}, Milliseconds timeout = Milliseconds{20'000}) {
+Result<std::shared_ptr<SymmetricHeap>> make_heap(const TemporaryDirectory& directory, int rank, int size,
+                                                 std::uint64_t bytes, Device device = {},
+                                                 Milliseconds timeout = Milliseconds{20'000}) {
     auto rendezvous = FileRendezvous::create(directory.path(), rank, size, "run", timeout);
     if (!rendezvous) return rendezvous.error();
-    return SymmetricHeap::create(device, std::shared_ptr<Rendezvous>(std::move(rendezvous).value()), bytes, timeout);
+    return SymmetricHeap::create(device, std::shared_ptr<Rendezvous>(std::move(rendezvous).value()), bytes,
+                                 timeout);
 }
 
 class Heap : public ::testing::TestWithParam<int> {};
@@ -31,10 +33,13 @@ TEST_P(Heap, EveryRankReadsWhatEveryOtherWrote) {
         auto heap = make_heap(directory, rank, size, 100'000);
         RANK_CHECK(heap, heap.error().to_string());
         RANK_CHECK((*heap)->stride() >= 100'000 && (*heap)->stride() % 4096 == 0, "stride");
-        const auto word = [&](int r, std::uint64_t i) { return reinterpret_cast<std::uint32_t*>((*heap)->address(r, 4 * i)); };
+        const auto word = [&](int r, std::uint64_t i) {
+            return reinterpret_cast<std::uint32_t*>((*heap)->address(r, 4 * i));
+        };
         for (int r = 0; r < size; ++r) RANK_CHECK(*word(r, 24'999) == 0, "not zeroed");
         if (Status met = barrier((*heap)->rendezvous(), "zeros"); !met) return false;
-        for (std::uint64_t i = 0; i < 25'000; ++i) *word(rank, i) = static_cast<std::uint32_t>(rank * 1'000'000) + static_cast<std::uint32_t>(i);
+        for (std::uint64_t i = 0; i < 25'000; ++i)
+            *word(rank, i) = static_cast<std::uint32_t>(rank * 1'000'000) + static_cast<std::uint32_t>(i);
         if (Status met = barrier((*heap)->rendezvous(), "written"); !met) return false;
         for (int r = 0; r < size; ++r) {
             for (std::uint64_t i = 0; i < 25'000; ++i) {
@@ -66,7 +71,8 @@ TEST(SymmetricHeap, NamesTheSizesWhenRanksDisagree) {
     run_ranks(all_ranks(2), [&](int rank) {
         auto heap = make_heap(directory, rank, 2, rank == 0 ? 4096 : 8192);
         RANK_CHECK(!heap, "made");
-        RANK_CHECK(heap.error().message.find("4096 (host), 8192 (host)") != std::string::npos, heap.error().message);
+        RANK_CHECK(heap.error().message.find("4096 (host), 8192 (host)") != std::string::npos,
+                   heap.error().message);
         return true;
     });
 }
@@ -76,10 +82,22 @@ TEST(SymmetricHeap, TellsEveryRankThatOneHasTooLittleMemory) {
     run_ranks(all_ranks(2), [&](int rank) {
         auto heap = make_heap(directory, rank, 2, rank == 0 ? 4096 : std::uint64_t{1} << 44);
         RANK_CHECK(!heap, "made");
-        RANK_CHECK(heap.error().message.find("too little memory for a heap of 17592186044416 bytes") != std::string::npos,
+        RANK_CHECK(heap.error().message.find("too little memory for a heap of 17592186044416 bytes") !=
+                       std::string::npos,
                    heap.error().message);
         RANK_CHECK(heap.error().error_class == ErrorClass::machine, "class");
         if (rank == 0) RANK_CHECK(heap.error().message.starts_with("rank 1 failed"), heap.error().message);
+        return true;
+    });
+}
+
+TEST(SymmetricHeap, CountsTheHeapsOfAllRanksOnHost) {
+    const TemporaryDirectory directory;
+    const std::uint64_t half = memory_info(Device{})->free / 2;
+    run_ranks(all_ranks(3), [&](int rank) {
+        auto heap = make_heap(directory, rank, 3, half);
+        RANK_CHECK(!heap, "made");
+        RANK_CHECK(heap.error().message.find("too little memory for 3 heaps of") != std::string::npos, heap.error().message);
         return true;
     });
 }
@@ -90,9 +108,11 @@ TEST(SymmetricHeap, NamesTheRankThatNeverCame) {
         auto rendezvous = FileRendezvous::create(directory.path(), rank, 3);
         RANK_CHECK(rendezvous, rendezvous.error().to_string());
         if (rank == 2) return true;
-        auto heap = SymmetricHeap::create({}, std::shared_ptr<Rendezvous>(std::move(rendezvous).value()), 4096, Milliseconds{1000});
+        auto heap = SymmetricHeap::create({}, std::shared_ptr<Rendezvous>(std::move(rendezvous).value()),
+                                          4096, Milliseconds{1000});
         RANK_CHECK(!heap, "made");
-        RANK_CHECK(heap.error().message.find("rank 2 of 3 did not come to 'heap'") != std::string::npos, heap.error().message);
+        RANK_CHECK(heap.error().message.find("rank 2 of 3 did not come to 'heap'") != std::string::npos,
+                   heap.error().message);
         return true;
     });
 }
@@ -125,7 +145,8 @@ TEST_F(OneRankHeap, SaysHowMuchRoomThereIs) {
     ASSERT_TRUE(heap_->allocate(40'000));
     const auto more = heap_->allocate(40'000);
     ASSERT_FALSE(more);
-    EXPECT_NE(more.error().message.find("no room for 40000 bytes: 40000 of 65536 are in use, the largest gap has 25344"),
+    EXPECT_NE(more.error().message.find(
+                  "no room for 40000 bytes: 40000 of 65536 are in use, the largest gap has 25344"),
               std::string::npos)
         << more.error().message;
     EXPECT_FALSE(heap_->allocate(~std::uint64_t{0}));
@@ -139,7 +160,8 @@ TEST(DefaultHeapCapacity, IsModest) {
     EXPECT_LE(*capacity, std::uint64_t{8} << 30);
 }
 
-// On a machine without a GPU everything of cuda fails as the machine's fault, with a way out, and nothing crashes.
+// On a machine without a GPU everything of cuda fails as the machine's fault, with a way out, and nothing
+// crashes.
 TEST(Cuda, IsRefusedWithAReasonWhereThereIsNone) {
     if (cuda_device_count()) GTEST_SKIP() << "there is a GPU";
     const TemporaryDirectory directory;

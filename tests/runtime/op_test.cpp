@@ -30,8 +30,8 @@ std::int32_t tag(int rank, std::uint32_t call, std::int64_t element) {
                                      static_cast<std::uint32_t>(element));
 }
 
-/// What the emitted kernel does: slot by slot it waits as the table says, works, and at its end tells the peers. Calls
-/// `tile(id)` for each slot whose waits were over.
+/// What the emitted kernel does: slot by slot it waits as the table says, works, and at its end tells the
+/// peers. Calls `tile(id)` for each slot whose waits were over.
 template <typename Tile>
 bool run_kernel(const FusedOp& op, const Tile& tile) {
     const std::vector<std::int32_t>& table = op.table();
@@ -42,7 +42,8 @@ bool run_kernel(const FusedOp& op, const Tile& tile) {
     for (std::int32_t slot = 0; slot < at(emit::table::num_slots); ++slot) {
         const std::int32_t record = emit::table::first_slot + emit::table::slot_words * slot;
         for (std::int32_t wait = at(record + 1); wait < at(record + 2); wait += 2) {
-            const std::int32_t signal = (at(wait) - emit::control::first_signal) / emit::control::signal_stride;
+            const std::int32_t signal =
+                (at(wait) - emit::control::first_signal) / emit::control::signal_stride;
             if (!control.wait({signal, at(wait + 1)}, epoch, slot)) return false;
         }
         good = tile(at(record)) && good;
@@ -63,7 +64,9 @@ struct Case {
     plan::Backend backend = plan::Backend::host;
 };
 
-std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.size << (c.pull ? " ranks, pull" : " ranks, push"); }
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+    return out << c.size << (c.pull ? " ranks, pull" : " ranks, push");
+}
 
 class AllGather : public ::testing::TestWithParam<Case> {};
 
@@ -84,11 +87,13 @@ TEST_P(AllGather, BringsEveryCallsDataWhateverTheTiming) {
         std::mt19937 random(static_cast<unsigned>(rank));
         for (std::uint32_t call = 1; call <= 100; ++call) {
             for (std::int64_t i = 0; i < part; ++i) mine[static_cast<std::size_t>(i)] = tag(rank, call, i);
-            Status done = (*op)->set_input("A", region, reinterpret_cast<std::uint64_t>(mine.data()), strides);
+            Status done =
+                (*op)->set_input("A", region, reinterpret_cast<std::uint64_t>(mine.data()), strides);
             RANK_CHECK(done, done.error().to_string());
             done = (*op)->begin_call();
             RANK_CHECK(done, done.error().to_string());
-            if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 5000));  // a straggler
+            if (random() % 16 == 0)
+                std::this_thread::sleep_for(std::chrono::microseconds(random() % 5000));  // a straggler
             const bool right = run_kernel(**op, [&](int chunk) {
                 for (std::int64_t i = 0; i < part; ++i) {
                     if (gathered[chunk * part + i] != tag(chunk, call, i)) return false;
@@ -113,8 +118,9 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OnHost, AllGather,
-                         ::testing::Values(Case{1, false}, Case{2, false}, Case{3, false}, Case{5, false}, Case{8, false},
-                                           Case{1, true}, Case{2, true}, Case{3, true}, Case{5, true}, Case{8, true},
+                         ::testing::Values(Case{1, false}, Case{2, false}, Case{3, false}, Case{5, false},
+                                           Case{8, false}, Case{1, true}, Case{2, true}, Case{3, true},
+                                           Case{5, true}, Case{8, true},
                                            Case{3, false, plan::Backend::copy_engine}),
                          name_of_case);
 
@@ -133,15 +139,17 @@ TEST(FusedOp, NamesRankOpChunkAndSignalWhenOneDoesNotArrive) {
         const bool finished = run_kernel(**op, [](int) { return true; });
         RANK_CHECK(finished == (rank != 0), "only rank 0 lacks a chunk");
         Status ended = (*op)->end_call();
-        if (ended) ended = (*op)->begin_call();  // ranks 1 and 2 learn of it here, long before their own deadlines
+        if (ended)
+            ended = (*op)->begin_call();  // ranks 1 and 2 learn of it here, long before their own deadlines
         RANK_CHECK(!ended, "no fault");
         const std::string& message = ended.error().message;
-        RANK_CHECK(message.find("op 'ag', call 1: chunk A[8:12, 0:8] from rank 2 (push, op 0 of rank 2) has not arrived within") !=
-                       std::string::npos,
+        RANK_CHECK(message.find("op 'ag', call 1: chunk A[8:12, 0:8] from rank 2 (push, op 0 of rank 2) has "
+                                "not arrived within") != std::string::npos,
                    message);
         RANK_CHECK(message.find("(signal 1 is 0, awaited 1, at slot 2)") != std::string::npos, message);
         RANK_CHECK((rank == 0) == (message.find("found on rank 0") == std::string::npos), message);
-        RANK_CHECK(ended.error().location.rank == 0 && ended.error().error_class == ErrorClass::machine, message);
+        RANK_CHECK(ended.error().location.rank == 0 && ended.error().error_class == ErrorClass::machine,
+                   message);
         RANK_CHECK(!(*op)->check() && !(*op)->poll(), "it is final");
         RANK_CHECK(!(*op)->begin_call(), "no further call");
         return bool((*op)->destroy());
@@ -153,14 +161,17 @@ TEST(FusedOp, NamesTheRankThatDoesNotBegin) {
     run_ranks(all_ranks(2), [&](int rank) {
         auto heap = make_heap(directory, rank, 2);
         RANK_CHECK(heap, heap.error().to_string());
-        auto op = FusedOp::create(*heap, direct_all_gather(2, true, {4, 8}), {.name = "ag", .deadline_ms = 100});
+        auto op =
+            FusedOp::create(*heap, direct_all_gather(2, true, {4, 8}), {.name = "ag", .deadline_ms = 100});
         RANK_CHECK(op, op.error().to_string());
         if (rank == 0) {
             const Status begun = (*op)->begin_call();
             RANK_CHECK(!begun, "begun");
-            RANK_CHECK(begun.error().message.find("rank 1 has not begun the call within 100 ms") != std::string::npos,
+            RANK_CHECK(begun.error().message.find("rank 1 has not begun the call within 100 ms") !=
+                           std::string::npos,
                        begun.error().message);
-            RANK_CHECK(begun.error().message.find("before the kernel") != std::string::npos, begun.error().message);
+            RANK_CHECK(begun.error().message.find("before the kernel") != std::string::npos,
+                       begun.error().message);
         }
         return bool((*op)->destroy());
     });
@@ -172,7 +183,8 @@ TEST(FusedOp, GivesUpATransferWhoseWaitIsNotOver) {
         auto heap = make_heap(directory, rank, 2);
         RANK_CHECK(heap, heap.error().to_string());
         fuse::Schedule schedule = direct_all_gather(2, false, {4, 8});
-        for (auto& mine : schedule.ranks) mine.transfers[0].waits = {{0, 0}};  // each pushes after the other has
+        for (auto& mine : schedule.ranks)
+            mine.transfers[0].waits = {{0, 0}};  // each pushes after the other has
         auto op = FusedOp::create(*heap, schedule, {.name = "knot", .deadline_ms = 100});
         RANK_CHECK(op, op.error().to_string());
         if (Status begun = (*op)->begin_call(); begun) {
@@ -180,7 +192,8 @@ TEST(FusedOp, GivesUpATransferWhoseWaitIsNotOver) {
             RANK_CHECK(!(*op)->end_call(), "ended");
         }
         const Status fault = (*op)->check();
-        RANK_CHECK(!fault && fault.error().message.find("has not arrived within 100 ms") != std::string::npos, "fault");
+        RANK_CHECK(!fault && fault.error().message.find("has not arrived within 100 ms") != std::string::npos,
+                   "fault");
         return bool((*op)->destroy());
     });
 }
@@ -192,7 +205,8 @@ TEST(FusedOp, RefusesRanksThatMakeDifferentOps) {
         RANK_CHECK(heap, heap.error().to_string());
         auto op = FusedOp::create(*heap, direct_all_gather(2, rank == 0, {4, 8}));
         RANK_CHECK(!op, "made");
-        RANK_CHECK(op.error().message.find("makes another op than rank") != std::string::npos, op.error().message);
+        RANK_CHECK(op.error().message.find("makes another op than rank") != std::string::npos,
+                   op.error().message);
         RANK_CHECK((*heap)->bytes_allocated() == 0, "memory left");
         return true;
     });
@@ -226,21 +240,37 @@ TEST_F(OneRankOp, RefusesWhatIsNotInTheScheduleOrTheBuild) {
         return refusal().to_string();
     };
     EXPECT_EQ(with([](fuse::Transfer& t) { t.src.tensor = 2; }), "rank 0 op 3: there is no tensor 2");
-    EXPECT_EQ(with([](fuse::Transfer& t) { t.dst.region[0].end = 5; }), "rank 0 op 3: region [0:5, 0:6] is not in tensor A");
+    EXPECT_EQ(with([](fuse::Transfer& t) { t.dst.region[0].end = 5; }),
+              "rank 0 op 3: region [0:5, 0:6] is not in tensor A");
     EXPECT_EQ(with([](fuse::Transfer& t) { t.dst_rank = 1; }), "rank 0 op 3: there is no rank 1");
     EXPECT_EQ(with([](fuse::Transfer& t) { t.reduce = plan::Reduce::sum; }),
               "rank 0 op 3: a transfer that reduces (sum) is not in this build");
     EXPECT_EQ(with([](fuse::Transfer& t) { t.dst.region[0].end = 1; }),
               "rank 0 op 3: a box of [2, 6] cannot be copied to one of [1, 6]");
-    EXPECT_NE(with([](fuse::Transfer& t) { t.posts = {{0, 1}}; }).find("a post to signal 1 of rank 0"), std::string::npos);
-    EXPECT_NE(with([](fuse::Transfer& t) { t.waits = {{-1, 0}}; }).find("a wait for signal -1"), std::string::npos);
+    EXPECT_NE(with([](fuse::Transfer& t) { t.posts = {{0, 1}}; }).find("a post to signal 1 of rank 0"),
+              std::string::npos);
+    EXPECT_NE(with([](fuse::Transfer& t) { t.waits = {{-1, 0}}; }).find("a wait for signal -1"),
+              std::string::npos);
     schedule_.ranks.resize(2);
     EXPECT_NE(refusal().message.find("the schedule is for 2 ranks, this run has 1"), std::string::npos);
 }
 
+TEST_F(OneRankOp, TakesNothingFromAnInputOfWhichItHoldsNothing) {
+    const std::vector<std::int64_t> strides{6, 1};
+    auto op = FusedOp::create(heap_, schedule_, {.initial = std::vector<plan::Chunk>{}});
+    ASSERT_TRUE(op) << op.error().to_string();
+    EXPECT_TRUE((*op)->set_input("A", std::uint64_t{0}, strides));
+    EXPECT_TRUE((*op)->begin_call());
+    EXPECT_TRUE((*op)->end_call());
+    auto unsaid = FusedOp::create(heap_, schedule_, {});
+    ASSERT_TRUE(unsaid) << unsaid.error().to_string();
+    EXPECT_FALSE((*unsaid)->set_input("A", std::uint64_t{0}, strides)) << "which region is not known";
+}
+
 TEST_F(OneRankOp, CopiesAnInputUnlessItIsInPlace) {
     const plan::Region box{{1, 3}, {2, 5}};
-    auto op = FusedOp::create(heap_, schedule_, {.initial = {{0, {{1, 2}, {2, 5}}}, {0, {{2, 3}, {2, 5}}}}});
+    const std::vector<plan::Chunk> initial{{0, {{1, 2}, {2, 5}}}, {0, {{2, 3}, {2, 5}}}};
+    auto op = FusedOp::create(heap_, schedule_, {.initial = initial});
     ASSERT_TRUE(op) << op.error().to_string();
     auto* a = reinterpret_cast<std::int32_t*>((*op)->tensor_address("A").value());
     const std::vector<std::int32_t> user{1, 2, 3, 0, 4, 5, 6, 0};
@@ -248,7 +278,8 @@ TEST_F(OneRankOp, CopiesAnInputUnlessItIsInPlace) {
     ASSERT_TRUE((*op)->set_input("A", reinterpret_cast<std::uint64_t>(user.data()), strides));
     ASSERT_TRUE((*op)->begin_call());
     ASSERT_TRUE((*op)->end_call());
-    const std::vector<std::int32_t> want{0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 0, 0, 0, 4, 5, 6, 0, 0, 0, 0, 0, 0, 0};
+    const std::vector<std::int32_t> want{0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 0,
+                                         0, 0, 4, 5, 6, 0, 0, 0, 0, 0, 0, 0};
     EXPECT_EQ(std::vector<std::int32_t>(a, a + 24), want);
 
     const std::vector<std::int64_t> own{6, 1};
@@ -260,7 +291,6 @@ TEST_F(OneRankOp, CopiesAnInputUnlessItIsInPlace) {
     EXPECT_FALSE((*op)->end_call());
     EXPECT_EQ(a[8], 99);
 
-    EXPECT_FALSE((*op)->set_input("B", 4096, own)) << "nothing is said of what it holds";
     EXPECT_FALSE((*op)->set_input("C", box, 4096, own));
     EXPECT_FALSE((*op)->set_input("A", {{0, 5}, {0, 6}}, 4096, own));
     EXPECT_FALSE((*op)->set_input("A", box, 4096, std::vector<std::int64_t>{1, 6}));

@@ -31,7 +31,9 @@ TEST_P(Ranks, GatherEveryRanksBytesInOrder) {
             auto all = all_gather(**rendezvous, "round", mine);
             RANK_CHECK(all, all.error().to_string());
             for (int r = 0; r < size; ++r) {
-                RANK_CHECK((*all)[static_cast<std::size_t>(r)] == std::to_string(r * 100 + round) + std::string(1, '\0'), "bytes");
+                RANK_CHECK((*all)[static_cast<std::size_t>(r)] ==
+                               std::to_string(r * 100 + round) + std::string(1, '\0'),
+                           "bytes");
             }
         }
         const Status met = barrier(**rendezvous, "end");
@@ -48,7 +50,8 @@ TEST(FileRendezvous, NamesTheRankThatNeverJoins) {
     run_ranks({0, 1, 3}, [&](int rank) {
         auto rendezvous = FileRendezvous::create(directory.path(), rank, 4, "run", Milliseconds{1500});
         RANK_CHECK(!rendezvous, "it should not come about");
-        RANK_CHECK(rendezvous.error().message.find("rank 2 of 4 did not come") != std::string::npos, rendezvous.error().message);
+        RANK_CHECK(rendezvous.error().message.find("rank 2 of 4 did not come") != std::string::npos,
+                   rendezvous.error().message);
         RANK_CHECK(rendezvous.error().error_class == ErrorClass::machine, "class");
         return true;
     });
@@ -62,7 +65,8 @@ TEST(FileRendezvous, NamesTheRanksThatStayAwayFromABarrier) {
         if (rank == 1 || rank == 2) return true;
         const Status met = barrier(**rendezvous, "start", Milliseconds{1000});
         RANK_CHECK(!met, "it should fail");
-        RANK_CHECK(met.error().message.find("ranks 1, 2 of 4 did not come to 'start' within 1000 ms") != std::string::npos,
+        RANK_CHECK(met.error().message.find("ranks 1, 2 of 4 did not come to 'start' within 1000 ms") !=
+                       std::string::npos,
                    met.error().message);
         return true;
     });
@@ -70,22 +74,27 @@ TEST(FileRendezvous, NamesTheRanksThatStayAwayFromABarrier) {
 
 TEST(FileRendezvous, DoesNotTakeADeadProcessForARank) {
     const TemporaryDirectory directory;
-    const std::vector<int> first{0, 1};  // rank 2 never comes: the two leave no trace that a later run believes
+    const std::vector<int> first{0,
+                                 1};  // rank 2 never comes: the two leave no trace that a later run believes
     run_ranks(first, [&](int rank) {
         (void)FileRendezvous::create(directory.path(), rank, 3, "again", Milliseconds{100});
-        std::ofstream(directory.path() / "again" / ("hello.0." + std::to_string(rank))) << "0123 none " << getpid() << " 1";
+        std::ofstream(directory.path() / "again" / ("hello.0." + std::to_string(rank)))
+            << "0123 none " << getpid() << " 1";
         return true;
     });
     run_ranks({2}, [&](int rank) {
-        // Of another pid namespace ("none") nothing can be known, so write what a crashed rank of this one would leave.
+        // Of another pid namespace ("none") nothing can be known, so write what a crashed rank of this one
+        // would leave.
         char space[64] = {};
         RANK_CHECK(readlink("/proc/self/ns/pid", space, sizeof(space) - 1) > 0, "namespace");
         for (int r = 0; r < 2; ++r) {
-            std::ofstream(directory.path() / "again" / ("hello.0." + std::to_string(r))) << "0123 " << space << " 999999999 1";
+            std::ofstream(directory.path() / "again" / ("hello.0." + std::to_string(r)))
+                << "0123 " << space << " 999999999 1";
         }
         auto rendezvous = FileRendezvous::create(directory.path(), rank, 3, "again", Milliseconds{100});
         RANK_CHECK(!rendezvous, "it met ghosts");
-        RANK_CHECK(rendezvous.error().message.find("rank 0, 1 of 3") != std::string::npos, rendezvous.error().message);
+        RANK_CHECK(rendezvous.error().message.find("rank 0, 1 of 3") != std::string::npos,
+                   rendezvous.error().message);
         return true;
     });
     run_ranks(all_ranks(3), [&](int rank) {
@@ -121,11 +130,13 @@ TEST(Agree, TellsEveryRankOfOneRanksError) {
     run_ranks(all_ranks(3), [&](int rank) {
         auto rendezvous = FileRendezvous::create(directory.path(), rank, 3);
         RANK_CHECK(rendezvous, rendezvous.error().to_string());
-        auto all = agree(**rendezvous, "memory",
-                         rank == 1 ? Result<Bytes>(Error{"no room", {}, ErrorClass::machine}) : Result<Bytes>("fine"));
+        auto all = agree(
+            **rendezvous, "memory",
+            rank == 1 ? Result<Bytes>(Error{"no room", {}, ErrorClass::machine}) : Result<Bytes>("fine"));
         RANK_CHECK(!all, "it should fail");
         RANK_CHECK(all.error().error_class == ErrorClass::machine, "class");
-        RANK_CHECK(all.error().message == (rank == 1 ? "no room" : "rank 1 failed at 'memory': no room"), all.error().message);
+        RANK_CHECK(all.error().message == (rank == 1 ? "no room" : "rank 1 failed at 'memory': no room"),
+                   all.error().message);
         return true;
     });
 }
@@ -141,7 +152,8 @@ TEST(CallbackRendezvous, CarriesWhatTheStoreGivesAndItsExceptions) {
     };
     const auto get = [&](const std::string& key, Milliseconds timeout) {
         std::unique_lock lock(mutex);
-        if (!changed.wait_for(lock, timeout, [&] { return store.contains(key); })) throw std::runtime_error("timed out");
+        if (!changed.wait_for(lock, timeout, [&] { return store.contains(key); }))
+            throw std::runtime_error("timed out");
         return store[key];
     };
     CallbackRendezvous zero(0, 2, put, get);
@@ -151,7 +163,8 @@ TEST(CallbackRendezvous, CarriesWhatTheStoreGivesAndItsExceptions) {
     other.join();
     const Status alone = barrier(zero, "y", Milliseconds{20});
     ASSERT_FALSE(alone);
-    EXPECT_NE(alone.error().message.find("rank 1 of 2 did not come"), std::string::npos) << alone.error().message;
+    EXPECT_NE(alone.error().message.find("rank 1 of 2 did not come"), std::string::npos)
+        << alone.error().message;
     EXPECT_NE(alone.error().message.find("timed out"), std::string::npos) << alone.error().message;
 }
 
@@ -163,7 +176,9 @@ TEST(LaunchEnvironment, ReadsTorchrunAndOpenMpi) {
         setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
         setenv("PMIX_NAMESPACE", "job7", 1);
         auto mpi = launch_environment();
-        RANK_CHECK(mpi && mpi->launcher == "mpirun" && mpi->rank == 2 && mpi->size == 4 && mpi->job == "mpirun-job7", "mpi");
+        RANK_CHECK(
+            mpi && mpi->launcher == "mpirun" && mpi->rank == 2 && mpi->size == 4 && mpi->job == "mpirun-job7",
+            "mpi");
         setenv("RANK", "1", 1);
         setenv("WORLD_SIZE", "2", 1);
         setenv("LOCAL_RANK", "0", 1);

@@ -1,5 +1,5 @@
-// Schedules made by hand: the direct all-gather of one tensor along axis 0, by pushes or by pulls, with the guards that
-// fuse derives (fuse/guards.hpp). One slot per rank's chunk, the own one first.
+// Schedules made by hand: the direct all-gather of one tensor along axis 0, by pushes or by pulls, with the
+// guards that fuse derives (fuse/guards.hpp). One slot per rank's chunk, the own one first.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,24 @@ inline fuse::Schedule direct_all_gather(int size, bool pull, std::vector<std::in
     schedule.tensors = {{"A", std::move(shape), plan::DType::int32}};
     schedule.num_slots = size;
     schedule.ranks.resize(static_cast<std::size_t>(size));
-    const auto rank_of = [&](int rank) -> fuse::RankSchedule& { return schedule.ranks[static_cast<std::size_t>(rank)]; };
-    // Signals of each rank: arrived from the i-th next rank (i = 1 …) at i - 1; then what the i-th next rank tells:
-    // push: that it has consumed; pull: that it is ready; and for pull that it has fetched.
+    const auto rank_of = [&](int rank) -> fuse::RankSchedule& {
+        return schedule.ranks[static_cast<std::size_t>(rank)];
+    };
+    // Signals of each rank: arrived from the i-th next rank (i = 1 …) at i - 1; then what the i-th next rank
+    // tells: push: that it has consumed; pull: that it is ready; and for pull that it has fetched.
     const auto op_index = [&](int owner, int peer) { return (peer - owner + size) % size - 1; };
     for (int rank = 0; rank < size; ++rank) {
         fuse::RankSchedule& mine = rank_of(rank);
         const auto peer = [&](int step) { return (rank + step) % size; };
         for (int i = 1; i < size; ++i) {
-            mine.signals.push_back({Kind::arrived, pull ? plan::OpRef{rank, i - 1} : plan::OpRef{peer(i), op_index(peer(i), rank)}});
+            mine.signals.push_back({Kind::arrived, pull ? plan::OpRef{rank, i - 1}
+                                                        : plan::OpRef{peer(i), op_index(peer(i), rank)}});
         }
-        for (int i = 1; i < size; ++i) mine.signals.push_back({pull ? Kind::ready : Kind::consumed, {peer(i), -1}});
+        for (int i = 1; i < size; ++i)
+            mine.signals.push_back({pull ? Kind::ready : Kind::consumed, {peer(i), -1}});
         if (pull) {
-            for (int i = 1; i < size; ++i) mine.signals.push_back({Kind::fetched, {peer(i), op_index(peer(i), rank)}});
+            for (int i = 1; i < size; ++i)
+                mine.signals.push_back({Kind::fetched, {peer(i), op_index(peer(i), rank)}});
         }
     }
     const auto arrived = [&](int at, int from) { return op_index(at, from); };
@@ -51,8 +56,12 @@ inline fuse::Schedule direct_all_gather(int size, bool pull, std::vector<std::in
             const int source = pull ? peer : rank;
             const int destination = pull ? rank : peer;
             const plan::Chunk chunk{0, rows_of(schedule.tensors[0], source, size)};
-            fuse::Transfer transfer{.op = {rank, step - 1}, .backend = backend, .src_rank = source, .dst_rank = destination,
-                                    .src = chunk, .dst = chunk};
+            fuse::Transfer transfer{.op = {rank, step - 1},
+                                    .backend = backend,
+                                    .src_rank = source,
+                                    .dst_rank = destination,
+                                    .src = chunk,
+                                    .dst = chunk};
             transfer.posts = {{destination, arrived(destination, source)}};
             if (pull) {
                 transfer.posts.push_back({source, fetched(source, rank)});

@@ -13,7 +13,8 @@ namespace {
 const plan::Tensor kMatrix{"A", {8, 16}, plan::DType::bf16};
 
 std::vector<StridedCopy> copies(const plan::Tensor& tensor, const plan::Region& region) {
-    auto made = copies_between(view_of(tensor, region, 1000), view_of(tensor, region, 5000), plan::size_of(tensor.dtype));
+    auto made = copies_between(view_of(tensor, region, 1000), view_of(tensor, region, 5000),
+                               plan::size_of(tensor.dtype));
     return made ? *made : std::vector<StridedCopy>{};
 }
 
@@ -76,7 +77,10 @@ TEST(StridedCopy, MovesExactlyTheBox) {
     ASSERT_TRUE(made);
     for (const StridedCopy& copy : *made) copy_on_host(copy);
     for (std::int64_t i = 0; i < 360; ++i) {
-        const plan::Region element{{i / 120, i / 120 + 1}, {i / 30 % 4, i / 30 % 4 + 1}, {i / 6 % 5, i / 6 % 5 + 1}, {i % 6, i % 6 + 1}};
+        const plan::Region element{{i / 120, i / 120 + 1},
+                                   {i / 30 % 4, i / 30 % 4 + 1},
+                                   {i / 6 % 5, i / 6 % 5 + 1},
+                                   {i % 6, i % 6 + 1}};
         const auto k = static_cast<std::size_t>(i);
         EXPECT_EQ(dst[k], plan::contains(region, element) ? src[k] : 0) << i;
     }
@@ -89,7 +93,9 @@ TEST(KernelArguments, AreLaidOutAsTheLauncherPassesThem) {
     EXPECT_EQ(*arguments.add_integer("i1", 1), 2u);
     TensorMap map;
     map.words[15] = 77;
-    EXPECT_EQ(arguments.add_descriptor(map, std::vector<std::int64_t>{8, 16}, std::vector<std::int64_t>{16, 1}), 3u);
+    EXPECT_EQ(
+        arguments.add_descriptor(map, std::vector<std::int64_t>{8, 16}, std::vector<std::int64_t>{16, 1}),
+        3u);
     ASSERT_EQ(arguments.size(), 8u);
     EXPECT_EQ(arguments.bytes_of(2), 1u);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arguments.data(3)) % 128, 0u);
@@ -115,10 +121,10 @@ TEST(KernelArguments, PackHalfPrecisionAsTheLauncherDoes) {
     EXPECT_EQ(half(65504.0), 0x7bff);
     EXPECT_EQ(half(65520.0), 0x7c00);
     EXPECT_EQ(half(0.1), 0x2e66);
-    EXPECT_EQ(half(2049.0), 0x6800);                    // a tie, to even
-    EXPECT_EQ(half(4095.9), 0x6c00);                    // the fraction carries
-    EXPECT_EQ(half(5.9604644775390625e-08), 0x0001);    // the smallest
-    EXPECT_EQ(half(6.103515625e-05), 0x0400);           // the smallest normal
+    EXPECT_EQ(half(2049.0), 0x6800);                  // a tie, to even
+    EXPECT_EQ(half(4095.9), 0x6c00);                  // the fraction carries
+    EXPECT_EQ(half(5.9604644775390625e-08), 0x0001);  // the smallest
+    EXPECT_EQ(half(6.103515625e-05), 0x0400);         // the smallest normal
     EXPECT_EQ(half(6.0975551605224609e-05), 0x03ff);
     KernelArguments arguments;
     EXPECT_TRUE(arguments.add_float("bf16", 1.00390625));

@@ -3,9 +3,9 @@
 // Legal choices today, best first:
 //   host   `host`: any transfer.
 //   cuda   `copy_engine`: a transfer that does not reduce and whose two regions are strided boxes of at most
-//          three levels (a run of contiguous elements, repeated along up to two strides): what one 3D copy can
-//          express; `ldst_dedicated`: the same. The engine moves 16-byte units: a transfer whose addresses turn
-//          out not to be aligned so goes by copy_engine after all.
+//          three levels (a run of contiguous elements, repeated along up to two strides): what one 3D copy
+//          can express; `ldst_dedicated`: the same. The engine moves 16-byte units: a transfer whose
+//          addresses turn out not to be aligned so goes by copy_engine after all.
 // A collective is not carried out yet; a template expands it into transfers.
 #pragma once
 
@@ -34,9 +34,9 @@ using Backends = std::vector<std::vector<plan::Backend>>;
 [[nodiscard]] Result<std::vector<plan::Backend>> legal_backends(const plan::Plan& plan, plan::OpRef op,
                                                                 Device device);
 
-/// A backend for each op: the plan's own choice where it names one, else `preferred` where that is legal, else
-/// the best legal one. Fails, with rank and op, on a collective, and on an explicit backend that is not legal,
-/// saying why.
+/// A backend for each op: the plan's own choice where it names one, else `preferred` where that is legal,
+/// else the best legal one. Fails, with rank and op, on a collective, and on an explicit backend that is not
+/// legal, saying why.
 [[nodiscard]] Result<Backends> assign(const plan::Plan& plan, Device device,
                                       plan::Backend preferred = plan::Backend::automatic);
 

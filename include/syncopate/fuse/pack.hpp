@@ -1,10 +1,11 @@
 // Pack: which program of a persistent kernel runs which tile when, for tiles that take unequal times.
 //
-// Tiles of one cost run well in order of arrival, each program taking every P-th one. With wide and narrow tiles that
-// order leaves some programs with too many wide ones. So the run is simulated: whenever a program is free it takes, of
-// the tiles whose chunks are expected by then, the longest (list scheduling, longest first: R. L. Graham, Bounds on
-// Multiprocessing Timing Anomalies, 1969); if none has arrived, the one that arrives first. The short tiles so fill
-// the last wave, and stand in early on for long ones that have not arrived.
+// Tiles of one cost run well in order of arrival, each program taking every P-th one. With wide and narrow
+// tiles that order leaves some programs with too many wide ones. So the run is simulated: whenever a program
+// is free it takes, of the tiles whose chunks are expected by then, the longest (list scheduling, longest
+// first: R. L. Graham, Bounds on Multiprocessing Timing Anomalies, 1969); if none has arrived, the one that
+// arrives first. The short tiles so fill the last wave, and stand in early on for long ones that have not
+// arrived.
 //
 //   slot s is the (s / P)-th tile of program s mod P, so that the number of tiles per program is fixed:
 //
@@ -17,9 +18,11 @@
 
 namespace syncopate::fuse {
 
-/// By slot, the tile that runs there. `times`: by tile id, how long it takes; `ready`: by tile id, when its last chunk is
-/// expected; both in microseconds. Among equals the earlier arrival goes first, then the lower id.
-[[nodiscard]] std::vector<std::int64_t> pack_tiles(const std::vector<double>& times, const std::vector<double>& ready,
+/// By slot, the tile that runs there. `times`: by tile id, how long it takes; `ready`: by tile id, when its
+/// last chunk is expected; both in microseconds. Among equals the earlier arrival goes first, then the lower
+/// id.
+[[nodiscard]] std::vector<std::int64_t> pack_tiles(const std::vector<double>& times,
+                                                   const std::vector<double>& ready,
                                                    std::int64_t num_programs);
 
 }  // namespace syncopate::fuse

@@ -1,9 +1,10 @@
 // Precedence: which ops have completed when another one has, and in which order each rank starts its own.
 //
-// Y precedes X when X waits for Y (`after`), or when both go through one lane of a rank (its copy stream, its chunk
-// engine) and Y comes first in it: a lane is first-in first-out, and its writes are visible in that order. On `host` a rank's
-// transfers run concurrently, so only `after` counts. Precedence is transitive in memory as well: each edge
-// is a release by the one side and an acquire by the other, so who has seen X's completion sees what Y wrote.
+// Y precedes X when X waits for Y (`after`), or when both go through one lane of a rank (its copy stream, its
+// chunk engine) and Y comes first in it: a lane is first-in first-out, and its writes are visible in that
+// order. On `host` a rank's transfers run concurrently, so only `after` counts. Precedence is transitive in
+// memory as well: each edge is a release by the one side and an acquire by the other, so who has seen X's
+// completion sees what Y wrote.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +20,10 @@ namespace syncopate::fuse {
 struct Precedence {
     std::vector<plan::OpRef> ops;        ///< by id
     std::vector<std::int32_t> first_id;  ///< by rank: the id of its op 0; one more entry for the end
-    std::vector<std::vector<std::int32_t>> after;   ///< by id: what `after` names, each once
-    std::vector<std::int32_t> stream_previous;      ///< by id: the copy before it in its lane; -1: none
-    std::vector<std::int32_t> started_before;       ///< by id: the same rank's op of that backend before it; -1: none
+    std::vector<std::vector<std::int32_t>> after;  ///< by id: what `after` names, each once
+    std::vector<std::int32_t> stream_previous;     ///< by id: the copy before it in its lane; -1: none
+    std::vector<std::int32_t>
+        started_before;  ///< by id: the same rank's op of that backend before it; -1: none
     std::vector<std::vector<std::int32_t>> before;  ///< by id: `after`, and stream_previous
     std::vector<std::int32_t> sorted;    ///< ids, each after its `before` and its rank's earlier starts
     std::vector<std::int32_t> position;  ///< by id: where it is in `sorted`

@@ -20,7 +20,8 @@ struct AllGatherOptions {
     bool pull = false;             ///< the destination reads, instead of the source writing
     std::int32_t minor_axis = -1;  ///< a second axis to cut along, e.g. K of a GEMM; -1: none
     std::int32_t minor_split = 1;  ///< slices along minor_axis
-    std::int32_t engine_peers = 0;  ///< so many of each rank's peers, its last ones, have ldst_dedicated as backend
+    std::int32_t engine_peers =
+        0;  ///< so many of each rank's peers, its last ones, have ldst_dedicated as backend
 };
 
 /// Every rank holds one shard of `tensor` along `options.axis` and ends with the whole of it. Direct: each

@@ -1,7 +1,8 @@
 // The control block in use (its layout: emit/table.hpp): signals, faults, and what they mean to a person.
 //
 // Words 8 to 31, which emit/table.hpp leaves free, are the runtime's:
-//   8  published: the epoch of the last call that began without a fault; the copy engine posts copies of this word, so
+//   8  published: the epoch of the last call that began without a fault; the copy engine posts copies of this
+//   word, so
 //      that after a fault its posts stay behind and the peers' waits fail too
 #pragma once
 
@@ -20,7 +21,8 @@ inline constexpr std::int32_t published = 8;
 inline constexpr std::int32_t num_header_words = emit::control::first_signal;
 }  // namespace control
 
-/// The fault word: 0, or 1 + the signal that did not come, or this bit and the rank whose fault ended this call too.
+/// The fault word: 0, or 1 + the signal that did not come, or this bit and the rank whose fault ended this
+/// call too.
 inline constexpr std::uint32_t kFaultOfPeer = 0x8000'0000u;
 
 /// Values of fault_where that are no slot.
@@ -44,8 +46,8 @@ struct FaultRecord {
     static FaultRecord from_words(const std::uint32_t* words);
 };
 
-/// What has not happened when a wait for `signal` of `rank` is not over: "chunk A[0:128, 0:256] from rank 2 (push, op 0
-/// of rank 2) has not arrived".
+/// What has not happened when a wait for `signal` of `rank` is not over: "chunk A[0:128, 0:256] from rank 2
+/// (push, op 0 of rank 2) has not arrived".
 [[nodiscard]] std::string describe_missing(const fuse::Schedule& schedule, int rank, int signal);
 
 /// The error of a fault on `rank` in the op called `name`. `deadline_ms` is only told.
@@ -53,21 +55,25 @@ struct FaultRecord {
                                 const FaultRecord& record, std::int64_t deadline_ms);
 
 /// A control block in memory that this process reads and writes with the CPU (device host). Does not own it.
-/// Every access is atomic; posting releases and waiting acquires, so what a rank wrote before a post is visible to
-/// whoever has waited for it.
+/// Every access is atomic; posting releases and waiting acquires, so what a rank wrote before a post is
+/// visible to whoever has waited for it.
 class HostControl {
 public:
     HostControl() = default;
     explicit HostControl(std::uint64_t address) : words_(reinterpret_cast<std::uint32_t*>(address)) {}
 
-    [[nodiscard]] std::uint32_t load(std::int32_t word) const;           ///< acquire
-    void store(std::int32_t word, std::uint32_t value) const;            ///< release
-    [[nodiscard]] std::uint32_t add(std::int32_t word, std::uint32_t value) const;  ///< the old value; acquire, release
-    void post(std::int32_t signal, std::uint32_t epoch) const { store(emit::control::word_of(signal), epoch); }
+    [[nodiscard]] std::uint32_t load(std::int32_t word) const;  ///< acquire
+    void store(std::int32_t word, std::uint32_t value) const;   ///< release
+    [[nodiscard]] std::uint32_t add(std::int32_t word,
+                                    std::uint32_t value) const;  ///< the old value; acquire, release
+    void post(std::int32_t signal, std::uint32_t epoch) const {
+        store(emit::control::word_of(signal), epoch);
+    }
 
     /// Whether `wait` is over in call `epoch`.
     [[nodiscard]] bool reached(const fuse::Wait& wait, std::uint32_t epoch) const;
-    /// Blocks until it is. False when this control block has a fault, or gets one because the block's deadline passes.
+    /// Blocks until it is. False when this control block has a fault, or gets one because the block's
+    /// deadline passes.
     [[nodiscard]] bool wait(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t where) const;
     /// Records that `wait` did not end; the first fault of a block stays.
     void raise(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t where) const;

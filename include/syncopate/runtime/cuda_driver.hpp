@@ -1,5 +1,5 @@
-// The CUDA driver, opened at run time: a program linked with this library also starts where there is no driver.
-// Nothing here names a type of cuda.h; handles are opaque.
+// The CUDA driver, opened at run time: a program linked with this library also starts where there is no
+// driver. Nothing here names a type of cuda.h; handles are opaque.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ using CudaStream = std::uint64_t;
 /// Number of GPUs. Error (machine): no driver, a driver that is too old, a build without CUDA.
 Result<int> cuda_device_count();
 
-/// The primary context of one GPU, the one that torch and the CUDA runtime use, kept alive while this object lives.
+/// The primary context of one GPU, the one that torch and the CUDA runtime use, kept alive while this object
+/// lives.
 class CudaContext {
 public:
     static Result<std::shared_ptr<CudaContext>> retain(int ordinal);

@@ -3,9 +3,9 @@
 //   base()              base() + stride()        base() + 2 * stride()
 //   | rank 0's memory   | rank 1's memory        | rank 2's memory        …
 //
-// An object has the same offset on every rank, so a peer's copy is reached by arithmetic: address(rank, offset).
-// base() differs between processes; stride() and offsets do not. Addresses are device addresses on cuda and plain
-// pointers on host.
+// An object has the same offset on every rank, so a peer's copy is reached by arithmetic: address(rank,
+// offset). base() differs between processes; stride() and offsets do not. Addresses are device addresses on
+// cuda and plain pointers on host.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace syncopate::runtime {
 
-class HeapMemory;   // src/runtime/heap_memory.hpp: reserving, exporting and mapping on one kind of device
+class HeapMemory;  // src/runtime/heap_memory.hpp: reserving, exporting and mapping on one kind of device
 class CudaContext;
 
 /// Bytes of this device that are free now, and all of them. On host: of the machine's memory.
@@ -29,17 +29,19 @@ struct MemoryInfo {
 };
 Result<MemoryInfo> memory_info(Device device);
 
-/// A capacity that suits one process's ops on `device` when nothing better is known: 1/16 of the device's memory, from
-/// 64 MiB to 8 GiB, and no more than half of what is free. It depends on what is free: agree on it between ranks.
+/// A capacity that suits one process's ops on `device` when nothing better is known: 1/16 of the device's
+/// memory, from 64 MiB to 8 GiB, and no more than half of what is free. It depends on what is free: agree on
+/// it between ranks.
 Result<std::uint64_t> default_heap_capacity(Device device);
 
 class SymmetricHeap {
 public:
-    /// Made by all ranks together, each with the same `bytes_per_rank`; returns when all memory is mapped everywhere and
-    /// zeroed. A failure on one rank fails all, with that rank's error: too little memory (asked, free, total), no
-    /// peer-to-peer access (between which devices), different sizes. The capacity is fixed: it never grows.
-    /// The heap keeps `rendezvous`, for the ops made on it.
-    static Result<std::shared_ptr<SymmetricHeap>> create(Device device, std::shared_ptr<Rendezvous> rendezvous,
+    /// Made by all ranks together, each with the same `bytes_per_rank`; returns when all memory is mapped
+    /// everywhere and zeroed. A failure on one rank fails all, with that rank's error: too little memory
+    /// (asked, free, total), no peer-to-peer access (between which devices), different sizes. The capacity is
+    /// fixed: it never grows. The heap keeps `rendezvous`, for the ops made on it.
+    static Result<std::shared_ptr<SymmetricHeap>> create(Device device,
+                                                         std::shared_ptr<Rendezvous> rendezvous,
                                                          std::uint64_t bytes_per_rank,
                                                          Milliseconds timeout = kRendezvousTimeout);
     ~SymmetricHeap();
@@ -56,8 +58,9 @@ public:
     }
     [[nodiscard]] std::uint64_t local(std::uint64_t offset) const { return address(rank(), offset); }
 
-    /// An offset with `bytes` bytes behind it, the same on all ranks as long as all ranks allocate and free in the same
-    /// order. `alignment` is a power of two. The memory is as its last user left it. Fails when no gap is large enough.
+    /// An offset with `bytes` bytes behind it, the same on all ranks as long as all ranks allocate and free
+    /// in the same order. `alignment` is a power of two. The memory is as its last user left it. Fails when
+    /// no gap is large enough.
     Result<std::uint64_t> allocate(std::uint64_t bytes, std::uint64_t alignment = 256);
     /// `offset` came from allocate and is not in use by any rank.
     void free(std::uint64_t offset);

@@ -1,6 +1,6 @@
-// Executes a rank's transfers on device host: one thread copies boxes between the heaps and posts. With delays on, it
-// takes the transfers whose waits are over in random order, pauses before and inside copies, and so shows schedules
-// that hold only by luck of timing.
+// Executes a rank's transfers on device host: one thread copies boxes between the heaps and posts. With
+// delays on, it takes the transfers whose waits are over in random order, pauses before and inside copies,
+// and so shows schedules that hold only by luck of timing.
 #pragma once
 
 #include <condition_variable>
@@ -19,14 +19,15 @@ namespace syncopate::runtime {
 /// A transfer with its addresses worked out.
 struct PreparedTransfer {
     std::vector<StridedCopy> copies;
-    std::vector<fuse::Wait> waits;  ///< on the executing rank's control block
+    std::vector<fuse::Wait> waits;          ///< on the executing rank's control block
     std::vector<std::uint64_t> post_words;  ///< addresses of the words to set to the epoch
     bool in_order = false;  ///< starts after those in_order before it have ended, as in a copy stream
 };
 
 class HostExecutor {
 public:
-    /// `control` is the executing rank's. `max_delay_us` 0: no delays, and the first transfer that may run goes first.
+    /// `control` is the executing rank's. `max_delay_us` 0: no delays, and the first transfer that may run
+    /// goes first.
     HostExecutor(std::vector<PreparedTransfer> transfers, HostControl control, std::int64_t max_delay_us,
                  std::uint64_t seed);
     ~HostExecutor();  ///< waits for the call in progress, if any

@@ -1,18 +1,18 @@
-// A fused operator in memory: the full buffers of its tensors, its control block and its tables on one rank, and what
-// happens around the fused kernel in each call.
+// A fused operator in memory: the full buffers of its tensors, its control block and its tables on one rank,
+// and what happens around the fused kernel in each call.
 //
-//   begin_call   copies the user's inputs into the heap, epoch += 1, begin_posts, begin_waits, starts the transfers
-//   (the caller runs the fused kernel)
-//   end_call     joins the transfers, end_waits, end_posts
+//   begin_call   copies the user's inputs into the heap, epoch += 1, begin_posts, begin_waits, starts the
+//   transfers (the caller runs the fused kernel) end_call     joins the transfers, end_waits, end_posts
 //
-// On cuda both only enqueue, allocate nothing, and may be captured into a graph: what a call needs that is new each
-// time (the epoch) lives in device memory. Calls of one op must follow each other in stream order; different ops may be
-// in flight together, each has its own copy stream.
+// On cuda both only enqueue, allocate nothing, and may be captured into a graph: what a call needs that is
+// new each time (the epoch) lives in device memory. Calls of one op must follow each other in stream order;
+// different ops may be in flight together, each has its own copy stream.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,12 +33,13 @@ struct OpOptions {
     std::string name = "op";            ///< in messages
     std::int64_t deadline_ms = 30'000;  ///< of one wait; 0: none
     std::int64_t num_programs = 1;      ///< of the fused kernel's grid
-    /// What this rank holds initially (Plan::initial), for set_input without a region.
-    std::vector<plan::Chunk> initial{};
-    std::int64_t max_delay_us = 0;      ///< host: random delays up to this, in random order
-    std::uint64_t seed = 0;             ///< host: of the delays
-    /// cuda: posts to this rank's own control block copy the epoch from host memory. A copy within one GPU may be done
-    /// by its multiprocessors, and those may be full of programs that wait for this very post.
+    /// What this rank holds initially (Plan::initial; maybe nothing), for set_input without a region; if
+    /// known.
+    std::optional<std::vector<plan::Chunk>> initial{};
+    std::int64_t max_delay_us = 0;  ///< host: random delays up to this, in random order
+    std::uint64_t seed = 0;         ///< host: of the delays
+    /// cuda: posts to this rank's own control block copy the epoch from host memory. A copy within one GPU
+    /// may be done by its multiprocessors, and those may be full of programs that wait for this very post.
     bool own_posts_from_host = true;
     /// cuda: multiprocessors that the chunk engine uses (ldst_dedicated); 8 reach the speed of a link.
     std::int32_t engine_blocks = 8;
@@ -49,10 +50,11 @@ class FusedOp {
 public:
     using Options = OpOptions;
 
-    /// Made by all ranks together, in the same order as other ops on this heap. Allocates one full buffer per tensor
-    /// (contents undefined) and the control block. Errors: no room, ranks that make different ops, a transfer that this
-    /// device's executors cannot do (located by rank and op).
-    static Result<std::unique_ptr<FusedOp>> create(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule,
+    /// Made by all ranks together, in the same order as other ops on this heap. Allocates one full buffer per
+    /// tensor (contents undefined) and the control block. Errors: no room, ranks that make different ops, a
+    /// transfer that this device's executors cannot do (located by rank and op).
+    static Result<std::unique_ptr<FusedOp>> create(std::shared_ptr<SymmetricHeap> heap,
+                                                   const fuse::Schedule& schedule,
                                                    const Options& options = {});
     /// Without destroy() before, the heap keeps the op's memory: ranks drop objects in no common order.
     ~FusedOp();
@@ -68,20 +70,24 @@ public:
     [[nodiscard]] Result<std::uint64_t> tensor_address(std::string_view name, int rank) const;
     [[nodiscard]] Result<std::uint64_t> tensor_offset(std::string_view name) const;  ///< in every rank's heap
     [[nodiscard]] Result<std::uint64_t> tensor_bytes(std::string_view name) const;
-    [[nodiscard]] std::uint64_t control_address() const;              ///< this rank's control block
+    [[nodiscard]] std::uint64_t control_address() const;  ///< this rank's control block
     [[nodiscard]] std::uint64_t control_address(int rank) const;
-    [[nodiscard]] std::uint64_t control_bytes() const { return static_cast<std::uint64_t>(control_words_) * 4; }
+    [[nodiscard]] std::uint64_t control_bytes() const {
+        return static_cast<std::uint64_t>(control_words_) * 4;
+    }
     [[nodiscard]] std::uint64_t table_address() const;  ///< of table(), in memory that the kernel can read
     [[nodiscard]] const std::vector<std::int32_t>& table() const { return table_; }
     /// The grid's size, when it differs from Options::num_programs. Not while a call is in flight.
     Status set_num_programs(std::int64_t num_programs);
 
-    /// From the next call on, begin_call copies `region` of `tensor` from the user's array at `address` (extents: those
-    /// of `region`; strides in elements, the last one 1) to its place in the heap. Nothing is copied when it is that
-    /// place. At most one input per (tensor, region). The array must live until the call has ended.
+    /// From the next call on, begin_call copies `region` of `tensor` from the user's array at `address`
+    /// (extents: those of `region`; strides in elements, the last one 1) to its place in the heap. Nothing is
+    /// copied when it is that place. At most one input per (tensor, region). The array must live until the
+    /// call has ended.
     Status set_input(std::string_view tensor, const plan::Region& region, std::uint64_t address,
                      std::span<const std::int64_t> strides);
-    /// The same for the box around what Options::initial says of the tensor. Fails when it says nothing of it.
+    /// The same for the box around what Options::initial says of the tensor; nothing is copied when this rank
+    /// holds none of it. Fails when Options::initial is not known.
     Status set_input(std::string_view tensor, std::uint64_t address, std::span<const std::int64_t> strides);
     void clear_inputs() { inputs_.clear(); }
 
@@ -89,14 +95,16 @@ public:
     Status begin_call(CudaStream stream = 0);
     Status end_call(CudaStream stream = 0);
 
-    /// The fault of a call, as an error: rank, op, chunk and signal. On cuda it reads the control block as it is now:
-    /// after the stream has been synchronised it is final. A fault is final for the op: later calls do nothing.
+    /// The fault of a call, as an error: rank, op, chunk and signal. On cuda it reads the control block as it
+    /// is now: after the stream has been synchronised it is final. A fault is final for the op: later calls
+    /// do nothing.
     Status check() const;
     /// As check() without any call of the driver: sees a fault once sy_begin or sy_end has run after it.
     Status poll() const;
     /// Waits for all that this rank has started, on cuda for the whole GPU context.
     Status synchronize();
-    /// Waits for this op's own work and for the other ranks, and gives its memory back to the heap. All ranks call it.
+    /// Waits for this op's own work and for the other ranks, and gives its memory back to the heap. All ranks
+    /// call it.
     Status destroy();
 
 private:

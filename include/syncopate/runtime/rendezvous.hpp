@@ -1,5 +1,5 @@
-// How ranks find each other before any memory is shared: a small store of bytes under keys that all ranks of a run
-// can read. It carries a few hundred bytes per rank at set-up and nothing during calls.
+// How ranks find each other before any memory is shared: a small store of bytes under keys that all ranks of
+// a run can read. It carries a few hundred bytes per rank at set-up and nothing during calls.
 #pragma once
 
 #include <chrono>
@@ -47,27 +47,27 @@ private:
     std::string last_key_;       ///< of this rank, in the one before this
 };
 
-/// Every rank's `value`, by rank. All ranks call it in the same order; `label` says what for, in keys and messages.
-/// Fails after `timeout`, naming every rank that did not come.
+/// Every rank's `value`, by rank. All ranks call it in the same order; `label` says what for, in keys and
+/// messages. Fails after `timeout`, naming every rank that did not come.
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,
                                       Milliseconds timeout = kRendezvousTimeout);
 
 /// Returns when all ranks have called it, or fails like all_gather.
 Status barrier(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout = kRendezvousTimeout);
 
-/// As all_gather, but each rank gives its bytes or its error, and if any rank has an error, all ranks fail with the
-/// first one, named with its rank. So a failure on one rank is no timeout on the others.
+/// As all_gather, but each rank gives its bytes or its error, and if any rank has an error, all ranks fail
+/// with the first one, named with its rank. So a failure on one rank is no timeout on the others.
 Result<std::vector<Bytes>> agree(Rendezvous& rendezvous, std::string_view label, const Result<Bytes>& mine,
                                  Milliseconds timeout = kRendezvousTimeout);
 
 /// A directory that all ranks see. Files appear by rename, so that none is ever read half-written.
 class FileRendezvous final : public Rendezvous {
 public:
-    /// Joins the run: returns when all ranks have come to `directory` with the same `run_id`, or fails naming those
-    /// that have not. Files left by processes that are gone (an earlier run with the same id) are not taken for
-    /// theirs. `run_id` is any text that is new for each run; the launcher gives it.
-    static Result<std::unique_ptr<FileRendezvous>> create(const std::filesystem::path& directory, int rank, int size,
-                                                          const std::string& run_id = "run",
+    /// Joins the run: returns when all ranks have come to `directory` with the same `run_id`, or fails naming
+    /// those that have not. Files left by processes that are gone (an earlier run with the same id) are not
+    /// taken for theirs. `run_id` is any text that is new for each run; the launcher gives it.
+    static Result<std::unique_ptr<FileRendezvous>> create(const std::filesystem::path& directory, int rank,
+                                                          int size, const std::string& run_id = "run",
                                                           Milliseconds timeout = kRendezvousTimeout);
     ~FileRendezvous() override;  ///< the last rank to leave removes the run's files
 
@@ -80,8 +80,8 @@ private:
     std::filesystem::path session_;  ///< this run's own folder
 };
 
-/// A store that someone else keeps (torch.distributed's, MPI, a test). The functions may throw; the message of the
-/// exception becomes the error's.
+/// A store that someone else keeps (torch.distributed's, MPI, a test). The functions may throw; the message
+/// of the exception becomes the error's.
 class CallbackRendezvous final : public Rendezvous {
 public:
     using Put = std::function<void(const std::string& key, const Bytes& value)>;
@@ -106,12 +106,12 @@ struct LaunchEnvironment {
     std::string job;  ///< the same on all ranks of a run
 };
 
-/// From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torchrun) or OMPI_COMM_WORLD_* (Open MPI) or PMI_* (MPICH,
-/// Slurm). Fails when there is none of them or one makes no sense.
+/// From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torchrun) or OMPI_COMM_WORLD_* (Open MPI) or PMI_*
+/// (MPICH, Slurm). Fails when there is none of them or one makes no sense.
 Result<LaunchEnvironment> launch_environment();
 
-/// A FileRendezvous under the temporary directory for the run that launch_environment() describes. Ranks on one
-/// machine only.
+/// A FileRendezvous under the temporary directory for the run that launch_environment() describes. Ranks on
+/// one machine only.
 Result<std::unique_ptr<Rendezvous>> environment_rendezvous(Milliseconds timeout = kRendezvousTimeout);
 
 }  // namespace syncopate::runtime

@@ -38,8 +38,9 @@ struct BoxView {
 /// `region` of a row-major `tensor` whose first byte is at `address`.
 [[nodiscard]] BoxView view_of(const plan::Tensor& tensor, const plan::Region& region, std::uint64_t address);
 
-/// The copies that move `src` to `dst`, which have the same extents, axes of one element left aside. Fails when they
-/// differ, or when a stride is not positive. Elements that are not adjacent are copied one by one: right, but slow.
+/// The copies that move `src` to `dst`, which have the same extents, axes of one element left aside. Fails
+/// when they differ, or when a stride is not positive. Elements that are not adjacent are copied one by one:
+/// right, but slow.
 [[nodiscard]] Result<std::vector<StridedCopy>> copies_between(const BoxView& src, const BoxView& dst,
                                                               std::size_t element_size);
 

@@ -8,8 +8,12 @@ from syncopate.language import sy_acquire, sy_acquire_phase, sy_finish, sy_num_p
 
 @triton.jit
 def matmul_kernel(
-    a_ptr, b_ptr, c_ptr,
-    M, N, K,
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -60,8 +64,17 @@ def matmul(a, b, block_m=128, block_n=128, block_k=64, group_m=8, num_sms=None):
         triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device=a.device))
     grid = (min(num_sms, triton.cdiv(M, block_m) * triton.cdiv(N, block_n)),)
     matmul_kernel[grid](
-        a, b, c, M, N, K,
-        BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, GROUP_M=group_m, NUM_SMS=num_sms,
+        a,
+        b,
+        c,
+        M,
+        N,
+        K,
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
+        BLOCK_K=block_k,
+        GROUP_M=group_m,
+        NUM_SMS=num_sms,
     )
     return c
 

@@ -23,8 +23,12 @@ def _compute_pid(tile_id, num_pid_in_group, num_pid_m, GROUP_M: tl.constexpr):
 
 @triton.jit
 def matmul_kernel(
-    a_desc, b_desc, c_desc,
-    M, N, K,
+    a_desc,
+    b_desc,
+    c_desc,
+    M,
+    N,
+    K,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -75,8 +79,14 @@ def matmul(a, b, block_m=128, block_n=128, block_k=64, group_m=8, num_sms=None):
         TensorDescriptor.from_tensor(a, [block_m, block_k]),
         TensorDescriptor.from_tensor(b, [block_n, block_k]),
         TensorDescriptor.from_tensor(c, [block_m, block_n]),
-        M, N, K,
-        BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, GROUP_M=group_m, NUM_SMS=num_sms,
+        M,
+        N,
+        K,
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
+        BLOCK_K=block_k,
+        GROUP_M=group_m,
+        NUM_SMS=num_sms,
     )
     return c
 

@@ -11,11 +11,18 @@ from syncopate.language import sy_acquire, sy_acquire_phase, sy_finish, sy_num_p
 
 @triton.jit
 def matmul_kernel(
-    a_ptr, b_ptr, c_ptr,
-    M, N, K,
-    stride_am, stride_ak,
-    stride_bk, stride_bn,
-    stride_cm, stride_cn,
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    stride_cn,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -73,8 +80,19 @@ def matmul(a, b, block_m=128, block_n=128, block_k=64, group_m=8):
     grid = (triton.cdiv(M, block_m) * triton.cdiv(N, block_n),)
     # @sy.kernel_launch
     matmul_kernel[grid](
-        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(),
-        BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, GROUP_M=group_m,
+        a,
+        b,
+        c,
+        M,
+        N,
+        K,
+        *a.stride(),
+        *b.stride(),
+        *c.stride(),
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
+        BLOCK_K=block_k,
+        GROUP_M=group_m,
     )
     return c
 

@@ -1,0 +1,74 @@
+// The analysis of one kernel for one set of arguments: run the first program, learn from it the grid and the
+// tile axes, run every program, and put together what the kernel is. Internal to analyse*.cpp: one object,
+// since each step needs what the evaluator found before it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernel/directive.hpp"
+#include "kernel/evaluate.hpp"
+#include "kernel/syntax.hpp"
+#include "syncopate/kernel/kernel.hpp"
+
+namespace syncopate::kernel {
+
+class Analysis {
+public:
+    Analysis(Module& module, std::int32_t index, const Arguments& arguments,
+             std::vector<Directive> directives, std::set<std::int32_t> functions)
+        : module_(module),
+          index_(index),
+          function_(module.functions[static_cast<std::size_t>(index)]),
+          arguments_(arguments),
+          directives_(std::move(directives)),
+          functions_(std::move(functions)),
+          evaluator_(module, index, arguments_, directives_) {}
+
+    Result<Kernel> run();
+
+private:
+    // analyse.cpp
+    const Directive* directive(DirectiveKind kind) const;
+    void forget();
+    Status run_programs();
+    Status number_tiles(Kernel& kernel);
+
+    // analyse_grid.cpp
+    Result<bool> writes_at(const std::array<std::int64_t, 3>& id);
+    bool written_tensor_known() const;
+    Error needs_grid(const std::string& why) const;
+    Status find_grid();
+
+    // analyse_axes.cpp
+    std::vector<TileAxis> counted_axes(std::uint64_t taint);
+    static std::int64_t product(const std::vector<TileAxis>& axes);
+    void note_axes();
+    void mark_products(const std::vector<Stmt*>& body, std::int32_t axis);
+    Status name_axes(Kernel& kernel);
+    std::string axis_names() const;
+
+    // analyse_directives.cpp
+    Status check_directives(const Kernel& kernel);
+    std::int32_t last_line(const SourceRange& range) const;
+
+    Module& module_;
+    std::int32_t index_;
+    const Function& function_;
+    const Arguments& arguments_;
+    std::vector<Directive> directives_;
+    std::set<std::int32_t> functions_;
+    Evaluator evaluator_;
+    std::array<std::int64_t, 3> grid_{1, 1, 1};
+    bool persistent_ = false;
+    std::vector<TileAxis> axes_;   // the tile space, when the counts make it up
+    std::vector<TileAxis> named_;  // all counts
+    std::vector<std::string> block_texts_;
+    std::vector<const Expr*> count_exprs_;
+};
+
+}  // namespace syncopate::kernel

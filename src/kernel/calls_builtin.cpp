@@ -1,0 +1,384 @@
+// Builtins of triton.language: what each makes of its arguments.
+#include <algorithm>
+#include <cstdlib>
+
+#include "kernel/evaluate.hpp"
+
+namespace syncopate::kernel {
+
+Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> arguments, Frame& frame) {
+    std::uint64_t taint = 0;
+    bool runtime = false;
+    for (const Value& v : arguments) taint |= taint_of(v), runtime = runtime || v.runtime;
+    const auto tainted = [&](Value made) {
+        made.taint = taint;
+        made.runtime = runtime;
+        return made;
+    };
+    const auto integer_argument = [&](std::size_t index, std::string_view name,
+                                      std::int64_t fallback) -> std::optional<std::int64_t> {
+        const Value v = argument(e, arguments, index, name, frame);
+        if (stopped()) return std::nullopt;
+        if (v.kind == ValueKind::undefined) return fallback;
+        if (v.kind == ValueKind::integer) return v.integer;
+        fail(e.where, "the arguments of " + quoted(module_, e.where) + " must be known whole numbers");
+        return std::nullopt;
+    };
+    const auto extents_of = [&](const Value& shape, Block& block) {
+        std::array<Affine, kRank> extents{};
+        std::int32_t count = 0;
+        if (!numbers(shape, extents, count)) return false;
+        std::int64_t size = 1;
+        for (std::int32_t j = 0; j < count; ++j) {
+            const Affine& extent = extents[static_cast<std::size_t>(j)];
+            if (!extent.is_constant() || extent.constant < 1 || extent.constant > kLargestBlock) return false;
+            size *= extent.constant;
+            if (size > kLargestBlock) return false;
+            block.axes[static_cast<std::size_t>(j)].extent = extent.constant;
+        }
+        block.rank = count;
+        return true;
+    };
+    switch (builtin) {
+        case Builtin::program_id: {
+            const auto axis = integer_argument(0, "axis", 0);
+            if (!axis) return {};
+            if (*axis < 0 || *axis > 2) return fail(e.where, "tl.program_id takes axis 0, 1 or 2");
+            const std::uint64_t bit = new_source(e, {.kind = TaintSource::Kind::program_id,
+                                                     .grid_axis = static_cast<std::int32_t>(*axis),
+                                                     .in_kernel = frame.is_kernel});
+            return make_integer(program_[static_cast<std::size_t>(*axis)], true, bit);
+        }
+        case Builtin::num_programs: {
+            const auto axis = integer_argument(0, "axis", 0);
+            if (!axis) return {};
+            if (*axis < 0 || *axis > 2) return fail(e.where, "tl.num_programs takes axis 0, 1 or 2");
+            grid_asked = true;
+            const std::int64_t known = grid_[static_cast<std::size_t>(*axis)];
+            return make_integer(known > 0 ? known : *axis == 0 ? arguments_.num_sms : 1, true, 0);
+        }
+        case Builtin::load:
+        case Builtin::store:
+        case Builtin::atomic: {
+            const Value pointer = argument(e, arguments, 0, "pointer", frame);
+            const bool is_load = builtin == Builtin::load, is_store = builtin == Builtin::store;
+            if (pointer.kind == ValueKind::block_pointer) {
+                return descriptor_access(e, pointer, nullptr, is_load, is_store);
+            }
+            const Value mask = argument(e, arguments,
+                                        is_load                  ? 1
+                                        : e.text == "atomic_cas" ? 9
+                                                                 : 2,
+                                        "mask", frame);
+            for (const auto& [key, value] : e.keywords) {
+                if (key == "other" || key == "value" || key == "val") (void)evaluate(*value, frame);
+            }
+            if (stopped()) return {};
+            touch(e, pointer, mask.kind == ValueKind::undefined ? nullptr : &mask, !is_store, !is_load);
+            return is_store ? tainted({}) : opaque(e, taint);
+        }
+        case Builtin::descriptor_load:
+        case Builtin::descriptor_store: {
+            if (arguments.size() < 2)
+                return fail(e.where,
+                            "a descriptor and its offsets are needed in " + quoted(module_, e.where));
+            const bool is_load = builtin == Builtin::descriptor_load;
+            return descriptor_access(e, arguments[0], &arguments[1], is_load, !is_load);
+        }
+        case Builtin::make_descriptor: return make_descriptor(e, arguments, frame, false);
+        case Builtin::make_block_ptr: return make_descriptor(e, arguments, frame, true);
+        case Builtin::advance: {
+            const Value pointer = argument(e, arguments, 0, "base", frame);
+            const Value by = argument(e, arguments, 1, "offsets", frame);
+            std::array<Affine, kRank> offsets{};
+            std::int32_t count = 0;
+            if (stopped()) return {};
+            if (pointer.kind != ValueKind::block_pointer) return opaque(e, taint);
+            const auto param = static_cast<std::size_t>(pointer.descriptor->param);
+            if (!numbers(by, offsets, count) || count != pointer.descriptor->rank) {
+                if (override_read_[param] || override_write_[param]) return pointer;
+                return fail(e.where,
+                            quoted(module_, e.where) +
+                                " advances by what cannot be known before the kernel runs; state the "
+                                "footprint with `# @sy.reads " +
+                                kernel_.parameters[param].name + "[…]`");
+            }
+            Descriptor* moved = arena_.make<Descriptor>();
+            *moved = *pointer.descriptor;
+            for (std::int32_t d = 0; d < count; ++d) moved->offsets[d] = moved->offsets[d] + offsets[d];
+            Value made = tainted(pointer);
+            made.descriptor = moved;
+            return made;
+        }
+        case Builtin::arange: {
+            const auto start = integer_argument(0, "start", 0), end = integer_argument(1, "end", 0);
+            if (!start || !end) return {};
+            if (*end <= *start || *start < -kLargestBlock || *end > kLargestBlock)
+                return fail(e.where, quoted(module_, e.where) + " is an empty or too large range");
+            Block* block = arena_.make<Block>();
+            Piece* piece = arena_.make<Piece>();
+            *piece = {0, *end - *start, {*start, {}}, 1};
+            block->rank = 1;
+            block->axes[0] = {*end - *start, piece, 1};
+            Value made;
+            made.kind = ValueKind::block;
+            made.block = block;
+            made = tainted(made);
+            made.runtime = true;
+            return made;
+        }
+        case Builtin::zeros:
+        case Builtin::full: {
+            const Value shape = argument(e, arguments, 0, "shape", frame);
+            const Value value = builtin == Builtin::zeros ? make_integer(0, false, 0)
+                                                          : argument(e, arguments, 1, "value", frame);
+            if (stopped()) return {};
+            Block* block = arena_.make<Block>();
+            if (!extents_of(shape, *block) || value.kind != ValueKind::integer) return opaque(e, taint);
+            block->base.constant = value.integer;
+            Value made;
+            made.kind = ValueKind::block;
+            made.block = block;
+            return tainted(made);
+        }
+        case Builtin::zeros_like: {
+            if (arguments.empty() || arguments[0].kind != ValueKind::block) return opaque(e, taint);
+            Block* block = arena_.make<Block>();
+            block->rank = arguments[0].block->rank;
+            for (std::int32_t j = 0; j < block->rank; ++j)
+                block->axes[j].extent = arguments[0].block->axes[j].extent;
+            Value made;
+            made.kind = ValueKind::block;
+            made.block = block;
+            return tainted(made);
+        }
+        case Builtin::cdiv: {
+            if (arguments.size() != 2) return opaque(e, taint);
+            const Value& a = arguments[0];
+            const Value& b = arguments[1];
+            if (a.kind == ValueKind::integer && b.kind == ValueKind::integer) {
+                if (b.integer == 0) {
+                    arithmetic_error = true;
+                    return fail(e.where, "division by zero in " + quoted(module_, e.where));
+                }
+                if (b.integer == -1) return opaque(e, taint);
+                const std::int64_t up = wrap_add(wrap_add(a.integer, b.integer), -1);
+                return count(e, a, b, tainted(make_integer(up / b.integer, runtime, taint)), frame);
+            }
+            if (a.kind == ValueKind::opaque || b.kind == ValueKind::opaque) return opaque(e, taint);
+            const Value up =
+                binary(e, Operator::add, binary(e, Operator::add, a, b), make_integer(-1, false, 0));
+            return stopped() ? Value{} : binary(e, Operator::floor_divide, up, b);
+        }
+        case Builtin::minimum:
+        case Builtin::maximum: {
+            if (arguments.size() < 2) return opaque(e, taint);  // tl.max(block): data
+            // tl.max(x, axis) reduces, max(a, b) compares; a block with one known axis number is the former.
+            if (arguments.size() == 2 && arguments[0].kind == ValueKind::opaque)
+                return opaque(*arguments[0].why, taint);
+            if (e.text == "min" || e.text == "max") {
+                const bool blocks = std::any_of(arguments.begin(), arguments.end(), [](const Value& v) {
+                    return v.kind == ValueKind::block && v.block->rank > 0;
+                });
+                if (blocks) return opaque(e, taint);
+            }
+            Value made = arguments[0];
+            for (std::size_t i = 1; i < arguments.size() && !stopped(); ++i) {
+                made = extreme(e, builtin == Builtin::maximum, made, arguments[i]);
+            }
+            return stopped() ? Value{} : made;
+        }
+        case Builtin::where: {
+            if (arguments.size() != 3) return opaque(e, taint);
+            return where(e, arguments[0], arguments[1], arguments[2]);
+        }
+        case Builtin::same: return arguments.empty() ? opaque(e, taint) : arguments[0];
+        case Builtin::ignore: return {};
+        case Builtin::static_assertion: {
+            if (arguments.empty()) return {};
+            const std::optional<bool> holds = truth(*e.kids[0], arguments[0]);
+            if (!stopped() && holds && !*holds)
+                return fail(e.where, "the kernel's own assertion fails for these arguments: " +
+                                         quoted(module_, e.kids[0]->where));
+            return {};
+        }
+        case Builtin::cast: {
+            if (arguments.empty()) return opaque(e, taint);
+            const Value type = argument(e, arguments, 1, "dtype", frame);
+            if (stopped()) return {};
+            const bool is_integer = type.kind == ValueKind::text &&
+                                    (type.text->starts_with("int") || type.text->starts_with("uint"));
+            const Value& value = arguments[0];
+            if (is_integer && (value.kind == ValueKind::integer || value.kind == ValueKind::block ||
+                               value.kind == ValueKind::mask))
+                return value;
+            if (is_integer && value.kind == ValueKind::boolean)
+                return tainted(make_integer(value.boolean ? 1 : 0, runtime, taint));
+            if (is_integer && value.kind == ValueKind::real && std::abs(value.real) < 9e15) {
+                return tainted(make_integer(static_cast<std::int64_t>(value.real), runtime, taint));
+            }
+            if (value.kind == ValueKind::integer && type.kind == ValueKind::text &&
+                (type.text->starts_with("fp") || *type.text == "bf16")) {
+                Value made;
+                made.kind = ValueKind::real;
+                made.real = static_cast<double>(value.integer);
+                return tainted(made);
+            }
+            if (value.kind == ValueKind::pointer || value.kind == ValueKind::lost_pointer) {
+                LostPointer* lost = arena_.make<LostPointer>();
+                lost->param = value.kind == ValueKind::pointer ? value.block->param : value.lost->param;
+                lost->why = &e;
+                Value made;
+                made.kind = ValueKind::lost_pointer;
+                made.lost = lost;
+                return tainted(made);
+            }
+            return opaque(value.kind == ValueKind::opaque ? *value.why : e, taint);
+        }
+        case Builtin::transpose:
+            if (arguments.size() == 1 || (arguments.size() == 3 && arguments[1].kind == ValueKind::integer &&
+                                          arguments[1].integer == 1)) {
+                return transposed(e, arguments[0]);
+            }
+            break;
+        case Builtin::expand_dims: {
+            const auto axis = integer_argument(1, "axis", 0);
+            if (!axis) return {};
+            if (arguments.empty()) return opaque(e, taint);
+            std::int32_t rank = 0;
+            if (arguments[0].kind == ValueKind::block || arguments[0].kind == ValueKind::pointer)
+                rank = arguments[0].block->rank;
+            if (arguments[0].kind == ValueKind::mask) rank = arguments[0].mask->rank;
+            const std::int64_t at = *axis < 0 ? *axis + rank + 1 : *axis;
+            if (at < 0 || at > rank || rank >= kRank) return opaque(e, taint);
+            std::array<bool, kRank> is_new{};
+            is_new[static_cast<std::size_t>(at)] = true;
+            return expanded(e, arguments[0], {is_new.data(), static_cast<std::size_t>(rank) + 1});
+        }
+        case Builtin::broadcast_to: {
+            Block* block = arena_.make<Block>();
+            const Value shape = argument(e, arguments, 1, "shape", frame);
+            if (stopped()) return {};
+            if (arguments.empty() || arguments[0].kind != ValueKind::block || !extents_of(shape, *block))
+                break;
+            Value zero;
+            zero.kind = ValueKind::block;
+            zero.block = block;
+            return stopped() ? Value{} : tainted(add(e, arguments[0], zero, 1));
+        }
+        case Builtin::swizzle2d: {
+            for (std::size_t i = 0; i < 5; ++i) {
+                if (i >= arguments.size() || arguments[i].kind != ValueKind::integer) return opaque(e, taint);
+            }
+            const std::int64_t i = arguments[0].integer, j = arguments[1].integer,
+                               size_i = arguments[2].integer;
+            const std::int64_t size_j = arguments[3].integer, size_g = arguments[4].integer;
+            if (size_j <= 0 || size_g <= 0) return opaque(e, taint);
+            constexpr std::int64_t kMost = std::int64_t{1} << 30;
+            for (const std::int64_t x : {i, j, size_i, size_j, size_g}) {
+                if (x < 0 || x > kMost) return opaque(e, taint);
+            }
+            const std::int64_t ij = i * size_j + j, size_gj = size_g * size_j, group = ij / size_gj,
+                               off_i = group * size_g;
+            const std::int64_t rows = std::min(size_i - off_i, size_g);
+            if (rows <= 0) {
+                arithmetic_error = true;
+                return fail(e.where, "division by zero in " + quoted(module_, e.where));
+            }
+            const std::int64_t within = ij % size_gj;
+            Tuple* tuple = arena_.make<Tuple>();
+            tuple->size = 2;
+            tuple->items = arena_.make<Value>(2);
+            tuple->items[0] = make_integer(off_i + within % rows, true, taint);
+            tuple->items[1] = make_integer(within / rows, true, taint);
+            Value made;
+            made.kind = ValueKind::tuple;
+            made.tuple = tuple;
+            return tainted(made);
+        }
+        case Builtin::range:
+        case Builtin::static_range: {
+            Iterable* range = arena_.make<Iterable>();
+            range->unrolled = builtin == Builtin::static_range;
+            std::array<Affine, 3> parts{Affine{0, {}}, Affine{0, {}}, Affine{1, {}}};
+            std::array<Value, 3> given{};
+            const std::size_t positional = arguments.size();
+            if (positional == 1) given[1] = arguments[0];
+            for (std::size_t i = 0; positional >= 2 && i < std::min<std::size_t>(3, positional); ++i)
+                given[i] = arguments[i];
+            const std::array<std::string_view, 3> names{"arg1", "arg2", "step"};
+            for (std::size_t i = 0; i < 3; ++i) {
+                if (given[i].kind == ValueKind::undefined && keyword(e, names[i]) != nullptr)
+                    given[i] = evaluate(*keyword(e, names[i]), frame);
+                if (stopped()) return {};
+                std::array<Affine, kRank> number{};
+                std::int32_t count = 0;
+                if (given[i].kind == ValueKind::undefined) continue;
+                if (given[i].kind == ValueKind::tuple || !numbers(given[i], number, count))
+                    range->known = false;
+                parts[i] = number[0];
+                taint |= given[i].taint;
+            }
+            if (range->known &&
+                (!parts[2].is_constant() || parts[2].constant == 0 || parts[2].constant == INT64_MIN)) {
+                return parts[2].is_constant()
+                           ? fail(e.where, "the step of " + quoted(module_, e.where) + " is zero")
+                           : not_affine(e);
+            }
+            range->start = parts[0];
+            range->stop = parts[1];
+            range->step = parts[2].constant;
+            Value made;
+            made.kind = ValueKind::iterable;
+            made.iterable = range;
+            return tainted(made);
+        }
+        case Builtin::absolute:
+            if (arguments.size() == 1 && arguments[0].kind == ValueKind::integer) {
+                return tainted(make_integer(
+                    arguments[0].integer < 0 ? wrap_multiply(arguments[0].integer, -1) : arguments[0].integer,
+                    runtime, taint));
+            }
+            break;
+        case Builtin::length:
+            if (arguments.size() == 1 && arguments[0].kind == ValueKind::tuple)
+                return make_integer(arguments[0].tuple->size, false, taint);
+            break;
+        case Builtin::to_int:
+            if (arguments.size() == 1 && arguments[0].kind == ValueKind::integer) return arguments[0];
+            if (arguments.size() == 1 && arguments[0].kind == ValueKind::boolean)
+                return tainted(make_integer(arguments[0].boolean ? 1 : 0, runtime, taint));
+            break;
+        case Builtin::to_float:
+            if (arguments.size() == 1 && arguments[0].kind == ValueKind::text) {
+                Value made;
+                made.kind = ValueKind::real;
+                made.real = std::strtod(arguments[0].text->c_str(), nullptr);
+                return tainted(made);
+            }
+            break;
+        case Builtin::helper:
+        case Builtin::other: break;
+    }
+    // An operation on data. One that is handed memory could touch it in ways that are not known here.
+    for (const Value& v : arguments) {
+        const bool is_memory = v.kind == ValueKind::pointer || v.kind == ValueKind::descriptor ||
+                               v.kind == ValueKind::block_pointer || v.kind == ValueKind::lost_pointer;
+        if (!is_memory) continue;
+        const std::int32_t param = v.kind == ValueKind::pointer        ? v.block->param
+                                   : v.kind == ValueKind::lost_pointer ? v.lost->param
+                                                                       : v.descriptor->param;
+        const auto p = static_cast<std::size_t>(param);
+        if (override_read_[p] || override_write_[p]) continue;
+        const std::string& name = kernel_.parameters[p].name;
+        return fail(e.where, "what " + quoted(module_, e.where) + " touches of `" + name +
+                                 "` is not known; state it with `# @sy.reads " + name +
+                                 "[…]` or `# @sy.writes " + name + "[…]`");
+    }
+    for (const Value& v : arguments) {
+        if (v.kind == ValueKind::opaque) return opaque(*v.why, taint);
+    }
+    return opaque(e, taint);
+}
+
+}  // namespace syncopate::kernel

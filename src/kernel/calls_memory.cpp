@@ -1,0 +1,232 @@
+// Memory: loads, stores and atomics through pointers, block pointers and tensor descriptors; the places where
+// footprints arise.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "kernel/evaluate.hpp"
+
+namespace syncopate::kernel {
+
+Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments, Frame& frame,
+                                 bool block_pointer) {
+    const Value base = argument(e, arguments, 0, "base", frame);
+    const Value shape = argument(e, arguments, 1, "shape", frame);
+    const Value strides = argument(e, arguments, 2, "strides", frame);
+    const Value offsets = block_pointer ? argument(e, arguments, 3, "offsets", frame) : Value{};
+    const Value block = argument(e, arguments, block_pointer ? 4 : 3, "block_shape", frame);
+    if (stopped()) return {};
+    if (base.kind != ValueKind::pointer || base.block->rank != 0) {
+        const bool lost = base.kind == ValueKind::lost_pointer;
+        if (lost && (override_read_[static_cast<std::size_t>(base.lost->param)] ||
+                     override_write_[static_cast<std::size_t>(base.lost->param)]))
+            return base;
+        return fail(e.where, "the base of " + quoted(module_, e.where) +
+                                 " is no pointer that can be followed" +
+                                 (lost ? why_lost(base.lost->why) : std::string()));
+    }
+    Descriptor* made = arena_.make<Descriptor>();
+    made->param = base.block->param;
+    made->base = base.block->base;
+    std::array<Affine, kRank> extents{}, steps{}, blocks{};
+    std::int32_t rank = 0, stride_rank = 0, block_rank = 0, offset_rank = 0;
+    if (!numbers(shape, extents, rank) || !numbers(strides, steps, stride_rank) ||
+        !numbers(block, blocks, block_rank) ||
+        (block_pointer && !numbers(offsets, made->offsets, offset_rank))) {
+        return fail(e.where, "the shape, strides, offsets and block of " + quoted(module_, e.where) +
+                                 " must follow from the arguments");
+    }
+    if (stride_rank != rank || block_rank != rank || (block_pointer && offset_rank != rank)) {
+        return fail(e.where,
+                    "shape, strides, offsets and block of " + quoted(module_, e.where) + " differ in length");
+    }
+    made->rank = rank;
+    for (std::int32_t d = 0; d < rank; ++d) {
+        if (!extents[d].is_constant() || !steps[d].is_constant() || !blocks[d].is_constant())
+            return not_affine(e);
+        made->shape[d] = extents[d].constant;
+        made->strides[d] = steps[d].constant;
+        made->block[d] = blocks[d].constant;
+        if (made->block[d] < 1 || made->block[d] > kLargestBlock)
+            return fail(e.where, "the block of " + quoted(module_, e.where) + " is empty or too large");
+    }
+    // One that describes the whole parameter addresses it by the tensor's own axes.
+    const TensorView& tensor = tensors[static_cast<std::size_t>(made->param)];
+    made->host = !block_pointer && made->base == Affine{} &&
+                 static_cast<std::size_t>(rank) == tensor.shape.size() &&
+                 std::equal(tensor.shape.begin(), tensor.shape.end(), made->shape.begin()) &&
+                 std::equal(tensor.strides.begin(), tensor.strides.end(), made->strides.begin());
+    Value value;
+    value.kind = block_pointer ? ValueKind::block_pointer : ValueKind::descriptor;
+    value.taint = base.taint | taint_of(shape) | taint_of(strides) | taint_of(offsets);
+    value.descriptor = made;
+    return value;
+}
+
+Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const Value* offsets, bool read,
+                                   bool write) {
+    if (descriptor.kind == ValueKind::lost_pointer || descriptor.kind == ValueKind::opaque) {
+        touch(e, descriptor, nullptr, read, write);
+        return opaque(e, descriptor.taint);
+    }
+    if (descriptor.kind != ValueKind::descriptor && descriptor.kind != ValueKind::block_pointer) {
+        return fail(e.where, quoted(module_, e.where) + " is not applied to a tensor descriptor");
+    }
+    const Descriptor& d = *descriptor.descriptor;
+    const auto param = static_cast<std::size_t>(d.param);
+    const std::uint64_t taint = descriptor.taint | (offsets != nullptr ? taint_of(*offsets) : 0);
+    std::array<Affine, kRank> at = d.offsets;
+    std::int32_t count = d.rank;
+    if (offsets != nullptr && !numbers(*offsets, at, count)) {
+        const bool stated = (!read || override_read_[param]) && (!write || override_write_[param]);
+        if (!stated) {
+            const Expr* why = offsets->kind == ValueKind::opaque ? offsets->why : nullptr;
+            for (std::int32_t i = 0; offsets->kind == ValueKind::tuple && i < offsets->tuple->size; ++i) {
+                if (offsets->tuple->items[i].kind == ValueKind::opaque) why = offsets->tuple->items[i].why;
+            }
+            return fail(e.where, "where " + quoted(module_, e.where) + " touches `" +
+                                     kernel_.parameters[param].name +
+                                     "` cannot be known before "
+                                     "the kernel runs" +
+                                     why_lost(why) + "; state it with `# @sy." +
+                                     (read ? "reads " : "writes ") + kernel_.parameters[param].name + "[…]`");
+        }
+        touch_block(e, Block{}, nullptr, false, taint, false, false);
+        (void)(read ? (param_read[param] = true) : false);
+        (void)(write ? (param_written[param] = true) : false);
+        if (write) ++stores_;
+        return opaque(e, taint);
+    }
+    if (!d.known) count = d.rank;
+    if (d.known && count != d.rank)
+        return fail(e.where, std::to_string(count) + " offsets for a descriptor of " +
+                                 std::to_string(d.rank) + " axes in " + quoted(module_, e.where));
+    Block* block = arena_.make<Block>();
+    Mask* mask = arena_.make<Mask>();
+    block->param = d.param;
+    block->base = d.base;
+    block->rank = mask->rank = d.rank;
+    // tl.load of a block pointer clips only the axes that it is told to check; a descriptor clips all.
+    std::array<bool, kRank> clipped{};
+    clipped.fill(descriptor.kind == ValueKind::descriptor);
+    if (descriptor.kind == ValueKind::block_pointer) {
+        if (const Expr* check = keyword(e, "boundary_check"); check != nullptr) {
+            std::vector<const Expr*> listed{check};
+            if (check->kind == ExprKind::tuple) listed.assign(check->kids.begin(), check->kids.end());
+            for (const Expr* axis : listed) {
+                if (axis->kind != ExprKind::literal || !std::holds_alternative<std::int64_t>(axis->literal))
+                    continue;
+                const std::int64_t index = std::get<std::int64_t>(axis->literal);
+                if (index >= 0 && index < kRank) clipped[static_cast<std::size_t>(index)] = true;
+            }
+        }
+    }
+    for (std::int32_t j = 0; j < d.rank; ++j) {
+        const std::int64_t stride = d.host ? 1 : d.strides[j];
+        Piece* piece = arena_.make<Piece>();
+        *piece = {0, d.block[j], at[j] * stride, stride};
+        block->axes[j] = {d.block[j], piece, 1};
+        MaskAxis& bounds = mask->axes[j];
+        bounds.extent = d.block[j];
+        if (!clipped[static_cast<std::size_t>(j)]) continue;
+        bounds.lower[bounds.lower_count++] = at[j] * -1;
+        bounds.upper[bounds.upper_count++] = at[j] * -1 + d.shape[j];
+    }
+    touch_block(e, *block, mask, d.host, taint, read, write);
+    return opaque(e, taint);
+}
+
+std::string Evaluator::why_lost(const Expr* why) const {
+    if (why == nullptr) return {};
+    const bool loads = (why->kind == ExprKind::call || why->kind == ExprKind::method) &&
+                       (why->builtin == Builtin::load || why->builtin == Builtin::descriptor_load ||
+                        why->builtin == Builtin::atomic || why->text == "load");
+    const std::string place = " (line " + std::to_string(why->where.line) + ")";
+    return loads ? ": it depends on data loaded by " + quoted(module_, why->where) + place
+                 : ": it depends on " + quoted(module_, why->where) + place;
+}
+
+void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write) {
+    if (pointer.kind == ValueKind::pointer) {
+        const Block& block = *pointer.block;
+        std::uint64_t taint = pointer.taint;
+        Mask aligned;
+        const Mask* used = nullptr;
+        if (mask != nullptr) {
+            taint |= mask->taint;
+            if (mask->kind == ValueKind::boolean || mask->kind == ValueKind::integer) {
+                aligned.never = mask->kind == ValueKind::boolean ? !mask->boolean : mask->integer == 0;
+                used = &aligned;
+            } else if (mask->kind == ValueKind::mask && mask->mask->rank <= block.rank) {
+                const std::int32_t shift = block.rank - mask->mask->rank;
+                aligned = *mask->mask;
+                aligned.rank = block.rank;
+                for (std::int32_t j = 0; j < block.rank; ++j) {
+                    aligned.axes[j] = j < shift ? MaskAxis{} : mask->mask->axes[j - shift];
+                    if (aligned.axes[j].extent != block.axes[j].extent)
+                        aligned.axes[j].lower_count = aligned.axes[j].upper_count = 0;
+                }
+                used = &aligned;
+            }
+        }
+        return touch_block(e, block, used, false, taint, read, write);
+    }
+    if (write) ++stores_;
+    const bool lost = pointer.kind == ValueKind::lost_pointer;
+    const std::int32_t param = lost ? pointer.lost->param : -1;
+    const std::string name = param >= 0 ? kernel_.parameters[static_cast<std::size_t>(param)].name : "TENSOR";
+    if (param >= 0) {
+        const auto p = static_cast<std::size_t>(param);
+        if (read) param_read[p] = true;
+        if (write) param_written[p] = true;
+        param_pointer[p] = true;
+        if ((!read || override_read_[p]) && (!write || override_write_[p])) {
+            if (silent_ == 0 && read) found.read_taint |= pointer.taint | control_;
+            if (silent_ == 0 && write) found.write_taint |= pointer.taint | control_;
+            return;
+        }
+    }
+    const Expr* why = lost ? pointer.lost->why : pointer.kind == ValueKind::opaque ? pointer.why : nullptr;
+    const SourceRange& where = e.kids.empty() ? e.where : e.kids[0]->where;
+    fail(where, "the address " + quoted(module_, where) + " cannot be known before the kernel runs" +
+                    why_lost(why) + "; state what a tile touches with `# @sy." +
+                    (read ? "reads " : "writes ") + name + "[…]`");
+}
+
+void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct,
+                            std::uint64_t taint, bool read, bool write) {
+    if (!step(e.where) || block.param < 0) return;
+    const auto param = static_cast<std::size_t>(block.param);
+    if (read) param_read[param] = true;
+    if (write) param_written[param] = true;
+    if (!direct) param_pointer[param] = true;
+    if (write) ++stores_;
+    if (silent_ > 0) return;
+    if (read) found.read_taint |= taint | control_;
+    if (write) found.write_taint |= taint | control_;
+    if (read) {
+        for (const std::int32_t loop : around_) loops[static_cast<std::size_t>(loop)].reads = true;
+    }
+    if (tensors[param].shape.empty()) return;
+    const bool note_read = read && !override_read_[param], note_write = write && !override_write_[param];
+    if (!note_read && !note_write) return;
+    if (!fits(block, mask, trips_)) {
+        fail(e.where, "the addresses of " + quoted(module_, e.where) + " are beyond any memory");
+        return;
+    }
+    boxes_.clear();
+    const Access access{.tensor = &tensors[param],
+                        .pointer = &block,
+                        .mask = mask,
+                        .direct = direct,
+                        .trips = trips_,
+                        .innermost = static_cast<std::int32_t>(trips_.size()) - 1};
+    const Advance advance = footprint(access, boxes_);
+    if (note_read && advance.dim >= 0) advances_.push_back({symbol_loops_.back(), {block.param, advance}});
+    for (const Box& box : boxes_) {
+        if (note_read) found.touched.push_back({block.param, false, box});
+        if (note_write) found.touched.push_back({block.param, true, box});
+    }
+}
+
+}  // namespace syncopate::kernel

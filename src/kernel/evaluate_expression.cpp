@@ -1,0 +1,271 @@
+// Expressions: what a name, a literal, an attribute or a subscript stands for, and in which order operands
+// are evaluated. Arithmetic and calls are done beside this file, in operators*.cpp and calls*.cpp.
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "kernel/evaluate.hpp"
+#include "kernel/operators.hpp"
+
+namespace syncopate::kernel {
+
+Value Evaluator::name(const Expr& e, Frame& frame) {
+    if (e.slot < 0) {
+        Value made = opaque(e, 0);
+        if (module_.find(e.text) < 0 && !module_.imports.contains(e.text)) {
+            return fail(e.where,
+                        "`" + e.text + "` is neither a variable of the kernel nor a constant of the file");
+        }
+        return made;
+    }
+    const Value& value = frame.slots[e.slot];
+    if (value.kind == ValueKind::undefined)
+        return fail(e.where, "`" + e.text + "` is used before it has a value");
+    if (value.kind == ValueKind::missing) {
+        const std::string& parameter = kernel_.parameters[static_cast<std::size_t>(value.integer)].name;
+        return fail(e.where, "parameter `" + parameter + "` has no value: give --args " + parameter +
+                                 "=… (or --tensor " + parameter + "=… if it is a tensor)");
+    }
+    if (e.source >= 0 && sources[static_cast<std::size_t>(e.source)].kind == TaintSource::Kind::carried_id) {
+        Value made = value;
+        TaintSource& source = sources[static_cast<std::size_t>(e.source)];
+        if (value.kind != ValueKind::integer || value.integer != tile_id_) source.is_tile_id = false;
+        made.taint = (value.taint & ~program_bits_) | std::uint64_t{1} << std::min(e.source, 63);
+        return made;
+    }
+    return value;
+}
+
+Value Evaluator::evaluate(const Expr& e, Frame& frame) {
+    if (error_ || !step(e.where)) return {};
+    switch (e.kind) {
+        case ExprKind::name: return name(e, frame);
+        case ExprKind::literal: {
+            Value made;
+            if (const auto* i = std::get_if<std::int64_t>(&e.literal))
+                made.kind = ValueKind::integer, made.integer = *i;
+            else if (const auto* b = std::get_if<bool>(&e.literal))
+                made.kind = ValueKind::boolean, made.boolean = *b;
+            else if (const auto* r = std::get_if<double>(&e.literal))
+                made.kind = ValueKind::real, made.real = *r;
+            else if (const auto* t = std::get_if<std::string>(&e.literal))
+                made.kind = ValueKind::text, made.text = t;
+            else
+                made.kind = ValueKind::none;
+            return made;
+        }
+        case ExprKind::tuple: {
+            Tuple* tuple = arena_.make<Tuple>();
+            tuple->size = static_cast<std::int32_t>(e.kids.size());
+            tuple->items = arena_.make<Value>(e.kids.size());
+            for (std::size_t i = 0; i < e.kids.size(); ++i) {
+                tuple->items[i] = evaluate(*e.kids[i], frame);
+                if (stopped()) return {};
+            }
+            Value made;
+            made.kind = ValueKind::tuple;
+            made.tuple = tuple;
+            return made;
+        }
+        case ExprKind::attribute: return attribute(e, frame);
+        case ExprKind::call: return call(e, frame);
+        case ExprKind::method: return method(e, frame);
+        case ExprKind::subscript: return subscript(e, frame);
+        case ExprKind::unary: {
+            const Value a = evaluate(*e.kids[0], frame);
+            return stopped() ? Value{} : unary(e, a);
+        }
+        case ExprKind::binary: {
+            const Value a = evaluate(*e.kids[0], frame);
+            if (stopped()) return {};
+            const Value b = evaluate(*e.kids[1], frame);
+            if (stopped()) return {};
+            if (e.axis >= 0 && silent_ == 0) {
+                const Value& side = e.axis_side == 0 ? a : b;
+                std::int64_t& coord = coord_[static_cast<std::size_t>(e.axis)];
+                if (side.kind == ValueKind::integer && coord < 0) coord = side.integer;
+            }
+            const Value made = binary(e, e.op, a, b);
+            return e.is_count && !stopped() ? count(e, Value{}, b, made, frame) : made;
+        }
+        case ExprKind::compare: {
+            const Value a = evaluate(*e.kids[0], frame);
+            if (stopped()) return {};
+            const Value b = evaluate(*e.kids[1], frame);
+            return stopped() ? Value{} : compare(e, e.op, a, b);
+        }
+        case ExprKind::both:
+        case ExprKind::either: {
+            const Value a = evaluate(*e.kids[0], frame);
+            if (stopped()) return {};
+            if (a.kind == ValueKind::mask) {
+                const Value b = evaluate(*e.kids[1], frame);
+                return stopped() ? Value{} : masks_joined(e, a, b, e.kind == ExprKind::both);
+            }
+            const std::optional<bool> left = truth(*e.kids[0], a);
+            if (stopped()) return {};
+            if (left && *left == (e.kind == ExprKind::either)) return a;
+            Value b = evaluate(*e.kids[1], frame);
+            if (stopped()) return {};
+            if (!left) {
+                const std::optional<bool> right = truth(*e.kids[1], b);
+                if (right && *right == (e.kind == ExprKind::either)) return b;
+                return stopped() ? Value{} : opaque(e, a.taint | b.taint);
+            }
+            b.taint |= a.taint;
+            b.runtime = b.runtime || a.runtime;
+            return b;
+        }
+        case ExprKind::invert: {
+            const Value a = evaluate(*e.kids[0], frame);
+            if (stopped()) return {};
+            const std::optional<bool> known = truth(*e.kids[0], a);
+            if (stopped()) return {};
+            if (!known) return opaque(e, a.taint);
+            Value made = with(ValueKind::boolean, a, a);
+            made.boolean = !*known;
+            return made;
+        }
+        case ExprKind::conditional: {
+            const Value condition = evaluate(*e.kids[1], frame);
+            if (stopped()) return {};
+            const std::optional<bool> known = truth(*e.kids[1], condition);
+            if (stopped()) return {};
+            if (known) {
+                Value made = evaluate(*e.kids[*known ? 0 : 2], frame);
+                made.taint |= condition.taint;
+                return made;
+            }
+            const Value a = evaluate(*e.kids[0], frame);
+            const Value b = evaluate(*e.kids[2], frame);
+            if (stopped()) return {};
+            return equal(a, b) && a.kind != ValueKind::opaque
+                       ? a
+                       : opaque(e, a.taint | b.taint | condition.taint);
+        }
+        case ExprKind::bind: {
+            const Value a = evaluate(*e.kids[0], frame);
+            if (!stopped() && e.slot >= 0) frame.slots[e.slot] = a;
+            return a;
+        }
+        case ExprKind::slice:
+        case ExprKind::unsupported: return opaque(e, 0);
+    }
+    return {};
+}
+
+std::optional<bool> Evaluator::truth(const Expr& e, const Value& value) {
+    switch (value.kind) {
+        case ValueKind::boolean: return value.boolean;
+        case ValueKind::integer: return value.integer != 0;
+        case ValueKind::real: return value.real != 0;
+        case ValueKind::none: return false;
+        case ValueKind::text: return !value.text->empty();
+        case ValueKind::tuple: return value.tuple->size != 0;
+        case ValueKind::descriptor:
+        case ValueKind::block_pointer: return true;
+        case ValueKind::pointer: return true;
+        case ValueKind::block:
+            if (value.block->rank == 0) {
+                const std::int64_t low = lowest_highest(value.block->base, false).constant;
+                const std::int64_t high = lowest_highest(value.block->base, true).constant;
+                if (low > 0 || high < 0) return true;
+            }
+            (void)not_affine(e);
+            return std::nullopt;
+        default: return std::nullopt;
+    }
+}
+
+Value Evaluator::attribute(const Expr& e, Frame& frame) {
+    const Value object = evaluate(*e.kids[0], frame);
+    if (stopped()) return {};
+    const auto tuple_of = [&](std::span<const std::int64_t> items) {
+        Tuple* tuple = arena_.make<Tuple>();
+        tuple->size = static_cast<std::int32_t>(items.size());
+        tuple->items = arena_.make<Value>(items.size());
+        for (std::size_t i = 0; i < items.size(); ++i) {
+            tuple->items[i].kind = ValueKind::integer;
+            tuple->items[i].integer = items[i];
+        }
+        Value made;
+        made.kind = ValueKind::tuple;
+        made.tuple = tuple;
+        return made;
+    };
+    if (e.text == "value") return object;
+    if (e.text == "T") return transposed(e, object);
+    if (e.text == "dtype" || e.text == "element_ty" || e.text == "type" || e.text == "scalar") {
+        if (object.kind == ValueKind::text) return object;
+        std::int32_t param = -1;
+        if (object.kind == ValueKind::pointer) param = object.block->param;
+        if (object.kind == ValueKind::descriptor) param = object.descriptor->param;
+        if (param >= 0) {
+            const auto tensor =
+                arguments_.tensors.find(kernel_.parameters[static_cast<std::size_t>(param)].name);
+            if (tensor != arguments_.tensors.end()) {
+                static const std::map<plan::DType, std::string> names = [] {
+                    std::map<plan::DType, std::string> all;
+                    for (int i = 0; i <= static_cast<int>(plan::DType::uint8); ++i) {
+                        all[static_cast<plan::DType>(i)] = plan::name_of(static_cast<plan::DType>(i));
+                    }
+                    return all;
+                }();
+                Value made;
+                made.kind = ValueKind::text;
+                made.text = &names.at(tensor->second.dtype);
+                return made;
+            }
+        }
+        return opaque(e, object.taint);
+    }
+    if (object.kind == ValueKind::descriptor && object.descriptor->known) {
+        const auto rank = static_cast<std::size_t>(object.descriptor->rank);
+        if (e.text == "shape") return tuple_of({object.descriptor->shape.data(), rank});
+        if (e.text == "strides") return tuple_of({object.descriptor->strides.data(), rank});
+        if (e.text == "block_shape") return tuple_of({object.descriptor->block.data(), rank});
+    }
+    if (is_block(object) && e.text == "shape") {
+        std::array<std::int64_t, kRank> extents{};
+        for (std::int32_t j = 0; j < object.block->rank; ++j)
+            extents[static_cast<std::size_t>(j)] = object.block->axes[j].extent;
+        return tuple_of({extents.data(), static_cast<std::size_t>(object.block->rank)});
+    }
+    return opaque(object.kind == ValueKind::opaque ? *object.why : e, object.taint);
+}
+
+Value Evaluator::subscript(const Expr& e, Frame& frame) {
+    const Value object = evaluate(*e.kids[0], frame);
+    if (stopped()) return {};
+    if (object.kind == ValueKind::tuple) {
+        if (e.kids.size() != 2 || e.kids[1]->kind == ExprKind::slice) return opaque(e, object.taint);
+        const Value index = evaluate(*e.kids[1], frame);
+        if (stopped()) return {};
+        if (index.kind != ValueKind::integer) return opaque(e, object.taint | index.taint);
+        const std::int64_t size = object.tuple->size;
+        const std::int64_t at = index.integer < 0 ? index.integer + size : index.integer;
+        if (at < 0 || at >= size) return fail(e.where, quoted(module_, e.where) + " is out of range");
+        Value made = object.tuple->items[at];
+        made.taint |= object.taint;
+        return made;
+    }
+    if (object.kind == ValueKind::block || object.kind == ValueKind::pointer ||
+        object.kind == ValueKind::mask || object.kind == ValueKind::integer) {
+        std::array<bool, kRank> is_new{};
+        if (e.kids.size() - 1 > kRank) return fail(e.where, "blocks of more than 5 axes are not supported");
+        for (std::size_t i = 1; i < e.kids.size(); ++i) {
+            const Expr& index = *e.kids[i];
+            const bool whole = index.kind == ExprKind::slice && index.kids[0] == nullptr &&
+                               index.kids[1] == nullptr && index.kids[2] == nullptr;
+            const bool none =
+                index.kind == ExprKind::literal && std::holds_alternative<NoneValue>(index.literal);
+            if (!whole && !none) return opaque(e, object.taint);
+            is_new[i - 1] = none;
+        }
+        return expanded(e, object, {is_new.data(), e.kids.size() - 1});
+    }
+    if (object.kind == ValueKind::lost_pointer) return object;
+    return opaque(object.kind == ValueKind::opaque ? *object.why : e, object.taint);
+}
+
+}  // namespace syncopate::kernel

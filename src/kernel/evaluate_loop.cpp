@@ -1,0 +1,273 @@
+// Loops, which run once for all of their iterations where induction holds, else iteration by iteration; and
+// which of them run over tiles.
+#include <algorithm>
+#include <set>
+
+#include "kernel/evaluate.hpp"
+
+namespace syncopate::kernel {
+
+bool Evaluator::has_stores(const std::vector<Stmt*>& body) const {
+    std::vector<const std::vector<Stmt*>*> bodies{&body};
+    std::set<std::int32_t> seen;
+    for (std::size_t i = 0; i < bodies.size(); ++i) {
+        for (const Stmt* s : flattened(*bodies[i])) {
+            for (const Expr* e : flattened(s->value)) {
+                if (e->kind != ExprKind::call && e->kind != ExprKind::method) continue;
+                if (e->builtin == Builtin::store || e->builtin == Builtin::atomic ||
+                    e->builtin == Builtin::descriptor_store || e->text == "scatter") {
+                    return true;
+                }
+                if (e->function >= 0 && seen.insert(e->function).second) {
+                    bodies.push_back(&module_.functions[static_cast<std::size_t>(e->function)].body);
+                }
+            }
+        }
+    }
+    return false;
+}
+
+Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
+    const Value over = evaluate(*statement.value, frame);
+    if (stopped()) return Flow::stop;
+    if (over.kind == ValueKind::tuple) {
+        for (std::int32_t i = 0; i < over.tuple->size; ++i) {
+            assign(*statement.target, over.tuple->items[i], frame);
+            const Flow flow = stopped() ? Flow::stop : execute(statement.body, frame);
+            if (flow == Flow::stop_loop) break;
+            if (flow == Flow::stop || flow == Flow::returned) return flow;
+        }
+        return Flow::next;
+    }
+    if (over.kind != ValueKind::iterable) {
+        fail(statement.value->where,
+             "a kernel's loop must run over range(…), not " + quoted(module_, statement.value->where));
+        return Flow::stop;
+    }
+    const Iterable& range = *over.iterable;
+    if (!range.known) {
+        fail(statement.value->where, "how often the loop over " + quoted(module_, statement.value->where) +
+                                         " runs depends on loaded data; only loops whose bounds follow from "
+                                         "the arguments can be followed");
+        return Flow::stop;
+    }
+    const Affine span = range.stop - range.start;
+    if (!span.is_constant()) return (void)not_affine(*statement.value), Flow::stop;
+    const std::int64_t step_size = range.step > 0 ? range.step : wrap_multiply(range.step, -1);
+    const std::int64_t length = range.step > 0 ? span.constant : wrap_multiply(span.constant, -1);
+    const std::int64_t trips = length <= 0 ? 0 : (length - 1) / step_size + 1;
+    const bool over_tiles =
+        frame.is_kernel && !in_tile_loop_ && trips_.empty() && (over.taint & program_bits_) != 0;
+    if (over_tiles && has_stores(statement.body)) {
+        if (range.step <= 0) {
+            fail(statement.value->where, "a loop over tiles must count upwards");
+            return Flow::stop;
+        }
+        found.bound_taint |= over.taint;
+        return tile_loop(statement, frame, range);
+    }
+    if (trips == 0) return Flow::next;
+    constexpr std::int64_t kMostTrips = std::int64_t{1} << 40;
+    if (trips > kMostTrips || span.constant > kMostTrips || span.constant < -kMostTrips ||
+        step_size > kMostTrips) {
+        fail(statement.value->where,
+             quoted(module_, statement.value->where) + " runs for longer than any launch");
+        return Flow::stop;
+    }
+    around_.push_back(statement.loop);
+    LoopRecord& record = loops[static_cast<std::size_t>(statement.loop)];
+    if (silent_ == 0) {
+        record.statement = &statement;
+        record.in_kernel = frame.is_kernel;
+        if (record.trips >= 0 && record.trips != trips) record.same_trips = false;
+        record.trips = std::max(record.trips, trips);
+    }
+    const bool symbolic =
+        !range.unrolled && trips_.size() < kSymbols && statement.target->kind == ExprKind::name;
+    const Flow flow =
+        symbolic ? all_rounds(statement, frame, range, trips) : each_round(statement, frame, range, trips);
+    around_.pop_back();
+    return flow;
+}
+
+Evaluator::Flow Evaluator::each_round(const Stmt& statement, Frame& frame, const Iterable& range,
+                                      std::int64_t trips) {
+    for (std::int64_t i = 0; i < trips; ++i) {
+        const Affine at = range.start + wrap_multiply(range.step, i);
+        Value index = make_integer(at.constant, true, 0);
+        if (!at.is_constant()) {
+            Block* block = arena_.make<Block>();
+            block->base = at;
+            index.kind = ValueKind::block;
+            index.block = block;
+        }
+        index.runtime = !range.unrolled;
+        assign(*statement.target, index, frame);
+        const Flow flow = stopped() ? Flow::stop : execute(statement.body, frame);
+        if (flow == Flow::stop_loop) break;
+        if (flow == Flow::stop || flow == Flow::returned) return flow;
+        if (!step(statement.where)) return Flow::stop;
+    }
+    return Flow::next;
+}
+
+// Runs the body once with the iteration as an unknown. What is carried around the loop is guessed to advance
+// by a constant; the guess is proven when the body, started from the guess for iteration i, ends in that for
+// i + 1.
+Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const Iterable& range,
+                                      std::int64_t trips) {
+    const int symbol = static_cast<int>(trips_.size());
+    const std::size_t count = statement.assigned.size();
+    Value* entry = arena_.make<Value>(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        Value& slot = frame.slots[statement.assigned[i]];
+        if (!statement.carried[i]) slot = Value{};  // left over from an earlier tile
+        entry[i] = slot;
+    }
+    const std::size_t touched = found.touched.size(), advances = advances_.size();
+    const std::uint64_t control = control_;
+    trips_.push_back(trips);
+    symbol_loops_.push_back(statement.loop);
+
+    Value index;
+    index.kind = ValueKind::block;
+    index.runtime = true;
+    Block* block = arena_.make<Block>();
+    block->base = range.start;
+    block->base.slope[symbol] = range.step;
+    index.block = block;
+
+    const auto leave = [&] {
+        trips_.pop_back();
+        symbol_loops_.pop_back();
+        control_ = control;
+    };
+    const auto once = [&]() -> bool {
+        frame.slots[statement.target->slot] = index;
+        const Flow flow = execute(statement.body, frame);
+        return flow == Flow::next || (flow == Flow::next_round);
+    };
+    std::vector<Guess>& guesses = guesses_[static_cast<std::size_t>(statement.loop)];
+    bool proven = false;
+    for (int attempt = guesses.empty() ? 1 : 0; attempt < 2 && !proven; ++attempt) {
+        bool possible = true;
+        if (attempt == 1) {
+            // Probe: one silent run from the values at entry.
+            ++silent_;
+            possible = once();
+            --silent_;
+            if (error_) return leave(), Flow::stop;
+            possible = possible && !not_affine_;
+            guesses.assign(count, Guess{});
+            for (std::size_t i = 0; i < count && possible; ++i) {
+                if (statement.assigned[i] == statement.target->slot) continue;
+                const auto made = guess(entry[i], frame.slots[statement.assigned[i]]);
+                possible = made.has_value();
+                if (made) guesses[i] = *made;
+            }
+        }
+        if (possible) {
+            for (std::size_t i = 0; i < count; ++i) {
+                if ((guesses[i].kind == Guess::Kind::absent) != (entry[i].kind == ValueKind::undefined)) {
+                    possible = statement.assigned[i] == statement.target->slot;
+                    if (!possible) break;
+                }
+                Value& slot = frame.slots[statement.assigned[i]];
+                slot = advanced(entry[i], guesses[i], symbol, 0);
+                if (guesses[i].kind == Guess::Kind::lost) slot = opaque(*statement.value, entry[i].taint);
+            }
+            possible = possible && once() && !not_affine_;
+            if (error_) return leave(), Flow::stop;
+            for (std::size_t i = 0; i < count && possible; ++i) {
+                const Guess& g = guesses[i];
+                const Value& end = frame.slots[statement.assigned[i]];
+                if (g.kind == Guess::Kind::absent || g.kind == Guess::Kind::lost ||
+                    statement.assigned[i] == statement.target->slot)
+                    continue;
+                possible = equal(end, advanced(entry[i], g, symbol, 1));
+            }
+            proven = possible;
+        }
+        if (!proven) {
+            not_affine_ = false;
+            found.touched.resize(touched);
+            advances_.resize(advances);
+            guesses.clear();
+            for (std::size_t i = 0; i < count; ++i) frame.slots[statement.assigned[i]] = entry[i];
+        }
+    }
+    leave();
+    if (!proven) return each_round(statement, frame, range, trips);
+    if (silent_ == 0) {
+        std::size_t kept = advances;
+        for (std::size_t i = advances; i < advances_.size(); ++i) {
+            if (advances_[i].first != statement.loop) {
+                advances_[kept++] = advances_[i];
+                continue;
+            }
+            const auto& [param, advance] = advances_[i].second;
+            auto& slices = loops[static_cast<std::size_t>(statement.loop)].slices;
+            const auto [slice, is_new] = slices.try_emplace(param, advance);
+            Advance& known = slice->second;
+            if (advance.several || !(known == advance)) known = Advance{};
+        }
+        advances_.resize(kept);
+    }
+    // After the loop, everything has the value that the last iteration left.
+    for (const std::int32_t slot : statement.assigned) {
+        frame.slots[slot] = substituted(frame.slots[slot], symbol, trips - 1);
+    }
+    return Flow::next;
+}
+
+Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
+    for (std::int64_t i = 0;; ++i) {
+        const Value condition = evaluate(*statement.value, frame);
+        if (stopped()) return Flow::stop;
+        const std::optional<bool> go = truth(*statement.value, condition);
+        if (stopped()) return Flow::stop;
+        if (!go) {
+            fail(statement.value->where, "whether the loop goes on depends on loaded data: " +
+                                             quoted(module_, statement.value->where));
+            return Flow::stop;
+        }
+        const bool over_tiles =
+            frame.is_kernel && trips_.empty() && (condition.taint & program_bits_) != 0 &&
+            (found.tile_loop == &statement || (!in_tile_loop_ && has_stores(statement.body)));
+        // while tile_id < num_tiles: …; tile_id += step
+        const Expr* compared =
+            statement.value->kind == ExprKind::compare ? statement.value->kids[0] : nullptr;
+        const bool names_id = compared != nullptr && compared->kind == ExprKind::name &&
+                              compared->slot >= 0 && frame.slots[compared->slot].kind == ValueKind::integer;
+        if (over_tiles && names_id) {
+            if (i == 0) {
+                if (found.tile_loop == nullptr) found.tile_loop = &statement;
+                if (found.tile_loop != &statement) {
+                    fail(statement.where, "the kernel has two loops over tiles; only one can be reordered");
+                    return Flow::stop;
+                }
+                found.bound_taint |= condition.taint;
+                note_carried_ids(statement, frame);
+                found.tile_start = frame.slots[compared->slot].integer;
+                const Value bound = evaluate(*statement.value->kids[1], frame);
+                found.tile_stop = bound.kind == ValueKind::integer ? bound.integer : 0;
+                found.tile_step = 0;
+            }
+            if (!*go) break;
+            const std::int64_t id = frame.slots[compared->slot].integer;
+            const Flow flow = one_tile(statement, frame, id);
+            if (i == 0 && frame.slots[compared->slot].kind == ValueKind::integer)
+                found.tile_step = wrap_add(frame.slots[compared->slot].integer, wrap_multiply(id, -1));
+            if (flow == Flow::stop_loop) break;
+            if (flow == Flow::stop || flow == Flow::returned) return flow;
+            continue;
+        }
+        if (!*go) break;
+        const Flow flow = execute(statement.body, frame);
+        if (flow == Flow::stop_loop) break;
+        if (flow == Flow::stop || flow == Flow::returned) return flow;
+    }
+    return Flow::next;
+}
+
+}  // namespace syncopate::kernel

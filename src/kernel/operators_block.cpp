@@ -1,0 +1,257 @@
+// Arithmetic on blocks of indices and addresses, each axis a piecewise affine function: sums and multiples
+// stay affine, other operations are done element by element where a block is small and varies along one axis.
+// Also how axes are added and exchanged.
+#include "kernel/operators.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kernel/evaluate.hpp"
+
+namespace syncopate::kernel {
+
+Affine Evaluator::lowest_highest(const Affine& a, bool highest) const {
+    Affine result{a.constant, {}};
+    for (std::size_t s = 0; s < trips_.size(); ++s) {
+        if ((a.slope[s] > 0) == highest)
+            result.constant = wrap_add(result.constant, wrap_multiply(a.slope[s], trips_[s] - 1));
+    }
+    return result;
+}
+
+const Block* Evaluator::as_block(const Value& value) {
+    if (is_block(value)) return value.block;
+    if (!is_number(value)) return nullptr;
+    Block* block = arena_.make<Block>();
+    block->base.constant = number_of(value);
+    return block;
+}
+
+Value Evaluator::from_block(const Block* block) {
+    Value made;
+    made.runtime = true;
+    if (block->rank == 0 && block->param < 0 && block->base.is_constant()) {
+        made.kind = ValueKind::integer;
+        made.integer = block->base.constant;
+        return made;
+    }
+    made.kind = block->param >= 0 ? ValueKind::pointer : ValueKind::block;
+    made.block = block;
+    return made;
+}
+
+Value Evaluator::add(const Expr& e, const Value& left, const Value& right, std::int64_t factor) {
+    const Block* a = as_block(left);
+    const Block* b = as_block(right);
+    Block* sum = arena_.make<Block>();
+    sum->rank = std::max(a->rank, b->rank);
+    sum->param = std::max(a->param, b->param);
+    sum->base = a->base + b->base * factor;
+    const std::int32_t shift_a = sum->rank - a->rank, shift_b = sum->rank - b->rank;
+    for (std::int32_t j = 0; j < sum->rank; ++j) {
+        const BlockAxis x = j < shift_a ? BlockAxis{} : a->axes[j - shift_a];
+        BlockAxis y = j < shift_b ? BlockAxis{} : b->axes[j - shift_b];
+        if (x.extent != y.extent && x.extent != 1 && y.extent != 1) {
+            return fail(e.where, "blocks of " + std::to_string(x.extent) + " and " +
+                                     std::to_string(y.extent) + " elements cannot be combined in " +
+                                     quoted(module_, e.where));
+        }
+        // An axis of extent 1 that is stretched contributes its only element.
+        BlockAxis& axis = sum->axes[j];
+        axis.extent = std::max(x.extent, y.extent);
+        const auto stretch = [&](const BlockAxis& part, std::int64_t times) {
+            if (part.count == 0 || part.extent == axis.extent) return false;
+            sum->base =
+                sum->base + (part.pieces[0].base + part.pieces[0].step * part.pieces[0].begin) * times;
+            return true;
+        };
+        const bool skip_x = stretch(x, 1) || x.count == 0;
+        const bool skip_y = stretch(y, factor) || y.count == 0;
+        if (skip_x && skip_y) continue;
+        if (skip_y) {
+            axis.pieces = x.pieces, axis.count = x.count;
+        } else if (skip_x && factor == 1) {
+            axis.pieces = y.pieces, axis.count = y.count;
+        } else if (skip_x) {
+            Piece* pieces = arena_.make<Piece>(static_cast<std::size_t>(y.count));
+            for (std::int32_t p = 0; p < y.count; ++p) {
+                pieces[p] = y.pieces[p];
+                pieces[p].base = pieces[p].base * factor;
+                pieces[p].step = wrap_multiply(pieces[p].step, factor);
+            }
+            axis.pieces = pieces, axis.count = y.count;
+        } else if (x.count == 1 && y.count == 1) {
+            Piece* piece = arena_.make<Piece>();
+            *piece = {0, axis.extent, x.pieces[0].base + y.pieces[0].base * factor,
+                      wrap_add(x.pieces[0].step, wrap_multiply(y.pieces[0].step, factor))};
+            axis.pieces = piece, axis.count = 1;
+        } else {
+            if (axis.extent > kLargestExpanded || !expand(x, scratch_a_) || !expand(y, scratch_b_))
+                return not_affine(e);
+            for (std::size_t i = 0; i < scratch_a_.size(); ++i) {
+                scratch_a_[i] = wrap_add(scratch_a_[i], wrap_multiply(scratch_b_[i], factor));
+            }
+            const BlockAxis joined = compress(arena_, scratch_a_);
+            axis.pieces = joined.pieces, axis.count = joined.count;
+        }
+    }
+    return from_block(sum);
+}
+
+Value Evaluator::scaled(const Expr& e, const Block& block, std::int64_t factor) {
+    if (block.param >= 0) return opaque(e, 0);
+    Block* made = arena_.make<Block>();
+    *made = block;
+    made->base = block.base * factor;
+    for (std::int32_t j = 0; j < block.rank; ++j) {
+        BlockAxis& axis = made->axes[j];
+        if (axis.count == 0) continue;
+        Piece* pieces = arena_.make<Piece>(static_cast<std::size_t>(axis.count));
+        for (std::int32_t p = 0; p < axis.count; ++p) {
+            pieces[p] = axis.pieces[p];
+            pieces[p].base = pieces[p].base * factor;
+            pieces[p].step = wrap_multiply(pieces[p].step, factor);
+        }
+        axis.pieces = pieces;
+    }
+    return from_block(made);
+}
+
+/// An operation that is not affine: exact where it is the identity over the whole range, otherwise element by
+/// element along the one axis on which the operands vary.
+Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, const Value& right) {
+    const Block* first = as_block(left);
+    const Block* second = as_block(right);
+    const std::int32_t rank = std::max(first->rank, second->rank);
+    const bool by_constant = second->rank == 0 && second->base.is_constant();
+    if (by_constant && (op == Operator::modulo || op == Operator::floor_divide)) {
+        const std::int64_t by = second->base.constant;
+        if (by == 0) {
+            arithmetic_error = true;
+            return fail(e.where, "division by zero in " + quoted(module_, e.where));
+        }
+        std::int64_t low = lowest_highest(first->base, false).constant,
+                     high = lowest_highest(first->base, true).constant;
+        for (std::int32_t j = 0; j < first->rank; ++j) {
+            if (first->axes[j].count == 0) continue;
+            std::int64_t axis_low = INT64_MAX, axis_high = INT64_MIN;
+            for (std::int32_t p = 0; p < first->axes[j].count; ++p) {
+                const Piece& piece = first->axes[j].pieces[p];
+                for (const std::int64_t i : {piece.begin, piece.end - 1}) {
+                    const Affine at = piece.base + wrap_multiply(piece.step, i);
+                    axis_low = std::min(axis_low, lowest_highest(at, false).constant);
+                    axis_high = std::max(axis_high, lowest_highest(at, true).constant);
+                }
+            }
+            low = wrap_add(low, axis_low);
+            high = wrap_add(high, axis_high);
+        }
+        if (low >= 0 && high < by) {
+            if (op == Operator::modulo) return from_block(first);
+            Block* zero = arena_.make<Block>();
+            zero->rank = first->rank;
+            for (std::int32_t j = 0; j < zero->rank; ++j) zero->axes[j].extent = first->axes[j].extent;
+            return from_block(zero);
+        }
+        const bool divisible = by > 0 && first->rank == 0 && first->base.constant % by == 0 &&
+                               std::all_of(first->base.slope.begin(), first->base.slope.end(),
+                                           [&](std::int64_t s) { return s % by == 0; });
+        if (divisible) {
+            Block* quotient = arena_.make<Block>();
+            if (op == Operator::floor_divide) {
+                quotient->base.constant = first->base.constant / by;
+                for (int s = 0; s < kSymbols; ++s) quotient->base.slope[s] = first->base.slope[s] / by;
+            }
+            return from_block(quotient);
+        }
+    }
+    const Block a = aligned(*first, rank), b = aligned(*second, rank);
+    const std::int32_t axis = varying_axis(a, b);
+    if (axis == -2) return opaque(e, 0);
+    if (!a.base.is_constant() || !b.base.is_constant()) return not_affine(e);
+    Block* made = arena_.make<Block>();
+    made->rank = rank;
+    std::int64_t extent = 1;
+    for (std::int32_t j = 0; j < rank; ++j) {
+        if (a.axes[j].extent != b.axes[j].extent && a.axes[j].extent != 1 && b.axes[j].extent != 1) {
+            return fail(e.where, "blocks of " + std::to_string(a.axes[j].extent) + " and " +
+                                     std::to_string(b.axes[j].extent) + " elements cannot be combined in " +
+                                     quoted(module_, e.where));
+        }
+        made->axes[j].extent = std::max(a.axes[j].extent, b.axes[j].extent);
+        if (j == axis) extent = made->axes[j].extent;
+    }
+    scratch_a_.assign(1, 0);
+    scratch_b_.assign(1, 0);
+    if (axis >= 0) {
+        if (extent > kLargestExpanded) return opaque(e, 0);
+        if (!expand(a.axes[axis], scratch_a_) || !expand(b.axes[axis], scratch_b_)) return not_affine(e);
+    }
+    std::vector<std::int64_t> results(static_cast<std::size_t>(extent));
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        const std::int64_t x = wrap_add(a.base.constant, scratch_a_[scratch_a_.size() == 1 ? 0 : i]);
+        const std::int64_t y = wrap_add(b.base.constant, scratch_b_[scratch_b_.size() == 1 ? 0 : i]);
+        const Value one = integer_binary(e, op, x, y, true);
+        if (stopped()) return {};
+        if (one.kind != ValueKind::integer) return opaque(e, 0);
+        results[i] = one.integer;
+    }
+    if (axis >= 0) {
+        made->axes[axis] = compress(arena_, results);
+    } else {
+        made->base.constant = results[0];
+    }
+    return from_block(made);
+}
+
+Value Evaluator::expanded(const Expr& e, const Value& value, std::span<const bool> is_new) {
+    Value made = value;
+    const auto rank = static_cast<std::int32_t>(is_new.size());
+    if (rank > kRank) return fail(e.where, "blocks of more than 5 axes are not supported");
+    if (value.kind == ValueKind::mask) {
+        Mask* mask = arena_.make<Mask>();
+        *mask = *value.mask;
+        std::int32_t next = 0;
+        for (std::int32_t j = 0; j < rank; ++j) {
+            mask->axes[j] = is_new[static_cast<std::size_t>(j)] || next >= value.mask->rank
+                                ? MaskAxis{}
+                                : value.mask->axes[next++];
+        }
+        mask->rank = rank;
+        made.mask = mask;
+        return made;
+    }
+    const Block* from = as_block(value);
+    if (from == nullptr) return opaque(e, value.taint);
+    Block* block = arena_.make<Block>();
+    block->param = from->param;
+    block->base = from->base;
+    block->rank = rank;
+    std::int32_t next = 0;
+    for (std::int32_t j = 0; j < rank; ++j) {
+        if (!is_new[static_cast<std::size_t>(j)] && next < from->rank) block->axes[j] = from->axes[next++];
+    }
+    made.kind = from->param >= 0 ? ValueKind::pointer : ValueKind::block;
+    made.block = block;
+    return made;
+}
+
+Value Evaluator::transposed(const Expr& e, const Value& value) {
+    Value made = value;
+    if (value.kind == ValueKind::mask && value.mask->rank == 2) {
+        Mask* mask = arena_.make<Mask>();
+        *mask = *value.mask;
+        std::swap(mask->axes[0], mask->axes[1]);
+        return made.mask = mask, made;
+    }
+    if (is_block(value) && value.block->rank == 2) {
+        Block* block = arena_.make<Block>();
+        *block = *value.block;
+        std::swap(block->axes[0], block->axes[1]);
+        return made.block = block, made;
+    }
+    return opaque(value.kind == ValueKind::opaque ? *value.why : e, value.taint);
+}
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,241 @@
+"""The command from end to end, on host ranks: plan, fuse, run --check; and what it says of bad input."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = Path(os.environ.get("SYNCOPATE_BIN", ROOT / "build" / "bin" / "syncopate"))
+
+if not COMMAND.exists():
+    pytest.skip("the command is not built", allow_module_level=True)
+pytest.importorskip("triton")
+
+M, N, K, RANKS = 52, 40, 48, 3
+BLOCKS = "BLOCK_M=16,BLOCK_N=16,BLOCK_K=16,GROUP_M=2"
+SIZES = f"M={M},N={N},K={K}"
+
+EXAMPLES = {
+    "matmul_pointers": [
+        f"--args={SIZES},stride_am={K},stride_ak=1,stride_bk={N},stride_bn=1,stride_cm={N},stride_cn=1,{BLOCKS}",
+        f"--tensor=b_ptr={K}x{N}:fp32",
+        f"--tensor=c_ptr={M}x{N}:fp32",
+        "--bind=a_ptr=A",
+    ],
+    "matmul_persistent_device_tma": [
+        f"--args={SIZES},{BLOCKS},NUM_SMS=3",
+        f"--tensor=b_ptr={N}x{K}:fp32",
+        f"--tensor=c_ptr={M}x{N}:fp32",
+        "--bind=a_ptr=A",
+    ],
+    "matmul_persistent_host_tma": [
+        f"--args={SIZES},{BLOCKS},NUM_SMS=3",
+        f"--tensor=a_desc={M}x{K}:fp32@16x16",
+        f"--tensor=b_desc={N}x{K}:fp32@16x16",
+        f"--tensor=c_desc={M}x{N}:fp32@16x16",
+        "--bind=a_desc=A",
+    ],
+}
+
+
+def syncopate(*arguments, expect: int = 0, timeout: float = 120.0) -> subprocess.CompletedProcess:
+    result = subprocess.run(
+        [str(COMMAND), *map(str, arguments)], capture_output=True, text=True, timeout=timeout, cwd=ROOT
+    )
+    assert result.returncode == expect, f"exit {result.returncode}: {result.stdout}{result.stderr}"
+    return result
+
+
+def left_behind() -> set[str]:
+    """Processes that run ranks, and shared memory."""
+    found = subprocess.run(
+        ["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    processes = {line for line in found if "syncopate.run" in line}
+    return processes | {str(p) for p in Path("/dev/shm").glob("*syncopate*")}
+
+
+@pytest.fixture
+def plan(tmp_path):
+    path = tmp_path / "plan.json"
+    syncopate(
+        "plan",
+        "make",
+        "all_gather",
+        "--ranks",
+        RANKS,
+        "--tensor",
+        f"A:{M}x{K}:fp32",
+        "--split",
+        2,
+        "-o",
+        path,
+    )
+    assert "ok" in syncopate("plan", "check", path).stdout.lower()
+    return path
+
+
+def fuse(plan, folder, example="matmul_pointers", *more, expect=0, source=None):
+    file = source or ROOT / "examples" / f"{example}.py"
+    return syncopate(
+        "fuse",
+        f"{file}:matmul_kernel",
+        "--plan",
+        plan,
+        *EXAMPLES[example],
+        *more,
+        "-o",
+        folder,
+        expect=expect,
+    )
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_what_fuse_writes_runs_and_gives_the_bits_of_the_unfused_kernel(example, plan, tmp_path):
+    fuse(plan, tmp_path / "out", example)
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"kernel.py", "original.py", "schedule.json"}
+    result = syncopate(
+        "run", tmp_path / "out", "--device", "host", "--ranks", RANKS, "--check", "--calls", 2, "--json"
+    )
+    answer = json.loads(result.stdout)
+    assert answer["ok"] and [r["identical"] for r in answer["ranks"]] == [True] * RANKS
+    assert not left_behind()
+
+
+def test_an_operator_runs_by_its_name():
+    spec = "all_gather_matmul:M=50,N=48,K=64,dtype=bf16"
+    answer = json.loads(syncopate("run", spec, "--ranks", 3, "--check", "--json").stdout)
+    assert answer["ok"] and len(answer["ranks"]) == 3
+
+
+def test_a_syntax_error_in_the_kernel_is_named_with_its_line(plan, tmp_path):
+    source = tmp_path / "broken.py"
+    source.write_text(
+        (ROOT / "examples" / "matmul_pointers.py").read_text().replace("num_pid_in_group = ", "= = ", 1)
+    )
+    message = fuse(plan, tmp_path / "out", expect=1, source=source).stderr
+    assert message.startswith(f"error: {source}:") and message.split(":")[2].isdigit(), message
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_parameter_to_bind_is_named(plan, tmp_path):
+    message = fuse(plan, tmp_path / "out", "matmul_pointers", "--bind=x_ptr=A", expect=1).stderr
+    assert "no parameter" in message and "x_ptr" in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_kernel_is_named(plan, tmp_path):
+    file = ROOT / "examples" / "matmul_pointers.py"
+    arguments = EXAMPLES["matmul_pointers"]
+    message = syncopate(
+        "fuse", f"{file}:nothing", "--plan", plan, *arguments, "-o", tmp_path / "o", expect=1
+    ).stderr
+    assert "nothing" in message and "matmul_kernel" in message
+
+
+def test_a_footprint_that_cannot_be_inferred_names_expression_and_directive(plan, tmp_path):
+    source = tmp_path / "indirect.py"
+    text = (ROOT / "examples" / "matmul_pointers.py").read_text()
+    source.write_text(
+        text.replace("offs_k = tl.arange(0, BLOCK_K)", "offs_k = tl.load(b_ptr + tl.arange(0, BLOCK_K))", 1)
+    )
+    message = fuse(plan, tmp_path / "out", expect=1, source=source).stderr
+    assert f"{source}:" in message and "@sy.reads" in message, message
+
+
+def test_a_tensor_of_another_shape_than_the_plan_is_refused(plan, tmp_path):
+    message = fuse(
+        plan, tmp_path / "out", "matmul_pointers", f"--tensor=a_ptr={M}x{K + 16}:fp32", expect=1
+    ).stderr
+    assert "a_ptr" in message and "A" in message
+
+
+def test_a_plan_for_another_number_of_ranks_is_refused(plan, tmp_path):
+    fuse(plan, tmp_path / "out")
+    message = syncopate("run", tmp_path / "out", "--ranks", RANKS + 1, expect=1).stderr
+    assert f"{RANKS} ranks" in message
+
+
+def test_a_folder_fused_for_the_host_does_not_run_on_gpus(plan, tmp_path):
+    fuse(plan, tmp_path / "out")
+    assert "host" in syncopate("run", tmp_path / "out", "--device", "cuda", expect=1).stderr
+
+
+def test_a_machine_without_gpus_says_what_to_do():
+    if any(Path("/dev").glob("nvidia[0-9]*")):
+        pytest.skip("there is a GPU")
+    message = syncopate("run", "all_gather_matmul:M=64,N=64,K=64", "--device", "cuda", expect=3).stderr
+    assert "--device host" in message
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"schema": "syncopate.schedule/1"}', "\x00\xff", '{"grid": "x"}']
+)
+def test_a_schedule_that_is_none_is_refused(text, plan, tmp_path):
+    fuse(plan, tmp_path / "out")
+    (tmp_path / "out" / "schedule.json").write_text(text)
+    message = syncopate("run", tmp_path / "out", expect=1).stderr
+    assert "schedule.json" in message and "Traceback" not in message, message
+
+
+def test_what_is_no_folder_and_no_operator_is_refused():
+    assert "all_gather_matmul" in syncopate("run", "no/such/folder", expect=2).stderr
+    assert "K" in syncopate("run", "all_gather_matmul:M=8,N=8", expect=2).stderr
+
+
+def test_a_rank_that_never_calls_is_named_within_the_deadline():
+    code = """
+import os, time
+os.environ["TRITON_INTERPRET"] = "1"
+import torch
+from syncopate import ranks
+from syncopate.group import of_folder
+def work(place):
+    from syncopate import ops
+    group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
+    tiling = ops.Tiling(16, 16, 16, 2, -1, "ieee", 2)
+    op = ops.AllGatherMatmul(48, 32, 32, torch.float32, group, tiling=tiling, deadline=1.0)
+    op.shard()
+    if place.rank == 2:
+        time.sleep(8)
+    else:
+        op(torch.zeros(16, 32), torch.zeros(32, 32))
+try:
+    ranks.run(3, work, grace=2.0)
+except ranks.RankError as error:
+    print(error)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    start = time.monotonic()
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment
+    )
+    assert "rank 2" in result.stdout and "A[32:48" in result.stdout, result.stdout + result.stderr
+    assert time.monotonic() - start < 30
+    assert not left_behind()
+
+
+def test_a_rank_that_dies_does_not_leave_the_others_waiting():
+    code = """
+import os
+from syncopate import ranks
+def work(place):
+    if place.rank == 1:
+        os._exit(7)
+    import time
+    time.sleep(60)
+try:
+    ranks.run(3, work, grace=1.0)
+except ranks.RankError as error:
+    print(error)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env=environment
+    )
+    assert "rank 1: the process ended without a result" in result.stdout, result.stdout + result.stderr
