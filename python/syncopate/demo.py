@@ -145,7 +145,7 @@ def work(place: Place, setting: Setting) -> Report:
 
 
 def microseconds(device: Any, call: Callable[[], Any]) -> float:
-    from .run import stopwatch
+    from .stopwatch import stopwatch
 
     if device.type == "cuda":
         import torch

@@ -55,7 +55,7 @@ class FolderRun:
 
     def call(self, index: int, check: bool, times: list[float]):
         """One call; returns the outputs and, with `check`, those of the unfused kernel on the gathered input."""
-        from .run import stopwatch
+        from .stopwatch import stopwatch
 
         gathered = {t: self._data(t, index, shared=True) for t in self.buffers}
         local = {

@@ -11,13 +11,13 @@ import math
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .ranks import Place, RankError
+from .stopwatch import stopwatch
 
 
 @dataclass
@@ -265,24 +265,6 @@ def judge(rank: int, options: argparse.Namespace, call: Callable[[int], tuple], 
             if math.isnan(difference):
                 error = math.nan
     return Result(rank, options.calls, sorted(times)[len(times) // 2], identical, error)
-
-
-def stopwatch(device: Any) -> Callable[[], float]:
-    """Microseconds since now, work on the device included."""
-    import torch
-
-    if str(device) == "cpu":
-        begin = time.perf_counter()
-        return lambda: (time.perf_counter() - begin) * 1e6
-    start_event, end_event = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start_event.record()
-
-    def stop() -> float:
-        end_event.record()
-        end_event.synchronize()
-        return start_event.elapsed_time(end_event) * 1e3
-
-    return stop
 
 
 def make_group(place: Place, options: argparse.Namespace):

@@ -1,0 +1,124 @@
+"""What the tests that start processes share: running one to its end, and looking for what it left behind."""
+
+import os
+import subprocess
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BINARY = Path(os.environ.get("SYNCOPATE_BIN", ROOT / "build" / "bin" / "syncopate"))
+EXAMPLES = ROOT / "examples"
+
+
+@dataclass
+class Outcome:
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+def processes_marked(mark: str) -> list[int]:
+    """Processes, zombies aside, that inherited the environment variable SYNCOPATE_TEST=mark."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and f"SYNCOPATE_TEST={mark}".encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue  # gone, or another user's
+    return found
+
+
+def shared_memory() -> set[str]:
+    return {entry.name for entry in Path("/dev/shm").glob("*syncopate*")}
+
+
+class Runner:
+    """Runs commands, each checked to leave no process, no shared memory and no temporary folder behind."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
+        scratch.mkdir()
+
+    def __call__(self, *words: object, timeout: float = 120, stdin: str | None = None, **environment: str) -> Outcome:
+        mark = uuid.uuid4().hex
+        before = shared_memory()
+        started = time.monotonic()
+        settings = {"TMPDIR": str(self.scratch), "SYNCOPATE_TEST": mark, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [str(word) for word in words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={**os.environ, **settings, **environment},
+        )
+        seconds = time.monotonic() - started
+        self.check_tidy(mark, before)
+        return Outcome(done.returncode, done.stdout, done.stderr, seconds)
+
+    def check_tidy(self, mark: str, before: set[str]) -> None:
+        end = time.monotonic() + 5  # a process that was killed takes a moment to go
+        while (left := processes_marked(mark)) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert not left, f"left processes behind: {left}"
+        assert shared_memory() <= before, f"left shared memory behind: {shared_memory() - before}"
+        folders = [entry.name for entry in self.scratch.glob("syncopate-*")]
+        assert not folders, f"left temporary folders behind: {folders}"
+
+
+@pytest.fixture
+def run(tmp_path_factory) -> Runner:
+    return Runner(tmp_path_factory.mktemp("run") / "tmp")
+
+
+@pytest.fixture
+def syncopate(run):
+    """The command: syncopate("plan", "check", …) → Outcome."""
+    assert BINARY.exists(), f"no {BINARY}: run make build"
+    return lambda *words, **options: run(BINARY, *words, **options)
+
+
+SIZES = {"M": 50, "N": 40, "K": 48, "BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "GROUP_M": 2}
+
+
+def fuse_words(example: str, plan: object, output: object, dtype: str = "fp32", **changed: object) -> list[str]:
+    """The `syncopate fuse` command line for an example, with its A [50, 48] bound to the plan's A."""
+    sizes = {**SIZES, **changed}
+    m, n, k = sizes["M"], sizes["N"], sizes["K"]
+    pointers = example == "matmul_pointers"
+    if pointers:
+        sizes |= {"stride_am": k, "stride_ak": 1, "stride_bk": n, "stride_bn": 1, "stride_cm": n, "stride_cn": 1}
+    else:
+        sizes["NUM_SMS"] = 3
+    suffix = "_desc" if "host" in example else "_ptr"
+    block = "@16x16" if "host" in example else ""
+    b = f"{k}x{n}" if pointers else f"{n}x{k}"
+    tensors = {"a": f"{m}x{k}", "b": b, "c": f"{m}x{n}"}
+    words = ["fuse", f"{EXAMPLES / example}.py:matmul_kernel", "--plan", str(plan), "--bind", f"a{suffix}=A"]
+    words += ["--args", ",".join(f"{key}={value}" for key, value in sizes.items())]
+    for name, shape in tensors.items():
+        words += ["--tensor", f"{name}{suffix}={shape}:{dtype}{block}"]
+    return [*words, "-o", str(output)]
+
+
+@pytest.fixture(scope="session")
+def plan_3(tmp_path_factory) -> Path:
+    """A plan for three ranks: A [50, 48] fp32, split in two."""
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    words = ["plan", "make", "all_gather", "--ranks", "3", "--tensor", "A:50x48:fp32", "--split", "2", "-o", str(path)]
+    subprocess.run([BINARY, *words], check=True, timeout=60)
+    return path
+
+
+@pytest.fixture(scope="session")
+def fused_3(plan_3, tmp_path_factory) -> Path:
+    """matmul_pointers fused with it, for host. Tests must not change it."""
+    folder = tmp_path_factory.mktemp("fused") / "pointers"
+    subprocess.run([BINARY, *fuse_words("matmul_pointers", plan_3, folder)], check=True, timeout=60)
+    return folder
