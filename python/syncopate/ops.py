@@ -142,7 +142,10 @@ class AllGatherMatmul:
         engine = cuda and chunking is not None and chunking.engine_peers > 0
         self.programs = self.num_sms - (chunking.engine_blocks if engine else 0)
         self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
-        self.chunking = chunking or choose_chunking(m, n, k, self.group.size, dtype, self.tiling)
+        if chunking is None:
+            # On host nothing is gained by finer cuts.
+            chunking = choose_chunking(m, n, k, self.group.size, dtype, self.tiling) if cuda else Chunking()
+        self.chunking = chunking
         tensor = plans.Tensor("A", (m, k), DTYPE_NAMES[dtype])
         slices = {"minor_axis": 1, "minor_split": self.chunking.slices} if self.chunking.slices > 1 else {}
         self.plan = plans.all_gather(
