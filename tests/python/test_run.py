@@ -51,13 +51,12 @@ def syncopate(*arguments, expect: int = 0, timeout: float = 120.0) -> subprocess
     return result
 
 
-def left_behind() -> set[str]:
-    """Processes that run ranks, and shared memory."""
+def left_behind(mark) -> list[str]:
+    """Processes that still run with `mark` on their command line."""
     found = subprocess.run(
         ["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    processes = {line for line in found if "syncopate.run" in line}
-    return processes | {str(p) for p in Path("/dev/shm").glob("*syncopate*")}
+    return [line for line in found if str(mark) in line]
 
 
 @pytest.fixture
@@ -104,7 +103,7 @@ def test_what_fuse_writes_runs_and_gives_the_bits_of_the_unfused_kernel(example,
     )
     answer = json.loads(result.stdout)
     assert answer["ok"] and [r["identical"] for r in answer["ranks"]] == [True] * RANKS
-    assert not left_behind()
+    assert not left_behind(tmp_path)
 
 
 def test_an_operator_runs_by_its_name():
@@ -217,7 +216,7 @@ except ranks.RankError as error:
     )
     assert "rank 2" in result.stdout and "A[32:48" in result.stdout, result.stdout + result.stderr
     assert time.monotonic() - start < 30
-    assert not left_behind()
+    assert not left_behind("group = of_folder(place.folder")
 
 
 def test_a_rank_that_dies_does_not_leave_the_others_waiting():
