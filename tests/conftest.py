@@ -45,7 +45,9 @@ class Runner:
         self.scratch = scratch
         scratch.mkdir()
 
-    def __call__(self, *words: object, timeout: float = 120, stdin: str | None = None, **environment: str) -> Outcome:
+    def __call__(
+        self, *words: object, timeout: float = 120, stdin: str | None = None, **environment: str
+    ) -> Outcome:
         mark = uuid.uuid4().hex
         before = shared_memory()
         started = time.monotonic()
@@ -87,13 +89,22 @@ def syncopate(run):
 SIZES = {"M": 50, "N": 40, "K": 48, "BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "GROUP_M": 2}
 
 
-def fuse_words(example: str, plan: object, output: object, dtype: str = "fp32", **changed: object) -> list[str]:
+def fuse_words(
+    example: str, plan: object, output: object, dtype: str = "fp32", **changed: object
+) -> list[str]:
     """The `syncopate fuse` command line for an example, with its A [50, 48] bound to the plan's A."""
     sizes = {**SIZES, **changed}
     m, n, k = sizes["M"], sizes["N"], sizes["K"]
     pointers = example == "matmul_pointers"
     if pointers:
-        sizes |= {"stride_am": k, "stride_ak": 1, "stride_bk": n, "stride_bn": 1, "stride_cm": n, "stride_cn": 1}
+        sizes |= {
+            "stride_am": k,
+            "stride_ak": 1,
+            "stride_bk": n,
+            "stride_bn": 1,
+            "stride_cm": n,
+            "stride_cn": 1,
+        }
     else:
         sizes["NUM_SMS"] = 3
     suffix = "_desc" if "host" in example else "_ptr"
@@ -111,7 +122,19 @@ def fuse_words(example: str, plan: object, output: object, dtype: str = "fp32", 
 def plan_3(tmp_path_factory) -> Path:
     """A plan for three ranks: A [50, 48] fp32, split in two."""
     path = tmp_path_factory.mktemp("plan") / "plan.json"
-    words = ["plan", "make", "all_gather", "--ranks", "3", "--tensor", "A:50x48:fp32", "--split", "2", "-o", str(path)]
+    words = [
+        "plan",
+        "make",
+        "all_gather",
+        "--ranks",
+        "3",
+        "--tensor",
+        "A:50x48:fp32",
+        "--split",
+        "2",
+        "-o",
+        str(path),
+    ]
     subprocess.run([BINARY, *words], check=True, timeout=60)
     return path
 

@@ -17,15 +17,15 @@ Error host_error(const char* call, std::uint64_t bytes) {
         fmt::format("{} of {} bytes failed: {}", call, bytes, std::strerror(errno)), {}, ErrorClass::machine};
 }
 
-/// Refuses `total` bytes, of heaps of `each` bytes, that this machine does not have. New pages are taken one by one, when
-/// they are touched: asking for too many would succeed, and end with a process killed.
+/// Refuses `total` bytes, of heaps of `each` bytes, that this machine does not have. New pages are taken one
+/// by one, when they are touched: asking for too many would succeed, and end with a process killed.
 Status require_free(std::uint64_t total, std::uint64_t each) {
     Result<MemoryInfo> info = memory_info(Device{});
     if (!info) return info.error();
     if (total <= info->free) return Done{};
     const std::string what = total == each ? "a heap" : fmt::format("{} heaps", total / each);
-    return Error{fmt::format("too little memory for {} of {} bytes on host: {} of {} bytes are free", what, each, info->free,
-                             info->total),
+    return Error{fmt::format("too little memory for {} of {} bytes on host: {} of {} bytes are free", what,
+                             each, info->free, info->total),
                  {},
                  ErrorClass::machine};
 }

@@ -97,7 +97,8 @@ TEST(SymmetricHeap, CountsTheHeapsOfAllRanksOnHost) {
     run_ranks(all_ranks(3), [&](int rank) {
         auto heap = make_heap(directory, rank, 3, half);
         RANK_CHECK(!heap, "made");
-        RANK_CHECK(heap.error().message.find("too little memory for 3 heaps of") != std::string::npos, heap.error().message);
+        RANK_CHECK(heap.error().message.find("too little memory for 3 heaps of") != std::string::npos,
+                   heap.error().message);
         return true;
     });
 }
