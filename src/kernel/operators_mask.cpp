@@ -20,7 +20,7 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b > 
 
 Value Evaluator::compare(const Expr& e, Operator op, const Value& a, const Value& b) {
     Value made = with(ValueKind::boolean, a, b);
-    const auto decide = [&](auto x, auto y) -> std::optional<bool> {
+    const auto decide = [&](const auto& x, const auto& y) -> std::optional<bool> {
         switch (op) {
             case Operator::less: return x < y;
             case Operator::less_equal: return x <= y;

@@ -74,7 +74,7 @@ public:
         for (std::size_t i = 0; i < moves->size(); ++i) {
             const Move& move = (*moves)[i];
             std::vector<Memory::Piece> arriving = placed(move, std::move(read[i]));
-            if (move.reduce != Reduce::none) arriving = reduced(move, std::move(arriving));
+            if (move.reduce != Reduce::none) arriving = reduced(move, arriving);
             memory_.write(move.dst_rank, move.dst, std::move(arriving));
         }
     }
@@ -126,7 +126,7 @@ private:
 
     /// What the destination holds once the arriving pieces are reduced into it. Where it held nothing, which
     /// check_early_reads reports, they count as they are.
-    std::vector<Memory::Piece> reduced(const Move& move, std::vector<Memory::Piece> arriving) {
+    std::vector<Memory::Piece> reduced(const Move& move, const std::vector<Memory::Piece>& arriving) {
         const std::vector<Memory::Piece> held = memory_.read(move.dst_rank, move.dst);
         std::vector<Memory::Piece> result;
         bool reported = false;
