@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -128,6 +129,27 @@ void bind_compiler(nb::module_& m) {
             },
             nb::arg("rank"),
             "What `rank` holds before the first op: (tensor, box) pairs, a box a (begin, end) per axis.")
+        .def(
+            "final",
+            [](const plan::Plan& plan, std::int32_t rank) {
+                std::vector<std::tuple<std::string, Box, bool>> result;
+                for (const plan::Holding& holding : plan.final) {
+                    if (holding.rank != rank) continue;
+                    result.emplace_back(plan.tensors[static_cast<std::size_t>(holding.chunk.tensor)].name,
+                                        to_box(holding.chunk.region), holding.of_all || !holding.of.empty());
+                }
+                return result;
+            },
+            nb::arg("rank"),
+            "What `rank` must hold at the end: (tensor, box, whether it is a reduction) triples.")
+        .def_prop_ro("produced",
+                     [](const plan::Plan& plan) {
+                         std::set<std::string> names;
+                         for (const plan::Holding& holding : plan.produced)
+                             names.insert(plan.tensors[static_cast<std::size_t>(holding.chunk.tensor)].name);
+                         return std::vector<std::string>(names.begin(), names.end());
+                     },
+                     "The tensors of which some rank's kernel makes a part.")
         .def("to_json", [](const plan::Plan& plan) { return plan::to_json(plan); })
         .def(
             "table", [](const plan::Plan& plan) { return plan::to_table(plan); },

@@ -19,6 +19,7 @@
 
 #include "runtime/cuda_api.hpp"
 #include "runtime/device_types.hpp"
+#include "runtime/late_transfers.hpp"
 
 // src/runtime/*.cu as a fatbin: made and embedded by cmake/Cuda.cmake.
 extern "C" const unsigned char syncopate_device_fatbin[];
@@ -81,7 +82,9 @@ public:
         SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->end, made->module_, "sy_end");
         // Lazy loading would load a kernel at its first launch, which can wait for kernels that wait for it.
         SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->copy, made->module_, "sy_copy");
-        for (CUfunction function : {made->begin, made->end, made->copy}) {
+        SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->await, made->module_, "sy_await");
+        SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->reduce, made->module_, "sy_reduce");
+        for (CUfunction function : {made->begin, made->end, made->copy, made->await, made->reduce}) {
             if (api.cuFuncLoad != nullptr) SYNCOPATE_CUDA(api, cuFuncLoad, function);
             int registers = 0;
             SYNCOPATE_CUDA(api, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
@@ -98,6 +101,8 @@ public:
     CUfunction begin = nullptr;
     CUfunction end = nullptr;
     CUfunction copy = nullptr;
+    CUfunction await = nullptr;
+    CUfunction reduce = nullptr;
 
 private:
     explicit DeviceModule(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
@@ -215,11 +220,12 @@ public:
                    const OpOptions& options) {
         const CurrentContext current(*context_);
         engine_blocks_ = static_cast<unsigned>(std::clamp(options.engine_blocks, 1, 1024));
-        if (Status sorted = sort_transfers(schedule, options); !sorted) return sorted;
-
         Result<std::unique_ptr<DeviceModule>> module = DeviceModule::load(context_);
         if (!module) return module.error();
         module_ = std::move(module).value();
+        if (Status taken = take_late(schedule, options); !taken) return taken;
+        if (Status sorted = sort_transfers(schedule, options); !sorted) return sorted;
+
         Result<std::unique_ptr<PinnedWords>> mirror = PinnedWords::create(context_, device::kMirrorWords);
         if (!mirror) return mirror.error();
         mirror_ = std::move(mirror).value();
@@ -233,7 +239,7 @@ public:
             if (!lane) return lane.error();
             copies_ = std::move(lane).value();
         }
-        if (engine_ || copies_) {
+        if (engine_ || copies_ || late_) {
             Result<std::unique_ptr<OwnedEvent>> fork = OwnedEvent::create(context_);
             if (!fork) return fork.error();
             fork_ = std::move(fork).value();
@@ -282,14 +288,30 @@ public:
         return Done{};
     }
 
-    Status end(CudaStream stream_number) override {
+    Status end(CudaStream stream_number, std::span<const StridedCopy* const> outputs, bool ran) override {
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
+        if (late_ && ran) {
+            const CUevent before = copies_ ? copies_->join() : nullptr;
+            if (Status enqueued = late_->enqueue(fork_->get(), before); !enqueued) return enqueued;
+            if (Status joined = late_->join(stream); !joined) return joined;
+        }
         if (copies_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copies_->join(), 0);
         if (engine_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, engine_->join(), 0);
-        if (end_arguments_.num_posts == 0 && end_arguments_.num_waits == 0) return Done{};
-        return launch(module_->end, end_arguments_, stream);
+        device::BoundaryArguments arguments = end_arguments_;
+        if (!outputs.empty()) {  // they read what the waits are for, and what the posts let others overwrite
+            arguments.num_posts = 0;
+            if (Status ended = launch_end(arguments, stream); !ended) return ended;
+            for (const StridedCopy* output : outputs) {
+                if (Status copied = enqueue(*output, stream); !copied) return copied;
+            }
+            arguments = end_arguments_;
+            arguments.num_waits = 0;
+        }
+        return launch_end(arguments, stream);
     }
+
+    PreparedSum* sum_of(std::size_t index) override { return late_ ? late_->sum_of(index) : nullptr; }
 
     Result<FaultRecord> read_fault() const override {
         std::uint32_t words[control::num_header_words] = {};
@@ -320,6 +342,21 @@ public:
     }
 
 private:
+    /// Hands over the transfers that follow the kernel's progress (late_transfers.hpp).
+    Status take_late(const fuse::RankSchedule& schedule, const OpOptions& options) {
+        is_late_ = LateTransfers::select(schedule, plan_.rank);
+        if (std::ranges::none_of(is_late_, [](bool late) { return late; })) return Done{};
+        for (std::size_t i = 0; i < is_late_.size(); ++i) {
+            if (is_late_[i]) plan_.transfers[i].copies = for_copy_engine(plan_.transfers[i].copies);
+        }
+        Result<std::unique_ptr<LateTransfers>> late = LateTransfers::create(
+            context_, heap_, plan_, schedule, is_late_, module_->await, module_->reduce,
+            [this](const StridedCopy& copy, CUstream stream) { return enqueue(copy, stream); }, options.name);
+        if (!late) return late.error();
+        late_ = std::move(late).value();
+        return Done{};
+    }
+
     Status sort_transfers(const fuse::RankSchedule& schedule, const OpOptions& options) {
         // Signals that are surely there when a transfer's turn in the copy stream comes, by the lag that they
         // satisfy.
@@ -337,6 +374,7 @@ private:
             return false;
         };
         for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
+            if (is_late_[i]) continue;
             const fuse::Transfer& transfer = schedule.transfers[i];
             const Location location{.rank = transfer.op.rank, .op = transfer.op.index};
             using enum plan::Backend;
@@ -496,6 +534,11 @@ private:
         return Done{};
     }
 
+    Status launch_end(device::BoundaryArguments& arguments, CUstream stream) {
+        if (arguments.num_posts == 0 && arguments.num_waits == 0) return Done{};
+        return launch(module_->end, arguments, stream);
+    }
+
     Status enqueue(const StridedCopy& copy, CUstream stream) const {
         if (copy.contiguous()) {
             SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, copy.dst, copy.src, copy.width, stream);
@@ -538,6 +581,8 @@ private:
     std::vector<CopyStreamTransfer> transfers_;
     std::vector<device::EngineTransfer> engine_transfers_;
     std::vector<std::uint64_t> engine_posts_;
+    std::vector<bool> is_late_;  ///< by schedule index
+    std::unique_ptr<LateTransfers> late_;
     unsigned engine_blocks_ = 8;
     device::EngineArguments engine_arguments_{};
     std::vector<std::size_t> on_copy_stream_;  ///< schedule indices of the transfers whose data goes there
