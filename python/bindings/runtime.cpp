@@ -317,9 +317,8 @@ void bind_op(nb::module_& module) {
         .def(
             "set_output",
             [](FusedOp& op, const std::string& tensor, std::uint64_t address,
-               const std::vector<std::int64_t>& strides, const Box& region) {
-                unwrap(op.set_output(tensor, region_of(region), address, strides));
-            },
+               const std::vector<std::int64_t>& strides,
+               const Box& region) { unwrap(op.set_output(tensor, region_of(region), address, strides)); },
             "tensor"_a, "address"_a, "strides"_a, "region"_a, "Strides in elements; see runtime/op.hpp.")
         .def("clear_inputs", &FusedOp::clear_inputs)
         .def(

@@ -106,6 +106,56 @@ def require_supported(m: int, n: int, k: int, dtype: torch.dtype) -> None:
             )
 
 
+def gemm_programs(m: int, n: int, t: Tiling, programs: int) -> int:
+    """The grid: a program for each tile, at most `programs`."""
+    if t.num_wide >= 0:
+        columns = t.num_wide + max(0, -(-(n - t.num_wide * t.block_n) // (t.block_n // 2)))
+    else:
+        columns = -(-n // t.block_n)
+    return min(programs, -(-m // t.block_m) * columns)
+
+
+def gemm_arguments(
+    m: int, n: int, k: int, t: Tiling, programs: int, w_transposed: bool,
+    a: torch.Tensor, w: torch.Tensor, out: torch.Tensor,
+) -> dict[str, Any]:  # fmt: skip
+    """The arguments of kernels.matmul, or of kernels.matmul_mixed, for a [m, k] (or a rank's shard of it) and w."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    if a.shape[0] == 0:
+        a = a.new_empty(1, k)  # a descriptor cannot be empty; this rank holds nothing that could be read
+    split_store = 2 if t.block_n == 256 or t.num_wide >= 0 else 1
+
+    def weights(width: int) -> Any:
+        return TensorDescriptor.from_tensor(w, [width, t.block_k] if w_transposed else [t.block_k, width])
+
+    arguments: dict[str, Any] = {
+        "a_desc": TensorDescriptor.from_tensor(a, [t.block_m, t.block_k]),
+        "b_desc": weights(t.block_n),
+        "c_desc": TensorDescriptor.from_tensor(out, [t.block_m, t.block_n // split_store]),
+        "M": m,
+        "N": n,
+        "K": k,
+        "BLOCK_M": t.block_m,
+        "BLOCK_N": t.block_n,
+        "BLOCK_K": t.block_k,
+        "GROUP_M": t.group_m,
+        "NUM_SMS": programs,
+        "B_TRANSPOSED": w_transposed,
+        "PRECISION": t.precision,
+    }
+    if t.num_wide >= 0:
+        arguments["b_narrow_desc"] = weights(t.block_n // 2)
+        arguments["num_wide"] = t.num_wide
+    else:
+        arguments["SPLIT_STORE"] = split_store
+    return arguments
+
+
+def gemm_options(t: Tiling) -> dict[str, int]:
+    return {"num_warps": 4 if t.block_m * t.block_n <= 64 * 128 else 8, "num_stages": t.stages}
+
+
 class AllGatherMatmul:
     """y = all_gather(x) @ w for one shape: x [M / ranks, K] on each rank, w [K, N] local, y [M, N] local.
 
@@ -168,59 +218,17 @@ class AllGatherMatmul:
             engine_blocks=self.chunking.engine_blocks,
             **options,
         )
-        rows = -(-m // self.tiling.block_m)
-        t = self.tiling
-        if mixed:
-            columns = t.num_wide + max(0, -(-(n - t.num_wide * t.block_n) // (t.block_n // 2)))
-        else:
-            columns = -(-n // t.block_n)
-        self.grid = (min(self.programs, rows * columns),)
+        self.grid = (gemm_programs(m, n, self.tiling, self.programs),)
         self.prepared: Prepared | None = None
         self._packed: dict[tuple[int, int], Any] = {}
 
     def arguments(self, a: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> dict[str, Any]:
         """The kernel's arguments, for `a` the whole input or this rank's shard of it."""
-        from triton.tools.tensor_descriptor import TensorDescriptor
-
-        t = self.tiling
-        if a.shape[0] == 0:
-            a = a.new_empty(
-                1, self.k
-            )  # a descriptor cannot be empty; this rank holds nothing that could be read
-        split_store = 2 if t.block_n == 256 or t.num_wide >= 0 else 1
-
-        def weights(width: int) -> Any:
-            block = [width, t.block_k] if self.w_transposed else [t.block_k, width]
-            return TensorDescriptor.from_tensor(w, block)
-
-        arguments: dict[str, Any] = {
-            "a_desc": TensorDescriptor.from_tensor(a, [t.block_m, t.block_k]),
-            "b_desc": weights(t.block_n),
-            "c_desc": TensorDescriptor.from_tensor(out, [t.block_m, t.block_n // split_store]),
-            "M": self.m,
-            "N": self.n,
-            "K": self.k,
-            "BLOCK_M": t.block_m,
-            "BLOCK_N": t.block_n,
-            "BLOCK_K": t.block_k,
-            "GROUP_M": t.group_m,
-            "NUM_SMS": self.grid[0],
-            "B_TRANSPOSED": self.w_transposed,
-            "PRECISION": t.precision,
-        }
-        if t.num_wide >= 0:
-            arguments["b_narrow_desc"] = weights(t.block_n // 2)
-            arguments["num_wide"] = t.num_wide
-        else:
-            arguments["SPLIT_STORE"] = split_store
-        return arguments
+        return gemm_arguments(self.m, self.n, self.k, self.tiling, self.grid[0], self.w_transposed, a, w, out)
 
     @property
     def options(self) -> dict[str, int]:
-        return {
-            "num_warps": 4 if self.tiling.block_m * self.tiling.block_n <= 64 * 128 else 8,
-            "num_stages": self.tiling.stages,
-        }
+        return gemm_options(self.tiling)
 
     def prepare(self, w: torch.Tensor, out: torch.Tensor) -> Prepared:
         """Fuses and compiles on first use. Collective."""
@@ -330,3 +338,30 @@ def all_gather_matmul(
     if key not in _cache:
         _cache[key] = AllGatherMatmul(m, n, k, x.dtype, members, w_transposed=transposed, device=device)
     return _cache[key](x, w.t() if transposed else w, out)
+
+
+from .ops_produce import (  # noqa: E402 - they use what is above
+    AllToAllMatmul,
+    MatmulAllReduce,
+    MatmulAllToAll,
+    MatmulReduceScatter,
+    all_to_all_matmul,
+    matmul_all_reduce,
+    matmul_all_to_all,
+    matmul_reduce_scatter,
+)
+
+__all__ = [
+    "AllGatherMatmul",
+    "AllToAllMatmul",
+    "Chunking",
+    "MatmulAllReduce",
+    "MatmulAllToAll",
+    "MatmulReduceScatter",
+    "Tiling",
+    "all_gather_matmul",
+    "all_to_all_matmul",
+    "matmul_all_reduce",
+    "matmul_all_to_all",
+    "matmul_reduce_scatter",
+]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from . import _syncopate
 from ._syncopate import Plan
 
-__all__ = ["Mesh", "Plan", "Tensor", "all_gather", "from_json"]
+__all__ = ["Mesh", "Plan", "Tensor", "all_gather", "from_json", "push_exchange", "push_reduce"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,37 @@ def all_gather(
         minor_axis,
         minor_split,
         engine_peers,
+    )
+
+
+def push_reduce(
+    mesh: Mesh,
+    tensor: Tensor,
+    axis: int = 0,
+    split: int = 1,
+    *,
+    reduce: str = "sum",
+    all: bool = False,
+    produced: bool = True,
+) -> Plan:
+    """Reduce-scatter of what every rank's kernel makes: each pushes its contribution to a shard of `tensor` along `axis`
+    to the shard's owner, where contributions are reduced ("sum" or "max") in rank order.
+
+    `split`: chunks per shard. `all`: all-reduce, each summed chunk goes on to all ranks. `produced` False: the
+    contributions are held initially.
+    """
+    return _syncopate.push_reduce(
+        list(mesh.axes), tensor.name, list(tensor.shape), tensor.dtype, axis, split, reduce, all, produced
+    )
+
+
+def push_exchange(mesh: Mesh, tensor: Tensor, to: str, split: int = 1, *, produced: bool = True) -> Plan:
+    """The all-to-all of equal buffers: block p (of rows) of each rank's own `tensor` becomes block r of `to` on rank p.
+
+    `split`: chunks per block. `produced` False: `tensor` is held initially, not made by the kernel.
+    """
+    return _syncopate.push_exchange(
+        list(mesh.axes), tensor.name, to, list(tensor.shape), tensor.dtype, split, produced
     )
 
 

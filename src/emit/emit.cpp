@@ -17,8 +17,8 @@ using kernel::TileIdSite;
 constexpr std::array<std::string_view, 19> kNames{
     "sy_acquire",    "sy_acquire_2d", "sy_acquire_3d", "sy_acquire_phase", "sy_control",
     "sy_finish",     "sy_hi",         "sy_linear_2d",  "sy_linear_3d",     "sy_lo",
-    "sy_num_phases", "sy_phase",      "sy_post",       "sy_schedule",   "sy_slot",          "sy_tile",
-    "sy_tile_2d",    "sy_tile_3d",    "SyncopateFault"};
+    "sy_num_phases", "sy_phase",      "sy_post",       "sy_schedule",      "sy_slot",
+    "sy_tile",       "sy_tile_2d",    "sy_tile_3d",    "SyncopateFault"};
 
 /// Replacements and insertions, applied all at once. Those at one place come out in the order in which they
 /// were added.
@@ -312,8 +312,9 @@ private:
                                                     (kernel_.sites.persistent ? "loop over tiles" : "body"));
         }
         if (slot_of_store_.empty()) {
-            return error_at(stored, "the stores follow from no tile id that could be named in a post: mark it "
-                                    "with `# @sy.tile_id`");
+            return error_at(stored,
+                            "the stores follow from no tile id that could be named in a post: mark it "
+                            "with `# @sy.tile_id`");
         }
         if (Status status = check_ends_its_line(stored.end, "the last store"); !status) return status.error();
         if (!begins_its_line(stored.begin))
@@ -323,8 +324,9 @@ private:
                 target.where.begin > stored.end)
                 continue;
             return error_at(target.where.begin,
-                            target.name + " says whose tile is stored below, so it may not change before that: "
-                                          "count in another variable, or after the store");
+                            target.name +
+                                " says whose tile is stored below, so it may not change before that: "
+                                "count in another variable, or after the store");
         }
         used_.insert("sy_post");
         const std::string call = "sy_post(sy_schedule, sy_control, " + slot_of_store_ + ")";

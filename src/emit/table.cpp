@@ -36,9 +36,9 @@ void append_makes(std::vector<std::int32_t>& words, const fuse::RankSchedule& sc
         if (is_new) {
             for (const std::int32_t chunk : made) {
                 const auto index = static_cast<std::size_t>(chunk);
-                words.insert(words.end(),
-                             {counter_of(schedule, chunk), static_cast<std::int32_t>(schedule.chunks[index].tiles),
-                              posts[index].first, posts[index].second});
+                words.insert(words.end(), {counter_of(schedule, chunk),
+                                           static_cast<std::int32_t>(schedule.chunks[index].tiles),
+                                           posts[index].first, posts[index].second});
             }
         }
         words[makes + 2 * slot] = found->second.first;

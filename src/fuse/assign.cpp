@@ -27,9 +27,7 @@ std::int32_t levels_of(const std::vector<std::int64_t>& extents, const std::vect
 }
 
 /// What fuse/lower.hpp adds.
-bool is_sum(const plan::Op& op) {
-    return op.kind == plan::OpKind::local && op.reduce != plan::Reduce::none;
-}
+bool is_sum(const plan::Op& op) { return op.kind == plan::OpKind::local && op.reduce != plan::Reduce::none; }
 
 std::vector<std::int64_t> extents_of(const plan::Region& region) {
     std::vector<std::int64_t> extents;

@@ -176,8 +176,8 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
             const plan::OpRef ref = precedence->ops[id];
             const plan::Op& op = plan.op(ref);
             const bool fetched = op.kind == plan::OpKind::pull && op.peer == static_cast<std::int32_t>(rank);
-            const std::int32_t signal =
-                signals[rank].add({fetched ? SignalMeaning::Kind::fetched : SignalMeaning::Kind::arrived, ref});
+            const std::int32_t signal = signals[rank].add(
+                {fetched ? SignalMeaning::Kind::fetched : SignalMeaning::Kind::arrived, ref});
             posts[id].push_back({static_cast<std::int32_t>(rank), signal});
         }
     }
@@ -236,11 +236,10 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
             const plan::OpRef ref = precedence->ops[id];
             const plan::Op& op = plan.op(ref);
             const auto own = lowered->own.find(ref);
-            Transfer& transfer = out.transfers.emplace_back(
-                Transfer{ref, (*backends)[ref.rank][ref.index], op.source_rank(ref.rank),
-                         op.destination_rank(ref.rank), op.src, op.dst, op.reduce,
-                         own == lowered->own.end() ? -1 : own->second, waits_for(sync.transfers[id]),
-                         posts[id]});
+            Transfer& transfer = out.transfers.emplace_back(Transfer{
+                ref, (*backends)[ref.rank][ref.index], op.source_rank(ref.rank),
+                op.destination_rank(ref.rank), op.src, op.dst, op.reduce,
+                own == lowered->own.end() ? -1 : own->second, waits_for(sync.transfers[id]), posts[id]});
             for (const MadeRef& need : production->needs[id])
                 transfer.waits.push_back({table.of_made(need), 0});
         }

@@ -258,8 +258,8 @@ Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size
     transfer.dst = read_chunk(reader.at("dst"), schedule);
     if (reader.has("reduce")) transfer.reduce = read_name(reader.at("reduce"), kReductions);
     if (reader.has("own")) {
-        transfer.own = static_cast<std::int32_t>(
-            reader.at("own").integer(-1, std::numeric_limits<std::int32_t>::max()));
+        transfer.own =
+            static_cast<std::int32_t>(reader.at("own").integer(-1, std::numeric_limits<std::int32_t>::max()));
     }
     transfer.waits = read_waits(reader.at("waits"), num_signals);
     transfer.posts = read_posts(reader.at("posts"), schedule);

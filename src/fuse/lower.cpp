@@ -79,8 +79,7 @@ private:
                 Group& group = groups_[found->second];
                 if (group.reduce != op.reduce) {
                     return at_op(ref, "it reduces by " + std::string(name_of(op.reduce)) + " into " +
-                                          name_of_chunk(plan_, op.dst) +
-                                          ", where another op reduces by " +
+                                          name_of_chunk(plan_, op.dst) + ", where another op reduces by " +
                                           std::string(name_of(group.reduce)));
                 }
                 group.contributions.push_back(ref);
@@ -107,8 +106,8 @@ private:
                 if (!first.chunk.region.empty() && begin_of(members[j]) >= first.chunk.region[0].end) break;
                 if (!overlaps(first.chunk.region, second.chunk.region)) continue;
                 return at_op(second.contributions.front(),
-                             "it reduces into " + name_of_chunk(plan_, second.chunk) +
-                                 ", which overlaps " + name_of_chunk(plan_, first.chunk) +
+                             "it reduces into " + name_of_chunk(plan_, second.chunk) + ", which overlaps " +
+                                 name_of_chunk(plan_, first.chunk) +
                                  " that others reduce into: cut all contributions alike");
             }
         }
@@ -162,14 +161,14 @@ private:
         }
         if (!any) return Done{};
         if (!missing.empty()) {
-            return at_op(group.contributions.front(),
-                         "it reduces into " + name_of_chunk(plan_, group.chunk) + ", of which rank " +
-                             std::to_string(group.rank) + " holds all but " + to_string(missing.front()) +
-                             ": cut the contributions where that ends");
+            return at_op(group.contributions.front(), "it reduces into " + name_of_chunk(plan_, group.chunk) +
+                                                          ", of which rank " + std::to_string(group.rank) +
+                                                          " holds all but " + to_string(missing.front()) +
+                                                          ": cut the contributions where that ends");
         }
-        group.own = static_cast<std::int32_t>(
-            std::count_if(group.contributions.begin(), group.contributions.end(),
-                          [&](OpRef ref) { return source_of(ref) < group.rank; }));
+        group.own =
+            static_cast<std::int32_t>(std::count_if(group.contributions.begin(), group.contributions.end(),
+                                                    [&](OpRef ref) { return source_of(ref) < group.rank; }));
         return Done{};
     }
 
@@ -223,7 +222,8 @@ private:
             for (std::size_t slot = 0; slot < group.contributions.size(); ++slot) {
                 const OpRef ref = group.contributions[slot];
                 plan::Op& op =
-                    result_.plan.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+                    result_.plan
+                        .ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
                 op.dst = staged(group, static_cast<std::int64_t>(slot), static_cast<std::int64_t>(slot) + 1);
                 op.reduce = plan::Reduce::none;
             }

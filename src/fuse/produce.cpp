@@ -90,8 +90,9 @@ private:
         for (const plan::OpRef ref : precedence_.ops) {
             const plan::Op& op = program_.plan.op(ref);
             if (op.src.tensor != tensor && op.dst.tensor != tensor) continue;
-            const bool produces = std::any_of(program_.plan.produced.begin(), program_.plan.produced.end(),
-                                              [&](const plan::Holding& h) { return h.chunk.tensor == tensor; });
+            const bool produces =
+                std::any_of(program_.plan.produced.begin(), program_.plan.produced.end(),
+                            [&](const plan::Holding& h) { return h.chunk.tensor == tensor; });
             if (produces) break;
             return at_rank(ref.rank, ref.index,
                            "the op moves tensor " + name + ", which the kernel writes through " + param +
@@ -137,7 +138,8 @@ private:
         return makers;
     }
 
-    /// What op `id` reads of what a kernel makes: its source, and for a sum what the destination holds itself.
+    /// What op `id` reads of what a kernel makes: its source, and for a sum what the destination holds
+    /// itself.
     Status add_op(std::int32_t id) {
         const plan::OpRef ref = precedence_.ops[id];
         const plan::Op& op = program_.plan.op(ref);
@@ -178,7 +180,8 @@ private:
         return Done{};
     }
 
-    /// An op that overwrites what the destination's kernel makes must come after something that waited for it.
+    /// An op that overwrites what the destination's kernel makes must come after something that waited for
+    /// it.
     Status check_overwritten(std::int32_t id) const {
         const plan::OpRef ref = precedence_.ops[id];
         const plan::Op& op = program_.plan.op(ref);

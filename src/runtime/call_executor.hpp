@@ -36,7 +36,8 @@ public:
 
     /// Copies `inputs`, then begins; on host, Done also means that the waits were over.
     virtual Status begin(CudaStream stream, std::span<const StridedCopy* const> inputs) = 0;
-    /// Ends, then copies `outputs`. `ran`: the kernel was launched; without it nothing waits for what it makes.
+    /// Ends, then copies `outputs`. `ran`: the kernel was launched; without it nothing waits for what it
+    /// makes.
     virtual Status end(CudaStream stream, std::span<const StridedCopy* const> outputs, bool ran) = 0;
     /// What transfer `index` of the schedule sums, to redirect it between calls; null when it sums nothing.
     virtual PreparedSum* sum_of(std::size_t index) = 0;

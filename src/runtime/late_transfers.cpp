@@ -62,10 +62,12 @@ std::vector<bool> LateTransfers::select(const fuse::RankSchedule& schedule, int 
     return late;
 }
 
-Result<std::unique_ptr<LateTransfers>> LateTransfers::create(
-    std::shared_ptr<CudaContext> context, SymmetricHeap& heap, const CallPlan& plan,
-    const fuse::RankSchedule& schedule, const std::vector<bool>& selected, CUfunction await,
-    CUfunction reduce, EnqueueCopy copy, const std::string& name) {
+Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<CudaContext> context,
+                                                             SymmetricHeap& heap, const CallPlan& plan,
+                                                             const fuse::RankSchedule& schedule,
+                                                             const std::vector<bool>& selected,
+                                                             CUfunction await, CUfunction reduce,
+                                                             EnqueueCopy copy, const std::string& name) {
     const CurrentContext current(*context);
     std::unique_ptr<LateTransfers> made(new LateTransfers(context, heap, plan.control()));
     made->rank_ = plan.rank;
@@ -142,8 +144,8 @@ Status LateTransfers::add_wait(Step& step, const fuse::Wait& wait, const fuse::R
     const fuse::SignalMeaning& meaning = schedule.signals[static_cast<std::size_t>(wait.signal)];
     if (meaning.kind == Kind::made && meaning.op.rank == rank_) {
         if (!gates_seen_.insert({step.sums, meaning.op.index}).second) return Done{};  // seen in this lane
-        const std::int32_t word = emit::counter_of(schedule, meaning.op.index) + emit::control::gate +
-                                  (step.sums ? 1 : 0);
+        const std::int32_t word =
+            emit::counter_of(schedule, meaning.op.index) + emit::control::gate + (step.sums ? 1 : 0);
         const CUdeviceptr gate = control_ + static_cast<CUdeviceptr>(word) * 4;
         CUstreamBatchMemOpParams opened{};
         opened.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
@@ -175,11 +177,12 @@ Status LateTransfers::add_wait(Step& step, const fuse::Wait& wait, const fuse::R
     }
     if (!step.sums) {
         const plan::OpRef op = schedule.transfers[step.index].op;
-        return Error{fmt::format("op '{}': it waits for another rank (signal {}); the copy engine cannot wait "
-                                 "for what another rank does in the running call. Let that rank push, or use "
-                                 "device host",
-                                 name, wait.signal),
-                     {.rank = op.rank, .op = op.index}};
+        return Error{
+            fmt::format("op '{}': it waits for another rank (signal {}); the copy engine cannot wait "
+                        "for what another rank does in the running call. Let that rank push, or use "
+                        "device host",
+                        name, wait.signal),
+            {.rank = op.rank, .op = op.index}};
     }
     step.waits.push_back({control_ + static_cast<std::uint64_t>(emit::control::word_of(wait.signal)) * 4,
                           static_cast<std::uint32_t>(wait.lag), wait.signal});
@@ -264,21 +267,21 @@ Status LateTransfers::enqueue_sum(const Step& step) {
     };
     const CUdeviceptr tables = tables_->address();
     if (!step.waits.empty()) {
-        device::AwaitArguments await{.control = reinterpret_cast<std::uint32_t*>(control_),
-                                     .waits = reinterpret_cast<const device::WaitEntry*>(tables + step.waits_at),
-                                     .num_waits = static_cast<std::int32_t>(step.waits.size()),
-                                     .where = kWhereTransfer - static_cast<std::int32_t>(step.index)};
+        device::AwaitArguments await{
+            .control = reinterpret_cast<std::uint32_t*>(control_),
+            .waits = reinterpret_cast<const device::WaitEntry*>(tables + step.waits_at),
+            .num_waits = static_cast<std::int32_t>(step.waits.size()),
+            .where = kWhereTransfer - static_cast<std::int32_t>(step.index)};
         if (Status launched = launch(await_, &await, 1, 32); !launched) return launched;
     }
-    device::ReduceArguments a{
-        .control = reinterpret_cast<const std::uint32_t*>(control_),
-        .posts = reinterpret_cast<const std::uint64_t*>(tables + step.posts_at),
-        .finished = reinterpret_cast<std::uint32_t*>(tables + step.finished_at),
-        .slot_distance = step.sum.slot_distance,
-        .num_slots = step.sum.num_slots,
-        .own_place = step.sum.own,
-        .type = type_of(step.sum.dtype),
-        .largest = step.sum.reduce == plan::Reduce::max ? 1 : 0};
+    device::ReduceArguments a{.control = reinterpret_cast<const std::uint32_t*>(control_),
+                              .posts = reinterpret_cast<const std::uint64_t*>(tables + step.posts_at),
+                              .finished = reinterpret_cast<std::uint32_t*>(tables + step.finished_at),
+                              .slot_distance = step.sum.slot_distance,
+                              .num_slots = step.sum.num_slots,
+                              .own_place = step.sum.own,
+                              .type = type_of(step.sum.dtype),
+                              .largest = step.sum.reduce == plan::Reduce::max ? 1 : 0};
     const std::uint64_t element = plan::size_of(step.sum.dtype);
     for (std::size_t p = 0; p < step.sum.parts.size(); ++p) {
         const SumPart& part = step.sum.parts[p];
@@ -300,8 +303,7 @@ Status LateTransfers::enqueue_sum(const Step& step) {
             // As many blocks whether aligned or not: the blocks are counted over all calls.
             const std::uint64_t wanted =
                 (box.width * box.height + kThreadBytes * kSumThreads - 1) / (kThreadBytes * kSumThreads);
-            const auto blocks =
-                static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, max_blocks_));
+            const auto blocks = static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, max_blocks_));
             if (Status launched = launch(reduce_, &a, blocks, kSumThreads); !launched) return launched;
         }
     }

@@ -31,8 +31,9 @@ Status check_chunk(const fuse::Schedule& schedule, plan::OpRef op, const plan::C
 
 Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int rank) {
     if (sum.src_rank != rank || sum.dst_rank != rank) {
-        return at_op(sum.op, fmt::format("it sums ({}) over ranks: contributions are staged first (fuse does)",
-                                         plan::name_of(sum.reduce)));
+        return at_op(sum.op,
+                     fmt::format("it sums ({}) over ranks: contributions are staged first (fuse does)",
+                                 plan::name_of(sum.reduce)));
     }
     const auto source = static_cast<std::size_t>(sum.src.tensor);
     if (source < schedule.tensors.size() && !fuse::can_reduce(schedule.tensors[source].dtype)) {
@@ -255,10 +256,10 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     Status ready = Done{};
     for (const fuse::Transfer& transfer : mine.transfers) {
         if (transfer.reduce != plan::Reduce::none) {
-            Result<PreparedSum> sum = prepare_sum(
-                box_of(rank, transfer.src), box_of(rank, transfer.dst),
-                schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype, transfer.reduce,
-                transfer.own);
+            Result<PreparedSum> sum =
+                prepare_sum(box_of(rank, transfer.src), box_of(rank, transfer.dst),
+                            schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype,
+                            transfer.reduce, transfer.own);
             if (!sum) {
                 ready = at_op(transfer.op, sum.error().message);
                 break;
@@ -460,10 +461,10 @@ bool FusedOp::redirect_sums(std::int32_t tensor, const plan::Region& region, con
         }
         if (good) {
             const auto staging = static_cast<std::size_t>(sum.src.tensor);
-            good = redirect(*prepared,
-                            view_of(schedule_.tensors[staging], sum.src.region,
-                                    heap_->local(tensor_offsets_[staging])),
-                            out);
+            good = redirect(
+                *prepared,
+                view_of(schedule_.tensors[staging], sum.src.region, heap_->local(tensor_offsets_[staging])),
+                out);
         }
         all = all && good;
         std::vector<plan::Region> rest;

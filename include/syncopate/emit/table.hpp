@@ -17,11 +17,12 @@
 //        to the word that is set
 //   7  makes (offset; 0: no tile makes a chunk)
 //
-// With makes (aligned to 16 bytes), 2 words for each slot: offsets of the first record and past the last one of the
-// chunks that its tile writes into. A record has 4 words: word of the chunk's counter in the control block, tiles
-// that count in it, offsets of its first post and past the last one. The counters follow the signals in the
-// control block, 8 words each: {tiles counted over all calls, 0, gate, gate, …}. Whoever counts last sets the
-// posts' words to the epoch and both gates to 1; a stream that waits for a gate sets it back to 0.
+// With makes (aligned to 16 bytes), 2 words for each slot: offsets of the first record and past the last one
+// of the chunks that its tile writes into. A record has 4 words: word of the chunk's counter in the control
+// block, tiles that count in it, offsets of its first post and past the last one. The counters follow the
+// signals in the control block, 8 words each: {tiles counted over all calls, 0, gate, gate, …}. Whoever
+// counts last sets the posts' words to the epoch and both gates to 1; a stream that waits for a gate sets it
+// back to 0.
 //
 // The trace, which only a traced kernel writes (python/syncopate/language_traced.py), has the table's shape.
 //

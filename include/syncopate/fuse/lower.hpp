@@ -1,9 +1,9 @@
 // Lower: reducing transfers as what executors can do, in an order that never varies.
 //
-// A plan says "push, reduce sum, into C[0:128] of rank 0", once for each contributor, in any order. Adding each
-// as it comes would give other bits in every run, and two that come at once would race. So a contribution is
-// copied into a slot of its own in a staging tensor, and one sum (a local op with `reduce`, added at the end of
-// the destination's list) reads all slots when they are there:
+// A plan says "push, reduce sum, into C[0:128] of rank 0", once for each contributor, in any order. Adding
+// each as it comes would give other bits in every run, and two that come at once would race. So a
+// contribution is copied into a slot of its own in a staging tensor, and one sum (a local op with `reduce`,
+// added at the end of the destination's list) reads all slots when they are there:
 //
 //      rank 1 ── push ─► staging[0] ─┐
 //      rank 2 ── push ─► staging[1] ─┼─► sum: C = own + staging[0] + staging[1], in rank order

@@ -8,8 +8,9 @@
 // so that its locality in the cache is kept. With phases a tile starts earlier: it is sorted by the time at
 // which its first iteration can run, then by its last chunk.
 //
-// Among tiles that can run alike, one whose stores make a chunk goes by that chunk's deadline: when the first op
-// that sends it could start. So the rows that are sent first are made first, and what a rank keeps comes last.
+// Among tiles that can run alike, one whose stores make a chunk goes by that chunk's deadline: when the first
+// op that sends it could start. So the rows that are sent first are made first, and what a rank keeps comes
+// last.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // Produce: which tile makes which chunk.
 //
-// An op that sends what a kernel writes (`produced` in the plan) may start when the tiles that write its source
-// are done. So each such source is a **made chunk** of its rank, with the number of tiles that write into it;
-// a tile counts in every chunk that it touches, and the last one to count posts:
+// An op that sends what a kernel writes (`produced` in the plan) may start when the tiles that write its
+// source are done. So each such source is a **made chunk** of its rank, with the number of tiles that write
+// into it; a tile counts in every chunk that it touches, and the last one to count posts:
 //
 //      C of rank 1   | made chunk 0: rows for rank 2 | made chunk 1: rows for rank 0 | own rows |
 //      tiles         |   t0    t1   |   t2      t3 (straddles: counts in both)  |  t4  …
@@ -35,10 +35,10 @@ struct Production {
     [[nodiscard]] bool any() const;
 };
 
-/// `program.plan` is a lowered plan. Fails, with rank and op, where an op moves what the kernel writes and the
-/// plan does not list as produced, where no tile writes what the plan says is produced, where a tile writes
-/// what is not, and where an op writes into what another rank's kernel makes without a surely earlier op that
-/// has waited for that.
+/// `program.plan` is a lowered plan. Fails, with rank and op, where an op moves what the kernel writes and
+/// the plan does not list as produced, where no tile writes what the plan says is produced, where a tile
+/// writes what is not, and where an op writes into what another rank's kernel makes without a surely earlier
+/// op that has waited for that.
 [[nodiscard]] Result<Production> produce(const Program& program, const Lowered& lowered,
                                          const Precedence& precedence);
 

@@ -5,9 +5,10 @@
 // One call on one rank, seen from the side (time goes right):
 //
 //   main stream   | begin: epoch += 1, begin_posts, begin_waits | fused kernel …… kernel_posts | end_waits,
-//                                                               |   its tiles make chunks → posts  end_posts |
-//   copy stream                                                 | transfers, each with waits → data → posts  |
-//   sums                                                        |      the same: waits → sum → posts         |
+//                                                               |   its tiles make chunks → posts  end_posts
+//                                                               |
+//   copy stream                                                 | transfers, each with waits → data → posts |
+//   sums                                                        |      the same: waits → sum → posts |
 //
 // A signal is a word of a rank's control block. Posting sets it to the poster's epoch, so it only grows.
 // A wait with lag L is over when word >= epoch - L (compared modulo 2^32).
@@ -58,23 +59,23 @@ struct Phase {
 
 /// The n-th unit of work that the kernel takes.
 struct Slot {
-    std::int64_t tile = 0;      ///< the kernel's own linear tile id
-    std::vector<Wait> waits;    ///< before the tile starts
-    std::vector<Phase> phases;  ///< empty: the reduction loop runs in one go
+    std::int64_t tile = 0;            ///< the kernel's own linear tile id
+    std::vector<Wait> waits;          ///< before the tile starts
+    std::vector<Phase> phases;        ///< empty: the reduction loop runs in one go
     std::vector<std::int32_t> makes;  ///< the chunks that the tile writes into, rising
 };
 
-/// A chunk that a rank's kernel makes. Each tile that writes into it counts once it has stored; the last one to
-/// count posts.
+/// A chunk that a rank's kernel makes. Each tile that writes into it counts once it has stored; the last one
+/// to count posts.
 struct MadeChunk {
     plan::Chunk chunk;
     std::int64_t tiles = 0;
     std::vector<Post> posts;
 };
 
-/// One point-to-point op, ready to run on the rank that executes it; or, with `reduce`, a sum (lower.hpp): its
-/// source is a box of [slots, …] whose slots are added up in order, `own` of them, then what the destination
-/// holds, then the rest.
+/// One point-to-point op, ready to run on the rank that executes it; or, with `reduce`, a sum (lower.hpp):
+/// its source is a box of [slots, …] whose slots are added up in order, `own` of them, then what the
+/// destination holds, then the rest.
 struct Transfer {
     plan::OpRef op;
     plan::Backend backend = plan::Backend::host;
@@ -83,7 +84,7 @@ struct Transfer {
     plan::Chunk src;
     plan::Chunk dst;
     plan::Reduce reduce = plan::Reduce::none;
-    std::int32_t own = -1;    ///< of a sum; -1: the destination holds nothing yet
+    std::int32_t own = -1;      ///< of a sum; -1: the destination holds nothing yet
     std::vector<Wait> waits{};  ///< signals of the executing rank
     std::vector<Post> posts{};  ///< after the data is visible at the destination
 };

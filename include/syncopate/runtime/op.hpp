@@ -1,7 +1,8 @@
 // A fused operator in memory: the full buffers of its tensors, its control block and its tables on one rank,
 // and what happens around the fused kernel in each call.
 //
-//   begin_call   copies the user's inputs into the heap, epoch += 1, begin_posts, begin_waits, starts transfers
+//   begin_call   copies the user's inputs into the heap, epoch += 1, begin_posts, begin_waits, starts
+//   transfers
 //                (the caller runs the fused kernel)
 //   end_call     starts the transfers that wait for what the kernel makes, joins all, end_waits, copies the
 //                outputs, end_posts
