@@ -59,9 +59,7 @@ class FusedMatmul:
         self.split = split or (choose_split(m, self.group.size) if cuda else 1)
         self.plan = self._make_plan(plans.mesh_of(self.group.size), DTYPE_NAMES[dtype])
         self.kernel = kernels.matmul_mixed if self.tiling.num_wide >= 0 else kernels.matmul
-        self.fused = FusedKernel(
-            self.kernel, self.plan, dict([self.bind]), self.group, deadline, **options
-        )
+        self.fused = FusedKernel(self.kernel, self.plan, dict([self.bind]), self.group, deadline, **options)
         self.grid = (gemm_programs(m, n, self.tiling, self.num_sms),)
         self.prepared: Prepared | None = None
         self._packed: dict[tuple, Any] = {}
@@ -113,7 +111,7 @@ class FusedMatmul:
         if self.output:
             for box, view in outputs_of(self.plan, op.rank, self.output, out):
                 op.set_output(self.output, view.data_ptr(), view.stride(), box)
-        key = (x.data_ptr(), w.data_ptr(), out.data_ptr())
+        key = (x.data_ptr() if self.bind[0] == "c_desc" else out.data_ptr(), w.data_ptr())
         if prepared.compiled is None:
             run_on_host(op, prepared.kernel, prepared.grid, self._full(x, w, out))
             return out
@@ -225,7 +223,9 @@ class AllToAllMatmul(FusedMatmul):
 
 def require_blocks(m: int, size: int) -> None:
     if m % size:
-        raise ValueError(f"an all-to-all sends blocks of equal size: {m} rows are no multiple of {size} ranks")
+        raise ValueError(
+            f"an all-to-all sends blocks of equal size: {m} rows are no multiple of {size} ranks"
+        )
 
 
 _cache: dict[tuple, FusedMatmul] = {}

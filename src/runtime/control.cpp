@@ -28,10 +28,15 @@ const fuse::Transfer* find_transfer(const fuse::Schedule& schedule, plan::OpRef 
 
 /// "push, op 0 of rank 2"
 std::string name_of_op(const fuse::Transfer& transfer) {
-    const char* kind = transfer.src_rank == transfer.dst_rank  ? "local"
-                       : transfer.op.rank == transfer.src_rank ? "push"
-                                                               : "pull";
+    const char* kind = transfer.reduce != plan::Reduce::none    ? "sum"
+                       : transfer.src_rank == transfer.dst_rank ? "local"
+                       : transfer.op.rank == transfer.src_rank  ? "push"
+                                                                : "pull";
     return fmt::format("{}, op {} of rank {}", kind, transfer.op.index, transfer.op.rank);
+}
+
+bool is_staged(const fuse::Transfer& transfer) {
+    return transfer.dst.region.size() > transfer.src.region.size();
 }
 
 bool at_least(std::uint32_t value, std::uint32_t target) {
@@ -60,9 +65,10 @@ std::string describe_missing(const fuse::Schedule& schedule, int rank, int signa
     switch (meaning.kind) {
         case Kind::arrived:
             if (transfer == nullptr) break;
+            // A contribution arrives in a slot of a staging tensor: then it is named as it was sent.
             return fmt::format("chunk {} from rank {} ({}) has not arrived",
-                               name_of_chunk(schedule, transfer->dst), transfer->src_rank,
-                               name_of_op(*transfer));
+                               name_of_chunk(schedule, is_staged(*transfer) ? transfer->src : transfer->dst),
+                               transfer->src_rank, name_of_op(*transfer));
         case Kind::fetched:
             if (transfer == nullptr) break;
             return fmt::format("chunk {} has not been fetched by rank {} ({})",

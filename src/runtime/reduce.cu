@@ -1,9 +1,10 @@
-// The sum of contributions, in rank order: sy_await, one warp, waits until they are there; then sy_reduce, on all
-// multiprocessors that are free, adds them up as fp32 (int32 as it is), and the block that ends last posts.
+// The sum of contributions, in rank order: sy_await, one warp, waits until they are there; then sy_reduce, on
+// all multiprocessors that are free, adds them up as fp32 (int32 as it is), and the block that ends last
+// posts.
 //
-// Two kernels, since many blocks that wait could keep another op's kernel off the multiprocessors, whose chunks
-// a peer's sum waits for: a circle. One warp keeps nobody off. What has arrived is read past L1, which is not
-// coherent with peers' writes.
+// Two kernels, since many blocks that wait could keep another op's kernel off the multiprocessors, whose
+// chunks a peer's sum waits for: a circle. One warp keeps nobody off. What has arrived is read past L1, which
+// is not coherent with peers' writes.
 //
 // One translation unit with device.cu, whose waiting and posting it uses (cmake/Cuda.cmake).
 #include <cuda_bf16.h>
@@ -94,7 +95,8 @@ __device__ void sum_units(const ReduceArguments& a) {
     constexpr int kUnroll = 2;
     const std::uint32_t stride = gridDim.x * blockDim.x;
     const std::uint32_t count = a.rows * a.row_units;
-    for (std::uint32_t first = blockIdx.x * blockDim.x + threadIdx.x; first < count; first += stride * kUnroll) {
+    for (std::uint32_t first = blockIdx.x * blockDim.x + threadIdx.x; first < count;
+         first += stride * kUnroll) {
         std::uint32_t rows[kUnroll];
         std::uint32_t columns[kUnroll];
         Totals<Type> totals[kUnroll];
@@ -121,7 +123,8 @@ __device__ void sum_units(const ReduceArguments& a) {
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u) {
             if (first + u * stride < count)
-                reinterpret_cast<uint4*>(a.out + rows[u] * a.out_pitch)[columns[u]] = narrowed<Type>(totals[u]);
+                reinterpret_cast<uint4*>(a.out + rows[u] * a.out_pitch)[columns[u]] =
+                    narrowed<Type>(totals[u]);
         }
     }
 }

@@ -353,7 +353,9 @@ def test_a_flattened_tile_loop_stays_flat_and_prefetches_from_the_next_tiles_acq
 def test_a_post_comes_after_the_tiles_last_store_and_waits_until_that_is_complete(example, tmp_path):
     ptx = compile_all(example, tmp_path)["producer"]["ptx"]
     post = ptx.index("cp.async.bulk.wait_group 0")
-    stores = [m.end() for m in re.finditer(r"cp\.async\.bulk\.tensor\.2d\.global\.shared|st\.global\.v4", ptx)]
+    stores = [
+        m.end() for m in re.finditer(r"cp\.async\.bulk\.tensor\.2d\.global\.shared|st\.global\.v4", ptx)
+    ]
     assert stores and max(at for at in stores if at < ptx.index("SY_CHUNK")) < post
     # In this order: the stores complete, all threads' are collected, counted at GPU scope, let go at system scope.
     places = [ptx.index(text, post) for text in (
