@@ -76,6 +76,7 @@ public:
         for (std::int32_t id = 0; id < precedence_.num_ops(); ++id) {
             if (Status status = check_overwritten(id); !status) return status.error();
         }
+        drop_what_is_known();
         return std::move(result_);
     }
 
@@ -208,6 +209,38 @@ private:
                            std::to_string(rank) +
                            ", where that rank's kernel writes too, and waits for nothing that would tell "
                            "when it has: write elsewhere, or after an op that reads it");
+    }
+
+    /// An op need not wait for tiles that one of the same rank before it has waited for.
+    void drop_what_is_known() {
+        using Tiles = std::vector<bool>;
+        std::vector<Tiles> known(precedence_.ops.size());  // by op id: tiles of its rank
+        const std::size_t num_tiles = program_.kernel.tiles.size();
+        for (const std::int32_t id : precedence_.sorted) {
+            const auto at = static_cast<std::size_t>(id);
+            const std::int32_t rank = precedence_.ops[at].rank;
+            Tiles& tiles = known[at];
+            for (const std::int32_t before : precedence_.before[at]) {
+                const Tiles& theirs = known[static_cast<std::size_t>(before)];
+                if (precedence_.ops[static_cast<std::size_t>(before)].rank != rank || theirs.empty())
+                    continue;
+                if (tiles.empty()) tiles.resize(num_tiles, false);
+                for (std::size_t tile = 0; tile < num_tiles; ++tile)
+                    tiles[tile] = tiles[tile] || theirs[tile];
+            }
+            std::erase_if(result_.needs[at], [&](const MadeRef& need) {
+                if (need.rank != rank) return false;
+                const std::vector<std::int64_t>& makers =
+                    result_.makers[static_cast<std::size_t>(rank)][static_cast<std::size_t>(need.index)];
+                if (tiles.empty()) tiles.resize(num_tiles, false);
+                bool all = true;
+                for (const std::int64_t tile : makers) {
+                    all = all && tiles[static_cast<std::size_t>(tile)];
+                    tiles[static_cast<std::size_t>(tile)] = true;
+                }
+                return all;
+            });
+        }
     }
 
     const Program& program_;

@@ -244,7 +244,7 @@ TEST_F(OneRankOp, RefusesWhatIsNotInTheScheduleOrTheBuild) {
               "rank 0 op 3: region [0:5, 0:6] is not in tensor A");
     EXPECT_EQ(with([](fuse::Transfer& t) { t.dst_rank = 1; }), "rank 0 op 3: there is no rank 1");
     EXPECT_EQ(with([](fuse::Transfer& t) { t.reduce = plan::Reduce::sum; }),
-              "rank 0 op 3: a transfer that reduces (sum) is not in this build");
+              "rank 0 op 3: [0:2, 0:6] is no list of slots to sum into [0:2, 0:6]");
     EXPECT_EQ(with([](fuse::Transfer& t) { t.dst.region[0].end = 1; }),
               "rank 0 op 3: a box of [2, 6] cannot be copied to one of [1, 6]");
     EXPECT_NE(with([](fuse::Transfer& t) { t.posts = {{0, 1}}; }).find("a post to signal 1 of rank 0"),

@@ -30,7 +30,8 @@ struct MadeRef {
 struct Production {
     std::vector<std::vector<plan::Chunk>> chunks;                ///< by rank
     std::vector<std::vector<std::vector<std::int64_t>>> makers;  ///< by rank and chunk: tile ids, rising
-    std::vector<std::vector<MadeRef>> needs;  ///< by op id: what it reads of what a kernel makes
+    /// By op id: the made chunks that it must wait for; not those whose tiles an op before it has waited for.
+    std::vector<std::vector<MadeRef>> needs;
 
     [[nodiscard]] bool any() const;
 };
