@@ -240,8 +240,8 @@ def check_a_kernel_that_fails(place: ranks.Place) -> None:
     )
     prepared = fused.prepare(grid, **arguments)
     start = time.monotonic()
-    prepared.op.begin_call()
     try:
+        prepared.op.begin_call()
         if place.rank == 0:
             prepared.op.end_call(ran=False)
         else:
