@@ -139,16 +139,18 @@ void bind_compiler(nb::module_& m) {
         .def(
             "final",
             [](const plan::Plan& plan, std::int32_t rank) {
-                std::vector<std::tuple<std::string, Box, bool>> result;
+                std::vector<std::tuple<std::string, Box, std::vector<std::int32_t>>> result;
                 for (const plan::Holding& holding : plan.final) {
                     if (holding.rank != rank) continue;
+                    std::vector<std::int32_t> of = holding.of;
+                    for (std::int32_t r = 0; holding.of_all && r < plan.num_ranks(); ++r) of.push_back(r);
                     result.emplace_back(plan.tensors[static_cast<std::size_t>(holding.chunk.tensor)].name,
-                                        to_box(holding.chunk.region), holding.of_all || !holding.of.empty());
+                                        to_box(holding.chunk.region), std::move(of));
                 }
                 return result;
             },
             nb::arg("rank"),
-            "What `rank` must hold at the end: (tensor, box, whether it is a reduction) triples.")
+            "What `rank` must hold at the end: (tensor, box, ranks whose contributions are reduced) triples.")
         .def_prop_ro(
             "produced",
             [](const plan::Plan& plan) {

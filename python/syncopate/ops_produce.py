@@ -63,6 +63,7 @@ class FusedMatmul:
         self.grid = (gemm_programs(m, n, self.tiling, self.num_sms),)
         self.prepared: Prepared | None = None
         self._packed: dict[tuple, Any] = {}
+        self._kept: tuple = ()
 
     bind = ("c_desc", "C")  # the kernel's parameter and the plan's tensor
     output = "C"  # the plan's tensor that is the result; "": the kernel's own output
@@ -127,6 +128,18 @@ class FusedMatmul:
         heap = self.prepared.tensors[self.bind[1]]
         a, c = (heap, out) if self.bind[0] == "a_desc" else (x, heap)
         return self.fused._bind(self.prepared, self.arguments(a, w, c))
+
+    def trace_arguments(self, x: torch.Tensor, w: torch.Tensor) -> dict[str, Any]:
+        """For trace.record: the kernel's arguments, after placing x and a new output, which this object keeps."""
+        op = self.prepare(w).op
+        out = self._stand_in(self.out_rows, self.n)
+        if self.input:
+            op.set_input(self.input, x.data_ptr(), x.stride())
+        if self.output not in ("", self.bind[1]):
+            for box, view in outputs_of(self.plan, op.rank, self.output, out):
+                op.set_output(self.output, view.data_ptr(), view.stride(), box)
+        self._kept = (x, out, self._stand_in(self.m, self.n))
+        return self.arguments(x, w, self._kept[2])
 
     def run_local(self, x: torch.Tensor, w: torch.Tensor) -> None:
         """The fused kernel alone, after a call: what the added lines cost (for benchmarks). It runs on a copy of the

@@ -184,9 +184,10 @@ __device__ void reduce_box(const ReduceArguments& a) {
 
 }  // namespace
 
-/// One warp. Ends when all waits are over, or this rank has a fault.
+/// One warp. Ends when all waits are over, or this rank has a fault. The call's number is what sy_begin has
+/// published: the kernel that runs beside this one may advance kEpoch.
 extern "C" __global__ void __launch_bounds__(32) sy_await(const AwaitArguments a) {
-    const std::uint32_t epoch = a.control[kEpoch];
+    const std::uint32_t epoch = a.control[kPublished];
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < a.num_waits; i += 32)
         wait_for(a.control, a.waits[i], epoch, a.where);
 }
@@ -194,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(32) sy_await(const AwaitArguments a
 /// After a fault it sums and posts nothing.
 extern "C" __global__ void __launch_bounds__(256, 4) sy_reduce(const ReduceArguments a) {
     if (load_acquire(a.control + kFault) != 0) return;
-    const std::uint32_t epoch = a.control[kEpoch];
+    const std::uint32_t epoch = a.control[kPublished];
     switch (a.type) {
         case kSumBf16: reduce_box<Bf16>(a); break;
         case kSumFp16: reduce_box<Fp16>(a); break;

@@ -139,7 +139,8 @@ TEST(Emit, AddsNothingAfterAReturnThatEndsTheBody) {
 }
 
 /// A kernel whose tile's stores follow from its id, up to the statement `stored`.
-kernel::Kernel producer(const std::string& source = kSimple, const std::string& stored = "tl.store(a_ptr, x)") {
+kernel::Kernel producer(const std::string& source = kSimple,
+                        const std::string& stored = "tl.store(a_ptr, x)") {
     kernel::Kernel kernel = simple(source);
     kernel.sites.tile_ids[0].guards_writes = true;
     kernel.sites.stored = range_of(source, stored);
@@ -162,7 +163,8 @@ TEST(Emit, PostsAfterTheLastStoreOfATile) {
         "arrived\n"
         "    x = tl.load(a_ptr + pid * BLOCK)\n"
         "    tl.store(a_ptr, x)\n"
-        "    sy_post(sy_schedule, sy_control, sy_slot)  # this tile is stored: the last one of a chunk lets it "
+        "    sy_post(sy_schedule, sy_control, sy_slot)  # this tile is stored: the last one of a chunk lets "
+        "it "
         "leave\n"
         "    sy_finish(sy_schedule, sy_control)  # the last program to end tells the ranks that may now send "
         "again\n"
@@ -175,8 +177,7 @@ TEST(Emit, PostsTheSlotThatTheStoresFollowFrom) {
     kernel::Kernel kernel = producer(source, "tl.store(a_ptr + done, x)");
     kernel.sites.body.end = kernel.sites.stored.end;
     kernel.sites.tile_ids[0].guards_writes = false;
-    kernel::TileIdSite use{
-        kernel::TileIdSite::Kind::use, {"done"}, range_of(source, "done"), 0, false, true};
+    kernel::TileIdSite use{kernel::TileIdSite::Kind::use, {"done"}, range_of(source, "done"), 0, false, true};
     kernel.sites.tile_ids.push_back(use);
     const std::string text = emitted(kernel, false, true);
     EXPECT_NE(text.find("tl.store(a_ptr + sy_tile(sy_schedule, done), x)\n"
@@ -218,7 +219,8 @@ TEST(Emit, PostsBeforeAReturnOnTheWayToTheStore) {
 TEST(Emit, RefusesToPostWhereNothingIsStoredOrThePlaceIsShared) {
     kernel::Kernel kernel = producer();
     kernel.sites.stored = {};
-    EXPECT_EQ(emitted(kernel, false, true).find("ERROR sample.py:6:5: kernel matmul makes chunks, but no"), 0U);
+    EXPECT_EQ(emitted(kernel, false, true).find("ERROR sample.py:6:5: kernel matmul makes chunks, but no"),
+              0U);
     const std::string source = replaced(kSimple, "tl.store(a_ptr, x)", "tl.store(a_ptr, x); y = 1");
     EXPECT_EQ(emitted(producer(source), false, true)
                   .find("ERROR sample.py:9:23: the last store shares its line with what follows"),
