@@ -175,7 +175,7 @@ TEST(Emit, PostsAfterTheLastStoreOfATile) {
 TEST(Emit, PostsTheSlotThatTheStoresFollowFrom) {
     const std::string source = replaced(kSimple, "tl.store(a_ptr, x)", "tl.store(a_ptr + done, x)");
     kernel::Kernel kernel = producer(source, "tl.store(a_ptr + done, x)");
-    kernel.sites.body.end = kernel.sites.stored.end;
+    kernel.sites.function.end = kernel.sites.body.end = kernel.sites.stored.end;
     kernel.sites.tile_ids[0].guards_writes = false;
     kernel::TileIdSite use{kernel::TileIdSite::Kind::use, {"done"}, range_of(source, "done"), 0, false, true};
     kernel.sites.tile_ids.push_back(use);
@@ -191,7 +191,7 @@ TEST(Emit, RefusesASlotVariableThatChangesBeforeItsStore) {
     const std::string source =
         replaced(kSimple, "    tl.store(a_ptr, x)", "    y = done\n    done = 3\n    tl.store(a_ptr + y, x)");
     kernel::Kernel kernel = producer(source, "tl.store(a_ptr + y, x)");
-    kernel.sites.body.end = kernel.sites.stored.end;
+    kernel.sites.function.end = kernel.sites.body.end = kernel.sites.stored.end;
     kernel.sites.tile_ids[0].guards_writes = false;
     kernel.sites.tile_ids.push_back(
         {kernel::TileIdSite::Kind::use, {"done"}, range_of(source, "done"), 0, false, true});
