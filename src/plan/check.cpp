@@ -67,12 +67,20 @@ std::vector<Finding> check(const Plan& plan) {
     };
     const CollectiveMatch collectives = match_collectives(plan);
     const EventGraph graph(plan, collectives.groups);
-    const std::vector<std::int32_t> order = topological_order(graph);
+    const Followers followers(graph);
+    const std::vector<std::int32_t> order = topological_order(graph, followers);
     add(check_malformed(plan, collectives));
     add(check_cycles(plan, graph, order));
     if (findings.empty()) {
-        add(check_early_reads(plan, graph, order));
-        add(check_result(plan, graph, order));
+        Work work(kCheckSteps);
+        add(check_order(plan, graph, followers, order, work));
+        add(check_result(plan, graph, order, work));
+        if (work.exhausted()) {
+            findings.push_back({Finding::Kind::malformed, -1, -1,
+                                "too intricate to verify: its regions overlap, or its waits cross, in more "
+                                "ways than check follows; use larger or aligned chunks, or wait for an op "
+                                "that itself waits for many"});
+        }
     }
     std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
         return std::tie(a.kind, a.rank, a.op) < std::tie(b.kind, b.rank, b.op);
