@@ -78,6 +78,7 @@ public:
         }
         for (const std::int32_t event : topological_) {
             if (work_.exhausted()) break;
+            happens_before_.look_at(event);
             const OpRef ref = graph_.members(event).front();
             if (plan_.op(ref).kind == OpKind::collective) {
                 run_collective(event);

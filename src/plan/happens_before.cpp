@@ -11,7 +11,7 @@ std::size_t at(std::int32_t event) { return static_cast<std::size_t>(event); }
 
 HappensBefore::HappensBefore(const EventGraph& graph, const Followers& followers,
                              std::span<const std::int32_t> topological, Work& work)
-    : graph_(graph), followers_(followers), work_(work) {
+    : graph_(graph), followers_(followers), work_(work), topological_(topological) {
     const auto count = static_cast<std::size_t>(graph.num_events());
     level_.assign(count, 0);
     labels_.resize(count);
@@ -120,6 +120,10 @@ bool HappensBefore::before(std::int32_t first, std::int32_t second) {
     if (const Guess guessed = guess(first, second); guessed != Guess::open) return guessed == Guess::yes;
     const auto waits = graph_.waits(second);
     if (std::binary_search(waits.begin(), waits.end(), first)) return true;
+    return search(first, second);
+}
+
+bool HappensBefore::search(std::int32_t first, std::int32_t second) {
     if (++search_ == 0) {  // the stamps have gone round
         std::fill(backward_.visited.begin(), backward_.visited.end(), 0);
         std::fill(forward_.visited.begin(), forward_.visited.end(), 0);
@@ -127,13 +131,22 @@ bool HappensBefore::before(std::int32_t first, std::int32_t second) {
     }
     backward_.stack.assign(1, {second, 0});
     forward_.stack.assign(1, {first, 0});
-    while (!work_.exhausted()) {
+    for (std::int64_t edges = 0; !work_.exhausted(); ++edges) {
         work_.spend(2);
         for (const Step step : {advance_backward(first), advance_forward(second)}) {
             if (step != Step::going) return step == Step::found;
         }
+        if (edges != kLongSearch) continue;
+        if (const std::optional<bool> answer = ask_clocks(first, second)) return *answer;
     }
     return true;
+}
+
+std::optional<bool> HappensBefore::ask_clocks(std::int32_t first, std::int32_t second) {
+    if (++long_searches_ < kManySearches || now_ < 0) return std::nullopt;
+    if (!clocks_) clocks_.emplace(graph_, followers_, topological_, work_);
+    if (!clocks_->feasible()) return std::nullopt;
+    return clocks_->before(first, second, now_);
 }
 
 }  // namespace syncopate::plan
