@@ -19,7 +19,7 @@ namespace syncopate::plan {
 /// the query's end and its begin less the class's longest box: few, where boxes hardly overlap along the
 /// axis. So choose the axis along which plans cut (key_axes in check_passes.hpp); without the classes one
 /// tensor-long box would slow every look-up down. Each box visited is one step of `work`, which must outlive
-/// this.
+/// this, each one put in or taken out some more.
 template <typename T>
 class BoxIndex {
 public:
@@ -31,6 +31,7 @@ public:
     BoxIndex(std::size_t axis, Work& work) : axis_(axis), work_(&work) {}
 
     void insert(Region box, T value) {
+        work_->spend(kStepsOfInsert);
         const Interval key = box[axis_];
         classes_[width_of(key)].emplace(key.begin, Entry{std::move(box), std::move(value)});
     }
@@ -71,6 +72,7 @@ public:
                     ++at;
                     continue;
                 }
+                work_->spend(kStepsOfInsert);
                 found.push_back(std::move(at->second));
                 at = entries.erase(at);
             }
@@ -83,6 +85,7 @@ public:
 
 private:
     using Class = std::multimap<std::int64_t, Entry>;
+    static constexpr std::int64_t kStepsOfInsert = 8;  ///< it allocates
 
     static int width_of(const Interval& key) {
         return std::bit_width(static_cast<std::uint64_t>(key.size()));

@@ -77,7 +77,7 @@ public:
             for (const Holding& holding : *holdings) start(holding, base);
         }
         for (const std::int32_t event : topological_) {
-            if (work_.exhausted()) break;
+            if (work_.exhausted() || reported_.size() >= kMaxReported) break;
             happens_before_.look_at(event);
             const OpRef ref = graph_.members(event).front();
             if (plan_.op(ref).kind == OpKind::collective) {
@@ -87,6 +87,11 @@ public:
             }
         }
         std::vector<Finding> findings;
+        if (reported_.size() >= kMaxReported) {
+            findings.push_back({std::get<0>(reported_.begin()->first), -1, -1,
+                                fmt::format("more than {} ops are out of order; the rest is not looked at",
+                                            kMaxReported)});
+        }
         for (auto& [key, reported] : reported_) {
             if (reported.more > 0)
                 reported.finding.message += fmt::format(" (and {} more like this)", reported.more);
@@ -96,6 +101,9 @@ public:
     }
 
 private:
+    static constexpr std::size_t kMaxReported = 10000;  ///< what nobody reads to the end
+    static constexpr std::int64_t kExplainSteps = std::int64_t{1} << 26;
+
     // ---- what each event does -----------------------------------------------------------------------------
 
     void start(const Holding& holding, std::int32_t base) {
@@ -340,7 +348,7 @@ private:
     }
 
     const Arrivals& arrivals() {
-        if (!arrivals_) arrivals_.emplace(plan_, graph_, axes_, work_);
+        if (!arrivals_) arrivals_.emplace(plan_, graph_, axes_, explain_);
         return *arrivals_;
     }
 
@@ -425,6 +433,7 @@ private:
     const EventGraph& graph_;
     std::span<const std::int32_t> topological_;
     Work& work_;
+    Work explain_{kExplainSteps};  ///< to say why; once gone, what is unordered counts as not arrived
     std::vector<std::size_t> axes_;
     HappensBefore happens_before_;
     EventSets sets_;

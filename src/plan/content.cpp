@@ -11,6 +11,8 @@ auto key(const Origin& origin) { return std::tie(origin.tensor, origin.shift, or
 
 bool is_value(Content content) { return content->origins.size() == 1 && content->origins.front().value; }
 
+constexpr std::int64_t kStepsOfMove = 32;  // hashing and allocating
+
 std::size_t mix(std::size_t hash, std::uint64_t word) {
     hash = (hash ^ word) * 0x9e3779b97f4a7c15U;
     return hash ^ (hash >> 29);
@@ -72,6 +74,7 @@ Content ContentPool::moved(Content content, const std::vector<std::int64_t>& dis
     if (std::all_of(displacement.begin(), displacement.end(), [](std::int64_t by) { return by == 0; }))
         return content;
     Terms terms = *content;
+    work_.spend(kStepsOfMove * static_cast<std::int64_t>(terms.origins.size()));
     for (Origin& origin : terms.origins) origin.shift = shift_by(origin.shift, displacement);
     std::sort(terms.origins.begin(), terms.origins.end(),
               [](const Origin& a, const Origin& b) { return key(a) < key(b); });
@@ -101,6 +104,7 @@ Content ContentPool::joined(Content a, Content b, Reduce reduce) {
         return form == Form::one || form == (reduce == Reduce::sum ? Form::sum : Form::max);
     };
     Terms terms;
+    work_.spend(static_cast<std::int64_t>(8 * (a->origins.size() + b->origins.size())));
     terms.origins = united(a->origins, b->origins);
     terms.form = !fits(a->form) || !fits(b->form) ? Form::mixed
                  : reduce == Reduce::sum          ? Form::sum

@@ -120,6 +120,9 @@ bool HappensBefore::before(std::int32_t first, std::int32_t second) {
     if (const Guess guessed = guess(first, second); guessed != Guess::open) return guessed == Guess::yes;
     const auto waits = graph_.waits(second);
     if (std::binary_search(waits.begin(), waits.end(), first)) return true;
+    if (clocks_) {
+        if (const std::optional<bool> answer = ask_clocks(first, second)) return *answer;
+    }
     return search(first, second);
 }
 
@@ -136,14 +139,14 @@ bool HappensBefore::search(std::int32_t first, std::int32_t second) {
         for (const Step step : {advance_backward(first), advance_forward(second)}) {
             if (step != Step::going) return step == Step::found;
         }
-        if (edges != kLongSearch) continue;
+        if (edges != kLongSearch || ++long_searches_ < kManySearches) continue;
         if (const std::optional<bool> answer = ask_clocks(first, second)) return *answer;
     }
     return true;
 }
 
 std::optional<bool> HappensBefore::ask_clocks(std::int32_t first, std::int32_t second) {
-    if (++long_searches_ < kManySearches || now_ < 0) return std::nullopt;
+    if (now_ < 0) return std::nullopt;
     if (!clocks_) clocks_.emplace(graph_, followers_, topological_, work_);
     if (!clocks_->feasible()) return std::nullopt;
     return clocks_->before(first, second, now_);

@@ -29,6 +29,7 @@ public:
             return true;
         });
         const std::size_t found = pieces.size();
+        work_.spend(static_cast<std::int64_t>(8 * found));
         coalesce(pieces);
         if (found >= kManyPieces && pieces.size() <= found / 2) write(rank, chunk, pieces);
         return pieces;

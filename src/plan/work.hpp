@@ -1,6 +1,7 @@
 // A budget for what may grow faster than its input.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace syncopate::plan {
@@ -19,7 +20,10 @@ private:
     std::int64_t left_;
 };
 
-/// Of one check(): about half a minute at worst.
-inline constexpr std::int64_t kCheckSteps = std::int64_t{1} << 28;
+/// Of one check(): plans as they are written need 50 to 200 steps for each op. About half a minute for a
+/// million ops at worst.
+[[nodiscard]] constexpr std::int64_t steps_to_check(std::size_t ops) {
+    return (std::int64_t{1} << 27) + 1024 * static_cast<std::int64_t>(ops);
+}
 
 }  // namespace syncopate::plan
