@@ -55,14 +55,13 @@ void Builder::final_of(Place place, std::vector<std::int32_t> ranks) {
     hold(plan_.final, {.rank = place.rank, .chunk = std::move(place.chunk), .of = std::move(ranks)});
 }
 
-void Builder::judge(const Place& place) {
+void Builder::judge(std::int32_t rank, const Chunk& chunk) {
     const auto refuse = [&](std::string why) {
         problem_ = fmt::format("transfer {}: {}", program_.size(), std::move(why));
     };
-    const auto& [tensor, region] = place.chunk;
-    if (!is_rank(place.rank)) {
-        return refuse(
-            fmt::format("there is no rank {}; the mesh has ranks 0 to {}", place.rank, num_ranks() - 1));
+    const auto& [tensor, region] = chunk;
+    if (!is_rank(rank)) {
+        return refuse(fmt::format("there is no rank {}; the mesh has ranks 0 to {}", rank, num_ranks() - 1));
     }
     if (tensor < 0 || static_cast<std::size_t>(tensor) >= plan_.tensors.size()) {
         return refuse(
@@ -76,22 +75,28 @@ void Builder::judge(const Place& place) {
 }
 
 OpRef Builder::transfer(const Place& from, const Place& to, Reduce reduce, std::vector<OpRef> after) {
-    const std::int32_t owner = pull_ ? to.rank : from.rank;
-    if (problem_.empty()) judge(from);
-    if (problem_.empty()) judge(to);
-    if (problem_.empty() && program_.size() == static_cast<std::size_t>(kMaxOps))
-        problem_ = fmt::format("the plan would have more than {} ops; use a smaller split", kMaxOps);
-    if (!problem_.empty()) return {owner, -1};
     const bool local = from.rank == to.rank;
-    std::vector<Op>& list = plan_.ranks[static_cast<std::size_t>(owner)];
-    const OpRef ref{owner, static_cast<std::int32_t>(list.size())};
-    Op& op = list.emplace_back();
+    Op op;
     op.kind = local ? OpKind::local : pull_ ? OpKind::pull : OpKind::push;
     if (!local) op.peer = pull_ ? from.rank : to.rank;
     op.src = from.chunk;
     op.dst = to.chunk;
     op.reduce = reduce;
     op.after = std::move(after);
+    return append(pull_ ? to.rank : from.rank, std::move(op));
+}
+
+OpRef Builder::append(std::int32_t owner, Op op) {
+    if (problem_.empty() && op.kind == OpKind::collective)
+        problem_ = "a program has no collectives; lower_collectives puts transfers in their place";
+    if (problem_.empty()) judge(op.source_rank(owner), op.src);
+    if (problem_.empty()) judge(op.destination_rank(owner), op.dst);
+    if (problem_.empty() && program_.size() == static_cast<std::size_t>(kMaxOps))
+        problem_ = fmt::format("the plan would have more than {} ops; use a smaller split", kMaxOps);
+    if (!problem_.empty()) return {owner, -1};
+    std::vector<Op>& list = plan_.ranks[static_cast<std::size_t>(owner)];
+    const OpRef ref{owner, static_cast<std::int32_t>(list.size())};
+    list.push_back(std::move(op));
     program_.push_back(ref);
     return ref;
 }

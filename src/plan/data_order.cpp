@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "box_index.hpp"
-#include "check_passes.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -34,10 +33,37 @@ void sort_unique(std::vector<OpRef>& refs) {
     refs.erase(std::unique(refs.begin(), refs.end()), refs.end());
 }
 
+/// The axis along which the boxes begin at the most places: the one to look them up by.
+std::size_t key_axis(const std::vector<const Region*>& boxes) {
+    std::size_t best = 0;
+    std::size_t most = 0;
+    std::vector<std::int64_t> begins;
+    for (std::size_t axis = 0; axis < boxes.front()->size(); ++axis) {
+        begins.clear();
+        for (const Region* box : boxes) begins.push_back((*box)[axis].begin);
+        std::sort(begins.begin(), begins.end());
+        const auto different =
+            static_cast<std::size_t>(std::unique(begins.begin(), begins.end()) - begins.begin());
+        if (different > most) {
+            best = axis;
+            most = different;
+        }
+    }
+    return best;
+}
+
 class Sequencer {
 public:
-    explicit Sequencer(Plan& plan)
-        : plan_(plan), num_tensors_(static_cast<std::int64_t>(plan.tensors.size())), axes_(key_axes(plan)) {}
+    Sequencer(Plan& plan, std::span<const OpRef> program)
+        : plan_(plan), num_tensors_(static_cast<std::int64_t>(plan.tensors.size())) {
+        std::unordered_map<std::int64_t, std::vector<const Region*>> boxes;
+        for (const OpRef ref : program) {
+            const Op& op = plan.op(ref);
+            boxes[key(op.source_rank(ref.rank), op.src)].push_back(&op.src.region);
+            boxes[key(op.destination_rank(ref.rank), op.dst)].push_back(&op.dst.region);
+        }
+        for (const auto& [place, list] : boxes) histories_.emplace(place, key_axis(list));
+    }
 
     void run(OpRef ref) {
         Op& op = plan_.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
@@ -57,10 +83,10 @@ public:
     }
 
 private:
-    History& history(std::int32_t rank, const Chunk& chunk) {
-        const std::size_t axis = axes_[static_cast<std::size_t>(chunk.tensor)];
-        return histories_.try_emplace(rank * num_tensors_ + chunk.tensor, axis).first->second;
+    [[nodiscard]] std::int64_t key(std::int32_t rank, const Chunk& chunk) const {
+        return rank * num_tensors_ + chunk.tensor;
     }
+    History& history(std::int32_t rank, const Chunk& chunk) { return histories_.at(key(rank, chunk)); }
 
     void add_writers(std::int32_t rank, const Chunk& chunk, std::vector<OpRef>& after) {
         history(rank, chunk).writes.visit_overlapping(chunk.region, [&](const auto& entry) {
@@ -87,14 +113,13 @@ private:
 
     Plan& plan_;
     std::int64_t num_tensors_;
-    std::vector<std::size_t> axes_;
-    std::unordered_map<std::int64_t, History> histories_;
+    std::unordered_map<std::int64_t, History> histories_;  ///< by rank and tensor
 };
 
 }  // namespace
 
 Plan with_data_order(Plan plan, std::span<const OpRef> program) {
-    Sequencer sequencer(plan);
+    Sequencer sequencer(plan, program);
     for (const OpRef ref : program) sequencer.run(ref);
     return plan;
 }

@@ -16,6 +16,7 @@
 // templates are written so.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -65,6 +66,16 @@ public:
     OpRef transfer(const Place& from, const Place& to, Reduce reduce = Reduce::none,
                    std::vector<OpRef> after = {});
 
+    /// Appends an op that is already written, a push, pull or local one, to a rank's list. `after` as above.
+    OpRef append(std::int32_t owner, Op op);
+
+    /// All ops so far, in the order of the calls.
+    [[nodiscard]] const std::vector<OpRef>& program() const { return program_; }
+    [[nodiscard]] const Op& op(OpRef ref) const { return plan_.op(ref); }
+    [[nodiscard]] const Tensor& tensor(std::int32_t index) const {
+        return plan_.tensors[static_cast<std::size_t>(index)];
+    }
+
     /// Fixes how a transfer is carried out.
     void set_backend(OpRef ref, Backend backend);
 
@@ -81,7 +92,7 @@ public:
     [[nodiscard]] Result<Plan> take_unordered();
 
 private:
-    void judge(const Place& place);
+    void judge(std::int32_t rank, const Chunk& chunk);
     void hold(std::vector<Holding>& list, Holding holding);
     [[nodiscard]] bool is_rank(std::int32_t rank) const { return rank >= 0 && rank < num_ranks(); }
 
