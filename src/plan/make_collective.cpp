@@ -41,6 +41,18 @@ Result<Plan> make_collective(std::string_view name, const Mesh& mesh, const Tens
     const Template* found = find_template(name);
     if (found == nullptr) return make_plan(name, mesh, tensor, options);  // which says so
     if (!found->collective) return usage("no library has it; lower it by the template");
+    const TemplateOptions kept{.axis = options.axis,
+                               .over = options.over,
+                               .group = options.group,
+                               .produced = options.produced,
+                               .to_axis = options.to_axis,
+                               .root = options.root,
+                               .reduce = options.reduce};
+    if (options != kept) {
+        return usage(
+            "a library executes the op in its own way; of the options only axis, over, group, produced, "
+            "to_axis, root and reduce fit it");
+    }
     const CollectiveKind kind = *found->collective;
     Result<Setup> prepared = prepare(name, mesh, tensor, options);
     if (!prepared) return prepared.error();

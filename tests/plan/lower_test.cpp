@@ -298,6 +298,19 @@ TEST(LowerSplice, ARankWaitsOnlyForWhatItsOwnPartNeeds) {
     EXPECT_EQ(lowered.ranks[2].back().after, (std::vector<OpRef>{{0, 1}, {1, 0}}));
 }
 
+TEST(LowerSplice, WhoGetsNothingPassesOnWhatItWaitedFor) {
+    Plan plan = *make_collective("broadcast", ring_of(3), {"A", {4}, DType::fp32});
+    let_everyone_hold_something(plan);
+    plan.tensors.push_back({"B", {4}, DType::fp32});
+    plan.initial.push_back({2, box({{0, 4}}, 1)});
+    plan.ranks[2].push_back(test::push(1, box({{0, 2}}, 1)));
+    plan.ranks[0][0].after = {{2, 1}};
+    plan.ranks[2].push_back(test::push(0, box({{2, 4}}, 1), {{0, 0}}));
+    const Plan lowered = *lower_collectives(plan);
+    ASSERT_EQ(lines(check(lowered)), Lines{});
+    EXPECT_EQ(lowered.ranks[2][1].after, (std::vector<OpRef>{{2, 0}}));
+}
+
 TEST(LowerSplice, DirectLeavesThePlanAsItIs) {
     EXPECT_EQ(*lower_collectives(sandwich(), {.with = Lowering::direct}), sandwich());
 }
@@ -347,6 +360,10 @@ TEST(MakeCollective, AnEmptyShardIsRefused) {
         "all_gather: rank 3 would have nothing, and an op has to move something; lower it by the template");
     EXPECT_EQ(make_collective("ring", ring_of(4), {"A", {4}, DType::fp32}).error().to_string(),
               "ring: no library has it; lower it by the template");
+    EXPECT_EQ(
+        make_collective("all_reduce", ring_of(4), {"A", {4}, DType::fp32}, {.split = 2}).error().to_string(),
+        "all_reduce: a library executes the op in its own way; of the options only axis, over, group, "
+        "produced, to_axis, root and reduce fit it");
 }
 
 }  // namespace
