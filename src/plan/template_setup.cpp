@@ -1,6 +1,7 @@
 #include "template_setup.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -184,6 +185,14 @@ Status Setup::bounded(const std::vector<Region>& pieces, std::int64_t times) con
 Result<Plan> Setup::finish(bool unordered) {
     Result<Plan> plan = unordered ? builder.take_unordered() : builder.take();
     if (!plan) return usage(fmt::format("{}: {}", name, plan.error().message));
+    for (std::size_t staging = 1; staging < plan->tensors.size(); ++staging) {
+        const Chunk whole{static_cast<std::int32_t>(staging), plan->tensors[staging].whole()};
+        if (plan->bytes(whole) == std::numeric_limits<std::int64_t>::max()) {
+            return usage(
+                fmt::format("{}: the staging space {} would be too large: its bytes do not fit 64 bits", name,
+                            plan->tensors[staging].name));
+        }
+    }
     return plan;
 }
 
