@@ -129,6 +129,21 @@ TEST(Builder, WhatIsWrongIsSaidOnceByTake) {
     EXPECT_EQ(Builder({}).take().error().to_string(), "the mesh has 0 ranks; expected 1 to 4096");
 }
 
+TEST(Builder, TheExampleOfItsHeaderIsARingAllGather) {
+    const std::int32_t n = 4;
+    const Tensor tensor{"A", {n}, DType::fp32};
+    Builder plan(ring_of(n));
+    const std::int32_t a = plan.tensor(tensor);
+    for (std::int32_t step = 0; step + 1 < n; ++step) {
+        for (std::int32_t rank = 0; rank < n; ++rank) {
+            const std::int32_t shard = (rank - step + n) % n;
+            const Chunk chunk = box({{shard, shard + 1}}, a);
+            plan.transfer({rank, chunk}, {(rank + 1) % n, chunk});
+        }
+    }
+    EXPECT_EQ(plan.take()->ranks, all_gather(ring_of(n), tensor, {.algorithm = Algorithm::ring})->ranks);
+}
+
 /// A random program gives, in whatever order its plan is executed, what it gives line by line.
 TEST(Builder, EveryOrderOfExecutionGivesWhatTheProgramGives) {
     std::uint32_t state = 12345;
