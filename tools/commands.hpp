@@ -16,6 +16,9 @@ struct Exit {
 /// Prints "error: LOCATION: MESSAGE" to standard error and throws Exit with the code of the error's class.
 [[noreturn]] void fail(const Error& error);
 
+/// plan make|lower; part of register_plan_commands.
+void register_plan_make_commands(CLI::App& plan);
+
 void register_plan_commands(CLI::App& app);    ///< plan make|import|check|show|simulate
 void register_kernel_commands(CLI::App& app);  ///< kernel show
 void register_fuse_commands(CLI::App& app);    ///< fuse
