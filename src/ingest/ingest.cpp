@@ -1,8 +1,8 @@
 #include "syncopate/ingest/ingest.hpp"
 
 #include <array>
-#include <cctype>
-#include <iterator>
+#include <charconv>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -44,8 +44,8 @@ constexpr std::array kReaders{
     Row{Format::mscclpp_json, looks_like_mscclpp, read_mscclpp_json},
 };
 
-constexpr std::array<std::string_view, kNumFormats> kNames{
-    "auto", "msccl_xml", "mscclpp_json", "sccl_json", "hlo", "stablehlo", "partition", "loop"};
+constexpr std::array<std::string_view, kNumFormats> kNames{"auto", "msccl_xml", "mscclpp_json", "sccl_json",
+                                                           "hlo",  "stablehlo", "partition",    "loop"};
 
 std::string readable_formats() {
     std::string names;
@@ -76,42 +76,90 @@ Result<Import> import_plan(std::string_view text, const std::string& file_name, 
     if (format == Format::automatic) {
         const std::optional<Format> found = detect(text);
         if (!found) {
-            return Error{"is in no format that can be imported, or it cannot be told which; name it with --format: " +
-                             readable_formats(),
-                         {file_name}};
+            return Error{
+                "is in no format that can be imported, or it cannot be told which; name it with --format: " +
+                    readable_formats(),
+                {file_name}};
         }
         format = *found;
     }
     for (const Row& row : kReaders) {
         if (row.format == format) return row.read(text, file_name, options);
     }
-    return Error{fmt::format("the format {} cannot be read; there are: {}", name_of(format), readable_formats()),
-                 {},
-                 ErrorClass::usage};
+    return Error{
+        fmt::format("the format {} cannot be read; there are: {}", name_of(format), readable_formats()),
+        {},
+        ErrorClass::usage};
 }
 
-std::vector<plan::Finding> check_import(const Import& import) {
-    std::vector<plan::Finding> findings = plan::check(import.plan);
-    // A plan that is malformed, cyclic or racing has no one result to follow chunks through.
-    if (findings.empty()) findings = import.findings;
-    return findings;
-}
-
-std::string describe(const Import& import, const std::string& file_name, const plan::Finding& finding) {
+std::string Finding::to_string(const std::string& file_name) const {
     Location where;
     where.file = file_name;
-    const auto rank = static_cast<std::size_t>(finding.rank);
-    const auto op = static_cast<std::size_t>(finding.op);
-    const Origin* origin = nullptr;
-    if (finding.rank >= 0 && finding.op >= 0 && rank < import.origins.size() && op < import.origins[rank].size()) {
-        origin = &import.origins[rank][op];
-        where.line = origin->line;
-    }
+    where.line = origin.line;
     std::string text = where.to_string();
-    if (finding.rank >= 0) text += fmt::format(": rank {}", finding.rank);
-    if (origin != nullptr && !origin->place.empty()) text += " " + origin->place;
+    if (finding.rank >= 0) text += fmt::format("{}rank {}", text.empty() ? "" : ": ", finding.rank);
+    if (!origin.place.empty()) text += " " + origin.place;
     if (finding.op >= 0) text += fmt::format(" (op {})", finding.op);
-    return text + fmt::format(": {}: {}", plan::name_of(finding.kind), finding.message);
+    return fmt::format("{}{}{}: {}", text, text.empty() ? "" : ": ", plan::name_of(finding.kind),
+                       finding.message);
+}
+
+namespace {
+
+const Origin* origin_of(const Import& import, std::int32_t rank, std::int32_t op) {
+    if (rank < 0 || op < 0 || static_cast<std::size_t>(rank) >= import.origins.size()) return nullptr;
+    const auto& origins = import.origins[static_cast<std::size_t>(rank)];
+    return static_cast<std::size_t>(op) < origins.size() ? &origins[static_cast<std::size_t>(op)] : nullptr;
+}
+
+/// plan::check names ops as "op RANK:INDEX"; after each, where in the file it came from.
+std::string with_places(const Import& import, std::string_view message) {
+    constexpr std::string_view kOp = "op ";
+    std::string text;
+    while (!message.empty()) {
+        const auto found = message.find(kOp);
+        const auto begin = found == message.npos ? message.size() : found + kOp.size();
+        text += message.substr(0, begin);
+        message.remove_prefix(begin);
+        std::int32_t rank = -1;
+        std::int32_t op = -1;
+        const char* const end = message.data() + message.size();
+        const auto first = std::from_chars(message.data(), end, rank);
+        if (first.ec != std::errc() || first.ptr == end || *first.ptr != ':') continue;
+        const auto second = std::from_chars(first.ptr + 1, end, op);
+        if (second.ec != std::errc()) continue;
+        const auto size = static_cast<std::size_t>(second.ptr - message.data());
+        text += message.substr(0, size);
+        message.remove_prefix(size);
+        if (const Origin* origin = origin_of(import, rank, op))
+            text += fmt::format(" ({}, line {})", origin->place, origin->line);
+    }
+    return text;
+}
+
+}  // namespace
+
+std::vector<Finding> check_import(const Import& import) {
+    std::vector<Finding> findings;
+    bool sound = true;  // enough to follow chunks through the plan
+    for (plan::Finding& found : plan::check(import.plan)) {
+        sound = false;
+        const Origin* const origin = origin_of(import, found.rank, found.op);
+        found.message = with_places(import, found.message);
+        findings.push_back({std::move(found), origin == nullptr ? Origin{} : *origin});
+    }
+    for (const Finding& found : import.findings) {
+        if (found.finding.kind == plan::Finding::Kind::cycle) {
+            // The same circle, in the words of the file instead of op numbers.
+            std::erase_if(findings, [](const Finding& other) {
+                return other.finding.kind == plan::Finding::Kind::cycle;
+            });
+            findings.insert(findings.begin(), found);
+        } else if (sound) {
+            findings.push_back(found);
+        }
+    }
+    return findings;
 }
 
 }  // namespace syncopate::ingest

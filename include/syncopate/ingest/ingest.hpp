@@ -1,8 +1,8 @@
-// Plans that other systems made, brought in (DESIGN.md §4 of the issue list: ingest). One reader per format, each a
+// Plans that other systems made, brought in (docs/ingest.md). One reader per format, each a
 // function from text to an Import; this header has what they share, and finds the reader for a text.
 //
-// To add a format: a row in the table of src/ingest/ingest.cpp (its name, what its texts look like, its reader), a
-// value of Format, and a header of its own beside this one.
+// To add a format: a row in the table of src/ingest/ingest.cpp (its name, what its texts look like, its
+// reader), a value of Format, and a header of its own beside this one.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,17 @@ inline constexpr std::size_t kNumFormats = 8;
 /// Where in the imported file something came from.
 struct Origin {
     std::int32_t line = 0;  ///< 1-based; 0 when unknown
-    std::string place;      ///< "tb 3 step 2", "gpus[0].threadblocks[1].ops[4]", "%all-gather.7"; may be empty
+    std::string place;  ///< "tb 3 step 2", "gpus[0].threadblocks[1].ops[4]", "%all-gather.7"; may be empty
     bool operator==(const Origin&) const = default;
+};
+
+/// One thing wrong with an imported plan, at its place in the file.
+struct Finding {
+    plan::Finding finding;
+    Origin origin;
+
+    /// "FILE:LINE: rank R PLACE (op I): KIND: message", with the parts that are known.
+    [[nodiscard]] std::string to_string(const std::string& file_name) const;
 };
 
 /// A plan from elsewhere and what its file says about it.
@@ -52,15 +61,16 @@ struct Import {
     std::vector<std::pair<std::string, std::string>> claims;
     std::vector<std::string> warnings;         ///< what was left out or taken for granted; one sentence each
     std::vector<std::vector<Origin>> origins;  ///< of each op, as plan.ranks; empty if the reader keeps none
-    /// What is wrong with the plan that plan::check cannot see, since it does not follow which chunk is where:
-    /// a collective that ends with the right ranks' data in the wrong places. Empty if nothing is.
-    std::vector<plan::Finding> findings;
+    /// What the reader itself found wrong: a deadlock, told in the words of the file; and what plan::check
+    /// cannot see, since it does not follow which chunk is where: a collective that ends with chunks in the
+    /// wrong places.
+    std::vector<Finding> findings;
 };
 
 /// What the command line may add to a file that gives chunk counts only, or several candidates.
 struct ImportOptions {
-    /// Name, shape and dtype of the tensor that the plan moves. Each format's header says which of its tensors it
-    /// stands for, and what is taken without it.
+    /// Name, shape and dtype of the tensor that the plan moves. Each format's header says which of its
+    /// tensors it stands for, and what is taken without it.
     std::optional<plan::Tensor> tensor;
     /// MSCCL XML: messages a connection holds before its sender waits (two of NCCL's eight steps of four).
     std::int32_t fifo_slots = 2;
@@ -71,17 +81,14 @@ struct ImportOptions {
 /// The format that `text` is written in, by its content; nullopt if it is none of them.
 [[nodiscard]] std::optional<Format> detect(std::string_view text);
 
-/// The plan in `text`, which is in `format` (automatic: detect). `file_name` is only for messages. Fails with one
-/// error naming file and line for what the format does not allow or the reader does not take. Whether the plan is
-/// right is another question: ask check_import.
+/// The plan in `text`, which is in `format` (automatic: detect). `file_name` is only for messages. Fails with
+/// one error naming file and line for what the format does not allow or the reader does not take. Whether the
+/// plan is right is another question: ask check_import.
 [[nodiscard]] Result<Import> import_plan(std::string_view text, const std::string& file_name,
-                                         Format format = Format::automatic, const ImportOptions& options = {});
+                                         Format format = Format::automatic,
+                                         const ImportOptions& options = {});
 
-/// plan::check of the imported plan, and what the import itself found.
-[[nodiscard]] std::vector<plan::Finding> check_import(const Import& import);
-
-/// "FILE:LINE: rank R PLACE: KIND: message": the finding at its place in the imported file, as far as it is known.
-[[nodiscard]] std::string describe(const Import& import, const std::string& file_name,
-                                   const plan::Finding& finding);
+/// Everything wrong with the imported plan: plan::check, and what the reader found. Empty if nothing is.
+[[nodiscard]] std::vector<Finding> check_import(const Import& import);
 
 }  // namespace syncopate::ingest
