@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/ingest/candidates.hpp"
 #include "syncopate/ingest/ingest.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/plan/json.hpp"
@@ -27,6 +28,8 @@ struct Arguments {
     std::string tensor;
     std::string output = "-";
     bool unchecked = false;
+    bool list = false;
+    bool json = false;
     ingest::ImportOptions options;
 };
 
@@ -49,8 +52,18 @@ std::string summary(const ingest::Import& import) {
     return text;
 }
 
+/// What could be imported, as a table or as JSON.
+void list(const Arguments& arguments, ingest::Format format) {
+    const std::string text = take(read_file(arguments.path));
+    const std::vector<ingest::Candidate> candidates =
+        take(ingest::list_candidates(text, arguments.path, format, arguments.options));
+    std::cout << (arguments.json ? ingest::candidates_json(candidates) : ingest::candidates_table(candidates));
+}
+
 void import(const Arguments& arguments) {
     const ingest::Format format = format_of(arguments.format);
+    if (arguments.list) return list(arguments, format);
+    if (arguments.json) fail(Error{"--json belongs to --list", {}, ErrorClass::usage});
     ingest::ImportOptions options = arguments.options;
     if (!arguments.tensor.empty()) options.tensor = take(plan::parse_tensor(arguments.tensor));
     const std::string text = take(read_file(arguments.path));
@@ -85,6 +98,15 @@ void register_plan_import(CLI::App& group) {
         ->add_option("--fifo-slots", arguments->options.fifo_slots,
                      "MSCCL: messages that a connection holds before its sender waits")
         ->check(CLI::Range(1, 1 << 20));
+    command->add_flag("--list", arguments->list,
+                      "HLO, StableHLO: show the collectives and the dots they feed or drain, and stop");
+    command->add_flag("--json", arguments->json, "With --list: as JSON");
+    command->add_option("--pick", arguments->options.pick, "HLO, StableHLO: the number of the one to import")
+        ->check(CLI::Range(0, 1 << 30));
+    command
+        ->add_option("--ranks", arguments->options.ranks,
+                     "HLO, StableHLO: number of devices, where the text does not say")
+        ->check(CLI::Range(1, plan::kMaxRanks));
     command->add_flag("--no-check", arguments->unchecked, "Write the plan even if it is wrong");
     command->add_option("-o,--output", arguments->output, "Plan file to write");
     command->callback([arguments] { import(*arguments); });

@@ -368,11 +368,8 @@ std::string_view short_name(const std::string& kind) {
 std::string Candidate::operator_name() const {
     const bool fed = first_dot(*this, true) != nullptr;
     const bool drained = first_dot(*this, false) != nullptr;
-    std::string name;
-    if (drained) name += "GEMM-";
-    if (fed || drained) name += short_name(kind);
-    if (fed) name += "-GEMM";
-    return name;
+    if (!fed && !drained) return {};
+    return fmt::format("{}{}{}", drained ? "GEMM-" : "", short_name(kind), fed ? "-GEMM" : "");
 }
 
 std::string Candidate::spec() const {

@@ -7,8 +7,11 @@
 #include <fmt/format.h>
 
 #include "plan/did_you_mean.hpp"
+#include "syncopate/ingest/candidates.hpp"
+#include "syncopate/ingest/loop_ir.hpp"
 #include "syncopate/ingest/msccl_xml.hpp"
 #include "syncopate/ingest/mscclpp_json.hpp"
+#include "syncopate/ingest/partition_ir.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -32,6 +35,18 @@ bool looks_like_mscclpp(std::string_view text) {
            (has(text, "\"threadblocks\"") || has(text, "\"channels\""));
 }
 
+bool looks_like_partition(std::string_view text) {
+    return looks_like_json(text) && has(text, "\"syncopate.partition/");
+}
+
+bool looks_like_loop(std::string_view text) { return looks_like_json(text) && has(text, "\"syncopate.loop/"); }
+
+bool looks_like_stablehlo(std::string_view text) {
+    return has(text, "func.func ") || (has(text, "stablehlo.") && has(text, "tensor<"));
+}
+
+bool looks_like_hlo(std::string_view text) { return has(text, "HloModule") || has(text, " parameter(0)"); }
+
 /// A format that can be read. The first row whose texts look so is taken.
 struct Row {
     Format format;
@@ -42,6 +57,10 @@ struct Row {
 constexpr std::array kReaders{
     Row{Format::msccl_xml, looks_like_xml, read_msccl_xml},
     Row{Format::mscclpp_json, looks_like_mscclpp, read_mscclpp_json},
+    Row{Format::partition, looks_like_partition, import_partition},
+    Row{Format::loop, looks_like_loop, import_loop_nest},
+    Row{Format::stablehlo, looks_like_stablehlo, import_stablehlo},
+    Row{Format::hlo, looks_like_hlo, import_hlo},
 };
 
 constexpr std::array<std::string_view, kNumFormats> kNames{"auto", "msccl_xml", "mscclpp_json", "sccl_json",

@@ -8,9 +8,11 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "syncopate/ingest/ingest.hpp"
 #include "syncopate/ingest/tensor_program.hpp"
 #include "syncopate/plan/plan.hpp"
 #include "syncopate/result.hpp"
@@ -89,5 +91,19 @@ struct Candidate {
 /// If a dot is drained, its result is `produced`, else `initial`. Groups of ranks are exchanges of their own: the
 /// tensor stands for each group's own array. Fails with the candidate's problem.
 [[nodiscard]] Result<plan::Plan> plan_of(const Candidate& candidate);
+
+/// The candidates in `text`, which is HLO or StableHLO (automatic: detect). Of the options only `ranks` is used.
+/// Fails as the reader does, and for a format that has no candidates.
+[[nodiscard]] Result<std::vector<Candidate>> list_candidates(std::string_view text, const std::string& file_name,
+                                                             Format format = Format::automatic,
+                                                             const ImportOptions& options = {});
+
+/// The candidate that options.pick names, or the only one, as a plan. options.tensor gives the (one) array another
+/// name; its shape and dtype must be those of the plan's tensor. Fails as list_candidates and plan_of do, and if
+/// there is no such candidate.
+[[nodiscard]] Result<Import> import_hlo(std::string_view text, const std::string& file_name,
+                                        const ImportOptions& options = {});
+[[nodiscard]] Result<Import> import_stablehlo(std::string_view text, const std::string& file_name,
+                                              const ImportOptions& options = {});
 
 }  // namespace syncopate::ingest

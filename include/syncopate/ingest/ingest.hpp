@@ -74,8 +74,10 @@ struct ImportOptions {
     std::optional<plan::Tensor> tensor;
     /// MSCCL XML: messages a connection holds before its sender waits (two of NCCL's eight steps of four).
     std::int32_t fifo_slots = 2;
-    /// HLO: which of the candidates of list_candidates to import, by its number; -1: the whole module.
+    /// HLO, StableHLO: which of the candidates of list_candidates to import, by its number; -1: the only one.
     std::int32_t pick = -1;
+    /// HLO, StableHLO: how many devices there are, where the text does not say; 0: not said.
+    std::int32_t ranks = 0;
 };
 
 /// The format that `text` is written in, by its content; nullopt if it is none of them.
