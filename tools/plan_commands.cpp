@@ -108,6 +108,7 @@ void register_plan_commands(CLI::App& app) {
     CLI::App* group = app.add_subcommand("plan", "Make, verify and show communication plans");
     group->require_subcommand(1);
     register_plan_make_commands(*group);
+    register_plan_import(*group);
     register_check(*group);
     register_show(*group);
 }
