@@ -169,6 +169,7 @@ void register_plan_commands(CLI::App& app) {
     register_make(*group);
     register_check(*group);
     register_show(*group);
+    register_simulate_commands(*group);
 }
 
 }  // namespace syncopate::tools
