@@ -17,7 +17,8 @@ struct Exit {
 [[noreturn]] void fail(const Error& error);
 
 void register_plan_commands(CLI::App& app);    ///< plan make|import|check|show
-void register_simulate_commands(CLI::App& group);  ///< plan simulate|topology|synth
+void register_simulate_commands(CLI::App& group);  ///< plan simulate|topology
+void register_synth_command(CLI::App& group);      ///< plan synth
 void register_kernel_commands(CLI::App& app);  ///< kernel show
 void register_fuse_commands(CLI::App& app);    ///< fuse
 void register_run_commands(CLI::App& app);     ///< run, tune, bench

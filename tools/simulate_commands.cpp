@@ -78,14 +78,16 @@ nlohmann::ordered_json to_json(const plan::Topology& topology, const plan::Simul
 
 struct SimulateArguments {
     std::string path;
-    std::string topology = "h200x8";
+    std::string topology;
     std::string trace;
     bool json = false;
 };
 
 void simulate(const SimulateArguments& arguments) {
     const plan::Plan plan = take(plan::from_json(take(read_file(arguments.path)), arguments.path));
-    const plan::Topology topology = take(plan::find_topology(arguments.topology));
+    const plan::Topology topology = arguments.topology.empty()
+                                        ? plan::default_topology(plan.num_ranks())
+                                        : take(plan::find_topology(arguments.topology));
     Result<plan::Simulation> simulation = plan::simulate(plan, topology);
     if (!simulation) {
         Error error = simulation.error();
@@ -107,7 +109,8 @@ void register_simulate(CLI::App& group) {
     auto arguments = std::make_shared<SimulateArguments>();
     command->add_option("plan", arguments->path, "Plan file")->required();
     command->add_option("--topology", arguments->topology,
-                        "Name (plan topology lists them), ring:8, torus:4x4, …, or a file");
+                        "Name (plan topology lists them), ring:8, torus:4x4, …, or a file; default: h200x8, "
+                        "h200x8x2 above 8 ranks, a switch above 16");
     command->add_option("--trace", arguments->trace,
                         "File to write the ops to, as a trace that Perfetto opens");
     command->add_flag("--json", arguments->json,

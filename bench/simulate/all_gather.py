@@ -372,7 +372,7 @@ def simulated_us(entry: dict, plan: dict, topology: str) -> float | None:
 
     if not hasattr(plans, "simulate"):
         return None
-    return plans.simulate(plans.from_json(json.dumps(plan)), topology, flags=entry["flags"]).makespan_us
+    return plans.simulate(plans.from_json(json.dumps(plan)), topology, posts=entry["flags"]).makespan_us
 
 
 def table(report: dict, topology: str) -> list[str]:

@@ -44,6 +44,11 @@ std::vector<Wanted> wanted_of(const Plan& plan) {
     return all;
 }
 
+/// "117 MB", "4.03 GB": in the units of GB/s, not those of human_bytes.
+std::string megabytes(double bytes) {
+    return bytes < 1e9 ? fmt::format("{:.3g} MB", bytes / 1e6) : fmt::format("{:.3g} GB", bytes / 1e9);
+}
+
 /// A box of which a rank holds the value at the start.
 struct Held {
     std::int32_t rank = 0;
@@ -69,6 +74,7 @@ struct Crossing {
     std::vector<double> in;
     std::vector<double> out;
     double total = 0;       ///< bytes of messages
+    double sums = 0;        ///< bytes of those that reduce
     double byte_links = 0;  ///< bytes times links on the way, of what has one holder and one wanter
     bool known = true;      ///< all that is wanted is held somewhere
 };
@@ -113,6 +119,7 @@ public:
             double ingress = 0;
             for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) ingress += border({rank}).first;
             consider(devices.total, ingress, "bytes into all ranks together");
+            consider(devices.sums, engines_that_reduce(), "bytes to sum, by all ranks' engines together");
             double links = 0;
             for (const Link& link : topology_.links) links += link.gbps;
             consider(devices.byte_links, links, "bytes over all links together");
@@ -172,6 +179,7 @@ private:
                 add(result.in[static_cast<std::size_t>(group)], bytes);
             one_contributes |= std::binary_search(from.begin(), from.end(), group);
         }
+        result.sums += bytes * static_cast<double>(from.size() - 1);
         // Every contribution joins the others by a message, and then every further rank needs one.
         result.total += bytes * static_cast<double>(from.size() + to.size() - (one_contributes ? 2 : 1));
     }
@@ -215,6 +223,14 @@ private:
             add(result.in[static_cast<std::size_t>(group)], missing);
             result.total += missing;
         }
+    }
+
+    /// GB/s of all engines that can reduce.
+    double engines_that_reduce() const {
+        const auto rate = [](const Engine& engine) {
+            return engine.per_peer ? kUnlimited : engine.lanes * engine.rate();
+        };
+        return plan_.num_ranks() * (rate(topology_.sm) + (topology_.network ? rate(*topology_.network) : 0));
     }
 
     /// Least number of links from one device to another, whoever passes on; 0 if there is no way.
@@ -289,10 +305,10 @@ private:
     }
 
     void consider(double bytes, double gbps, const std::string& what) {
-        if (bytes <= 0 || gbps <= 0) return;
+        if (bytes <= 0 || gbps <= 0 || gbps == kUnlimited) return;
         const double us = start_up_ + bytes / (gbps * kBytesPerMicrosecond);
         if (us <= best_.us) return;
-        best_ = {us, fmt::format("{}: {:.4g} MB at {:.4g} GB/s", what, bytes / 1e6, gbps)};
+        best_ = {us, fmt::format("{}: {} at {:.4g} GB/s", what, megabytes(bytes), gbps)};
     }
 
     /// Where tensors are renamed on the way, `final` does not say what must move; this plan's own transfers

@@ -51,36 +51,43 @@ void FlowNetwork::begin(std::int32_t flow, double now, double bytes, double rate
     Flow& state = flows_[static_cast<std::size_t>(flow)];
     state.left = bytes;
     state.most = rate;
-    admit(flow, now);
+    if (admit(flow, now)) refresh(state.pipes, now);
 }
 
-void FlowNetwork::admit(std::int32_t flow, double now) {
+bool FlowNetwork::admit(std::int32_t flow, double now) {
     Flow& state = flows_[static_cast<std::size_t>(flow)];
     for (const std::int32_t pipe : state.pipes) {
         if (pipes_[static_cast<std::size_t>(pipe)].flows.size() < kMaxSharers) continue;
         pipes_[static_cast<std::size_t>(pipe)].waiting.push_back(flow);
-        return;
+        return false;
     }
     state.since = now;
     state.rate = 0;
     for (const std::int32_t pipe : state.pipes) pipes_[static_cast<std::size_t>(pipe)].flows.push_back(flow);
-    refresh(state.pipes, now);
+    return true;
 }
 
 void FlowNetwork::end(std::int32_t flow, double now) {
     Flow& state = flows_[static_cast<std::size_t>(flow)];
     ++state.version;
-    const std::vector<std::int32_t> left = std::exchange(state.pipes, {});
-    for (const std::int32_t pipe : left) std::erase(pipes_[static_cast<std::size_t>(pipe)].flows, flow);
-    refresh(left, now);
-    for (const std::int32_t id : left) {
-        std::deque<std::int32_t>& waiting = pipes_[static_cast<std::size_t>(id)].waiting;
-        while (!waiting.empty() && pipes_[static_cast<std::size_t>(id)].flows.size() < kMaxSharers) {
-            const std::int32_t next = waiting.front();
-            waiting.pop_front();
-            admit(next, now);  // here, or in line at another link that is full
+    std::vector<std::int32_t> touched = std::exchange(state.pipes, {});
+    for (const std::int32_t pipe : touched) std::erase(pipes_[static_cast<std::size_t>(pipe)].flows, flow);
+    // Those in line come in before shares are told anew: where one takes another's place, nobody's share
+    // changes.
+    const std::size_t left = touched.size();
+    for (std::size_t i = 0; i < left; ++i) {
+        const auto id = static_cast<std::size_t>(touched[i]);
+        while (!pipes_[id].waiting.empty() && pipes_[id].flows.size() < kMaxSharers) {
+            const std::int32_t next = pipes_[id].waiting.front();
+            pipes_[id].waiting.pop_front();
+            if (!admit(next, now)) continue;  // in line at another link, which is full
+            const std::vector<std::int32_t>& pipes = flows_[static_cast<std::size_t>(next)].pipes;
+            touched.insert(touched.end(), pipes.begin(), pipes.end());
         }
     }
+    std::sort(touched.begin(), touched.end());
+    touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+    refresh(touched, now);
 }
 
 void FlowNetwork::refresh(const std::vector<std::int32_t>& pipes, double now) {

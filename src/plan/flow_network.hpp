@@ -61,7 +61,7 @@ private:
         }
     };
 
-    void admit(std::int32_t flow, double now);
+    bool admit(std::int32_t flow, double now);  ///< false: waits in line
     void refresh(const std::vector<std::int32_t>& pipes, double now);
 
     const Topology& topology_;

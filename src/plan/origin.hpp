@@ -19,9 +19,8 @@ public:
 
 private:
     const Plan& plan_;
-    std::vector<BoxIndex<std::int32_t>> held_;    ///< by tensor
-    std::vector<BoxIndex<std::int32_t>> wanted_;  ///< by tensor
-    std::vector<char> contributed_;               ///< by tensor: somebody holds a contribution
+    std::vector<BoxIndex<std::int32_t>> held_;  ///< by tensor
+    std::vector<BoxIndex<std::int32_t>> sums_;  ///< by tensor: where the sum of a region is made
 };
 
 }  // namespace syncopate::plan

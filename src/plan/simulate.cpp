@@ -1,8 +1,9 @@
 #include "syncopate/plan/simulate.hpp"
 
 #include <algorithm>
-#include <deque>
 #include <functional>
+#include <map>
+#include <optional>
 #include <queue>
 #include <tuple>
 #include <utility>
@@ -42,18 +43,20 @@ public:
 
     Result<Simulation> run() {
         prepare();
-        for (std::size_t line = 0; line < lines_.size(); ++line) advance(line, ready_at(line));
+        for (std::size_t line = 0; line < lines_.size(); ++line)
+            schedule(rank_starts(lines_[line].rank), Kind::start_of_rank, static_cast<std::int32_t>(line));
         if (error_) return *error_;
         while (!queue_.empty()) {
             const auto [time, serial, kind, event, version] = queue_.top();
             queue_.pop();
             now_ = time;
             switch (kind) {
-                case Kind::start_of_rank: advance(static_cast<std::size_t>(event), now_); break;
+                case Kind::start_of_rank: advance(static_cast<std::size_t>(event)); break;
                 case Kind::data: begin_flow(event); break;
                 case Kind::last_byte:
                     if (version == network_.version(event)) end_flow(event);
                     break;
+                case Kind::posted: posted(event); break;
                 case Kind::end: finish(event); break;
             }
             if (error_) return *error_;
@@ -62,45 +65,57 @@ public:
     }
 
 private:
-    enum class Kind : std::uint8_t { start_of_rank, data, last_byte, end };
+    enum class Kind : std::uint8_t { start_of_rank, data, last_byte, posted, end };
     using Entry = std::tuple<double, std::uint64_t, Kind, std::int32_t, std::uint32_t>;
 
     /// One engine of one rank: its ops in order, and when its lanes are free.
     struct Line {
         std::vector<OpRef> ops;
+        std::int32_t rank = 0;
         std::size_t next = 0;
         std::vector<std::int32_t> free_lanes;
     };
 
     std::size_t line_of(OpRef ref) const {
-        return static_cast<std::size_t>(ref.rank) * kNumEngineKinds +
-               static_cast<std::size_t>(engine_of(plan_, topology_, ref));
+        return static_cast<std::size_t>(
+            line_of_[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)]);
     }
 
-    double ready_at(std::size_t line) const {
-        return topology_.skew_us * spread(static_cast<std::uint32_t>(line / kNumEngineKinds));
+    OpTime& time_of(OpRef ref) {
+        return result_.ops[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+    }
+
+    double rank_starts(std::int32_t rank) const {
+        return topology_.skew_us * spread(static_cast<std::uint32_t>(rank));
     }
 
     void prepare() {
         const std::size_t events = static_cast<std::size_t>(graph_.num_events());
         result_.links.resize(topology_.links.size());
         result_.ops.resize(plan_.ranks.size());
-        lines_.resize(plan_.ranks.size() * kNumEngineKinds);
+        line_of_.resize(plan_.ranks.size());
         for (std::size_t rank = 0; rank < plan_.ranks.size(); ++rank) {
             result_.ops[rank].resize(plan_.ranks[rank].size());
+            line_of_[rank].resize(plan_.ranks[rank].size());
+            std::map<std::int64_t, std::size_t> known;
             for (const OpRef ref : order_.ranks[rank]) {
-                lines_[line_of(ref)].ops.push_back(ref);
-                result_.ops[rank][static_cast<std::size_t>(ref.index)].engine =
-                    engine_of(plan_, topology_, ref);
+                const auto [line, first] = known.emplace(line_key(plan_, topology_, ref), lines_.size());
+                const EngineKind kind = engine_of(plan_, topology_, ref);
+                if (first) {
+                    const std::int32_t lanes =
+                        kind == EngineKind::library ? 1 : engine_figures(topology_, kind).lanes;
+                    Line& made = lines_.emplace_back();
+                    made.rank = ref.rank;
+                    for (std::int32_t lane = lanes; lane-- > 0;) made.free_lanes.push_back(lane);
+                }
+                lines_[line->second].ops.push_back(ref);
+                line_of_[rank][static_cast<std::size_t>(ref.index)] = static_cast<std::int32_t>(line->second);
+                time_of(ref).engine = kind;
             }
-        }
-        for (std::size_t line = 0; line < lines_.size(); ++line) {
-            const auto kind = static_cast<EngineKind>(line % kNumEngineKinds);
-            const std::int32_t lanes = kind == EngineKind::library ? 1 : engine(kind).lanes;
-            for (std::int32_t lane = lanes; lane-- > 0;) lines_[line].free_lanes.push_back(lane);
         }
         open_.resize(events);
         arrived_.assign(events, 0);
+        latency_.assign(events, 0);
         follower_begin_.assign(events + 1, 0);
         for (std::int32_t event = 0; event < graph_.num_events(); ++event) {
             open_[static_cast<std::size_t>(event)] = static_cast<std::int32_t>(graph_.waits(event).size());
@@ -117,29 +132,21 @@ private:
         network_.reserve(events);
     }
 
-    const Engine& engine(EngineKind kind) const {
-        if (kind == EngineKind::network) return *topology_.network;
-        return kind == EngineKind::sm ? topology_.sm : topology_.copy_engine;
-    }
+    const Engine& engine_at(OpRef ref) { return engine_figures(topology_, time_of(ref).engine); }
 
     void schedule(double time, Kind kind, std::int32_t event, std::uint32_t version = 0) {
         queue_.emplace(time, serial_++, kind, event, version);
     }
 
-    /// Starts what can start at the head of a line, not before `from`.
-    void advance(std::size_t at, double from) {
+    /// Starts what can start at the head of a line.
+    void advance(std::size_t at) {
         Line& line = lines_[at];
-        if (line.next < line.ops.size() && from > now_) {  // the rank has not started yet
-            schedule(from, Kind::start_of_rank, static_cast<std::int32_t>(at));
-            return;
-        }
         while (line.next < line.ops.size() && !line.free_lanes.empty() && !error_) {
             const OpRef ref = line.ops[line.next];
             const std::int32_t event = graph_.event(ref);
-            if (now_ < ready_at(at) || open_[static_cast<std::size_t>(event)] > 0) return;
+            if (now_ < rank_starts(line.rank) || open_[static_cast<std::size_t>(event)] > 0) return;
             ++line.next;
-            OpTime& time =
-                result_.ops[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+            OpTime& time = time_of(ref);
             time.start_us = now_;
             time.lane = line.free_lanes.back();
             line.free_lanes.pop_back();
@@ -147,10 +154,15 @@ private:
         }
     }
 
+    void leave_lane(OpRef ref) {
+        const std::size_t line = line_of(ref);
+        lines_[line].free_lanes.push_back(time_of(ref).lane);
+        advance(line);
+    }
+
     void start(OpRef ref, std::int32_t event) {
         const Op& op = plan_.op(ref);
-        const EngineKind kind = engine_of(plan_, topology_, ref);
-        if (kind == EngineKind::library) {
+        if (op.kind == OpKind::collective) {
             const auto members = graph_.members(event);
             if (++arrived_[static_cast<std::size_t>(event)] < static_cast<std::int32_t>(members.size()))
                 return;
@@ -164,7 +176,7 @@ private:
                 Kind::end, event);
             return;
         }
-        const Engine& from = engine(kind);
+        const Engine& from = engine_at(ref);
         path_.clear();
         const std::int32_t source = op.source_rank(ref.rank);
         const std::int32_t target = op.destination_rank(ref.rank);
@@ -175,25 +187,26 @@ private:
                 {"", 0, 0, ref.rank, ref.index}};
             return;
         }
-        double latency = op.kind == OpKind::pull ? from.pull_us : from.push_us;
+        double start_up = op.kind == OpKind::pull ? from.pull_us : from.push_us;
         for (const std::int32_t link : path_) {
-            latency += topology_.links[static_cast<std::size_t>(link)].latency_us;
+            latency_[static_cast<std::size_t>(event)] +=
+                static_cast<float>(topology_.links[static_cast<std::size_t>(link)].latency_us);
             result_.links[static_cast<std::size_t>(link)].bytes += plan_.bytes(op.dst);
         }
         for (const OpRef other : op.after) {
             if (other.rank != ref.rank) {
-                latency += from.wait_us;
+                start_up += from.wait_us;
                 break;
             }
         }
         network_.set_path(event, source, target, path_);
-        schedule(now_ + latency, Kind::data, event);
+        schedule(now_ + start_up, Kind::data, event);
     }
 
     void begin_flow(std::int32_t event) {
         const OpRef ref = graph_.members(event).front();
         const double bytes = static_cast<double>(plan_.bytes(plan_.op(ref).dst));
-        const double rate = engine(engine_of(plan_, topology_, ref)).rate() * kBytesPerMicrosecond;
+        const double rate = engine_at(ref).rate() * kBytesPerMicrosecond;
         network_.begin(event, now_, bytes, rate);
         take_changes();
     }
@@ -201,9 +214,14 @@ private:
     void end_flow(std::int32_t event) {
         network_.end(event, now_);
         take_changes();
-        const OpRef ref = graph_.members(event).front();
-        const Engine& from = engine(engine_of(plan_, topology_, ref));
-        schedule(now_ + (options_.posts ? from.post_us : 0), Kind::end, event);
+        const Engine& from = engine_at(graph_.members(event).front());
+        schedule(now_ + (options_.posts ? from.post_us : 0), Kind::posted, event);
+    }
+
+    /// The lane is free again; the chunk has still to travel.
+    void posted(std::int32_t event) {
+        schedule(now_ + static_cast<double>(latency_[static_cast<std::size_t>(event)]), Kind::end, event);
+        leave_lane(graph_.members(event).front());
     }
 
     /// New ends of the flows whose rate has changed.
@@ -215,18 +233,15 @@ private:
 
     void finish(std::int32_t event) {
         result_.makespan_us = std::max(result_.makespan_us, now_);
-        for (const OpRef ref : graph_.members(event)) {
-            OpTime& time =
-                result_.ops[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-            time.end_us = now_;
-            lines_[line_of(ref)].free_lanes.push_back(time.lane);
-        }
+        for (const OpRef ref : graph_.members(event)) time_of(ref).end_us = now_;
         for (std::size_t i = follower_begin_[static_cast<std::size_t>(event)];
              i < follower_begin_[static_cast<std::size_t>(event) + 1]; ++i) {
             if (--open_[static_cast<std::size_t>(followers_[i])] > 0) continue;
-            for (const OpRef ref : graph_.members(followers_[i])) advance(line_of(ref), now_);
+            for (const OpRef ref : graph_.members(followers_[i])) advance(line_of(ref));
         }
-        for (const OpRef ref : graph_.members(event)) advance(line_of(ref), now_);
+        const OpKind kind = plan_.op(graph_.members(event).front()).kind;
+        if (kind == OpKind::push || kind == OpKind::pull) return;  // has left its lane before
+        for (const OpRef ref : graph_.members(event)) leave_lane(ref);
     }
 
     /// A library's time for a collective whose participants have all come.
@@ -255,9 +270,11 @@ private:
     Routes routes_;
     FlowNetwork network_;
     Simulation result_;
-    std::vector<Line> lines_;            ///< by rank × engine
-    std::vector<std::int32_t> open_;     ///< by event: waits that have not ended
-    std::vector<std::int32_t> arrived_;  ///< by event: participants that have come
+    std::vector<Line> lines_;
+    std::vector<std::vector<std::int32_t>> line_of_;  ///< by rank and index
+    std::vector<float> latency_;                      ///< by event, µs: of its route
+    std::vector<std::int32_t> open_;                  ///< by event: waits that have not ended
+    std::vector<std::int32_t> arrived_;               ///< by event: participants that have come
     std::vector<std::size_t> follower_begin_;
     std::vector<std::int32_t> followers_;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;

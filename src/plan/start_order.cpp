@@ -1,7 +1,7 @@
 #include "start_order.hpp"
 
-#include <array>
 #include <functional>
+#include <map>
 #include <queue>
 #include <utility>
 
@@ -18,15 +18,13 @@ std::vector<std::int32_t> sorted_events(const Plan& plan, const Topology& topolo
         for (const std::int32_t earlier : graph.waits(event)) edges.emplace_back(earlier, event);
     }
     for (std::int32_t rank = 0; in_line && rank < plan.num_ranks(); ++rank) {
-        std::array<std::int32_t, kNumEngineKinds> last;
-        last.fill(-1);
+        std::map<std::int64_t, std::int32_t> last;
         const auto ops = static_cast<std::int32_t>(plan.ranks[static_cast<std::size_t>(rank)].size());
         for (std::int32_t index = 0; index < ops; ++index) {
             const OpRef ref{rank, index};
-            std::int32_t& previous = last[static_cast<std::size_t>(engine_of(plan, topology, ref))];
             const std::int32_t event = graph.event(ref);
-            if (previous >= 0) edges.emplace_back(previous, event);
-            previous = event;
+            const auto [previous, first] = last.try_emplace(line_key(plan, topology, ref), event);
+            if (!first) edges.emplace_back(std::exchange(previous->second, event), event);
         }
     }
     std::vector<std::int32_t> open(count, 0);
@@ -83,6 +81,19 @@ EngineKind engine_of(const Plan& plan, const Topology& topology, OpRef ref) {
         case Backend::host: break;
     }
     return op.reduce == Reduce::none ? EngineKind::copy_engine : EngineKind::sm;
+}
+
+std::int64_t line_key(const Plan& plan, const Topology& topology, OpRef ref) {
+    const EngineKind kind = engine_of(plan, topology, ref);
+    const Op& op = plan.op(ref);
+    const bool per_peer = engine_figures(topology, kind).per_peer && kind != EngineKind::library;
+    const std::int64_t peer = per_peer && op.kind != OpKind::local ? op.peer + 1 : 0;
+    return peer * static_cast<std::int64_t>(kNumEngineKinds) + static_cast<std::int64_t>(kind);
+}
+
+const Engine& engine_figures(const Topology& topology, EngineKind kind) {
+    if (kind == EngineKind::network) return *topology.network;
+    return kind == EngineKind::sm ? topology.sm : topology.copy_engine;
 }
 
 Result<StartOrder> start_order(const Plan& plan, const Topology& topology, const EventGraph& graph) {

@@ -16,6 +16,12 @@ namespace syncopate::plan {
 /// Which engine of its rank an op has on `topology`.
 [[nodiscard]] EngineKind engine_of(const Plan& plan, const Topology& topology, OpRef ref);
 
+/// Ops of one rank with the same key wait in one line. `engine` is the key modulo kNumEngineKinds.
+[[nodiscard]] std::int64_t line_key(const Plan& plan, const Topology& topology, OpRef ref);
+
+/// The engine's figures; those of the copy engine for what has none of its own.
+[[nodiscard]] const Engine& engine_figures(const Topology& topology, EngineKind kind);
+
 struct StartOrder {
     std::vector<std::vector<OpRef>> ranks;  ///< by rank: its ops
 };

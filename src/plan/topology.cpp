@@ -11,15 +11,15 @@
 namespace syncopate::plan {
 namespace {
 
-/// Devices that forward, on one node each, with engines that cost next to nothing.
+/// Devices of one node that forward, with an engine for each peer that costs no time.
 Topology plain(std::string name, std::int32_t size, const LinkOptions& options) {
     Topology topology;
     topology.name = std::move(name);
     topology.about = fmt::format("Generated: every link {:g} GB/s and {:g} µs; figures of no machine.",
                                  options.gbps, options.latency_us);
     topology.devices.resize(static_cast<std::size_t>(size));
-    topology.copy_engine = {.lanes = 16, .push_us = 1, .pull_us = 1};
-    topology.sm = {.lanes = 16, .push_us = 1, .pull_us = 1};
+    topology.copy_engine = {.per_peer = true};
+    topology.sm = {.per_peer = true};
     topology.library_us = 10;
     topology.forwarding = true;
     return topology;
@@ -83,6 +83,7 @@ Topology mesh_topology(const std::vector<std::int32_t>& sizes, const LinkOptions
 
 Topology switch_topology(std::int32_t size, const LinkOptions& options) {
     Topology topology = plain(fmt::format("switch:{}", size), size, options);
+    topology.copy_engine.per_peer = topology.sm.per_peer = false;  // one port
     topology.switches = {"switch"};
     for (std::int32_t device = 0; device < size; ++device) connect(topology, device, size, options);
     return topology;

@@ -51,6 +51,13 @@ std::vector<std::string> topology_names() {
     return names;
 }
 
+Topology default_topology(std::int32_t ranks) {
+    const Result<Topology> node = find_topology("h200x8");
+    if (node && ranks <= node->num_devices()) return *node;
+    const Result<Topology> nodes = find_topology("h200x8x2");
+    return nodes && ranks <= nodes->num_devices() ? *nodes : switch_topology(ranks);
+}
+
 Result<Topology> find_topology(const std::string& name) {
     for (const ShippedTopology& shipped : shipped_topologies()) {
         if (shipped.name == name) return topology_from_json(shipped.text, fmt::format("{}.json", name));

@@ -1,5 +1,4 @@
 #include <array>
-#include <cmath>
 #include <iterator>
 #include <string>
 #include <unordered_map>
@@ -151,9 +150,12 @@ private:
             const std::string_view name = document_.text(node);
             const auto found = vertex_of_.find(name);
             if (found == vertex_of_.end()) {
+                const std::string hint = did_you_mean(name, topology_.switches);
                 return fail(node, path,
                             "names an unknown switch \"" + printable(name) + "\"" +
-                                did_you_mean(name, topology_.switches));
+                                (hint.empty() ? fmt::format("; the switches are {}",
+                                                            fmt::join(topology_.switches, ", "))
+                                              : hint));
             }
             out = found->second;
             return true;
@@ -182,7 +184,8 @@ private:
     }
 
     bool engine(Index node, const Path& path, bool of_blocks, Engine& out) {
-        static constexpr std::array<Field, 8> kFields{{{"lanes", false},
+        static constexpr std::array<Field, 9> kFields{{{"lanes", false},
+                                                       {"per_peer", false},
                                                        {"push_us", false},
                                                        {"pull_us", false},
                                                        {"post_us", false},
@@ -192,12 +195,13 @@ private:
                                                        {"gbps_per_block", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at)) return false;
-        const auto [lanes, push, pull, post, wait, gbps, blocks, per_block] = at;
+        const auto [lanes, per_peer, push, pull, post, wait, gbps, blocks, per_block] = at;
         if (has(blocks) != has(per_block)) {
             return fail(node, path, "has one of \"blocks\" and \"gbps_per_block\"; it needs both or none");
         }
         if (has(blocks) && !of_blocks) return fail(blocks, {&path, "blocks"}, "belongs to sm only");
         return (!has(lanes) || integer(lanes, {&path, "lanes"}, 1, 1024, out.lanes)) &&
+               (!has(per_peer) || boolean(per_peer, {&path, "per_peer"}, out.per_peer)) &&
                (!has(push) || microseconds(push, {&path, "push_us"}, out.push_us)) &&
                (!has(pull) || microseconds(pull, {&path, "pull_us"}, out.pull_us)) &&
                (!has(post) || microseconds(post, {&path, "post_us"}, out.post_us)) &&
@@ -208,9 +212,9 @@ private:
     }
 
     bool pair(Index node, const Path& path, double& gbps, double& latency_us) {
-        static constexpr std::array<Field, 2> kFields{{{"gbps", true}, {"latency_us", true}}};
+        static constexpr std::array<Field, 2> kFields{{{"gbps", false}, {"latency_us", true}}};
         std::array<Index, kFields.size()> at;
-        return fields(node, path, kFields, at) && bandwidth(at[0], {&path, "gbps"}, gbps) &&
+        return fields(node, path, kFields, at) && (!has(at[0]) || bandwidth(at[0], {&path, "gbps"}, gbps)) &&
                microseconds(at[1], {&path, "latency_us"}, latency_us);
     }
 
@@ -236,6 +240,7 @@ std::string optional_figure(std::string_view key, double value, double granted) 
 
 std::string engine_text(const Engine& engine) {
     std::string text = fmt::format("{{\"lanes\": {}", engine.lanes);
+    if (engine.per_peer) text += ", \"per_peer\": true";
     text += optional_figure("push_us", engine.push_us, 0) + optional_figure("pull_us", engine.pull_us, 0) +
             optional_figure("post_us", engine.post_us, 0) + optional_figure("wait_us", engine.wait_us, 0) +
             optional_figure("gbps", engine.gbps, kUnlimited);
@@ -295,10 +300,8 @@ std::string to_json(const Topology& topology) {
     text += "}";
     text += fmt::format(",\n \"local\": {{\"gbps\": {}, \"latency_us\": {}}}", topology.local_gbps,
                         topology.local_us);
-    if (std::isfinite(topology.library_gbps)) {
-        text += fmt::format(",\n \"library\": {{\"gbps\": {}, \"latency_us\": {}}}", topology.library_gbps,
-                            topology.library_us);
-    }
+    text += fmt::format(",\n \"library\": {{\"latency_us\": {}{}}}", topology.library_us,
+                        optional_figure("gbps", topology.library_gbps, kUnlimited));
     text +=
         fmt::format(",\n \"skew_us\": {},\n \"forwarding\": {}}}\n", topology.skew_us, topology.forwarding);
     return text;

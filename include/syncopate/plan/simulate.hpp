@@ -1,12 +1,13 @@
 // Simulation of a plan on a topology: when each op starts and ends, and what the machine's links carry.
 //
-// Discrete events. A rank's ops wait in line, one line for each engine (copy engine, SMs, network, library),
-// in the order of its list; where that order would block for ever, in one topological order of `after`. The
-// first in line starts when a lane is free and all that it is `after` has ended:
+// Discrete events. A rank's ops wait in line, one line for each engine (copy engine, SMs, network, library;
+// one for each peer where the engine says so), in the order of its list; where that order would block for
+// ever, in one topological order of `after`. The first in line starts when a lane is free and all that it is
+// `after` has ended:
 //
-//     |wait| start-up | route's latency | bytes at the rate that its links and its engine leave it | post |
-//     ├──────────────────────────── the lane is taken ────────────────────────────────────────────────────┤
-//     start                                                                         end: the chunk has
+//     | start-up, wait | bytes, at the rate that links and engine leave them | post |  route's latency  |
+//     ├──────────────────────── the lane is taken ──────────────────────────────────┤
+//     start                                                                           end: the chunk has
 //     arrived
 //
 // Sharing. Transfers on a link at one time share it equally (what one of them cannot use is not given to

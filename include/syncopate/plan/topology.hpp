@@ -27,7 +27,8 @@ inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 /// What carries out the transfers of a rank: its copy engine, or copies by some of its multiprocessors (SMs).
 struct Engine {
-    std::int32_t lanes = 1;     ///< transfers that a rank has in flight at once; more wait in list order
+    std::int32_t lanes = 1;     ///< transfers in flight at once; more wait in the order of the rank's list
+    bool per_peer = false;      ///< so many for each peer, each with a line of its own
     double push_us = 0;         ///< from the start of a push to its first byte
     double pull_us = 0;         ///< the same of a pull
     double post_us = 0;         ///< from the last byte until others see that the chunk is there
@@ -95,6 +96,10 @@ struct Topology {
 /// ("ring:8", "torus:4x4", "mesh:8x8", "switch:16"), or a file. Fails (ErrorClass::usage) listing the names,
 /// or with what is wrong in the file.
 [[nodiscard]] Result<Topology> find_topology(const std::string& name);
+
+/// What a plan of so many ranks is simulated on when nothing is said: h200x8, h200x8x2 above 8 ranks, a
+/// switch above 16.
+[[nodiscard]] Topology default_topology(std::int32_t ranks);
 
 /// The names of those that come with Syncopate, sorted.
 [[nodiscard]] std::vector<std::string> topology_names();
