@@ -13,6 +13,9 @@
 #include "syncopate/plan/json.hpp"
 #include "syncopate/plan/plan.hpp"
 #include "syncopate/plan/show.hpp"
+#include "syncopate/plan/simulate.hpp"
+#include "syncopate/plan/svg.hpp"
+#include "syncopate/plan/topology.hpp"
 #include "tools/commands.hpp"
 
 namespace syncopate::tools {
@@ -85,20 +88,44 @@ void register_check(CLI::App& group) {
     command->callback([arguments] { check(arguments->path, arguments->json); });
 }
 
+/// Writes a picture of the plan's simulated run.
+void draw(const std::string& path, const plan::Plan& plan, const std::string& topology_name,
+          const std::string& output) {
+    const plan::Topology topology = topology_name.empty() ? plan::default_topology(plan.num_ranks())
+                                                          : take(plan::find_topology(topology_name));
+    Result<plan::Simulation> simulation = plan::simulate(plan, topology);
+    if (!simulation) {
+        Error error = simulation.error();
+        error.location.file = path;
+        fail(error);
+    }
+    take(write_file_atomically(output, plan::to_svg(plan, topology, *simulation)));
+}
+
 void register_show(CLI::App& group) {
     struct Arguments {
         std::string path;
         bool all = false;
+        std::string svg;
+        std::string topology;
     };
-    CLI::App* command = group.add_subcommand("show", "Print a plan as a table");
+    CLI::App* command = group.add_subcommand("show", "Print a plan as a table, or draw it");
     auto arguments = std::make_shared<Arguments>();
     command->add_option("plan", arguments->path, "Plan file")->required();
     command->add_flag("--all", arguments->all, "Every rank, op and holding of a long plan");
+    command->add_option("--svg", arguments->svg, "Draw it instead, ranks by time, into this file");
+    command->add_option("--topology", arguments->topology,
+                        "With --svg: the machine whose times are drawn, as plan simulate takes it");
     command->callback([arguments] {
         plan::TableOptions options;
         if (arguments->all)
             options.max_ranks = options.max_ops = options.max_holdings = static_cast<std::size_t>(-1);
-        std::cout << plan::to_table(load_plan(arguments->path), options);
+        const plan::Plan plan = load_plan(arguments->path);
+        if (arguments->svg.empty()) {
+            std::cout << plan::to_table(plan, options);
+        } else {
+            draw(arguments->path, plan, arguments->topology, arguments->svg);
+        }
     });
 }
 
@@ -111,6 +138,8 @@ void register_plan_commands(CLI::App& app) {
     register_plan_import(*group);
     register_check(*group);
     register_show(*group);
+    register_simulate_commands(*group);
+    register_synth_command(*group);
 }
 
 }  // namespace syncopate::tools

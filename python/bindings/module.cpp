@@ -72,5 +72,6 @@ NB_MODULE(_syncopate, module) {
     syncopate::bindings::bind_errors(module);
     syncopate::bindings::bind_compiler(module);
     syncopate::bindings::bind_templates(module);
+    syncopate::bindings::bind_simulate(module);
     syncopate::bindings::bind_runtime(module);
 }

@@ -25,12 +25,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from . import _syncopate
-from ._syncopate import Plan
+from ._syncopate import Plan, Simulation
 
 __all__ = [
     "Builder",
     "Mesh",
     "Plan",
+    "Simulation",
     "Tensor",
     "all_gather",
     "all_reduce",
@@ -41,6 +42,9 @@ __all__ = [
     "lower",
     "reduce_scatter",
     "ring",
+    "simulate",
+    "synthesise",
+    "topologies",
 ]
 
 
@@ -258,6 +262,53 @@ class Builder:
 def from_json(text: str, name: str = "<plan>") -> Plan:
     """Reads a plan of schema syncopate.plan/1; raises ValueError with the JSON path of what is wrong."""
     return _syncopate.plan_from_json(text, name)
+
+
+def simulate(plan: Plan, topology: str | None = None, *, posts: bool = True) -> Simulation:
+    """When each op of `plan` would run: `makespan_us`, `bound_us`, `busiest_link`, `ops` ((start, end) of each), `svg()`.
+
+    `topology`: a name (`topologies()`), a generated one ("ring:8", "torus:4x4", "mesh:4x4", "switch:16"), or a file;
+    default: h200x8, h200x8x2 above 8 ranks, a switch above 16. `posts`: whether ops set a flag after their chunk.
+    """
+    return _syncopate.simulate(plan, topology, posts)
+
+
+def topologies() -> list[str]:
+    """The names of the topologies that come with Syncopate."""
+    return _syncopate.topology_names()
+
+
+def synthesise(
+    kind: str,
+    mesh: Mesh,
+    tensor: Tensor,
+    topology: str,
+    *,
+    axis: int = 0,
+    to_axis: int = 1,
+    chunks: int = 1,
+    root: int = 0,
+    seed: int = 0,
+    ranks: Sequence[int] = (),
+) -> Plan:
+    """A plan for a collective on any topology, found by greedy search; `syncopate plan synth` explains the options.
+
+    `kind`: "all_gather", "reduce_scatter", "all_reduce", "all_to_all" or "broadcast".
+    """
+    return _syncopate.synthesise(
+        kind,
+        list(mesh.axes),
+        tensor.name,
+        list(tensor.shape),
+        tensor.dtype,
+        topology,
+        axis,
+        to_axis,
+        chunks,
+        root,
+        seed,
+        list(ranks),
+    )
 
 
 def mesh_of(ranks: int | Sequence[int]) -> Mesh:
