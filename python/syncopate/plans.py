@@ -91,17 +91,17 @@ def all_gather(
     axis: int = 0,
     split: int = 1,
     *,
-    engine_peers: int = 0,
+    peer_by_peer: bool = False,
     lower: str = "template",
     **options: object,
 ) -> Plan:
     """Every rank holds a shard of `tensor` and ends with the whole.
 
-    Algorithms: direct, ring, bidirectional, double_ring, hierarchical. `engine_peers` (direct): so many of each rank's
-    peers, the last ones, are served by the chunk engine (ldst_dedicated) beside the copy engine; on cuda only.
+    Algorithms: direct, ring, bidirectional, double_ring, hierarchical. `peer_by_peer` (direct): all minor
+    slices for one peer before the next peer's, instead of every peer's first slice before any second one.
     """
     return _make(
-        "all_gather", mesh, tensor, lower, dict(options, axis=axis, split=split, engine_peers=engine_peers)
+        "all_gather", mesh, tensor, lower, dict(options, axis=axis, split=split, peer_by_peer=peer_by_peer)
     )
 
 
