@@ -3,7 +3,7 @@
 # them are not ours.
 
 set(deps ${PROJECT_SOURCE_DIR}/.deps)
-if(NOT EXISTS ${deps}/tree-sitter/src/lib.c)
+if(NOT EXISTS ${deps}/tree-sitter/src/lib.c OR NOT EXISTS ${deps}/pugixml/pugixml.cpp)
     message(FATAL_ERROR "${deps} is missing or incomplete: run scripts/fetch-deps (or make deps)")
 endif()
 
@@ -18,6 +18,12 @@ add_library(tree_sitter_python STATIC
 target_include_directories(tree_sitter_python PRIVATE ${deps}/tree-sitter-python/src)
 target_compile_options(tree_sitter_python PRIVATE -w)
 target_link_libraries(tree_sitter_python PUBLIC tree_sitter)
+
+# XML: always from .deps/. No XPath, no streams and no exceptions, which nothing here uses.
+add_library(pugixml STATIC ${deps}/pugixml/pugixml.cpp)
+target_include_directories(pugixml SYSTEM PUBLIC ${deps}/pugixml)
+target_compile_definitions(pugixml PUBLIC PUGIXML_NO_XPATH PUGIXML_NO_STL PUGIXML_NO_EXCEPTIONS)
+target_compile_options(pugixml PRIVATE -w)
 
 # syncopate_header_library(NAME HEADER PACKAGE): NAME as an interface target, from .deps/include or the system.
 function(syncopate_header_library name header package)

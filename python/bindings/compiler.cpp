@@ -23,7 +23,6 @@
 #include "syncopate/plan/json.hpp"
 #include "syncopate/plan/push_reduce.hpp"
 #include "syncopate/plan/show.hpp"
-#include "syncopate/plan/templates.hpp"
 
 namespace nb = nanobind;
 
@@ -171,27 +170,6 @@ void bind_compiler(nb::module_& m) {
         "plan_from_json",
         [](const std::string& text, const std::string& name) { return unwrap(plan::from_json(text, name)); },
         nb::arg("text"), nb::arg("name"));
-    m.def(
-        "all_gather",
-        [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
-           std::vector<std::int64_t> shape, const std::string& dtype, std::int32_t axis, std::int32_t split,
-           bool pull, std::int32_t minor_axis, std::int32_t minor_split, std::int32_t engine_peers) {
-            plan::Mesh mesh;
-            for (const auto& [axis_name, size] : axes) mesh.axes.push_back({axis_name, size});
-            const plan::Tensor tensor{
-                .name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)};
-            return unwrap(plan::all_gather(mesh, tensor,
-                                           {.axis = axis,
-                                            .split = split,
-                                            .pull = pull,
-                                            .minor_axis = minor_axis,
-                                            .minor_split = minor_split,
-                                            .engine_peers = engine_peers}));
-        },
-        nb::arg("mesh"), nb::arg("name"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"),
-        nb::arg("split"), nb::arg("pull"), nb::arg("minor_axis"), nb::arg("minor_split"),
-        nb::arg("engine_peers"));
-
     m.def(
         "push_reduce",
         [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import zlib
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from . import _syncopate, interpreter, jit, trace
 from .fused import DTYPES, heap_bytes, run_on_host, shard_box
 from .group import Group
+from .ranks import RankError
 
 
 class FolderRun:
@@ -30,8 +32,9 @@ class FolderRun:
         self.device = torch.device("cpu") if group.device == "host" else torch.device("cuda", group.ordinal)
         self.grid = tuple(spec["grid"])
         name = spec["kernel"]
-        self.emitted = getattr(jit.load_module(emitted, name), name)
-        self.original = getattr(jit.load_module(original, name + "_original"), name)
+        folder = Path(options.spec)
+        self.emitted = load_kernel(folder / "kernel.py", emitted, name, name)
+        self.original = load_kernel(folder / "original.py", original, name, name + "_original")
         self.plan = _syncopate.plan_from_json(_json(spec["plan"]), "plan")
         whole = {tensor: (shape, dtype) for tensor, shape, dtype in self.plan.tensors}
         self.heap = _syncopate.SymmetricHeap(group.device, group.ordinal, group.rendezvous, heap_bytes(spec))
@@ -189,6 +192,15 @@ def reduced(parts: list[torch.Tensor], reduce: str) -> torch.Tensor:
     for part in wide[1:]:
         total = torch.maximum(total, part) if reduce == "max" else total + part
     return total
+
+
+def load_kernel(file: Path, text: str, name: str, stem: str) -> Any:
+    try:
+        return getattr(jit.load_module(text, stem), name)
+    except SyntaxError as error:
+        raise RankError(f"{file}:{error.lineno}:{error.offset}: {error.msg}") from None
+    except Exception as error:  # noqa: BLE001 - the user's module may raise anything
+        raise RankError(f"{file}: its kernel {name} cannot be imported: {error}") from None
 
 
 def poison(buffer: torch.Tensor) -> None:

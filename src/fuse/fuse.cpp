@@ -125,9 +125,16 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
     if (!precedence) return precedence.error();
     const auto dependence = depend(program, *precedence);
     if (!dependence) return dependence.error();
+    std::vector<std::int64_t> arrivals;
+    if (options.topology) {
+        auto simulated = expect_arrivals(plan, *precedence, *backends, *options.topology);
+        if (!simulated) return simulated.error();
+        arrivals = *std::move(simulated);
+    } else {
+        arrivals = expect_arrivals(plan, *precedence);
+    }
     const auto production = produce(program, *lowered, *precedence);
     if (!production) return production.error();
-    const std::vector<std::int64_t> arrivals = expect_arrivals(plan, *precedence);
     const auto deadlines = deadlines_of(plan, *precedence, *production, arrivals, kernel.tiles.size());
 
     // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read it.

@@ -1,0 +1,398 @@
+#include "syncopate/ingest/candidates.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "dataflow.hpp"
+#include "devices.hpp"
+#include "windowed_einsum.hpp"
+
+namespace syncopate::ingest {
+namespace {
+
+using Side = DotUse::Side;
+using Role = DotUse::Role;
+
+bool has(const std::vector<std::int64_t>& axes, std::int64_t axis) {
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+/// The axes of one operand that are neither batch nor contracted, in order: those of the result.
+std::vector<std::int64_t> free_axes(const Shape& shape, const std::vector<std::int64_t>& batch,
+                                    const std::vector<std::int64_t>& contracting) {
+    std::vector<std::int64_t> axes;
+    for (std::int64_t axis = 0; axis < static_cast<std::int64_t>(shape.dims.size()); ++axis) {
+        if (!has(batch, axis) && !has(contracting, axis)) axes.push_back(axis);
+    }
+    return axes;
+}
+
+std::int64_t extent(const Shape& shape, const std::vector<std::int64_t>& axes) {
+    std::int64_t product = 1;
+    for (const std::int64_t axis : axes) {
+        if (axis < 0 || static_cast<std::size_t>(axis) >= shape.dims.size()) return -1;
+        const std::int64_t size = shape.dims[static_cast<std::size_t>(axis)];
+        if (size < 0 || __builtin_mul_overflow(product, size, &product)) return -1;
+    }
+    return product;
+}
+
+/// 0, 1, …
+bool leading(const std::vector<std::int64_t>& axes) {
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+        if (axes[i] != static_cast<std::int64_t>(i)) return false;
+    }
+    return true;
+}
+
+/// …, n-2, n-1.
+bool trailing(const std::vector<std::int64_t>& axes, const Shape& shape) {
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+        if (axes[i] != static_cast<std::int64_t>(shape.dims.size() - axes.size() + i)) return false;
+    }
+    return true;
+}
+
+/// The result of `instruction` is what max or sum makes of its two arguments.
+std::optional<plan::Reduce> reduction(const TensorProgram& program, const Instruction& collective,
+                                      std::string& problem) {
+    if (collective.called.size() != 1) {
+        problem = "names no computation to reduce with";
+        return std::nullopt;
+    }
+    const Computation& by = program.computations[static_cast<std::size_t>(collective.called[0])];
+    const Instruction& root = by.instructions[static_cast<std::size_t>(by.root)];
+    std::set<std::int64_t> parameters;
+    for (const std::int32_t operand : root.operands) {
+        const Instruction& from = by.instructions[static_cast<std::size_t>(operand)];
+        if (from.opcode == "parameter") parameters.insert(from.index);
+    }
+    const bool of_both = root.operands.size() == 2 && parameters == std::set<std::int64_t>{0, 1};
+    if (of_both && root.opcode == "add") return plan::Reduce::sum;
+    if (of_both && root.opcode == "maximum") return plan::Reduce::max;
+    problem = fmt::format("reduces with computation {}, whose result is {}{}; add and maximum of its two "
+                          "arguments are taken",
+                          by.name, root.opcode, of_both ? "" : " of something else");
+    return std::nullopt;
+}
+
+class Lister {
+public:
+    explicit Lister(const TensorProgram& program) : program_(program), flow_(program) {}
+
+    std::vector<Candidate> list() {
+        for (std::size_t c = 0; c < program_.computations.size(); ++c) {
+            const std::vector<Instruction>& instructions = program_.computations[c].instructions;
+            for (std::size_t i = 0; i < instructions.size(); ++i) {
+                const Site site{static_cast<std::int32_t>(c), static_cast<std::int32_t>(i)};
+                if (instructions[i].opcode == "while" && instructions[i].called.size() == 2) loop(site);
+            }
+        }
+        for (std::size_t c = 0; c < program_.computations.size(); ++c) {
+            const std::vector<Instruction>& instructions = program_.computations[c].instructions;
+            for (std::size_t i = 0; i < instructions.size(); ++i) {
+                const Site site{static_cast<std::int32_t>(c), static_cast<std::int32_t>(i)};
+                if (is_collective(instructions[i].opcode) && !in_windows_.contains(site)) collective(site);
+            }
+        }
+        std::stable_sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
+            return std::pair(a.where.line, a.where.column) < std::pair(b.where.line, b.where.column);
+        });
+        return std::move(candidates_);
+    }
+
+private:
+    void loop(Site site) {
+        for (const WindowedEinsum& window : windowed_einsums(program_, flow_, site)) {
+            Candidate made;
+            made.kind = window.reduces ? "reduce-scatter" : "all-gather";
+            made.name = flow_.at(site).name;
+            made.computation = program_.computations[static_cast<std::size_t>(site.computation)].name;
+            made.where = flow_.at(site).where;
+            made.windowed = made.in_loop = true;
+            made.trips = window.trips;
+            made.num_ranks = window.num_ranks;
+            made.groups = window.groups;
+            made.pairs = window.pairs;
+            made.reduce = window.reduces ? plan::Reduce::sum : plan::Reduce::none;
+            made.chunks = static_cast<std::int64_t>(window.groups[0].size());
+            Exchange& exchange = made.exchanges.emplace_back();
+            exchange.tensor = window.tensor;
+            exchange.axis = window.axis;
+            exchange.before = window.reduces ? window.whole : window.shard;
+            exchange.after = window.reduces ? window.shard : window.whole;
+            add_dot(exchange, window.dot, !window.reduces, window.side, window.dot_axis, {});
+            if (!exchange.dots.empty()) {
+                // The loop's dots work on one shard each: all of them together are one dot of the whole.
+                DotUse& use = exchange.dots.back();
+                use.name = window.dots;
+                std::int64_t& grown = use.role == Role::rows         ? use.m
+                                      : use.role == Role::columns    ? use.n
+                                      : use.role == Role::contracted ? use.k
+                                                                     : use.batch;
+                grown *= made.chunks;
+            }
+            made.problem = misfit(made);
+            in_windows_.insert(window.permutes.begin(), window.permutes.end());
+            note_surroundings(site.computation, made);
+            candidates_.push_back(std::move(made));
+        }
+    }
+
+    void collective(Site site) {
+        const Instruction& by = flow_.at(site);
+        Candidate made;
+        made.async = by.opcode.ends_with("-start");
+        made.kind = by.opcode.substr(0, by.opcode.size() - (made.async ? 6 : 0));
+        made.name = by.name;
+        made.computation = program_.computations[static_cast<std::size_t>(site.computation)].name;
+        made.where = by.where;
+        note_surroundings(site.computation, made);
+        if (made.kind.starts_with("sdy.")) {
+            made.problem = "reshards a global array over a Shardy mesh, which is not what one device runs; write its "
+                           "placements as partition IR (syncopate.partition/1)";
+        }
+        if (made.problem.empty()) made.problem = take_participants(by, made);
+        if (made.kind == "all-reduce" || made.kind == "reduce-scatter") {
+            std::string problem;
+            const auto reduce = reduction(program_, by, problem);
+            if (reduce) made.reduce = *reduce;
+            if (!reduce && made.problem.empty()) made.problem = problem;
+        }
+        if (made.kind == "ragged-all-to-all" && made.problem.empty()) {
+            made.problem = "moves as much as its data says; a plan's regions are fixed";
+        }
+        // All-to-all over a list of arrays: the k-th goes to the k-th of the group.
+        const bool listed = made.kind == "all-to-all" && by.dimensions.empty() && by.concat_dimension < 0;
+        for (std::size_t k = 0; k < by.operands.size(); ++k) exchange(site, k, listed, made);
+        if (listed && made.problem.empty()) {
+            made.problem = "is an all-to-all of a list of arrays, one for each rank; only the form with one "
+                           "array and dimensions={…} is taken";
+        }
+        if (made.problem.empty()) made.problem = misfit(made);
+        candidates_.push_back(std::move(made));
+    }
+
+    /// Loops and branches that the computation stands in.
+    void note_surroundings(std::int32_t computation, Candidate& made) {
+        std::set<std::int32_t> seen;
+        for (std::vector<std::int32_t> open{computation}; !open.empty();) {
+            const std::int32_t at = open.back();
+            open.pop_back();
+            if (!seen.insert(at).second) continue;
+            for (const Site caller : flow_.callers(at)) {
+                const Instruction& by = flow_.at(caller);
+                if (by.opcode == "conditional" && made.problem.empty()) {
+                    made.problem = fmt::format("stands in a branch of {}; whether it runs depends on data", by.name);
+                }
+                if (by.opcode == "while" && !made.in_loop) {
+                    made.in_loop = true;
+                    made.trips = by.trip_count >= 0 ? by.trip_count : trip_count(program_, flow_, caller);
+                }
+                open.push_back(caller.computation);
+            }
+        }
+    }
+
+    std::string take_participants(const Instruction& by, Candidate& made) {
+        Result<Participants> found = participants(program_, made.kind, by);
+        if (!found) return found.error().message;
+        made.num_ranks = found->num_ranks;
+        made.groups = std::move(found->groups);
+        made.pairs = std::move(found->pairs);
+        if (!made.groups.empty()) made.chunks = static_cast<std::int64_t>(made.groups[0].size());
+        return {};
+    }
+
+    void exchange(Site site, std::size_t k, bool listed, Candidate& made) {
+        const Instruction& by = flow_.at(site);
+        Exchange& exchange = made.exchanges.emplace_back();
+        const Instruction& operand = flow_.at({site.computation, by.operands[k]});
+        exchange.tensor = operand.name;
+        exchange.before = exchange.after = operand.shape;
+        if (made.kind == "all-gather" || made.kind == "reduce-scatter" || made.kind == "all-to-all") {
+            if (!by.dimensions.empty() && !listed) exchange.axis = by.dimensions[0];
+            exchange.concat_axis = by.concat_dimension;
+            resize(by, k, made, exchange);
+        }
+        if (made.kind == "all-to-all" && exchange.concat_axis < 0) exchange.concat_axis = exchange.axis;
+        const std::optional<std::int64_t> element =
+            by.operands.size() > 1 ? std::optional(static_cast<std::int64_t>(k)) : std::nullopt;
+        // Along which axis chunks arrive, and along which they leave.
+        const bool joined = made.kind == "all-gather" || made.kind == "all-to-all";
+        const std::int64_t arrives = made.kind == "all-to-all" ? exchange.concat_axis : exchange.axis;
+        for (const Dataflow::Meeting& met :
+             flow_.readers(site, element, joined ? arrives : -1, made.chunks)) {
+            if (flow_.at(met.site).dot && met.operand < 2) {
+                add_dot(exchange, met.site, true, met.operand == 0 ? Side::lhs : Side::rhs, met.axis,
+                        met.through);
+            }
+        }
+        const bool cut = made.kind == "reduce-scatter" || made.kind == "all-to-all";
+        const auto from = flow_.maker(site, k, cut ? exchange.axis : -1, made.chunks);
+        if (from && flow_.at(from->site).dot) {
+            add_dot(exchange, from->site, false, Side::result, from->axis, from->through);
+        }
+    }
+
+    /// The shape that arrives. Starts and wrappers name several shapes in their tuples, so it is computed, and
+    /// compared with what is written where that is plain.
+    static void resize(const Instruction& by, std::size_t k, Candidate& made, Exchange& exchange) {
+        if (!exchange.before.is_array() || !made.problem.empty()) return;
+        const auto rank = static_cast<std::int64_t>(exchange.before.dims.size());
+        const auto size_at = [](Shape& shape, std::int64_t axis) -> std::int64_t& {
+            return shape.dims[static_cast<std::size_t>(axis)];
+        };
+        const std::int64_t parts = made.groups.empty() ? 1 : static_cast<std::int64_t>(made.groups[0].size());
+        const std::int64_t last = exchange.concat_axis < 0 ? exchange.axis : exchange.concat_axis;
+        if (exchange.axis < 0 || exchange.axis >= rank || last < 0 || last >= rank) {
+            if (made.kind == "all-to-all" && exchange.axis < 0) return;  // over a list of arrays
+            made.problem = fmt::format("names axis {} of {}", exchange.axis < 0 ? exchange.axis : last,
+                                       exchange.before.to_string());
+            return;
+        }
+        if (made.kind != "all-gather") {
+            if (size_at(exchange.after, exchange.axis) % parts != 0) {
+                made.problem = fmt::format("axis {} of {} is not divisible by {} ranks", exchange.axis,
+                                           exchange.before.to_string(), parts);
+                return;
+            }
+            size_at(exchange.after, exchange.axis) /= parts;
+        }
+        if (made.kind != "reduce-scatter" &&
+            __builtin_mul_overflow(size_at(exchange.after, last), parts, &size_at(exchange.after, last))) {
+            made.problem = "is too large: its sizes do not fit 64 bits";
+            return;
+        }
+        const Shape* written = &by.shape;
+        if (by.operands.size() > 1 && written->tuple && k < written->elements.size()) {
+            written = &written->elements[k];
+        }
+        if (!made.async && written->is_array() && written->dims != exchange.after.dims) {
+            made.problem = fmt::format("{} over {} ranks makes {} of {}, and {} is written", made.kind, parts,
+                                       exchange.after.to_string(), exchange.before.to_string(),
+                                       written->to_string());
+        }
+    }
+
+    void add_dot(Exchange& exchange, Site site, bool feeds, Side side, std::int64_t axis,
+                 std::vector<std::string> through) {
+        const Instruction& dot = flow_.at(site);
+        if (!dot.dot || dot.operands.size() < 2) return;
+        const Shape& lhs = flow_.at({site.computation, dot.operands[0]}).shape;
+        const Shape& rhs = flow_.at({site.computation, dot.operands[1]}).shape;
+        const DotAxes& axes = *dot.dot;
+        const auto rows = free_axes(lhs, axes.lhs_batch, axes.lhs_contracting);
+        const auto columns = free_axes(rhs, axes.rhs_batch, axes.rhs_contracting);
+        DotUse use;
+        use.name = dot.name;
+        use.where = dot.where;
+        use.feeds = feeds;
+        use.side = side;
+        use.axis = axis;
+        use.batch = extent(lhs, axes.lhs_batch);
+        use.m = extent(lhs, rows);
+        use.n = extent(rhs, columns);
+        use.k = extent(lhs, axes.lhs_contracting);
+        if (use.batch < 0 || use.m < 0 || use.n < 0 || use.k < 0 ||
+            extent(rhs, axes.rhs_contracting) != use.k) {
+            return;  // no sound dot: nothing can be said of it
+        }
+        use.plain = axes.lhs_batch.empty() && trailing(axes.lhs_contracting, lhs) && leading(axes.rhs_contracting);
+        use.dtype = side == Side::lhs ? lhs.dtype : side == Side::rhs ? rhs.dtype : dot.shape.dtype;
+        use.through = std::move(through);
+        if (axis >= 0) {
+            const auto batches = static_cast<std::int64_t>(axes.lhs_batch.size());
+            if (side == Side::result) {
+                const std::int64_t first_column = batches + static_cast<std::int64_t>(rows.size());
+                use.role = axis < batches ? Role::batch : axis < first_column ? Role::rows : Role::columns;
+            } else {
+                const bool left = side == Side::lhs;
+                use.role = has(left ? axes.lhs_batch : axes.rhs_batch, axis) ? Role::batch
+                           : has(left ? axes.lhs_contracting : axes.rhs_contracting, axis)
+                               ? Role::contracted
+                               : (left ? Role::rows : Role::columns);
+            }
+        }
+        exchange.dots.push_back(std::move(use));
+    }
+
+    /// What else keeps a plan from being made.
+    static std::string misfit(const Candidate& made) {
+        for (const Exchange& exchange : made.exchanges) {
+            if (!exchange.before.is_array()) {
+                return fmt::format("moves {}, whose shape is not known to be an array", exchange.tensor);
+            }
+            for (const std::int64_t size : exchange.before.dims) {
+                if (size < 0) return fmt::format("moves {}, whose size varies", exchange.before.to_string());
+                if (size == 0) return fmt::format("moves {}, which is empty", exchange.before.to_string());
+            }
+            std::string problem = dtype_problem(exchange.before.dtype, made.reduce);
+            if (!problem.empty()) return problem;
+        }
+        if (made.exchanges.empty()) return "moves nothing";
+        return {};
+    }
+
+    const TensorProgram& program_;
+    Dataflow flow_;
+    std::vector<Candidate> candidates_;
+    std::set<Site> in_windows_;
+};
+
+const DotUse* first_dot(const Candidate& candidate, bool feeds) {
+    for (const Exchange& exchange : candidate.exchanges) {
+        for (const DotUse& dot : exchange.dots) {
+            if (dot.feeds == feeds) return &dot;
+        }
+    }
+    return nullptr;
+}
+
+std::string_view short_name(const std::string& kind) {
+    if (kind == "all-gather") return "AG";
+    if (kind == "reduce-scatter") return "RS";
+    if (kind == "all-reduce") return "AR";
+    if (kind == "all-to-all") return "A2A";
+    if (kind == "collective-permute") return "permute";
+    if (kind == "collective-broadcast") return "broadcast";
+    return kind;
+}
+
+}  // namespace
+
+std::string Candidate::operator_name() const {
+    const bool fed = first_dot(*this, true) != nullptr;
+    const bool drained = first_dot(*this, false) != nullptr;
+    if (!fed && !drained) return {};
+    return fmt::format("{}{}{}", drained ? "GEMM-" : "", short_name(kind), fed ? "-GEMM" : "");
+}
+
+std::string Candidate::spec() const {
+    if (!problem.empty() || exchanges.size() != 1) return {};
+    const Exchange& exchange = exchanges[0];
+    const bool fed = kind == "all-gather";
+    if (!fed && kind != "reduce-scatter" && kind != "all-reduce") return {};
+    const DotUse* found = nullptr;
+    for (const DotUse& dot : exchange.dots) {
+        if (dot.feeds == fed) found = found == nullptr ? &dot : found;
+    }
+    if (found == nullptr || !found->plain) return {};
+    if (fed && (found->side != DotUse::Side::lhs || found->role != DotUse::Role::rows || found->axis != 0)) {
+        return {};
+    }
+    if (!fed) return {};  // `run` knows no operator of this kind
+    const auto dtype = plan_dtype(found->dtype);
+    const bool multiplied = dtype == plan::DType::bf16 || dtype == plan::DType::fp16 || dtype == plan::DType::fp32;
+    if (!multiplied) return {};
+    return fmt::format("all_gather_matmul:M={},N={},K={},dtype={}", found->m, found->n, found->k,
+                       plan::name_of(*dtype));
+}
+
+std::vector<Candidate> list_candidates(const TensorProgram& program) { return Lister(program).list(); }
+
+}  // namespace syncopate::ingest

@@ -1,0 +1,512 @@
+#include "syncopate/ingest/hlo.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "plan/json_document.hpp"
+#include "replica_groups.hpp"
+#include "text_cursor.hpp"
+
+namespace syncopate::ingest {
+namespace {
+
+using plan::printable;
+using Ids = std::vector<std::int32_t>;
+
+/// Reads a module. Each method returns false once an error is recorded in the cursor.
+class HloReader {
+public:
+    HloReader(std::string_view text, const std::string& file_name) : at_(text, file_name) {}
+
+    Result<TensorProgram> read() {
+        if (!module()) return at_.error();
+        return std::move(program_);
+    }
+
+private:
+    struct Call {  // a computation named before or after its definition
+        std::size_t computation = 0, instruction = 0;
+        std::string_view name;
+        std::size_t offset = 0;
+    };
+
+    bool module() {
+        if (at_.at_end()) return at_.fail("empty: expected HLO text");
+        if (at_.take("HloModule")) {
+            program_.name = at_.name(true);
+            if (program_.name.empty()) return at_.fail("expected the module's name, found " + at_.found());
+            if (!attributes([&](std::string_view key) { return module_attribute(key); })) return false;
+        }
+        while (!at_.at_end()) {
+            if (at_.looking_at("HloModule")) {
+                return at_.fail("a second HloModule; split the file, each module is a program of its own");
+            }
+            if (!computation()) return false;
+        }
+        if (program_.computations.empty()) return at_.fail("no computation");
+        if (program_.entry < 0 && program_.computations.size() == 1) program_.entry = 0;
+        return resolve();
+    }
+
+    bool module_attribute(std::string_view key) {
+        if (key == "num_partitions") return count(program_.partitions);
+        if (key == "replica_count") return count(program_.replicas);
+        return skip_value();
+    }
+
+    bool count(std::int64_t& out) {
+        const std::size_t start = at_.offset();
+        const auto value = at_.integer();
+        if (!value || *value < 1 || *value > std::int64_t{1} << 20) {
+            return at_.fail_at(start, "expected a count from 1 to 2^20");
+        }
+        out = *value;
+        return true;
+    }
+
+    bool computation() {
+        Computation computation;
+        const std::size_t start = (at_.skip_blanks(), at_.offset());
+        computation.where = at_.locate(start);
+        std::string_view name = reference();
+        const bool entry = name == "ENTRY";
+        if (entry) name = reference();
+        if (name.empty() && !(entry && (at_.peek() == '(' || at_.peek() == '{'))) {
+            return at_.fail("expected a computation: NAME { … }, found " + at_.found());
+        }
+        computation.name = name;
+        if (at_.peek() == '(') {
+            if (!at_.skip_balanced(false)) return false;
+            Shape result;
+            if (at_.take("->") && !shape(result, 0)) return false;
+        }
+        if (!at_.expect("{", fmt::format("to begin computation {}", printable(name)))) return false;
+        instructions_.clear();
+        const std::size_t index = program_.computations.size();
+        program_.computations.push_back(std::move(computation));
+        while (at_.peek() != '}') {
+            if (at_.at_end()) return at_.fail_at(start, "a computation that is never closed");
+            if (!instruction(index)) return false;
+        }
+        at_.advance();
+        Computation& made = program_.computations[index];
+        if (made.instructions.empty()) {
+            return at_.fail_at(start, fmt::format("computation {} holds no instruction", printable(name)));
+        }
+        if (made.root < 0) made.root = static_cast<std::int32_t>(made.instructions.size()) - 1;
+        if (!by_name_.emplace(made.name, static_cast<std::int32_t>(index)).second && !made.name.empty()) {
+            return at_.fail_at(start, fmt::format("a second computation called {}", printable(made.name)));
+        }
+        if (entry) {
+            if (program_.entry >= 0) return at_.fail_at(start, "a second ENTRY computation");
+            program_.entry = static_cast<std::int32_t>(index);
+        }
+        return attributes([&](std::string_view) { return skip_value(); });
+    }
+
+    std::string_view reference() {
+        at_.take("%");
+        return at_.name(true);
+    }
+
+    bool instruction(std::size_t computation) {
+        if (++num_instructions_ > kMaxInstructions) {
+            return at_.fail(fmt::format("more than {} instructions", kMaxInstructions));
+        }
+        Instruction made;
+        at_.skip_blanks();
+        const std::size_t start = at_.offset();
+        std::string_view name = reference();
+        const bool root = name == "ROOT" && at_.peek() != '=';
+        if (root) name = reference();
+        if (name.empty()) return at_.fail("expected an instruction: NAME = …, found " + at_.found());
+        made.where = at_.locate(start);
+        made.name = name;
+        if (!at_.expect("=", fmt::format("after the instruction's name {}", printable(name)))) return false;
+        bool has_shape = at_.peek() == '(';
+        if (!has_shape) {
+            const std::size_t before = at_.offset();
+            has_shape = !at_.name().empty() && at_.peek_raw() == '[';
+            at_.seek(before);
+        }
+        if (has_shape && !shape(made.shape, 0)) return false;
+        made.opcode = at_.name();
+        if (made.opcode.empty()) return at_.fail("expected an opcode, found " + at_.found());
+        current_ = {computation, program_.computations[computation].instructions.size(), {}, 0};
+        if (!at_.expect("(", "before the operands of " + made.opcode) || !operands(computation, made) ||
+            !attributes([&](std::string_view key) { return attribute(key, made); })) {
+            return false;
+        }
+        Computation& owner = program_.computations[computation];
+        if (!has_shape) infer_shape(owner, made);
+        const auto index = static_cast<std::int32_t>(owner.instructions.size());
+        if (!instructions_.emplace(name, index).second) {
+            return at_.fail_at(start, fmt::format("a second instruction called {} in computation {}",
+                                                  printable(name), printable(owner.name)));
+        }
+        if (root) {
+            if (owner.root >= 0) return at_.fail_at(start, "a second ROOT in one computation");
+            owner.root = index;
+        }
+        owner.instructions.push_back(std::move(made));
+        return true;
+    }
+
+    /// Only get-tuple-element can be told without knowing what each opcode computes.
+    static void infer_shape(const Computation& owner, Instruction& made) {
+        if (made.opcode != "get-tuple-element" || made.operands.size() != 1) return;
+        const Shape& tuple = owner.instructions[static_cast<std::size_t>(made.operands[0])].shape;
+        if (tuple.tuple && made.index >= 0 && static_cast<std::size_t>(made.index) < tuple.elements.size()) {
+            made.shape = tuple.elements[static_cast<std::size_t>(made.index)];
+        }
+    }
+
+    /// bf16[128,64]{1,0:T(8,128)}, or a tuple of such.
+    bool shape(Shape& out, int depth) {
+        if (depth >= kMaxProgramNesting) {
+            return at_.fail(fmt::format("tuples nested more than {} deep", kMaxProgramNesting));
+        }
+        if (at_.take("(")) {
+            out.tuple = true;
+            if (at_.take(")")) return true;
+            do {
+                if (++num_instructions_ > kMaxInstructions) return at_.fail("too many tuple elements");
+                if (!shape(out.elements.emplace_back(), depth + 1)) return false;
+            } while (at_.take(","));
+            return at_.expect(")", "after a tuple's elements");
+        }
+        out.dtype = at_.name();
+        if (out.dtype.empty()) return at_.fail("expected a shape such as f32[8,16], found " + at_.found());
+        if (!at_.expect("[", "after the element type " + printable(out.dtype))) return false;
+        if (!at_.take("]")) {
+            do {
+                if (out.dims.size() >= kMaxShapeAxes) return at_.fail("an array with too many axes");
+                const bool bounded = at_.take("<=");  // a dynamic axis and its bound
+                if (!bounded && at_.take("?")) {
+                    out.dims.push_back(-1);
+                    continue;
+                }
+                const auto size = at_.integer();
+                if (!size || *size < 0) return at_.fail("expected an axis' size, found " + at_.found());
+                out.dims.push_back(bounded ? -1 : *size);
+            } while (at_.take(","));
+            if (!at_.expect("]", "after an array's sizes")) return false;
+        }
+        // The layout follows at once: a blank before '{' would begin something else.
+        return at_.peek_raw() != '{' || at_.skip_balanced(false);
+    }
+
+    bool operands(std::size_t computation, Instruction& made) {
+        if (made.opcode == "constant") return constant(made);
+        if (made.opcode == "parameter") {
+            const auto number = at_.integer();
+            if (!number || *number < 0) return at_.fail("expected a parameter's number, found " + at_.found());
+            made.index = *number;
+            return at_.expect(")", "after the parameter's number");
+        }
+        if (at_.take(")")) return true;
+        do {
+            Shape ignored;
+            if (at_.peek() == '(') {
+                if (!shape(ignored, 0)) return false;
+            } else if (at_.peek() != '%') {
+                const std::size_t before = at_.offset();
+                const bool typed = !at_.name().empty() && at_.peek_raw() == '[';
+                at_.seek(before);
+                if (typed && !shape(ignored, 0)) return false;
+            }
+            at_.skip_blanks();
+            const std::size_t start = at_.offset();
+            const std::string_view name = reference();
+            if (name.empty()) return at_.fail("expected an operand's name, found " + at_.found());
+            const auto found = instructions_.find(name);
+            if (found == instructions_.end()) {
+                return at_.fail_at(
+                    start, fmt::format("{} reads {}, which no instruction above it in computation {} is called",
+                                       printable(made.name), printable(name),
+                                       printable(program_.computations[computation].name)));
+            }
+            made.operands.push_back(found->second);
+        } while (at_.take(","));
+        return at_.expect(")", "after the operands of " + made.opcode);
+    }
+
+    /// Keeps whole numbers; skips other literals.
+    bool constant(Instruction& made) {
+        made.literal_known = true;
+        for (int depth = 1; depth > 0;) {
+            const char c = at_.peek();
+            if (c == '\0') return at_.fail("a constant that never ends");
+            if (c == '"') {
+                made.literal_known = false;
+                if (!at_.skip_string()) return false;
+            } else if (c == '{' || c == '(') {
+                ++depth;
+                at_.advance();
+            } else if (c == '}' || c == ')') {
+                --depth;
+                at_.advance();
+            } else if (c == ',') {
+                at_.advance();
+            } else if (const auto value = at_.integer(); value && std::string_view(".eE").find(at_.peek_raw()) ==
+                                                                      std::string_view::npos) {
+                if (made.literal.size() < kMaxLiteral) {
+                    made.literal.push_back(*value);
+                } else {
+                    made.literal_known = false;
+                }
+            } else {
+                const std::size_t start = at_.offset();
+                const std::string_view word = at_.name();
+                if (word == "true" || word == "false") {
+                    if (made.literal.size() < kMaxLiteral) made.literal.push_back(word == "true" ? 1 : 0);
+                } else {
+                    made.literal_known = false;
+                    if (at_.offset() == start) at_.advance();
+                }
+            }
+        }
+        if (!made.literal_known) made.literal.clear();
+        return true;
+    }
+
+    /// ", key=value" as often as it comes; `decode` is called with the cursor at the value.
+    template <typename Decode>
+    bool attributes(Decode decode) {
+        while (at_.take(",")) {
+            const std::string_view key = at_.name();
+            if (key.empty()) return at_.fail("expected an attribute: NAME=…, found " + at_.found());
+            if (!at_.expect("=", fmt::format("after the attribute's name {}", printable(key)))) return false;
+            if (!decode(key)) return false;
+        }
+        return true;
+    }
+
+    /// Any value: a bracket with all that is in it, a string, or what reaches to the next blank or comma.
+    bool skip_value() {
+        const char c = at_.peek();
+        if (c == '"') return at_.skip_string();
+        if (c == '{' || c == '[' || c == '(') {
+            if (!at_.skip_balanced(false)) return false;
+        } else {
+            const std::size_t start = at_.offset();
+            while (std::string_view(" \t\r\n,(){}[]\"").find(at_.peek_raw()) == std::string_view::npos &&
+                   at_.peek_raw() != '\0') {
+                at_.advance();
+            }
+            if (at_.offset() == start) return at_.fail("expected a value, found " + at_.found());
+        }
+        // What follows at once belongs to it: mesh['x'=2] {'x'}, [2,4]<=[8]T(1,0).
+        while (at_.peek_raw() == '[' || at_.peek_raw() == '{' || at_.peek_raw() == '(') {
+            if (!at_.skip_balanced(false)) return false;
+        }
+        return true;
+    }
+
+    bool attribute(std::string_view key, Instruction& made) {
+        at_.skip_blanks();
+        const std::size_t start = at_.offset();
+        if (key == "dimensions") return integers(made.dimensions);
+        if (key == "dynamic_slice_sizes") return integers(made.sizes);
+        if (key == "lhs_batch_dims") return integers(axes(made).lhs_batch);
+        if (key == "rhs_batch_dims") return integers(axes(made).rhs_batch);
+        if (key == "lhs_contracting_dims") return integers(axes(made).lhs_contracting);
+        if (key == "rhs_contracting_dims") return integers(axes(made).rhs_contracting);
+        if (key == "replica_groups" && is_collective(made.opcode)) {
+            return parse_replica_groups(at_, made.groups.emplace());
+        }
+        if (key == "source_target_pairs") return pairs(made.pairs);
+        if (key == "index" && made.opcode == "get-tuple-element") return whole(made.index);
+        if (key == "channel_id") return whole(made.channel);
+        if (key == "slice") return slices(made);
+        if (key == "to_apply" || key == "calls" || key == "condition" || key == "body" ||
+            key == "true_computation" || key == "false_computation") {
+            return call(key);
+        }
+        if (key == "branch_computations" || key == "called_computations") return calls();
+        if (key == "use_global_device_ids") {
+            made.global_ids = at_.take("true");
+            return made.global_ids || at_.take("false") || at_.fail("expected true or false");
+        }
+        if (key == "direction") {
+            made.direction = at_.name();
+            return true;
+        }
+        if (key == "literal") {  // of a custom-call: a shape, then the value
+            Shape ignored;
+            return shape(ignored, 0) && skip_value();
+        }
+        if (!skip_value()) return false;
+        const std::string_view raw = at_.since(start);
+        if (key == "backend_config") backend_config(raw, made);
+        if (key == "custom_call_target" && raw.size() >= 2) made.target = raw.substr(1, raw.size() - 2);
+        return true;
+    }
+
+    /// What a while says of its trip count, and a call of cuBLAS of its axes.
+    static void backend_config(std::string_view raw, Instruction& made) {
+        made.trip_count = known_trip_count(raw);
+        const std::size_t numbers = raw.find("dot_dimension_numbers");
+        if (made.opcode != "custom-call" || numbers == raw.npos) return;
+        DotAxes& dot = made.dot.emplace();
+        const std::string_view config = raw.substr(numbers);
+        dot.lhs_batch = listed(config, "lhs_batch_dimensions");
+        dot.rhs_batch = listed(config, "rhs_batch_dimensions");
+        dot.lhs_contracting = listed(config, "lhs_contracting_dimensions");
+        dot.rhs_contracting = listed(config, "rhs_contracting_dimensions");
+    }
+
+    /// KEY":["1","2"] or KEY":[1,2] in JSON; empty if it is not there.
+    static std::vector<std::int64_t> listed(std::string_view json, std::string_view key) {
+        std::vector<std::int64_t> values;
+        const std::size_t begin = json.find('[', json.find(key));
+        if (json.find(key) == json.npos || begin == json.npos) return values;
+        const std::string_view list = json.substr(begin, json.find(']', begin) - begin);
+        for (std::size_t at = 0; (at = list.find_first_of("0123456789", at)) != list.npos;) {
+            std::int64_t value = 0;
+            const auto stop = std::from_chars(list.data() + at, list.data() + list.size(), value).ptr;
+            at = static_cast<std::size_t>(stop - list.data());
+            if (values.size() < kMaxShapeAxes) values.push_back(value);
+        }
+        return values;
+    }
+
+    static DotAxes& axes(Instruction& made) {
+        if (!made.dot) made.dot.emplace();
+        return *made.dot;
+    }
+
+    bool whole(std::int64_t& out) {
+        const auto value = at_.integer();
+        if (!value) return at_.fail("expected a whole number, found " + at_.found());
+        out = *value;
+        return true;
+    }
+
+    bool integers(std::vector<std::int64_t>& out) {
+        if (!at_.expect("{", "to begin a list of axes")) return false;
+        if (at_.take("}")) return true;
+        do {
+            if (out.size() >= kMaxShapeAxes) return at_.fail("too many axes");
+            if (!whole(out.emplace_back())) return false;
+        } while (at_.take(","));
+        return at_.expect("}", "after a list of axes");
+    }
+
+    /// {[0:4], [2:8:2]}: the starts.
+    bool slices(Instruction& made) {
+        if (!at_.expect("{", "to begin slices")) return false;
+        if (at_.take("}")) return true;
+        do {
+            std::int64_t ignored = 0;
+            if (made.sizes.size() >= kMaxShapeAxes) return at_.fail("too many axes");
+            if (!at_.expect("[", "to begin a slice") || !whole(made.sizes.emplace_back()) ||
+                !at_.expect(":", "in a slice") || !whole(ignored) || (at_.take(":") && !whole(ignored)) ||
+                !at_.expect("]", "after a slice")) {
+                return false;
+            }
+        } while (at_.take(","));
+        return at_.expect("}", "after slices");
+    }
+
+    bool pairs(std::vector<std::pair<std::int32_t, std::int32_t>>& out) {
+        if (!at_.expect("{", "to begin pairs of ranks")) return false;
+        if (at_.take("}")) return true;
+        do {
+            if (out.size() >= kMaxParticipants) return at_.fail("too many pairs");
+            std::int64_t source = 0;
+            std::int64_t target = 0;
+            at_.skip_blanks();
+            const std::size_t start = at_.offset();
+            if (!at_.expect("{", "to begin a pair of ranks") || !whole(source) ||
+                !at_.expect(",", "between the ranks of a pair") || !whole(target) ||
+                !at_.expect("}", "after a pair of ranks")) {
+                return false;
+            }
+            if (source < 0 || target < 0 || source >= std::int64_t{1} << 20 || target >= std::int64_t{1} << 20) {
+                return at_.fail_at(start, "a rank out of range; expected 0 to 2^20");
+            }
+            out.emplace_back(static_cast<std::int32_t>(source), static_cast<std::int32_t>(target));
+        } while (at_.take(","));
+        return at_.expect("}", "after pairs of ranks");
+    }
+
+    bool call(std::string_view key) {
+        at_.skip_blanks();
+        Call made = current_;
+        made.offset = at_.offset();
+        made.name = reference();
+        if (made.name.empty()) {
+            return at_.fail(fmt::format("expected a computation's name after {}=, found {}", key, at_.found()));
+        }
+        // In `called`, a while's condition comes before its body.
+        if (key == "condition" && !calls_.empty() && calls_.back().computation == made.computation &&
+            calls_.back().instruction == made.instruction) {
+            calls_.insert(calls_.end() - 1, made);
+        } else {
+            calls_.push_back(made);
+        }
+        return true;
+    }
+
+    bool calls() {
+        if (at_.peek() != '{') return call("called_computations");
+        at_.advance();
+        if (at_.take("}")) return true;
+        do {
+            if (!call("called_computations")) return false;
+        } while (at_.take(","));
+        return at_.expect("}", "after the called computations");
+    }
+
+    /// {"known_trip_count":{"n":"25"}} in a while's backend_config.
+    static std::int64_t known_trip_count(std::string_view config) {
+        const std::size_t key = config.find("\"known_trip_count\"");
+        if (key == config.npos) return -1;
+        const std::size_t n = config.find("\"n\"", key);
+        if (n == config.npos) return -1;
+        const std::size_t digit = config.find_first_of("0123456789", n);
+        std::int64_t value = -1;
+        if (digit != config.npos) {
+            std::from_chars(config.data() + digit, config.data() + config.size(), value);
+        }
+        return value;
+    }
+
+    bool resolve() {
+        for (const Call& call : calls_) {
+            const auto found = by_name_.find(std::string(call.name));
+            if (found == by_name_.end()) {
+                return at_.fail_at(call.offset,
+                                   fmt::format("no computation is called {}", printable(call.name)));
+            }
+            program_.computations[call.computation]
+                .instructions[call.instruction]
+                .called.push_back(found->second);
+        }
+        return true;
+    }
+
+    TextCursor at_;
+    TensorProgram program_;
+    std::unordered_map<std::string_view, std::int32_t> instructions_;  // of the computation being read
+    std::unordered_map<std::string, std::int32_t> by_name_;
+    std::vector<Call> calls_;
+    Call current_;
+    std::size_t num_instructions_ = 0;
+};
+
+}  // namespace
+
+Result<TensorProgram> read_hlo(std::string_view text, const std::string& file_name) {
+    if (text.size() > kMaxProgramBytes) {
+        return Error{fmt::format("larger than {} MiB", kMaxProgramBytes >> 20), {file_name}};
+    }
+    return HloReader(text, file_name).read();
+}
+
+}  // namespace syncopate::ingest

@@ -1,0 +1,182 @@
+#include "syncopate/ingest/ingest.hpp"
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "plan/did_you_mean.hpp"
+#include "syncopate/ingest/candidates.hpp"
+#include "syncopate/ingest/loop_ir.hpp"
+#include "syncopate/ingest/msccl_xml.hpp"
+#include "syncopate/ingest/mscclpp_json.hpp"
+#include "syncopate/ingest/partition_ir.hpp"
+
+namespace syncopate::ingest {
+namespace {
+
+using Reader = Result<Import> (*)(std::string_view, const std::string&, const ImportOptions&);
+
+bool has(std::string_view text, std::string_view word) { return text.find(word) != text.npos; }
+
+bool looks_like_xml(std::string_view text) {
+    const auto first = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");
+    return first != text.npos && text[first] == '<';
+}
+
+bool looks_like_json(std::string_view text) {
+    const auto first = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");
+    return first != text.npos && (text[first] == '{' || text[first] == '[');
+}
+
+bool looks_like_mscclpp(std::string_view text) { return looks_like_json(text) && has(text, "\"gpus\""); }
+
+bool looks_like_partition(std::string_view text) {
+    return looks_like_json(text) && has(text, "\"syncopate.partition/");
+}
+
+bool looks_like_loop(std::string_view text) { return looks_like_json(text) && has(text, "\"syncopate.loop/"); }
+
+bool looks_like_stablehlo(std::string_view text) {
+    return has(text, "func.func ") || (has(text, "stablehlo.") && has(text, "tensor<"));
+}
+
+bool looks_like_hlo(std::string_view text) { return has(text, "HloModule") || has(text, " parameter(0)"); }
+
+/// A format that can be read. The first row whose texts look so is taken.
+struct Row {
+    Format format;
+    bool (*looks_like)(std::string_view text);
+    Reader read;
+};
+
+constexpr std::array kReaders{
+    Row{Format::msccl_xml, looks_like_xml, read_msccl_xml},
+    Row{Format::mscclpp_json, looks_like_mscclpp, read_mscclpp_json},
+    Row{Format::partition, looks_like_partition, import_partition},
+    Row{Format::loop, looks_like_loop, import_loop_nest},
+    Row{Format::stablehlo, looks_like_stablehlo, import_stablehlo},
+    Row{Format::hlo, looks_like_hlo, import_hlo},
+};
+
+constexpr std::array<std::string_view, kNumFormats> kNames{"auto", "msccl_xml", "mscclpp_json", "sccl_json",
+                                                           "hlo",  "stablehlo", "partition",    "loop"};
+
+std::string readable_formats() {
+    std::string names;
+    for (const Row& row : kReaders) names += (names.empty() ? "" : ", ") + std::string(name_of(row.format));
+    return names;
+}
+
+}  // namespace
+
+std::string_view name_of(Format format) { return kNames[static_cast<std::size_t>(format)]; }
+
+std::optional<Format> format_from(std::string_view name) {
+    for (std::size_t i = 0; i < kNames.size(); ++i) {
+        if (kNames[i] == name) return static_cast<Format>(i);
+    }
+    return std::nullopt;
+}
+
+std::optional<Format> detect(std::string_view text) {
+    for (const Row& row : kReaders) {
+        if (row.looks_like(text)) return row.format;
+    }
+    return std::nullopt;
+}
+
+Result<Import> import_plan(std::string_view text, const std::string& file_name, Format format,
+                           const ImportOptions& options) {
+    if (format == Format::automatic) {
+        const std::optional<Format> found = detect(text);
+        if (!found) {
+            return Error{
+                "is in no format that can be imported, or it cannot be told which; name it with --format: " +
+                    readable_formats(),
+                {file_name}};
+        }
+        format = *found;
+    }
+    for (const Row& row : kReaders) {
+        if (row.format == format) return row.read(text, file_name, options);
+    }
+    return Error{
+        fmt::format("the format {} cannot be read; there are: {}", name_of(format), readable_formats()),
+        {},
+        ErrorClass::usage};
+}
+
+std::string Finding::to_string(const std::string& file_name) const {
+    Location where;
+    where.file = file_name;
+    where.line = origin.line;
+    std::string text = where.to_string();
+    if (finding.rank >= 0) text += fmt::format("{}rank {}", text.empty() ? "" : ": ", finding.rank);
+    if (!origin.place.empty()) text += " " + origin.place;
+    if (finding.op >= 0) text += fmt::format(" (op {})", finding.op);
+    return fmt::format("{}{}{}: {}", text, text.empty() ? "" : ": ", plan::name_of(finding.kind),
+                       finding.message);
+}
+
+namespace {
+
+const Origin* origin_of(const Import& import, std::int32_t rank, std::int32_t op) {
+    if (rank < 0 || op < 0 || static_cast<std::size_t>(rank) >= import.origins.size()) return nullptr;
+    const auto& origins = import.origins[static_cast<std::size_t>(rank)];
+    return static_cast<std::size_t>(op) < origins.size() ? &origins[static_cast<std::size_t>(op)] : nullptr;
+}
+
+/// plan::check names ops as "op RANK:INDEX"; after each, where in the file it came from.
+std::string with_places(const Import& import, std::string_view message) {
+    constexpr std::string_view kOp = "op ";
+    std::string text;
+    while (!message.empty()) {
+        const auto found = message.find(kOp);
+        const auto begin = found == message.npos ? message.size() : found + kOp.size();
+        text += message.substr(0, begin);
+        message.remove_prefix(begin);
+        std::int32_t rank = -1;
+        std::int32_t op = -1;
+        const char* const end = message.data() + message.size();
+        const auto first = std::from_chars(message.data(), end, rank);
+        if (first.ec != std::errc() || first.ptr == end || *first.ptr != ':') continue;
+        const auto second = std::from_chars(first.ptr + 1, end, op);
+        if (second.ec != std::errc()) continue;
+        const auto size = static_cast<std::size_t>(second.ptr - message.data());
+        text += message.substr(0, size);
+        message.remove_prefix(size);
+        if (const Origin* origin = origin_of(import, rank, op))
+            text += fmt::format(" ({}, line {})", origin->place, origin->line);
+    }
+    return text;
+}
+
+}  // namespace
+
+std::vector<Finding> check_import(const Import& import) {
+    std::vector<Finding> findings;
+    bool one_result = true;  // whatever the timing, so that chunks can be followed through the plan
+    for (plan::Finding& found : plan::check(import.plan)) {
+        using enum plan::Finding::Kind;
+        if (found.kind != missing_contribution && found.kind != final_not_reached) one_result = false;
+        const Origin* const origin = origin_of(import, found.rank, found.op);
+        found.message = with_places(import, found.message);
+        findings.push_back({std::move(found), origin == nullptr ? Origin{} : *origin});
+    }
+    for (const Finding& found : import.findings) {
+        if (found.finding.kind == plan::Finding::Kind::cycle) {
+            // The same circle, in the words of the file instead of op numbers.
+            std::erase_if(findings, [](const Finding& other) {
+                return other.finding.kind == plan::Finding::Kind::cycle;
+            });
+            findings.insert(findings.begin(), found);
+        } else if (one_result) {
+            findings.push_back(found);
+        }
+    }
+    return findings;
+}
+
+}  // namespace syncopate::ingest

@@ -1,0 +1,168 @@
+#include "mesh_json.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "plan/did_you_mean.hpp"
+
+namespace syncopate::ingest {
+
+using plan::printable;
+
+bool MeshDecoder::schema(Index node, const Path& path, std::string_view expected) {
+    std::string_view name;
+    if (!string(node, path, name)) return false;
+    return name == expected ||
+           fail(node, path, fmt::format("is \"{}\"; expected \"{}\"", printable(name), expected));
+}
+
+bool MeshDecoder::mesh(Index node, const Path& path, plan::Mesh& out) {
+    if (!list(node, path, "a list of [name, size] pairs", plan::kMaxAxes)) return false;
+    if (document_.size(node) == 0) return fail(node, path, "is empty; it needs at least one [name, size] pair");
+    std::int64_t ranks = 1;
+    return each(node, path, [&](Index axis_at, const Path& axis_path) {
+        if (!tuple(axis_at, axis_path, "[name, size]")) return false;
+        const Index name_at = document_.first(axis_at);
+        plan::Mesh::Axis axis;
+        std::string_view name;
+        if (!string(name_at, {&axis_path, {}, 0}, name) ||
+            !integer(document_.next(name_at), {&axis_path, {}, 1}, 1, plan::kMaxRanks, axis.size)) {
+            return false;
+        }
+        if (name.empty()) return fail(name_at, {&axis_path, {}, 0}, "is an empty name");
+        for (const plan::Mesh::Axis& other : out.axes) {
+            if (other.name == name) {
+                return fail(name_at, {&axis_path, {}, 0},
+                            fmt::format("names \"{}\" a second time", printable(name)));
+            }
+        }
+        ranks *= axis.size;
+        if (ranks > plan::kMaxRanks) {
+            return fail(node, path, fmt::format("has more than {} ranks", plan::kMaxRanks));
+        }
+        axis.name = name;
+        out.axes.push_back(std::move(axis));
+        return true;
+    });
+}
+
+bool MeshDecoder::uneven(Index node, const Path& path, Uneven& out) {
+    std::string_view name;
+    if (!string(node, path, name)) return false;
+    if (name != "ceiling" && name != "balanced") {
+        return fail(node, path, "is \"" + printable(name) + "\"; expected \"ceiling\" or \"balanced\"");
+    }
+    out = name == "ceiling" ? Uneven::ceiling : Uneven::balanced;
+    return true;
+}
+
+bool MeshDecoder::shape(Index node, const Path& path, plan::Tensor& out) {
+    if (!list(node, path, "a list of sizes", plan::kMaxAxes)) return false;
+    if (document_.size(node) == 0) return fail(node, path, "is empty; a tensor has at least one axis");
+    return each(node, path, [&](Index size, const Path& size_path) {
+        return integer(size, size_path, 1, plan::kMaxCoordinate, out.shape.emplace_back());
+    });
+}
+
+bool MeshDecoder::dtype(Index node, const Path& path, plan::Tensor& out) {
+    std::string_view name;
+    if (!string(node, path, name)) return false;
+    const auto dtype = plan::dtype_from(name);
+    if (!dtype) {
+        std::array<std::string_view, plan::kNumDTypes> known;
+        for (std::size_t i = 0; i < known.size(); ++i) known[i] = name_of(static_cast<plan::DType>(i));
+        const std::string hint = plan::did_you_mean(name, known);
+        return fail(node, path,
+                    "is \"" + printable(name) + "\", not a known dtype" +
+                        (hint.empty() ? "; expected one of " + plan::join_words(known) : hint));
+    }
+    out.dtype = *dtype;
+    return true;
+}
+
+bool MeshDecoder::bytes_fit(Index node, const Path& path, const plan::Tensor& tensor) {
+    auto bytes = static_cast<std::int64_t>(plan::size_of(tensor.dtype));
+    for (const std::int64_t size : tensor.shape) {
+        if (__builtin_mul_overflow(bytes, size, &bytes)) {
+            return fail(node, path, "is too large: the tensor's bytes do not fit 64 bits");
+        }
+    }
+    return true;
+}
+
+bool MeshDecoder::mesh_axis(Index node, const Path& path, const plan::Mesh& mesh, std::int32_t& out) {
+    std::string_view name;
+    if (!string(node, path, name)) return false;
+    std::vector<std::string_view> known;
+    for (std::size_t i = 0; i < mesh.axes.size(); ++i) {
+        if (mesh.axes[i].name == name) {
+            out = static_cast<std::int32_t>(i);
+            return true;
+        }
+        known.push_back(mesh.axes[i].name);
+    }
+    const std::string hint = plan::did_you_mean(name, known);
+    return fail(node, path,
+                "is \"" + printable(name) + "\", no axis of the mesh" +
+                    (hint.empty() ? "; its axes are " + plan::join_words(known) : hint));
+}
+
+bool MeshDecoder::mesh_axes(Index node, const Path& path, const plan::Mesh& mesh,
+                            std::vector<std::int32_t>& out) {
+    if (!list(node, path, "a list of mesh axes", plan::kMaxAxes)) return false;
+    return each(node, path, [&](Index axis, const Path& axis_path) {
+        std::int32_t found = 0;
+        if (!mesh_axis(axis, axis_path, mesh, found)) return false;
+        if (std::find(out.begin(), out.end(), found) != out.end()) {
+            return fail(axis, axis_path, "names the mesh axis a second time");
+        }
+        out.push_back(found);
+        return true;
+    });
+}
+
+bool MeshDecoder::shard(Index node, const Path& path, const plan::Mesh& mesh, std::size_t axes,
+                        std::vector<std::vector<std::int32_t>>& out) {
+    if (!list(node, path, "a list of mesh axes for each axis of the tensor", plan::kMaxAxes)) return false;
+    if (document_.size(node) != axes) {
+        return fail(node, path, fmt::format("has {} entries; the tensor has {} axes", document_.size(node), axes));
+    }
+    std::vector<bool> used(mesh.axes.size());
+    return each(node, path, [&](Index over, const Path& over_path) {
+        if (!mesh_axes(over, over_path, mesh, out.emplace_back())) return false;
+        for (const std::int32_t axis : out.back()) {
+            if (used[static_cast<std::size_t>(axis)]) {
+                return fail(over, over_path,
+                            fmt::format("cuts along mesh axis \"{}\", along which another axis is cut",
+                                        mesh.axes[static_cast<std::size_t>(axis)].name));
+            }
+            used[static_cast<std::size_t>(axis)] = true;
+        }
+        return true;
+    });
+}
+
+bool MeshDecoder::reduction(Index node, const Path& path, plan::Reduce& out) {
+    std::string_view name;
+    if (!string(node, path, name)) return false;
+    if (name != "sum" && name != "max") {
+        return fail(node, path, "is \"" + printable(name) + "\"; a plan can reduce by \"sum\" and \"max\"");
+    }
+    out = name == "sum" ? plan::Reduce::sum : plan::Reduce::max;
+    return true;
+}
+
+bool MeshDecoder::new_name(Index node, const Path& path, std::string_view name,
+                           std::vector<std::string_view>& seen) {
+    if (name.empty()) return fail(node, path, "is an empty name");
+    if (seen.size() >= 4096) return fail(node, path, "is one of more than 4096");
+    if (std::find(seen.begin(), seen.end(), name) != seen.end()) {
+        return fail(node, path, "is defined a second time");
+    }
+    seen.push_back(name);
+    return true;
+}
+
+}  // namespace syncopate::ingest

@@ -1,0 +1,151 @@
+#include "mscclpp_plan.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+namespace syncopate::ingest {
+namespace {
+
+constexpr std::array<std::string_view, 3> kTypeNames{"memory", "port", "switch"};
+
+using enum MscclppData;
+
+constexpr std::array kVerbs{
+    MscclppVerb{.name = "nop"},
+    MscclppVerb{.name = "flush"},
+    MscclppVerb{.name = "barrier"},
+    MscclppVerb{.name = "sem_acquire"},
+    MscclppVerb{.name = "sem_release"},
+    MscclppVerb{.name = "signal", .signals = true},
+    MscclppVerb{.name = "wait", .waits = true},
+    MscclppVerb{.name = "rlxsignal", .signals = true, .relaxed = true},
+    MscclppVerb{.name = "rlxwait", .waits = true, .relaxed = true},
+    MscclppVerb{.name = "put", .data = pairwise, .remote_dst = true},
+    MscclppVerb{.name = "pws", .data = pairwise, .signals = true, .remote_dst = true},
+    MscclppVerb{.name = "pwsf", .data = pairwise, .signals = true, .remote_dst = true},
+    MscclppVerb{.name = "get", .data = pairwise, .remote_src = true},
+    MscclppVerb{.name = "copy", .data = pairwise},
+    MscclppVerb{.name = "re", .data = reduce},
+    MscclppVerb{.name = "res", .data = reduce, .remote_dst = true},
+    MscclppVerb{.name = "rre", .data = reduce, .remote_src = true},
+    MscclppVerb{.name = "rres", .data = reduce, .remote_src = true, .remote_dst = true},
+    MscclppVerb{.name = "ppkt", .data = pairwise, .packets_written = true, .remote_dst = true},
+    MscclppVerb{
+        .name = "rppkt", .data = pairwise, .packets_read = true, .packets_written = true, .remote_dst = true},
+    MscclppVerb{.name = "cpkt", .data = pairwise, .packets_written = true},
+    MscclppVerb{.name = "upkt", .data = pairwise, .packets_read = true},
+    MscclppVerb{.name = "repkt", .data = reduce, .packets_read = true},
+    MscclppVerb{
+        .name = "respkt", .data = reduce, .packets_read = true, .packets_written = true, .remote_dst = true},
+    MscclppVerb{.name = "recpkt", .data = reduce, .packets_read = true, .packets_written = true},
+    MscclppVerb{
+        .name = "recspkt", .data = reduce, .packets_read = true, .packets_written = true, .remote_dst = true},
+    MscclppVerb{.name = "glres", .data = multicast_reduce},
+    MscclppVerb{.name = "gstore", .data = multicast_store},
+    MscclppVerb{.name = "gstorepkt", .data = multicast_store, .packets_written = true},
+};
+
+}  // namespace
+
+const MscclppVerb* mscclpp_verb(std::string_view name) {
+    const auto found = std::find_if(kVerbs.begin(), kVerbs.end(),
+                                    [&](const MscclppVerb& known) { return known.name == name; });
+    return found == kVerbs.end() ? nullptr : &*found;
+}
+
+bool MscclppReader::read_header(Index name, Index collective, Index protocol, Index in_place,
+                                MscclppPlan& plan) {
+    const auto label = [&](Index node, std::string_view key, std::string& out) {
+        std::string_view value;
+        if (!has(node) || document_.type(node) == Type::null) return true;
+        if (!string(node, {nullptr, key}, value)) return false;
+        out = plan::printable(value);
+        return true;
+    };
+    if (!label(name, "name", plan.name) || !label(collective, "collective", plan.collective) ||
+        !label(protocol, "protocol", plan.protocol) ||
+        !boolean(in_place, {nullptr, "inplace"}, plan.in_place))
+        return false;
+    return plan.protocol == "Simple" || plan.protocol == "LL" ||
+           fail(protocol, {nullptr, "protocol"}, "is \"" + plan.protocol + "\"; expected Simple or LL");
+}
+
+bool MscclppReader::buffer(Index node, const plan::Path& path, Buffer& out) {
+    std::string_view name;
+    if (!string(node, path, name)) return false;
+    const std::optional<Buffer> known = buffer_from(name);
+    if (!known) return fail(node, path, "is " + document_.describe(node) + "; expected i, o or s");
+    out = *known;
+    return true;
+}
+
+bool MscclppReader::rank(Index node, const plan::Path& path, std::int32_t& out) {
+    return integer(node, path, 0, ranks_ - 1, out);
+}
+
+bool MscclppReader::numbers(Index node, const plan::Path& path, std::int64_t highest,
+                            std::vector<std::int32_t>& out) {
+    return list(node, path, "a list of numbers", 1 << 16) &&
+           each(node, path, [&](Index element, const plan::Path& at) {
+               return integer(element, at, 0, highest, out.emplace_back());
+           });
+}
+
+void MscclppReader::add_channel(ChannelType type, std::int32_t owner, std::int32_t peer) {
+    const std::int64_t key =
+        (static_cast<std::int64_t>(type) * kMaxImportRanks + owner) * kMaxImportRanks + peer;
+    channels_[type][static_cast<std::size_t>(owner)].push_back({peer, channels_to_[key]++});
+}
+
+std::int32_t MscclppReader::counter(MscclppPlan& plan, const std::string& key, std::string what,
+                                    std::int64_t initial) {
+    const auto [at, is_new] = counters_.try_emplace(key, static_cast<std::int32_t>(plan.counters.size()));
+    if (is_new) plan.counters.push_back({std::move(what), initial});
+    return at->second;
+}
+
+std::int32_t MscclppReader::wait_counter(MscclppPlan& plan, std::int32_t owner, ChannelType type,
+                                         std::size_t index) {
+    const Channel& channel = channels_[type][static_cast<std::size_t>(owner)][index];
+    return counter(plan,
+                   fmt::format("{} {}<-{} {}", static_cast<int>(type), owner, channel.peer, channel.nth),
+                   fmt::format("{} channel {} from rank {} to rank {}", kTypeNames[type], channel.nth,
+                               channel.peer, owner),
+                   0);
+}
+
+std::int32_t MscclppReader::signal_counter(MscclppPlan& plan, std::int32_t owner, ChannelType type,
+                                           std::size_t index) {
+    const Channel& channel = channels_[type][static_cast<std::size_t>(owner)][index];
+    return counter(plan,
+                   fmt::format("{} {}<-{} {}", static_cast<int>(type), channel.peer, owner, channel.nth),
+                   fmt::format("{} channel {} from rank {} to rank {}", kTypeNames[type], channel.nth, owner,
+                               channel.peer),
+                   0);
+}
+
+std::int32_t MscclppReader::semaphore_counter(MscclppPlan& plan, std::int32_t owner, std::int32_t id,
+                                              std::int64_t initial) {
+    return counter(plan, fmt::format("semaphore {} {}", owner, id),
+                   fmt::format("semaphore {} of rank {}", id, owner), initial);
+}
+
+Origin MscclppReader::origin(Index node, const plan::Path& path, std::string_view name) {
+    const std::size_t end = std::min(document_.end_offset(node), text_.size());
+    if (end > line_offset_) {
+        const auto from = text_.begin() + static_cast<std::ptrdiff_t>(line_offset_);
+        line_ += static_cast<std::int32_t>(
+            std::count(from, text_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
+        line_offset_ = end;
+    }
+    return {line_, fmt::format("{} ({})", path.to_string(), name)};
+}
+
+bool MscclppReader::count_op(Index node, const plan::Path& path) {
+    return ++ops_ <= kMaxSteps ||
+           fail(node, path, fmt::format("is op {} of the file; at most {} are allowed", ops_, kMaxSteps));
+}
+
+}  // namespace syncopate::ingest

@@ -1,0 +1,497 @@
+// Version 2 of the MSCCL++ execution plan (since 2025-07).
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "mscclpp_plan.hpp"
+#include "plan/did_you_mean.hpp"
+
+namespace syncopate::ingest {
+namespace {
+
+using plan::Field;
+using plan::JsonDocument;
+using plan::Path;
+
+class Reader : public MscclppReader {
+public:
+    using MscclppReader::MscclppReader;
+
+    bool read(MscclppPlan& plan) {
+        constexpr std::array<Field, 13> kKeys{{{"name", false},
+                                               {"collective", true},
+                                               {"protocol", true},
+                                               {"inplace", true},
+                                               {"gpus", true},
+                                               {"num_threads_per_block", false},
+                                               {"use_double_scratch_buffer", false},
+                                               {"min_message_size", false},
+                                               {"max_message_size", false},
+                                               {"buffer_alignment", false},
+                                               {"reuse_resources", false},
+                                               {"dynamic", false},
+                                               {"dynamic_parameters", false}}};
+        std::array<Index, kKeys.size()> keys{};
+        if (!fields(0, {}, kKeys, keys) || !read_header(keys[0], keys[1], keys[2], keys[3], plan))
+            return false;
+        plan.version = 2;
+        const Path path{nullptr, "gpus"};
+        if (!list(keys[4], path, "a list of gpus", kMaxImportRanks)) return false;
+        ranks_ = static_cast<std::int32_t>(document_.size(keys[4]));
+        channels_[kMemory].resize(document_.size(keys[4]));
+        channels_[kPort].resize(document_.size(keys[4]));
+        remote_.resize(document_.size(keys[4]));
+        groups_.resize(document_.size(keys[4]));
+        // Signals name channels of other gpus: all channels before any op.
+        return each(keys[4], path,
+                    [&](Index node, const Path& at) { return read_resources(node, at, plan); }) &&
+               each(keys[4], path,
+                    [&](Index node, const Path& at) { return read_threadblocks(node, at, plan); });
+    }
+
+private:
+    /// A peer's buffer that this gpu may touch.
+    struct Remote {
+        std::int32_t rank = 0;
+        Buffer buffer = Buffer::input;
+        bool access[2] = {false, false};  ///< by channel type
+    };
+    struct Group {
+        Buffer buffer = Buffer::input;
+        std::int32_t number = -1;  ///< in MscclppPlan::groups
+    };
+    /// What a threadblock's own numbers stand for.
+    struct Scope {
+        std::int32_t rank = 0;
+        std::vector<std::int32_t> channels[3];  ///< by type: number on the gpu
+        std::vector<std::int32_t> remote[2];    ///< by type: number among the gpu's remote buffers
+    };
+
+    static constexpr std::array<Field, 8> kGpuKeys{{{"id", true},
+                                                    {"input_chunks", true},
+                                                    {"output_chunks", true},
+                                                    {"scratch_chunks", true},
+                                                    {"threadblocks", true},
+                                                    {"channels", true},
+                                                    {"remote_buffers", true},
+                                                    {"semaphores", false}}};
+
+    bool channel_type(Index node, const Path& path, ChannelType& out) {
+        std::string_view name;
+        if (!string(node, path, name)) return false;
+        if (name == "memory") out = kMemory;
+        if (name == "port") out = kPort;
+        if (name == "switch") out = kSwitch;
+        return name == "memory" || name == "port" || name == "switch" ||
+               fail(node, path, "is " + document_.describe(node) + "; expected memory, port or switch");
+    }
+
+    bool read_resources(Index node, const Path& path, MscclppPlan& plan) {
+        std::array<Index, kGpuKeys.size()> keys{};
+        MscclppGpu gpu;
+        gpu.node = node;
+        const auto owner = static_cast<std::int32_t>(plan.gpus.size());
+        std::int32_t id = 0;
+        if (!fields(node, path, kGpuKeys, keys) || !rank(keys[0], {&path, "id"}, id) ||
+            !non_negative(keys[1], {&path, "input_chunks"}, gpu.input) ||
+            !non_negative(keys[2], {&path, "output_chunks"}, gpu.output) ||
+            !non_negative(keys[3], {&path, "scratch_chunks"}, gpu.scratch))
+            return false;
+        if (id != owner)
+            return fail(keys[0], {&path, "id"},
+                        fmt::format("is {}; expected {}: ids count from 0", id, owner));
+        plan.gpus.push_back(std::move(gpu));
+        const Path channels{&path, "channels"};
+        const Path remotes{&path, "remote_buffers"};
+        if (!list(keys[5], channels, "a list of channels", 1 << 16) ||
+            !each(keys[5], channels,
+                  [&](Index n, const Path& at) { return read_channel(n, at, owner, plan); }) ||
+            !list(keys[6], remotes, "a list of remote buffers", 1 << 16) ||
+            !each(keys[6], remotes, [&](Index n, const Path& at) { return read_remote(n, at, owner); }))
+            return false;
+        if (!has(keys[7])) return true;
+        const Path semaphores{&path, "semaphores"};
+        std::int32_t number = 0;
+        return list(keys[7], semaphores, "a list of semaphores", 1 << 16) &&
+               each(keys[7], semaphores, [&](Index n, const Path& at) {
+                   constexpr std::array<Field, 1> kKeys{{{"init_value", true}}};
+                   std::array<Index, 1> value{};
+                   std::int64_t initial = 0;
+                   if (!fields(n, at, kKeys, value) || !non_negative(value[0], {&at, "init_value"}, initial))
+                       return false;
+                   semaphore_counter(plan, owner, number++, initial);
+                   return true;
+               });
+    }
+
+    bool read_channel(Index node, const Path& path, std::int32_t owner, MscclppPlan& plan) {
+        // "type" and "buff" are the older spellings.
+        constexpr std::array<Field, 6> kKeys{{{"channel_type", false},
+                                              {"type", false},
+                                              {"connected_to", false},
+                                              {"buffer_type", false},
+                                              {"buff", false},
+                                              {"rank_groups", false}}};
+        std::array<Index, kKeys.size()> keys{};
+        ChannelType type = kMemory;
+        if (!fields(node, path, kKeys, keys)) return false;
+        if (has(keys[0]) == has(keys[1])) return fail(node, path, R"(needs "channel_type", once)");
+        if (!channel_type(has(keys[0]) ? keys[0] : keys[1], {&path, has(keys[0]) ? "channel_type" : "type"},
+                          type))
+            return false;
+        if (type != kSwitch) {
+            if (!has(keys[2])) return fail(node, path, "lacks \"connected_to\"");
+            const Path peers{&path, "connected_to"};
+            return list(keys[2], peers, "a list of ranks", 1 << 16) &&
+                   each(keys[2], peers, [&](Index n, const Path& at) {
+                       std::int32_t peer = 0;
+                       if (!rank(n, at, peer)) return false;
+                       if (peer == owner) return fail(n, at, "is its own rank");
+                       add_channel(type, owner, peer);
+                       return true;
+                   });
+        }
+        if (has(keys[3]) == has(keys[4])) return fail(node, path, R"(needs "buffer_type", once)");
+        Group group;
+        if (!buffer(has(keys[3]) ? keys[3] : keys[4], {&path, has(keys[3]) ? "buffer_type" : "buff"},
+                    group.buffer))
+            return false;
+        if (!has(keys[5])) return fail(node, path, "lacks \"rank_groups\"");
+        const Path groups{&path, "rank_groups"};
+        return list(keys[5], groups, "a list of groups", kMaxImportRanks) &&
+               each(keys[5], groups, [&](Index n, const Path& at) {
+                   constexpr std::array<Field, 2> kGroupKeys{{{"size", true}, {"ranks", true}}};
+                   std::array<Index, 2> values{};
+                   std::int32_t size = 0;
+                   std::vector<std::int32_t> members;
+                   if (!fields(n, at, kGroupKeys, values) ||
+                       !integer(values[0], {&at, "size"}, 1, ranks_, size) ||
+                       !numbers(values[1], {&at, "ranks"}, ranks_ - 1, members))
+                       return false;
+                   std::vector<std::int32_t> sorted = members;
+                   std::sort(sorted.begin(), sorted.end());
+                   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+                       return fail(values[1], {&at, "ranks"}, "names a rank twice");
+                   if (members.size() != static_cast<std::size_t>(size))
+                       return fail(values[1], {&at, "ranks"},
+                                   fmt::format("has {} ranks, and size is {}", members.size(), size));
+                   group.number = static_cast<std::int32_t>(plan.groups.size());
+                   plan.groups.push_back(std::move(members));
+                   groups_[static_cast<std::size_t>(owner)].push_back(group);
+                   return true;
+               });
+    }
+
+    bool read_remote(Index node, const Path& path, std::int32_t owner) {
+        constexpr std::array<Field, 3> kKeys{
+            {{"rank", true}, {"type", true}, {"access_channel_types", true}}};
+        std::array<Index, kKeys.size()> keys{};
+        Remote remote;
+        if (!fields(node, path, kKeys, keys) || !rank(keys[0], {&path, "rank"}, remote.rank) ||
+            !buffer(keys[1], {&path, "type"}, remote.buffer))
+            return false;
+        if (remote.rank == owner) return fail(keys[0], {&path, "rank"}, "is its own rank");
+        const Path types{&path, "access_channel_types"};
+        if (!list(keys[2], types, "a list of channel types", 3) ||
+            !each(keys[2], types, [&](Index n, const Path& at) {
+                ChannelType type = kMemory;
+                if (!channel_type(n, at, type)) return false;
+                if (type != kSwitch) remote.access[type] = true;
+                return true;
+            }))
+            return false;
+        remote_[static_cast<std::size_t>(owner)].push_back(remote);
+        return true;
+    }
+
+    bool read_threadblocks(Index node, const Path& path, MscclppPlan& plan) {
+        std::array<Index, kGpuKeys.size()> keys{};
+        if (!fields(node, path, kGpuKeys, keys)) return false;
+        const auto owner = static_cast<std::int32_t>(path.index);
+        const Path blocks{&path, "threadblocks"};
+        return list(keys[4], blocks, "a list of threadblocks", 4096) &&
+               each(keys[4], blocks,
+                    [&](Index n, const Path& at) { return read_threadblock(n, at, owner, plan); });
+    }
+
+    bool read_threadblock(Index node, const Path& path, std::int32_t owner, MscclppPlan& plan) {
+        constexpr std::array<Field, 4> kKeys{
+            {{"id", true}, {"ops", true}, {"channels", false}, {"remote_buffer_refs", false}}};
+        std::array<Index, kKeys.size()> keys{};
+        std::int32_t id = 0;
+        Scope scope;
+        scope.rank = owner;
+        if (!fields(node, path, kKeys, keys) || !integer(keys[0], {&path, "id"}, 0, 4095, id)) return false;
+        if (id != path.index)
+            return fail(keys[0], {&path, "id"},
+                        fmt::format("is {}; expected {}: ids count from 0", id, path.index));
+        const auto me = static_cast<std::size_t>(owner);
+        const Path channels{&path, "channels"};
+        if (has(keys[2]) && (!list(keys[2], channels, "a list of channels", 1 << 16) ||
+                             !each(keys[2], channels, [&](Index n, const Path& at) {
+                                 return read_scope(n, at, "channel_type", "channel_ids", scope.channels,
+                                                   [&](ChannelType type) {
+                                                       return type == kSwitch ? groups_[me].size()
+                                                                              : channels_[type][me].size();
+                                                   });
+                             })))
+            return false;
+        const Path remotes{&path, "remote_buffer_refs"};
+        if (has(keys[3]) && (!list(keys[3], remotes, "a list of remote buffers", 1 << 16) ||
+                             !each(keys[3], remotes, [&](Index n, const Path& at) {
+                                 return read_scope(n, at, "access_channel_type", "remote_buffer_ids",
+                                                   scope.remote, [&](ChannelType type) {
+                                                       return type == kSwitch ? 0 : remote_[me].size();
+                                                   });
+                             })))
+            return false;
+        auto& ops = plan.gpus[me].threadblocks.emplace_back();
+        const Path list_path{&path, "ops"};
+        return list(keys[1], list_path, "a list of ops", static_cast<std::int32_t>(kMaxSteps)) &&
+               each(keys[1], list_path,
+                    [&](Index n, const Path& at) { return read_op(n, at, scope, plan, ops, false); });
+    }
+
+    /// {"channel_type": …, "channel_ids": […]}: what the threadblock's numbers of this type stand for.
+    template <typename Lists, typename Count>
+    bool read_scope(Index node, const Path& path, std::string_view type_key, std::string_view ids_key,
+                    Lists& lists, Count count) {
+        const std::array<Field, 3> known{{{type_key, true}, {ids_key, true}, {"buffer_type", false}}};
+        std::array<Index, 3> keys{};
+        ChannelType type = kMemory;
+        if (!fields(node, path, known, keys) || !channel_type(keys[0], {&path, type_key}, type)) return false;
+        const auto highest = static_cast<std::int64_t>(count(type)) - 1;
+        if (document_.type(keys[1]) == Type::array && document_.size(keys[1]) == 0) return true;
+        if (highest < 0)
+            return fail(keys[1], {&path, ids_key}, "names something, and the gpu has none of that type");
+        return numbers(keys[1], {&path, ids_key}, highest, lists[type]);
+    }
+
+    bool read_op(Index node, const Path& path, const Scope& scope, MscclppPlan& plan,
+                 std::vector<MscclppOp>& ops, bool nested) {
+        constexpr std::array<Field, 13> kKeys{{{"name", true},
+                                               {"channel_type", false},
+                                               {"channel_ids", false},
+                                               {"src_buff", false},
+                                               {"dst_buff", false},
+                                               {"reduce_op", false},
+                                               {"tbg_info", false},
+                                               {"barrier_id", false},
+                                               {"num_threadblocks", false},
+                                               {"semaphore_ids", false},
+                                               {"iter_context", false},
+                                               {"ops", false},
+                                               {"deps", false}}};
+        std::array<Index, kKeys.size()> keys{};
+        std::string_view name;
+        if (!fields(node, path, kKeys, keys) || !string(keys[0], {&path, "name"}, name) ||
+            !count_op(node, path))
+            return false;
+        if (name == "pipeline")
+            return read_pipeline(node, path, keys[10], keys[11], scope, plan, ops, nested);
+        MscclppOp op;
+        op.verb = mscclpp_verb(name);
+        if (op.verb == nullptr) return fail(keys[0], {&path, "name"}, unknown_name(name));
+        op.origin = origin(node, path, op.verb->name);
+        ChannelType type = kMemory;
+        if (has(keys[1])) {
+            std::string_view spelt;
+            if (!string(keys[1], {&path, "channel_type"}, spelt)) return false;
+            if (spelt != "none" && !channel_type(keys[1], {&path, "channel_type"}, type)) return false;
+        }
+        if (!read_refs(keys[3], {&path, "src_buff"}, scope, type, op.src) ||
+            !read_refs(keys[4], {&path, "dst_buff"}, scope, type, op.dst) ||
+            !read_counters(node, keys[2], path, scope, type, plan, op) || !read_reduce(keys[5], path, op) ||
+            !read_slice(keys[6], path, op) || !read_barrier(node, keys[7], keys[8], path, op) ||
+            !read_semaphores(node, keys[9], path, scope, plan, op))
+            return false;
+        if (name == "cpkt" && op.src.size() == 1 && op.dst.size() == 1 &&
+            op.src[0].buffer == Buffer::scratch && op.dst[0].buffer != Buffer::scratch &&
+            op.dst[0].rank == scope.rank) {
+            op.verb = mscclpp_verb("upkt");
+            if (!warned_)
+                plan.warnings.emplace_back(
+                    "cpkt from scratch to another buffer is taken as upkt, which it was called early on");
+            warned_ = true;
+        }
+        ops.push_back(std::move(op));
+        return true;
+    }
+
+    static std::string unknown_name(std::string_view name) {
+        constexpr std::array<std::string_view, 13> kDialect{
+            "rrc", "rrcs",    "rs",    "rspkt",         "rpkt", "tpkt", "glre",
+            "rrs", "rsignal", "rwait", "pipeline_loop", "rlxs", "rlxw"};
+        if (std::find(kDialect.begin(), kDialect.end(), name) != kDialect.end()) {
+            return fmt::format(
+                "is \"{}\", of a dialect between versions 1 and 2, in which op names mean other things",
+                name);
+        }
+        return fmt::format("is \"{}\", which is no op of version 2", plan::printable(name));
+    }
+
+    /// The ops inside run for one unit of data after another. With chunks of one unit, which this takes for
+    /// granted, they run once.
+    bool read_pipeline(Index node, const Path& path, Index context, Index inner, const Scope& scope,
+                       MscclppPlan& plan, std::vector<MscclppOp>& ops, bool nested) {
+        if (nested) return fail(node, path, "is a pipeline inside a pipeline");
+        if (!has(context) || !has(inner)) return fail(node, path, R"(needs "iter_context" and "ops")");
+        constexpr std::array<Field, 2> kKeys{{{"unit_size", true}, {"num_chunks", true}}};
+        std::array<Index, 2> keys{};
+        const Path at{&path, "iter_context"};
+        std::int64_t unit = 0;
+        std::int64_t chunks = 0;
+        if (!fields(context, at, kKeys, keys) ||
+            !integer(keys[0], {&at, "unit_size"}, 1, std::int64_t{1} << 40, unit) ||
+            !integer(keys[1], {&at, "num_chunks"}, 1, kMaxChunks, chunks))
+            return false;
+        if (!pipelined_)
+            plan.warnings.emplace_back("a pipeline is taken to run once, as it does for chunks of one unit");
+        pipelined_ = true;
+        const Path inside{&path, "ops"};
+        return list(inner, inside, "a list of ops", static_cast<std::int32_t>(kMaxSteps)) &&
+               each(inner, inside,
+                    [&](Index n, const Path& p) { return read_op(n, p, scope, plan, ops, true); });
+    }
+
+    bool read_refs(Index node, const Path& path, const Scope& scope, ChannelType type,
+                   std::vector<MscclppRef>& refs) {
+        if (!has(node)) return true;
+        return list(node, path, "a list of buffers", 4096) && each(node, path, [&](Index n, const Path& at) {
+                   return read_ref(n, at, scope, type, refs.emplace_back());
+               });
+    }
+
+    bool read_ref(Index node, const Path& path, const Scope& scope, ChannelType type, MscclppRef& ref) {
+        constexpr std::array<Field, 5> kKeys{{{"index", true},
+                                              {"size", true},
+                                              {"type", false},
+                                              {"buffer_id", false},
+                                              {"switch_channel_id", false}}};
+        std::array<Index, kKeys.size()> keys{};
+        ref.node = node;
+        ref.rank = scope.rank;
+        if (!fields(node, path, kKeys, keys) || !non_negative(keys[0], {&path, "index"}, ref.index) ||
+            !integer(keys[1], {&path, "size"}, 1, kMaxChunks, ref.count))
+            return false;
+        if ((has(keys[2]) ? 1 : 0) + (has(keys[3]) ? 1 : 0) + (has(keys[4]) ? 1 : 0) != 1)
+            return fail(node, path, R"(needs one of "type", "buffer_id" and "switch_channel_id")");
+        if (has(keys[2])) return buffer(keys[2], {&path, "type"}, ref.buffer);
+        const auto me = static_cast<std::size_t>(scope.rank);
+        std::int32_t number = 0;
+        if (has(keys[4])) {
+            const Path at{&path, "switch_channel_id"};
+            if (!local_number(keys[4], at, scope.channels[kSwitch], "switch channels", number)) return false;
+            const Group& group = groups_[me][static_cast<std::size_t>(number)];
+            ref.buffer = group.buffer;
+            ref.group = group.number;
+            return true;
+        }
+        const Path at{&path, "buffer_id"};
+        if (type == kSwitch)
+            return fail(keys[3], at, "names a remote buffer, which a switch channel does not reach");
+        if (!local_number(keys[3], at, scope.remote[type], "remote buffers of its channel type", number))
+            return false;
+        const Remote& remote = remote_[me][static_cast<std::size_t>(number)];
+        if (!remote.access[type])
+            return fail(keys[3], at, "names a remote buffer that this channel type may not access");
+        ref.rank = remote.rank;
+        ref.buffer = remote.buffer;
+        return true;
+    }
+
+    /// The gpu's number behind a threadblock's own.
+    bool local_number(Index node, const Path& path, const std::vector<std::int32_t>& numbers,
+                      std::string_view what, std::int32_t& out) {
+        std::int64_t local = 0;
+        if (!non_negative(node, path, local)) return false;
+        if (static_cast<std::size_t>(local) >= numbers.size())
+            return fail(node, path,
+                        fmt::format("is {}; the threadblock has {} {}", local, numbers.size(), what));
+        out = numbers[static_cast<std::size_t>(local)];
+        return true;
+    }
+
+    bool read_counters(Index node, Index ids, const Path& path, const Scope& scope, ChannelType type,
+                       MscclppPlan& plan, MscclppOp& op) {
+        const bool used = op.verb->signals || op.verb->waits;
+        if (used && !has(ids)) return fail(node, path, "lacks \"channel_ids\"");
+        if (!used) return !has(ids) || is(ids, {&path, "channel_ids"}, Type::array, "a list of numbers");
+        const Path at{&path, "channel_ids"};
+        if (type == kSwitch) return fail(ids, at, "names switch channels, which carry no signals");
+        return list(ids, at, "a list of channels", 1 << 12) && each(ids, at, [&](Index n, const Path& p) {
+                   std::int32_t number = 0;
+                   if (!local_number(n, p, scope.channels[type], "channels of this type", number))
+                       return false;
+                   const auto channel = static_cast<std::size_t>(number);
+                   op.counters.push_back(op.verb->waits ? wait_counter(plan, scope.rank, type, channel)
+                                                        : signal_counter(plan, scope.rank, type, channel));
+                   return true;
+               });
+    }
+
+    bool read_reduce(Index node, const Path& path, MscclppOp& op) {
+        if (!has(node)) return true;
+        std::string_view name;
+        if (!string(node, {&path, "reduce_op"}, name)) return false;
+        if (name == "max") op.reduces_max = true;
+        return name == "sum" || name == "max" ||
+               fail(node, {&path, "reduce_op"},
+                    "is " + document_.describe(node) + "; a plan reduces by sum or max");
+    }
+
+    bool read_slice(Index node, const Path& path, MscclppOp& op) {
+        if (!has(node)) return true;
+        constexpr std::array<Field, 2> kKeys{{{"tb_id", true}, {"tbg_size", true}}};
+        std::array<Index, 2> keys{};
+        const Path at{&path, "tbg_info"};
+        return fields(node, at, kKeys, keys) && integer(keys[1], {&at, "tbg_size"}, 1, 64, op.slice.count) &&
+               integer(keys[0], {&at, "tb_id"}, 0, op.slice.count - 1, op.slice.index);
+    }
+
+    bool read_barrier(Index node, Index id, Index parties, const Path& path, MscclppOp& op) {
+        if (op.verb->name != "barrier") return true;
+        if (!has(id) || !has(parties))
+            return fail(node, path, R"(needs "barrier_id" and "num_threadblocks")");
+        return integer(id, {&path, "barrier_id"}, 0, 1 << 16, op.barrier) &&
+               integer(parties, {&path, "num_threadblocks"}, 1, 4096, op.barrier_parties);
+    }
+
+    bool read_semaphores(Index node, Index ids, const Path& path, const Scope& scope, MscclppPlan& plan,
+                         MscclppOp& op) {
+        const bool acquires = op.verb->name == "sem_acquire";
+        const bool releases = op.verb->name == "sem_release";
+        if (!acquires && !releases) return true;
+        if (!has(ids)) return fail(node, path, "lacks \"semaphore_ids\"");
+        const Path at{&path, "semaphore_ids"};
+        std::vector<std::int32_t> numbers_of;
+        if (!numbers(ids, at, (1 << 16) - 1, numbers_of)) return false;
+        for (const std::int32_t id : numbers_of) {
+            const auto before = plan.counters.size();
+            const std::int32_t counter = semaphore_counter(plan, scope.rank, id, 0);
+            if (plan.counters.size() != before)
+                return fail(ids, at, fmt::format("names semaphore {}, which the gpu does not list", id));
+            (acquires ? op.acquired : op.released).push_back(counter);
+        }
+        return true;
+    }
+
+    std::vector<std::vector<Remote>> remote_;  ///< by rank
+    std::vector<std::vector<Group>> groups_;   ///< by rank: its multicast channels
+    bool warned_ = false;
+    bool pipelined_ = false;
+};
+
+}  // namespace
+
+Result<MscclppPlan> read_mscclpp_v2(const JsonDocument& document, std::string_view text,
+                                    const std::string& file_name) {
+    Reader reader(document, text, file_name);
+    MscclppPlan plan;
+    if (!reader.read(plan)) return reader.error();
+    return plan;
+}
+
+}  // namespace syncopate::ingest

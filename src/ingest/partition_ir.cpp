@@ -1,0 +1,218 @@
+#include "syncopate/ingest/partition_ir.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "mesh_json.hpp"
+#include "syncopate/plan/templates.hpp"
+
+namespace syncopate::ingest {
+namespace {
+
+using plan::Field;
+using plan::Mesh;
+
+bool among(const std::vector<std::int32_t>& axes, std::int32_t axis) {
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+class PartitionDecoder : private MeshDecoder {
+public:
+    using MeshDecoder::MeshDecoder;
+
+    Result<PartitionProgram> decode() {
+        if (!program()) return error();
+        return std::move(out_);
+    }
+
+private:
+    bool program() {
+        const Path root;
+        static constexpr std::array<Field, 4> kFields{
+            {{"schema", true}, {"mesh", true}, {"tensors", true}, {"uneven", false}}};
+        std::array<Index, kFields.size()> at;
+        if (!fields(0, root, kFields, at)) return false;
+        if (!schema(at[0], {&root, "schema"}, "syncopate.partition/1") || !mesh(at[1], {&root, "mesh"}, out_.mesh) ||
+            (has(at[3]) && !uneven(at[3], {&root, "uneven"}, out_.uneven))) {
+            return false;
+        }
+        const Path path{&root, "tensors"};
+        if (!members(at[2], path, [&](std::string_view name, Index node, const Path& inner) {
+                return conversion(name, node, inner);
+            })) {
+            return false;
+        }
+        return !out_.conversions.empty() || fail(at[2], path, "is empty; there is nothing to convert");
+    }
+
+    bool conversion(std::string_view name, Index node, const Path& path) {
+        static constexpr std::array<Field, 6> kFields{{{"shape", true},
+                                                       {"dtype", true},
+                                                       {"before", true},
+                                                       {"after", true},
+                                                       {"split", false},
+                                                       {"produced", false}}};
+        std::array<Index, kFields.size()> at;
+        if (!fields(node, path, kFields, at)) return false;
+        Conversion made;
+        made.tensor.name = name;
+        if (!shape(at[0], {&path, "shape"}, made.tensor) || !dtype(at[1], {&path, "dtype"}, made.tensor) ||
+            !bytes_fit(at[0], {&path, "shape"}, made.tensor) ||
+            !placement(at[2], {&path, "before"}, made.tensor, made.before) ||
+            !placement(at[3], {&path, "after"}, made.tensor, made.after) ||
+            (has(at[4]) && !integer(at[4], {&path, "split"}, 1, 65536, made.split)) ||
+            (has(at[5]) && !boolean(at[5], {&path, "produced"}, made.produced))) {
+            return false;
+        }
+        if (!reachable(at[3], {&path, "after"}, made)) return false;
+        out_.conversions.push_back(std::move(made));
+        return true;
+    }
+
+    bool placement(Index node, const Path& path, const plan::Tensor& tensor, Placement& out) {
+        static constexpr std::array<Field, 2> kFields{{{"shard", true}, {"partial", false}}};
+        std::array<Index, kFields.size()> at;
+        if (!fields(node, path, kFields, at) ||
+            !shard(at[0], {&path, "shard"}, out_.mesh, tensor.shape.size(), out.shard)) {
+            return false;
+        }
+        if (!has(at[1])) return true;
+        const Path inner{&path, "partial"};
+        static constexpr std::array<Field, 2> kPartial{{{"over", true}, {"reduce", true}}};
+        std::array<Index, kPartial.size()> of;
+        if (!fields(at[1], inner, kPartial, of) ||
+            !mesh_axes(of[0], {&inner, "over"}, out_.mesh, out.partial) ||
+            !reduction(of[1], {&inner, "reduce"}, out.reduce)) {
+            return false;
+        }
+        if (out.partial.empty()) return fail(of[0], {&inner, "over"}, "is empty; leave \"partial\" out");
+        for (const std::vector<std::int32_t>& axes : out.shard) {
+            for (const std::int32_t axis : axes) {
+                if (among(out.partial, axis)) {
+                    return fail(of[0], {&inner, "over"},
+                                fmt::format("names mesh axis \"{}\", along which the tensor is cut",
+                                            out_.mesh.axes[static_cast<std::size_t>(axis)].name));
+                }
+            }
+        }
+        return true;
+    }
+
+    bool reachable(Index node, const Path& path, const Conversion& made) {
+        for (const std::int32_t axis : made.after.partial) {
+            if (!among(made.before.partial, axis)) {
+                return fail(node, path,
+                            fmt::format("is partial over mesh axis \"{}\" and \"before\" is not; contributions have "
+                                        "to be computed, moving data does not make them",
+                                        out_.mesh.axes[static_cast<std::size_t>(axis)].name));
+            }
+        }
+        if (!made.after.partial.empty() && made.after.reduce != made.before.reduce) {
+            return fail(node, path, "reduces otherwise than \"before\"");
+        }
+        return true;
+    }
+
+    PartitionProgram out_;
+};
+
+}  // namespace
+
+plan::Region region_of(const Mesh& mesh, const plan::Tensor& tensor, const Placement& placement,
+                       std::int32_t rank, Uneven uneven) {
+    std::vector<std::int32_t> coordinates(mesh.axes.size());
+    for (std::size_t axis = mesh.axes.size(); axis-- > 0;) {
+        coordinates[axis] = rank % mesh.axes[axis].size;
+        rank /= mesh.axes[axis].size;
+    }
+    plan::Region region = tensor.whole();
+    for (std::size_t i = 0; i < region.size() && i < placement.shard.size(); ++i) {
+        for (const std::int32_t axis : placement.shard[i]) {
+            const std::int32_t parts = mesh.axes[static_cast<std::size_t>(axis)].size;
+            const std::int64_t index = coordinates[static_cast<std::size_t>(axis)];
+            const plan::Interval range = region[i];
+            const std::int64_t size = range.size();
+            const std::int64_t each = size / parts;
+            const std::int64_t left = size % parts;
+            if (uneven == Uneven::balanced) {
+                region[i].begin = range.begin + index * each + std::min(index, left);
+                region[i].end = region[i].begin + each + (index < left ? 1 : 0);
+            } else {
+                const std::int64_t step = each + (left == 0 ? 0 : 1);
+                region[i].begin = range.begin + std::min(index * step, size);
+                region[i].end = range.begin + std::min((index + 1) * step, size);
+            }
+        }
+    }
+    return region;
+}
+
+std::string conversion_name(const Mesh& mesh, const Conversion& conversion) {
+    const auto place = [](const Placement& placement, std::int32_t axis) -> std::int64_t {
+        for (std::size_t i = 0; i < placement.shard.size(); ++i) {
+            if (among(placement.shard[i], axis)) return static_cast<std::int64_t>(i);
+        }
+        return among(placement.partial, axis) ? -2 : -1;  // -1: replicated
+    };
+    std::vector<std::pair<std::string, std::string>> steps;  // what, over which mesh axes
+    for (std::int32_t axis = 0; axis < static_cast<std::int32_t>(mesh.axes.size()); ++axis) {
+        const std::int64_t from = place(conversion.before, axis);
+        const std::int64_t to = place(conversion.after, axis);
+        std::string what;
+        if (from == to) continue;
+        if (from == -2) {
+            what = to == -1 ? "all_reduce" : fmt::format("reduce_scatter, axis {}", to);
+        } else if (from == -1) {
+            what = fmt::format("local slice, axis {}", to);
+        } else {
+            what = to == -1 ? fmt::format("all_gather, axis {}", from)
+                            : fmt::format("all_to_all, axis {} to {}", from, to);
+        }
+        const std::string& name = mesh.axes[static_cast<std::size_t>(axis)].name;
+        if (!steps.empty() && steps.back().first == what) {
+            steps.back().second += ", " + name;
+        } else {
+            steps.emplace_back(std::move(what), name);
+        }
+    }
+    if (steps.empty()) {
+        return conversion.before.shard == conversion.after.shard ? "nothing moves" : "permutation of shards";
+    }
+    std::string text;
+    for (const auto& [what, axes] : steps) {
+        const std::size_t comma = what.find(',');
+        text += (text.empty() ? "" : "; ") + what.substr(0, comma) + " over " + axes;
+        if (comma != what.npos) text += " (" + what.substr(comma + 2) + ")";
+    }
+    return text;
+}
+
+Result<PartitionProgram> read_partition(std::string_view text, const std::string& file_name) {
+    const Result<plan::JsonDocument> document = plan::JsonDocument::parse(text, file_name);
+    if (!document) return document.error();
+    return PartitionDecoder(*document, text, file_name).decode();
+}
+
+Result<Import> import_partition(std::string_view text, const std::string& file_name, const ImportOptions&) {
+    const Result<PartitionProgram> program = read_partition(text, file_name);
+    if (!program) return program.error();
+    Result<plan::Plan> plan = plan_of(*program);
+    if (!plan) {
+        Error error = plan.error();
+        error.location.file = file_name;
+        return error;
+    }
+    Import made;
+    made.format = Format::partition;
+    made.plan = *std::move(plan);
+    for (const Conversion& conversion : program->conversions) {
+        made.claims.emplace_back(conversion.tensor.name, conversion_name(program->mesh, conversion));
+    }
+    return made;
+}
+
+}  // namespace syncopate::ingest
