@@ -88,9 +88,9 @@ public:
         }
         std::vector<Finding> findings;
         if (reported_.size() >= kMaxReported) {
-            findings.push_back({std::get<0>(reported_.begin()->first), -1, -1,
-                                fmt::format("more than {} ops are out of order; the rest is not looked at",
-                                            kMaxReported)});
+            findings.push_back(
+                {std::get<0>(reported_.begin()->first), -1, -1,
+                 fmt::format("more than {} ops are out of order; the rest is not looked at", kMaxReported)});
         }
         for (auto& [key, reported] : reported_) {
             if (reported.more > 0)
