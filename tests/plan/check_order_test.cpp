@@ -137,6 +137,23 @@ TEST(CheckEarlyRead, ASumThatIsReadWhileItGrows) {
                "0:0 reduces into it, and neither op waits for the other"}));
 }
 
+TEST(CheckEarlyRead, EachSumMustFollowTheReadBeforeNotOnlyTheFirst) {
+    Plan plan = test::ring_reduce_scatter(3);
+    plan.final = {};
+    plan.tensors.push_back({"S", {3}, DType::fp32});
+    plan.ranks = {{transfer(OpKind::local, -1, box({{0, 3}}), box({{0, 3}}, 1))},
+                  {push(0, box({{0, 3}}), {{0, 0}}, Reduce::sum)},
+                  {push(0, box({{0, 3}}), {{0, 0}}, Reduce::sum)}};
+    EXPECT_EQ(lines(check(plan)), Lines{});
+    plan.ranks[2][0].after = {};
+    ASSERT_EQ(check(plan).size(), 1U);
+    EXPECT_EQ(check(plan)[0].kind, Finding::Kind::early_read);
+    plan.ranks[2][0].after = {{0, 0}};
+    plan.ranks[1][0].after = {};
+    ASSERT_EQ(check(plan).size(), 1U);
+    EXPECT_EQ(check(plan)[0].kind, Finding::Kind::early_read);
+}
+
 TEST(CheckFinal, AChunkOfTheWrongPlaceIsNotTheRightOne) {
     Plan plan = two_ranks();
     plan.ranks[0] = {transfer(OpKind::push, 1, box({{2, 4}}), box({{0, 2}}))};
