@@ -120,14 +120,14 @@ Plan slots_and_workers(std::int64_t ops) {
         for (std::int32_t step = 0; step < steps; ++step) {
             for (std::int32_t worker = 0; worker < kWorkers; ++worker) {
                 const std::int64_t row = (static_cast<std::int64_t>(rank) * kWorkers + worker) * steps + step;
-                const std::int64_t come = (static_cast<std::int64_t>(before) * kWorkers + worker) * steps + step;
+                const std::int64_t come =
+                    (static_cast<std::int64_t>(before) * kWorkers + worker) * steps + step;
                 const std::int32_t send = 2 * (step * kWorkers + worker);
                 std::vector<OpRef> after_send;
-                if (step > 0)
-                    after_send = {{rank, send + 1 - 2 * kWorkers}, {next, send + 1 - 2 * kWorkers}};
+                if (step > 0) after_send = {{rank, send + 1 - 2 * kWorkers}, {next, send + 1 - 2 * kWorkers}};
                 auto& list = plan.ranks[static_cast<std::size_t>(rank)];
-                list.push_back(move(OpKind::push, next, rows(row, row + 1), rows(worker, worker + 1, 1),
-                                    after_send));
+                list.push_back(
+                    move(OpKind::push, next, rows(row, row + 1), rows(worker, worker + 1, 1), after_send));
                 list.push_back(move(OpKind::local, -1, rows(worker, worker + 1, 1), rows(come, come + 1),
                                     {{before, send}, {rank, send}}));
             }
@@ -230,8 +230,8 @@ void measure(benchmark::State& state, const Plan& plan) {
 }
 
 // One run each: a plan of a million ops takes seconds, and growth shows across sizes.
-#define PLAN_BENCHMARK(name, plan)                                                     \
-    void name(benchmark::State& state) { measure(state, plan); }                       \
+#define PLAN_BENCHMARK(name, plan)                               \
+    void name(benchmark::State& state) { measure(state, plan); } \
     BENCHMARK(name)->Arg(1 << 16)->Arg(1 << 18)->Arg(1 << 20)->Iterations(1)->Unit(benchmark::kMillisecond)
 
 PLAN_BENCHMARK(DirectAllGather, direct_all_gather(state.range(0)));

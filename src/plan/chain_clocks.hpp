@@ -27,8 +27,9 @@ public:
     /// Whether there are few enough chains, and the front is narrow enough.
     [[nodiscard]] bool feasible() const { return feasible_; }
 
-    /// Whether `first` comes before `second`, the sweep having gone as far as `now` (exclusive) needs. nullopt
-    /// if the clocks that would tell are gone, or further on. Only if feasible(); `now` must not go back.
+    /// Whether `first` comes before `second`, the sweep having gone as far as `now` (exclusive) needs.
+    /// nullopt if the clocks that would tell are gone, or further on. Only if feasible(); `now` must not go
+    /// back.
     [[nodiscard]] std::optional<bool> before(std::int32_t first, std::int32_t second, std::int32_t now);
 
 private:

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "box_index.hpp"
 #include "check_passes.hpp"
 
 namespace syncopate::plan {
@@ -20,12 +22,13 @@ public:
     void judge_op(std::int32_t rank, std::int32_t index, const Op& op) {
         rank_ = rank;
         op_ = index;
-        const bool regions = judge_chunk("src", op.src) & judge_chunk("dst", op.dst);
+        const bool source = judge_chunk("src", op.src);
+        const bool target = judge_chunk("dst", op.dst);
         if (op.kind == OpKind::push || op.kind == OpKind::pull) judge_peer(op);
         if (op.kind == OpKind::collective) judge_participants(op);
         for (const OpRef ref : op.after) judge_after(ref);
         judge_backend(op);
-        if (regions) judge_fit(op);
+        if (source && target) judge_fit(op);
     }
 
     void judge_holding(std::string_view list, std::size_t index, const Holding& holding, bool is_final) {
@@ -158,6 +161,37 @@ private:
     std::vector<Finding> findings_;
 };
 
+/// Entries of one list must not say of an element both that a rank holds its value and that it holds a
+/// contribution.
+void check_holdings(const Plan& plan, std::string_view list, const std::vector<Holding>& holdings, Work& work,
+                    std::vector<Finding>& findings) {
+    const std::vector<std::size_t> axes = key_axes(plan);
+    struct Both {  // of one rank and tensor
+        BoxIndex<std::size_t> values;
+        BoxIndex<std::size_t> partials;
+    };
+    std::unordered_map<std::int64_t, Both> seen;
+    for (std::size_t i = 0; i < holdings.size() && !work.exhausted(); ++i) {
+        const Holding& holding = holdings[i];
+        const Chunk& chunk = holding.chunk;
+        const std::int64_t key = holding.rank * static_cast<std::int64_t>(axes.size()) + chunk.tensor;
+        const std::size_t axis = axes[static_cast<std::size_t>(chunk.tensor)];
+        auto& [values, partials] =
+            seen.try_emplace(key, Both{BoxIndex<std::size_t>(axis, work), BoxIndex<std::size_t>(axis, work)})
+                .first->second;
+        (holding.partial ? values : partials).visit_overlapping(chunk.region, [&](const auto& other) {
+            findings.push_back(
+                {Finding::Kind::malformed, holding.rank, -1,
+                 fmt::format("{0}[{1}] says {2} of {3}, and {0}[{4}] says {5} of {6}: they overlap", list, i,
+                             holding.partial ? "partial" : "the value", to_string(plan, chunk), other.value,
+                             holding.partial ? "the value" : "partial",
+                             to_string(plan, {chunk.tensor, other.box}))});
+            return false;
+        });
+        (holding.partial ? partials : values).insert(chunk.region, i);
+    }
+}
+
 }  // namespace
 
 std::vector<Finding> check_outline(const Plan& plan) {
@@ -197,7 +231,7 @@ std::vector<Finding> check_outline(const Plan& plan) {
     return findings;
 }
 
-std::vector<Finding> check_malformed(const Plan& plan, const CollectiveMatch& collectives) {
+std::vector<Finding> check_malformed(const Plan& plan, const CollectiveMatch& collectives, Work& work) {
     Judge judge(plan);
     for (std::size_t i = 0; i < plan.initial.size(); ++i)
         judge.judge_holding("initial", i, plan.initial[i], false);
@@ -212,7 +246,9 @@ std::vector<Finding> check_malformed(const Plan& plan, const CollectiveMatch& co
     std::vector<Finding> findings = judge.take();
     const bool sound = findings.empty();
     findings.insert(findings.end(), collectives.unmatched.begin(), collectives.unmatched.end());
-    if (!sound) return findings;  // layout_of needs regions that fit their tensors
+    if (!sound) return findings;  // what follows needs regions that fit their tensors
+    check_holdings(plan, "initial", plan.initial, work, findings);
+    check_holdings(plan, "produced", plan.produced, work, findings);
     for (const CollectiveGroup& group : collectives.groups) {
         const Result<CollectiveLayout> layout = layout_of(plan, group);
         if (layout) continue;

@@ -41,6 +41,15 @@ struct History {
 
 using Shadow = BoxIndex<History>;
 
+/// A box that a collective fills; all alike to coalesce.
+struct Filled {
+    Region box;
+    struct Any {
+        bool operator==(const Any&) const = default;
+    } value;
+};
+[[maybe_unused]] int order_of(Filled::Any) { return 0; }
+
 /// Takes `hole` out of every box; false once nothing is left.
 bool remove(std::vector<Region>& boxes, const Region& hole) {
     std::vector<Region> left;
@@ -88,9 +97,9 @@ public:
         }
         std::vector<Finding> findings;
         if (reported_.size() >= kMaxReported) {
-            findings.push_back({std::get<0>(reported_.begin()->first), -1, -1,
-                                fmt::format("more than {} ops are out of order; the rest is not looked at",
-                                            kMaxReported)});
+            findings.push_back(
+                {std::get<0>(reported_.begin()->first), -1, -1,
+                 fmt::format("more than {} ops are out of order; the rest is not looked at", kMaxReported)});
         }
         for (auto& [key, reported] : reported_) {
             if (reported.more > 0)
@@ -129,14 +138,10 @@ private:
         const auto members = graph_.members(event);
         const Result<CollectiveLayout> layout = layout_of(plan_, {members.begin(), members.end()});
         if (!layout) return;  // check_malformed has said so
-        struct Filled {
-            Region box;
-            bool value = true;
-        };
         std::vector<Filled> filled;
         for (std::size_t i = 0; i < layout->sources.size(); ++i) {
             const CollectivePart& part = layout->sources[i];
-            filled.push_back({part.at});
+            filled.push_back({part.at, {}});
             if (i > 0 && layout->sources[i - 1].op == part.op) continue;  // another part of the same source
             read({event, part.op, part.op.rank, plan_.op(part.op).src});
         }

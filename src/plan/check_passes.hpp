@@ -18,7 +18,8 @@ namespace syncopate::plan {
 [[nodiscard]] std::vector<Finding> check_outline(const Plan& plan);
 
 /// Each op and holding by itself, and each collective: `malformed`. Needs a sound outline.
-[[nodiscard]] std::vector<Finding> check_malformed(const Plan& plan, const CollectiveMatch& collectives);
+[[nodiscard]] std::vector<Finding> check_malformed(const Plan& plan, const CollectiveMatch& collectives,
+                                                   Work& work);
 
 /// `cycle`: one finding for each set of ops that all wait for one another, showing a shortest cycle through
 /// its first. `topological` is topological_order(graph).

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <compare>
 #include <cstddef>
-#include <functional>
 #include <utility>
 #include <vector>
 
@@ -14,7 +13,8 @@ namespace syncopate::plan {
 
 /// Merges entries {box, value} whose boxes agree on all axes but one, where they touch or overlap, and whose
 /// values are equal; axis by axis, the last first, so that a grid of boxes becomes one. Entries with
-/// different values must not overlap. O(axes · n log n).
+/// different values must not overlap. Different values must differ in order_of(value), an integer. O(axes ·
+/// n log n).
 template <typename Entry>
 void coalesce(std::vector<Entry>& entries) {
     if (entries.size() < 2) return;
@@ -22,9 +22,7 @@ void coalesce(std::vector<Entry>& entries) {
     for (std::size_t axis = axes; axis-- > 0;) {
         // By value, then by the other axes, then along this one.
         const auto compare_others = [&](const Entry& a, const Entry& b) -> std::strong_ordering {
-            if (a.value != b.value)
-                return std::less<>()(a.value, b.value) ? std::strong_ordering::less
-                                                       : std::strong_ordering::greater;
+            if (a.value != b.value) return order_of(a.value) <=> order_of(b.value);
             for (std::size_t other = 0; other < axes; ++other) {
                 if (other == axis) continue;
                 if (const auto order = a.box[other].begin <=> b.box[other].begin; order != 0) return order;

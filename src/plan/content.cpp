@@ -58,16 +58,17 @@ std::size_t ContentPool::Hash::operator()(const std::vector<std::int64_t>& numbe
 Content ContentPool::keep(Terms terms) {
     const auto [place, fresh] = terms_.insert(std::move(terms));
     if (fresh) {
+        place->number = static_cast<std::int64_t>(terms_.size());
         for (const Origin& origin : place->origins)
             work_.spend(1 + static_cast<std::int64_t>(origin.ranks.num_words()));
     }
     return &*place;
 }
 
-Content ContentPool::value(std::int32_t tensor) { return keep({Form::one, {{tensor, 0, true, {}}}}); }
+Content ContentPool::value(std::int32_t tensor) { return keep({Form::one, {{tensor, 0, true, {}}}, 0}); }
 
 Content ContentPool::contribution(std::int32_t tensor, std::int32_t rank) {
-    return keep({Form::one, {{tensor, 0, false, Contributors({rank})}}});
+    return keep({Form::one, {{tensor, 0, false, Contributors({rank})}}, 0});
 }
 
 Content ContentPool::moved(Content content, const std::vector<std::int64_t>& displacement) {

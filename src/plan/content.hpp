@@ -30,12 +30,17 @@ struct Origin {
 
 struct Terms {
     Form form = Form::one;
-    std::vector<Origin> origins;  ///< rising by tensor, shift and value; each once
-    bool operator==(const Terms&) const = default;
+    std::vector<Origin> origins;      ///< rising by tensor, shift and value; each once
+    mutable std::int64_t number = 0;  ///< in the order in which the pool made them
+
+    bool operator==(const Terms& other) const { return form == other.form && origins == other.origins; }
 };
 
 /// Equal contents are equal pointers, into the pool that made them.
 using Content = const Terms*;
+
+/// For coalesce: an order that does not depend on addresses, so that findings come out the same on every run.
+[[nodiscard]] inline std::int64_t order_of(Content content) { return content->number; }
 
 /// Makes contents, each kept once, so that they compare and copy as pointers: a plan has few different ones.
 /// Each word of a new contributor set costs `work` some steps, so that its budget bounds the memory too.

@@ -20,10 +20,11 @@ private:
     std::int64_t left_;
 };
 
-/// Of one check(): plans as they are written need 50 to 200 steps for each op. About half a minute for a
-/// million ops at worst.
-[[nodiscard]] constexpr std::int64_t steps_to_check(std::size_t ops) {
-    return (std::int64_t{1} << 27) + 1024 * static_cast<std::int64_t>(ops);
+/// Of one check(): plans as they are written need 50 to 200 steps for each entry: an op, an
+/// `after`, a participant, a holding. About
+/// half a minute for a million at worst.
+[[nodiscard]] constexpr std::int64_t steps_to_check(std::size_t entries) {
+    return (std::int64_t{1} << 25) + 1024 * static_cast<std::int64_t>(entries);
 }
 
 }  // namespace syncopate::plan

@@ -106,6 +106,18 @@ Plan exchange_and_add(Reduce reduce) {
     return plan;
 }
 
+/// What is there is copied away, and then others add to it, or compare with it, in any order.
+Plan read_then_add(Reduce reduce) {
+    Plan plan = blank(3, {2, 2});
+    plan.ranks[0] = {transfer(OpKind::local, -1, box({{0, 2}}), box({{0, 2}}, 1))};
+    for (std::int32_t rank = 0; rank < 3; ++rank) {
+        plan.initial.push_back(partial_of(rank, box({{0, 2}})));
+        if (rank > 0) plan.ranks[static_cast<std::size_t>(rank)] = {push(0, box({{0, 2}}), {{0, 0}}, reduce)};
+    }
+    plan.final.push_back(sum_of_all(0, box({{0, 2}})));
+    return plan;
+}
+
 /// What the kernel has produced is sent away and then written over.
 Plan reuse_of_produced() {
     Plan plan = blank(2, {4});
@@ -294,7 +306,7 @@ bool is_well_formed(const Plan& plan) {
 
 Plan RandomPlans::from_template() {
     const auto ranks = static_cast<std::int32_t>(2 + below(2));
-    switch (below(9)) {
+    switch (below(10)) {
         case 0: story_ = "relay"; return relay();
         case 1: story_ = "direct all-gather"; return direct_all_gather(ranks, 1 + below(2), chance(50));
         case 2: story_ = "ring all-gather"; return ring_all_gather(ranks, 1 + below(2));
@@ -305,6 +317,7 @@ Plan RandomPlans::from_template() {
         case 5: story_ = "through one slot"; return through_one_slot();
         case 6: story_ = "exchange and add"; return exchange_and_add(chance(70) ? Reduce::sum : Reduce::max);
         case 7: story_ = "reuse of produced"; return reuse_of_produced();
+        case 8: story_ = "read, then add"; return read_then_add(chance(70) ? Reduce::sum : Reduce::max);
         default: break;
     }
     story_ = "collective";

@@ -1,0 +1,41 @@
+# Fuzz targets: tests/fuzz/LAYER/NAME.cpp, one each (tests/fuzz/target.hpp says what a target is). Included once before
+# the layers, for the instrumentation that SYNCOPATE_FUZZ needs in them, and used after.
+#
+#   fuzz_NAME         with SYNCOPATE_FUZZ: libFuzzer with the address and undefined-behaviour sanitizers. clang only:
+#                     cmake -S . -B build-fuzz -G Ninja -DSYNCOPATE_FUZZ=ON -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++
+#                     build-fuzz/bin/fuzz_NAME -rss_limit_mb=1024 -timeout=10 -dict=tests/fuzz/LAYER/NAME.dict CORPUS tests/fuzz/LAYER/NAME
+#   fuzz_NAME_replay  with SYNCOPATE_TESTS: seeds and 2,000 mutations of them, as the test fuzz.NAME
+
+set(fuzz_sanitizers address,undefined)
+if(SYNCOPATE_FUZZ)
+    if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+        message(FATAL_ERROR "SYNCOPATE_FUZZ needs clang with libFuzzer; "
+            "this is ${CMAKE_CXX_COMPILER_ID}: set CMAKE_C_COMPILER and CMAKE_CXX_COMPILER")
+    endif()
+    add_compile_options(-fsanitize=fuzzer-no-link,${fuzz_sanitizers} -fno-omit-frame-pointer
+        -fno-sanitize-recover=all -g1)
+    add_link_options(-fsanitize=${fuzz_sanitizers})
+endif()
+
+# syncopate_fuzz_targets(LAYER): all targets of a layer.
+function(syncopate_fuzz_targets layer)
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/${layer}/*.cpp)
+    foreach(source IN LISTS sources)
+        get_filename_component(name ${source} NAME_WE)
+        if(SYNCOPATE_FUZZ)
+            add_executable(fuzz_${name} ${source})
+            target_include_directories(fuzz_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+            target_link_libraries(fuzz_${name} PRIVATE syncopate_${layer} syncopate_warnings)
+            target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+        endif()
+        if(SYNCOPATE_TESTS)
+            set(replay fuzz_${name}_replay)
+            add_executable(${replay} ${source} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay.cpp)
+            target_include_directories(${replay} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+            target_link_libraries(${replay} PRIVATE syncopate_${layer} syncopate_warnings)
+            add_test(NAME fuzz.${name} COMMAND ${replay} --mutations 2000 --max-seconds 60
+                ${PROJECT_SOURCE_DIR}/tests/fuzz/${layer}/${name})
+            set_tests_properties(fuzz.${name} PROPERTIES TIMEOUT 120 LABELS "${layer};fuzz")
+        endif()
+    endforeach()
+endfunction()
