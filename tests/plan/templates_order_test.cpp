@@ -29,7 +29,7 @@ Lines pushes(const Plan& plan, std::int32_t rank) {
     return text;
 }
 
-Plan make(std::string_view name, std::int32_t ranks, TemplateOptions options = {}) {
+Plan make(std::string_view name, std::int32_t ranks, const TemplateOptions& options = {}) {
     return *make_plan(name, ring_of(ranks), {"A", {ranks}, DType::fp32}, options);
 }
 
