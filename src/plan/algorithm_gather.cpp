@@ -1,5 +1,8 @@
 // all_gather and the ring shifts; the drawings are in all_gather.hpp and ring.hpp.
 #include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "algorithms.hpp"
 
@@ -23,23 +26,40 @@ void pass(const Script& script, const Gather& data, std::int32_t from, std::int3
     script.move(from, held(data, from, piece), to, data.place(to, piece), slice);
 }
 
+/// Passes pieces on in the pace of the script: who comes to a partner waits for who came before.
+class Pace {
+public:
+    Pace(const Script& script, const Gather& data)
+        : script_(script), data_(data), last_(script.team.ranks.size()) {}
+
+    void pass(std::int32_t from, std::int32_t to, std::int32_t piece, std::int32_t slice) {
+        std::optional<OpRef>& last = last_[static_cast<std::size_t>(script_.builder.pull() ? from : to)];
+        std::vector<OpRef> after;
+        if (script_.paced && last) after.push_back(*last);
+        const std::optional<OpRef> moved =
+            script_.move(from, held(data_, from, piece), to, data_.place(to, piece), slice, Reduce::none,
+                         std::move(after));
+        if (moved) last = moved;
+    }
+
+private:
+    const Script& script_;
+    const Gather& data_;
+    std::vector<std::optional<OpRef>> last_;  ///< by partner: the last transfer to it
+};
+
 }  // namespace
 
 void gather_direct(const Script& script, const Gather& data, bool peer_by_peer) {
-    const auto send = [&](std::int32_t from, std::int32_t to, std::int32_t slice) {
-        const std::vector<Chunk> sources = script.cut.chunks(data.source(from), slice);
-        const std::vector<Chunk> targets = script.cut.chunks(data.place(to, from), slice);
-        for (std::size_t i = 0; i < sources.size(); ++i) {
-            script.builder.transfer({script.team.rank(from), sources[i]}, {script.team.rank(to), targets[i]});
-        }
-    };
+    Pace pace(script, data);
     if (script.team.size() > 1 && peer_by_peer) {
         script.for_each_pair([&](std::int32_t from, std::int32_t to) {
-            for (std::int32_t slice = 0; slice < script.slices; ++slice) send(from, to, slice);
+            for (std::int32_t slice = 0; slice < script.slices; ++slice) pace.pass(from, to, from, slice);
         });
     } else if (script.team.size() > 1) {
         for (std::int32_t slice = 0; slice < script.slices; ++slice) {
-            script.for_each_pair([&](std::int32_t from, std::int32_t to) { send(from, to, slice); });
+            script.for_each_pair(
+                [&](std::int32_t from, std::int32_t to) { pace.pass(from, to, from, slice); });
         }
     }
     copy_own(script, data);
@@ -103,15 +123,16 @@ void gather_hierarchical(const Script& script, const Gather& data) {
             pass(script, data, pull ? other : owner, pull ? owner : other, pull ? other : owner, slice);
         }
     };
+    Pace pace(script, data);
     // Within each node, what came from `turn` nodes away; turn 0 is the node's own.
     const auto within = [&](std::int32_t turn, std::int32_t slice) {
-        for (std::int32_t owner = 0; owner < team.size(); ++owner) {
-            const std::int32_t node = owner / inner;
-            const std::int32_t origin = modulo(pull ? node + turn : node - turn, outer);
-            for (std::int32_t offset = 1; offset < inner; ++offset) {
+        for (std::int32_t offset = 1; offset < inner; ++offset) {
+            for (std::int32_t owner = 0; owner < team.size(); ++owner) {
+                const std::int32_t node = owner / inner;
+                const std::int32_t origin = modulo(pull ? node + turn : node - turn, outer);
                 const std::int32_t other = team.position(node, (owner % inner + offset) % inner);
                 const std::int32_t from = pull ? other : owner;
-                pass(script, data, from, pull ? owner : other, team.position(origin, from % inner), slice);
+                pace.pass(from, pull ? owner : other, team.position(origin, from % inner), slice);
             }
         }
     };

@@ -26,14 +26,21 @@ struct Script {
     const Team& team;
     Cut cut;
     std::int32_t slices = 1;  ///< along the cut's minor axis; all of one slice comes before the next
+    /// In the direct steps of gathering, no rank is sent to (or with pull, read from) by two at once: each
+    /// transfer waits for the one before it at its partner. Ranks that start together keep step by
+    /// themselves; where an earlier phase has set them apart, two senders to one receiver slow each other
+    /// down more than they gain.
+    bool paced = false;
 
-    /// Moves a piece from one member to another, or on one, chunk by chunk.
-    void move(std::int32_t from, const Chunk& source, std::int32_t to, const Chunk& target,
-              std::int32_t slice, Reduce reduce = Reduce::none) const;
+    /// Moves a piece from one member to another, or on one, chunk by chunk; the first waits for `after` too.
+    /// Returns the last transfer, if there is one.
+    std::optional<OpRef> move(std::int32_t from, const Chunk& source, std::int32_t to, const Chunk& target,
+                              std::int32_t slice, Reduce reduce = Reduce::none,
+                              std::vector<OpRef> after = {}) const;
     /// Copies a member's piece from one place of its memory to another, uncut; nothing if they are the same.
     void copy(std::int32_t member, const Chunk& source, const Chunk& target) const;
-    /// Calls visit(from, to) for each ordered pair of different members, grouped by the member that owns the
-    /// transfer (who sends, or with pull who fetches), whose partners go round the team from itself.
+    /// Calls visit(from, to) for each ordered pair of different members, in steps: in each, the partner of
+    /// who owns the transfer (who sends, or with pull who fetches) is one further round the team from itself.
     void for_each_pair(const std::function<void(std::int32_t from, std::int32_t to)>& visit) const;
 };
 

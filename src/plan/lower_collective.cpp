@@ -74,7 +74,7 @@ private:
     /// Refuses what the algorithms could not keep. A collective reads everything before it writes anything;
     /// transfers do not. So no piece may come in over another one, or over what its member sends.
     Status judge() const {
-        const auto refuse = [&](std::int32_t member, std::string what) {
+        const auto refuse = [&](std::int32_t member, const std::string& what) {
             const OpRef ref = members_[static_cast<std::size_t>(member)];
             return Error{what + "; leave it direct", {"", 0, 0, ref.rank, ref.index}};
         };
@@ -215,7 +215,8 @@ private:
     void all_reduce() {
         const Region& whole = op(0).src.region;
         const bool one_shot = algorithm_ == Algorithm::one_shot;
-        const Script script = this->script(whole, one_shot ? 1 : n());
+        Script script = this->script(whole, one_shot ? 1 : n());
+        script.paced = true;
         const auto part = [&](const Chunk& chunk, std::int32_t piece) {
             if (one_shot) return chunk;
             const Interval range = chunk.region[static_cast<std::size_t>(script.cut.axis)];

@@ -5,15 +5,20 @@
 
 namespace syncopate::plan {
 
-void Script::move(std::int32_t from, const Chunk& source, std::int32_t to, const Chunk& target,
-                  std::int32_t slice, Reduce reduce) const {
+std::optional<OpRef> Script::move(std::int32_t from, const Chunk& source, std::int32_t to,
+                                  const Chunk& target, std::int32_t slice, Reduce reduce,
+                                  std::vector<OpRef> after) const {
     const std::vector<Chunk> sources = cut.chunks(source, slice);
     const bool in_place = source == target;
     const std::vector<Chunk> others = in_place ? std::vector<Chunk>{} : cut.chunks(target, slice);
     const std::vector<Chunk>& targets = in_place ? sources : others;
     assert(sources.size() == targets.size());
-    for (std::size_t i = 0; i < sources.size(); ++i)
-        builder.transfer({team.rank(from), sources[i]}, {team.rank(to), targets[i]}, reduce);
+    std::optional<OpRef> last;
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+        last = builder.transfer({team.rank(from), sources[i]}, {team.rank(to), targets[i]}, reduce,
+                                std::exchange(after, {}));
+    }
+    return last;
 }
 
 void Script::copy(std::int32_t member, const Chunk& source, const Chunk& target) const {
@@ -23,8 +28,8 @@ void Script::copy(std::int32_t member, const Chunk& source, const Chunk& target)
 
 void Script::for_each_pair(const std::function<void(std::int32_t from, std::int32_t to)>& visit) const {
     const std::int32_t n = team.size();
-    for (std::int32_t owner = 0; owner < n; ++owner) {
-        for (std::int32_t offset = 1; offset < n; ++offset) {
+    for (std::int32_t offset = 1; offset < n; ++offset) {
+        for (std::int32_t owner = 0; owner < n; ++owner) {
             const std::int32_t partner = (owner + offset) % n;
             if (builder.pull()) {
                 visit(partner, owner);

@@ -32,7 +32,8 @@ Result<Plan> all_reduce(const Mesh& mesh, const Tensor& tensor, const TemplateOp
             setup.start(team.rank(member), setup.whole(), true);
             setup.end_reduced(team, team.rank(member), setup.whole());
         }
-        const Script script = setup.script(team);
+        Script script = setup.script(team);
+        script.paced = true;
         switch (algorithm) {
             case Algorithm::one_shot: reduce_direct(script, reduction, slots); break;
             case Algorithm::ring:

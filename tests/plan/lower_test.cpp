@@ -177,7 +177,7 @@ private:
     std::vector<OpRef> add_collective() {
         std::vector<std::int32_t> ranks{0, 1, 2, 3};
         std::shuffle(ranks.begin(), ranks.end(), random_);
-        ranks.resize(static_cast<std::size_t>(1 + below(kRanks)));
+        ranks.resize(1 + static_cast<std::size_t>(below(kRanks)));
         const auto n = static_cast<std::int64_t>(ranks.size());
         const auto kind = static_cast<CollectiveKind>(below(5));
         const bool in_place = below(2) == 0;

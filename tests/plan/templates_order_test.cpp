@@ -1,5 +1,6 @@
 // The drawings in the templates' headers, and what follows from the order of ops: rotation, and sums whose
 // bits do not depend on timing.
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <string>
@@ -28,7 +29,7 @@ Lines pushes(const Plan& plan, std::int32_t rank) {
     return text;
 }
 
-Plan make(std::string_view name, std::int32_t ranks, TemplateOptions options = {}) {
+Plan make(std::string_view name, std::int32_t ranks, const TemplateOptions& options = {}) {
     return *make_plan(name, ring_of(ranks), {"A", {ranks}, DType::fp32}, options);
 }
 
@@ -140,6 +141,27 @@ TEST(PeerOrder, AtEachStepNoTwoRanksAimAtTheSamePeer) {
                 std::set<std::int32_t> aimed;
                 for (const std::vector<Op>& list : plan.ranks) aimed.insert(list[step].peer);
                 EXPECT_EQ(aimed.size(), 7U) << name;
+            }
+        }
+    }
+}
+
+TEST(PeerOrder, AfterReducingARankIsSentToByOneAtATime) {
+    for (const bool pull : {false, true}) {
+        TemplateOptions options{.pull = pull, .algorithm = Algorithm::two_shot};
+        const Plan plan = *all_reduce(ring_of(5), {"A", {5}, DType::fp32}, options);
+        // Of each list the last four ops are shot 2; that of offset d has the partner of the one of offset d
+        // - 1 of the rank after it.
+        for (std::int32_t rank = 0; rank < 5; ++rank) {
+            const std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
+            const auto shot = static_cast<std::int32_t>(list.size()) - 4;
+            for (std::int32_t offset = 1; offset < 4; ++offset) {
+                const std::vector<OpRef>& after = list[static_cast<std::size_t>(shot + offset)].after;
+                const std::int32_t next = (rank + 1) % 5;
+                const auto next_shot =
+                    static_cast<std::int32_t>(plan.ranks[static_cast<std::size_t>(next)].size()) - 4;
+                EXPECT_NE(std::find(after.begin(), after.end(), OpRef{next, next_shot + offset - 1}),
+                          after.end());
             }
         }
     }

@@ -9,7 +9,10 @@
 //     reduce    shard p += the slots, in the order of positions
 //     shot 2    shard p                           ->  all others, in place           after reduce
 //
-// Every rank sends 2 (n - 1) / n of the tensor: for large tensors.
+// Every rank sends 2 (n - 1) / n of the tensor: for large tensors. Reducing sets the ranks apart, and two
+// senders to one receiver are slower than one after the other; so in shot 2, and inside the nodes of
+// hierarchical, a rank is sent to in turn: the transfer of offset d to it waits for the one of offset d - 1.
+// (Simulated, 128 MiB on 8 H200s: 781 µs instead of 1674.)
 //
 // one_shot: everyone sends its whole contribution to all, and each reduces all of it by itself. One hop, n -
 // 1 times the tensor sent: for small ones, where latency counts (n = 3):
