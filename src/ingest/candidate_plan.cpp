@@ -21,6 +21,8 @@ using plan::Region;
 using plan::Tensor;
 using Group = std::vector<std::int32_t>;
 
+constexpr std::int64_t kMaxEntries = std::int64_t{1} << 24;
+
 Region part(Region whole, std::int64_t axis, std::int64_t index, std::int64_t parts) {
     plan::Interval& range = whole[static_cast<std::size_t>(axis)];
     const std::int64_t size = range.size() / parts;
@@ -36,6 +38,17 @@ public:
     }
 
     Result<plan::Plan> make() {
+        // Each op lists its group, each holding of a reduction too.
+        std::int64_t entries = 0;
+        for (const Group& group : candidate_.groups) {
+            const auto size = static_cast<std::int64_t>(group.size());
+            entries += size * size * static_cast<std::int64_t>(candidate_.exchanges.size());
+        }
+        if (entries > kMaxEntries) {
+            return Error{fmt::format("{} {}: {} arrays over groups of {} ranks make too large a plan", candidate_.kind,
+                                     candidate_.name, candidate_.exchanges.size(), candidate_.groups[0].size()),
+                         candidate_.where};
+        }
         for (const Exchange& exchange : candidate_.exchanges) {
             if (!add(exchange)) {
                 return Error{fmt::format("{} {}: the array {} is too large: its bytes do not fit 64 bits",

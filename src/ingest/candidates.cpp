@@ -1,7 +1,7 @@
 #include "syncopate/ingest/candidates.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -107,7 +107,7 @@ public:
 
 private:
     void loop(Site site) {
-        for (const WindowedEinsum& window : windowed_einsums(program_, flow_, site)) {
+        for (const WindowedEinsum& window : windowed_einsums(program_, flow_, site, budget_)) {
             Candidate made;
             made.kind = window.reduces ? "reduce-scatter" : "all-gather";
             made.name = flow_.at(site).name;
@@ -179,22 +179,29 @@ private:
 
     /// Loops and branches that the computation stands in.
     void note_surroundings(std::int32_t computation, Candidate& made) {
+        const auto [found, fresh] = surroundings_.try_emplace(computation);
+        Surroundings& around = found->second;
         std::set<std::int32_t> seen;
-        for (std::vector<std::int32_t> open{computation}; !open.empty();) {
+        for (std::vector<std::int32_t> open{computation}; fresh && !open.empty();) {
             const std::int32_t at = open.back();
             open.pop_back();
             if (!seen.insert(at).second) continue;
             for (const Site caller : flow_.callers(at)) {
                 const Instruction& by = flow_.at(caller);
-                if (by.opcode == "conditional" && made.problem.empty()) {
-                    made.problem = fmt::format("stands in a branch of {}; whether it runs depends on data", by.name);
-                }
-                if (by.opcode == "while" && !made.in_loop) {
-                    made.in_loop = true;
-                    made.trips = by.trip_count >= 0 ? by.trip_count : trip_count(program_, flow_, caller);
+                if (by.opcode == "conditional" && around.branch.empty()) around.branch = by.name;
+                if (by.opcode == "while" && !around.in_loop) {
+                    around.in_loop = true;
+                    around.trips = by.trip_count >= 0 ? by.trip_count : trip_count(program_, flow_, caller, budget_);
                 }
                 open.push_back(caller.computation);
             }
+        }
+        if (!around.branch.empty() && made.problem.empty()) {
+            made.problem = fmt::format("stands in a branch of {}; whether it runs depends on data", around.branch);
+        }
+        if (around.in_loop && !made.in_loop) {
+            made.in_loop = true;
+            made.trips = around.trips;
         }
     }
 
@@ -340,8 +347,16 @@ private:
 
     const TensorProgram& program_;
     Dataflow flow_;
+    struct Surroundings {
+        std::string branch;  // the conditional, if there is one
+        bool in_loop = false;
+        std::int64_t trips = -1;
+    };
+
     std::vector<Candidate> candidates_;
     std::set<Site> in_windows_;
+    std::map<std::int32_t, Surroundings> surroundings_;  // by computation
+    std::int64_t budget_ = kMaxWindowSteps;
 };
 
 const DotUse* first_dot(const Candidate& candidate, bool feeds) {

@@ -54,12 +54,15 @@ public:
                                                std::int64_t parts) const;
 
     static constexpr std::size_t kMaxMeetings = 64;
-    static constexpr std::size_t kMaxSteps = 4096;
+    static constexpr std::size_t kMaxSteps = 4096;            ///< of one search
+    static constexpr std::size_t kMaxThrough = 64;            ///< reshapes and the like that are followed in a row
+    static constexpr std::size_t kMaxStepsInAll = 1 << 22;    ///< of all searches; later ones find nothing
 
 private:
     const TensorProgram& program_;
     std::vector<std::vector<std::vector<std::int32_t>>> users_;
     std::vector<std::vector<Site>> callers_;
+    mutable std::size_t steps_ = 0;  // of all searches so far
 };
 
 /// Where `axis` of an array of shape `from`, cut into `parts` equal parts, is after a row-major reshape to `to`:

@@ -4,8 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "windowed_einsum.hpp"
-
 namespace syncopate::ingest {
 namespace {
 
@@ -70,9 +68,10 @@ std::int64_t weight(const LoopValue& value) {
 
 class Executor {
 public:
-    Executor(const TensorProgram& program, const Dataflow& flow, std::int32_t num_ranks, bool by_partition)
+    Executor(const TensorProgram& program, const Dataflow& flow, std::int32_t num_ranks, bool by_partition,
+             std::int64_t& budget)
         : program_(program), flow_(flow), num_ranks_(static_cast<std::size_t>(num_ranks)),
-          by_partition_(by_partition) {
+          by_partition_(by_partition), budget_(budget) {
         out_.num_ranks = num_ranks;
     }
 
@@ -163,8 +162,8 @@ private:
                 }
             }
             result.resize(num_ranks_);
-            for (const LoopValue& value : result) steps_ += weight(value);
-            if (steps_ > kMaxWindowSteps) return std::nullopt;
+            for (const LoopValue& value : result) budget_ -= weight(value);
+            if (budget_ < 0) return std::nullopt;
         }
         return std::move(values[static_cast<std::size_t>(body.root)]);
     }
@@ -333,15 +332,16 @@ private:
     const Dataflow& flow_;
     std::size_t num_ranks_;
     bool by_partition_;
-    std::int64_t steps_ = 0;
+    std::int64_t& budget_;
     LoopExecution out_;
 };
 
 }  // namespace
 
 std::optional<LoopExecution> execute_loop(const TensorProgram& program, const Dataflow& flow, Site loop,
-                                          std::int32_t num_ranks, bool by_partition) {
-    return Executor(program, flow, num_ranks, by_partition).run(loop);
+                                          std::int32_t num_ranks, bool by_partition,
+                                          std::int64_t& budget) {
+    return Executor(program, flow, num_ranks, by_partition, budget).run(loop);
 }
 
 }  // namespace syncopate::ingest

@@ -64,8 +64,10 @@ struct LoopExecution {
 };
 
 /// Executes the loop on `num_ranks` ranks; with `by_partition`, partition-id is the rank, else replica-id is.
-/// nullopt if its condition depends on what is not known, or it takes more than kMaxWindowSteps.
+/// nullopt if its condition depends on what is not known, or it takes more than `budget`, from which what it took
+/// is subtracted.
 [[nodiscard]] std::optional<LoopExecution> execute_loop(const TensorProgram& program, const Dataflow& flow,
-                                                        Site loop, std::int32_t num_ranks, bool by_partition);
+                                                        Site loop, std::int32_t num_ranks, bool by_partition,
+                                                        std::int64_t& budget);
 
 }  // namespace syncopate::ingest

@@ -32,6 +32,12 @@ public:
             plan_.tensors.push_back(nest_.tensors[tensor].tensor);
             prepare(static_cast<std::int32_t>(tensor));
         }
+        auto visits = static_cast<std::int64_t>(num_ranks_) * static_cast<std::int64_t>(moving_.size());
+        for (const Loop* loop : rings_) {
+            if (__builtin_mul_overflow(visits, loop->steps, &visits) || visits > kMaxVisits) {
+                return Error{fmt::format("loops: the ranks would work on more than {} shards", kMaxVisits)};
+            }
+        }
         std::vector<std::int64_t> at(rings_.size());
         do {
             for (Moving& moving : moving_) {
@@ -175,7 +181,7 @@ private:
         for (std::size_t axis = 0; axis < whole.size(); ++axis) {
             const std::int64_t grain = moving.grain[axis];
             if (grain == 0 || grain >= whole[axis].size()) continue;
-            if ((whole[axis].size() / grain + 1) > plan::kMaxOps / static_cast<std::int64_t>(boxes.size())) {
+            if ((whole[axis].size() / grain + 1) > kMaxPlannedOps / static_cast<std::int64_t>(boxes.size())) {
                 return std::nullopt;
             }
             std::vector<Region> finer;
@@ -221,9 +227,9 @@ private:
             const auto held = moving.here[static_cast<std::size_t>(from)].find(shard);
             const bool there = held != moving.here[static_cast<std::size_t>(from)].end();
             const auto boxes = chunks(moving, shard);
-            if (!boxes || static_cast<std::int64_t>(transfers_.size() + boxes->size()) > plan::kMaxOps) {
+            if (!boxes || static_cast<std::int64_t>(transfers_.size() + boxes->size()) > kMaxPlannedOps) {
                 return Error{fmt::format("tensors.{}: the plan would have more than {} ops", tensor.tensor.name,
-                                         plan::kMaxOps)};
+                                         kMaxPlannedOps)};
             }
             for (std::size_t i = 0; i < boxes->size(); ++i) {
                 Transfer made;

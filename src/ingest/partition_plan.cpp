@@ -41,6 +41,8 @@ std::vector<Region> cut(const Region& region, std::int32_t parts) {
     return boxes;
 }
 
+constexpr std::size_t kFewContributions = 32;
+
 /// A push to be; its place in its owner's list is known only when all are there.
 struct Transfer {
     std::int32_t owner = 0, peer = 0, tensor = 0;
@@ -68,10 +70,12 @@ public:
     Result<plan::Plan> convert() {
         for (const Conversion& conversion : program_.conversions) {
             plan_.tensors.push_back(conversion.tensor);
-            if (!tensor(conversion)) {
-                return Error{fmt::format("tensors.{}: the plan would have more than {} ops",
-                                         conversion.tensor.name, plan::kMaxOps)};
+            if (tensor(conversion)) continue;
+            if (comparisons_ > kMaxComparisons) {
+                return Error{fmt::format("tensors.{}: too many ranks and shards to compare", conversion.tensor.name)};
             }
+            return Error{fmt::format("tensors.{}: the plan would have more than {} ops", conversion.tensor.name,
+                                     kMaxPlannedOps)};
         }
         emit();
         return std::move(plan_);
@@ -131,9 +135,13 @@ private:
             const Region need = region_of(program_.mesh, conversion.tensor, after, rank, program_.uneven);
             if (is_empty(need)) continue;
             if (before.partial.empty()) want(rank, need, {});
-            for (const auto& [begin, holders] : boxes[kept(after, rank)]) {
+            const auto& within_reach = boxes[kept(after, rank)];
+            comparisons_ += static_cast<std::int64_t>(within_reach.size());
+            if (comparisons_ > kMaxComparisons) return false;
+            for (const auto& [begin, holders] : within_reach) {
                 const auto piece = intersect(sources[holders[0]].box, need);
                 if (!piece) continue;
+                comparisons_ += static_cast<std::int64_t>(holders.size());
                 const std::size_t from = choose(sources, holders, own[static_cast<std::size_t>(rank)], rank);
                 Source& source = sources[from];
                 if (!before.partial.empty()) want(rank, *piece, source.ranks);
@@ -177,7 +185,7 @@ private:
     }
 
     std::optional<std::size_t> add(Transfer transfer) {
-        if (static_cast<std::int64_t>(transfers_.size()) >= plan::kMaxOps) return std::nullopt;
+        if (static_cast<std::int64_t>(transfers_.size()) >= kMaxPlannedOps) return std::nullopt;
         transfer.tensor = static_cast<std::int32_t>(plan_.tensors.size()) - 1;
         transfers_.push_back(std::move(transfer));
         return transfers_.size() - 1;
@@ -195,7 +203,9 @@ private:
 
     /// Each part is reduced at one rank, and goes from there to the others that want it.
     bool reduce(const Conversion& conversion, const Source& source) {
-        for (const auto& [box, wanted_by] : segments(source)) {
+        const auto parts_wanted = segments(source);
+        if (comparisons_ > kMaxComparisons) return false;
+        for (const auto& [box, wanted_by] : parts_wanted) {
             Ranks reducers;  // of those that contribute, the ones that want the result: they keep it
             for (const std::int32_t rank : wanted_by) {
                 if (has(source.ranks, rank)) reducers.push_back(rank);
@@ -220,17 +230,24 @@ private:
             if (!made) return false;
             contributions.push_back(*made);
         }
-        // A rank's own contribution is overwritten by the result, so every contribution must have left first.
+        // A rank's own contribution is overwritten by the result, so every contribution must have left first. In
+        // large groups only the first one to be sent waits for all, the others for that one: so the edges stay
+        // fewer than twice the ops.
         for (const std::int32_t rank : wanted_by) {
-            if (rank != reducer && !add({reducer, rank, 0, chunk, plan::Reduce::none, 1, contributions})) return false;
+            if (rank == reducer) continue;
+            const auto made = add({reducer, rank, 0, chunk, plan::Reduce::none, 1, contributions});
+            if (!made) return false;
+            if (contributions.size() > kFewContributions) contributions = {*made};
         }
         return true;
     }
 
     /// What is wanted of a source as disjoint boxes, each with all who want it.
-    static std::vector<std::pair<Region, Ranks>> segments(const Source& source) {
+    std::vector<std::pair<Region, Ranks>> segments(const Source& source) {
         std::vector<std::pair<Region, Ranks>> found;
         for (const auto& [rank, piece] : source.wanted) {
+            comparisons_ += static_cast<std::int64_t>(found.size());
+            if (comparisons_ > kMaxComparisons) break;
             std::vector<Region> rest{piece};
             std::vector<std::pair<Region, Ranks>> next;
             for (auto& [box, ranks] : found) {
@@ -307,6 +324,7 @@ private:
     plan::Plan plan_;
     std::vector<std::vector<std::int32_t>> coordinates_;
     std::vector<std::int64_t> sent_;  // elements, by rank
+    std::int64_t comparisons_ = 0;
     std::vector<Transfer> transfers_;
 };
 

@@ -291,7 +291,8 @@ private:
 
 }  // namespace
 
-std::vector<WindowedEinsum> windowed_einsums(const TensorProgram& program, const Dataflow& flow, Site loop) {
+std::vector<WindowedEinsum> windowed_einsums(const TensorProgram& program, const Dataflow& flow, Site loop,
+                                             std::int64_t& budget) {
     std::int32_t largest = -1;
     bool channel = false;
     const Computation& body = program.computations[static_cast<std::size_t>(flow.at(loop).called[1])];
@@ -305,13 +306,13 @@ std::vector<WindowedEinsum> windowed_einsums(const TensorProgram& program, const
     if (largest < 0 || largest >= ranks || ranks > plan::kMaxRanks) return {};
     // Replicas beside partitions would each run a ring of their own; the plan would need all of them.
     if ((channel ? program.replicas : program.partitions) > 1) return {};
-    const auto run = execute_loop(program, flow, loop, static_cast<std::int32_t>(ranks), channel);
+    const auto run = execute_loop(program, flow, loop, static_cast<std::int32_t>(ranks), channel, budget);
     if (!run || run->permutes.empty()) return {};
     return Recogniser(flow, loop, *run).recognise();
 }
 
-std::int64_t trip_count(const TensorProgram& program, const Dataflow& flow, Site loop) {
-    const auto run = execute_loop(program, flow, loop, 1, true);
+std::int64_t trip_count(const TensorProgram& program, const Dataflow& flow, Site loop, std::int64_t& budget) {
+    const auto run = execute_loop(program, flow, loop, 1, true, budget);
     return run ? run->trips : -1;
 }
 

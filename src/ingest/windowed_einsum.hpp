@@ -37,13 +37,17 @@ struct WindowedEinsum {
     std::vector<Site> permutes;
 };
 
-/// Those in the `while` at `loop`; none if it is something else, or too long to execute (kMaxWindowSteps).
+/// Those in the `while` at `loop`; none if it is something else, or longer to execute than `budget`, from which
+/// what was executed is subtracted.
 [[nodiscard]] std::vector<WindowedEinsum> windowed_einsums(const TensorProgram& program, const Dataflow& flow,
-                                                           Site loop);
+                                                           Site loop, std::int64_t& budget);
 
-/// How often the body of the `while` runs, by executing its counter; -1 if that depends on data.
-[[nodiscard]] std::int64_t trip_count(const TensorProgram& program, const Dataflow& flow, Site loop);
+/// How often the body of the `while` runs, by executing its counter; -1 if that depends on data or exceeds
+/// `budget`.
+[[nodiscard]] std::int64_t trip_count(const TensorProgram& program, const Dataflow& flow, Site loop,
+                                      std::int64_t& budget);
 
-inline constexpr std::int64_t kMaxWindowSteps = std::int64_t{1} << 22;  ///< instructions × ranks × trips
+/// Values that one program's loops may compute together: instructions × ranks × trips.
+inline constexpr std::int64_t kMaxWindowSteps = std::int64_t{1} << 22;
 
 }  // namespace syncopate::ingest

@@ -86,13 +86,14 @@ struct LoopNest {
 /// carried are `produced`, and `final` where their last iteration leaves them.
 ///
 /// Fails if a carried shard would pass a rank twice (its contribution would count twice), or if the plan would have
-/// more than kMaxOps ops. Time is linear in ranks × iterations × chunks.
+/// more than kMaxPlannedOps ops. Time is linear in ranks × iterations × tensors (at most kMaxVisits) and in the ops.
 [[nodiscard]] Result<plan::Plan> plan_of(const LoopNest& nest);
 
 /// read_loop_nest and plan_of. ImportOptions are not used.
 [[nodiscard]] Result<Import> import_loop_nest(std::string_view text, const std::string& file_name,
                                               const ImportOptions& options = {});
 
+inline constexpr std::int64_t kMaxVisits = std::int64_t{1} << 22;  ///< of a shard by a rank
 inline constexpr std::int64_t kMaxIterations = std::int64_t{1} << 20;  ///< of the shifting loops together
 
 }  // namespace syncopate::ingest

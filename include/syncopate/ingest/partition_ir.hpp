@@ -62,7 +62,11 @@ struct PartitionProgram {
 /// mesh axis by mesh axis; "nothing moves" if that is so. For people; the plan does not follow it.
 [[nodiscard]] std::string conversion_name(const plan::Mesh& mesh, const Conversion& conversion);
 
-/// Fails with line, column and JSON path of what is wrong.
+inline constexpr std::int64_t kMaxPlannedOps = std::int64_t{1} << 20;   ///< of a plan from partition or loop IR
+inline constexpr std::int64_t kMaxComparisons = std::int64_t{1} << 26;  ///< of two regions, for one program
+
+/// Fails with line, column and JSON path of what is wrong; also if a placement cannot be reached by moving and
+/// reducing: contributions out of a value, contributions along another mesh axis, another reduction.
 [[nodiscard]] Result<PartitionProgram> read_partition(std::string_view text, const std::string& file_name);
 
 /// The plan that converts every tensor, by pushes in place. Each rank gets each element that it lacks exactly once,
@@ -71,8 +75,8 @@ struct PartitionProgram {
 /// it (two-shot: n-1 of n parts sent, and again to the others that want it): the fewest bytes there are without
 /// forwarding. The ops of a rank go round the ring of ranks from itself.
 ///
-/// Fails if a placement cannot be reached by moving and reducing: contributions out of a value, contributions along
-/// another mesh axis, another reduction; or if the plan would have more than kMaxOps ops.
+/// Fails if the plan would have more than kMaxPlannedOps ops, or if finding it would take more than some seconds
+/// (kMaxComparisons of two regions). Time is linear in ranks × shards, and in the ops.
 [[nodiscard]] Result<plan::Plan> plan_of(const PartitionProgram& program);
 
 /// read_partition, plan_of, and what the conversions are called. ImportOptions are not used.
