@@ -18,6 +18,7 @@
 
 #include "bindings.hpp"
 #include "syncopate/emit/artifact.hpp"
+#include "syncopate/ingest/ingest.hpp"
 #include "syncopate/plan/check.hpp"
 #include "syncopate/plan/json.hpp"
 #include "syncopate/plan/show.hpp"
@@ -139,6 +140,20 @@ void bind_compiler(nb::module_& m) {
         "plan_from_json",
         [](const std::string& text, const std::string& name) { return unwrap(plan::from_json(text, name)); },
         nb::arg("text"), nb::arg("name"));
+    m.def(
+        "import_plan",
+        [](const std::string& text, const std::string& name, const std::string& format, std::int32_t pick,
+           std::int32_t ranks) {
+            const std::optional<ingest::Format> known = ingest::format_from(format);
+            if (!known) throw nb::value_error(("unknown format '" + format + "'").c_str());
+            ingest::ImportOptions import_options;
+            import_options.pick = pick;
+            import_options.ranks = ranks;
+            nb::gil_scoped_release release;
+            return unwrap(ingest::import_plan(text, name, *known, import_options)).plan;
+        },
+        nb::arg("text"), nb::arg("name"), nb::arg("format") = "auto", nb::arg("pick") = -1, nb::arg("ranks") = 0,
+        "The plan in a text of another system; see ingest/ingest.hpp.");
     m.def(
         "all_gather",
         [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,

@@ -57,7 +57,8 @@ bool trailing(const std::vector<std::int64_t>& axes, const Shape& shape) {
     return true;
 }
 
-/// The result of `instruction` is what max or sum makes of its two arguments.
+/// How `collective` reduces: its computation must be the sum or the maximum of its two arguments, or for n arrays
+/// the tuple of those of arguments i and n + i.
 std::optional<plan::Reduce> reduction(const TensorProgram& program, const Instruction& collective,
                                       std::string& problem) {
     if (collective.called.size() != 1) {
@@ -65,18 +66,31 @@ std::optional<plan::Reduce> reduction(const TensorProgram& program, const Instru
         return std::nullopt;
     }
     const Computation& by = program.computations[static_cast<std::size_t>(collective.called[0])];
-    const Instruction& root = by.instructions[static_cast<std::size_t>(by.root)];
-    std::set<std::int64_t> parameters;
-    for (const std::int32_t operand : root.operands) {
-        const Instruction& from = by.instructions[static_cast<std::size_t>(operand)];
-        if (from.opcode == "parameter") parameters.insert(from.index);
+    const auto at = [&](std::int32_t index) -> const Instruction& {
+        return by.instructions[static_cast<std::size_t>(index)];
+    };
+    const Instruction& root = at(by.root);
+    const std::vector<std::int32_t> results =
+        root.opcode == "tuple" ? root.operands : std::vector<std::int32_t>{by.root};
+    std::string opcode;
+    bool of_both = !results.empty();
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        const Instruction& result = at(results[i]);
+        std::set<std::int64_t> parameters;
+        for (const std::int32_t operand : result.operands) {
+            if (at(operand).opcode == "parameter") parameters.insert(at(operand).index);
+        }
+        const auto first = static_cast<std::int64_t>(i);
+        const auto second = static_cast<std::int64_t>(i + results.size());
+        of_both = of_both && result.operands.size() == 2 && parameters == std::set<std::int64_t>{first, second} &&
+                  (i == 0 || result.opcode == opcode);
+        opcode = result.opcode;
     }
-    const bool of_both = root.operands.size() == 2 && parameters == std::set<std::int64_t>{0, 1};
-    if (of_both && root.opcode == "add") return plan::Reduce::sum;
-    if (of_both && root.opcode == "maximum") return plan::Reduce::max;
+    if (of_both && opcode == "add") return plan::Reduce::sum;
+    if (of_both && opcode == "maximum") return plan::Reduce::max;
     problem = fmt::format("reduces with computation {}, whose result is {}{}; add and maximum of its two "
                           "arguments are taken",
-                          by.name, root.opcode, of_both ? "" : " of something else");
+                          by.name, opcode.empty() ? root.opcode : opcode, of_both ? "" : " of something else");
     return std::nullopt;
 }
 
