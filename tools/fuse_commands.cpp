@@ -13,6 +13,7 @@
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/plan/json.hpp"
+#include "syncopate/plan/topology.hpp"
 #include "tools/commands.hpp"
 
 namespace syncopate::tools {
@@ -28,6 +29,7 @@ struct FuseOptions {
     std::string device = "host";
     std::int64_t programs = 0;
     bool no_phases = false;
+    std::string topology;
     bool json = false;
     std::string output;
 };
@@ -135,6 +137,7 @@ void run_fuse(const FuseOptions& options) {
     fuse_options.device = options.device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     fuse_options.phases = !options.no_phases;
     if (options.programs > 0) fuse_options.num_programs = options.programs;
+    if (!options.topology.empty()) fuse_options.topology = or_fail(plan::find_topology(options.topology));
 
     plan::Plan plan = or_fail(plan::from_json(or_fail(read_file(options.plan)), options.plan));
     const emit::Artifact artifact =
@@ -194,6 +197,8 @@ void register_fuse_commands(CLI::App& app) {
                      "programs of a persistent kernel, if not its own number")
         ->check(CLI::PositiveNumber);
     fuse->add_flag("--no-phases", options->no_phases, "never cut the reduction loop");
+    fuse->add_option("--topology", options->topology,
+                     "order tiles by the arrivals that plan simulate expects on this machine");
     fuse->add_flag("--json", options->json, "print the summary as JSON");
     fuse->add_option("-o,--output", options->output, "the directory to write")->required();
     fuse->callback([options] { run_fuse(*options); });

@@ -1,4 +1,5 @@
-// `syncopate plan make|check|show`. A plan file of "-" is standard input, an output of "-" standard output.
+// `syncopate plan check|show`; make and lower are in plan_make_commands.cpp. A plan file of "-" is standard
+// input, an output of "-" standard output.
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -10,10 +11,11 @@
 #include "syncopate/io.hpp"
 #include "syncopate/plan/check.hpp"
 #include "syncopate/plan/json.hpp"
-#include "syncopate/plan/notation.hpp"
 #include "syncopate/plan/plan.hpp"
 #include "syncopate/plan/show.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/simulate.hpp"
+#include "syncopate/plan/svg.hpp"
+#include "syncopate/plan/topology.hpp"
 #include "tools/commands.hpp"
 
 namespace syncopate::tools {
@@ -26,65 +28,7 @@ T take(Result<T> result) {
     return *std::move(result);
 }
 
-[[noreturn]] void fail_usage(std::string message) { fail(Error{std::move(message), {}, ErrorClass::usage}); }
-
 plan::Plan load_plan(const std::string& path) { return take(plan::from_json(take(read_file(path)), path)); }
-
-struct MakeArguments {
-    std::string collective;
-    std::int32_t ranks = 0;
-    std::string mesh;
-    std::string tensor;
-    std::string algorithm = "direct";
-    std::string output = "-";
-    plan::AllGatherOptions options;
-};
-
-plan::Mesh mesh_of(const MakeArguments& arguments) {
-    if (arguments.mesh.empty() && arguments.ranks == 0) fail_usage("give --ranks N or --mesh AXIS=SIZE,…");
-    if (arguments.mesh.empty()) return plan::Mesh{{{"gpu", arguments.ranks}}};
-    plan::Mesh mesh = take(plan::parse_mesh(arguments.mesh));
-    if (arguments.ranks != 0 && arguments.ranks != mesh.num_ranks()) {
-        fail_usage(fmt::format("--ranks {} contradicts --mesh {}, which has {} ranks; give one of them",
-                               arguments.ranks, arguments.mesh, mesh.num_ranks()));
-    }
-    return mesh;
-}
-
-void make(const MakeArguments& arguments) {
-    if (arguments.collective != "all_gather") {
-        fail_usage(
-            fmt::format("there is no template for \"{}\"; there is: all_gather", arguments.collective));
-    }
-    if (arguments.algorithm != "direct") {
-        fail_usage(fmt::format("{} has no algorithm \"{}\"; it has: direct", arguments.collective,
-                               arguments.algorithm));
-    }
-    const plan::Mesh mesh = mesh_of(arguments);
-    const plan::Tensor tensor = take(plan::parse_tensor(arguments.tensor));
-    const plan::Plan made = take(plan::all_gather(mesh, tensor, arguments.options));
-    take(write_file_atomically(arguments.output, plan::to_json(made)));
-}
-
-void register_make(CLI::App& group) {
-    CLI::App* command = group.add_subcommand("make", "Write a plan from a template");
-    auto arguments = std::make_shared<MakeArguments>();
-    command->add_option("collective", arguments->collective, "all_gather")->required();
-    command->add_option("--ranks", arguments->ranks, "Number of ranks, in a mesh of one axis called gpu")
-        ->check(CLI::Range(1, plan::kMaxRanks));
-    command->add_option("--mesh", arguments->mesh, "Mesh axes instead, such as node=2,gpu=4");
-    command->add_option("--tensor", arguments->tensor, "NAME:SHAPE:DTYPE, such as A:8192x4096:bf16")
-        ->required();
-    command->add_option("--axis", arguments->options.axis, "Tensor axis along which ranks hold shards");
-    command->add_option("--split", arguments->options.split, "Chunks per shard");
-    command->add_option("--minor-axis", arguments->options.minor_axis,
-                        "A second axis to cut along; -1 for none");
-    command->add_option("--minor-split", arguments->options.minor_split, "Slices along the minor axis");
-    command->add_option("--algorithm", arguments->algorithm, "direct");
-    command->add_flag("--pull", arguments->options.pull, "Destinations read, instead of sources writing");
-    command->add_option("-o,--output", arguments->output, "Plan file to write");
-    command->callback([arguments] { make(*arguments); });
-}
 
 nlohmann::ordered_json to_json(const plan::Finding& finding) {
     return {{"kind", plan::name_of(finding.kind)},
@@ -144,20 +88,44 @@ void register_check(CLI::App& group) {
     command->callback([arguments] { check(arguments->path, arguments->json); });
 }
 
+/// Writes a picture of the plan's simulated run.
+void draw(const std::string& path, const plan::Plan& plan, const std::string& topology_name,
+          const std::string& output) {
+    const plan::Topology topology = topology_name.empty() ? plan::default_topology(plan.num_ranks())
+                                                          : take(plan::find_topology(topology_name));
+    Result<plan::Simulation> simulation = plan::simulate(plan, topology);
+    if (!simulation) {
+        Error error = simulation.error();
+        error.location.file = path;
+        fail(error);
+    }
+    take(write_file_atomically(output, plan::to_svg(plan, topology, *simulation)));
+}
+
 void register_show(CLI::App& group) {
     struct Arguments {
         std::string path;
         bool all = false;
+        std::string svg;
+        std::string topology;
     };
-    CLI::App* command = group.add_subcommand("show", "Print a plan as a table");
+    CLI::App* command = group.add_subcommand("show", "Print a plan as a table, or draw it");
     auto arguments = std::make_shared<Arguments>();
     command->add_option("plan", arguments->path, "Plan file")->required();
     command->add_flag("--all", arguments->all, "Every rank, op and holding of a long plan");
+    command->add_option("--svg", arguments->svg, "Draw it instead, ranks by time, into this file");
+    command->add_option("--topology", arguments->topology,
+                        "With --svg: the machine whose times are drawn, as plan simulate takes it");
     command->callback([arguments] {
         plan::TableOptions options;
         if (arguments->all)
             options.max_ranks = options.max_ops = options.max_holdings = static_cast<std::size_t>(-1);
-        std::cout << plan::to_table(load_plan(arguments->path), options);
+        const plan::Plan plan = load_plan(arguments->path);
+        if (arguments->svg.empty()) {
+            std::cout << plan::to_table(plan, options);
+        } else {
+            draw(arguments->path, plan, arguments->topology, arguments->svg);
+        }
     });
 }
 
@@ -166,10 +134,12 @@ void register_show(CLI::App& group) {
 void register_plan_commands(CLI::App& app) {
     CLI::App* group = app.add_subcommand("plan", "Make, verify and show communication plans");
     group->require_subcommand(1);
-    register_make(*group);
+    register_plan_make_commands(*group);
     register_plan_import(*group);
     register_check(*group);
     register_show(*group);
+    register_simulate_commands(*group);
+    register_synth_command(*group);
 }
 
 }  // namespace syncopate::tools

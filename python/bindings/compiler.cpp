@@ -18,11 +18,9 @@
 
 #include "bindings.hpp"
 #include "syncopate/emit/artifact.hpp"
-#include "syncopate/ingest/ingest.hpp"
 #include "syncopate/plan/check.hpp"
 #include "syncopate/plan/json.hpp"
 #include "syncopate/plan/show.hpp"
-#include "syncopate/plan/templates.hpp"
 
 namespace nb = nanobind;
 
@@ -140,41 +138,6 @@ void bind_compiler(nb::module_& m) {
         "plan_from_json",
         [](const std::string& text, const std::string& name) { return unwrap(plan::from_json(text, name)); },
         nb::arg("text"), nb::arg("name"));
-    m.def(
-        "import_plan",
-        [](const std::string& text, const std::string& name, const std::string& format, std::int32_t pick,
-           std::int32_t ranks) {
-            const std::optional<ingest::Format> known = ingest::format_from(format);
-            if (!known) throw nb::value_error(("unknown format '" + format + "'").c_str());
-            ingest::ImportOptions import_options;
-            import_options.pick = pick;
-            import_options.ranks = ranks;
-            nb::gil_scoped_release release;
-            return unwrap(ingest::import_plan(text, name, *known, import_options)).plan;
-        },
-        nb::arg("text"), nb::arg("name"), nb::arg("format") = "auto", nb::arg("pick") = -1, nb::arg("ranks") = 0,
-        "The plan in a text of another system; see ingest/ingest.hpp.");
-    m.def(
-        "all_gather",
-        [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
-           std::vector<std::int64_t> shape, const std::string& dtype, std::int32_t axis, std::int32_t split,
-           bool pull, std::int32_t minor_axis, std::int32_t minor_split, std::int32_t engine_peers) {
-            plan::Mesh mesh;
-            for (const auto& [axis_name, size] : axes) mesh.axes.push_back({axis_name, size});
-            const plan::Tensor tensor{
-                .name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)};
-            return unwrap(plan::all_gather(mesh, tensor,
-                                           {.axis = axis,
-                                            .split = split,
-                                            .pull = pull,
-                                            .minor_axis = minor_axis,
-                                            .minor_split = minor_split,
-                                            .engine_peers = engine_peers}));
-        },
-        nb::arg("mesh"), nb::arg("name"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"),
-        nb::arg("split"), nb::arg("pull"), nb::arg("minor_axis"), nb::arg("minor_split"),
-        nb::arg("engine_peers"));
-
     nb::class_<emit::Artifact>(m, "Artifact", "A fused kernel as text: its source and its schedule.")
         .def_ro("kernel_source", &emit::Artifact::kernel_source)
         .def_ro("original_source", &emit::Artifact::original_source)

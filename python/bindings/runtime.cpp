@@ -327,11 +327,7 @@ void bind_op(nb::module_& module) {
                const KernelArguments& arguments) {
                 const Grid sizes = grid_of(grid);
                 const nb::gil_scoped_release released;
-                unwrap(op.begin_call(stream));
-                const Status launched = kernel.launch(sizes, stream, arguments);
-                const Status ended = op.end_call(stream);
-                unwrap(launched);
-                unwrap(ended);
+                unwrap(op.call(kernel, sizes, stream, arguments));
             },
             "kernel"_a, "grid"_a, "stream"_a, "arguments"_a, "begin_call, launch and end_call in one.")
         .def(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import zlib
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from . import _syncopate, interpreter, jit, trace
 from .fused import DTYPES, shard_box
 from .group import Group
+from .ranks import RankError
 
 
 class FolderRun:
@@ -30,8 +32,9 @@ class FolderRun:
         self.device = torch.device("cpu") if group.device == "host" else torch.device("cuda", group.ordinal)
         self.grid = tuple(spec["grid"])
         name = spec["kernel"]
-        self.emitted = getattr(jit.load_module(emitted, name), name)
-        self.original = getattr(jit.load_module(original, name + "_original"), name)
+        folder = Path(options.spec)
+        self.emitted = load_kernel(folder / "kernel.py", emitted, name, name)
+        self.original = load_kernel(folder / "original.py", original, name, name + "_original")
         self.plan = _syncopate.plan_from_json(_json(spec["plan"]), "plan")
         whole = {tensor: (shape, dtype) for tensor, shape, dtype in self.plan.tensors}
         capacity = (4 << 20) + sum(math.prod(s) * DTYPES[d].itemsize + 4096 for s, d in whole.values())
@@ -141,6 +144,15 @@ class FolderRun:
         )
         generator = torch.Generator().manual_seed(seed)
         return torch.randint(-3, 4, shape, generator=generator).to(DTYPES[dtype]).to(self.device)
+
+
+def load_kernel(file: Path, text: str, name: str, stem: str) -> Any:
+    try:
+        return getattr(jit.load_module(text, stem), name)
+    except SyntaxError as error:
+        raise RankError(f"{file}:{error.lineno}:{error.offset}: {error.msg}") from None
+    except Exception as error:  # noqa: BLE001 - the user's module may raise anything
+        raise RankError(f"{file}: its kernel {name} cannot be imported: {error}") from None
 
 
 def poison(buffer: torch.Tensor) -> None:

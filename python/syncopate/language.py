@@ -143,6 +143,8 @@ _ACQUIRE_PHASE = tl.constexpr(
 
 # Thread 0 of the last program to end posts. Its own program's reads are over (the barrier before), the other
 # programs' by the acquire-release count; the fence and the release at system scope publish that to the peers.
+# The kernel may have been started beside the one before it in its stream: griddepcontrol.wait (a no-op otherwise) lets it
+# end only after that one. Then the last program advances the epoch, for the next call.
 _FINISH = tl.constexpr("""
     {
         .reg .pred sy_p;
@@ -158,10 +160,10 @@ _FINISH = tl.constexpr("""
         atom.acq_rel.gpu.global.add.u32 sy_old, [$2 + 4], 1;
         add.s32 sy_old, sy_old, 1;
         setp.ne.s32 sy_p, sy_old, sy_t;
-        @sy_p bra SY_DONE;
+        @sy_p bra SY_WAIT_BEFORE;
         ld.relaxed.sys.global.b32 sy_t, [$2 + 12];
         setp.ne.s32 sy_p, sy_t, 0;
-        @sy_p bra SY_DONE;
+        @sy_p bra SY_WAIT_BEFORE;
         fence.acq_rel.sys;
         ld.global.b32 sy_posts, [$1 + 4];
         ld.global.b32 sy_at, [$1 + 8];
@@ -169,7 +171,7 @@ _FINISH = tl.constexpr("""
         add.s64 sy_addr, $1, sy_addr;
     SY_POST:
         setp.le.s32 sy_p, sy_posts, 0;
-        @sy_p bra SY_DONE;
+        @sy_p bra SY_ADVANCE;
         ld.global.v2.b32 {sy_lo, sy_hi}, [sy_addr];
         mov.b64 sy_distance, {sy_lo, sy_hi};
         add.s64 sy_distance, $2, sy_distance;
@@ -177,6 +179,13 @@ _FINISH = tl.constexpr("""
         add.s64 sy_addr, sy_addr, 8;
         sub.s32 sy_posts, sy_posts, 1;
         bra SY_POST;
+    SY_ADVANCE:
+        griddepcontrol.wait;
+        add.s32 sy_epoch, sy_epoch, 1;
+        st.global.b32 [$2], sy_epoch;
+        bra SY_DONE;
+    SY_WAIT_BEFORE:
+        griddepcontrol.wait;
     SY_DONE:
     }
     """)

@@ -129,12 +129,11 @@ if not triton.knobs.runtime.interpret:
         return _split_3d(sy_acquire(schedule, control, sy_linear_3d(x, y, z)))
 
     @triton.jit
-    def sy_watch(control, words, times, count, BLOCK: tl.constexpr):
+    def sy_watch(control, words, times, count, epoch, BLOCK: tl.constexpr):
         """Runs beside the fused kernel, in one warp. times[0]: when it began; times[1 + i]: when it saw that the signal
-        at word words[i] of the control block had reached this call's epoch. Ends early after a fault."""
+        at word words[i] of the control block had reached `epoch`. Ends early after a fault."""
         lane = tl.arange(0, BLOCK)
         word = tl.load(words + lane, mask=lane < count, other=0)
-        epoch = tl.load(control)
         tl.store(times, globaltimer())
         missing = (lane < count).to(tl.int32)
         left = count

@@ -273,6 +273,7 @@ class AllGatherMatmul:
             prepared = self.prepare(w, out)
             full = self.fused._bind(prepared, self.arguments(prepared.tensors["A"], w, out))
             full["sy_control"] = prepared.op.control_tensor.clone()
+            full["sy_control"][0] -= 1  # the last call's epoch, not the next one's
             self._packed[key] = prepared.compiled.pack(full), full
         packed, _ = self._packed[key]
         self.prepared.compiled.kernel.launch(self.grid, torch.cuda.current_stream().cuda_stream, packed)

@@ -1,4 +1,23 @@
-"""Communication plans: what moves where, after what. Thin names over the C++ plan layer."""
+"""Communication plans: what moves where, after what. Thin names over the C++ plan layer.
+
+Templates write the plans of well-known collectives. All take the mesh, the tensor (the whole, not the shard) and
+
+    axis        the tensor axis along which shards, or the chunks of a whole, are cut
+    split       chunks per shard
+    pull        the receiver reads, instead of the sender writing
+    algorithm   who sends what to whom; "auto" is the first of those listed
+    over        names of mesh axes: one collective in each group of ranks that differ only there
+    group       or only these ranks, in this order
+    inner       of the two-level algorithms: ranks of the inner level; 0 for the mesh's last axis
+    produced    the kernel writes what ranks start with, tile by tile
+    minor_axis, minor_split
+                cut along a second axis too: all first slices travel before any second one
+    lower       "template"; or "direct": one collective op on each rank, which a library executes (with axis, over,
+                group and produced only)
+
+and raise UsageError, a ValueError, with what is wrong. Each C++ header (include/syncopate/plan/NAME.hpp) draws who sends
+what when.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +26,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import _syncopate
-from ._syncopate import Plan
+from . import _syncopate, placements
+from ._syncopate import Plan, Simulation
 
-__all__ = ["Mesh", "Plan", "Tensor", "all_gather", "from_json", "from_placements", "import_plan"]
+__all__ = [
+    "Builder",
+    "Mesh",
+    "Plan",
+    "Simulation",
+    "Tensor",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "broadcast",
+    "double_ring",
+    "from_json",
+    "from_placements",
+    "import_plan",
+    "lower",
+    "reduce_scatter",
+    "ring",
+    "simulate",
+    "synthesise",
+    "topologies",
+]
 
 
 @dataclass(frozen=True)
@@ -22,6 +61,14 @@ class Mesh:
     def __init__(self, **axes: int) -> None:
         object.__setattr__(self, "axes", tuple(axes.items()))
 
+    @property
+    def size(self) -> int:
+        """How many ranks it has."""
+        ranks = 1
+        for _, size in self.axes:
+            ranks *= size
+        return ranks
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -32,36 +79,188 @@ class Tensor:
     dtype: str = "bf16"
 
 
+def _tensor(tensor: Tensor) -> tuple[str, list[int], str]:
+    return (tensor.name, list(tensor.shape), tensor.dtype)
+
+
+def _make(name: str, mesh: Mesh, tensor: Tensor, lower: str, options: dict[str, object]) -> Plan:
+    if lower not in ("template", "direct"):
+        raise ValueError(f'{name}: lower is "{lower}"; expected "template" or "direct"')
+    return _syncopate.make_plan(name, list(mesh.axes), _tensor(tensor), lower == "direct", **options)
+
+
 def all_gather(
     mesh: Mesh,
     tensor: Tensor,
     axis: int = 0,
     split: int = 1,
     *,
-    pull: bool = False,
-    minor_axis: int = -1,
-    minor_split: int = 1,
     engine_peers: int = 0,
+    lower: str = "template",
+    **options: object,
 ) -> Plan:
-    """The direct all-gather: every rank sends its shard of `tensor` along `axis` to every other rank.
+    """Every rank holds a shard of `tensor` and ends with the whole.
 
-    `split`: chunks per shard along `axis`. `minor_axis`, `minor_split`: cut each chunk further along another axis;
-    all peers' first slices then travel before any second slice. `pull`: the receiver copies, not the sender.
-    `engine_peers`: so many of each rank's peers, the last ones, are served by the chunk engine (ldst_dedicated) beside
-    the copy engine; on cuda only.
+    Algorithms: direct, ring, bidirectional, double_ring, hierarchical. `engine_peers` (direct): so many of each rank's
+    peers, the last ones, are served by the chunk engine (ldst_dedicated) beside the copy engine; on cuda only.
     """
-    return _syncopate.all_gather(
-        list(mesh.axes),
-        tensor.name,
-        list(tensor.shape),
-        tensor.dtype,
-        axis,
-        split,
-        pull,
-        minor_axis,
-        minor_split,
-        engine_peers,
+    return _make(
+        "all_gather", mesh, tensor, lower, dict(options, axis=axis, split=split, engine_peers=engine_peers)
     )
+
+
+def reduce_scatter(
+    mesh: Mesh,
+    tensor: Tensor,
+    axis: int = 0,
+    split: int = 1,
+    *,
+    reduce: str = "sum",
+    lower: str = "template",
+    **options: object,
+) -> Plan:
+    """Every rank holds its contribution to the whole and ends with one shard, reduced over all.
+
+    Algorithms: direct, ring, hierarchical. `reduce`: "sum" or "max".
+    """
+    return _make("reduce_scatter", mesh, tensor, lower, dict(options, axis=axis, split=split, reduce=reduce))
+
+
+def all_reduce(
+    mesh: Mesh,
+    tensor: Tensor,
+    axis: int = 0,
+    split: int = 1,
+    *,
+    reduce: str = "sum",
+    lower: str = "template",
+    **options: object,
+) -> Plan:
+    """Every rank holds its contribution to the whole and ends with the whole, reduced over all; all with the same bits.
+
+    Algorithms: two_shot, one_shot, ring, hierarchical. `reduce`: "sum" or "max".
+    """
+    return _make("all_reduce", mesh, tensor, lower, dict(options, axis=axis, split=split, reduce=reduce))
+
+
+def all_to_all(
+    mesh: Mesh,
+    tensor: Tensor,
+    axis: int = 0,
+    split: int = 1,
+    *,
+    to_axis: int = -1,
+    lower: str = "template",
+    **options: object,
+) -> Plan:
+    """Every rank holds a shard along `axis` and ends with one along `to_axis` (-1: the next axis).
+
+    Algorithms: direct, hierarchical.
+    """
+    return _make("all_to_all", mesh, tensor, lower, dict(options, axis=axis, split=split, to_axis=to_axis))
+
+
+def broadcast(
+    mesh: Mesh,
+    tensor: Tensor,
+    axis: int = 0,
+    split: int = 1,
+    *,
+    root: int = 0,
+    lower: str = "template",
+    **options: object,
+) -> Plan:
+    """Everyone ends with what the member at position `root` of the group has.
+
+    Algorithms: direct, chain, tree.
+    """
+    return _make("broadcast", mesh, tensor, lower, dict(options, axis=axis, split=split, root=root))
+
+
+def ring(
+    mesh: Mesh, tensor: Tensor, axis: int = 0, split: int = 1, *, steps: int = -1, **options: object
+) -> Plan:
+    """Shards are passed on round a ring, `steps` times (-1: until everyone has had all), as in ring attention.
+
+    Algorithms: ring, bidirectional.
+    """
+    return _make("ring", mesh, tensor, "template", dict(options, axis=axis, split=split, steps=steps))
+
+
+def double_ring(mesh: Mesh, tensor: Tensor, axis: int = 0, split: int = 1, **options: object) -> Plan:
+    """The same in inner rings inside nodes while an outer ring moves shards between them."""
+    return _make("double_ring", mesh, tensor, "template", dict(options, axis=axis, split=split))
+
+
+def lower(
+    plan: Plan,
+    to: str = "template",
+    *,
+    algorithm: str = "auto",
+    split: int = 1,
+    pull: bool = False,
+    inner: int = 0,
+) -> Plan:
+    """`plan` with the transfers of a template in the place of each collective; `to="direct"` leaves them.
+
+    `algorithm` is for each collective that has it; the others take their default.
+    """
+    return _syncopate.lower_collectives(plan, to, algorithm, split, pull, inner)
+
+
+Box = Sequence[tuple[int, int]]
+Place = tuple[int, str, Box]
+Op = tuple[int, int]
+
+
+class Builder:
+    """A plan written as a program: say what is moved, one transfer after another; `after` follows from the data.
+
+    A place is (rank, tensor name, box), a box one (begin, end) per axis. Ops are named (rank, index). What is wrong with
+    a place is raised by build().
+    """
+
+    def __init__(self, mesh: Mesh, *, pull: bool = False) -> None:
+        self._builder = _syncopate.Builder(list(mesh.axes), pull)
+
+    def tensor(self, tensor: Tensor) -> str:
+        """Adds a tensor and returns its name."""
+        return self._builder.tensor(_tensor(tensor), False)
+
+    def scratch(self, tensor: Tensor) -> str:
+        """Adds staging space; where the name is taken, another one is made of it. Returns the name."""
+        return self._builder.tensor(_tensor(tensor), True)
+
+    def initial(self, place: Place, *, partial: bool = False) -> None:
+        """What a rank holds before the first op: the value, or its contribution to a reduction."""
+        self._builder.initial(place, partial)
+
+    def produced(self, place: Place, *, partial: bool = False) -> None:
+        """What the kernel will write there."""
+        self._builder.produced(place, partial)
+
+    def final(self, place: Place, *, of: str | Sequence[int] | None = None) -> None:
+        """What a rank must hold at the end: the value, or with `of` the reduction over "all" or over these ranks."""
+        if of is None:
+            self._builder.final(place)
+        else:
+            self._builder.final_of(place, None if of == "all" else list(of))
+
+    def transfer(
+        self,
+        source: Place,
+        target: Place,
+        *,
+        reduce: str | None = None,
+        after: Sequence[Op] = (),
+        backend: str = "auto",
+    ) -> Op:
+        """Moves a chunk, or with `reduce` ("sum", "max") joins it to what the target holds. Returns the op's name."""
+        return self._builder.transfer(source, target, reduce, list(after), backend)
+
+    def build(self) -> Plan:
+        """The plan; the builder is empty afterwards."""
+        return self._builder.take()
 
 
 def from_json(text: str, name: str = "<plan>") -> Plan:
@@ -100,9 +299,9 @@ def from_placements(
     Raises InputError for what data movement cannot do, such as Replicate to Partial, and ValueError for placements
     or meshes that cannot be told in partition IR.
     """
-    axes = list(mesh.axes) if isinstance(mesh, Mesh) else _axes_of(mesh)
+    axes = list(mesh.axes) if isinstance(mesh, Mesh) else placements.axes_of(mesh)
     if not isinstance(tensor, Tensor):
-        tensor = Tensor(name, tuple(tensor.shape), _dtype_name(tensor.dtype))
+        tensor = Tensor(name, tuple(tensor.shape), placements.dtype_name(tensor.dtype))
     program = {
         "schema": "syncopate.partition/1",
         "mesh": [list(axis) for axis in axes],
@@ -110,8 +309,8 @@ def from_placements(
             tensor.name: {
                 "shape": list(tensor.shape),
                 "dtype": tensor.dtype,
-                "before": _placement(axes, tensor, before, "before"),
-                "after": _placement(axes, tensor, after, "after"),
+                "before": placements.lists(axes, len(tensor.shape), before, "before"),
+                "after": placements.lists(axes, len(tensor.shape), after, "after"),
                 "split": split,
                 "produced": produced,
             }
@@ -120,51 +319,51 @@ def from_placements(
     return _syncopate.import_plan(json.dumps(program), "<placements>", "partition", -1, 0)
 
 
-def _axes_of(mesh: Any) -> list[tuple[str, int]]:
-    """Names and sizes of a DeviceMesh."""
-    ranks = mesh.mesh.flatten().tolist()
-    if ranks != list(range(len(ranks))):
-        raise ValueError(f"the mesh's ranks are {ranks}; a plan needs 0 … n-1 in row-major order")
-    names = mesh.mesh_dim_names or [f"mesh{i}" for i in range(mesh.ndim)]
-    return list(zip(names, mesh.mesh.shape, strict=True))
+def simulate(plan: Plan, topology: str | None = None, *, posts: bool = True) -> Simulation:
+    """When each op of `plan` would run: `makespan_us`, `bound_us`, `busiest_link`, `ops` ((start, end) of each), `svg()`.
+
+    `topology`: a name (`topologies()`), a generated one ("ring:8", "torus:4x4", "mesh:4x4", "switch:16"), or a file;
+    default: h200x8, h200x8x2 above 8 ranks, a switch above 16. `posts`: whether ops set a flag after their chunk.
+    """
+    return _syncopate.simulate(plan, topology, posts)
 
 
-def _dtype_name(dtype: Any) -> str:
-    names = {
-        "bfloat16": "bf16",
-        "float16": "fp16",
-        "float32": "fp32",
-        "float64": "fp64",
-        "float8_e4m3fn": "fp8e4m3",
-        "float8_e5m2": "fp8e5m2",
-        "bool": "uint8",
-    }
-    short = str(dtype).removeprefix("torch.")
-    return names.get(short, short)
+def topologies() -> list[str]:
+    """The names of the topologies that come with Syncopate."""
+    return _syncopate.topology_names()
 
 
-def _placement(axes: list[tuple[str, int]], tensor: Tensor, placements: Sequence[Any], what: str) -> dict[str, Any]:
-    """DTensor's list, one placement a mesh axis, as partition IR's lists of mesh axes, one a tensor axis."""
-    if len(placements) != len(axes):
-        raise ValueError(f"{what} has {len(placements)} placements; the mesh has {len(axes)} axes")
-    shard: list[list[str]] = [[] for _ in tensor.shape]
-    partial: dict[str, list[str]] = {}
-    for (axis, _), placement in zip(axes, placements, strict=True):
-        kind = type(placement).__name__
-        if kind == "Shard":
-            if not -len(shard) <= placement.dim < len(shard):
-                raise ValueError(f"{what}: {placement} of a tensor with {len(shard)} axes")
-            shard[placement.dim].append(axis)
-        elif kind == "Partial":
-            partial.setdefault(str(placement.reduce_op), []).append(axis)
-        elif kind != "Replicate":
-            raise ValueError(f"{what}: {placement} is none of Shard, Replicate and Partial")
-    if len(partial) > 1:
-        raise ValueError(f"{what}: contributions reduced in several ways: {', '.join(partial)}")
-    made: dict[str, Any] = {"shard": shard}
-    for reduce, over in partial.items():
-        made["partial"] = {"over": over, "reduce": reduce}
-    return made
+def synthesise(
+    kind: str,
+    mesh: Mesh,
+    tensor: Tensor,
+    topology: str,
+    *,
+    axis: int = 0,
+    to_axis: int = 1,
+    chunks: int = 1,
+    root: int = 0,
+    seed: int = 0,
+    ranks: Sequence[int] = (),
+) -> Plan:
+    """A plan for a collective on any topology, found by greedy search; `syncopate plan synth` explains the options.
+
+    `kind`: "all_gather", "reduce_scatter", "all_reduce", "all_to_all" or "broadcast".
+    """
+    return _syncopate.synthesise(
+        kind,
+        list(mesh.axes),
+        tensor.name,
+        list(tensor.shape),
+        tensor.dtype,
+        topology,
+        axis,
+        to_axis,
+        chunks,
+        root,
+        seed,
+        list(ranks),
+    )
 
 
 def mesh_of(ranks: int | Sequence[int]) -> Mesh:

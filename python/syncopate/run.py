@@ -146,6 +146,15 @@ def run_operator(spec: str, options: argparse.Namespace) -> list[Result]:
     return start(options, ranks, work)
 
 
+def read_text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError as error:
+        raise RankError(f"{file}: {error.strerror}; expected a folder made by `syncopate fuse`") from None
+    except UnicodeDecodeError as error:
+        raise RankError(f"{file}: not text ({error}); expected a folder made by `syncopate fuse`") from None
+
+
 def check_spec(spec: Any) -> None:
     """Raises ValueError naming the first thing that is not as `syncopate fuse` writes it. The plan and the schedule are
     checked by those who read them."""
@@ -190,16 +199,9 @@ def check_spec(spec: Any) -> None:
 
 
 def run_folder(folder: Path, options: argparse.Namespace) -> list[Result]:
-    try:
-        text = (folder / "schedule.json").read_text()
-        emitted = (folder / "kernel.py").read_text()
-        original = (folder / "original.py").read_text()
-    except OSError as error:
-        raise RankError(
-            f"{error.filename}: {error.strerror}; expected a folder made by `syncopate fuse`"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise RankError(f"{folder}: not text: {error}; expected a folder made by `syncopate fuse`") from None
+    text, emitted, original = (
+        read_text(folder / name) for name in ("schedule.json", "kernel.py", "original.py")
+    )
     file = folder / "schedule.json"
     from . import _syncopate
     from .fused import DTYPES

@@ -174,21 +174,20 @@ class Recorder:
             "words": words,
             "times": arrived,
             "count": count,
+            "epoch": 0,
             "BLOCK": 1 << max(5, (count - 1).bit_length()),
         }
         if self._compiled is None:
             self._compiled = jit.compile_kernel(self.kernel, arguments, self.grid, self.options)
             self._watch = jit.compile_kernel(sy_watch, watched, (1, 1, 1), {"num_warps": 1})
-        packed, packed_watch = self._compiled.pack(arguments), self._watch.pack(watched)
+        packed = self._compiled.pack(arguments)
         stream, side = torch.cuda.current_stream(), torch.cuda.Stream(priority=-1)
         torch.cuda.synchronize()
-        self.op.begin_call(stream.cuda_stream)
-        try:
-            side.wait_stream(stream)  # from here on the epoch is this call's
-            self._watch.kernel.launch([1, 1, 1], side.cuda_stream, packed_watch)
-            self._compiled.kernel.launch(list(self.grid), stream.cuda_stream, packed)
-        finally:
-            self.op.end_call(stream.cuda_stream)
+        watched["epoch"] = int(arguments["sy_control"][0])
+        packed_watch = self._watch.pack(watched)
+        side.wait_stream(stream)
+        self._watch.kernel.launch([1, 1, 1], side.cuda_stream, packed_watch)
+        self.op.call(self._compiled.kernel, list(self.grid), stream.cuda_stream, packed)
         stream.wait_stream(side)
         torch.cuda.synchronize()
         began, *moments = arrived.tolist()

@@ -45,21 +45,22 @@ std::string objection(const plan::Plan& plan, const plan::Op& op, Backend backen
                " does not exist on device host: use \"host\" or \"auto\"";
     }
     if (backend == Backend::host) return "backend host does not exist on device cuda: use \"auto\"";
-    if (backend != Backend::copy_engine && backend != Backend::ldst_dedicated) {
+    if (backend != Backend::copy_engine && lane_of(backend) != Backend::tma_dedicated) {
         return "backend " + std::string(name_of(backend)) +
-               " is not built yet: use \"copy_engine\", \"ldst_dedicated\" or \"auto\"";
+               " is not built yet: use \"copy_engine\", \"tma_dedicated\", \"ldst_dedicated\" or \"auto\"";
     }
     if (op.reduce != plan::Reduce::none) {
         return std::string(name_of(backend)) + " cannot reduce (" + std::string(name_of(op.reduce)) + ")";
     }
     const std::int32_t levels = strided_levels(plan, op.src, op.dst);
     if (levels == 0) {
-        return "copy_engine copies between regions of the same extents, not from " +
+        return std::string(name_of(backend)) + " copies between regions of the same extents, not from " +
                to_string(op.src.region) + " to " + to_string(op.dst.region);
     }
     if (levels > kCopyEngineLevels) {
-        return "copy_engine copies boxes of at most three strided levels; " + to_string(op.src.region) +
-               " has " + std::to_string(levels) + ": split the op along its first axis";
+        return std::string(name_of(backend)) + " copies boxes of at most three strided levels; " +
+               to_string(op.src.region) + " has " + std::to_string(levels) +
+               ": split the op along its first axis";
     }
     return {};
 }
@@ -93,8 +94,9 @@ Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef 
     std::string why = objection(plan, op, backend, device);
     if (!why.empty()) return error_at(ref, std::move(why));
     std::vector<Backend> legal{backend};
-    if (objection(plan, op, Backend::ldst_dedicated, device).empty())
-        legal.push_back(Backend::ldst_dedicated);
+    for (const Backend engine : {Backend::tma_dedicated, Backend::ldst_dedicated}) {
+        if (objection(plan, op, engine, device).empty()) legal.push_back(engine);
+    }
     return legal;
 }
 

@@ -181,7 +181,14 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
     if (!precedence) return precedence.error();
     auto dependence = depend(program, *precedence);
     if (!dependence) return dependence.error();
-    const std::vector<std::int64_t> arrivals = expect_arrivals(plan, *precedence);
+    std::vector<std::int64_t> arrivals;
+    if (options.topology) {
+        auto simulated = expect_arrivals(plan, *precedence, *backends, *options.topology);
+        if (!simulated) return simulated.error();
+        arrivals = *std::move(simulated);
+    } else {
+        arrivals = expect_arrivals(plan, *precedence);
+    }
 
     // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read it.
     const auto& reduction = kernel.sites.reduction;

@@ -1,8 +1,12 @@
 #include "syncopate/fuse/order.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <tuple>
+
+#include "syncopate/fuse/cost.hpp"
+#include "syncopate/plan/simulate.hpp"
 
 namespace syncopate::fuse {
 
@@ -13,6 +17,24 @@ std::vector<std::int64_t> expect_arrivals(const plan::Plan& plan, const Preceden
         std::int64_t start = previous >= 0 ? arrivals[previous] : 0;
         for (const std::int32_t other : precedence.before[id]) start = std::max(start, arrivals[other]);
         arrivals[id] = start + plan.bytes(plan.op(precedence.ops[id]).dst);
+    }
+    return arrivals;
+}
+
+Result<std::vector<std::int64_t>> expect_arrivals(const plan::Plan& plan, const Precedence& precedence,
+                                                  const Backends& backends, const plan::Topology& topology) {
+    plan::Plan assigned = plan;
+    for (std::size_t rank = 0; rank < assigned.ranks.size(); ++rank) {
+        for (std::size_t index = 0; index < assigned.ranks[rank].size(); ++index)
+            assigned.ranks[rank][index].backend = backends[rank][index];
+    }
+    const Result<plan::Simulation> simulation = plan::simulate(assigned, topology);
+    if (!simulation) return simulation.error();
+    std::vector<std::int64_t> arrivals;
+    arrivals.reserve(precedence.ops.size());
+    for (const plan::OpRef ref : precedence.ops) {
+        arrivals.push_back(
+            std::llround(simulation->ops[ref.rank][ref.index].end_us * kLinkBytesPerMicrosecond));
     }
     return arrivals;
 }

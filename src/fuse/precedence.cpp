@@ -86,11 +86,11 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
     result.stream_previous.assign(result.ops.size(), -1);
     result.started_before.assign(result.ops.size(), -1);
     for (const std::vector<std::int32_t>& order : result.start_order) {
-        std::map<plan::Backend, std::int32_t> last;
+        std::map<plan::Backend, std::int32_t> last;  // by lane
         for (const std::int32_t id : order) {
             const plan::OpRef ref = result.ops[id];
             const plan::Backend backend = backends[ref.rank][ref.index];
-            const auto [found, first] = last.try_emplace(backend, id);
+            const auto [found, first] = last.try_emplace(lane_of(backend), id);
             if (first) continue;
             result.started_before[id] = std::exchange(found->second, id);
             if (backend == plan::Backend::host) continue;  // runs its transfers concurrently

@@ -38,14 +38,15 @@ Result<Buffers> Buffers::make(const BufferSizes& sizes, const std::optional<plan
                               plan::Plan& plan) {
     Buffers made;
     made.sizes_ = sizes;
-    const std::int64_t chunks = std::max(sizes.input, sizes.output);
+    const std::int64_t input = sizes.input * made.ranks_behind(Buffer::input);
+    const std::int64_t output = sizes.output * made.ranks_behind(Buffer::output);
+    const std::int64_t chunks = std::max(input, output);
     plan::Tensor whole = tensor.value_or(plan::Tensor{"data", {chunks * kDefaultRows * sizes.granularity}});
     if (whole.shape.front() % chunks != 0) {
-        return Error{
-            fmt::format("the plan cuts axis 0 of {} into {} chunks, and {} rows are no multiple of that",
-                        whole.name, chunks, whole.shape.front()),
-            {},
-            ErrorClass::usage};
+        return Error{fmt::format("the plan cuts axis 0 of {} into {} chunks; {} rows are no multiple of that",
+                                 whole.name, chunks, whole.shape.front()),
+                     {},
+                     ErrorClass::usage};
     }
     made.name_ = whole.name;
     made.rows_ = whole.shape.front() / chunks;
@@ -53,19 +54,26 @@ Result<Buffers> Buffers::make(const BufferSizes& sizes, const std::optional<plan
     const auto add = [&](std::string name, std::int64_t size) {
         plan::Tensor next = whole;
         next.name = std::move(name);
-        next.shape.front() = size * made.rows_;
+        next.shape.front() = std::max<std::int64_t>(size, 1) * made.rows_;
         plan.tensors.push_back(std::move(next));
     };
     if (sizes.in_place) {
         add(whole.name, chunks);
     } else {
-        add(whole.name + ".input", std::max<std::int64_t>(sizes.input, 1));
-        add(whole.name + ".output", std::max<std::int64_t>(sizes.output, 1));
+        add(whole.name + ".input", input);
+        add(whole.name + ".output", output);
     }
     if (sizes.scratch > 0) add(whole.name + ".scratch", sizes.scratch);
-    made.hold_initially(plan);
-    made.ask_finally(plan);
+    made.hold_and_ask(plan);
     return made;
+}
+
+/// How many ranks' buffers lie behind one another in the tensor: all, or one.
+std::int64_t Buffers::ranks_behind(Buffer buffer) const {
+    const bool apart = sizes_.collective == Collective::all_to_all ||
+                       (sizes_.collective == Collective::all_gather && buffer == Buffer::input) ||
+                       (sizes_.collective == Collective::reduce_scatter && buffer == Buffer::output);
+    return apart && buffer != Buffer::scratch ? sizes_.ranks : 1;
 }
 
 std::int64_t Buffers::chunks(Buffer buffer) const {
@@ -79,57 +87,36 @@ std::int64_t Buffers::chunks(Buffer buffer) const {
 
 Span Buffers::span(std::int32_t rank, Buffer buffer, std::int64_t index, std::int64_t count) const {
     std::int32_t tensor = 0;
-    if (buffer == Buffer::scratch) {
-        tensor = sizes_.in_place ? 1 : 2;
-    } else if (!sizes_.in_place) {
-        tensor = buffer == Buffer::input ? 0 : 1;
-    } else if (sizes_.collective == Collective::all_gather && buffer == Buffer::input) {
-        index += rank * sizes_.input;
-    } else if (sizes_.collective == Collective::reduce_scatter && buffer == Buffer::output) {
-        index += rank * sizes_.output;
-    }
+    if (buffer == Buffer::scratch) tensor = sizes_.in_place ? 1 : 2;
+    if (buffer == Buffer::output && !sizes_.in_place) tensor = 1;
+    if (ranks_behind(buffer) > 1) index += rank * chunks(buffer);
     return {rank, tensor, {index * rows_, (index + count) * rows_}};
 }
 
-void Buffers::hold_initially(plan::Plan& plan) {
-    if (sizes_.input == 0) return;
+void Buffers::hold_and_ask(plan::Plan& plan) {
+    const Collective kind = sizes_.collective;
+    const bool reduces = kind == Collective::all_reduce || kind == Collective::reduce_scatter;
+    // What ranks hold in one place of a tensor, and is not known to be equal, are contributions.
+    const bool partial = reduces || kind == Collective::other;
+    // A tensor cannot end with another value than it had: an exchange in place is not asked for in the plan.
+    const bool exchanged_in_place = kind == Collective::all_to_all && sizes_.in_place;
     for (std::int32_t rank = 0; rank < sizes_.ranks; ++rank) {
-        const Span where = span(rank, Buffer::input, 0, sizes_.input);
-        // In place, a gathered tensor is one array of which each rank holds a part. Otherwise ranks hold
-        // different things in the same place, which a plan tells apart as contributions.
-        const bool value = sizes_.in_place && sizes_.collective == Collective::all_gather;
-        plan.initial.push_back({rank, chunk_of(plan, where), !value});
-        held_.push_back({where, value ? where.rows.begin : 0});
-    }
-}
-
-void Buffers::ask_finally(plan::Plan& plan) {
-    const auto ask = [&](const Span& where, bool of_all, std::vector<std::int32_t> of, std::int64_t from) {
-        plan.final.push_back({where.rank, chunk_of(plan, where), false, of_all, std::move(of)});
-        wanted_.push_back({where, from});
-    };
-    for (std::int32_t rank = 0; rank < sizes_.ranks; ++rank) {
-        const std::int64_t share = sizes_.output / sizes_.ranks;  // of a gathered or exchanged output
-        switch (sizes_.collective) {
-            case Collective::other: break;
-            case Collective::all_reduce:
-                ask(span(rank, Buffer::output, 0, sizes_.output), true, {}, 0);
-                break;
-            case Collective::reduce_scatter:
-                ask(span(rank, Buffer::output, 0, sizes_.output), true, {}, rank * sizes_.output * rows_);
-                break;
-            case Collective::all_gather:
-                if (sizes_.in_place) {
-                    ask(span(rank, Buffer::output, 0, sizes_.output), false, {}, 0);
-                    break;
-                }
-                for (std::int32_t from = 0; from < sizes_.ranks; ++from)
-                    ask(span(rank, Buffer::output, from * share, share), false, {from}, 0);
-                break;
-            case Collective::all_to_all:
-                for (std::int32_t from = 0; from < sizes_.ranks; ++from)
-                    ask(span(rank, Buffer::output, from * share, share), false, {from}, rank * share * rows_);
-                break;
+        if (sizes_.input > 0) {
+            const Span where = span(rank, Buffer::input, 0, sizes_.input);
+            plan.initial.push_back({rank, chunk_of(plan, where), partial});
+            held_.push_back({where, where.rows.begin});
+        }
+        if (kind == Collective::other) continue;
+        const Span where = span(rank, Buffer::output, 0, sizes_.output);
+        if (!exchanged_in_place) plan.final.push_back({rank, chunk_of(plan, where), false, reduces});
+        if (kind != Collective::all_to_all) {
+            wanted_.push_back({where, where.rows.begin});
+            continue;
+        }
+        const std::int64_t share = sizes_.output / sizes_.ranks;
+        for (std::int32_t from = 0; from < sizes_.ranks; ++from) {
+            const Span sent = span(from, Buffer::input, rank * share, share);
+            wanted_.push_back({span(rank, Buffer::output, from * share, share), sent.rows.begin});
         }
     }
 }

@@ -30,27 +30,27 @@ struct BufferSizes {
     std::int64_t granularity = 1;  ///< without a size from the user, rows of a chunk are a multiple of this
 };
 
-/// Rows that a rank must hold at the end, and the rows of the input that their data must have come from.
-struct Wanted {
+/// Rows that a rank holds at the start, or must hold at the end, and the rows of the input that their data
+/// are.
+struct Placed {
     Span where;
-    std::int64_t from = 0;  ///< first row, as `from` of what is held (Held)
+    std::int64_t from = 0;  ///< first row in the tensor of the input
 };
 
-/// Rows that a rank holds at the start, with the place of their data in the collective's input.
-struct Held {
-    Span where;
-    std::int64_t from = 0;
-};
-
-/// Where chunks lie. With `in_place`, input and output are one tensor NAME: i[k] of an all-gather is o[r*c+k]
-/// with c chunks per rank, o[k] of a reduce-scatter is i[r*c+k], and o[k] is i[k] otherwise. Else they are
-/// NAME.input and NAME.output. Scratch is NAME.scratch.
+/// Where chunks lie. A tensor of a plan is one array with one value (or sum) for each element, so buffers in
+/// which ranks hold different things lie one behind another in their tensor, rank 0's first: the input of an
+/// all-gather, the output of a reduce-scatter, and both of an all-to-all. Buffers to be added up, or equal in
+/// the end, lie on each other.
+///
+/// Input and output are NAME.input and NAME.output, or with `in_place` both NAME: chunk k of a rank's share
+/// of an all-gather then is the output's where it lies, as MSCCL has it, and likewise the output of a
+/// reduce-scatter. Scratch is NAME.scratch.
 class Buffers {
 public:
     /// Puts the mesh, the tensors, `initial` and `final` into `plan`. `tensor` gives name, dtype and shape of
-    /// the larger of input and output, whose axis 0 must be a multiple of its chunks; without it: data, bf16,
-    /// 1024 or more elements a chunk. Sizes must be those of the collective. Fails (usage) if the shape does
-    /// not fit.
+    /// the larger of the tensors of input and output, whose axis 0 must be a multiple of its chunks; without
+    /// it: data, bf16, 1024 or more elements a chunk. Sizes must be those of the collective. Fails (usage) if
+    /// the shape does not fit.
     static Result<Buffers> make(const BufferSizes& sizes, const std::optional<plan::Tensor>& tensor,
                                 plan::Plan& plan);
 
@@ -60,19 +60,19 @@ public:
     [[nodiscard]] std::int64_t chunks(Buffer buffer) const;
 
     [[nodiscard]] const std::string& name() const { return name_; }
-    [[nodiscard]] const std::vector<Held>& held() const { return held_; }
-    [[nodiscard]] const std::vector<Wanted>& wanted() const { return wanted_; }
+    [[nodiscard]] const std::vector<Placed>& held() const { return held_; }      ///< at the start
+    [[nodiscard]] const std::vector<Placed>& wanted() const { return wanted_; }  ///< at the end
     [[nodiscard]] std::int64_t rows_per_chunk() const { return rows_; }
 
 private:
-    void hold_initially(plan::Plan& plan);
-    void ask_finally(plan::Plan& plan);
+    [[nodiscard]] std::int64_t ranks_behind(Buffer buffer) const;
+    void hold_and_ask(plan::Plan& plan);
 
     BufferSizes sizes_;
     std::string name_;
     std::int64_t rows_ = 0;  ///< of a chunk
-    std::vector<Held> held_;
-    std::vector<Wanted> wanted_;
+    std::vector<Placed> held_;
+    std::vector<Placed> wanted_;
 };
 
 }  // namespace syncopate::ingest

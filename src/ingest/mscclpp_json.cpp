@@ -189,7 +189,8 @@ private:
         for (const MscclppGpu& gpu : plan_.gpus) {
             for (const auto& ops : gpu.threadblocks) {
                 for (const MscclppOp& op : ops) {
-                    const std::int64_t all = std::lcm(sizes.granularity, static_cast<std::int64_t>(op.slice.count));
+                    const std::int64_t all =
+                        std::lcm(sizes.granularity, static_cast<std::int64_t>(op.slice.count));
                     // Beyond this, slices differ by a row: no harm, only uneven.
                     constexpr std::int64_t kMost = 1 << 12;
                     if (all <= kMost) sizes.granularity = all;

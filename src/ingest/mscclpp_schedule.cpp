@@ -144,11 +144,13 @@ private:
         for (const auto& [key, steps] : meetings) {
             for (const std::int32_t step : steps) {
                 const std::int32_t parties = ops_[static_cast<std::size_t>(step)]->barrier_parties;
-                if (static_cast<std::size_t>(parties) != steps.size())
-                    return fail(
-                        step,
-                        fmt::format("waits for ever: barrier {} is for {} threadblocks, and {} come to it",
-                                    std::get<1>(key), parties, steps.size()));
+                const auto coming = static_cast<std::int32_t>(steps.size());
+                if (parties == coming) continue;
+                return fail(step, fmt::format("{}: barrier {} is for {} threadblocks, and {} come to it",
+                                              parties > coming
+                                                  ? "waits for ever"
+                                                  : "may wait for ever, as who meets whom is not certain",
+                                              std::get<1>(key), parties, coming));
             }
             const auto hub = static_cast<std::int32_t>(schedule_.steps.size());
             Step meeting = schedule_.steps[static_cast<std::size_t>(steps.front())];

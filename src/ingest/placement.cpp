@@ -92,7 +92,7 @@ constexpr plan::OpRef kNoOp{-1, -1};
 class Execution {
 public:
     Execution(const Buffers& buffers, Import& import) : buffers_(buffers), import_(import) {
-        for (const Held& held : buffers.held())
+        for (const Placed& held : buffers.held())
             memory(held.where.rank, held.where.tensor)
                 .write(held.where.rows, {{held.where.rows.begin, {held.where.rows.end, held.from, kNoOp}}});
     }
@@ -112,29 +112,27 @@ public:
         judge_reduction(ref, runs, target.read(to));
     }
 
-    void judge(const Wanted& wanted) {
+    void judge(const Placed& wanted) {
         for (const auto& [begin, run] :
              memory(wanted.where.rank, wanted.where.tensor).read(wanted.where.rows)) {
             const std::int64_t expected = wanted.from + (begin - wanted.where.rows.begin);
             if (run.from == expected) continue;
             add(plan::Finding::Kind::final_not_reached, wanted.where.rank, run.op,
-                fmt::format("leaves {} in {} of {}, where {} belongs", chunk_at(run.from), chunk_at(begin),
-                            tensor(wanted.where.tensor).name, chunk_at(expected)));
+                fmt::format("leaves {} in {}, where {} belongs", chunk_at(0, run.from),
+                            chunk_at(wanted.where.tensor, begin), chunk_at(0, expected)));
             return;  // one finding tells enough
         }
     }
 
 private:
-    [[nodiscard]] const plan::Tensor& tensor(std::int32_t index) const {
-        return import_.plan.tensors[static_cast<std::size_t>(index)];
-    }
-
     Memory& memory(std::int32_t rank, std::int32_t tensor) { return memories_[{rank, tensor}]; }
 
-    [[nodiscard]] std::string chunk_at(std::int64_t row) const {
+    /// "chunk 3 of data.output". Tensor 0 is the one that the input lies in.
+    [[nodiscard]] std::string chunk_at(std::int32_t tensor, std::int64_t row) const {
         const std::int64_t rows = buffers_.rows_per_chunk();
-        return row % rows == 0 ? fmt::format("chunk {}", row / rows)
-                               : fmt::format("chunk {} from its row {} on", row / rows, row % rows);
+        const std::string from = row % rows == 0 ? "" : fmt::format(" (from its row {} on)", row % rows);
+        return fmt::format("chunk {}{} of {}", row / rows, from,
+                           import_.plan.tensors[static_cast<std::size_t>(tensor)].name);
     }
 
     void judge_reduction(plan::OpRef ref, const Memory::Runs& arriving, const Memory::Runs& held) {
@@ -146,7 +144,7 @@ private:
                 const std::int64_t b = other.from + (row - other_begin);
                 if (a == b) continue;
                 add(plan::Finding::Kind::final_not_reached, ref.rank, ref,
-                    fmt::format("adds {} of the input to {}", chunk_at(a), chunk_at(b)));
+                    fmt::format("adds {} to {}", chunk_at(0, a), chunk_at(0, b)));
                 return;
             }
         }
@@ -173,7 +171,7 @@ void check_placement(const Buffers& buffers, Import& import) {
     if (buffers.wanted().empty()) return;
     Execution execution(buffers, import);
     for (const plan::OpRef op : in_order(import.plan)) execution.run(op);
-    for (const Wanted& wanted : buffers.wanted()) execution.judge(wanted);
+    for (const Placed& wanted : buffers.wanted()) execution.judge(wanted);
 }
 
 }  // namespace syncopate::ingest

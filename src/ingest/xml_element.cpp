@@ -11,6 +11,15 @@ namespace syncopate::ingest {
 
 using plan::printable;
 
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+    const auto first = text.find_first_not_of(" \t\r\n");
+    return first == text.npos ? std::string_view() : text.substr(first);
+}
+
+}  // namespace
+
 Result<XmlDocument> XmlDocument::parse(std::string_view text, const std::string& file_name) {
     if (text.size() > kMaxBytes)
         return Error{fmt::format("larger than {} MiB", kMaxBytes >> 20), {file_name}};
@@ -93,7 +102,7 @@ bool XmlReader::children(pugi::xml_node node, std::span<const std::string_view> 
             continue;
         const std::string what = child.type() == pugi::node_element
                                      ? "the element <" + printable(child.name()) + ">"
-                                     : "text \"" + printable(child.value()) + "\"";
+                                     : "text \"" + printable(trimmed(child.value())) + "\"";
         const std::string inside =
             node.type() == pugi::node_document ? "the file" : fmt::format("<{}>", node.name());
         std::string expected;

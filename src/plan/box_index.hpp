@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "syncopate/plan/region.hpp"
+#include "work.hpp"
 
 namespace syncopate::plan {
 
@@ -17,7 +18,8 @@ namespace syncopate::plan {
 /// along it is alike (the same power of two). A look-up visits, in each class, the boxes that begin between
 /// the query's end and its begin less the class's longest box: few, where boxes hardly overlap along the
 /// axis. So choose the axis along which plans cut (key_axes in check_passes.hpp); without the classes one
-/// tensor-long box would slow every look-up down.
+/// tensor-long box would slow every look-up down. Each box visited is one step of `work`, which must outlive
+/// this, each one put in or taken out some more.
 template <typename T>
 class BoxIndex {
 public:
@@ -26,45 +28,68 @@ public:
         T value;
     };
 
-    explicit BoxIndex(std::size_t axis = 0) : axis_(axis) {}
+    BoxIndex(std::size_t axis, Work& work) : axis_(axis), work_(&work) {}
 
     void insert(Region box, T value) {
+        work_->spend(kStepsOfInsert);
         const Interval key = box[axis_];
-        Class& entries = classes_[std::bit_width(static_cast<std::uint64_t>(key.size()))];
-        entries.emplace(key.begin, Entry{std::move(box), std::move(value)});
+        classes_[width_of(key)].emplace(key.begin, Entry{std::move(box), std::move(value)});
+    }
+
+    /// The entry with exactly this box; null if there is none.
+    [[nodiscard]] Entry* find(const Region& box) {
+        const auto entries = classes_.find(width_of(box[axis_]));
+        if (entries == classes_.end()) return nullptr;
+        const auto [first, last] = entries->second.equal_range(box[axis_].begin);
+        for (auto at = first; at != last; ++at) {
+            work_->spend();
+            if (at->second.box == box) return &at->second;
+        }
+        return nullptr;
     }
 
     /// Calls visit(entry) for each entry that overlaps `query`, long boxes first; visit returns false to
     /// stop.
     template <typename Visit>
     void visit_overlapping(const Region& query, Visit visit) const {
-        for (const auto& [width, entries] : classes_) {
-            const auto last = entries.lower_bound(query[axis_].end);
-            for (auto at = first_candidate(entries, width, query); at != last; ++at) {
-                if (overlaps(at->second.box, query) && !visit(at->second)) return;
-            }
-        }
+        visit_in(classes_, query, visit);
+    }
+    /// The same, and visit may change the entry's value.
+    template <typename Visit>
+    void update_overlapping(const Region& query, Visit visit) {
+        visit_in(classes_, query, visit);
     }
 
-    /// Removes the entries that overlap `query` and returns them whole.
-    std::vector<Entry> extract_overlapping(const Region& query) {
+    /// Removes the entries that overlap `query` and for which `wanted` holds, and returns them whole.
+    template <typename Wanted>
+    std::vector<Entry> extract_overlapping(const Region& query, Wanted wanted) {
         std::vector<Entry> found;
         for (auto& [width, entries] : classes_) {
             const auto last = entries.lower_bound(query[axis_].end);
             for (auto at = first_candidate(entries, width, query); at != last;) {
-                if (!overlaps(at->second.box, query)) {
+                work_->spend();
+                if (!overlaps(at->second.box, query) || !wanted(at->second)) {
                     ++at;
                     continue;
                 }
+                work_->spend(kStepsOfInsert);
                 found.push_back(std::move(at->second));
                 at = entries.erase(at);
             }
         }
         return found;
     }
+    std::vector<Entry> extract_overlapping(const Region& query) {
+        return extract_overlapping(query, [](const Entry&) { return true; });
+    }
 
 private:
     using Class = std::multimap<std::int64_t, Entry>;
+    static constexpr std::int64_t kStepsOfInsert = 8;  ///< it allocates
+
+    static int width_of(const Interval& key) {
+        return std::bit_width(static_cast<std::uint64_t>(key.size()));
+    }
 
     /// Boxes of this class are at most 2^width - 1 long: one that begins that far before the query ends at or
     /// before it.
@@ -74,7 +99,19 @@ private:
         return entries.upper_bound(query[axis_].begin - longest);
     }
 
+    template <typename Classes, typename Visit>
+    void visit_in(Classes& classes, const Region& query, Visit& visit) const {
+        for (auto& [width, entries] : classes) {
+            const auto last = entries.lower_bound(query[axis_].end);
+            for (auto at = first_candidate(entries, width, query); at != last; ++at) {
+                work_->spend();
+                if (overlaps(at->second.box, query) && !visit(at->second)) return;
+            }
+        }
+    }
+
     std::size_t axis_;
+    Work* work_;
     std::map<int, Class, std::greater<>> classes_;  ///< by bit width of the length
 };
 

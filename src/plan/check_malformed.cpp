@@ -131,7 +131,7 @@ private:
         }
     }
 
-    /// Sizes and dtypes of source and destination. Collectives change sizes: moves_of judges them.
+    /// Sizes and dtypes of source and destination. Collectives change sizes: layout_of judges them.
     void judge_fit(const Op& op) {
         const Tensor& source = plan_.tensors[static_cast<std::size_t>(op.src.tensor)];
         const Tensor& target = plan_.tensors[static_cast<std::size_t>(op.dst.tensor)];
@@ -212,11 +212,11 @@ std::vector<Finding> check_malformed(const Plan& plan, const CollectiveMatch& co
     std::vector<Finding> findings = judge.take();
     const bool sound = findings.empty();
     findings.insert(findings.end(), collectives.unmatched.begin(), collectives.unmatched.end());
-    if (!sound) return findings;  // moves_of needs regions that fit their tensors
+    if (!sound) return findings;  // layout_of needs regions that fit their tensors
     for (const CollectiveGroup& group : collectives.groups) {
-        const Result<std::vector<Move>> moves = moves_of(plan, group);
-        if (moves) continue;
-        const Error& error = moves.error();
+        const Result<CollectiveLayout> layout = layout_of(plan, group);
+        if (layout) continue;
+        const Error& error = layout.error();
         const OpRef first = group.front();
         findings.push_back({Finding::Kind::malformed,
                             error.location.rank < 0 ? first.rank : error.location.rank,

@@ -1,63 +1,48 @@
 #include <algorithm>
-#include <limits>
+#include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "box_index.hpp"
-#include "check_passes.hpp"
-#include "content.hpp"
+#include "check_final.hpp"
+#include "memory.hpp"
 
 namespace syncopate::plan {
 namespace {
 
-/// What every rank holds: disjoint boxes with their content, per rank and tensor.
-class Memory {
-public:
-    explicit Memory(const Plan& plan)
-        : num_tensors_(static_cast<std::int64_t>(plan.tensors.size())), axes_(key_axes(plan)) {}
+using Piece = Memory::Piece;
 
-    using Piece = BoxIndex<Content>::Entry;
-
-    /// The held parts of a chunk, clipped to it.
-    std::vector<Piece> read(std::int32_t rank, const Chunk& chunk) const {
-        std::vector<Piece> pieces;
-        const auto memory = memories_.find(key(rank, chunk.tensor));
-        if (memory == memories_.end()) return pieces;
-        memory->second.visit_overlapping(chunk.region, [&](const Piece& piece) {
-            pieces.push_back({*intersect(piece.box, chunk.region), piece.value});
-            return true;
-        });
-        return pieces;
+/// The pieces, and their contents, moved from one place to another of the same extents.
+std::vector<Piece> placed(ContentPool& pool, std::vector<Piece> pieces, const Region& from,
+                          const Region& to) {
+    std::vector<std::int64_t> displacement(from.size());
+    bool moves = false;
+    for (std::size_t axis = 0; axis < from.size(); ++axis) {
+        displacement[axis] = to[axis].begin - from[axis].begin;
+        moves |= displacement[axis] != 0;
     }
-
-    /// Replaces what the chunk held by `pieces`, which lie inside it; what they leave out is no longer held.
-    void write(std::int32_t rank, const Chunk& chunk, std::vector<Piece> pieces) {
-        const std::size_t axis = axes_[static_cast<std::size_t>(chunk.tensor)];
-        BoxIndex<Content>& memory = memories_.try_emplace(key(rank, chunk.tensor), axis).first->second;
-        for (Piece& old : memory.extract_overlapping(chunk.region)) {
-            for (Region& rest : subtract(old.box, chunk.region)) memory.insert(std::move(rest), old.value);
+    if (!moves) return pieces;
+    for (Piece& piece : pieces) {
+        for (std::size_t axis = 0; axis < from.size(); ++axis) {
+            piece.box[axis].begin += displacement[axis];
+            piece.box[axis].end += displacement[axis];
         }
-        for (Piece& piece : pieces) memory.insert(std::move(piece.box), piece.value);
+        piece.value = pool.moved(piece.value, displacement);
     }
-
-private:
-    std::int64_t key(std::int32_t rank, std::int32_t tensor) const { return rank * num_tensors_ + tensor; }
-
-    std::int64_t num_tensors_;
-    std::vector<std::size_t> axes_;
-    std::unordered_map<std::int64_t, BoxIndex<Content>> memories_;
-};
+    return pieces;
+}
 
 class Execution {
 public:
-    Execution(const Plan& plan, const EventGraph& graph) : plan_(plan), graph_(graph), memory_(plan) {
+    Execution(const Plan& plan, const EventGraph& graph, Work& work)
+        : plan_(plan), graph_(graph), work_(work), axes_(key_axes(plan)), pool_(work), memory_(axes_, work) {
         for (const auto* holdings : {&plan.initial, &plan.produced}) {
             for (const Holding& holding : *holdings) {
-                const Content content = holding.partial ? pool_.of(Contributors({holding.rank})) : Content{};
+                const Content content = holding.partial
+                                            ? pool_.contribution(holding.chunk.tensor, holding.rank)
+                                            : pool_.value(holding.chunk.tensor);
                 memory_.write(holding.rank, holding.chunk, {{holding.chunk.region, content}});
             }
         }
@@ -65,168 +50,185 @@ public:
 
     void run(std::int32_t event) {
         const auto members = graph_.members(event);
-        const Result<std::vector<Move>> moves = moves_of(plan_, {members.begin(), members.end()});
-        if (!moves) return;  // check_malformed has said so
-        // All sources are read before any destination is written: a collective may work in place.
-        std::vector<std::vector<Memory::Piece>> read;
-        read.reserve(moves->size());
-        for (const Move& move : *moves) read.push_back(memory_.read(move.src_rank, move.src));
-        for (std::size_t i = 0; i < moves->size(); ++i) {
-            const Move& move = (*moves)[i];
-            std::vector<Memory::Piece> arriving = placed(move, std::move(read[i]));
-            if (move.reduce != Reduce::none) arriving = reduced(move, arriving);
-            memory_.write(move.dst_rank, move.dst, std::move(arriving));
-        }
+        const OpRef ref = members.front();
+        const Op& op = plan_.op(ref);
+        if (op.kind == OpKind::collective) return run_collective({members.begin(), members.end()});
+        const std::int32_t rank = op.destination_rank(ref.rank);
+        std::vector<Piece> arriving =
+            placed(pool_, memory_.read(op.source_rank(ref.rank), op.src), op.src.region, op.dst.region);
+        if (op.reduce != Reduce::none) arriving = reduced(ref, op, rank, arriving);
+        memory_.write(rank, op.dst, arriving);
     }
 
-    void judge_final(std::size_t index) {
-        const Holding& wanted = plan_.final[index];
-        const std::vector<Memory::Piece> held = memory_.read(wanted.rank, wanted.chunk);
-        std::int64_t elements = 0;  // the pieces are disjoint, so their sizes add up
-        for (const Memory::Piece& piece : held) elements += num_elements(piece.box);
-        if (elements < num_elements(wanted.chunk.region)) {
-            std::vector<Region> missing{wanted.chunk.region};
-            for (const Memory::Piece& piece : held) {
-                std::vector<Region> rest;
-                for (const Region& box : missing) {
-                    for (Region& part : subtract(box, piece.box)) rest.push_back(std::move(part));
-                }
-                missing = std::move(rest);
-            }
-            add(Finding::Kind::final_not_reached, wanted.rank, -1,
-                fmt::format(
-                    "final[{}]: {} never arrives{}", index,
-                    to_string(plan_, {wanted.chunk.tensor, missing.front()}),
-                    missing.size() > 1 ? fmt::format(", nor do {} more boxes", missing.size() - 1) : ""));
-        }
-        const std::optional<Contributors> reduction = wanted_reduction(wanted);
-        for (const Memory::Piece& piece : held) {
-            if (judge_content(index, wanted, reduction, piece)) break;  // one finding tells enough
-        }
+    std::vector<Finding> finish() {
+        FinalCheck final(plan_, memory_, pool_, axes_, work_);
+        for (std::size_t i = 0; i < plan_.final.size() && !work_.exhausted(); ++i) final.judge(i);
+        for (auto& [op, finding] : duplicates_) findings_.push_back(std::move(finding));
+        for (Finding& finding : final.take()) findings_.push_back(std::move(finding));
+        return std::move(findings_);
     }
-
-    std::vector<Finding> take() { return std::move(findings_); }
 
 private:
-    void add(Finding::Kind kind, std::int32_t rank, std::int32_t op, std::string message) {
-        findings_.push_back({kind, rank, op, std::move(message)});
-    }
-
-    /// Pieces of the source as they lie in the destination.
-    static std::vector<Memory::Piece> placed(const Move& move, std::vector<Memory::Piece> pieces) {
-        for (Memory::Piece& piece : pieces) {
-            for (std::size_t axis = 0; axis < piece.box.size(); ++axis) {
-                const std::int64_t shift = move.dst.region[axis].begin - move.src.region[axis].begin;
-                piece.box[axis].begin += shift;
-                piece.box[axis].end += shift;
-            }
-        }
-        return pieces;
-    }
-
     /// What the destination holds once the arriving pieces are reduced into it. Where it held nothing, which
-    /// check_early_reads reports, they count as they are.
-    std::vector<Memory::Piece> reduced(const Move& move, const std::vector<Memory::Piece>& arriving) {
-        const std::vector<Memory::Piece> held = memory_.read(move.dst_rank, move.dst);
-        std::vector<Memory::Piece> result;
-        bool reported = false;
-        for (const Memory::Piece& piece : arriving) {
-            std::vector<Region> fresh{piece.box};
-            for (const Memory::Piece& old : held) {
-                const std::optional<Region> common = intersect(piece.box, old.box);
-                if (!common) continue;
-                if (move.reduce == Reduce::sum && !reported)
-                    reported = report_duplicates(move, *common, piece, old);
-                result.push_back({*common, joined(piece.value, old.value)});
-                std::vector<Region> rest;
-                for (const Region& box : fresh) {
-                    for (Region& part : subtract(box, *common)) rest.push_back(std::move(part));
-                }
-                fresh = std::move(rest);
+    /// check_order reports, they count as they are.
+    std::vector<Piece> reduced(OpRef ref, const Op& op, std::int32_t rank,
+                               const std::vector<Piece>& arriving) {
+        std::vector<Piece> result = memory_.read(rank, op.dst);
+        if (arriving.size() == 1 && result.size() == 1 && arriving.front().box == result.front().box) {
+            join(ref, op.reduce, rank, op.dst.tensor, result.front(), arriving.front().value);
+            return result;
+        }
+        BoxIndex<Content> held(axes_[static_cast<std::size_t>(op.dst.tensor)], work_);
+        for (Piece& piece : result) held.insert(std::move(piece.box), piece.value);
+        for (const Piece& piece : arriving) reduce_into(held, ref, op.reduce, rank, op.dst.tensor, piece);
+        return held.extract_overlapping(op.dst.region);
+    }
+
+    /// Reduces one piece into an index of disjoint ones.
+    void reduce_into(BoxIndex<Content>& index, OpRef ref, Reduce reduce, std::int32_t rank,
+                     std::int32_t tensor, const Piece& piece) {
+        if (Piece* const same = index.find(piece.box))
+            return join(ref, reduce, rank, tensor, *same, piece.value);
+        std::vector<Region> fresh{piece.box};
+        for (Piece& old : index.extract_overlapping(piece.box)) {
+            Piece common{*intersect(piece.box, old.box), old.value};
+            for (Region& rest : subtract(old.box, common.box)) index.insert(std::move(rest), old.value);
+            std::vector<Region> left;
+            for (const Region& box : fresh) {
+                for (Region& part : subtract(box, common.box)) left.push_back(std::move(part));
             }
-            for (Region& box : fresh) result.push_back({std::move(box), piece.value});
+            work_.spend(static_cast<std::int64_t>(fresh.size()));
+            fresh = std::move(left);
+            join(ref, reduce, rank, tensor, common, piece.value);
+            index.insert(std::move(common.box), common.value);
         }
-        return result;
+        for (Region& box : fresh) index.insert(std::move(box), piece.value);
     }
 
-    Content joined(Content a, Content b) {
-        if (a.is_value() || b.is_value()) return {};
-        if (a.contributors == b.contributors) return a;
-        return pool_.of(a.contributors->join(*b.contributors));
+    /// Reduces `arriving` into a piece. A sum of two things that share a contribution is wrong; max does not
+    /// mind.
+    void join(OpRef ref, Reduce reduce, std::int32_t rank, std::int32_t tensor, Piece& held,
+              Content arriving) {
+        if (reduce == Reduce::sum && is_wanted(held.box)) {
+            if (const std::optional<Duplicate> twice = duplicate_in_sum(held.value, arriving))
+                report(ref, rank, {tensor, held.box}, *twice, held.value, arriving);
+        }
+        held.value = pool_.joined(held.value, arriving, reduce);
     }
 
-    /// A sum of two things that share a contribution is wrong; max does not mind. True if it has said so.
-    bool report_duplicates(const Move& move, const Region& box, const Memory::Piece& arriving,
-                           const Memory::Piece& held) {
-        const std::string where =
-            fmt::format("{} on rank {}", to_string(plan_, {move.dst.tensor, box}), move.dst_rank);
-        if (arriving.value.is_value() || held.value.is_value()) {
-            add(Finding::Kind::duplicate_contribution, move.op.rank, move.op.index,
-                fmt::format(
-                    "sums into {}, where {} is the value itself and not a contribution; mark contributions "
-                    "\"partial\": true in initial or produced",
-                    where, arriving.value.is_value() ? "what arrives" : "what is held"));
-            return true;
-        }
-        const std::vector<std::int32_t> twice =
-            arriving.value.contributors->select(*held.value.contributors, true);
-        if (twice.empty()) return false;
-        add(Finding::Kind::duplicate_contribution, move.op.rank, move.op.index,
-            fmt::format("adds the contribution of {} to {} a second time", describe_ranks(twice), where));
-        return true;
+    /// Of the frame of a collective, only what some target takes is really added up.
+    bool is_wanted(const Region& box) {
+        if (targets_ == nullptr) return true;
+        return std::any_of(targets_->begin(), targets_->end(), [&](const CollectivePart& part) {
+            work_.spend();
+            return overlaps(part.at, box);
+        });
     }
 
-    std::optional<Contributors> wanted_reduction(const Holding& wanted) const {
-        if (!wanted.of_all && wanted.of.empty()) return std::nullopt;
-        Contributors ranks(wanted.of);
-        if (wanted.of_all) {
-            for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) ranks.insert(rank);
-        }
-        return ranks;
-    }
-
-    /// True if the piece is not what was asked for, which it then reports.
-    bool judge_content(std::size_t index, const Holding& wanted, const std::optional<Contributors>& reduction,
-                       const Memory::Piece& piece) {
-        const Content& content = piece.value;
-        const std::string where =
-            fmt::format("final[{}]: {}", index, to_string(plan_, {wanted.chunk.tensor, piece.box}));
-        if (content.is_value() != !reduction) {
-            add(Finding::Kind::final_not_reached, wanted.rank, -1,
-                content.is_value()
-                    ? where + " holds the value itself, not the reduction asked for with \"of\""
-                    : fmt::format("{} holds the reduction over {}, not the value; ask for it with \"of\"",
-                                  where, describe_ranks(content.contributors->ranks())));
-            return true;
-        }
-        if (content.is_value() || *content.contributors == *reduction) return false;
-        const std::vector<std::int32_t> missing = reduction->select(*content.contributors, false);
-        if (!missing.empty()) {
-            add(Finding::Kind::missing_contribution, wanted.rank, -1,
-                fmt::format("{} lacks the contribution of {}", where, describe_ranks(missing)));
+    void report(OpRef ref, std::int32_t rank, const Chunk& chunk, const Duplicate& twice, Content held,
+                Content arriving) {
+        if (duplicates_.contains(ref)) return;  // one finding for each op tells enough
+        const std::string where = fmt::format("{} on rank {}", to_string(plan_, chunk), rank);
+        const auto has_value = [](Content content) {
+            return content->origins.front().value || content->origins.back().value;
+        };
+        std::string message;
+        if (twice.value != nullptr) {
+            message = fmt::format(
+                "sums into {}, where {} is the value itself and not a contribution; mark contributions "
+                "\"partial\": true in initial or produced",
+                where, has_value(arriving) || !has_value(held) ? "what arrives" : "what is held");
         } else {
-            add(Finding::Kind::final_not_reached, wanted.rank, -1,
-                fmt::format("{} also has the contribution of {}, which \"of\" does not list", where,
-                            describe_ranks(content.contributors->select(*reduction, false))));
+            message = fmt::format("adds the contribution of {} to {} a second time",
+                                  describe_ranks(twice.ranks), where);
         }
-        return true;
+        duplicates_.emplace(
+            ref, Finding{Finding::Kind::duplicate_contribution, ref.rank, ref.index, std::move(message)});
+    }
+
+    void run_collective(const CollectiveGroup& members) {
+        const Result<CollectiveLayout> layout = layout_of(plan_, members);
+        if (!layout) return;  // check_malformed has said so
+        // All sources are read before any destination is written: a collective may work in place.
+        const std::size_t axis = axes_[static_cast<std::size_t>(layout->targets.front().chunk.tensor)];
+        BoxIndex<Content> frame(axis, work_);
+        targets_ = &layout->targets;
+        for (const CollectivePart& part : layout->sources) {
+            if (work_.exhausted()) break;
+            for (Piece& piece :
+                 placed(pool_, memory_.read(part.op.rank, part.chunk), part.chunk.region, part.at)) {
+                if (layout->reduce == Reduce::none) {
+                    lay(frame, part.op, std::move(piece));
+                } else {
+                    reduce_into(frame, part.op, layout->reduce, part.op.rank, part.chunk.tensor, piece);
+                }
+            }
+        }
+        targets_ = nullptr;
+        std::vector<Piece> filled;
+        for (const CollectivePart& part : layout->sources) {
+            for (Piece& piece : frame.extract_overlapping(part.at)) filled.push_back(std::move(piece));
+        }
+        coalesce(filled);
+        for (Piece& piece : filled) frame.insert(std::move(piece.box), piece.value);
+        for (const CollectivePart& part : layout->targets) {
+            if (work_.exhausted()) return;
+            std::vector<Piece> taken;
+            frame.visit_overlapping(part.at, [&](const Piece& piece) {
+                taken.push_back({*intersect(piece.box, part.at), piece.value});
+                return true;
+            });
+            for (Piece& piece : placed(pool_, std::move(taken), part.at, part.chunk.region)) {
+                const Chunk chunk{part.chunk.tensor, piece.box};
+                memory_.write(part.op.rank, chunk, {std::move(piece)});
+            }
+        }
+    }
+
+    /// Lays a piece beside others. Sources may overlap if they bring the same.
+    void lay(BoxIndex<Content>& frame, OpRef ref, Piece piece) {
+        std::vector<Region> fresh{piece.box};
+        bool differs = false;
+        frame.visit_overlapping(piece.box, [&](const Piece& other) {
+            differs |= other.value != piece.value;
+            std::vector<Region> left;
+            for (const Region& box : fresh) {
+                for (Region& part : subtract(box, other.box)) left.push_back(std::move(part));
+            }
+            fresh = std::move(left);
+            return true;
+        });
+        if (differs) {
+            findings_.push_back(
+                {Finding::Kind::write_race, ref.rank, ref.index,
+                 fmt::format("brings {}, where another participant of the collective brings something else",
+                             to_string(plan_, plan_.op(ref).src))});
+        }
+        for (Region& box : fresh) frame.insert(std::move(box), piece.value);
     }
 
     const Plan& plan_;
     const EventGraph& graph_;
-    ContributorPool pool_;
+    Work& work_;
+    std::vector<std::size_t> axes_;
+    ContentPool pool_;
     Memory memory_;
+    const std::vector<CollectivePart>* targets_ =
+        nullptr;  ///< while the sources of a collective are laid out
     std::vector<Finding> findings_;
+    std::map<OpRef, Finding> duplicates_;
 };
 
 }  // namespace
 
 std::vector<Finding> check_result(const Plan& plan, const EventGraph& graph,
-                                  std::span<const std::int32_t> topological) {
-    Execution execution(plan, graph);
-    for (const std::int32_t event : topological) execution.run(event);
-    for (std::size_t i = 0; i < plan.final.size(); ++i) execution.judge_final(i);
-    return execution.take();
+                                  std::span<const std::int32_t> topological, Work& work) {
+    Execution execution(plan, graph, work);
+    for (const std::int32_t event : topological) {
+        if (work.exhausted()) break;
+        execution.run(event);
+    }
+    return execution.finish();
 }
 
 }  // namespace syncopate::plan

@@ -23,24 +23,32 @@ struct CollectiveMatch {
 /// (check_malformed reports them).
 [[nodiscard]] CollectiveMatch match_collectives(const Plan& plan);
 
-/// One box that goes from memory to memory. All moves of an event read before any of them writes.
-struct Move {
-    OpRef op;  ///< whom to name in a finding
-    std::int32_t src_rank = 0;
-    Chunk src;
-    std::int32_t dst_rank = 0;
-    Chunk dst;
-    Reduce reduce = Reduce::none;
+/// A box of a participant's memory and where it lies in the frame: a space that exists only to say which
+/// sources meet, and who takes what.
+struct CollectivePart {
+    OpRef op;
+    Chunk chunk;  ///< on rank op.rank
+    Region at;    ///< in the frame; of the same extents
 };
 
-/// What an event moves: a transfer by itself, or a collective, whose participants are given in rank-list
-/// order.
+/// What a collective moves: all sources are laid into the frame, where with `reduce` they add up and without
+/// it they lie side by side; then every target takes its part of the frame, as far as a source has filled it.
+/// Nothing is written before all is read.
+struct CollectiveLayout {
+    Reduce reduce = Reduce::none;
+    std::vector<CollectivePart> sources;
+    std::vector<CollectivePart> targets;
+};
+
+/// The layout of a collective, whose participants are given in rank-list order.
 ///
-/// Where source and destination are the same tensor, every box keeps its place in it: all_gather needs each
-/// source inside each destination, reduce_scatter the other way round, all_to_all moves the common part of
-/// each pair, and all_reduce and broadcast (from the first rank listed) need equal regions. Between different
-/// tensors parts are laid out in rank-list order along the one axis whose extents differ by the number of
-/// ranks (all_to_all: axis 0 of both). Fails if the regions do not fit the kind, and for permute.
-[[nodiscard]] Result<std::vector<Move>> moves_of(const Plan& plan, const CollectiveGroup& members);
+/// Where all sources and destinations are in one tensor, the frame is that tensor and every box keeps its
+/// place: all_gather needs each source inside each destination, reduce_scatter the other way round,
+/// all_to_all takes what sources and destinations have in common, and all_reduce and broadcast (from the
+/// first rank listed) need equal regions. Otherwise all sources have one size and all destinations one, and
+/// parts are laid out in rank-list order along the one axis whose extents differ by the number of ranks
+/// (all_to_all: axis 0 of both). Fails if the regions, dtypes or reductions do not fit the kind, and for
+/// permute. Linear in the participants; all_to_all between tensors has a part for each pair.
+[[nodiscard]] Result<CollectiveLayout> layout_of(const Plan& plan, const CollectiveGroup& members);
 
 }  // namespace syncopate::plan

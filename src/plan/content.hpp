@@ -1,91 +1,81 @@
-// What a region holds, symbolically: the tensor's value, or the reduction of some ranks' contributions to it.
+// What a box of memory holds, symbolically: which values or contributions of which elements, and how reduced.
 #pragma once
 
-#include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
-#include <fmt/format.h>
+#include "contributors.hpp"
+#include "syncopate/plan/plan.hpp"
+#include "work.hpp"
 
 namespace syncopate::plan {
 
-/// A set of contributing ranks.
-class Contributors {
+/// How the terms of a content have become one.
+enum class Form : std::uint8_t { one, sum, max, mixed };  ///< one: a single term; mixed: sum and max both
+
+/// The terms that come from one place: the value of a tensor's elements, or some ranks' contributions to it.
+/// A box at position p has the terms of the elements at p - shift.
+struct Origin {
+    std::int32_t tensor = 0;
+    std::int32_t shift = 0;  ///< an index into ContentPool's shifts; 0: none
+    bool value = false;      ///< else `ranks` contribute
+    Contributors ranks;
+    bool operator==(const Origin&) const = default;
+};
+
+struct Terms {
+    Form form = Form::one;
+    std::vector<Origin> origins;  ///< rising by tensor, shift and value; each once
+    bool operator==(const Terms&) const = default;
+};
+
+/// Equal contents are equal pointers, into the pool that made them.
+using Content = const Terms*;
+
+/// Makes contents, each kept once, so that they compare and copy as pointers: a plan has few different ones.
+/// Each word of a new contributor set costs `work` some steps, so that its budget bounds the memory too.
+class ContentPool {
 public:
-    Contributors() = default;
-    explicit Contributors(const std::vector<std::int32_t>& ranks) {
-        for (const std::int32_t rank : ranks) insert(rank);
+    explicit ContentPool(Work& work) : work_(work), shifts_{{}} {}
+
+    [[nodiscard]] Content value(std::int32_t tensor);
+    [[nodiscard]] Content contribution(std::int32_t tensor, std::int32_t rank);
+
+    /// The content, having moved by `displacement` elements along each axis, into any tensor.
+    [[nodiscard]] Content moved(Content content, const std::vector<std::int64_t>& displacement);
+
+    /// The reduction of two contents. Free of order: any order and grouping of the same reductions of one
+    /// kind gives the same content.
+    [[nodiscard]] Content joined(Content a, Content b, Reduce reduce);
+
+    [[nodiscard]] const std::vector<std::int64_t>& shift(const Origin& origin) const {
+        return shifts_[static_cast<std::size_t>(origin.shift)];
     }
 
-    void insert(std::int32_t rank) {
-        const std::size_t word = static_cast<std::size_t>(rank) / 64;
-        if (word >= words_.size()) words_.resize(word + 1, 0);
-        words_[word] |= std::uint64_t{1} << (rank % 64);
-    }
-    [[nodiscard]] Contributors join(const Contributors& other) const {
-        Contributors all = *this;
-        all.words_.resize(std::max(words_.size(), other.words_.size()), 0);
-        for (std::size_t i = 0; i < other.words_.size(); ++i) all.words_[i] |= other.words_[i];
-        return all;
-    }
-    /// The members that are (with `in`) or are not (without) in `other`, rising.
-    [[nodiscard]] std::vector<std::int32_t> select(const Contributors& other, bool in) const {
-        std::vector<std::int32_t> ranks;
-        for (std::size_t word = 0; word < words_.size(); ++word) {
-            const std::uint64_t others = word < other.words_.size() ? other.words_[word] : 0;
-            for (std::uint64_t left = words_[word] & (in ? others : ~others); left != 0; left &= left - 1) {
-                ranks.push_back(static_cast<std::int32_t>(word * 64) + std::countr_zero(left));
-            }
-        }
-        return ranks;
-    }
-    [[nodiscard]] std::vector<std::int32_t> ranks() const { return select({}, false); }
-    bool operator==(const Contributors&) const = default;  // words_ never ends in 0
-
+private:
     struct Hash {
-        std::size_t operator()(const Contributors& set) const {
-            std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a, a word at a time
-            for (const std::uint64_t word : set.words_) {
-                hash = (hash ^ word) * 0x100000001b3U;
-                hash ^= hash >> 32;
-            }
-            return hash;
-        }
+        std::size_t operator()(const Terms& terms) const;
+        std::size_t operator()(const std::vector<std::int64_t>& numbers) const;
     };
+    Content keep(Terms terms);
+    std::int32_t shift_by(std::int32_t shift, const std::vector<std::int64_t>& displacement);
 
-private:
-    std::vector<std::uint64_t> words_;
+    Work& work_;
+    std::unordered_set<Terms, Hash> terms_;  // nodes stay where they are
+    std::vector<std::vector<std::int64_t>> shifts_;
+    std::unordered_map<std::vector<std::int64_t>, std::int32_t, Hash> shift_index_;
 };
 
-/// The content of a region. Contributor sets are shared: a plan has few different ones.
-struct Content {
-    const Contributors* contributors = nullptr;  ///< null: the value itself
-    [[nodiscard]] bool is_value() const { return contributors == nullptr; }
+/// What a sum of two contents would count twice.
+struct Duplicate {
+    const Origin* value = nullptr;    ///< one side has the value itself
+    std::vector<std::int32_t> ranks;  ///< else: of these the same contribution is on both sides
 };
-
-/// Keeps each contributor set once, so that contents compare and copy as pointers.
-class ContributorPool {
-public:
-    [[nodiscard]] Content of(Contributors set) { return {&*sets_.insert(std::move(set)).first}; }
-
-private:
-    std::unordered_set<Contributors, Contributors::Hash> sets_;  // nodes stay where they are
-};
-
-/// "rank 3", "ranks 0, 1 and 5 more": for messages.
-inline std::string describe_ranks(const std::vector<std::int32_t>& ranks) {
-    constexpr std::size_t kShown = 8;
-    if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
-    std::string text = "ranks ";
-    for (std::size_t i = 0; i < std::min(kShown, ranks.size()); ++i)
-        text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
-    if (ranks.size() > kShown) text += fmt::format(" and {} more", ranks.size() - kShown);
-    return text;
-}
+[[nodiscard]] std::optional<Duplicate> duplicate_in_sum(Content a, Content b);
 
 }  // namespace syncopate::plan

@@ -1,5 +1,4 @@
-// The order that `after` imposes: events, what each waits for, and whether one certainly comes before
-// another.
+// The order that `after` imposes: events, and what each waits for.
 #pragma once
 
 #include <cstddef>
@@ -49,30 +48,24 @@ private:
     std::vector<std::int32_t> waits_;
 };
 
-/// Every event after all that it waits for (Kahn, "Topological sorting of large networks", CACM 1962). Events
-/// on a cycle, or after one, are missing.
-[[nodiscard]] std::vector<std::int32_t> topological_order(const EventGraph& graph);
-
-/// Answers whether one event comes before another in every run. The graph must have no cycle and outlive
-/// this.
-///
-/// A search backward along the waits, cut short twice: by level (nothing below the sought event's level leads
-/// to it) and by chains (paths that cover the graph; a search that meets the sought event's chain at or after
-/// it is done). Near constant time where plans wait for what they read; linear in the graph at worst.
-class HappensBefore {
+/// For each event the events that wait for it, rising: waits() turned round.
+class Followers {
 public:
-    HappensBefore(const EventGraph& graph, std::span<const std::int32_t> topological);
+    explicit Followers(const EventGraph& graph);
 
-    [[nodiscard]] bool before(std::int32_t first, std::int32_t second);
+    [[nodiscard]] std::span<const std::int32_t> operator()(std::int32_t event) const {
+        const auto at = static_cast<std::size_t>(event);
+        return std::span<const std::int32_t>(followers_).subspan(begin_[at], begin_[at + 1] - begin_[at]);
+    }
 
 private:
-    const EventGraph& graph_;
-    std::vector<std::int32_t> level_;  ///< length of the longest path to the event
-    std::vector<std::int32_t>
-        chain_;  ///< events of one chain have different levels, each waiting for the one below
-    std::vector<std::uint32_t> visited_;
-    std::uint32_t search_ = 0;
-    std::vector<std::int32_t> stack_;
+    std::vector<std::size_t> begin_;
+    std::vector<std::int32_t> followers_;
 };
+
+/// Every event after all that it waits for (Kahn, "Topological sorting of large networks", CACM 1962). Events
+/// on a cycle, or after one, are missing.
+[[nodiscard]] std::vector<std::int32_t> topological_order(const EventGraph& graph,
+                                                          const Followers& followers);
 
 }  // namespace syncopate::plan

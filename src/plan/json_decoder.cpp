@@ -1,6 +1,7 @@
 #include "json_decoder.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <vector>
 
 #include <fmt/format.h>
@@ -98,9 +99,26 @@ bool JsonDecoder::boolean(Index node, const Path& path, bool& out) {
     return true;
 }
 
+bool JsonDecoder::number(Index node, const Path& path, double lowest, double highest, double& out) {
+    double value = 0;
+    if (document_.type(node) == Type::integer) {
+        value = static_cast<double>(document_.integer(node));
+    } else if (document_.type(node) == Type::other_number) {
+        const std::string_view digits = document_.text(node);
+        std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    } else {
+        return fail(node, path, "is " + document_.describe(node) + "; expected a number");
+    }
+    if (!(value >= lowest && value <= highest)) {
+        return fail(node, path, fmt::format("is {:g}; expected {:g} to {:g}", value, lowest, highest));
+    }
+    out = value;
+    return true;
+}
+
 bool JsonDecoder::fail(Index node, const Path& path, const std::string& problem) {
     const std::string where = path.to_string();
-    error_ = Error{(where.empty() ? "the plan" : where) + " " + problem,
+    error_ = Error{(where.empty() ? std::string(subject_) : where) + " " + problem,
                    document_.locate(node, text_, file_name_)};
     error_->location.rank = context_.rank;
     error_->location.op = context_.op;

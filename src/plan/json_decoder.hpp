@@ -37,8 +37,10 @@ public:
     using Type = JsonDocument::Type;
 
     /// The arguments must outlive the decoder; `text` is what `document` was parsed from.
-    JsonDecoder(const JsonDocument& document, std::string_view text, const std::string& file_name)
-        : document_(document), text_(text), file_name_(file_name) {}
+    /// `subject` names the whole document in messages.
+    JsonDecoder(const JsonDocument& document, std::string_view text, const std::string& file_name,
+                std::string_view subject = "the plan")
+        : document_(document), text_(text), file_name_(file_name), subject_(subject) {}
 
     [[nodiscard]] const Error& error() const { return *error_; }  ///< after a method returned false
 
@@ -53,6 +55,8 @@ protected:
     bool tuple(Index node, const Path& path, std::string_view expected);  ///< a list of two
     bool string(Index node, const Path& path, std::string_view& out);
     bool boolean(Index node, const Path& path, bool& out);
+    /// A number of any kind in [lowest, highest].
+    bool number(Index node, const Path& path, double lowest, double highest, double& out);
 
     template <typename Int>
     bool integer(Index node, const Path& path, std::int64_t lowest, std::int64_t highest, Int& out) {
@@ -84,6 +88,7 @@ private:
 
     std::string_view text_;
     const std::string& file_name_;
+    std::string_view subject_;
     std::optional<Error> error_;
 };
 

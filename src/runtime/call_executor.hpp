@@ -41,6 +41,9 @@ public:
     virtual Result<FaultRecord> read_fault() const = 0;
     /// The same without a call of the driver, maybe late.
     virtual FaultRecord poll_fault() const = 0;
+    /// Whether a kernel may start when the kernel before it in its stream has started: it waits for nothing
+    /// but its signals, and ends after that one.
+    virtual bool kernel_may_start_early() const { return false; }
     /// Waits for everything that was started.
     virtual Status synchronize() = 0;
     /// Where the kernel reads `table`.

@@ -57,6 +57,7 @@
     F(cuStreamDestroy, 4000)                             \
     F(cuStreamSynchronize, 2000)                         \
     F(cuStreamWaitEvent, 3020)                           \
+    F(cuStreamIsCapturing, 10000)                        \
     F(cuEventCreate, 2000)                               \
     F(cuEventDestroy, 4000)                              \
     F(cuEventRecord, 2000)                               \

@@ -36,28 +36,38 @@ struct WaitEntry {
     std::int32_t signal;  ///< for the fault word
 };
 
-/// Rows of 16-byte units that the chunk engine copies; the last row may be shorter.
+/// How the chunk engine carries out one transfer.
+enum class EngineMethod : std::uint32_t {
+    bulk,  ///< bulk copies through shared memory (tma_dedicated)
+    ldst,  ///< loads and stores of 16 bytes a thread (ldst_dedicated)
+};
+
+constexpr std::uint32_t kEngineWarps = 12;  ///< that copy; one more posts
+constexpr std::uint32_t kEngineThreads = 32 * (kEngineWarps + 1);
+constexpr std::uint32_t kEnginePieceBytes = 16 * 1024;  ///< what a warp copies at a time
+constexpr std::uint32_t kEngineTableEntries = 256;      ///< as many are read from shared memory
+
+/// Rows that the chunk engine copies: a transfer, or a part of one. Addresses, pitches and sizes are
+/// multiples of 16 bytes.
 struct EngineTransfer {
-    std::uint64_t src;  ///< addresses, aligned to 16 bytes, as the pitches are
+    std::uint64_t src;
     std::uint64_t dst;
     std::uint64_t src_pitch;
     std::uint64_t dst_pitch;
     std::uint32_t rows;
-    std::uint32_t row_units;
-    std::uint32_t last_row_units;
+    std::uint32_t row_bytes;       ///< at most kEnginePieceBytes
+    std::uint32_t last_row_bytes;  ///< of the last row, which may be shorter
+    std::uint32_t rows_per_piece;
+    std::uint32_t last_piece;  ///< past the last of its pieces, which are counted over the whole table
+    std::uint32_t num_pieces;
+    std::uint32_t expected;    ///< pieces of the whole transfer; when so many are written, it is posted
+    std::uint32_t counter;     ///< in EngineArguments::finished
     std::uint32_t first_post;  ///< in EngineArguments::posts
     std::uint32_t num_posts;
-    std::uint32_t unused;
-};
-
-/// The parameter of sy_copy.
-struct EngineArguments {
-    const std::uint32_t* control;  ///< this rank's control block
-    const EngineTransfer* transfers;
-    const std::uint64_t* posts;  ///< addresses of the words to set
-    std::uint32_t* finished;     ///< per transfer, blocks that have done their part, over all calls
-    std::int32_t first;
-    std::int32_t count;
+    std::uint32_t first_wait;  ///< in EngineArguments::waits
+    std::uint32_t num_waits;
+    EngineMethod method;
+    std::int32_t where;  ///< for the fault word
 };
 
 /// The parameter of sy_begin and sy_end. All pointers are device addresses; posts and waits are arrays there.
@@ -72,6 +82,17 @@ struct BoundaryArguments {
     std::int32_t num_waits;
     std::int32_t rank;
     std::int32_t num_ranks;
+};
+
+/// The parameter of sy_engine.
+struct EngineArguments {
+    BoundaryArguments begin;
+    const EngineTransfer* transfers;
+    const std::uint64_t* posts;  ///< addresses of the words to set
+    const WaitEntry* waits;
+    std::uint32_t* finished;  ///< per transfer, pieces that are written, over all calls
+    std::uint32_t count;
+    std::uint32_t begins;  ///< 1: the engine also does what sy_begin does
 };
 
 }  // namespace syncopate::runtime::device

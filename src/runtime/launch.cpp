@@ -175,7 +175,7 @@ Status CudaKernel::prepare(Grid grid) {
                          options_.profile_scratch_align);
 }
 
-Status CudaKernel::launch(Grid grid, CudaStream stream, const KernelArguments& arguments) {
+Status CudaKernel::launch(Grid grid, CudaStream stream, const KernelArguments& arguments, bool early) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return Done{};
     constexpr std::size_t kMost = 512;  // 4 KiB of parameters cannot hold more
     if (arguments.size() > kMost)
@@ -196,7 +196,7 @@ Status CudaKernel::launch(Grid grid, CudaStream stream, const KernelArguments& a
 
     CUlaunchAttribute attributes[4] = {};
     unsigned num_attributes = 0;
-    if (options_.programmatic) {
+    if (options_.programmatic || early) {
         attributes[num_attributes].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
         attributes[num_attributes++].value.programmaticStreamSerializationAllowed = 1;
     }
@@ -252,7 +252,7 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
     return not_built();
 }
 Status CudaKernel::prepare(Grid) { return not_built(); }
-Status CudaKernel::launch(Grid, CudaStream, const KernelArguments&) { return not_built(); }
+Status CudaKernel::launch(Grid, CudaStream, const KernelArguments&, bool) { return not_built(); }
 
 }  // namespace syncopate::runtime
 

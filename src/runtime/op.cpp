@@ -140,6 +140,7 @@ Status FusedOp::allocate() {
     words[emit::control::deadline_ms] = static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(options_.deadline_ms, 0, std::numeric_limits<std::int32_t>::max()));
     words[emit::control::rank] = static_cast<std::uint32_t>(rank());
+    words[emit::control::epoch] = heap_->device().kind == Device::Kind::cuda ? 1 : 0;
     return heap_->write(control_address(), words.data(), words.size() * 4);
 }
 
@@ -388,6 +389,13 @@ Status FusedOp::begin_call(CudaStream stream) {
     }
     const FaultRecord record = executor_->poll_fault();
     return record.any() ? Status(error_of(record)) : begun;
+}
+
+Status FusedOp::call(CudaKernel& kernel, Grid grid, CudaStream stream, const KernelArguments& arguments) {
+    if (Status begun = begin_call(stream); !begun) return begun;
+    const Status launched = kernel.launch(grid, stream, arguments, executor_->kernel_may_start_early());
+    const Status ended = end_call(stream);
+    return launched ? ended : launched;
 }
 
 Status FusedOp::end_call(CudaStream stream) {

@@ -1,8 +1,11 @@
 // A call on cuda. Everything is enqueued on two streams:
 //
-//   caller's stream | inputs, sy_begin, local copies | → the caller's kernel | sy_end |
+//   caller's stream | inputs, sy_begin, local copies, sy_engine | the caller's kernel | sy_end |
 //   copy stream                                  fork └ per transfer: data, then posts ┘ join
-//   engine stream                                     └ sy_copy, for ldst_dedicated    ┘
+//
+// sy_engine, the chunk engine, is there when transfers are tma_dedicated or ldst_dedicated; without a copy
+// stream and local copies it also does what sy_begin does. The caller's kernel may start as soon as the
+// kernel before it has (kernel_may_start_early), and ends after it.
 //
 // A post of the copy engine is a copy of the 4-byte word `published` (control.hpp), ordered after the data by
 // the stream. Nothing depends on a value that the host knows, so a captured call can be replayed.
@@ -15,10 +18,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <optional>
 
 #include "runtime/cuda_api.hpp"
 #include "runtime/device_types.hpp"
+#include "syncopate/fuse/assign.hpp"
 
 // src/runtime/*.cu as a fatbin: made and embedded by cmake/Cuda.cmake.
 extern "C" const unsigned char syncopate_device_fatbin[];
@@ -67,6 +74,8 @@ private:
     CUdeviceptr device_ = 0;
 };
 
+constexpr unsigned kEngineSharedBytes = device::kEngineWarps * device::kEnginePieceBytes;
+
 /// The library's own kernels, loaded into one context.
 class DeviceModule {
 public:
@@ -80,8 +89,10 @@ public:
         SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->begin, made->module_, "sy_begin");
         SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->end, made->module_, "sy_end");
         // Lazy loading would load a kernel at its first launch, which can wait for kernels that wait for it.
-        SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->copy, made->module_, "sy_copy");
-        for (CUfunction function : {made->begin, made->end, made->copy}) {
+        SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->engine, made->module_, "sy_engine");
+        SYNCOPATE_CUDA(api, cuFuncSetAttribute, made->engine, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                       static_cast<int>(kEngineSharedBytes));
+        for (CUfunction function : {made->begin, made->end, made->engine}) {
             if (api.cuFuncLoad != nullptr) SYNCOPATE_CUDA(api, cuFuncLoad, function);
             int registers = 0;
             SYNCOPATE_CUDA(api, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
@@ -97,7 +108,7 @@ public:
 
     CUfunction begin = nullptr;
     CUfunction end = nullptr;
-    CUfunction copy = nullptr;
+    CUfunction engine = nullptr;
 
 private:
     explicit DeviceModule(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
@@ -148,8 +159,52 @@ private:
     std::unique_ptr<OwnedEvent> join_;
 };
 
-constexpr unsigned kEngineThreads = 1024;
-constexpr unsigned kEngineSharedBytes = 32 * 1024;  // unused: keeps other programs off the multiprocessor
+/// Calls that use the chunk engine of one GPU follow each other, in the order in which this process makes
+/// them, also on different streams: the engine's blocks and the kernel that waits for other ranks' engines
+/// fill the GPU, so of two calls that ranks took up in different order neither would end. While a graph is
+/// captured there is no such order; who captures two such calls on two streams has to give it.
+class EngineTurn {
+public:
+    static Result<std::shared_ptr<EngineTurn>> of(const std::shared_ptr<CudaContext>& context) {
+        static std::mutex mutex;
+        static std::map<int, std::weak_ptr<EngineTurn>> turns;
+        const std::lock_guard lock(mutex);
+        if (std::shared_ptr<EngineTurn> existing = turns[context->ordinal()].lock()) return existing;
+        Result<std::unique_ptr<OwnedEvent>> event = OwnedEvent::create(context);
+        if (!event) return event.error();
+        auto made = std::make_shared<EngineTurn>(context, std::move(event).value());
+        turns[context->ordinal()] = made;
+        return made;
+    }
+    EngineTurn(std::shared_ptr<CudaContext> context, std::unique_ptr<OwnedEvent> event)
+        : context_(std::move(context)), event_(std::move(event)) {}
+
+    Status take(CUstream stream) {
+        if (last_ == nullptr || last_ == stream) return Done{};
+        bool captured = false;
+        if (Status known = is_captured(stream, captured); !known || captured) return known;
+        SYNCOPATE_CUDA(context_->api(), cuStreamWaitEvent, stream, event_->get(), 0);
+        return Done{};
+    }
+    Status pass(CUstream stream) {
+        bool captured = false;
+        if (Status known = is_captured(stream, captured); !known || captured) return known;
+        SYNCOPATE_CUDA(context_->api(), cuEventRecord, event_->get(), stream);
+        last_ = stream;
+        return Done{};
+    }
+
+private:
+    Status is_captured(CUstream stream, bool& captured) const {
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+        SYNCOPATE_CUDA(context_->api(), cuStreamIsCapturing, stream, &status);
+        captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
+        return Done{};
+    }
+    std::shared_ptr<CudaContext> context_;
+    std::unique_ptr<OwnedEvent> event_;
+    CUstream last_ = nullptr;
+};
 
 /// One transfer as the copy stream does it.
 struct CopyStreamTransfer {
@@ -158,27 +213,40 @@ struct CopyStreamTransfer {
     std::vector<std::uint64_t> host_posts;    ///< words that get it from host memory
 };
 
-/// The copy as the chunk engine takes it; nullopt when something is not aligned to 16 bytes.
-std::optional<device::EngineTransfer> for_engine(const StridedCopy& copy) {
+/// The copy as the chunk engine takes it, in parts; empty when something is not aligned to 16 bytes.
+std::vector<device::EngineTransfer> for_engine(const StridedCopy& copy, device::EngineMethod method) {
     constexpr std::uint64_t kUnit = 16;
-    constexpr std::uint64_t kRow = 4096;  // bytes: cut this fine, contiguous memory keeps every warp busy
     const std::uint64_t odd =
         copy.src | copy.dst | copy.width | (copy.height > 1 ? copy.src_pitch | copy.dst_pitch : 0);
-    if (odd % kUnit != 0 || copy.depth != 1 || copy.bytes() == 0) return std::nullopt;
-    device::EngineTransfer transfer{.src = copy.src, .dst = copy.dst};
+    if (odd % kUnit != 0 || copy.depth != 1 || copy.bytes() == 0) return {};
+    // Contiguous memory is cut into rows: whole stages for bulk copies, for threads so fine that every warp
+    // has some.
+    std::vector<device::EngineTransfer> parts;
+    const auto add = [&](std::uint64_t offset, std::uint64_t rows, std::uint64_t row_bytes,
+                         std::uint64_t last_bytes, std::uint64_t src_pitch, std::uint64_t dst_pitch) {
+        const std::uint64_t per_piece = std::max<std::uint64_t>(1, device::kEnginePieceBytes / row_bytes);
+        parts.push_back({.src = copy.src + offset,
+                         .dst = copy.dst + offset,
+                         .src_pitch = src_pitch,
+                         .dst_pitch = dst_pitch,
+                         .rows = static_cast<std::uint32_t>(rows),
+                         .row_bytes = static_cast<std::uint32_t>(row_bytes),
+                         .last_row_bytes = static_cast<std::uint32_t>(last_bytes),
+                         .rows_per_piece = static_cast<std::uint32_t>(per_piece),
+                         .num_pieces = static_cast<std::uint32_t>((rows + per_piece - 1) / per_piece),
+                         .method = method});
+    };
     if (copy.height == 1) {
-        const std::uint64_t rows = (copy.width + kRow - 1) / kRow;
-        transfer.src_pitch = transfer.dst_pitch = kRow;
-        transfer.rows = static_cast<std::uint32_t>(rows);
-        transfer.row_units = static_cast<std::uint32_t>(kRow / kUnit);
-        transfer.last_row_units = static_cast<std::uint32_t>((copy.width - (rows - 1) * kRow) / kUnit);
-    } else {
-        transfer.src_pitch = copy.src_pitch;
-        transfer.dst_pitch = copy.dst_pitch;
-        transfer.rows = static_cast<std::uint32_t>(copy.height);
-        transfer.row_units = transfer.last_row_units = static_cast<std::uint32_t>(copy.width / kUnit);
+        const std::uint64_t row = std::min<std::uint64_t>(device::kEnginePieceBytes, copy.width);
+        const std::uint64_t rows = (copy.width + row - 1) / row;
+        add(0, rows, row, copy.width - (rows - 1) * row, row, row);
+        return parts;
     }
-    return transfer;
+    for (std::uint64_t column = 0; column < copy.width; column += device::kEnginePieceBytes) {
+        const std::uint64_t row = std::min<std::uint64_t>(device::kEnginePieceBytes, copy.width - column);
+        add(column, copy.height, row, row, copy.src_pitch, copy.dst_pitch);
+    }
+    return parts;
 }
 
 /// cuMemcpy3D takes planes that are whole rows apart; other copies go plane by plane.
@@ -223,20 +291,18 @@ public:
         Result<std::unique_ptr<PinnedWords>> mirror = PinnedWords::create(context_, device::kMirrorWords);
         if (!mirror) return mirror.error();
         mirror_ = std::move(mirror).value();
-        if (!engine_transfers_.empty()) {
-            Result<Lane> lane = Lane::create(context_);
-            if (!lane) return lane.error();
-            engine_ = std::move(lane).value();
-        }
         if (!transfers_.empty()) {
             Result<Lane> lane = Lane::create(context_);
             if (!lane) return lane.error();
             copies_ = std::move(lane).value();
-        }
-        if (engine_ || copies_) {
             Result<std::unique_ptr<OwnedEvent>> fork = OwnedEvent::create(context_);
             if (!fork) return fork.error();
             fork_ = std::move(fork).value();
+        }
+        if (!engine_transfers_.empty()) {
+            Result<std::shared_ptr<EngineTurn>> turn = EngineTurn::of(context_);
+            if (!turn) return turn.error();
+            turn_ = std::move(turn).value();
         }
         return upload(table);
     }
@@ -247,20 +313,23 @@ public:
         for (const StridedCopy* input : inputs) {
             if (Status copied = enqueue(*input, stream); !copied) return copied;
         }
-        if (Status launched = launch(module_->begin, begin_arguments_, stream); !launched) return launched;
+        if (turn_) {
+            if (Status taken = turn_->take(stream); !taken) return taken;
+        }
+        if (engine_arguments_.begins == 0) {
+            if (Status launched = launch(module_->begin, begin_arguments_, stream); !launched)
+                return launched;
+        }
         for (const StridedCopy& copy : local_copies_) {
             if (Status copied = enqueue(copy, stream); !copied) return copied;
         }
-        if (fork_ == nullptr) return Done{};
-        SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
-        if (engine_) {
-            SYNCOPATE_CUDA(api_, cuStreamWaitEvent, engine_->stream(), fork_->get(), 0);
-            if (Status launched = launch(module_->copy, engine_arguments_, engine_->stream(), engine_blocks_,
-                                         kEngineThreads, kEngineSharedBytes);
+        if (copies_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
+        if (turn_) {
+            if (Status launched = launch(module_->engine, engine_arguments_, stream, engine_blocks_,
+                                         device::kEngineThreads, kEngineSharedBytes);
                 !launched) {
                 return launched;
             }
-            SYNCOPATE_CUDA(api_, cuEventRecord, engine_->join(), engine_->stream());
         }
         if (!copies_) return Done{};
         const CUstream lane = copies_->stream();
@@ -286,7 +355,9 @@ public:
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
         if (copies_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copies_->join(), 0);
-        if (engine_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, engine_->join(), 0);
+        if (turn_) {
+            if (Status passed = turn_->pass(stream); !passed) return passed;
+        }
         if (end_arguments_.num_posts == 0 && end_arguments_.num_waits == 0) return Done{};
         return launch(module_->end, end_arguments_, stream);
     }
@@ -313,6 +384,10 @@ public:
 
     Status synchronize() override { return context_->synchronize(); }
 
+    /// The kernel needs nothing that sy_begin or the engine does before it starts, only what local copies
+    /// bring.
+    bool kernel_may_start_early() const override { return turn_ != nullptr || local_copies_.empty(); }
+
     std::uint64_t table_address() const override { return tables_->address() + table_offset_; }
 
     Status write_table_word(std::size_t word, std::int32_t value) override {
@@ -328,8 +403,9 @@ private:
                 if (begun.signal == wait.signal && begun.lag <= wait.lag) return true;
             }
             for (std::size_t before = 0; before < turn; ++before) {
-                if (schedule.transfers[before].backend != schedule.transfers[turn].backend)
-                    continue;  // another lane
+                if (fuse::lane_of(schedule.transfers[before].backend) !=
+                    fuse::lane_of(schedule.transfers[turn].backend))
+                    continue;
                 for (const fuse::Post& post : schedule.transfers[before].posts) {
                     if (post.rank == plan_.rank && post.signal == wait.signal) return true;
                 }
@@ -340,26 +416,29 @@ private:
             const fuse::Transfer& transfer = schedule.transfers[i];
             const Location location{.rank = transfer.op.rank, .op = transfer.op.index};
             using enum plan::Backend;
-            if (transfer.backend != automatic && transfer.backend != copy_engine &&
-                transfer.backend != ldst_dedicated && transfer.backend != host) {
+            const bool by_engine = transfer.backend == tma_dedicated || transfer.backend == ldst_dedicated;
+            if (transfer.backend != automatic && transfer.backend != copy_engine && !by_engine &&
+                transfer.backend != host) {
                 return Error{
                     fmt::format(
-                        "op '{}': backend {} is not in this build; on cuda transfers go by copy_engine or "
-                        "ldst_dedicated",
+                        "op '{}': backend {} is not in this build; on cuda transfers go by copy_engine, "
+                        "tma_dedicated or ldst_dedicated",
                         options.name, plan::name_of(transfer.backend)),
                     location};
             }
-            for (const fuse::Wait& wait : transfer.waits) {
-                if (certain(wait, i)) continue;
+            std::vector<fuse::Wait> open;
+            std::ranges::copy_if(transfer.waits, std::back_inserter(open),
+                                 [&](const fuse::Wait& wait) { return !certain(wait, i); });
+            if (by_engine && add_to_engine(i, transfer, open)) continue;
+            for (const fuse::Wait& wait : open) {
                 return Error{
                     fmt::format(
                         "op '{}': it waits for another rank's op (signal {}); the copy engine cannot wait "
-                        "for a "
-                        "signal of the running call. Use a plan without such 'after' edges, or device host",
+                        "for a signal of the running call, the chunk engine can: give it backend "
+                        "tma_dedicated",
                         options.name, wait.signal),
                     location};
             }
-            if (transfer.backend == ldst_dedicated && add_to_engine(i)) continue;
             CopyStreamTransfer sorted;
             std::vector<StridedCopy> copies = for_copy_engine(plan_.transfers[i].copies);
             const bool local = transfer.src_rank == plan_.rank && transfer.dst_rank == plan_.rank;
@@ -384,23 +463,44 @@ private:
         return Done{};
     }
 
-    /// Gives transfer `index` to the chunk engine. False when the engine cannot take it.
-    bool add_to_engine(std::size_t index) {
+    /// Gives transfer `index`, which waits for `waits`, to the chunk engine. False when the engine cannot
+    /// take it.
+    bool add_to_engine(std::size_t index, const fuse::Transfer& transfer,
+                       const std::vector<fuse::Wait>& waits) {
+        const auto method = transfer.backend == plan::Backend::tma_dedicated ? device::EngineMethod::bulk
+                                                                             : device::EngineMethod::ldst;
         std::vector<device::EngineTransfer> parts;
         for (const StridedCopy& copy : for_copy_engine(plan_.transfers[index].copies)) {
-            const std::optional<device::EngineTransfer> part = for_engine(copy);
-            if (!part) return false;
-            parts.push_back(*part);
+            const std::vector<device::EngineTransfer> some = for_engine(copy, method);
+            if (some.empty()) return false;
+            parts.insert(parts.end(), some.begin(), some.end());
         }
         if (parts.empty()) return false;
-        // Every block takes the parts in order, so the last one's end is the end of all.
-        parts.back().first_post = static_cast<std::uint32_t>(engine_posts_.size());
-        parts.back().num_posts = static_cast<std::uint32_t>(plan_.transfers[index].post_words.size());
-        engine_posts_.insert(engine_posts_.end(), plan_.transfers[index].post_words.begin(),
-                             plan_.transfers[index].post_words.end());
+        const auto& words = plan_.transfers[index].post_words;
+        std::uint32_t pieces = 0;
+        for (const device::EngineTransfer& part : parts) pieces += part.num_pieces;
+        for (device::EngineTransfer& part : parts) {
+            part.expected = words.empty() ? 0 : pieces;
+            part.counter = num_engine_counters_;
+            part.first_post = static_cast<std::uint32_t>(engine_posts_.size());
+            part.first_wait = static_cast<std::uint32_t>(engine_waits_.size());
+            part.num_waits = static_cast<std::uint32_t>(waits.size());
+            part.where = kWhereTransfer - static_cast<std::int32_t>(index);
+            engine_pieces_ += part.num_pieces;
+            part.last_piece = engine_pieces_;
+        }
+        parts.back().num_posts = static_cast<std::uint32_t>(words.size());
+        ++num_engine_counters_;
+        engine_posts_.insert(engine_posts_.end(), words.begin(), words.end());
+        for (const fuse::Wait& wait : waits) engine_waits_.push_back(entry_of(wait));
         engine_transfers_.insert(engine_transfers_.end(), parts.begin(), parts.end());
         on_copy_stream_.push_back(index);
         return true;
+    }
+
+    [[nodiscard]] device::WaitEntry entry_of(const fuse::Wait& wait) const {
+        return {plan_.control() + static_cast<std::uint64_t>(emit::control::word_of(wait.signal)) * 4,
+                static_cast<std::uint32_t>(wait.lag), wait.signal};
     }
 
     /// Whether local transfer `index` touches nothing that the copy stream's earlier ones write here, and
@@ -430,11 +530,7 @@ private:
         };
         const auto entries = [&](const std::vector<fuse::Wait>& waits) {
             std::vector<device::WaitEntry> list;
-            for (const fuse::Wait& wait : waits) {
-                list.push_back(
-                    {plan_.control() + static_cast<std::uint64_t>(emit::control::word_of(wait.signal)) * 4,
-                     static_cast<std::uint32_t>(wait.lag), wait.signal});
-            }
+            for (const fuse::Wait& wait : waits) list.push_back(entry_of(wait));
             return list;
         };
         const std::size_t begin_posts = append(plan_.begin_posts);
@@ -443,7 +539,8 @@ private:
         const std::size_t end_waits = append(entries(plan_.end_waits));
         const std::size_t engine_transfers = append(engine_transfers_);
         const std::size_t engine_posts = append(engine_posts_);
-        const std::size_t engine_finished = append(std::vector<std::uint32_t>(engine_transfers_.size(), 0));
+        const std::size_t engine_waits = append(engine_waits_);
+        const std::size_t engine_finished = append(std::vector<std::uint32_t>(num_engine_counters_, 0));
         table_offset_ = append(table);
 
         Result<std::unique_ptr<DeviceBuffer>> buffer =
@@ -470,13 +567,14 @@ private:
         begin_arguments_ =
             arguments(begin_posts, plan_.begin_posts.size(), begin_waits, plan_.begin_waits.size());
         engine_arguments_ = {
-            .control = reinterpret_cast<const std::uint32_t*>(plan_.control()),
+            .begin = begin_arguments_,
             .transfers =
                 reinterpret_cast<const device::EngineTransfer*>(tables_->address() + engine_transfers),
             .posts = reinterpret_cast<const std::uint64_t*>(tables_->address() + engine_posts),
+            .waits = reinterpret_cast<const device::WaitEntry*>(tables_->address() + engine_waits),
             .finished = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_finished),
-            .first = 0,
-            .count = static_cast<std::int32_t>(engine_transfers_.size())};
+            .count = static_cast<std::uint32_t>(engine_transfers_.size()),
+            .begins = turn_ && !copies_ && local_copies_.empty() ? 1u : 0u};
         end_arguments_ = arguments(end_posts, plan_.end_posts.size(), end_waits, plan_.end_waits.size());
         return Done{};
     }
@@ -538,13 +636,16 @@ private:
     std::vector<CopyStreamTransfer> transfers_;
     std::vector<device::EngineTransfer> engine_transfers_;
     std::vector<std::uint64_t> engine_posts_;
+    std::vector<device::WaitEntry> engine_waits_;
+    std::uint32_t engine_pieces_ = 0;
+    std::uint32_t num_engine_counters_ = 0;
     unsigned engine_blocks_ = 8;
     device::EngineArguments engine_arguments_{};
     std::vector<std::size_t> on_copy_stream_;  ///< schedule indices of the transfers whose data goes there
     std::unique_ptr<DeviceModule> module_;
     std::unique_ptr<PinnedWords> mirror_;
     std::optional<Lane> copies_;
-    std::optional<Lane> engine_;
+    std::shared_ptr<EngineTurn> turn_;  ///< when there is a chunk engine
     std::unique_ptr<OwnedEvent> fork_;
     std::unique_ptr<DeviceBuffer> tables_;
     std::size_t table_offset_ = 0;

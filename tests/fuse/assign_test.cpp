@@ -32,12 +32,12 @@ TEST(Assign, HonoursAnExplicitBackendThatIsLegal) {
 
 TEST(Assign, RefusesAnExplicitBackendThatIsNotBuiltAndSaysWhere) {
     plan::Op op = copy({{0, 4}, {0, 8}});
-    op.backend = plan::Backend::tma_dedicated;
+    op.backend = plan::Backend::tma_inline;
     const auto result = assign(one_push(op), Device::cuda);
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().to_string(),
-              "rank 0 op 0: backend tma_dedicated is not built yet: use \"copy_engine\", "
-              "\"ldst_dedicated\" or \"auto\"");
+              "rank 0 op 0: backend tma_inline is not built yet: use \"copy_engine\", "
+              "\"tma_dedicated\", \"ldst_dedicated\" or \"auto\"");
     EXPECT_FALSE(assign(one_push(op), Device::host).ok());
     op.backend = plan::Backend::host;
     EXPECT_FALSE(assign(one_push(op), Device::cuda).ok());

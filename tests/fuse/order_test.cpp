@@ -3,6 +3,7 @@
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/order.hpp"
+#include "syncopate/plan/topology.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -34,6 +35,32 @@ TEST(Order, RunsOwnTilesFirstThenByArrivalThenByTheKernelsTraversal) {
 TEST(Order, PullsComeFromTheNextRankFirst) {
     const auto schedule = fuse(sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4, {.pull = true})).value();
     EXPECT_EQ(tiles_of(schedule.ranks[2]), (std::vector<std::int64_t>{4, 5, 6, 7, 0, 1, 2, 3}));
+}
+
+TEST(Order, OnTheMeasuredMachineADirectAllGatherHasTheSameOrder) {
+    for (const bool pull : {false, true}) {
+        const Program program = sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4, {.pull = pull});
+        const auto equal_links = fuse(program).value();
+        const auto measured = fuse(program, {.topology = plan::default_topology(4)}).value();
+        for (std::size_t rank = 0; rank < 4; ++rank)
+            EXPECT_EQ(tiles_of(measured.ranks[rank]), tiles_of(equal_links.ranks[rank]));
+    }
+}
+
+TEST(Order, ASlowLinksChunkComesLast) {
+    const Program program = sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4);
+    plan::Topology topology = plan::switch_topology(4);
+    for (plan::Link& link : topology.links) {
+        if (link.from == 1) link.gbps = 1e-4;  // rank 1 sends slowly
+    }
+    const auto schedule = fuse(program, {.topology = topology}).value();
+    EXPECT_EQ(tiles_of(schedule.ranks[2]), (std::vector<std::int64_t>{4, 5, 0, 1, 6, 7, 2, 3}));
+}
+
+TEST(Order, AMachineThatIsTooSmallIsAnError) {
+    const auto schedule =
+        fuse(sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4), {.topology = plan::switch_topology(2)});
+    EXPECT_EQ(schedule.error().message, "the plan has 4 ranks, but topology switch:2 has 2 devices");
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ def test_all_gather_gemm(section):
         sys.executable,
         "-m",
         "torch.distributed.run",
+        "--standalone",
         "--nproc-per-node",
         str(count),
         str(script),

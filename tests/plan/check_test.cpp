@@ -250,7 +250,10 @@ TEST(CheckFinal, AnAllGatherThatLosesOneOpIsNotReached) {
 TEST(CheckFinal, AChunkThatLandsInTheWrongPlaceIsMissedInTheRightOne) {
     Plan plan = relay();
     plan.ranks[1][0].dst.region = {{1, 5}};
-    EXPECT_EQ(lines(check(plan)), Lines{"rank 2: final_not_reached: final[0]: A[0:1] never arrives"});
+    EXPECT_EQ(lines(check(plan)),
+              (Lines{"rank 2: final_not_reached: final[0]: A[0:1] never arrives",
+                     "rank 2: final_not_reached: final[0]: A[1:4] holds the value of A[0:3] instead of its "
+                     "own"}));
 }
 
 TEST(CheckFinal, WhatIsHeldAtTheStartOrProducedCounts) {
@@ -277,11 +280,28 @@ TEST(CheckReduction, AContributionThatIsLeftOutIsMissed) {
 TEST(CheckReduction, AContributionThatIsAddedTwiceIsReportedAtTheOp) {
     Plan plan = test::ring_reduce_scatter(3);
     plan.ranks[0].push_back(push(1, box({{2, 3}}), {{0, 0}}, Reduce::sum));  // as 0:0 did
+    plan.ranks[1][1].after.push_back({0, 2});
     EXPECT_EQ(lines(check(plan)),
               Lines{"rank 0 op 2: duplicate_contribution: adds the contribution of rank 0 to C[2:3] "
                     "on rank 1 a second time"});
-    plan.ranks[0].back().reduce = Reduce::max;  // of which two are as good as one
+}
+
+TEST(CheckReduction, OfTheGreatestTwoAreAsGoodAsOne) {
+    Plan plan = test::ring_reduce_scatter(3);
+    for (auto& ops : plan.ranks) {
+        for (Op& op : ops) op.reduce = Reduce::max;
+    }
+    plan.ranks[0].push_back(push(1, box({{2, 3}}), {{0, 0}}, Reduce::max));
+    plan.ranks[1][1].after.push_back({0, 2});
     EXPECT_EQ(lines(check(plan)), Lines{});
+}
+
+TEST(CheckReduction, ASumThatIsThenComparedIsNeitherSumNorMaximum) {
+    Plan plan = test::ring_reduce_scatter(3);
+    plan.ranks[1][1].reduce = Reduce::max;  // into rank 2's own contribution to C[2:3]
+    EXPECT_EQ(
+        lines(check(plan)),
+        Lines{"rank 2: final_not_reached: final[2]: C[2:3] holds a reduction by sum and by max at once"});
 }
 
 TEST(CheckReduction, SummingValuesInsteadOfContributionsIsReported) {

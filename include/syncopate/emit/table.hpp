@@ -1,7 +1,9 @@
 // The schedule of one rank as the int32 table that the emitted kernel reads, and the control block beside it.
 //
 // schedule table (int32 words)                        control block (uint32 words, in the symmetric heap)
-//   0  num_slots                                        0  epoch: this call's number, from 1
+//   0  num_slots                                        0  epoch: the number of the call whose kernel runs,
+//   or
+//                                                           is the next to; from 1
 //   1  num_kernel_posts                                 1  finished: programs that have ended, over all calls
 //   2  kernel_posts (offset in words)                   2  deadline of one wait, milliseconds; 0: none
 //   3  num_programs of the grid                         3  fault: 0, or 1 + the signal that did not come

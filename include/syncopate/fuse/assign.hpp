@@ -4,8 +4,9 @@
 //   host   `host`: any transfer.
 //   cuda   `copy_engine`: a transfer that does not reduce and whose two regions are strided boxes of at most
 //          three levels (a run of contiguous elements, repeated along up to two strides): what one 3D copy
-//          can express; `ldst_dedicated`: the same. The engine moves 16-byte units: a transfer whose
-//          addresses turn out not to be aligned so goes by copy_engine after all.
+//          can express; `tma_dedicated` and `ldst_dedicated`, the chunk engine: the same. The engine moves
+//          16-byte units: a transfer whose addresses turn out not to be aligned so goes by copy_engine after
+//          all.
 // A collective is not carried out yet; a template expands it into transfers.
 #pragma once
 
@@ -24,6 +25,12 @@ enum class Device : std::uint8_t { host, cuda };
 
 /// By rank and op index.
 using Backends = std::vector<std::vector<plan::Backend>>;
+
+/// The backend whose lane (its queue on a rank: one after another) `backend` shares; the chunk engine's two
+/// methods are one lane.
+[[nodiscard]] constexpr plan::Backend lane_of(plan::Backend backend) {
+    return backend == plan::Backend::ldst_dedicated ? plan::Backend::tma_dedicated : backend;
+}
 
 /// Nested loops that a copy between the two regions needs, the contiguous run included (1: contiguous on both
 /// sides); 0 if the two are not boxes of the same extents and not both contiguous.

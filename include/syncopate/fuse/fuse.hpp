@@ -10,6 +10,7 @@
 #include "syncopate/fuse/assign.hpp"
 #include "syncopate/fuse/program.hpp"
 #include "syncopate/fuse/schedule.hpp"
+#include "syncopate/plan/topology.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::fuse {
@@ -23,6 +24,8 @@ struct Options {
     plan::Backend preferred = plan::Backend::automatic;
     /// Let a tile start its reduction loop on the chunks that have arrived, where the loop can be cut.
     bool phases = true;
+    /// The machine on which arrivals are simulated, for the order of tiles; without: equal links.
+    std::optional<plan::Topology> topology{};
 };
 
 /// Checks that every binding names a parameter and a tensor that agree in shape, dtype and layout.

@@ -2,8 +2,10 @@
 //
 // Words 8 to 31, which emit/table.hpp leaves free, are the runtime's:
 //   8  published: the epoch of the last call that began without a fault; the copy engine posts copies of this
-//   word, so
-//      that after a fault its posts stay behind and the peers' waits fail too
+//      word, so that after a fault its posts stay behind and the peers' waits fail too
+//
+// Word 0, the epoch, is set by begin on host. On cuda it is 1 at first and the last program of a call
+// advances it, so that a kernel can start before its call has begun; begin counts with `published`.
 #pragma once
 
 #include <chrono>

@@ -128,8 +128,9 @@ public:
 
     /// Enqueues the kernel. The scratch belongs to the kernel: launches of it must follow each other in
     /// stream order if it uses any. Allocates only when the scratch must grow, which fails while a graph is
-    /// captured: see prepare().
-    Status launch(Grid grid, CudaStream stream, const KernelArguments& arguments);
+    /// captured: see prepare(). `early`: it may start once the kernel before it in the stream has started and
+    /// lets it (griddepcontrol); its own code then waits for what it needs of that kernel.
+    Status launch(Grid grid, CudaStream stream, const KernelArguments& arguments, bool early = false);
     /// Makes the scratch large enough for `grid`.
     Status prepare(Grid grid);
 

@@ -1,8 +1,9 @@
 // A fused operator in memory: the full buffers of its tensors, its control block and its tables on one rank,
 // and what happens around the fused kernel in each call.
 //
-//   begin_call   copies the user's inputs into the heap, epoch += 1, begin_posts, begin_waits, starts the
-//   transfers (the caller runs the fused kernel) end_call     joins the transfers, end_waits, end_posts
+//   begin_call   copies the user's inputs into the heap, begin_posts, begin_waits, starts the transfers
+//                (the caller runs the fused kernel)
+//   end_call     joins the transfers, end_waits, end_posts
 //
 // On cuda both only enqueue, allocate nothing, and may be captured into a graph: what a call needs that is
 // new each time (the epoch) lives in device memory. Calls of one op must follow each other in stream order;
@@ -23,6 +24,7 @@
 #include "syncopate/runtime/control.hpp"
 #include "syncopate/runtime/cuda_driver.hpp"
 #include "syncopate/runtime/heap.hpp"
+#include "syncopate/runtime/launch.hpp"
 #include "syncopate/runtime/strided_copy.hpp"
 
 namespace syncopate::runtime {
@@ -41,7 +43,8 @@ struct OpOptions {
     /// cuda: posts to this rank's own control block copy the epoch from host memory. A copy within one GPU
     /// may be done by its multiprocessors, and those may be full of programs that wait for this very post.
     bool own_posts_from_host = true;
-    /// cuda: multiprocessors that the chunk engine uses (ldst_dedicated); 8 reach the speed of a link.
+    /// cuda: multiprocessors that the chunk engine uses (tma_dedicated, ldst_dedicated); 8 reach the speed of
+    /// a link. The fused kernel's grid should leave them free.
     std::int32_t engine_blocks = 8;
     Milliseconds timeout = kRendezvousTimeout;  ///< of creation and destruction
 };
@@ -94,6 +97,10 @@ public:
     /// On host, `stream` is ignored; both block there, and fail with the fault that this rank saw.
     Status begin_call(CudaStream stream = 0);
     Status end_call(CudaStream stream = 0);
+    /// cuda: begin_call, the launch of the fused kernel, end_call. The kernel starts beside what begin_call
+    /// has enqueued, where the transfers allow it; launched otherwise, it starts after that: slower, the same
+    /// result.
+    Status call(CudaKernel& kernel, Grid grid, CudaStream stream, const KernelArguments& arguments);
 
     /// The fault of a call, as an error: rank, op, chunk and signal. On cuda it reads the control block as it
     /// is now: after the stream has been synchronised it is final. A fault is final for the op: later calls

@@ -1,0 +1,58 @@
+// Collectives and the transfers that carry them out. A plan may leave a collective to a library ("direct"),
+// or have it replaced by transfers: those of a template, spliced in where it stood.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/template_options.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::plan {
+
+/// What becomes of a collective. Another way to find the transfers is another value here, and another case in
+/// expand() of src/plan/lower_collective.cpp.
+enum class Lowering : std::uint8_t {
+    direct,     ///< it stays: a library executes it
+    templated,  ///< "template": the transfers of a template
+};
+
+[[nodiscard]] std::string_view name_of(Lowering lowering);
+[[nodiscard]] std::optional<Lowering> lowering_from(std::string_view name);
+
+struct LowerOptions {
+    Lowering with = Lowering::templated;
+    /// For each collective whose template has it; the others take their default. Refused if none has it.
+    Algorithm algorithm = Algorithm::automatic;
+    std::int32_t split = 1;  ///< chunks per piece, along its first axis that is long enough
+    bool pull = false;
+    std::int32_t inner = 0;  ///< as in TemplateOptions: of the list of ranks of each collective
+};
+
+/// `plan` with every collective replaced as `options` say. The transfers of a collective stand where its op
+/// stood in the list of each rank. Where a source must stay whole, they work in staging tensors of their own.
+///
+/// What is kept of the order that check.hpp gives a collective:
+/// - Each transfer waits for what the ops of its two ranks waited for, by itself or through another transfer.
+/// - Who waited for the op of a rank waits for the transfers that deliver there, or, where none does, for
+/// what that
+///   op waited for.
+/// - Any two ops of the plan that touch the same data, one of them writing, stay in their order, if they had
+/// one. So a rank whose part has come goes on while others still wait; nothing else can tell the difference.
+///
+/// Fails (ErrorClass::input, at the rank and op) if check() has a finding, if participants ask for different
+/// reductions, or if what a collective writes overlaps what it reads elsewhere or writes twice; and
+/// (ErrorClass::usage) if the options do not fit the collectives, or more than kMaxOps ops come out.
+/// Near-linear in ops.
+[[nodiscard]] Result<Plan> lower_collectives(const Plan& plan, const LowerOptions& options = {});
+
+/// The plan that the template `name` makes, with one collective op on each rank instead of transfers; in
+/// place. Of the options only axis, over, group, root, reduce, to_axis and produced matter. Fails
+/// (ErrorClass::usage) as the template does, if it has no op in the schema (ring, double_ring), or if a shard
+/// is empty, since an op must move something.
+[[nodiscard]] Result<Plan> make_collective(std::string_view name, const Mesh& mesh, const Tensor& tensor,
+                                           const TemplateOptions& options = {});
+
+}  // namespace syncopate::plan

@@ -1,0 +1,210 @@
+// How plans are made, as Python sees it: templates, lowering, and the Builder.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings.hpp"
+#include "syncopate/plan/builder.hpp"
+#include "syncopate/plan/lower.hpp"
+#include "syncopate/plan/templates.hpp"
+
+namespace nb = nanobind;
+
+namespace syncopate::bindings {
+namespace {
+
+using Axes = std::vector<std::pair<std::string, std::int32_t>>;
+using TensorTuple = std::tuple<std::string, std::vector<std::int64_t>, std::string>;
+using Box = std::vector<std::pair<std::int64_t, std::int64_t>>;
+using PlaceTuple = std::tuple<std::int32_t, std::string, Box>;  // rank, tensor, (begin, end) per axis
+using Ref = std::pair<std::int32_t, std::int32_t>;
+
+/// The value that a name stands for, or a UsageError.
+template <typename T>
+T named(std::optional<T> value, const char* what, const std::string& name) {
+    if (!value) {
+        throw Raised(Error{std::string("there is no ") + what + " \"" + name + "\"", {}, ErrorClass::usage});
+    }
+    return *value;
+}
+
+plan::Mesh to_mesh(const Axes& axes) {
+    plan::Mesh mesh;
+    for (const auto& [name, size] : axes) mesh.axes.push_back({name, size});
+    return mesh;
+}
+
+plan::Tensor to_tensor(const TensorTuple& tensor) {
+    const auto& [name, shape, dtype] = tensor;
+    return {name, shape, named(plan::dtype_from(dtype), "dtype", dtype)};
+}
+
+plan::Algorithm to_algorithm(const std::string& name) {
+    return named(plan::algorithm_from(name), "algorithm", name);
+}
+
+plan::Reduce to_reduce(const std::optional<std::string>& name) {
+    if (!name) return plan::Reduce::none;
+    if (*name == "sum") return plan::Reduce::sum;
+    if (*name == "max") return plan::Reduce::max;
+    return named(std::optional<plan::Reduce>{}, "reduction", *name);
+}
+
+void set_option(plan::TemplateOptions& options, const std::string& name, nb::handle value) {
+    if (name == "axis") {
+        options.axis = nb::cast<std::int32_t>(value);
+    } else if (name == "split") {
+        options.split = nb::cast<std::int32_t>(value);
+    } else if (name == "pull") {
+        options.pull = nb::cast<bool>(value);
+    } else if (name == "minor_axis") {
+        options.minor_axis = nb::cast<std::int32_t>(value);
+    } else if (name == "minor_split") {
+        options.minor_split = nb::cast<std::int32_t>(value);
+    } else if (name == "engine_peers") {
+        options.engine_peers = nb::cast<std::int32_t>(value);
+    } else if (name == "algorithm") {
+        options.algorithm = to_algorithm(nb::cast<std::string>(value));
+    } else if (name == "over") {
+        options.over = nb::cast<std::vector<std::string>>(value);
+    } else if (name == "group") {
+        options.group = nb::cast<std::vector<std::int32_t>>(value);
+    } else if (name == "inner") {
+        options.inner = nb::cast<std::int32_t>(value);
+    } else if (name == "produced") {
+        options.produced = nb::cast<bool>(value);
+    } else if (name == "to_axis") {
+        options.to_axis = nb::cast<std::int32_t>(value);
+    } else if (name == "root") {
+        options.root = nb::cast<std::int32_t>(value);
+    } else if (name == "steps") {
+        options.steps = nb::cast<std::int32_t>(value);
+    } else if (name == "reduce") {
+        options.reduce = to_reduce(nb::cast<std::string>(value));
+    } else {
+        throw nb::type_error(("there is no option '" + name + "'").c_str());
+    }
+}
+
+/// Every keyword is the option of that name; what is left out keeps its default.
+plan::TemplateOptions to_options(const nb::kwargs& keywords) {
+    plan::TemplateOptions options;
+    for (auto [key, value] : keywords) {
+        const auto name = nb::cast<std::string>(key);
+        try {
+            set_option(options, name, value);
+        } catch (const nb::cast_error&) {
+            throw nb::type_error(("option '" + name + "' has a value of the wrong type").c_str());
+        }
+    }
+    return options;
+}
+
+/// A Builder that knows tensors by name.
+class NamedBuilder {
+public:
+    NamedBuilder(const Axes& mesh, bool pull) : builder_(to_mesh(mesh), pull) {}
+
+    std::string tensor(const TensorTuple& tensor, bool scratch) {
+        plan::Tensor made = to_tensor(tensor);
+        const std::int32_t index =
+            scratch ? builder_.scratch(std::move(made)) : builder_.tensor(std::move(made));
+        names_.push_back(builder_.tensor(index).name);
+        return names_.back();
+    }
+    void initial(const PlaceTuple& place, bool partial) { builder_.initial(to_place(place), partial); }
+    void produced(const PlaceTuple& place, bool partial) { builder_.produced(to_place(place), partial); }
+    void final(const PlaceTuple& place) { builder_.final(to_place(place)); }
+    void final_of(const PlaceTuple& place, const std::optional<std::vector<std::int32_t>>& ranks) {
+        if (ranks) {
+            builder_.final_of(to_place(place), *ranks);
+        } else {
+            builder_.final_of_all(to_place(place));
+        }
+    }
+    Ref transfer(const PlaceTuple& from, const PlaceTuple& to, const std::optional<std::string>& reduce,
+                 const std::vector<Ref>& after, const std::string& backend) {
+        std::vector<plan::OpRef> waits;
+        for (const auto& [rank, index] : after) waits.push_back({rank, index});
+        const plan::Backend chosen = named(plan::backend_from(backend), "backend", backend);
+        const plan::OpRef ref =
+            builder_.transfer(to_place(from), to_place(to), to_reduce(reduce), std::move(waits));
+        builder_.set_backend(ref, chosen);
+        return {ref.rank, ref.index};
+    }
+    plan::Plan take() {
+        names_.clear();
+        return unwrap(builder_.take());
+    }
+
+private:
+    plan::Place to_place(const PlaceTuple& place) const {
+        const auto& [rank, tensor, box] = place;
+        plan::Place made{rank, {}};
+        for (std::size_t i = 0; i < names_.size(); ++i) {
+            if (names_[i] == tensor) made.chunk.tensor = static_cast<std::int32_t>(i);
+        }
+        if (made.chunk.tensor < 0)
+            throw Raised(Error{"the plan has no tensor \"" + tensor + "\"", {}, ErrorClass::usage});
+        for (const auto& [begin, end] : box) made.chunk.region.push_back({begin, end});
+        return made;
+    }
+
+    plan::Builder builder_;
+    std::vector<std::string> names_;  ///< by index of the tensor
+};
+
+}  // namespace
+
+void bind_templates(nb::module_& m) {
+    m.def(
+        "make_plan",
+        [](const std::string& name, const Axes& mesh, const TensorTuple& tensor, bool direct,
+           const nb::kwargs& keywords) {
+            const plan::TemplateOptions options = to_options(keywords);
+            const plan::Mesh axes = to_mesh(mesh);
+            const plan::Tensor whole = to_tensor(tensor);
+            nb::gil_scoped_release release;
+            return unwrap(direct ? plan::make_collective(name, axes, whole, options)
+                                 : plan::make_plan(name, axes, whole, options));
+        },
+        nb::arg("name"), nb::arg("mesh"), nb::arg("tensor"), nb::arg("direct"), nb::arg("options"),
+        "The plan of a template, or with `direct` of the one collective op that it stands for.");
+    m.def(
+        "lower_collectives",
+        [](const plan::Plan& plan, const std::string& with, const std::string& algorithm, std::int32_t split,
+           bool pull, std::int32_t inner) {
+            const plan::LowerOptions options{.with = named(plan::lowering_from(with), "lowering", with),
+                                             .algorithm = to_algorithm(algorithm),
+                                             .split = split,
+                                             .pull = pull,
+                                             .inner = inner};
+            nb::gil_scoped_release release;
+            return unwrap(plan::lower_collectives(plan, options));
+        },
+        nb::arg("plan"), nb::arg("with"), nb::arg("algorithm"), nb::arg("split"), nb::arg("pull"),
+        nb::arg("inner"));
+
+    nb::class_<NamedBuilder>(m, "Builder")
+        .def(nb::init<const Axes&, bool>(), nb::arg("mesh"), nb::arg("pull"))
+        .def("tensor", &NamedBuilder::tensor, nb::arg("tensor"), nb::arg("scratch"))
+        .def("initial", &NamedBuilder::initial, nb::arg("place"), nb::arg("partial"))
+        .def("produced", &NamedBuilder::produced, nb::arg("place"), nb::arg("partial"))
+        .def("final", &NamedBuilder::final, nb::arg("place"))
+        .def("final_of", &NamedBuilder::final_of, nb::arg("place"), nb::arg("ranks").none())
+        .def("transfer", &NamedBuilder::transfer, nb::arg("source"), nb::arg("target"),
+             nb::arg("reduce").none(), nb::arg("after"), nb::arg("backend"))
+        .def("take", &NamedBuilder::take);
+}
+
+}  // namespace syncopate::bindings

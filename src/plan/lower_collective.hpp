@@ -1,0 +1,22 @@
+// One collective as transfers.
+#pragma once
+
+#include <vector>
+
+#include "collectives.hpp"
+#include "syncopate/plan/builder.hpp"
+#include "syncopate/plan/lower.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::plan {
+
+/// The algorithm that `options` choose for a collective of this kind.
+[[nodiscard]] Algorithm algorithm_for(CollectiveKind kind, const LowerOptions& options);
+
+/// Appends the transfers of a collective to the program. They read all sources as they are at this point of
+/// the program, and touch nothing but sources, destinations and staging tensors that they add. Fails at the
+/// first participant's rank and op.
+Status expand(Builder& builder, const Plan& plan, const CollectiveGroup& members,
+              const LowerOptions& options);
+
+}  // namespace syncopate::plan

@@ -1,0 +1,377 @@
+#include "syncopate/plan/synthesise.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "hop_network.hpp"
+#include "match_chunks.hpp"
+#include "syncopate/plan/simulate.hpp"
+#include "syncopate/plan/templates.hpp"
+
+namespace syncopate::plan {
+namespace {
+
+constexpr std::int32_t kMostChunksTried = 256;
+constexpr double kClearlySlower = 1.1;  // twice as many chunks will not make up for that
+
+Error usage(const SynthesiseOptions& options, const std::string& message) {
+    return Error{fmt::format("synthesise {}: {}", name_of(options.kind), message), {}, ErrorClass::usage};
+}
+
+Topology reversed(Topology topology) {
+    for (Link& link : topology.links) std::swap(link.from, link.to);
+    for (Device& device : topology.devices) std::swap(device.egress_gbps, device.ingress_gbps);
+    return topology;
+}
+
+Region with_axis(Region region, std::int32_t axis, const Interval& interval) {
+    region[static_cast<std::size_t>(axis)] = interval;
+    return region;
+}
+
+/// Done, or what is wrong with the arguments.
+Status validate(const Mesh& mesh, const Tensor& tensor, const Topology& topology,
+                const SynthesiseOptions& options) {
+    const std::int32_t ranks = mesh.num_ranks();
+    const auto axes = static_cast<std::int32_t>(tensor.shape.size());
+    if (options.kind == CollectiveKind::permute)
+        return usage(options, "a permute moves each chunk once, so there is nothing to synthesise");
+    if (ranks < 1 || ranks > kMaxRanks)
+        return usage(options, fmt::format("the mesh has {} ranks; expected 1 to {}", ranks, kMaxRanks));
+    if (ranks > topology.num_devices()) {
+        return usage(options, fmt::format("the mesh has {} ranks, but topology {} has {} devices", ranks,
+                                          topology.name, topology.num_devices()));
+    }
+    if (axes < 1 || axes > kMaxAxes)
+        return usage(options, fmt::format("the tensor has {} axes; expected 1 to {}", axes, kMaxAxes));
+    for (const std::int64_t size : tensor.shape) {
+        if (size < 1)
+            return usage(options, fmt::format("tensor {} has an axis of size {}; expected at least 1",
+                                              tensor.name, size));
+    }
+    const auto has_axis = [&](std::int32_t axis) { return axis >= 0 && axis < axes; };
+    if (!has_axis(options.axis)) {
+        return usage(options, fmt::format("axis {} is not an axis of tensor {}; expected 0 to {}",
+                                          options.axis, tensor.name, axes - 1));
+    }
+    if (options.kind == CollectiveKind::all_to_all &&
+        (!has_axis(options.to_axis) || options.to_axis == options.axis)) {
+        return usage(options,
+                     fmt::format("to_axis {} must be another axis of tensor {} than {}: shards along the one "
+                                 "become shards along the other",
+                                 options.to_axis, tensor.name, options.axis));
+    }
+    if (options.chunks < 0 || options.chunks > kMaxOps)
+        return usage(options, fmt::format("chunks is {}; expected 0 to {}", options.chunks, kMaxOps));
+    if (options.attempts < 0 || options.attempts > 1000)
+        return usage(options, fmt::format("attempts is {}; expected 0 to 1000", options.attempts));
+    std::vector<std::int32_t> seen = options.ranks;
+    std::sort(seen.begin(), seen.end());
+    if (std::adjacent_find(seen.begin(), seen.end()) != seen.end())
+        return usage(options, "ranks names a rank twice");
+    if (!seen.empty() && (seen.front() < 0 || seen.back() >= ranks))
+        return usage(options, fmt::format("ranks names a rank that is not one of 0 to {}", ranks - 1));
+    if (options.kind == CollectiveKind::broadcast &&
+        (seen.empty() ? options.root < 0 || options.root >= ranks
+                      : !std::binary_search(seen.begin(), seen.end(), options.root))) {
+        return usage(options, fmt::format("root {} does not take part", options.root));
+    }
+    return Done{};
+}
+
+class Synthesis {
+public:
+    Synthesis(const Mesh& mesh, const Tensor& tensor, const Topology& topology,
+              const SynthesiseOptions& options)
+        : topology_(topology), options_(options), members_(options.ranks) {
+        if (members_.empty()) {
+            members_.resize(static_cast<std::size_t>(mesh.num_ranks()));
+            std::iota(members_.begin(), members_.end(), 0);
+        }
+        plan_.mesh = mesh;
+        plan_.tensors = {tensor};
+        plan_.ranks.resize(static_cast<std::size_t>(mesh.num_ranks()));
+        whole_ = tensor.whole();
+        shards_ = split_evenly(0, tensor.shape[static_cast<std::size_t>(options.axis)], count());
+    }
+
+    Result<Plan> make() {
+        if (Status cut = cut_chunks(); !cut) return cut.error();
+        hold();
+        delivered_.assign(chunks_.size() * members_.size(), {});
+        switch (options_.kind) {
+            case CollectiveKind::reduce_scatter:
+                if (Status done = gather_sums(); !done) return done.error();
+                break;
+            case CollectiveKind::all_reduce:
+                if (Status done = gather_sums(); !done) return done.error();
+                if (Status done = forward(spread_chunks); !done) return done.error();
+                break;
+            case CollectiveKind::all_to_all:
+                if (Status done = forward(send_chunks); !done) return done.error();
+                break;
+            case CollectiveKind::all_gather:
+            case CollectiveKind::broadcast:
+            case CollectiveKind::permute:
+                if (Status done = forward(spread_chunks); !done) return done.error();
+                break;
+        }
+        return std::move(plan_);
+    }
+
+private:
+    [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(members_.size()); }
+    [[nodiscard]] std::int32_t rank(std::int32_t participant) const {
+        return members_[static_cast<std::size_t>(participant)];
+    }
+
+    /// Adds `interval` of the axis, in options_.chunks parts, to what `origin` has.
+    void cut(const Interval& interval, const Region& frame, std::int32_t origin, std::int32_t destination) {
+        const auto parts =
+            static_cast<std::int32_t>(std::min<std::int64_t>(options_.chunks, interval.size()));
+        if (parts == 0) return;
+        for (const Interval& part : split_evenly(interval.begin, interval.end, parts)) {
+            const Chunk chunk{0, with_axis(frame, options_.axis, part)};
+            if (is_empty(chunk.region)) continue;
+            chunks_.push_back({origin, destination, static_cast<double>(plan_.bytes(chunk))});
+            regions_.push_back(chunk);
+        }
+    }
+
+    Status cut_chunks() {
+        // Counted before anything is built. Each chunk takes at least as many ops as ranks that want it.
+        const auto ranks = static_cast<double>(count());
+        const auto longest = static_cast<double>(shards_.front().size());
+        const double parts = std::min<double>(
+            options_.chunks, options_.kind == CollectiveKind::broadcast
+                                 ? static_cast<double>(whole_[static_cast<std::size_t>(options_.axis)].size())
+                                 : longest);
+        double ops = ranks * ranks * parts * (options_.kind == CollectiveKind::all_reduce ? 2 : 1);
+        if (options_.kind == CollectiveKind::broadcast) ops = ranks * parts;
+        if (ops > static_cast<double>(kMaxOps)) {
+            return usage(options_,
+                         fmt::format("the plan would have more than {} ops; use fewer chunks", kMaxOps));
+        }
+        if (options_.kind == CollectiveKind::broadcast) {
+            const auto root = std::find(members_.begin(), members_.end(), options_.root) - members_.begin();
+            cut(whole_[static_cast<std::size_t>(options_.axis)], whole_, static_cast<std::int32_t>(root), -1);
+            return Done{};
+        }
+        const bool exchange = options_.kind == CollectiveKind::all_to_all;
+        std::vector<Interval> targets;
+        if (exchange) {
+            targets = split_evenly(0, whole_[static_cast<std::size_t>(options_.to_axis)].size(), count());
+        }
+        for (std::int32_t origin = 0; origin < count(); ++origin) {
+            const Interval& shard = shards_[static_cast<std::size_t>(origin)];
+            if (!exchange) {
+                cut(shard, whole_, origin, -1);
+                continue;
+            }
+            for (std::int32_t to = 0; to < count(); ++to) {
+                if (to != origin)
+                    cut(shard, with_axis(whole_, options_.to_axis, targets[static_cast<std::size_t>(to)]),
+                        origin, to);
+            }
+        }
+        return Done{};
+    }
+
+    /// Fills `initial` and `final`.
+    void hold() {
+        const bool reduces =
+            options_.kind == CollectiveKind::reduce_scatter || options_.kind == CollectiveKind::all_reduce;
+        std::vector<Interval> targets;
+        if (options_.kind == CollectiveKind::all_to_all)
+            targets = split_evenly(0, whole_[static_cast<std::size_t>(options_.to_axis)].size(), count());
+        for (std::int32_t i = 0; i < count(); ++i) {
+            const Region own = with_axis(whole_, options_.axis, shards_[static_cast<std::size_t>(i)]);
+            Holding first{rank(i), {0, reduces ? whole_ : own}};
+            first.partial = reduces;
+            Holding last{rank(i), {0, options_.kind == CollectiveKind::reduce_scatter ? own : whole_}};
+            if (options_.kind == CollectiveKind::broadcast) first.chunk.region = whole_;
+            if (options_.kind == CollectiveKind::all_to_all)
+                last.chunk.region = with_axis(whole_, options_.to_axis, targets[static_cast<std::size_t>(i)]);
+            if (reduces && options_.ranks.empty()) last.of_all = true;
+            if (reduces && !options_.ranks.empty()) last.of = options_.ranks;
+            const bool holds = options_.kind != CollectiveKind::broadcast || rank(i) == options_.root;
+            if (holds && !is_empty(first.chunk.region)) plan_.initial.push_back(std::move(first));
+            if (!is_empty(last.chunk.region)) plan_.final.push_back(std::move(last));
+        }
+    }
+
+    /// The fastest of some searches.
+    template <typename Search>
+    Result<Matching> best_of(const HopNetwork& network, Search search) {
+        // As many as a second or so allows.
+        const double work = static_cast<double>(chunks_.size()) * count() *
+                            (static_cast<double>(network.hops.size()) / count() + 8);
+        const std::int32_t attempts = options_.attempts > 0 ? options_.attempts
+                                      : work < 2e5          ? 16
+                                      : work < 2e6          ? 4
+                                                            : 1;
+        Matching best;
+        for (std::int32_t attempt = 0; attempt < attempts; ++attempt) {
+            const std::uint64_t seed = attempt == 0 && options_.seed == 0
+                                           ? 0
+                                           : 1 + options_.seed * 1000 + static_cast<std::uint64_t>(attempt);
+            Matching found = search(network, chunks_, seed);
+            if (!found.unreachable.empty()) {
+                const auto [chunk, participant] = found.unreachable.front();
+                return usage(
+                    options_,
+                    fmt::format("there is no way from rank {} to rank {} through the ranks that take "
+                                "part, on topology {}",
+                                rank(chunks_[static_cast<std::size_t>(chunk)].origin), rank(participant),
+                                topology_.name));
+            }
+            if (attempt == 0 || found.makespan_us < best.makespan_us) best = std::move(found);
+        }
+        return best;
+    }
+
+    std::vector<OpRef>& delivered(std::int32_t chunk, std::int32_t participant) {
+        return delivered_[static_cast<std::size_t>(chunk) * members_.size() +
+                          static_cast<std::size_t>(participant)];
+    }
+
+    /// Appends a push, after what brought its chunk; false: the plan would have too many ops.
+    Status push(std::int32_t chunk, std::int32_t from, std::int32_t to, Reduce reduce) {
+        std::vector<Op>& list = plan_.ranks[static_cast<std::size_t>(rank(from))];
+        if (++num_ops_ > kMaxOps)
+            return usage(options_,
+                         fmt::format("the plan would have more than {} ops; use fewer chunks", kMaxOps));
+        Op& op = list.emplace_back();
+        op.kind = OpKind::push;
+        op.peer = rank(to);
+        op.src = op.dst = regions_[static_cast<std::size_t>(chunk)];
+        op.reduce = reduce;
+        op.after = delivered(chunk, from);
+        const OpRef ref{rank(from), static_cast<std::int32_t>(list.size()) - 1};
+        if (reduce == Reduce::none) delivered(chunk, to).clear();
+        delivered(chunk, to).push_back(ref);
+        return Done{};
+    }
+
+    /// Appends the movements, given in order of start, as pushes.
+    ///
+    /// A sender that has to sit still until another one's transfer has left a link that both use, could start
+    /// earlier in a run that does not keep the time of the search to the dot, and the two would share the
+    /// link, at a loss. Its op is therefore also `after` that transfer's.
+    Status append(const HopNetwork& network, const std::vector<Movement>& movements, bool backwards,
+                  Reduce reduce) {
+        struct Last {
+            OpRef op{-1, -1};
+            double end_us = 0;
+        };
+        std::vector<Last> on_link(network.capacity.size());  // by resource
+        std::vector<double> lane_end(network.capacity.size() + 2 * members_.size(), 0);
+        std::vector<double> arrival(chunks_.size() * members_.size(), 0);
+        constexpr double kGap = 1e-3;  // µs
+        for (const Movement& movement : movements) {
+            const Hop& hop = network.hops[static_cast<std::size_t>(movement.hop)];
+            const std::int32_t from = backwards ? hop.to : hop.from;
+            const std::int32_t to = backwards ? hop.from : hop.to;
+            const double busy_us = movement.end_us - movement.start_us - hop.latency_us;
+            if (Status pushed = push(movement.chunk, from, to, reduce); !pushed) return pushed;
+            std::vector<Op>& list = plan_.ranks[static_cast<std::size_t>(rank(from))];
+            const OpRef self{rank(from), static_cast<std::int32_t>(list.size()) - 1};
+            const auto resources = network.resources_of(hop);
+            // Backwards, the lane is the receiver's; the sender's are told apart by whether they lead out of
+            // its node.
+            const std::size_t lane =
+                backwards
+                    ? network.capacity.size() + 2 * static_cast<std::size_t>(from) + (hop.crosses ? 1 : 0)
+                    : static_cast<std::size_t>(resources.front());
+            double& here = arrival[static_cast<std::size_t>(movement.chunk) * members_.size() +
+                                   static_cast<std::size_t>(from)];
+            if (movement.start_us > std::max(lane_end[lane], here) + kGap) {
+                const Last* latest = nullptr;
+                for (const std::int32_t link : resources.subspan(1)) {
+                    const Last& last = on_link[static_cast<std::size_t>(link)];
+                    if (last.op.rank < 0 || last.op.rank == self.rank) continue;
+                    if (latest == nullptr || last.end_us > latest->end_us) latest = &last;
+                }
+                if (latest != nullptr && std::find(list.back().after.begin(), list.back().after.end(),
+                                                   latest->op) == list.back().after.end()) {
+                    list.back().after.push_back(latest->op);
+                }
+            }
+            for (const std::int32_t link : resources.subspan(1))
+                on_link[static_cast<std::size_t>(link)] = {self, movement.end_us};
+            lane_end[lane] = std::max(lane_end[lane], movement.start_us + busy_us);
+            double& there = arrival[static_cast<std::size_t>(movement.chunk) * members_.size() +
+                                    static_cast<std::size_t>(to)];
+            there = std::max(there, movement.end_us);
+        }
+        return Done{};
+    }
+
+    template <typename Search>
+    Status forward(Search search) {
+        const HopNetwork network = hop_network(topology_, members_, false);
+        const Result<Matching> matching = best_of(network, search);
+        if (!matching) return matching.error();
+        return append(network, matching->movements, false, Reduce::none);
+    }
+
+    /// Spreads chunks from their owners over the reversed links, and runs that backwards.
+    Status gather_sums() {
+        const Topology backwards = reversed(topology_);
+        const HopNetwork network = hop_network(backwards, members_, true);
+        Result<Matching> matching = best_of(network, spread_chunks);
+        if (!matching) return matching.error();
+        std::vector<Movement> movements = std::move(matching->movements);
+        for (Movement& movement : movements) {
+            const double start_us = matching->makespan_us - movement.end_us;
+            movement.end_us = matching->makespan_us - movement.start_us;
+            movement.start_us = start_us;
+        }
+        std::stable_sort(movements.begin(), movements.end(),
+                         [](const Movement& a, const Movement& b) { return a.start_us < b.start_us; });
+        return append(network, movements, true, Reduce::sum);
+    }
+
+    const Topology& topology_;
+    const SynthesiseOptions& options_;
+    std::vector<std::int32_t> members_;  ///< by participant: its rank
+    Plan plan_;
+    Region whole_;
+    std::vector<Interval> shards_;  ///< by participant
+    std::vector<MovingChunk> chunks_;
+    std::vector<Chunk> regions_;                 ///< of the chunks
+    std::vector<std::vector<OpRef>> delivered_;  ///< by chunk and participant: ops that have brought it there
+    std::int64_t num_ops_ = 0;
+};
+
+}  // namespace
+
+Result<Plan> synthesise(const Mesh& mesh, const Tensor& tensor, const Topology& topology,
+                        const SynthesiseOptions& options) {
+    if (Status valid = validate(mesh, tensor, topology, options); !valid) return valid.error();
+    if (options.chunks != 0) return Synthesis(mesh, tensor, topology, options).make();
+    // Finer chunks fill pipelines and cost start-ups: double them as long as that pays.
+    std::optional<Plan> best;
+    double shortest = 0;
+    SynthesiseOptions cut = options;
+    for (cut.chunks = 1; cut.chunks <= kMostChunksTried; cut.chunks *= 2) {
+        Result<Plan> plan = Synthesis(mesh, tensor, topology, cut).make();
+        if (!plan && !best) return plan.error();
+        if (!plan) break;
+        const Result<Simulation> run = simulate(*plan, topology);
+        if (!run) return run.error();
+        if (best && run->makespan_us > kClearlySlower * shortest) break;
+        if (!best || run->makespan_us < shortest) {
+            best = *std::move(plan);
+            shortest = run->makespan_us;
+        }
+    }
+    return *std::move(best);
+}
+
+}  // namespace syncopate::plan

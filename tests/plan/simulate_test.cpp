@@ -1,0 +1,299 @@
+#include "syncopate/plan/simulate.hpp"
+
+#include <chrono>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/plans.hpp"
+#include "syncopate/plan/svg.hpp"
+#include "syncopate/plan/trace.hpp"
+
+namespace syncopate::plan {
+namespace {
+
+constexpr std::int64_t kMb = 1'000'000;
+
+/// `count` devices on a switch: 100 GB/s each way, 2 µs a push, 3 µs a pull, 1 µs a post.
+Topology star(std::int32_t count) {
+    Topology topology = switch_topology(count, {100, 0});
+    topology.copy_engine = {.lanes = 1, .push_us = 2, .pull_us = 3, .post_us = 1, .wait_us = 0.5};
+    topology.sm = topology.copy_engine;
+    return topology;
+}
+
+/// Pushes of `bytes` each, by pairs of ranks, every one of a region of its own.
+Plan pushes(std::int32_t ranks, std::int64_t bytes,
+            const std::vector<std::pair<std::int32_t, std::int32_t>>& pairs) {
+    Plan plan;
+    plan.mesh = test::ring_of(ranks);
+    plan.tensors = {{"A", {bytes * static_cast<std::int64_t>(pairs.size())}, DType::int8}};
+    plan.ranks.resize(static_cast<std::size_t>(ranks));
+    std::int64_t at = 0;
+    for (const auto& [from, to] : pairs) {
+        plan.initial.push_back({from, test::box({{at, at + bytes}})});
+        plan.final.push_back({to, test::box({{at, at + bytes}})});
+        plan.ranks[static_cast<std::size_t>(from)].push_back(test::push(to, test::box({{at, at + bytes}})));
+        at += bytes;
+    }
+    return plan;
+}
+
+double makespan(const Plan& plan, const Topology& topology) {
+    return simulate(plan, topology).value().makespan_us;
+}
+
+TEST(Simulate, OnePushTakesStartUpBytesAndPost) {
+    const Simulation run = *simulate(pushes(2, kMb, {{0, 1}}), star(2));
+    EXPECT_NEAR(run.makespan_us, 2 + 10 + 1, 1e-9);
+    EXPECT_NEAR(run.bound.us, 2 + 10, 1e-9);
+    EXPECT_EQ(run.bound.reason, "bytes out of rank 0: 1 MB at 100 GB/s");
+    EXPECT_EQ(run.ops[0][0].start_us, 0);
+    EXPECT_NEAR(run.ops[0][0].end_us, 13, 1e-9);
+    EXPECT_NEAR(run.links[0].utilisation, 10.0 / 13, 1e-9);
+    EXPECT_EQ(run.links[0].bytes, kMb);
+}
+
+TEST(Simulate, WithoutPostsAnOpEndsWithItsLastByte) {
+    EXPECT_NEAR(simulate(pushes(2, kMb, {{0, 1}}), star(2), {.posts = false})->makespan_us, 12, 1e-9);
+}
+
+TEST(Simulate, APullStartsSlower) {
+    Plan plan = pushes(2, kMb, {{0, 1}});
+    plan.ranks = {{}, {test::pull(0, plan.ranks[0][0].src)}};
+    EXPECT_NEAR(makespan(plan, star(2)), 3 + 10 + 1, 1e-9);
+}
+
+TEST(Simulate, OpsOfOneEngineFollowEachOther) {
+    EXPECT_NEAR(makespan(pushes(3, kMb, {{0, 1}, {0, 2}}), star(3)), 26, 1e-9);
+    Topology two_lanes = star(3);
+    two_lanes.copy_engine.lanes = 2;  // they share the link: 2 + 20 + 1
+    EXPECT_NEAR(makespan(pushes(3, kMb, {{0, 1}, {0, 2}}), two_lanes), 23, 1e-9);
+}
+
+TEST(Simulate, SendersThatMeetShareTheReceiversLink) {
+    const Plan plan = pushes(3, kMb, {{0, 2}, {1, 2}});
+    EXPECT_NEAR(makespan(plan, star(3)), 2 + 20 + 1, 1e-9);
+    Topology contended = star(3);
+    for (Link& link : contended.links) link.contended = 0.5;
+    EXPECT_NEAR(makespan(plan, contended), 2 + 40 + 1, 1e-9);
+}
+
+TEST(Simulate, AShareGrowsWhenTheOtherEnds) {
+    Plan plan = pushes(3, kMb, {{0, 2}, {1, 2}});
+    plan.tensors[0].shape = {4 * kMb};
+    plan.ranks[1][0].src.region = plan.ranks[1][0].dst.region = {{kMb, 4 * kMb}};  // three times as long
+    const Simulation run = *simulate(plan, star(3));
+    EXPECT_NEAR(run.ops[0][0].end_us, 2 + 20 + 1, 1e-9);
+    EXPECT_NEAR(run.ops[1][0].end_us, 2 + 40 + 1, 1e-9);
+}
+
+TEST(Simulate, MoreSendersThanALinkServesAtOnceTakeTurns) {
+    std::vector<std::pair<std::int32_t, std::int32_t>> pairs;
+    for (std::int32_t rank = 1; rank <= 40; ++rank) pairs.emplace_back(rank, 0);
+    EXPECT_NEAR(makespan(pushes(41, kMb, pairs), star(41)), 2 + 400 + 1, 1e-6);
+}
+
+TEST(Simulate, ADevicesOwnLimitHolds) {
+    Topology limited = star(2);
+    limited.devices[1].ingress_gbps = 20;
+    EXPECT_NEAR(makespan(pushes(2, kMb, {{0, 1}}), limited), 2 + 50 + 1, 1e-9);
+}
+
+TEST(Simulate, AnOpStartsWhenThoseBeforeItHaveEnded) {
+    Plan plan = pushes(3, kMb, {{0, 1}});
+    plan.final.push_back({2, plan.ranks[0][0].src});
+    plan.ranks[1].push_back(test::push(2, plan.ranks[0][0].src, {{0, 0}}));
+    const Simulation run = *simulate(plan, star(3));
+    EXPECT_NEAR(run.ops[1][0].start_us, 13, 1e-9);
+    EXPECT_NEAR(run.ops[1][0].end_us, 13 + 0.5 + 2 + 10 + 1,
+                1e-9);  // wait_us: the other rank's op must be seen
+}
+
+TEST(Simulate, AListThatWouldBlockItsEngineRunsInAnOrderThatDoesNot) {
+    Plan plan = pushes(3, kMb, {{0, 1}, {0, 2}});
+    plan.ranks[0][0].after = {{0, 1}};  // the first in the list waits for the second
+    const Simulation run = *simulate(plan, star(3));
+    EXPECT_NEAR(run.ops[0][1].start_us, 0, 1e-9);
+    EXPECT_NEAR(run.makespan_us, 26, 1e-9);
+}
+
+TEST(Simulate, ReductionsAreDoneBySms) {
+    Plan plan = pushes(2, kMb, {{0, 1}});
+    plan.ranks[0][0].reduce = Reduce::sum;
+    Topology topology = star(2);
+    topology.sm.blocks = 2;
+    topology.sm.gbps_per_block = 25;
+    const Simulation run = *simulate(plan, topology);
+    EXPECT_EQ(run.ops[0][0].engine, EngineKind::sm);
+    EXPECT_NEAR(run.makespan_us, 2 + 20 + 1, 1e-9);
+}
+
+TEST(Simulate, LatencyOfTheWayDelaysTheChunkButNotTheLane) {
+    Topology far = ring_topology(4, {100, 5});
+    const Simulation run = *simulate(pushes(4, kMb, {{0, 2}, {0, 2}}), far);  // two links away
+    EXPECT_NEAR(run.ops[0][0].end_us, 10 + 10, 1e-5);
+    EXPECT_NEAR(run.ops[0][1].start_us, 10, 1e-5);
+    EXPECT_NEAR(run.makespan_us, 20 + 10, 1e-5);
+}
+
+TEST(Simulate, ALibrarysCollectiveWaitsForAllParticipants) {
+    Plan plan = pushes(2, kMb, {{0, 1}});
+    Op gather;
+    gather.kind = OpKind::collective;
+    gather.collective = CollectiveKind::all_gather;
+    gather.ranks = {0, 1};
+    plan.tensors[0].shape = {2 * kMb};
+    gather.src = test::box({{0, kMb}});
+    gather.dst = test::box({{0, 2 * kMb}});
+    gather.after = {{0, 0}};
+    plan.ranks[0].push_back(gather);
+    gather.src = test::box({{kMb, 2 * kMb}});
+    gather.after = {};  // the whole waits for what any participant waits for
+    plan.ranks[1].push_back(gather);
+    Topology topology = star(2);
+    topology.library_us = 7;
+    const Simulation run = *simulate(plan, topology);
+    EXPECT_NEAR(run.ops[1][0].start_us, 13, 1e-9);
+    EXPECT_NEAR(run.ops[1][0].end_us, 13 + 7 + 10, 1e-9);
+    EXPECT_EQ(run.ops[0][1].end_us, run.ops[1][0].end_us);
+}
+
+TEST(Simulate, WhatCannotRunIsRefused) {
+    const auto error_of = [](const Plan& plan, const Topology& topology) {
+        return simulate(plan, topology).error().to_string();
+    };
+    EXPECT_EQ(error_of(pushes(3, kMb, {{0, 1}}), star(2)),
+              "the plan has 3 ranks, but topology switch:2 has 2 devices");
+    Topology ring = ring_topology(4);
+    ring.forwarding = false;
+    EXPECT_EQ(error_of(pushes(4, kMb, {{0, 1}, {1, 3}}), ring),
+              "rank 1 op 0: there is no way from device 1 to device 3 in topology ring:4, whose devices do "
+              "not forward");
+    Plan plan = pushes(2, kMb, {{0, 1}});
+    plan.ranks[0][0].after = {{0, 0}};
+    EXPECT_EQ(error_of(plan, star(2)),
+              "ops wait for each other in a circle: `syncopate plan check` prints it");
+    plan = pushes(2, kMb, {{0, 1}});
+    plan.ranks[0][0].peer = 7;
+    EXPECT_NE(error_of(plan, star(2)).find("rank 0 op 0: malformed"), std::string::npos)
+        << error_of(plan, star(2));
+}
+
+TEST(Simulate, AnEmptyPlanTakesNoTime) {
+    Plan plan;
+    plan.mesh = test::ring_of(2);
+    plan.tensors = {{"A", {4}, DType::int8}};
+    plan.ranks.resize(2);
+    const Simulation run = *simulate(plan, star(2));
+    EXPECT_EQ(run.makespan_us, 0);
+    EXPECT_EQ(run.busiest_link, -1);
+}
+
+TEST(Simulate, NothingIsFasterThanItsBound) {
+    for (const std::int32_t split : {1, 3}) {
+        for (const bool pull : {false, true}) {
+            const Plan plan = *all_gather(test::ring_of(8), {"A", {80'000, 7}, DType::fp32},
+                                          {.axis = 0, .split = split, .pull = pull});
+            for (const char* name : {"h200x8", "h200x8x2", "ring:8", "torus:2x4", "mesh:2x4", "switch:9"}) {
+                const Simulation run = *simulate(plan, *find_topology(name));
+                EXPECT_GE(run.makespan_us, run.bound.us) << name;
+                EXPECT_GT(run.bound.us, 0) << name;
+                for (const LinkLoad& load : run.links) EXPECT_LE(load.utilisation, 1 + 1e-9) << name;
+            }
+        }
+    }
+}
+
+TEST(Bound, OfAllGatherIsWhatComesIn) {
+    const Plan plan = *all_gather(test::ring_of(4), {"A", {4 * kMb}, DType::int8});
+    EXPECT_NEAR(lower_bound(plan, star(4)).us, 2 + 30, 1e-9);
+}
+
+TEST(Bound, OfReduceScatterIsWhatGoesOut) {
+    const Plan plan = test::ring_reduce_scatter(4);  // 4 bytes a shard
+    const Bound bound = lower_bound(plan, star(4));
+    EXPECT_NEAR(bound.us, 2 + 12e-6 / 0.1, 1e-9);
+    EXPECT_EQ(bound.reason.substr(0, 21), "bytes out of rank 0: ");
+}
+
+TEST(Bound, OfAnAllReduceCountsEveryContributionAndEveryResultOnce) {
+    Plan plan = pushes(4, kMb, {});
+    plan.tensors[0].shape = {kMb};
+    for (std::int32_t rank = 0; rank < 4; ++rank) {
+        plan.initial.push_back({rank, test::box({{0, kMb}}), true});
+        plan.final.push_back({rank, test::box({{0, kMb}})});
+        plan.final.back().of_all = true;
+    }
+    EXPECT_NEAR(lower_bound(plan, star(4)).us, 2 + 2.0 * 3 / 4 * 10, 1e-9);
+}
+
+TEST(Bound, BetweenNodesIsTheirBorder) {
+    const Plan plan = *all_gather(test::ring_of(16), {"A", {16 * 100 * kMb}, DType::int8});
+    Topology nodes = *find_topology("h200x8x2");
+    for (Link& link : nodes.links) {
+        if (link.gbps == 50) link.gbps = 5;
+    }
+    EXPECT_NEAR(lower_bound(plan, nodes).us, 2.5 + 800e6 / 40e3, 1e-6);
+    EXPECT_EQ(lower_bound(plan, nodes).reason, "bytes into node 0: 800 MB at 40 GB/s");
+}
+
+TEST(Simulate, AMillionOpsTakeSeconds) {
+    const Plan plan =
+        *all_gather(test::ring_of(512), {"A", {512 * 4096}, DType::bf16}, {.axis = 0, .split = 4});
+    const auto start = std::chrono::steady_clock::now();
+    const Simulation run = *simulate(plan, switch_topology(512));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    EXPECT_GE(run.makespan_us, run.bound.us);
+    EXPECT_LT(took.count(), 60);  // 1,046,528 ops; about 4 s when the machine is free
+}
+
+TEST(Trace, HoldsEveryOpAndEveryDependence) {
+    const Plan plan = test::ring_reduce_scatter(4);
+    const Topology topology = ring_topology(4);
+    const Simulation run = *simulate(plan, topology);
+    const nlohmann::json trace = nlohmann::json::parse(to_trace(plan, topology, run));
+    std::map<std::string, int> count;
+    double last = 0;
+    for (const auto& event : trace["traceEvents"]) {
+        ++count[event["ph"].get<std::string>()];
+        if (event["ph"] != "X") continue;
+        last = std::max(last, event["ts"].get<double>() + event["dur"].get<double>());
+        EXPECT_LT(event["pid"].get<int>(), 4);
+    }
+    EXPECT_EQ(count["X"], 12);
+    EXPECT_EQ(count["s"], 8);
+    EXPECT_EQ(count["f"], 8);
+    EXPECT_NEAR(last, run.makespan_us, 0.01);
+}
+
+TEST(Svg, HasABarForEveryOpAndAnArrowForEveryDependence) {
+    const Plan plan = test::ring_reduce_scatter(4);
+    const Topology topology = ring_topology(4);
+    const std::string svg = to_svg(plan, topology, *simulate(plan, topology));
+    const auto count = [&](std::string_view text) {
+        std::size_t found = 0;
+        for (std::size_t at = svg.find(text); at != svg.npos; at = svg.find(text, at + 1)) ++found;
+        return found;
+    };
+    EXPECT_EQ(count("<title>"), 12u);
+    EXPECT_EQ(count("marker-end"), 8u);
+    EXPECT_EQ(count("stroke-dasharray=\"3 2\""), 12u);  // all reduce
+    EXPECT_EQ(svg.substr(svg.size() - 7), "</svg>\n");
+    // The sum of chunk c is complete at rank c: all four colours occur.
+    for (const char* colour : {"#4e79a7", "#f28e2b", "#59a14f", "#e15759"})
+        EXPECT_GE(count(colour), 4u) << colour;
+}
+
+TEST(Svg, LargePlansAreSummarised) {
+    const Plan plan = *all_gather(test::ring_of(80), {"A", {80 * 64}, DType::bf16}, {.axis = 0, .split = 6});
+    const Topology topology = switch_topology(80);
+    const std::string svg = to_svg(plan, topology, *simulate(plan, topology));
+    EXPECT_NE(svg.find("16 more ranks are not drawn"), std::string::npos);
+    EXPECT_NE(svg.find("share of time of each origin"), std::string::npos);
+    EXPECT_LT(svg.size(), 20u << 20);
+}
+
+}  // namespace
+}  // namespace syncopate::plan

@@ -1,0 +1,351 @@
+"""Bad input to the command: the message says what is wrong and where, the exit code whose fault it is (1: the input, 2: the
+command line, 3: the machine), and nothing is written, left behind or waited for."""
+
+import copy
+import json
+import shutil
+
+import pytest
+from conftest import BINARY, EXAMPLES, fuse_words
+
+if not BINARY.exists():
+    pytest.skip("the command is not built", allow_module_level=True)
+pytest.importorskip("triton")
+
+KERNEL = EXAMPLES / "matmul_pointers.py"
+LINES = KERNEL.read_text().splitlines()
+
+
+def line_of(text: str) -> int:
+    return next(number for number, line in enumerate(LINES, 1) if text in line)
+
+
+def refused(outcome, code: int, *parts: str) -> str:
+    assert outcome.code == code, (outcome.code, outcome.out, outcome.err)
+    assert outcome.err.startswith("error: "), outcome.err
+    assert "Traceback" not in outcome.err, outcome.err
+    for part in parts:
+        assert part in outcome.err, outcome.err
+    assert outcome.seconds < 30
+    return outcome.err
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# fuse
+
+
+@pytest.fixture
+def fuse(syncopate, plan_3, tmp_path):
+    """fuse(code, part, …, edit=words → words, kernel=text): the words of a good command line, edited, are refused."""
+
+    def check(code, *parts, edit=lambda words: words, kernel=None):
+        words = fuse_words("matmul_pointers", plan_3, tmp_path / "out")
+        if kernel is not None:
+            (tmp_path / "kernel.py").write_text(kernel)
+            words[1] = f"{tmp_path / 'kernel.py'}:matmul_kernel"
+        refused(syncopate(*edit(words)), code, *parts)
+        assert not (tmp_path / "out").exists()
+
+    return check
+
+
+def replacing(old: str, new: str):
+    def edit(words):
+        assert any(old in word for word in words)
+        return [word.replace(old, new) for word in words]
+
+    return edit
+
+
+def adding(*more: str):
+    return lambda words: [*words, *more]
+
+
+def edited(old: str, new: str) -> str:
+    text = KERNEL.read_text()
+    assert text.count(old) == 1
+    return text.replace(old, new)
+
+
+def test_a_bracket_that_is_never_closed_is_shown_where_it_is(fuse):
+    line = line_of("num_pid_m = tl.cdiv(M, BLOCK_M)")
+    column = LINES[line - 1].index("(") + 1
+    kernel = edited("num_pid_m = tl.cdiv(M, BLOCK_M)", "num_pid_m = tl.cdiv(M, BLOCK_M")
+    fuse(1, f"kernel.py:{line}:{column}: syntax error: `(` is never closed", kernel=kernel)
+
+
+def test_a_statement_that_is_none_has_its_line_and_column(fuse):
+    line = line_of("num_pid_in_group = ")
+    fuse(
+        1, f"kernel.py:{line}:", "syntax error", kernel=edited("num_pid_in_group = ", "num_pid_in_group = = ")
+    )
+
+
+def test_an_unknown_kernel_is_named_with_those_there_are(fuse):
+    fuse(
+        1,
+        f"{KERNEL}: no function `matmul_kernl`",
+        "matmul_kernel",
+        edit=replacing(":matmul_kernel", ":matmul_kernl"),
+    )
+
+
+def test_an_unknown_parameter_to_bind_is_named(fuse):
+    fuse(1, "kernel `matmul_kernel` has no parameter `x_ptr`", edit=adding("--bind", "x_ptr=A"))
+
+
+def test_an_unknown_plan_tensor_is_named(fuse):
+    fuse(1, "the plan has no tensor X to bind a_ptr to", edit=replacing("a_ptr=A", "a_ptr=X"))
+
+
+def test_an_unknown_tensor_argument_is_named(fuse):
+    fuse(1, "kernel `matmul_kernel` has no parameter `q_ptr`", edit=adding("--tensor", "q_ptr=3x3:fp32"))
+
+
+def test_an_argument_that_is_missing_is_named_where_it_is_used(fuse):
+    line = line_of("num_pid_m = tl.cdiv(M, BLOCK_M)")
+    fuse(
+        1,
+        f"{KERNEL}:{line}:",
+        "`BLOCK_M` has no value: give --args BLOCK_M=",
+        edit=replacing("BLOCK_M=16,", ""),
+    )
+
+
+def test_an_unknown_argument_is_named(fuse):
+    fuse(1, "kernel `matmul_kernel` has no parameter `BLOCK_Q`", edit=adding("--args", "BLOCK_Q=3"))
+
+
+@pytest.mark.parametrize("other", ["50x32:fp32", "51x48:fp32", "50x48:bf16"])
+def test_a_bound_tensor_that_is_not_the_plans_is_refused(other, fuse):
+    message = f"parameter a_ptr is {other} but tensor A of the plan is 50x48:fp32"
+    fuse(1, message, edit=replacing("a_ptr=50x48:fp32", f"a_ptr={other}"))
+
+
+def test_an_address_that_depends_on_data_names_expression_line_and_directive(fuse):
+    line = line_of("a = tl.load(a_ptrs")
+    kernel = edited("offs_am = (pid_m * BLOCK_M", "offs_am = (tl.load(c_ptr + pid_m) * BLOCK_M")
+    fuse(
+        1,
+        f"kernel.py:{line}:",
+        "`a_ptrs` cannot be known before the kernel runs",
+        f"`tl.load(c_ptr + pid_m)` (line {line_of('offs_am = ')})",
+        "# @sy.reads a_ptr[",
+        kernel=kernel,
+    )
+
+
+def test_a_directive_that_contradicts_the_kernel_is_refused_at_its_line(fuse):
+    line = line_of("# @sy.axis_count M")
+    fuse(1, f"kernel.py:{line}:", "GROUP_M", kernel=edited("M block=BLOCK_M", "M block=GROUP_M"))
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--bind", "b_ptr"], "--bind b_ptr: expected PARAMETER=TENSOR"),
+        (["--bind", "a_ptr=A"], "a_ptr is bound already"),
+        (["--args", "M"], "M"),
+        (["--args", "M=50"], "--args gives M twice"),
+        (["--tensor", "b_ptr=4by4:fp32"], "4by4"),
+        (["--tensor", "b_ptr=4x4:fp31"], "fp31"),
+        (["--grid", "1,2,3,4"], "1,2,3,4"),
+        (["--device", "tpu"], "tpu not in {host,cuda}"),
+        (["--frobnicate"], "--frobnicate"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_2(words, part, fuse):
+    fuse(2, part, edit=adding(*words))
+
+
+@pytest.mark.parametrize(
+    ("plan", "part"),
+    [
+        (None, "plan.json: cannot be opened: No such file or directory"),
+        (lambda text: text[: len(text) // 2], "plan.json:"),
+        (lambda text: "[]", "plan.json"),
+        (lambda text: text.replace("fp32", "fp31"), "fp31"),
+        (lambda text: text.replace('"peer": 1', '"peer": 7'), "7"),
+        (lambda text: text.replace("[0,48]", "[0,49]"), "49"),
+        (lambda text: "\x00\xff" * 100, "plan.json"),
+    ],
+)
+def test_a_plan_that_is_none_or_unsound_is_refused(plan, part, fuse, plan_3, tmp_path):
+    path = tmp_path / "plan.json"
+    if plan is not None:
+        path.write_text(plan(plan_3.read_text()))
+    fuse(1, part, edit=replacing(str(plan_3), str(path)))
+
+
+def test_an_output_that_cannot_be_written_is_named(fuse, tmp_path):
+    (tmp_path / "file").write_text("")
+    fuse(1, "file/out", edit=replacing(str(tmp_path / "out"), str(tmp_path / "file" / "out")))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# run
+
+
+def test_a_plan_for_another_number_of_ranks_is_refused(syncopate, fused_3):
+    outcome = syncopate("run", fused_3, "--device", "host", "--ranks", 2)
+    refused(outcome, 1, "schedule.json: the plan is for 3 ranks, asked for 2")
+
+
+def test_a_folder_for_another_device_says_how_to_make_one(syncopate, fused_3, plan_3, tmp_path):
+    outcome = syncopate("run", fused_3, "--device", "cuda")
+    refused(outcome, 1, "fused for device host, asked to run on cuda", "syncopate fuse --device cuda")
+    words = fuse_words("matmul_pointers", plan_3, tmp_path / "cuda")
+    assert syncopate(*words, "--device", "cuda").code == 0  # fusing for GPUs needs none
+    refused(syncopate("run", tmp_path / "cuda", "--device", "host"), 1, "fused for device cuda")
+
+
+def test_a_machine_without_gpus_says_what_to_do(syncopate, plan_3, tmp_path):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    words = fuse_words("matmul_pointers", plan_3, tmp_path / "cuda")
+    assert syncopate(*words, "--device", "cuda").code == 0
+    for spec in (tmp_path / "cuda", "all_gather_matmul:M=64,N=64,K=64"):
+        for ranks in ([], ["--ranks", "3"]):
+            refused(syncopate("run", spec, "--device", "cuda", *ranks), 3, "use --device host")
+
+
+@pytest.mark.parametrize(
+    ("operator", "part"),
+    [
+        ("no/such/folder", "no such operator or folder; operators: all_gather_matmul"),
+        ("all_gather_matmul", "M is missing"),
+        ("all_gather_matmul:M=64,N=64", "K is missing"),
+        ("all_gather_matmul:M=64,N=64,K", "expected KEY=VALUE, got 'K'"),
+        ("all_gather_matmul:M=64,N=64,K=x", "K must be a whole number, got 'x'"),
+        ("all_gather_matmul:M=64,N=64,K=-8", "K must be a whole number, got '-8'"),
+        ("all_gather_matmul:M=0,N=64,K=64", "M, N and K must be at least 1, got 0, 64 and 64"),
+        ("all_gather_matmul:M=64,N=30,K=64", "N must be a multiple of 8 for bf16"),
+        ("all_gather_matmul:M=64,N=32,K=6,dtype=fp32", "K must be a multiple of 4 for fp32"),
+        ("all_gather_matmul:M=64,N=64,K=64,dtype=fp31", "unknown dtype 'fp31'"),
+        ("all_gather_matmul:M=64,N=64,K=64,dtype=int32", "expected dtype bf16, fp16 or fp32"),
+        ("all_gather_matmul:M=64,N=64,K=64,color=red", "unknown key 'color'"),
+    ],
+)
+def test_an_operator_that_is_none_is_exit_2(operator, part, syncopate):
+    refused(syncopate("run", operator), 2, part)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--ranks", 0],
+        ["--ranks", "two"],
+        ["--calls", 0],
+        ["--deadline", -1],
+        ["--delay-ms", -1],
+        ["--device", "tpu"],
+        ["--what"],
+    ],
+)
+def test_a_wrong_option_is_exit_2(words, syncopate, fused_3):
+    refused(syncopate("run", fused_3, *words), 2, str(words[0]))
+
+
+def test_memory_that_does_not_suffice_is_exit_3_before_anything_is_taken(syncopate):
+    outcome = syncopate("run", "all_gather_matmul:M=4000000,N=64,K=400000", "--ranks", 3)
+    refused(outcome, 3, "too little memory on this machine: 3 ranks need about", "GiB are free")
+
+
+def test_a_folder_whose_tensors_do_not_fit_is_exit_3(syncopate, tmp_path):
+    plan, rows = tmp_path / "plan.json", 2**33
+    words = ["plan", "make", "all_gather", "--ranks", 2, "--tensor", f"A:{rows}x48:fp32", "-o", plan]
+    assert syncopate(*words).code == 0
+    words = fuse_words("matmul_pointers", plan, tmp_path / "out", M=rows, BLOCK_M=2**20)
+    outcome = syncopate(*words)
+    assert outcome.code == 0, outcome.err
+    refused(syncopate("run", tmp_path / "out"), 3, "too little memory on this machine")
+
+
+@pytest.mark.parametrize("missing", ["schedule.json", "kernel.py", "original.py"])
+def test_a_folder_that_fuse_did_not_make_is_refused(missing, syncopate, fused_3, tmp_path):
+    folder = tmp_path / "folder"
+    shutil.copytree(fused_3, folder)
+    (folder / missing).unlink()
+    refused(syncopate("run", folder), 1, missing, "No such file or directory", "syncopate fuse")
+    (folder / missing).mkdir()
+    refused(syncopate("run", folder), 1, missing, "Is a directory")
+
+
+def test_a_trace_that_cannot_be_written_is_refused_before_the_run(syncopate, fused_3, tmp_path):
+    refused(syncopate("run", fused_3, "--trace", tmp_path / "no" / "trace.json"), 1, "trace.json")
+
+
+# Garbage in schedule.json. Each is given to a real run, which must end by itself.
+
+TEXTS = {
+    "empty": lambda text: "",
+    "truncated early": lambda text: text[:300],
+    "truncated late": lambda text: text[: int(len(text) * 0.9)],
+    "not an object": lambda text: "[]",
+    "not text": lambda text: "\udcff\udcfe",
+    "another schema": lambda text: text.replace("syncopate.schedule/1", "syncopate.schedule/9"),
+    "deep": lambda text: "[" * 100_000,
+}
+
+VALUES = [
+    (["kernel"], "no such kernel!"),
+    (["kernel"], "other_kernel"),
+    (["grid"], [12, 1]),
+    (["grid"], ["12", 1, 1]),
+    (["grid"], [0, 1, 1]),
+    (["device"], "tpu"),
+    (["bindings"], {"a_ptr": "B"}),
+    (["bindings"], {"q_ptr": "A"}),
+    (["tensors", "a_ptr", "shape"], [-1, 48]),
+    (["tensors", "a_ptr", "shape"], [5, 48]),
+    (["tensors", "b_ptr", "dtype"], "fp31"),
+    (["tensors", "b_ptr", "block"], "x"),
+    (["plan", "mesh"], [["gpu", "three"]]),
+    (["plan", "mesh"], [["gpu", 2]]),
+    (["plan", "ranks"], None),
+    (["schedule", "num_slots"], -1),
+    (["schedule", "num_slots"], 10**12),
+    (["schedule", "ranks"], []),
+    (["schedule", "ranks", 1], {"signals": 3}),
+    (["schedule", "ranks", 0, "transfers"], [None]),
+    (["schedule", "ranks", 2, "slots"], [[-7]]),
+]
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_a_schedule_that_is_garbage_is_refused(case, syncopate, fused_3, tmp_path):
+    folder = tmp_path / "folder"
+    shutil.copytree(fused_3, folder)
+    text = TEXTS[case]((fused_3 / "schedule.json").read_text())
+    (folder / "schedule.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    refused(syncopate("run", folder, "--deadline", 2), 1, "schedule.json")
+
+
+@pytest.mark.parametrize(("place", "value"), VALUES, ids=[f"{'.'.join(map(str, p))}={v}" for p, v in VALUES])
+def test_a_schedule_with_a_wrong_value_is_refused(place, value, syncopate, fused_3, tmp_path):
+    spec = json.loads((fused_3 / "schedule.json").read_text())
+    at = spec = copy.deepcopy(spec)
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = value
+    folder = tmp_path / "folder"
+    shutil.copytree(fused_3, folder)
+    (folder / "schedule.json").write_text(json.dumps(spec))
+    refused(syncopate("run", folder, "--deadline", 2), 1)
+
+
+def test_a_kernel_that_is_no_python_is_refused(syncopate, fused_3, tmp_path):
+    folder = tmp_path / "folder"
+    shutil.copytree(fused_3, folder)
+    for text, part in (
+        ("def kernel(:\n", "kernel.py:1:12: invalid syntax"),
+        (
+            "import no_such_module\n",
+            "kernel.py: its kernel matmul_kernel cannot be imported: No module named 'no_such",
+        ),
+        ("x = 3\n", "has no attribute 'matmul_kernel'"),
+    ):
+        (folder / "kernel.py").write_text(text)
+        refused(syncopate("run", folder), 1, part)

@@ -1,0 +1,186 @@
+// `syncopate plan make` and `syncopate plan lower`: plans from templates, and templates in the place of
+// collectives.
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "syncopate/io.hpp"
+#include "syncopate/plan/json.hpp"
+#include "syncopate/plan/lower.hpp"
+#include "syncopate/plan/notation.hpp"
+#include "syncopate/plan/templates.hpp"
+#include "tools/commands.hpp"
+
+namespace syncopate::tools {
+namespace {
+
+/// The value, or the end of the command with the error printed.
+template <typename T>
+T take(Result<T> result) {
+    if (!result) fail(result.error());
+    return *std::move(result);
+}
+
+[[noreturn]] void fail_usage(std::string message) { fail(Error{std::move(message), {}, ErrorClass::usage}); }
+
+struct MakeArguments {
+    std::string name;
+    std::int32_t ranks = 0;
+    std::string mesh;
+    std::string tensor;
+    std::string algorithm = "auto";
+    std::string reduce = "sum";
+    std::string lowering = "template";
+    std::string output = "-";
+    plan::TemplateOptions options;
+};
+
+struct LowerArguments {
+    std::string path;
+    std::string lowering = "template";
+    std::string algorithm = "auto";
+    std::string output = "-";
+    plan::LowerOptions options;
+};
+
+plan::Mesh mesh_of(const MakeArguments& arguments) {
+    if (arguments.mesh.empty() && arguments.ranks == 0) fail_usage("give --ranks N or --mesh AXIS=SIZE,…");
+    if (arguments.mesh.empty()) return plan::Mesh{{{"gpu", arguments.ranks}}};
+    plan::Mesh mesh = take(plan::parse_mesh(arguments.mesh));
+    if (arguments.ranks != 0 && arguments.ranks != mesh.num_ranks()) {
+        fail_usage(fmt::format("--ranks {} contradicts --mesh {}, which has {} ranks; give one of them",
+                               arguments.ranks, arguments.mesh, mesh.num_ranks()));
+    }
+    return mesh;
+}
+
+plan::Algorithm algorithm_of(const std::string& name) {
+    if (const auto algorithm = plan::algorithm_from(name)) return *algorithm;
+    std::vector<std::string_view> names;
+    for (std::size_t i = 0; i < plan::kNumAlgorithms; ++i)
+        names.push_back(plan::name_of(static_cast<plan::Algorithm>(i)));
+    fail_usage(fmt::format("there is no algorithm \"{}\"; there are: {}", name, fmt::join(names, ", ")));
+}
+
+plan::Lowering lowering_of(const std::string& name) {
+    if (const auto lowering = plan::lowering_from(name)) return *lowering;
+    fail_usage(fmt::format("collectives cannot be lowered by \"{}\"; expected template or direct", name));
+}
+
+void make(const MakeArguments& arguments) {
+    plan::TemplateOptions options = arguments.options;
+    options.algorithm = algorithm_of(arguments.algorithm);
+    if (arguments.reduce == "max") {
+        options.reduce = plan::Reduce::max;
+    } else if (arguments.reduce != "sum") {
+        fail_usage(fmt::format("--reduce is \"{}\"; expected sum or max", arguments.reduce));
+    }
+    const plan::Lowering lowering = lowering_of(arguments.lowering);
+    if (plan::find_template(arguments.name) == nullptr) {
+        // Said before anything else, for the other options depend on it.
+        fail(plan::make_plan(arguments.name, {}, {}).error());
+    }
+    const plan::Mesh mesh = mesh_of(arguments);
+    const plan::Tensor tensor = take(plan::parse_tensor(arguments.tensor));
+    const plan::Plan made =
+        take(lowering == plan::Lowering::direct ? plan::make_collective(arguments.name, mesh, tensor, options)
+                                                : plan::make_plan(arguments.name, mesh, tensor, options));
+    take(write_file_atomically(arguments.output, plan::to_json(made)));
+}
+
+void lower(const LowerArguments& arguments) {
+    plan::LowerOptions options = arguments.options;
+    options.with = lowering_of(arguments.lowering);
+    options.algorithm = algorithm_of(arguments.algorithm);
+    const plan::Plan loaded = take(plan::from_json(take(read_file(arguments.path)), arguments.path));
+    Result<plan::Plan> lowered = plan::lower_collectives(loaded, options);
+    if (!lowered) {
+        Error error = lowered.error();
+        if (error.error_class == ErrorClass::input) error.location.file = arguments.path;
+        fail(error);
+    }
+    take(write_file_atomically(arguments.output, plan::to_json(*lowered)));
+}
+
+std::string list_of_templates() {
+    std::string text = "Templates, and the algorithms of each, the default first:\n";
+    for (const plan::Template& one : plan::templates()) {
+        std::vector<std::string_view> algorithms;
+        for (const plan::Algorithm algorithm : one.algorithms) algorithms.push_back(plan::name_of(algorithm));
+        text +=
+            fmt::format("  {:<15} {}\n  {:<15} {}\n", one.name, one.summary, "", fmt::join(algorithms, ", "));
+    }
+    return text;
+}
+
+void register_make(CLI::App& group) {
+    CLI::App* command = group.add_subcommand("make", "Write a plan from a template");
+    command->footer(list_of_templates());
+    auto arguments = std::make_shared<MakeArguments>();
+    plan::TemplateOptions& options = arguments->options;
+    command->add_option("template", arguments->name, "One of those below")->required();
+    command->add_option("--ranks", arguments->ranks, "Number of ranks, in a mesh of one axis called gpu")
+        ->check(CLI::Range(1, plan::kMaxRanks));
+    command->add_option("--mesh", arguments->mesh, "Mesh axes instead, such as node=2,gpu=4");
+    command->add_option("--tensor", arguments->tensor, "NAME:SHAPE:DTYPE, such as A:8192x4096:bf16")
+        ->required();
+    command->add_option("--axis", options.axis,
+                        "Tensor axis along which shards, or a whole's chunks, are cut");
+    command->add_option("--split", options.split, "Chunks per shard");
+    command->add_option("--minor-axis", options.minor_axis, "A second axis to cut along; -1 for none");
+    command->add_option("--minor-split", options.minor_split, "Slices along the minor axis");
+    command->add_option("--algorithm", arguments->algorithm, "Who sends what to whom; auto is the default");
+    command->add_flag("--pull", options.pull, "Destinations read, instead of sources writing");
+    command
+        ->add_option("--over", options.over,
+                     "Mesh axes, such as gpu: one collective in each group of ranks that differ only there")
+        ->delimiter(',');
+    command->add_option("--group", options.group, "Only these ranks, such as 0,2,4")->delimiter(',');
+    command->add_option("--inner", options.inner,
+                        "Ranks of the inner of two levels; 0 for the mesh's last axis");
+    command->add_option("--to-axis", options.to_axis,
+                        "all_to_all: where shards lie afterwards; -1 for the next");
+    command->add_option("--root", options.root, "broadcast: position in the group of who has the tensor");
+    command->add_option("--steps", options.steps, "ring: how often shards are passed on; -1 for all round");
+    command->add_option("--reduce", arguments->reduce, "sum or max");
+    command->add_flag("--produced", options.produced,
+                      "The kernel writes what ranks start with, tile by tile");
+    command->add_option("--lower", arguments->lowering,
+                        "template: transfers; direct: one collective op per rank, for a library");
+    command->add_option("-o,--output", arguments->output, "Plan file to write");
+    command->callback([arguments] { make(*arguments); });
+}
+
+void register_lower(CLI::App& group) {
+    CLI::App* command =
+        group.add_subcommand("lower", "Put the transfers of a template in the place of a plan's collectives");
+    auto arguments = std::make_shared<LowerArguments>();
+    plan::LowerOptions& options = arguments->options;
+    command->add_option("plan", arguments->path, "Plan file")->required();
+    command->add_option("--with", arguments->lowering, "template, or direct to leave them");
+    command->add_option("--algorithm", arguments->algorithm,
+                        "For each collective that has it; auto is each one's default");
+    command->add_option("--split", options.split, "Chunks per piece");
+    command->add_flag("--pull", options.pull, "Destinations read, instead of sources writing");
+    command->add_option("--inner", options.inner,
+                        "Ranks of the inner of two levels; 0 for the mesh's last axis");
+    command->add_option("-o,--output", arguments->output, "Plan file to write");
+    command->callback([arguments] { lower(*arguments); });
+}
+
+}  // namespace
+
+void register_plan_make_commands(CLI::App& plan) {
+    register_make(plan);
+    register_lower(plan);
+}
+
+}  // namespace syncopate::tools
