@@ -48,6 +48,6 @@ struct WindowedEinsum {
                                       std::int64_t& budget);
 
 /// Values that one program's loops may compute together: instructions × ranks × trips.
-inline constexpr std::int64_t kMaxWindowSteps = std::int64_t{1} << 22;
+inline constexpr std::int64_t kMaxWindowSteps = std::int64_t{1} << 20;
 
 }  // namespace syncopate::ingest
