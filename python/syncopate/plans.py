@@ -268,7 +268,9 @@ def from_json(text: str, name: str = "<plan>") -> Plan:
     return _syncopate.plan_from_json(text, name)
 
 
-def import_plan(text: str, format: str = "auto", *, pick: int = -1, ranks: int = 0, name: str = "<plan>") -> Plan:
+def import_plan(
+    text: str, format: str = "auto", *, pick: int = -1, ranks: int = 0, name: str = "<plan>"
+) -> Plan:
     """The plan in a text that another system made, as `syncopate plan import` reads it; not yet checked.
 
     `format`: "auto", "msccl_xml", "mscclpp_json", "hlo", "stablehlo", "partition", "loop". `pick`: which candidate of

@@ -72,8 +72,8 @@ std::int64_t axis_after_reshape(const Dims& from, const Dims& to, std::int64_t a
         });
     };
     if (!sound(from) || !sound(to)) return -1;
-    // What is before the axis must also be before some axis of `to`, which then begins with the same elements;
-    // of the parts that axis must hold a whole number each.
+    // What is before the axis must also be before some axis of `to`, which then begins with the same
+    // elements; of the parts that axis must hold a whole number each.
     std::int64_t before = 1;
     for (std::int64_t i = 0; i < axis; ++i) before *= from[static_cast<std::size_t>(i)];
     const std::int64_t size = from[static_cast<std::size_t>(axis)];
@@ -160,7 +160,8 @@ std::vector<Dataflow::Meeting> Dataflow::readers(Site from, std::optional<std::i
                     const std::int32_t called = by.called[0];
                     const auto& inside = program_.computations[static_cast<std::size_t>(called)].instructions;
                     for (std::size_t i = 0; i < inside.size(); ++i) {
-                        if (inside[i].opcode == "parameter" && inside[i].index == static_cast<std::int64_t>(k)) {
+                        if (inside[i].opcode == "parameter" &&
+                            inside[i].index == static_cast<std::int64_t>(k)) {
                             go({called, static_cast<std::int32_t>(i)}, state.path, state.axis, {});
                         }
                     }

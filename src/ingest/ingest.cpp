@@ -38,7 +38,9 @@ bool looks_like_partition(std::string_view text) {
     return looks_like_json(text) && has(text, "\"syncopate.partition/");
 }
 
-bool looks_like_loop(std::string_view text) { return looks_like_json(text) && has(text, "\"syncopate.loop/"); }
+bool looks_like_loop(std::string_view text) {
+    return looks_like_json(text) && has(text, "\"syncopate.loop/");
+}
 
 /// Whether a line that is no comment has one of the words: test files quote the other format in comments.
 bool has_outside_comments(std::string_view text, std::initializer_list<std::string_view> words) {
@@ -60,7 +62,9 @@ bool looks_like_stablehlo(std::string_view text) {
            !has_outside_comments(text, {"HloModule"});
 }
 
-bool looks_like_hlo(std::string_view text) { return has_outside_comments(text, {"HloModule", " parameter(0)"}); }
+bool looks_like_hlo(std::string_view text) {
+    return has_outside_comments(text, {"HloModule", " parameter(0)"});
+}
 
 /// A format that can be read. The first row whose texts look so is taken.
 struct Row {

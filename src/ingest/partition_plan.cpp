@@ -72,10 +72,11 @@ public:
             plan_.tensors.push_back(conversion.tensor);
             if (tensor(conversion)) continue;
             if (comparisons_ > kMaxComparisons) {
-                return Error{fmt::format("tensors.{}: too many ranks and shards to compare", conversion.tensor.name)};
+                return Error{
+                    fmt::format("tensors.{}: too many ranks and shards to compare", conversion.tensor.name)};
             }
-            return Error{fmt::format("tensors.{}: the plan would have more than {} ops", conversion.tensor.name,
-                                     kMaxPlannedOps)};
+            return Error{fmt::format("tensors.{}: the plan would have more than {} ops",
+                                     conversion.tensor.name, kMaxPlannedOps)};
         }
         emit();
         return std::move(plan_);
@@ -109,12 +110,13 @@ private:
         for (std::int32_t rank = 0; rank < num_ranks_; ++rank) coordinates_.push_back(coordinates(rank));
         sent_.assign(static_cast<std::size_t>(num_ranks_), 0);
 
-        // Ranks that differ only along reduced axes are one source. Only ranks with equal coordinates along axes
-        // that stay partial may exchange data: other contributions are other data.
+        // Ranks that differ only along reduced axes are one source. Only ranks with equal coordinates along
+        // axes that stay partial may exchange data: other contributions are other data.
         std::map<std::vector<std::int32_t>, std::size_t> source_at;
         std::vector<Source> sources;
         std::vector<std::size_t> own(static_cast<std::size_t>(num_ranks_));
-        std::map<std::vector<std::int32_t>, std::map<std::vector<std::int64_t>, std::vector<std::size_t>>> boxes;
+        std::map<std::vector<std::int32_t>, std::map<std::vector<std::int64_t>, std::vector<std::size_t>>>
+            boxes;
         for (std::int32_t rank = 0; rank < num_ranks_; ++rank) {
             std::vector<std::int32_t> key = coordinates_[static_cast<std::size_t>(rank)];
             for (const std::int32_t axis : reduced) key[static_cast<std::size_t>(axis)] = 0;
@@ -152,7 +154,8 @@ private:
             }
         }
         for (const Source& source : sources) {
-            if (source.ranks.size() == 1 ? !send(conversion, source) : !reduce(conversion, source)) return false;
+            if (source.ranks.size() == 1 ? !send(conversion, source) : !reduce(conversion, source))
+                return false;
         }
         return true;
     }
@@ -167,8 +170,9 @@ private:
     }
 
     /// Of the sources that hold one box: the rank's own, or the nearest, then the one that has sent least.
-    [[nodiscard]] std::size_t choose(const std::vector<Source>& sources, const std::vector<std::size_t>& holders,
-                                     std::size_t own, std::int32_t rank) const {
+    [[nodiscard]] std::size_t choose(const std::vector<Source>& sources,
+                                     const std::vector<std::size_t>& holders, std::size_t own,
+                                     std::int32_t rank) const {
         std::size_t best = holders[0];
         for (const std::size_t each : holders) {
             if (each == own) return own;
@@ -176,8 +180,8 @@ private:
             const std::int32_t b = sources[best].ranks[0];
             const std::size_t near_a = nearness(rank, a);
             const std::size_t near_b = nearness(rank, b);
-            if (near_a > near_b ||
-                (near_a == near_b && sent_[static_cast<std::size_t>(a)] < sent_[static_cast<std::size_t>(b)])) {
+            if (near_a > near_b || (near_a == near_b && sent_[static_cast<std::size_t>(a)] <
+                                                            sent_[static_cast<std::size_t>(b)])) {
                 best = each;
             }
         }
@@ -221,8 +225,8 @@ private:
         return true;
     }
 
-    bool reduce_at(const Conversion& conversion, const Source& source, std::int32_t reducer, const Region& chunk,
-                   const Ranks& wanted_by) {
+    bool reduce_at(const Conversion& conversion, const Source& source, std::int32_t reducer,
+                   const Region& chunk, const Ranks& wanted_by) {
         std::vector<std::size_t> contributions;
         for (const std::int32_t rank : source.ranks) {
             if (rank == reducer) continue;
@@ -230,9 +234,9 @@ private:
             if (!made) return false;
             contributions.push_back(*made);
         }
-        // A rank's own contribution is overwritten by the result, so every contribution must have left first. In
-        // large groups only the first one to be sent waits for all, the others for that one: so the edges stay
-        // fewer than twice the ops.
+        // A rank's own contribution is overwritten by the result, so every contribution must have left first.
+        // In large groups only the first one to be sent waits for all, the others for that one: so the edges
+        // stay fewer than twice the ops.
         for (const std::int32_t rank : wanted_by) {
             if (rank == reducer) continue;
             const auto made = add({reducer, rank, 0, chunk, plan::Reduce::none, 1, contributions});

@@ -1,4 +1,5 @@
-// The reader of partition IR, and all that follows it: whatever the bytes, a plan without a finding, or an error.
+// The reader of partition IR, and all that follows it: whatever the bytes, a plan without a finding, or an
+// error.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

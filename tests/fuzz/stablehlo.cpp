@@ -1,5 +1,5 @@
-// The reader of StableHLO, and all that follows it: whatever the bytes, candidates that can be shown, and plans that can
-// be checked and written, or an error.
+// The reader of StableHLO, and all that follows it: whatever the bytes, candidates that can be shown, and
+// plans that can be checked and written, or an error.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -19,7 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         return 0;
     }
     const auto candidates = ingest::list_candidates(*program);
-    if (ingest::candidates_table(candidates).empty() || ingest::candidates_json(candidates).empty()) std::abort();
+    if (ingest::candidates_table(candidates).empty() || ingest::candidates_json(candidates).empty())
+        std::abort();
     for (const ingest::Candidate& candidate : candidates) {
         const auto plan = ingest::plan_of(candidate);
         if (!plan || plan->num_ranks() > 64) continue;

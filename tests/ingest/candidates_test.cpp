@@ -16,7 +16,8 @@ using test::dots;
 using test::findings;
 using test::Lines;
 
-const std::string kAdd = "add { x = bf16[] parameter(0)\n y = bf16[] parameter(1)\n ROOT s = bf16[] add(x, y) }\n";
+const std::string kAdd =
+    "add { x = bf16[] parameter(0)\n y = bf16[] parameter(1)\n ROOT s = bf16[] add(x, y) }\n";
 
 TEST(Candidates, AnAllGatherOfRowsThatFeedsADotIsARunnableOperator) {
     const auto found = candidates(R"(HloModule m, num_partitions=4
@@ -133,7 +134,8 @@ TEST(Candidates, ACollectiveOfSeveralArraysHasAnExchangeForEach) {
 }
 
 std::vector<std::vector<std::int32_t>> groups_of(const std::string& header, const std::string& collective) {
-    const auto found = candidates(header + "\n" + kAdd + "ENTRY e { a = bf16[8] parameter(0)\n b = " + collective + " }");
+    const auto found =
+        candidates(header + "\n" + kAdd + "ENTRY e { a = bf16[8] parameter(0)\n b = " + collective + " }");
     return found.size() == 1 && found[0].problem.empty() ? found[0].groups
                                                          : std::vector<std::vector<std::int32_t>>{};
 }
@@ -148,35 +150,42 @@ TEST(Participants, FollowTheModeOfTheCollective) {
     EXPECT_EQ(groups_of(header, reduce + "replica_groups={{0},{1}}, channel_id=1"), (Groups{{0, 1}, {2, 3}}));
     EXPECT_EQ(groups_of(header, reduce + "replica_groups={}, channel_id=1"), (Groups{{0, 1, 2, 3}}));
     // ranks
-    EXPECT_EQ(groups_of(header, reduce + "replica_groups={{3,0},{1,2}}, channel_id=1, use_global_device_ids=true"),
-              (Groups{{3, 0}, {1, 2}}));
+    EXPECT_EQ(
+        groups_of(header, reduce + "replica_groups={{3,0},{1,2}}, channel_id=1, use_global_device_ids=true"),
+        (Groups{{3, 0}, {1, 2}}));
     // partitions, for each replica
-    EXPECT_EQ(groups_of(header, "bf16[8] all-to-all(a), dimensions={0}, replica_groups={{1,0}}, channel_id=1"),
-              (Groups{{1, 0}, {3, 2}}));
+    EXPECT_EQ(
+        groups_of(header, "bf16[8] all-to-all(a), dimensions={0}, replica_groups={{1,0}}, channel_id=1"),
+        (Groups{{1, 0}, {3, 2}}));
 }
 
 TEST(Participants, WhereNothingSaysHowManyTheNumbersOrTheShapesDo) {
     using Groups = std::vector<std::vector<std::int32_t>>;
-    EXPECT_EQ(groups_of("", "bf16[8] all-reduce(a), to_apply=add, replica_groups={{0,1,2}}"), (Groups{{0, 1, 2}}));
+    EXPECT_EQ(groups_of("", "bf16[8] all-reduce(a), to_apply=add, replica_groups={{0,1,2}}"),
+              (Groups{{0, 1, 2}}));
     EXPECT_EQ(groups_of("", "bf16[24] all-gather(a), dimensions={0}"), (Groups{{0, 1, 2}}));
     EXPECT_EQ(groups_of("", "bf16[4] reduce-scatter(a), to_apply=add, dimensions={0}"), (Groups{{0, 1}}));
 }
 
 std::string problem_of(const std::string& collective, const std::string& header = "") {
-    const auto found = candidates(header + "\n" + kAdd +
-                                  "low { x = bf16[] parameter(0)\n y = bf16[] parameter(1)\n s = bf16[] minimum(x, y) }\n"
-                                  "ENTRY e { a = bf16[8] parameter(0)\n u = u4[8] parameter(1)\n b = " +
-                                  collective + " }");
+    const auto found =
+        candidates(header + "\n" + kAdd +
+                   "low { x = bf16[] parameter(0)\n y = bf16[] parameter(1)\n s = bf16[] minimum(x, y) }\n"
+                   "ENTRY e { a = bf16[8] parameter(0)\n u = u4[8] parameter(1)\n b = " +
+                   collective + " }");
     return found.size() == 1 ? found[0].problem : "not one candidate";
 }
 
 TEST(Problem, SaysWhyThereIsNoPlan) {
     EXPECT_EQ(problem_of("bf16[8] all-reduce(a), to_apply=add"),
-              "is over all devices, and neither the module (replica_count, num_partitions) nor a shape says how many "
+              "is over all devices, and neither the module (replica_count, num_partitions) nor a shape says "
+              "how many "
               "there are; say it with --ranks");
     EXPECT_EQ(problem_of("bf16[8] all-reduce(a), to_apply=low, replica_groups={{0,1}}"),
-              "reduces with computation low, whose result is minimum; add and maximum of its two arguments are taken");
-    EXPECT_EQ(problem_of("bf16[8] all-reduce(a), to_apply=add, replica_groups={{0,5}}", "HloModule m, replica_count=2"),
+              "reduces with computation low, whose result is minimum; add and maximum of its two arguments "
+              "are taken");
+    EXPECT_EQ(problem_of("bf16[8] all-reduce(a), to_apply=add, replica_groups={{0,5}}",
+                         "HloModule m, replica_count=2"),
               "names replica 5, and the module has 2 (2 replicas × 1 partitions)");
     EXPECT_EQ(problem_of("bf16[8] all-reduce(a), to_apply=add, replica_groups={{0,1},{1,2}}"),
               "has replica 1 in replica_groups twice");
@@ -184,7 +193,8 @@ TEST(Problem, SaysWhyThereIsNoPlan) {
               "has replica_groups of 2 and of 1 members");
     EXPECT_EQ(problem_of("bf16[32] all-gather(a), dimensions={0}, replica_groups={{0,1}}"),
               "all-gather over 2 ranks makes bf16[16] of bf16[8], and bf16[32] is written");
-    EXPECT_EQ(problem_of("bf16[16] all-gather(a), dimensions={3}, replica_groups={{0,1}}"), "names axis 3 of bf16[8]");
+    EXPECT_EQ(problem_of("bf16[16] all-gather(a), dimensions={3}, replica_groups={{0,1}}"),
+              "names axis 3 of bf16[8]");
     EXPECT_EQ(problem_of("bf16[2] reduce-scatter(a), to_apply=add, dimensions={0}, replica_groups={{0,1,2}}"),
               "axis 0 of bf16[8] is not divisible by 3 ranks");
     EXPECT_EQ(problem_of("u4[16] all-gather(u), dimensions={0}, replica_groups={{0,1}}"),
@@ -194,8 +204,9 @@ TEST(Problem, SaysWhyThereIsNoPlan) {
     EXPECT_EQ(problem_of("(bf16[8], bf16[8]) all-to-all(a, a), replica_groups={{0,1}}"),
               "is an all-to-all of a list of arrays, one for each rank; only the form with one array and "
               "dimensions={…} is taken");
-    EXPECT_EQ(problem_of("bf16[8] all-reduce(a), to_apply=add, replica_groups=mesh['x'=2], device_ids=([2]) {'x'}"),
-              "has replica_groups of a mesh with device_ids, whose order is not taken");
+    EXPECT_EQ(
+        problem_of("bf16[8] all-reduce(a), to_apply=add, replica_groups=mesh['x'=2], device_ids=([2]) {'x'}"),
+        "has replica_groups of a mesh with device_ids, whose order is not taken");
 }
 
 TEST(Problem, ABranchMayOrMayNotRun) {
@@ -223,7 +234,8 @@ TEST(CandidatePlan, EveryKindVerifies) {
           "bf16[2,12] collective-permute(a), source_target_pairs={{0,1},{1,2},{2,3},{3,0}}",
           "bf16[2,12] collective-permute(a), source_target_pairs={{0,0},{1,2}}",
           "bf16[2,12] collective-broadcast(a), replica_groups={{1,0},{2,3}}"}) {
-        const auto found = candidates(kAdd + "ENTRY e { a = bf16[2,12] parameter(0)\n b = " + collective + " }");
+        const auto found =
+            candidates(kAdd + "ENTRY e { a = bf16[2,12] parameter(0)\n b = " + collective + " }");
         ASSERT_EQ(found.size(), 1U);
         EXPECT_EQ(found[0].problem, "") << collective;
         EXPECT_EQ(findings(found[0]), Lines{}) << collective;
@@ -231,8 +243,9 @@ TEST(CandidatePlan, EveryKindVerifies) {
 }
 
 TEST(CandidatePlan, AnAllToAllAlongOneAxisKeepsApartWhoseItWas) {
-    const auto found = candidates("e { a = bf16[2,12] parameter(0)\n b = bf16[2,12] all-to-all(a), dimensions={1}, "
-                                  "replica_groups={{0,1,2,3}} }");
+    const auto found = candidates(
+        "e { a = bf16[2,12] parameter(0)\n b = bf16[2,12] all-to-all(a), dimensions={1}, "
+        "replica_groups={{0,1,2,3}} }");
     const plan::Plan plan = *plan_of(found[0]);
     EXPECT_EQ(plan.tensors[0].shape, (std::vector<std::int64_t>{4, 2, 12}));
     EXPECT_EQ(plan.initial[1].chunk.region, (plan::Region{{1, 2}, {0, 2}, {0, 12}}));

@@ -15,10 +15,13 @@ std::string error_of(std::string_view text) {
     return program ? "no error" : program.error().to_string();
 }
 
-const Instruction& last(const TensorProgram& program) { return program.computations.back().instructions.back(); }
+const Instruction& last(const TensorProgram& program) {
+    return program.computations.back().instructions.back();
+}
 
 TEST(Hlo, NamesShapesOperandsAndAttributesAreRead) {
-    const auto program = read_hlo(R"(HloModule m, is_scheduled=true, num_partitions=4, replica_count=2, input_output_alias={ {0}: (0, {}, may-alias) }
+    const auto program = read_hlo(
+        R"(HloModule m, is_scheduled=true, num_partitions=4, replica_count=2, input_output_alias={ {0}: (0, {}, may-alias) }
 // a comment with "quotes" and } brackets
 %f (p: f32[2]) -> f32[2] {
   ROOT %p = f32[2]{0} parameter(0)
@@ -31,7 +34,7 @@ ENTRY %main.1_spmd (a: bf16[8,16]) -> (bf16[8,16], s32[]) {
   ROOT %t = (bf16[8,16]{1,0}, /*index=1*/s32[]) tuple(bf16[8,16]{1,0} %a, c.1)
 }, execution_thread="main"
 )",
-                                  "p.hlo");
+        "p.hlo");
     ASSERT_TRUE(program) << program.error().to_string();
     EXPECT_EQ(program->name, "m");
     EXPECT_EQ(program->partitions, 4);
@@ -49,8 +52,8 @@ ENTRY %main.1_spmd (a: bf16[8,16]) -> (bf16[8,16], s32[]) {
 }
 
 TEST(Hlo, AComputationNeedsNeitherModuleNorEntryNorPercentSigns) {
-    const auto program = read_hlo("e { a = u4[8,4]{1,0:E(4)} parameter(0)\n b = u4[8,8] all-gather(a), dimensions={1} }",
-                                  "p.hlo");
+    const auto program = read_hlo(
+        "e { a = u4[8,4]{1,0:E(4)} parameter(0)\n b = u4[8,8] all-gather(a), dimensions={1} }", "p.hlo");
     ASSERT_TRUE(program) << program.error().to_string();
     EXPECT_EQ(program->entry, 0);
     EXPECT_EQ(last(*program).dimensions, std::vector<std::int64_t>{1});
@@ -61,10 +64,12 @@ TEST(Hlo, ALoopHasItsConditionFirstInWhicheverOrderItIsWritten) {
         "c { p = (s32[]) parameter(0)\n ROOT r = pred[] constant(false) }\n"
         "b { ROOT p = (s32[]) parameter(0) }\n";
     for (const char* order : {"condition=c, body=b", "body=b, condition=c"}) {
-        const auto program = read_hlo(computations + "ENTRY e { i = s32[] constant(0)\n t = (s32[]) tuple(i)\n w = (s32[]) "
-                                                     "while(t), " +
-                                          order + ", backend_config={\"known_trip_count\":{\"n\":\"25\"}} }",
-                                      "p.hlo");
+        const auto program =
+            read_hlo(computations +
+                         "ENTRY e { i = s32[] constant(0)\n t = (s32[]) tuple(i)\n w = (s32[]) "
+                         "while(t), " +
+                         order + ", backend_config={\"known_trip_count\":{\"n\":\"25\"}} }",
+                     "p.hlo");
         ASSERT_TRUE(program) << program.error().to_string();
         EXPECT_EQ(last(*program).called, (std::vector<std::int32_t>{0, 1}));
         EXPECT_EQ(last(*program).trip_count, 25);
@@ -73,9 +78,12 @@ TEST(Hlo, ALoopHasItsConditionFirstInWhicheverOrderItIsWritten) {
 
 TEST(Hlo, ACallOfCublasTellsItsAxes) {
     const auto program = read_hlo(
-        "e { a = f32[8,4] parameter(0)\n b = f32[4,2] parameter(1)\n g = (f32[8,2], s8[64]) custom-call(a, b), "
-        "custom_call_target=\"__cublas$gemm\", backend_config={\"gemm_backend_config\":{\"dot_dimension_numbers\":{"
-        "\"lhs_contracting_dimensions\":[\"1\"],\"rhs_contracting_dimensions\":[\"0\"],\"lhs_batch_dimensions\":[],"
+        "e { a = f32[8,4] parameter(0)\n b = f32[4,2] parameter(1)\n g = (f32[8,2], s8[64]) custom-call(a, "
+        "b), "
+        "custom_call_target=\"__cublas$gemm\", "
+        "backend_config={\"gemm_backend_config\":{\"dot_dimension_numbers\":{"
+        "\"lhs_contracting_dimensions\":[\"1\"],\"rhs_contracting_dimensions\":[\"0\"],\"lhs_batch_"
+        "dimensions\":[],"
         "\"rhs_batch_dimensions\":[]}}} }",
         "p.hlo");
     ASSERT_TRUE(program) << program.error().to_string();
@@ -95,7 +103,8 @@ TEST(HloError, IsAtTheLineAndColumnOfWhatIsWrong) {
               "p.hlo:2:5: expected \"=\" after the instruction's name a, found \"f32\"");
     EXPECT_EQ(error_of("e {\n  a = f32[2 parameter(0)\n}"),
               "p.hlo:2:13: expected \"]\" after an array's sizes, found \"parameter\"");
-    EXPECT_EQ(error_of("e {\n  a = f32[-2] parameter(0)\n}"), "p.hlo:2:13: expected an axis' size, found \"]\"");
+    EXPECT_EQ(error_of("e {\n  a = f32[-2] parameter(0)\n}"),
+              "p.hlo:2:13: expected an axis' size, found \"]\"");
     EXPECT_EQ(error_of("e {\n  a = f32[2] negate(b)\n}"),
               "p.hlo:2:21: a reads b, which no instruction above it in computation e is called");
     EXPECT_EQ(error_of("e {\n  a = f32[2] parameter(0)\n  a = f32[2] parameter(1)\n}"),
@@ -104,7 +113,8 @@ TEST(HloError, IsAtTheLineAndColumnOfWhatIsWrong) {
               "p.hlo:3:32: no computation is called g");
     EXPECT_EQ(error_of("HloModule a\ne { a = f32[2] parameter(0) }\nHloModule b"),
               "p.hlo:3:1: a second HloModule; split the file, each module is a program of its own");
-    EXPECT_EQ(error_of("e {\n  a = f32[2] parameter(0), metadata={op=\"x\n}"), "p.hlo:2:41: a string that never ends");
+    EXPECT_EQ(error_of("e {\n  a = f32[2] parameter(0), metadata={op=\"x\n}"),
+              "p.hlo:2:41: a string that never ends");
     EXPECT_EQ(error_of("e {\n  a = f32[2] parameter(0), sharding={{}\n"),
               "p.hlo:2:37: a bracket that is never closed");
 }
@@ -113,13 +123,15 @@ TEST(HloError, DepthAndSizesAreBounded) {
     const std::string deep(100000, '(');
     EXPECT_EQ(error_of("e {\n  a = " + deep), "p.hlo:2:71: tuples nested more than 64 deep");
     EXPECT_EQ(error_of("e {\n  a = f32[] parameter(0), x=" + deep), "p.hlo:2:93: nested more than 64 deep");
-    EXPECT_NE(error_of("e { a = f32[" + std::string(200, '1') + "] parameter(0) }").find("expected an axis' size"),
-              std::string::npos);
+    EXPECT_NE(
+        error_of("e { a = f32[" + std::string(200, '1') + "] parameter(0) }").find("expected an axis' size"),
+        std::string::npos);
 }
 
 std::vector<std::vector<std::int32_t>> groups_of(const std::string& written) {
     const auto program =
-        read_hlo("e { a = f32[2] parameter(0)\n b = f32[2] all-reduce(a), replica_groups=" + written + ", channel_id=1 }",
+        read_hlo("e { a = f32[2] parameter(0)\n b = f32[2] all-reduce(a), replica_groups=" + written +
+                     ", channel_id=1 }",
                  "p.hlo");
     EXPECT_TRUE(program) << program.error().to_string();
     return program ? last(*program).groups->groups : std::vector<std::vector<std::int32_t>>{};
@@ -140,18 +152,21 @@ TEST(ReplicaGroups, EveryFormIsRead) {
 
 TEST(ReplicaGroups, WhatIsNoneOfThemIsRefusedWhereItStands) {
     const auto error = [](const std::string& written) {
-        return error_of("e { a = f32[2] parameter(0)\nb = f32[2] all-reduce(a), replica_groups=" + written + " }");
+        return error_of("e { a = f32[2] parameter(0)\nb = f32[2] all-reduce(a), replica_groups=" + written +
+                        " }");
     };
     EXPECT_EQ(error("[2,4]<=[9]"), "p.hlo:2:43: replica_groups: [groups,size]<=[…] whose products differ");
     EXPECT_EQ(error("[2,4]<=[2,4]T(1,1)"),
               "p.hlo:2:43: replica_groups: T(…) is no permutation of the axes before it");
     EXPECT_EQ(error("[0,4]<=[0]"), "p.hlo:2:43: replica_groups: [groups,size]<=[…] whose products differ");
-    EXPECT_EQ(error("[1048576,1048576]<=[4]"), "p.hlo:2:43: replica_groups: [groups,size]<=[…] whose products differ");
+    EXPECT_EQ(error("[1048576,1048576]<=[4]"),
+              "p.hlo:2:43: replica_groups: [groups,size]<=[…] whose products differ");
     EXPECT_EQ(error("{{0,-1}}"), "p.hlo:2:46: a replica's number out of range");
     EXPECT_EQ(error("{{0,x}}"), "p.hlo:2:46: expected a replica's number, found \"x\"");
     EXPECT_EQ(error("mesh['x'=2] {'z'}"), "p.hlo:2:55: replica_groups: the mesh has no axis \"z\"");
-    EXPECT_EQ(error("7"),
-              "p.hlo:2:42: expected replica groups: {{0,1},…}, [groups,size]<=[…] or mesh[…] {…}, found \"7\"");
+    EXPECT_EQ(
+        error("7"),
+        "p.hlo:2:42: expected replica groups: {{0,1},…}, [groups,size]<=[…] or mesh[…] {…}, found \"7\"");
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ using Lines = std::vector<std::string>;
 
 std::string nest(const std::string& mesh, const std::string& tensors, const std::string& loops,
                  const std::string& points) {
-    return R"({"schema": "syncopate.loop/1", "mesh": )" + mesh + R"(, "tensors": )" + tensors + R"(, "loops": )" +
-           loops + R"(, "communicate": )" + points + "}";
+    return R"({"schema": "syncopate.loop/1", "mesh": )" + mesh + R"(, "tensors": )" + tensors +
+           R"(, "loops": )" + loops + R"(, "communicate": )" + points + "}";
 }
 
 plan::Plan plan_from(const std::string& text) {
@@ -60,7 +60,8 @@ TEST(Loop, ARingPassesEachShardOnAfterItHasArrived) {
 }
 
 TEST(Loop, BlocksAreGroupedIntoChunksOfTheChosenGranularity) {
-    const std::string loops = R"([{"name": "step", "over": "gpu", "shift": 1}, {"name": "b", "tile": {"K": 0}, "size": 3}])";
+    const std::string loops =
+        R"([{"name": "step", "over": "gpu", "shift": 1}, {"name": "b", "tile": {"K": 0}, "size": 3}])";
     // Shards of 8 rows in blocks of 3: 3, 3, 2; two blocks a chunk: 6, 2.
     const plan::Plan plan =
         plan_from(nest(kRing, kK, loops, R"([{"tensor": "K", "at": "step", "chunk": {"b": 2}}])"));
@@ -72,28 +73,29 @@ TEST(Loop, BlocksAreGroupedIntoChunksOfTheChosenGranularity) {
 }
 
 TEST(Loop, FewerStepsThanTheRingMoveFewerShards) {
-    const plan::Plan plan = plan_from(
-        nest(kRing, kK, R"([{"name": "step", "over": "gpu", "shift": -1, "steps": 2}])", kMove));
+    const plan::Plan plan =
+        plan_from(nest(kRing, kK, R"([{"name": "step", "over": "gpu", "shift": -1, "steps": 2}])", kMove));
     EXPECT_EQ(findings(plan), Lines{});
     EXPECT_EQ(plan.ranks[0].size(), 1U);
     EXPECT_EQ(plan.final.size(), 8U);  // two shards on each rank
 }
 
 TEST(Loop, MoreStepsThanTheRingMoveNothingTwice) {
-    const plan::Plan plan = plan_from(
-        nest(kRing, kK, R"([{"name": "step", "over": "gpu", "shift": -1, "steps": 9}])", kMove));
+    const plan::Plan plan =
+        plan_from(nest(kRing, kK, R"([{"name": "step", "over": "gpu", "shift": -1, "steps": 9}])", kMove));
     EXPECT_EQ(findings(plan), Lines{});
     EXPECT_EQ(plan.ranks[0].size(), 3U);
 }
 
 TEST(Loop, ADoubleRingCrossesNodesWhileTheInnerRingTurns) {
-    const plan::Plan plan = plan_from(
-        nest(R"([["node", 2], ["gpu", 2]])",
-             R"({"K": {"shape": [32], "dtype": "bf16", "shard": [["node", "gpu"]]}})",
-             R"([{"name": "outer", "over": "node", "shift": -1}, {"name": "inner", "over": "gpu", "shift": -1}])",
-             R"([{"tensor": "K", "at": "outer"}, {"tensor": "K", "at": "inner"}])"));
+    const plan::Plan plan = plan_from(nest(
+        R"([["node", 2], ["gpu", 2]])",
+        R"({"K": {"shape": [32], "dtype": "bf16", "shard": [["node", "gpu"]]}})",
+        R"([{"name": "outer", "over": "node", "shift": -1}, {"name": "inner", "over": "gpu", "shift": -1}])",
+        R"([{"tensor": "K", "at": "outer"}, {"tensor": "K", "at": "inner"}])"));
     EXPECT_EQ(findings(plan), Lines{});
-    // Rank 0: its own shard to its neighbour and at once to the other node; what came from there, to its neighbour.
+    // Rank 0: its own shard to its neighbour and at once to the other node; what came from there, to its
+    // neighbour.
     ASSERT_EQ(plan.ranks[0].size(), 3U);
     EXPECT_EQ(plan.ranks[0][0].peer, 1);
     EXPECT_EQ(plan.ranks[0][1].peer, 2);
@@ -104,9 +106,10 @@ TEST(Loop, ADoubleRingCrossesNodesWhileTheInnerRingTurns) {
 }
 
 TEST(Loop, ACarriedTensorIsSummedOnItsWayAndEndsAtItsOwner) {
-    const plan::Plan plan = plan_from(nest(
-        kRing, R"({"dK": {"shape": [32], "dtype": "fp32", "shard": [["gpu"]], "carry": "sum"}})",
-        R"([{"name": "step", "over": "gpu", "shift": -1, "start": -1}])", R"([{"tensor": "dK", "at": "step"}])"));
+    const plan::Plan plan = plan_from(
+        nest(kRing, R"({"dK": {"shape": [32], "dtype": "fp32", "shard": [["gpu"]], "carry": "sum"}})",
+             R"([{"name": "step", "over": "gpu", "shift": -1, "start": -1}])",
+             R"([{"tensor": "dK", "at": "step"}])"));
     EXPECT_EQ(findings(plan), Lines{});
     EXPECT_EQ(plan.initial.size(), 0U);
     EXPECT_EQ(plan.produced.size(), 16U);
@@ -117,11 +120,11 @@ TEST(Loop, ACarriedTensorIsSummedOnItsWayAndEndsAtItsOwner) {
 }
 
 TEST(Loop, ACarriedTensorOnADoubleRingGoesOnWhenTheInnerRingHasEnded) {
-    const plan::Plan plan = plan_from(
-        nest(R"([["node", 2], ["gpu", 3]])",
-             R"({"dK": {"shape": [36], "dtype": "fp32", "shard": [["node", "gpu"]], "carry": "sum"}})",
-             R"([{"name": "outer", "over": "node", "shift": -1}, {"name": "inner", "over": "gpu", "shift": 1}])",
-             R"([{"tensor": "dK", "at": "outer"}, {"tensor": "dK", "at": "inner"}])"));
+    const plan::Plan plan = plan_from(nest(
+        R"([["node", 2], ["gpu", 3]])",
+        R"({"dK": {"shape": [36], "dtype": "fp32", "shard": [["node", "gpu"]], "carry": "sum"}})",
+        R"([{"name": "outer", "over": "node", "shift": -1}, {"name": "inner", "over": "gpu", "shift": 1}])",
+        R"([{"tensor": "dK", "at": "outer"}, {"tensor": "dK", "at": "inner"}])"));
     EXPECT_EQ(findings(plan), Lines{});
     EXPECT_EQ(plan.final.size(), 6U);
     for (const plan::Holding& holding : plan.final) EXPECT_TRUE(holding.of_all);
@@ -137,7 +140,8 @@ TEST(Loop, EveryStartShiftAndShapeVerifies) {
                         R"(], "dtype": "bf16", "shard": [["node", "gpu"]]},
                             "Q": {"shape": [8], "dtype": "bf16", "shard": [["gpu"]]}})",
                     std::string(R"([{"name": "o", "over": "node", "shift": 1, "start": )") + start +
-                        R"(}, {"name": "i", "over": "gpu", "shift": )" + shift + R"(, "start": )" + start + "}]",
+                        R"(}, {"name": "i", "over": "gpu", "shift": )" + shift + R"(, "start": )" + start +
+                        "}]",
                     R"([{"tensor": "K", "at": "o"}, {"tensor": "K", "at": "i"}, {"tensor": "Q", "at": "i"}])"));
                 EXPECT_EQ(findings(plan), Lines{}) << shift << " " << start << " " << size;
             }
@@ -160,31 +164,38 @@ std::string at(const std::string& text, const std::string& marker) {
 
 TEST(LoopError, NamesThePathAndThePlaceOfWhatIsWrong) {
     std::string text = nest(kRing, kK, kStep, R"([{"tensor": "J", "at": "step"}])");
-    EXPECT_EQ(error_of(text), at(text, R"("J")") + R"(communicate[0].tensor names an unknown tensor "J"; did you mean "K"?)");
+    EXPECT_EQ(error_of(text),
+              at(text, R"("J")") + R"(communicate[0].tensor names an unknown tensor "J"; did you mean "K"?)");
     text = nest(kRing, kK, kStep, R"([{"tensor": "K", "at": "stop"}])");
-    EXPECT_EQ(error_of(text), at(text, R"("stop")") + R"(communicate[0].at names an unknown loop "stop"; did you mean "step"?)");
+    EXPECT_EQ(error_of(text), at(text, R"("stop")") +
+                                  R"(communicate[0].at names an unknown loop "stop"; did you mean "step"?)");
     text = nest(kRing, kK, kStep, "[ ]");
     EXPECT_EQ(error_of(text), at(text, "[ ]") + "communicate is empty; nothing would move");
     text = nest(kRing, kK, R"([{"name": "step", "over": "gpu", "shift": 44}])", kMove);
     EXPECT_EQ(error_of(text), at(text, "44") + "loops[0].shift moves nothing on a ring of 4");
     text = nest(kRing, kK, R"([{"name": "step", "over": "gpu"}])", kMove);
-    EXPECT_EQ(error_of(text), at(text, R"({"name")") + R"(loops[0] lacks "shift", by how many places each step moves on)");
+    EXPECT_EQ(error_of(text),
+              at(text, R"({"name")") + R"(loops[0] lacks "shift", by how many places each step moves on)");
     text = nest(kRing, kK, R"([{"name": "b", "tile": {"K": 77}, "size": 8}])", kMove);
     EXPECT_EQ(error_of(text), at(text, "77") + "loops[0].tile.K is 77; expected 0 to 1");
-    text = nest(R"([["node", 2], ["gpu", 2]])", R"({"K": {"shape": [32], "dtype": "bf16", "shard": [["node", "gpu"]]}})",
+    text = nest(R"([["node", 2], ["gpu", 2]])",
+                R"({"K": {"shape": [32], "dtype": "bf16", "shard": [["node", "gpu"]]}})",
                 R"([{"name": "o", "over": "node", "shift": 1}, {"name": "i", "over": "gpu", "shift": 1}])",
                 R"([{"tensor": "K", "at": "i"}])");
-    EXPECT_EQ(error_of(text),
-              at(text, R"([{"tensor")") + R"(communicate does not move K at loop "o", which shifts its shard)");
+    EXPECT_EQ(error_of(text), at(text, R"([{"tensor")") +
+                                  R"(communicate does not move K at loop "o", which shifts its shard)");
     text = nest(kRing, R"({"C": {"shape": [32], "dtype": "bf16", "shard": [["gpu"]], "carry": "sum"}})",
-                R"([{"name": "step", "over": "gpu", "shift": 1, "steps": 5}])", R"([{"tensor": "C", "at": "step"}])");
-    EXPECT_EQ(error_of(text), "l.json: tensors.C: rank 0 works on the shard of rank 0 a second time in the loops; its "
-                              "contribution would count twice");
+                R"([{"name": "step", "over": "gpu", "shift": 1, "steps": 5}])",
+                R"([{"tensor": "C", "at": "step"}])");
+    EXPECT_EQ(error_of(text),
+              "l.json: tensors.C: rank 0 works on the shard of rank 0 a second time in the loops; its "
+              "contribution would count twice");
 }
 
 TEST(LoopError, APlanThatWouldBeTooLargeIsRefused) {
-    EXPECT_EQ(error_of(nest(R"([["gpu", 4096]])", kK, R"([{"name": "step", "over": "gpu", "shift": 1}])", kMove)),
-              "l.json: loops: the ranks would work on more than 4194304 shards");
+    EXPECT_EQ(
+        error_of(nest(R"([["gpu", 4096]])", kK, R"([{"name": "step", "over": "gpu", "shift": 1}])", kMove)),
+        "l.json: loops: the ranks would work on more than 4194304 shards");
 }
 
 }  // namespace

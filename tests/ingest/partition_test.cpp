@@ -14,7 +14,8 @@ namespace {
 using Lines = std::vector<std::string>;
 
 std::string program(const std::string& mesh, const std::string& tensor, const std::string& more = "") {
-    return R"({"schema": "syncopate.partition/1", "mesh": )" + mesh + more + R"(, "tensors": {"A": )" + tensor + "}}";
+    return R"({"schema": "syncopate.partition/1", "mesh": )" + mesh + more + R"(, "tensors": {"A": )" +
+           tensor + "}}";
 }
 
 Import import_of(const std::string& text) {
@@ -53,10 +54,10 @@ struct Known {
 class KnownConversion : public testing::TestWithParam<Known> {};
 
 TEST_P(KnownConversion, IsNamedVerifiesAndMovesNoMoreThanItMust) {
-    const Import import = import_of(program(R"([["node", 2], ["gpu", 4]])",
-                                            R"({"shape": [24, 8], "dtype": "fp32", "before": )" +
-                                                std::string(GetParam().before) + R"(, "after": )" + GetParam().after +
-                                                "}"));
+    const Import import =
+        import_of(program(R"([["node", 2], ["gpu", 4]])",
+                          R"({"shape": [24, 8], "dtype": "fp32", "before": )" +
+                              std::string(GetParam().before) + R"(, "after": )" + GetParam().after + "}"));
     EXPECT_EQ(import.claims[0].second, GetParam().name);
     EXPECT_EQ(findings(import.plan), Lines{});
     EXPECT_EQ(bytes(import.plan), GetParam().elements * 4);
@@ -64,29 +65,30 @@ TEST_P(KnownConversion, IsNamedVerifiesAndMovesNoMoreThanItMust) {
 
 INSTANTIATE_TEST_SUITE_P(
     Partition, KnownConversion,
-    testing::Values(
-        Known{R"({"shard": [["gpu"], []]})", R"({"shard": [["gpu"], []]})", "nothing moves", 0},
-        Known{R"({"shard": [["gpu"], []]})", R"({"shard": [[], []]})", "all_gather over gpu (axis 0)", 8 * 192 * 3 / 4},
-        Known{R"({"shard": [["node", "gpu"], []]})", R"({"shard": [[], []]})", "all_gather over node, gpu (axis 0)",
-              8 * 192 * 7 / 8},
-        Known{R"({"shard": [["node", "gpu"], []]})", R"({"shard": [["node"], []]})", "all_gather over gpu (axis 0)",
-              8 * 96 * 3 / 4},
-        Known{R"({"shard": [[], []]})", R"({"shard": [["node"], ["gpu"]]})",
-              "local slice over node (axis 0); local slice over gpu (axis 1)", 0},
-        Known{R"({"shard": [["gpu"], []]})", R"({"shard": [[], ["gpu"]]})", "all_to_all over gpu (axis 0 to 1)",
-              8 * 48 * 3 / 4},
-        Known{R"({"shard": [["gpu", "node"], []]})", R"({"shard": [["node", "gpu"], []]})", "permutation of shards",
-              6 * 24},
-        Known{R"({"shard": [[], []], "partial": {"over": ["gpu"], "reduce": "sum"}})", R"({"shard": [["gpu"], []]})",
-              "reduce_scatter over gpu (axis 0)", 2 * 192 * 3},
-        Known{R"({"shard": [[], []], "partial": {"over": ["gpu"], "reduce": "max"}})", R"({"shard": [[], []]})",
-              "all_reduce over gpu", 2 * 192 * 3 * 2},
-        Known{R"({"shard": [["node"], []], "partial": {"over": ["gpu"], "reduce": "sum"}})",
-              R"({"shard": [[], ["gpu"]]})", "all_gather over node (axis 0); reduce_scatter over gpu (axis 1)",
-              2 * 96 * 3 + 8 * 24},
-        Known{R"({"shard": [[], []], "partial": {"over": ["node", "gpu"], "reduce": "sum"}})",
-              R"({"shard": [["gpu"], []], "partial": {"over": ["node"], "reduce": "sum"}})",
-              "reduce_scatter over gpu (axis 0)", 2 * 192 * 3}));
+    testing::Values(Known{R"({"shard": [["gpu"], []]})", R"({"shard": [["gpu"], []]})", "nothing moves", 0},
+                    Known{R"({"shard": [["gpu"], []]})", R"({"shard": [[], []]})",
+                          "all_gather over gpu (axis 0)", 8 * 192 * 3 / 4},
+                    Known{R"({"shard": [["node", "gpu"], []]})", R"({"shard": [[], []]})",
+                          "all_gather over node, gpu (axis 0)", 8 * 192 * 7 / 8},
+                    Known{R"({"shard": [["node", "gpu"], []]})", R"({"shard": [["node"], []]})",
+                          "all_gather over gpu (axis 0)", 8 * 96 * 3 / 4},
+                    Known{R"({"shard": [[], []]})", R"({"shard": [["node"], ["gpu"]]})",
+                          "local slice over node (axis 0); local slice over gpu (axis 1)", 0},
+                    Known{R"({"shard": [["gpu"], []]})", R"({"shard": [[], ["gpu"]]})",
+                          "all_to_all over gpu (axis 0 to 1)", 8 * 48 * 3 / 4},
+                    Known{R"({"shard": [["gpu", "node"], []]})", R"({"shard": [["node", "gpu"], []]})",
+                          "permutation of shards", 6 * 24},
+                    Known{R"({"shard": [[], []], "partial": {"over": ["gpu"], "reduce": "sum"}})",
+                          R"({"shard": [["gpu"], []]})", "reduce_scatter over gpu (axis 0)", 2 * 192 * 3},
+                    Known{R"({"shard": [[], []], "partial": {"over": ["gpu"], "reduce": "max"}})",
+                          R"({"shard": [[], []]})", "all_reduce over gpu", 2 * 192 * 3 * 2},
+                    Known{R"({"shard": [["node"], []], "partial": {"over": ["gpu"], "reduce": "sum"}})",
+                          R"({"shard": [[], ["gpu"]]})",
+                          "all_gather over node (axis 0); reduce_scatter over gpu (axis 1)",
+                          2 * 96 * 3 + 8 * 24},
+                    Known{R"({"shard": [[], []], "partial": {"over": ["node", "gpu"], "reduce": "sum"}})",
+                          R"({"shard": [["gpu"], []], "partial": {"over": ["node"], "reduce": "sum"}})",
+                          "reduce_scatter over gpu (axis 0)", 2 * 192 * 3}));
 
 TEST(Partition, RandomConversionsOnSeveralMeshAxesWithUnevenShardsVerify) {
     std::mt19937 random(7);
@@ -94,7 +96,8 @@ TEST(Partition, RandomConversionsOnSeveralMeshAxesWithUnevenShardsVerify) {
     for (int round = 0; round < 500; ++round) {
         PartitionProgram made;
         const std::int32_t axes = 1 + up_to(3);
-        for (std::int32_t i = 0; i < axes; ++i) made.mesh.axes.push_back({std::string(1, static_cast<char>('a' + i)), 1 + up_to(4)});
+        for (std::int32_t i = 0; i < axes; ++i)
+            made.mesh.axes.push_back({std::string(1, static_cast<char>('a' + i)), 1 + up_to(4)});
         made.uneven = up_to(2) == 0 ? Uneven::ceiling : Uneven::balanced;
         Conversion conversion;
         conversion.tensor = {"T", {1 + up_to(13), 1 + up_to(9), 1 + up_to(5)}, plan::DType::fp32};
@@ -114,7 +117,8 @@ TEST(Partition, RandomConversionsOnSeveralMeshAxesWithUnevenShardsVerify) {
         made.conversions.push_back(conversion);
         const Result<plan::Plan> plan = plan_of(made);
         ASSERT_TRUE(plan) << plan.error().to_string();
-        ASSERT_EQ(findings(*plan), Lines{}) << "round " << round << ": " << conversion_name(made.mesh, conversion);
+        ASSERT_EQ(findings(*plan), Lines{})
+            << "round " << round << ": " << conversion_name(made.mesh, conversion);
     }
 }
 
@@ -138,7 +142,8 @@ TEST(Partition, WhatLiesInTheSameNodeIsTakenFromThere) {
                                             R"({"shape": [8], "dtype": "fp32", "before": {"shard": [["gpu"]]},
                                                 "after": {"shard": [[]]}})"));
     for (std::int32_t rank = 0; rank < 8; ++rank) {
-        for (const plan::Op& op : import.plan.ranks[static_cast<std::size_t>(rank)]) EXPECT_EQ(op.peer / 4, rank / 4);
+        for (const plan::Op& op : import.plan.ranks[static_cast<std::size_t>(rank)])
+            EXPECT_EQ(op.peer / 4, rank / 4);
     }
 }
 
@@ -158,34 +163,45 @@ std::string at(const std::string& text, const std::string& marker) {
 
 std::string convert(const std::string& before, const std::string& after, const std::string& more = "") {
     return program(R"([["gpu", 2]])",
-                   R"({"shape": [8], "dtype": "fp32", "before": )" + before + R"(, "after": )" + after + "}", more);
+                   R"({"shape": [8], "dtype": "fp32", "before": )" + before + R"(, "after": )" + after + "}",
+                   more);
 }
 
 TEST(PartitionError, NamesThePathAndThePlaceOfWhatIsWrong) {
     const std::string replicas = R"({"shard": [[]]})";
-    EXPECT_EQ(error_of("{"), "p.json:1:2: not JSON: parsing object key - unexpected end of input; expected string literal");
+    EXPECT_EQ(error_of("{"),
+              "p.json:1:2: not JSON: parsing object key - unexpected end of input; expected string literal");
     std::string text = convert(R"({"shard": [["gp"]]})", replicas);
-    EXPECT_EQ(error_of(text), at(text, R"("gp")") +
-                                  R"(tensors.A.before.shard[0][0] is "gp", no axis of the mesh; did you mean "gpu"?)");
+    EXPECT_EQ(error_of(text),
+              at(text, R"("gp")") +
+                  R"(tensors.A.before.shard[0][0] is "gp", no axis of the mesh; did you mean "gpu"?)");
     text = convert(R"({"shard": [["gpu"], []]})", replicas);
-    EXPECT_EQ(error_of(text), at(text, R"([["gpu"],)") + "tensors.A.before.shard has 2 entries; the tensor has 1 axes");
+    EXPECT_EQ(error_of(text),
+              at(text, R"([["gpu"],)") + "tensors.A.before.shard has 2 entries; the tensor has 1 axes");
     text = convert(replicas, R"({"shard": [[]], "partial": {"over": ["gpu"], "reduce": "sum"}})");
-    EXPECT_EQ(error_of(text), at(text, R"({"shard": [[]], "partial")") +
-                                  "tensors.A.after is partial over mesh axis \"gpu\" and \"before\" is not; contributions "
-                                  "have to be computed, moving data does not make them");
+    EXPECT_EQ(error_of(text),
+              at(text, R"({"shard": [[]], "partial")") +
+                  "tensors.A.after is partial over mesh axis \"gpu\" and \"before\" is not; contributions "
+                  "have to be computed, moving data does not make them");
     text = convert(R"({"shard": [[]], "partial": {"over": ["gpu"], "reduce": "avg"}})", replicas);
-    EXPECT_EQ(error_of(text), at(text, R"("avg")") +
-                                  R"(tensors.A.before.partial.reduce is "avg"; a plan can reduce by "sum" and "max")");
+    EXPECT_EQ(error_of(text),
+              at(text, R"("avg")") +
+                  R"(tensors.A.before.partial.reduce is "avg"; a plan can reduce by "sum" and "max")");
     text = convert(R"({"shard": [["gpu"]], "partial": {"over": ["gpu"], "reduce": "sum"}})", replicas);
-    EXPECT_EQ(error_of(text), at(text, R"(["gpu"], "reduce")") +
-                                  R"(tensors.A.before.partial.over names mesh axis "gpu", along which the tensor is cut)");
-    text = program(R"([["gpu", 2]])", R"({"shape": [8, 8], "dtype": "fp32", "before": {"shard": [["gpu"], [ "gpu"]]},
+    EXPECT_EQ(error_of(text),
+              at(text, R"(["gpu"], "reduce")") +
+                  R"(tensors.A.before.partial.over names mesh axis "gpu", along which the tensor is cut)");
+    text = program(R"([["gpu", 2]])",
+                   R"({"shape": [8, 8], "dtype": "fp32", "before": {"shard": [["gpu"], [ "gpu"]]},
                                           "after": {"shard": [[], []]}})");
-    EXPECT_EQ(error_of(text), at(text, R"([ "gpu"])") +
-                                  R"(tensors.A.before.shard[1] cuts along mesh axis "gpu", along which another axis is cut)");
+    EXPECT_EQ(error_of(text),
+              at(text, R"([ "gpu"])") +
+                  R"(tensors.A.before.shard[1] cuts along mesh axis "gpu", along which another axis is cut)");
     text = convert(replicas, replicas, R"(, "uneven": "torch")");
-    EXPECT_EQ(error_of(text), at(text, R"("torch")") + R"(uneven is "torch"; expected "ceiling" or "balanced")");
-    text = program("[ ]", R"({"shape": [8], "dtype": "fp32", "before": {"shard": [[]]}, "after": {"shard": [[]]}})");
+    EXPECT_EQ(error_of(text),
+              at(text, R"("torch")") + R"(uneven is "torch"; expected "ceiling" or "balanced")");
+    text = program("[ ]",
+                   R"({"shape": [8], "dtype": "fp32", "before": {"shard": [[]]}, "after": {"shard": [[]]}})");
     EXPECT_EQ(error_of(text), at(text, "[ ]") + "mesh is empty; it needs at least one [name, size] pair");
 }
 

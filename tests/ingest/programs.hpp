@@ -30,14 +30,16 @@ inline std::vector<Candidate> stablehlo_candidates(std::string_view text) {
 
 /// "feeds d lhs 0 (1) M8 N4 K2": side, axis, role, sizes.
 inline std::string text_of(const DotUse& dot) {
-    const char* const side = dot.side == DotUse::Side::lhs ? "lhs" : dot.side == DotUse::Side::rhs ? "rhs" : "result";
+    const char* const side = dot.side == DotUse::Side::lhs   ? "lhs"
+                             : dot.side == DotUse::Side::rhs ? "rhs"
+                                                             : "result";
     const char* const role = dot.role == DotUse::Role::rows         ? "rows"
                              : dot.role == DotUse::Role::columns    ? "columns"
                              : dot.role == DotUse::Role::contracted ? "contracted"
                              : dot.role == DotUse::Role::batch      ? "batch"
                                                                     : "unknown";
-    return fmt::format("{} {} {} {} {} M{} N{} K{}", dot.feeds ? "feeds" : "drains", dot.name, side, dot.axis, role,
-                       dot.m, dot.n, dot.k);
+    return fmt::format("{} {} {} {} {} M{} N{} K{}", dot.feeds ? "feeds" : "drains", dot.name, side, dot.axis,
+                       role, dot.m, dot.n, dot.k);
 }
 
 /// All dots of a candidate.

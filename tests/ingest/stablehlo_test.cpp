@@ -25,13 +25,15 @@ TEST(StableHlo, AnAllGatherThatFeedsADotIsFoundInBothForms) {
   %g = "stablehlo.all_gather"(%x) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
        replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids}> : (tensor<128x64xbf16>) -> tensor<256x64xbf16>
 )";
-    const std::string begin = R"(module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
+    const std::string begin =
+        R"(module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
  func.func public @main(%x: tensor<128x64xbf16> {mhlo.sharding = "{devices=[2,1,2]<=[4]}"}, %w: tensor<64x96xbf16>) -> (tensor<256x96xbf16> {jax.result_info = ""}) {)";
     const std::string end = "\n  return %d : tensor<256x96xbf16>\n }\n}\n";
     for (const std::string dot :
          {"%d = stablehlo.dot_general %g, %w, contracting_dims = [1] x [0], precision = [DEFAULT, DEFAULT] : "
           "(tensor<256x64xbf16>, tensor<64x96xbf16>) -> tensor<256x96xbf16>",
-          "%d = \"stablehlo.dot_general\"(%g, %w) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = "
+          "%d = \"stablehlo.dot_general\"(%g, %w) <{dot_dimension_numbers = "
+          "#stablehlo.dot<lhs_contracting_dimensions = "
           "[1], rhs_contracting_dimensions = [0]>}> : (tensor<256x64xbf16>, tensor<64x96xbf16>) -> "
           "tensor<256x96xbf16>",
           "%d = stablehlo.dot %g, %w : (tensor<256x64xbf16>, tensor<64x96xbf16>) -> tensor<256x96xbf16>"}) {
@@ -49,7 +51,9 @@ TEST(StableHlo, ReductionsAreToldByTheirRegion) {
         return "func.func @f(%a: tensor<8x4xf32>) -> tensor<4x4xf32> {\n"
                "  %r = \"stablehlo.reduce_scatter\"(%a) ({\n"
                "  ^bb0(%x: tensor<f32>, %y: tensor<f32>):\n"
-               "    %s = " + op + "\n    stablehlo.return %s : tensor<f32>\n"
+               "    %s = " +
+               op +
+               "\n    stablehlo.return %s : tensor<f32>\n"
                "  }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, scatter_dimension = 0 : i64} : "
                "(tensor<8x4xf32>) -> tensor<4x4xf32>\n  func.return %r : tensor<4x4xf32>\n}\n";
     };
@@ -90,7 +94,8 @@ TEST(StableHlo, GroupsOfUnequalSizeAreFilledUpWithMinusOne) {
 }
 
 TEST(StableHlo, AsynchronousRegionsAreSeenThrough) {
-    const auto found = stablehlo_candidates(R"(func.func @main(%a: tensor<4x2xf32>, %w: tensor<4x8xf32>) -> tensor<4x8xf32> {
+    const auto found =
+        stablehlo_candidates(R"(func.func @main(%a: tensor<4x2xf32>, %w: tensor<4x8xf32>) -> tensor<4x8xf32> {
   %0 = "stablehlo.async_start"(%a) ({
   ^bb0(%b: tensor<4x2xf32>):
     %1 = "stablehlo.all_gather"(%b) <{all_gather_dim = 1 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> : (tensor<4x2xf32>) -> tensor<4x4xf32>
@@ -162,12 +167,15 @@ TEST(StableHloError, IsAtTheLineAndColumnOfWhatIsWrong) {
     EXPECT_EQ(error_of(""), "p.mlir:1:1: empty: expected MLIR text");
     EXPECT_EQ(error_of("func.func @f(%a: tensor<4xf32>) {\n  %0 = stablehlo.add %a, %b : tensor<4xf32>\n}"),
               "p.mlir:2:26: reads %b, which nothing above defines");
-    EXPECT_EQ(error_of("func.func @f(%a: tensor<4xf32>) {\n  return\n"), "p.mlir:1:33: a region that is never closed");
+    EXPECT_EQ(error_of("func.func @f(%a: tensor<4xf32>) {\n  return\n"),
+              "p.mlir:1:33: a region that is never closed");
     EXPECT_EQ(error_of("func.func @f(%a: tensor<4f32>) {\n}"),
               "p.mlir:1:26: expected 'x' after an axis' size, found \"f32\"");
-    EXPECT_EQ(error_of("func.func @f(%a: tensor<4xf32>) {\n  %0:2 = \"x.y\"(%a) : (tensor<4xf32>) -> tensor<4xf32>\n  "
-                       "return %0#5 : tensor<4xf32>\n}"),
-              "p.mlir:3:10: %0 has 2 results");
+    EXPECT_EQ(
+        error_of(
+            "func.func @f(%a: tensor<4xf32>) {\n  %0:2 = \"x.y\"(%a) : (tensor<4xf32>) -> tensor<4xf32>\n  "
+            "return %0#5 : tensor<4xf32>\n}"),
+        "p.mlir:3:10: %0 has 2 results");
     EXPECT_EQ(error_of("}"), "p.mlir:1:1: '}' closes nothing");
     EXPECT_EQ(error_of("sdy.mesh @m = <[]>\n"), "p.mlir:1:1: no function");
 }
@@ -176,7 +184,8 @@ TEST(StableHloError, DepthIsBounded) {
     std::string deep = "func.func @f() {\n";
     for (int i = 0; i < 100000; ++i) deep += "\"a.b\"() ({\n";
     EXPECT_NE(error_of(deep).find("regions nested more than 64 deep"), std::string::npos);
-    EXPECT_NE(error_of("func.func @f(%a: " + std::string(100000, '<')).find("p.mlir:1:18: "), std::string::npos);
+    EXPECT_NE(error_of("func.func @f(%a: " + std::string(100000, '<')).find("p.mlir:1:18: "),
+              std::string::npos);
 }
 
 }  // namespace
