@@ -137,6 +137,8 @@ void register_make(CLI::App& group) {
     command->add_option("--split", options.split, "Chunks per shard");
     command->add_option("--minor-axis", options.minor_axis, "A second axis to cut along; -1 for none");
     command->add_option("--minor-split", options.minor_split, "Slices along the minor axis");
+    command->add_flag("--peer-by-peer", options.peer_by_peer,
+                      "direct all_gather: all slices for one peer before the next peer's");
     command->add_option("--algorithm", arguments->algorithm, "Who sends what to whom; auto is the default");
     command->add_flag("--pull", options.pull, "Destinations read, instead of sources writing");
     command
@@ -166,6 +168,8 @@ void register_lower(CLI::App& group) {
     plan::LowerOptions& options = arguments->options;
     command->add_option("plan", arguments->path, "Plan file")->required();
     command->add_option("--with", arguments->lowering, "template, or direct to leave them");
+    command->add_flag("--peer-by-peer", options.peer_by_peer,
+                      "direct all_gather: all slices for one peer before the next peer's");
     command->add_option("--algorithm", arguments->algorithm,
                         "For each collective that has it; auto is each one's default");
     command->add_option("--split", options.split, "Chunks per piece");

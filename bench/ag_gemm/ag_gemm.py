@@ -128,8 +128,9 @@ def run_shape(
         replays = [
             capture(lambda op=op, i=i: op(op.shard(), weights[i], outs[i])) for i, op in enumerate(others)
         ]
-        engine = f":{chunking.engine_peers}e{chunking.engine_blocks}" if chunking.engine_peers else ""
-        name = f"[{chunking.rows}x{chunking.slices}{engine}]"
+        peers = "p" if chunking.peer_by_peer else ""
+        engine = f":e{chunking.engine_blocks}" if chunking.engine_blocks else ""
+        name = f"[{chunking.rows}x{chunking.slices}{peers}{engine}]"
         for i, op in enumerate(others):
             outs[i].fill_(float("nan"))
             replays[i].replay()
@@ -165,10 +166,9 @@ def ratios(row: dict, m: int, k: int, size: int) -> dict[str, float]:
 
 
 def parse_chunking(text: str) -> ops.Chunking:
-    cut, _, engine = text.partition(":")
-    rows, slices = map(int, cut.split("x"))
-    peers, blocks = map(int, engine.split("e")) if engine else (0, 8)
-    return ops.Chunking(rows, slices, peers, blocks)
+    cut, _, engine = text.partition(":e")
+    rows, slices = map(int, cut.rstrip("p").split("x"))
+    return ops.Chunking(rows, slices, cut.endswith("p"), int(engine or 0))
 
 
 def main() -> None:
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument(
         "--chunkings",
         default="",
-        help="also these cuts of a shard: ROWSxSLICES[:PEERSeBLOCKS], such as 2x1,1x4:3e8",
+        help="also these cuts of a shard: ROWSxSLICES[p][:eBLOCKS], such as 2x1,1x2p,1x4:e8",
     )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", default="")

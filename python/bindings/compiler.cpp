@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/plan/check.hpp"
 #include "syncopate/plan/json.hpp"
+#include "syncopate/plan/push_reduce.hpp"
 #include "syncopate/plan/show.hpp"
 
 namespace nb = nanobind;
@@ -50,6 +52,12 @@ kernel::Scalar to_scalar(const std::string& name, nb::handle value) {
     if (nb::isinstance<nb::float_>(value)) return nb::cast<double>(value);
     if (nb::isinstance<nb::str>(value)) return nb::cast<std::string>(value);
     throw nb::type_error(("argument " + name + ": expected an int, float, bool, str or None").c_str());
+}
+
+plan::Mesh mesh_from(const std::vector<std::pair<std::string, std::int32_t>>& axes) {
+    plan::Mesh mesh;
+    for (const auto& [name, size] : axes) mesh.axes.push_back({name, size});
+    return mesh;
 }
 
 nb::list findings(const plan::Plan& plan) {
@@ -127,6 +135,30 @@ void bind_compiler(nb::module_& m) {
             },
             nb::arg("rank"),
             "What `rank` holds before the first op: (tensor, box) pairs, a box a (begin, end) per axis.")
+        .def(
+            "final",
+            [](const plan::Plan& plan, std::int32_t rank) {
+                std::vector<std::tuple<std::string, Box, std::vector<std::int32_t>>> result;
+                for (const plan::Holding& holding : plan.final) {
+                    if (holding.rank != rank) continue;
+                    std::vector<std::int32_t> of = holding.of;
+                    for (std::int32_t r = 0; holding.of_all && r < plan.num_ranks(); ++r) of.push_back(r);
+                    result.emplace_back(plan.tensors[static_cast<std::size_t>(holding.chunk.tensor)].name,
+                                        to_box(holding.chunk.region), std::move(of));
+                }
+                return result;
+            },
+            nb::arg("rank"),
+            "What `rank` must hold at the end: (tensor, box, ranks whose contributions are reduced) triples.")
+        .def_prop_ro(
+            "produced",
+            [](const plan::Plan& plan) {
+                std::set<std::string> names;
+                for (const plan::Holding& holding : plan.produced)
+                    names.insert(plan.tensors[static_cast<std::size_t>(holding.chunk.tensor)].name);
+                return std::vector<std::string>(names.begin(), names.end());
+            },
+            "The tensors of which some rank's kernel makes a part.")
         .def("to_json", [](const plan::Plan& plan) { return plan::to_json(plan); })
         .def(
             "table", [](const plan::Plan& plan) { return plan::to_table(plan); },
@@ -138,10 +170,44 @@ void bind_compiler(nb::module_& m) {
         "plan_from_json",
         [](const std::string& text, const std::string& name) { return unwrap(plan::from_json(text, name)); },
         nb::arg("text"), nb::arg("name"));
+    m.def(
+        "push_reduce",
+        [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
+           std::vector<std::int64_t> shape, const std::string& dtype, std::int32_t axis, std::int32_t split,
+           const std::string& reduce, bool all, bool produced) {
+            if (reduce != "sum" && reduce != "max")
+                throw nb::value_error(("unknown reduction '" + reduce + "'; expected sum or max").c_str());
+            return unwrap(plan::push_reduce(
+                mesh_from(axes),
+                {.name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)},
+                {.axis = axis,
+                 .split = split,
+                 .reduce = reduce == "max" ? plan::Reduce::max : plan::Reduce::sum,
+                 .all = all,
+                 .produced = produced}));
+        },
+        nb::arg("mesh"), nb::arg("name"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"),
+        nb::arg("split"), nb::arg("reduce"), nb::arg("all"), nb::arg("produced"));
+    m.def(
+        "push_exchange",
+        [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
+           const std::string& to, std::vector<std::int64_t> shape, const std::string& dtype,
+           std::int32_t split, bool produced) {
+            return unwrap(plan::push_exchange(
+                mesh_from(axes),
+                {.name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)}, to,
+                {.produced = produced, .split = split}));
+        },
+        nb::arg("mesh"), nb::arg("name"), nb::arg("to"), nb::arg("shape"), nb::arg("dtype"), nb::arg("split"),
+        nb::arg("produced"));
+
     nb::class_<emit::Artifact>(m, "Artifact", "A fused kernel as text: its source and its schedule.")
         .def_ro("kernel_source", &emit::Artifact::kernel_source)
         .def_ro("original_source", &emit::Artifact::original_source)
-        .def_ro("schedule_json", &emit::Artifact::schedule_json);
+        .def_ro("schedule_json", &emit::Artifact::schedule_json)
+        .def_prop_ro(
+            "accumulates", [](const emit::Artifact& artifact) { return artifact.launch.accumulates; },
+            "Parameters bound to what the kernel makes that it also reads, as atomic_add does.");
     m.def("fuse", &fuse_source, nb::arg("source"), nb::arg("file"), nb::arg("kernel"), nb::arg("plan"),
           nb::arg("bindings"), nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(),
           nb::arg("device"), nb::arg("num_sms"), nb::arg("phases"), nb::arg("backend") = "auto",

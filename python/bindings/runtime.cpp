@@ -314,13 +314,19 @@ void bind_op(nb::module_& module) {
             },
             "tensor"_a, "address"_a, "strides"_a, "region"_a = nb::none(),
             "Strides in elements; see runtime/op.hpp.")
+        .def(
+            "set_output",
+            [](FusedOp& op, const std::string& tensor, std::uint64_t address,
+               const std::vector<std::int64_t>& strides,
+               const Box& region) { unwrap(op.set_output(tensor, region_of(region), address, strides)); },
+            "tensor"_a, "address"_a, "strides"_a, "region"_a, "Strides in elements; see runtime/op.hpp.")
         .def("clear_inputs", &FusedOp::clear_inputs)
         .def(
             "begin_call", [](FusedOp& op, CudaStream stream) { unwrap(op.begin_call(stream)); },
             "stream"_a = 0, ReleaseGil())
         .def(
-            "end_call", [](FusedOp& op, CudaStream stream) { unwrap(op.end_call(stream)); }, "stream"_a = 0,
-            ReleaseGil())
+            "end_call", [](FusedOp& op, CudaStream stream, bool ran) { unwrap(op.end_call(stream, ran)); },
+            "stream"_a = 0, "ran"_a = true, ReleaseGil())
         .def(
             "call",
             [](FusedOp& op, CudaKernel& kernel, const std::vector<std::uint32_t>& grid, CudaStream stream,

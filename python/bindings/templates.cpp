@@ -71,8 +71,8 @@ void set_option(plan::TemplateOptions& options, const std::string& name, nb::han
         options.minor_axis = nb::cast<std::int32_t>(value);
     } else if (name == "minor_split") {
         options.minor_split = nb::cast<std::int32_t>(value);
-    } else if (name == "engine_peers") {
-        options.engine_peers = nb::cast<std::int32_t>(value);
+    } else if (name == "peer_by_peer") {
+        options.peer_by_peer = nb::cast<bool>(value);
     } else if (name == "algorithm") {
         options.algorithm = to_algorithm(nb::cast<std::string>(value));
     } else if (name == "over") {

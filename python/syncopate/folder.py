@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from . import _syncopate, interpreter, jit, trace
-from .fused import DTYPES, shard_box
+from .fused import DTYPES, heap_bytes, run_on_host, shard_box
 from .group import Group
 from .ranks import RankError
 
@@ -37,8 +37,7 @@ class FolderRun:
         self.original = load_kernel(folder / "original.py", original, name, name + "_original")
         self.plan = _syncopate.plan_from_json(_json(spec["plan"]), "plan")
         whole = {tensor: (shape, dtype) for tensor, shape, dtype in self.plan.tensors}
-        capacity = (4 << 20) + sum(math.prod(s) * DTYPES[d].itemsize + 4096 for s, d in whole.values())
-        self.heap = _syncopate.SymmetricHeap(group.device, group.ordinal, group.rendezvous, capacity)
+        self.heap = _syncopate.SymmetricHeap(group.device, group.ordinal, group.rendezvous, heap_bytes(spec))
         self.op = _syncopate.FusedOp(
             self.heap,
             text,
@@ -51,6 +50,8 @@ class FolderRun:
         self.buffers = {t: self.op.tensor(t).view(DTYPES[d]).view(s) for t, (s, d) in whole.items()}
         for buffer in self.buffers.values():
             poison(buffer)
+        # Tensors that the kernel makes: what each rank holds of them at the end is an output, too.
+        self.produced = {t: p for p, t in spec["bindings"].items() if t in self.plan.produced}
         self.compiled: jit.Compiled | None = None
         self._source = emitted
         self._recorder: trace.Recorder | None = None
@@ -71,6 +72,11 @@ class FolderRun:
             if box is not None:
                 place = tuple(slice(begin, end) for begin, end in box)
                 buffer[place] = gathered[tensor][place]
+        for tensor, parameter in self.produced.items():
+            if parameter in self.spec.get("accumulates", []):
+                self.buffers[tensor].zero_()
+            else:
+                poison(self.buffers[tensor])
         before = {name: value.clone() for name, value in local.items()}
         arguments = self._arguments(self.buffers, local)
         started = stopwatch(self.device)
@@ -78,15 +84,51 @@ class FolderRun:
         times.append(started())
         self.op.check()
         outputs = [local[name] for name in sorted(local)]
+        kept = self._kept()
+        moved = sorted({tensor for tensor, _, _ in self.plan.final(self.group.rank)} - set(self.produced))
+        if check and self.produced and moved:
+            raise RuntimeError(
+                f"run --check compares what the kernel makes where it makes it; {', '.join(moved)} is filled by transfers only"
+            )
+        outputs += [self.buffers[tensor][box].clone() for tensor, box, _ in kept]
         if not check:
             return outputs, None
-        expected = before
-        unfused = self._arguments(gathered, expected)
+        needed = range(self.group.size) if kept else [self.group.rank]
+        made = {rank: self._unfused(rank, index, gathered, before) for rank in needed}
+        expected = made[self.group.rank][1]
+        wanted = [expected[name] for name in sorted(expected)]
+        for tensor, box, of in kept:
+            total = reduced([made[rank][0][tensor][box] for rank in of], self._reduction(tensor))
+            wanted.append(total.to(self.buffers[tensor].dtype))
+        return outputs, wanted
+
+    def _kept(self) -> list[tuple[str, tuple[slice, ...], list[int]]]:
+        """What this rank holds at the end of tensors that kernels make: tensor, place, and whose parts it is made of."""
+        return [
+            (tensor, tuple(slice(begin, end) for begin, end in box), of or [self.group.rank])
+            for tensor, box, of in self.plan.final(self.group.rank)
+            if tensor in self.produced
+        ]
+
+    def _reduction(self, tensor: str) -> str:
+        ops = (op for rank in self.spec["plan"]["ranks"] for op in rank["ops"])
+        return next((op["reduce"] for op in ops if "reduce" in op and op["dst"]["tensor"] == tensor), "sum")
+
+    def _unfused(self, rank: int, index: int, gathered: dict, before: dict) -> tuple[dict, dict]:
+        """The unfused kernel on `rank`'s data: what it makes of the plan's tensors, and its other tensors."""
+        own = rank == self.group.rank
+        local = {n: v.clone() if own else self._data(n, index, False, rank) for n, v in before.items()}
+        bound = dict(gathered)
+        for tensor, parameter in self.produced.items():
+            bound[tensor] = torch.zeros_like(self.buffers[tensor])
+            if parameter not in self.spec.get("accumulates", []):
+                poison(bound[tensor])
+        arguments = self._arguments(bound, local)
         if self.group.device == "host":
-            interpreter.launch(self.original, self.grid, unfused)
+            interpreter.launch(self.original, self.grid, arguments)
         else:
-            self.original[self.grid](**unfused)
-        return outputs, [expected[name] for name in sorted(expected)]
+            self.original[self.grid](**arguments)
+        return bound, local
 
     def record(self) -> trace.Trace:
         """One more call, on what the last one left in the heap, recorded."""
@@ -106,11 +148,7 @@ class FolderRun:
     def _launch(self, arguments: dict[str, Any]) -> None:
         full = {**arguments, "sy_schedule": self.op.table_tensor, "sy_control": self.op.control_tensor}
         if self.group.device == "host":
-            self.op.begin_call()
-            try:
-                interpreter.launch(self.emitted, self.grid, full)
-            finally:
-                self.op.end_call()
+            run_on_host(self.op, self.emitted, self.grid, full)
             return
         if self.compiled is None:
             self.compiled = jit.compile_kernel(self.emitted, full, self.grid, {})
@@ -130,8 +168,9 @@ class FolderRun:
             arguments[name] = value
         return arguments
 
-    def _data(self, name: str, index: int, shared: bool) -> torch.Tensor:
-        """Small integers, exact in every dtype; the same on all ranks where `shared`. New for every call."""
+    def _data(self, name: str, index: int, shared: bool, rank: int | None = None) -> torch.Tensor:
+        """Small integers, exact in every dtype; the same on all ranks where `shared`, else `rank`'s (default: this one's).
+        New for every call."""
         if shared:
             shape, dtype = next((s, d) for t, s, d in self.plan.tensors if t == name)
         else:
@@ -140,10 +179,19 @@ class FolderRun:
             zlib.crc32(name.encode())
             + 7919 * index
             + self.options.seed
-            + (0 if shared else 31 * self.group.rank)
+            + (0 if shared else 31 * (self.group.rank if rank is None else rank))
         )
         generator = torch.Generator().manual_seed(seed)
         return torch.randint(-3, 4, shape, generator=generator).to(DTYPES[dtype]).to(self.device)
+
+
+def reduced(parts: list[torch.Tensor], reduce: str) -> torch.Tensor:
+    """In rank order, as the runtime does it: floats of 16 bits as fp32."""
+    wide = [part.float() if part.dtype.is_floating_point else part for part in parts]
+    total = wide[0]
+    for part in wide[1:]:
+        total = torch.maximum(total, part) if reduce == "max" else total + part
+    return total
 
 
 def load_kernel(file: Path, text: str, name: str, stem: str) -> Any:

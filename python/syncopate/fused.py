@@ -66,6 +66,7 @@ class Prepared:
     source: str
     grid: tuple[int, int, int]
     tensors: dict[str, torch.Tensor]  # plan tensor name → this rank's whole buffer in the heap
+    accumulates: tuple[str, ...] = ()  # parameters into which the kernel adds: they start as the user says
     compiled: jit.Compiled | None = None
     packed: dict[tuple, Any] | None = None
 
@@ -73,9 +74,13 @@ class Prepared:
 class FusedKernel:
     """Launches like the kernel: `fused[grid](a, b, c, M, …)`.
 
-    A parameter bound to a plan tensor takes this rank's shard: a tensor (or descriptor) that holds what the plan says
-    the rank holds initially. If it is that very place in the heap (see `shard`), nothing is copied. Strides among
-    the scalar arguments are those of the whole tensor, row-major. All ranks make the same calls in the same order.
+    A parameter bound to a plan tensor that the kernel reads takes this rank's shard: a tensor (or descriptor) that holds
+    what the plan says the rank holds initially. If it is that very place in the heap (see `shard`), nothing is copied.
+    One bound to a tensor that the kernel makes (`produced` in the plan) takes the output: what the plan says the rank
+    holds at the end (`final`), in a tensor of that shape or in its place in one of the whole shape. Into what the kernel
+    adds (tl.atomic_add), the whole tensor is to be given: it also says from what the sums start.
+    Strides among the scalar arguments are those of the whole tensor, row-major. All ranks make the same calls in the
+    same order.
     """
 
     def __init__(
@@ -120,6 +125,11 @@ class FusedKernel:
     def shard(self, prepared: Prepared, tensor: str) -> torch.Tensor:
         """Where this rank's part of `tensor` lies in the heap: write the input there and no copy is made."""
         return shard_view(self.plan, self._group(prepared.heap.device).rank, tensor, prepared.tensors[tensor])
+
+    def result(self, prepared: Prepared, tensor: str) -> torch.Tensor:
+        """Where what this rank holds of `tensor` at the end of a call lies in the heap, until its next call."""
+        rank = self._group(prepared.heap.device).rank
+        return box_view(final_box(self.plan, rank, tensor), prepared.tensors[tensor])
 
     def check(self) -> None:
         """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
@@ -179,7 +189,8 @@ class FusedKernel:
                 raise ValueError(f"bind: the plan has no tensor {tensor}")
             value = arguments[parameter]
             shape, dtype = whole[tensor]
-            check_shard(self.plan, group.rank, tensor, parameter, value, shape, dtype, device, group.ordinal)
+            check = check_output if tensor in self.plan.produced else check_shard
+            check(self.plan, group.rank, tensor, parameter, value, shape, dtype, device, group.ordinal)
             tensors[parameter] = (shape, [], dtype, tensors[parameter][3])
         num_sms = 132
         if device == "cuda":
@@ -198,9 +209,15 @@ class FusedKernel:
             self.phases,
             self.backend,
         )
-        capacity = sum(
-            math.prod(shape) * DTYPES[dtype].itemsize + 4096 for shape, dtype in whole.values()
-        ) + (4 << 20)
+        for parameter in artifact.accumulates:
+            base = _base(arguments[parameter])
+            if list(base.shape) != whole[self.bind[parameter]][0]:
+                raise ValueError(
+                    f"{parameter}: the kernel adds to it, so give it whole, {whole[self.bind[parameter]][0]}, with what the "
+                    f"sums start from; got {list(base.shape)}"
+                )
+        schedule = json.loads(artifact.schedule_json)
+        capacity = heap_bytes(schedule)
         heap = _syncopate.SymmetricHeap(device, group.ordinal, group.rendezvous, capacity)
         op = _syncopate.FusedOp(
             heap,
@@ -220,10 +237,11 @@ class FusedKernel:
             op=op,
             heap=heap,
             kernel=getattr(module, self._function.__name__),
-            schedule=json.loads(artifact.schedule_json),
+            schedule=schedule,
             source=artifact.kernel_source,
             grid=grid,
             tensors=buffers,
+            accumulates=tuple(artifact.accumulates),
         )
         while hasattr(prepared.kernel, "fn") and not hasattr(prepared.kernel, "arg_names"):
             prepared.kernel = prepared.kernel.fn
@@ -249,20 +267,24 @@ class FusedKernel:
         return full
 
     def _set_inputs(self, prepared: Prepared, arguments: dict[str, Any]) -> None:
+        produced = self.plan.produced
         for parameter, tensor in self.bind.items():
             base = _base(arguments[parameter])
-            prepared.op.set_input(tensor, base.data_ptr(), [int(n) for n in base.stride()])
+            if tensor not in produced:
+                prepared.op.set_input(tensor, base.data_ptr(), [int(n) for n in base.stride()])
+                continue
+            if parameter in prepared.accumulates:
+                whole = [(0, n) for n in base.shape]
+                prepared.op.set_input(tensor, base.data_ptr(), [int(n) for n in base.stride()], whole)
+            for box, view in outputs_of(self.plan, prepared.op.rank, tensor, base):
+                prepared.op.set_output(tensor, view.data_ptr(), [int(n) for n in view.stride()], box)
 
     def _launch(self, prepared: Prepared, arguments: dict[str, Any]) -> None:
         op = prepared.op
         self._set_inputs(prepared, arguments)
         if prepared.compiled is None:
             full = self._bind(prepared, arguments)
-            op.begin_call()
-            try:
-                interpreter.launch(prepared.kernel, prepared.grid, full)
-            finally:
-                op.end_call()
+            run_on_host(op, prepared.kernel, prepared.grid, full)
             return
         key = tuple(_base(v).data_ptr() if _is_tensor(v) else v for v in arguments.values())
         packed = prepared.packed.get(key)
@@ -270,6 +292,23 @@ class FusedKernel:
             packed = prepared.packed[key] = prepared.compiled.pack(self._bind(prepared, arguments))
         stream = torch.cuda.current_stream().cuda_stream
         op.call(prepared.compiled.kernel, prepared.grid, stream, packed)
+
+
+def run_on_host(op: Any, kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> None:
+    """One call of an emitted kernel in the interpreter."""
+    op.begin_call()
+    try:
+        interpreter.launch(kernel, grid, arguments)
+    except BaseException:
+        op.end_call(ran=False)
+        raise
+    op.end_call()
+
+
+def heap_bytes(spec: dict[str, Any]) -> int:
+    """What a rank's heap must hold for the op of a schedule (syncopate.schedule/1), with room to spare."""
+    tensors = spec["schedule"]["tensors"].values()
+    return (4 << 20) + sum(math.prod(t["shape"]) * DTYPES[t["dtype"]].itemsize + 4096 for t in tensors)
 
 
 def fuse(kernel: Any, plan: _syncopate.Plan, bind: Mapping[str, str], **options: Any) -> FusedKernel:
@@ -291,20 +330,64 @@ def shard_box(plan: _syncopate.Plan, rank: int, tensor: str) -> list[tuple[int, 
 
 
 def shard_view(plan: _syncopate.Plan, rank: int, tensor: str, buffer: torch.Tensor) -> torch.Tensor:
-    box = shard_box(plan, rank, tensor)
+    return box_view(shard_box(plan, rank, tensor), buffer)
+
+
+def box_view(box: list[tuple[int, int]] | None, buffer: torch.Tensor) -> torch.Tensor:
     if box is None:
         return buffer[tuple(slice(0, 0) for _ in buffer.shape)]
     return buffer[tuple(slice(begin, end) for begin, end in box)]
 
 
+def final_boxes(plan: _syncopate.Plan, rank: int, tensor: str) -> list[list[tuple[int, int]]]:
+    """What `rank` holds of `tensor` at the end."""
+    return [box for name, box, _ in plan.final(rank) if name == tensor]
+
+
+def final_box(plan: _syncopate.Plan, rank: int, tensor: str) -> list[tuple[int, int]] | None:
+    """The box around all of that; None when there is nothing."""
+    boxes = final_boxes(plan, rank, tensor)
+    if not boxes:
+        return None
+    return [(min(b[d][0] for b in boxes), max(b[d][1] for b in boxes)) for d in range(len(boxes[0]))]
+
+
+def outputs_of(
+    plan: _syncopate.Plan, rank: int, tensor: str, value: torch.Tensor
+) -> list[tuple[list[tuple[int, int]], torch.Tensor]]:
+    """Each box that `rank` holds at the end, and its place in `value`: of the whole tensor's shape, or of the box around
+    them all."""
+    around = final_box(plan, rank, tensor)
+    whole = next(shape for name, shape, _ in plan.tensors if name == tensor)
+    first = [0] * value.dim() if list(value.shape) == whole or around is None else [b for b, _ in around]
+    places = []
+    for box in final_boxes(plan, rank, tensor):
+        view = value[tuple(slice(b - f, e - f) for (b, e), f in zip(box, first, strict=True))]
+        if view.numel():
+            places.append((box, view))
+    return places
+
+
+def check_output(plan, rank, tensor, parameter, value, shape, dtype, device, ordinal) -> None:
+    """As check_shard, for a tensor that the kernel makes: the shape is that of what this rank holds at the end."""
+    box = final_box(plan, rank, tensor)
+    expected = [end - begin for begin, end in box] if box else [0] * len(shape)
+    _check_place(f"{parameter} (bound to {tensor}, rank {rank})", value, shape, dtype, device, ordinal,
+                 expected, "what this rank holds at the end, of shape")  # fmt: skip
+
+
 def check_shard(plan, rank, tensor, parameter, value, shape, dtype, device, ordinal) -> None:
     """Raises ValueError, naming parameter and tensor, when an argument is not this rank's shard of a plan tensor."""
-    base = _base(value)
     box = shard_box(plan, rank, tensor)
     expected = [end - begin for begin, end in box] if box else [0] * len(shape)
-    where = f"{parameter} (bound to {tensor}, rank {rank})"
+    _check_place(f"{parameter} (bound to {tensor}, rank {rank})", value, shape, dtype, device, ordinal,
+                 expected, "this rank's shard of shape")  # fmt: skip
+
+
+def _check_place(where, value, shape, dtype, device, ordinal, expected, what) -> None:
+    base = _base(value)
     if list(base.shape) not in (expected, list(shape)) and math.prod(expected) > 0:
-        raise ValueError(f"{where}: expected this rank's shard of shape {expected}, got {list(base.shape)}")
+        raise ValueError(f"{where}: expected {what} {expected}, got {list(base.shape)}")
     if DTYPE_NAMES[base.dtype] != dtype:
         raise ValueError(f"{where}: expected dtype {dtype}, got {DTYPE_NAMES[base.dtype]}")
     if device == "cuda" and (not base.is_cuda or base.device.index != ordinal):

@@ -23,6 +23,7 @@ __all__ = [
     "sy_linear_2d",
     "sy_linear_3d",
     "sy_num_phases",
+    "sy_post",
     "sy_tile",
     "sy_tile_2d",
     "sy_tile_3d",
@@ -190,6 +191,69 @@ _FINISH = tl.constexpr("""
     }
     """)
 
+# A tile is stored. Every thread waits until its own TMA stores are complete (Triton itself waits only until they have
+# read shared memory) and orders them before its later writes; the barrier collects all threads' stores in thread 0,
+# whose acquire-release count at GPU scope hands them on from tile to tile; the tile that counts last fences and posts
+# at system scope, since copy engines and peers read what it lets go. The votes keep the first warp whole.
+_POST = tl.constexpr("""
+    {
+        .reg .pred sy_p, sy_first, sy_last;
+        .reg .b32 sy_t, sy_at, sy_end, sy_word, sy_tiles, sy_post, sy_post_end, sy_old, sy_epoch, sy_lo, sy_hi;
+        .reg .b64 sy_addr, sy_counter, sy_distance, sy_open;
+        mov.b32 $0, 0;
+        cp.async.bulk.wait_group 0;
+        fence.proxy.async.global;
+        ld.global.b32 sy_at, [$1 + 28];
+        setp.eq.s32 sy_p, sy_at, 0;
+        @sy_p bra.uni SY_DONE;
+        mad.lo.s32 sy_at, $3, 2, sy_at;
+        mul.wide.s32 sy_addr, sy_at, 4;
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v2.b32 {sy_at, sy_end}, [sy_addr];
+        setp.ge.s32 sy_p, sy_at, sy_end;
+        @sy_p bra.uni SY_DONE;
+        bar.sync 0;
+        mov.u32 sy_t, %tid.x;
+        setp.ge.u32 sy_p, sy_t, 32;
+        @sy_p bra.uni SY_DONE;
+        setp.eq.s32 sy_first, sy_t, 0;
+        ld.global.b32 sy_epoch, [$2];
+        mov.b32 sy_old, 0;
+        mov.b64 sy_open, 0x0000000100000001;
+    SY_CHUNK:
+        mul.wide.s32 sy_addr, sy_at, 4;
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v4.b32 {sy_word, sy_tiles, sy_post, sy_post_end}, [sy_addr];
+        mul.wide.s32 sy_counter, sy_word, 4;
+        add.s64 sy_counter, $2, sy_counter;
+        mul.lo.s32 sy_tiles, sy_tiles, sy_epoch;
+        @sy_first atom.acq_rel.gpu.global.add.u32 sy_old, [sy_counter], 1;
+        add.s32 sy_t, sy_old, 1;
+        setp.eq.and.s32 sy_last, sy_t, sy_tiles, sy_first;
+        vote.sync.any.pred sy_p, sy_last, 0xffffffff;
+        @!sy_p bra.uni SY_NEXT;
+        @sy_last fence.acq_rel.sys;
+    SY_EACH:
+        setp.ge.s32 sy_p, sy_post, sy_post_end;
+        @sy_p bra.uni SY_GATES;
+        mul.wide.s32 sy_addr, sy_post, 4;
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v2.b32 {sy_lo, sy_hi}, [sy_addr];
+        mov.b64 sy_distance, {sy_lo, sy_hi};
+        add.s64 sy_distance, $2, sy_distance;
+        @sy_last st.release.sys.global.b32 [sy_distance], sy_epoch;
+        add.s32 sy_post, sy_post, 2;
+        bra.uni SY_EACH;
+    SY_GATES:
+        @sy_last st.release.sys.global.b64 [sy_counter + 8], sy_open;
+    SY_NEXT:
+        add.s32 sy_at, sy_at, 4;
+        setp.lt.s32 sy_p, sy_at, sy_end;
+        @sy_p bra.uni SY_CHUNK;
+    SY_DONE:
+    }
+    """)
+
 if not triton.knobs.runtime.interpret:
 
     @triton.jit
@@ -240,6 +304,18 @@ if not triton.knobs.runtime.interpret:
             _FINISH,
             "=r,l,l",
             [_address(schedule), _address(control)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+
+    @triton.jit
+    def sy_post(schedule, control, slot):
+        """The tile of `slot` is stored: counts it in the chunks that it writes into; the last one lets a chunk go."""
+        tl.inline_asm_elementwise(
+            _POST,
+            "=r,l,l,r",
+            [_address(schedule), _address(control), slot],
             dtype=tl.int32,
             is_pure=False,
             pack=1,
@@ -305,6 +381,7 @@ else:
 
     _EPOCH, _FINISHED, _DEADLINE_MS, _FAULT, _FAULT_SEEN, _FAULT_EPOCH, _FAULT_WHERE = range(7)
     _FIRST_SIGNAL, _SIGNAL_STRIDE, _FIRST_SLOT, _SLOT_WORDS = 32, 8, 16, 4
+    _MAKES, _GATE = 7, 2  # of the table; of a chunk's counter
 
     def _number(value):
         return int(value.handle.data.item()) if isinstance(value, tl.tensor) else int(value)
@@ -375,14 +452,29 @@ else:
         _wait_all(table, _words(control), slot, table[at - 1], table[at + 1])
         return tl.tuple([_scalar(table[at - 2]), _scalar(table[at])])
 
+    def sy_post(schedule, control, slot):
+        table, words = _words(schedule), _words(control)
+        if table[_MAKES] == 0:
+            return
+        at = table[_MAKES] + 2 * _number(slot)
+        for record in range(table[at], table[at + 1], 4):
+            counter, tiles, posts, posts_end = (table[record + n] for n in range(4))
+            words[counter] = _signed(words[counter] + 1)
+            if words[counter] == _signed(tiles * words[_EPOCH]):
+                _post_all(table, control, posts, posts_end)
+                words[counter + _GATE] = words[counter + _GATE + 1] = 1
+
+    def _post_all(table, control, begin, end):
+        for at in range(begin, end, 2):
+            distance = (table[at] & 0xFFFFFFFF) | (table[at + 1] << 32)
+            ctypes.c_int32.from_address(_number(control) + distance).value = _words(control)[_EPOCH]
+
     def sy_finish(schedule, control):
         table, words = _words(schedule), _words(control)
         words[_FINISHED] = _signed(words[_FINISHED] + 1)
         if words[_FINISHED] != _signed(words[_EPOCH] * table[3]) or words[_FAULT] != 0:
             return
-        for at in range(table[2], table[2] + 2 * table[1], 2):
-            distance = (table[at] & 0xFFFFFFFF) | (table[at + 1] << 32)
-            ctypes.c_int32.from_address(_number(control) + distance).value = words[_EPOCH]
+        _post_all(table, control, table[2], table[2] + 2 * table[1])
 
     def _programs(axis):
         return _interpreter.interpreter_builder.grid_dim[axis]

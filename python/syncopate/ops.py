@@ -16,8 +16,9 @@ from .kernels import matmul as kernels
 # A narrow tile (half as wide) takes this share of a wide one's time: its shared-memory traffic per product is
 # higher. Measured on H200, bf16: 0.61 to 0.63 (bench/results).
 NARROW_COST = 0.62
-LINK_BYTES_PER_US = 350e3  # one copy engine to one peer
+LINK_BYTES_PER_US = 340e3  # one copy engine, a shard of 16 MiB
 FLOPS_PER_US = 700e6  # a large bf16 product
+ENGINE_BLOCKS = 8  # multiprocessors of the chunk engine: more are slower beside a GEMM
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,15 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Chunking:
-    """How a shard is cut: `rows` chunks along M, each in `slices` along K (all ranks' first slices travel first)."""
+    """How a shard is cut and sent: `rows` chunks along M, each in `slices` along K; all ranks' first slices travel first, or
+    `peer_by_peer` all slices to one peer before the next one's. By the copy engine, or with `engine_blocks` > 0 by the
+    chunk engine on so many multiprocessors, which the kernel then leaves free.
+    """
 
     rows: int = 1
     slices: int = 1
-    engine_peers: int = 0  # peers served by the chunk engine, the others by the copy engine
-    engine_blocks: int = 8  # its multiprocessors
+    peer_by_peer: bool = False
+    engine_blocks: int = 0
 
 
 def makespan(rows: int, wide: int, narrow: int, programs: int) -> float:
@@ -78,18 +82,35 @@ def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, num_sms: int) -> T
     return Tiling(128, 256, 64, 4, best)
 
 
-def choose_chunking(m: int, n: int, k: int, size: int, dtype: torch.dtype, tiling: Tiling) -> Chunking:
-    """How to cut a shard, from what was fastest on 4 x H200 (bench/results): rows in two for large shards where sending
-    takes a third of the time of multiplying or more, so that the last chunk, whose tiles nothing hides, is small; K in two
-    for small shards, where the kernel can start on a slice.
+def choose_cut(
+    m: int, n: int, k: int, size: int, dtype: torch.dtype, num_sms: int
+) -> tuple[Tiling, Chunking]:
+    """Tiles and chunks by what was fastest on 4 x H200 (docs/performance.md, bench/results):
+
+    - a product of one wave of tiles: the chunk engine, K in two. It is quicker than the copy engine with little data,
+      each rank's first slices come early, and the multiprocessors that it takes are idle anyway;
+    - sending takes more than 0.6 of the time of multiplying: K in two, peer by peer, in tiles of one shape (a kernel of
+      two shapes has no phases), so that what is left to do when the last slice comes is half a tile. Narrow tiles
+      where a shard's fit in one wave;
+    - more than a third: rows in two; else whole shards.
     """
-    shard = m // max(size, 1) * k * dtype.itemsize
+    tiling = choose_tiling(m, n, k, dtype, num_sms)
+    if dtype.itemsize > 2 or size == 1:
+        return tiling, Chunking()
+    shard = m // size * k * dtype.itemsize
     sending = (size - 1) * shard / LINK_BYTES_PER_US
     multiplying = 2 * m * n * k / FLOPS_PER_US
-    if m // max(size, 1) >= 1024:
-        return Chunking(2 if shard >= 16 << 20 and sending > multiplying / 3 else 1)
-    phased = tiling.num_wide < 0 and k % (2 * tiling.block_k) == 0
-    return Chunking(1, 2 if phased else 1)
+    wide, narrow = Tiling(128, 256, 64, 4, -1), Tiling(128, 128, 64, 6, -1)
+    phases = k % 128 == 0 and k >= 1024
+    rows = -(-m // 128)
+    if phases and m > 64 and shard >= 1 << 20:
+        for one_wave in (narrow, wide):
+            if rows * -(-n // one_wave.block_n) <= num_sms - ENGINE_BLOCKS:
+                return one_wave, Chunking(1, 2, engine_blocks=ENGINE_BLOCKS)
+        if sending > 0.6 * multiplying:
+            fits = -(-rows // size) * -(-n // narrow.block_n) <= num_sms
+            return narrow if fits else wide, Chunking(1, 2, peer_by_peer=True)
+    return tiling, Chunking(2 if shard >= 16 << 20 and sending > multiplying / 3 else 1)
 
 
 def require_supported(m: int, n: int, k: int, dtype: torch.dtype) -> None:
@@ -104,6 +125,56 @@ def require_supported(m: int, n: int, k: int, dtype: torch.dtype) -> None:
             raise ValueError(
                 f"{name} must be a multiple of {multiple} for {DTYPE_NAMES[dtype]} (TMA takes rows of 16 bytes), got {extent}"
             )
+
+
+def gemm_programs(m: int, n: int, t: Tiling, programs: int) -> int:
+    """The grid: a program for each tile, at most `programs`."""
+    if t.num_wide >= 0:
+        columns = t.num_wide + max(0, -(-(n - t.num_wide * t.block_n) // (t.block_n // 2)))
+    else:
+        columns = -(-n // t.block_n)
+    return min(programs, -(-m // t.block_m) * columns)
+
+
+def gemm_arguments(
+    m: int, n: int, k: int, t: Tiling, programs: int, w_transposed: bool,
+    a: torch.Tensor, w: torch.Tensor, out: torch.Tensor,
+) -> dict[str, Any]:  # fmt: skip
+    """The arguments of kernels.matmul, or of kernels.matmul_mixed, for a [m, k] (or a rank's shard of it) and w."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    if a.shape[0] == 0:
+        a = a.new_empty(1, k)  # a descriptor cannot be empty; this rank holds nothing that could be read
+    split_store = 2 if t.block_n == 256 or t.num_wide >= 0 else 1
+
+    def weights(width: int) -> Any:
+        return TensorDescriptor.from_tensor(w, [width, t.block_k] if w_transposed else [t.block_k, width])
+
+    arguments: dict[str, Any] = {
+        "a_desc": TensorDescriptor.from_tensor(a, [t.block_m, t.block_k]),
+        "b_desc": weights(t.block_n),
+        "c_desc": TensorDescriptor.from_tensor(out, [t.block_m, t.block_n // split_store]),
+        "M": m,
+        "N": n,
+        "K": k,
+        "BLOCK_M": t.block_m,
+        "BLOCK_N": t.block_n,
+        "BLOCK_K": t.block_k,
+        "GROUP_M": t.group_m,
+        "NUM_SMS": programs,
+        "B_TRANSPOSED": w_transposed,
+        "PRECISION": t.precision,
+    }
+    if t.num_wide >= 0:
+        arguments["b_narrow_desc"] = weights(t.block_n // 2)
+        arguments["num_wide"] = t.num_wide
+    else:
+        arguments["SPLIT_STORE"] = split_store
+    return arguments
+
+
+def gemm_options(t: Tiling) -> dict[str, int]:
+    return {"num_warps": 4 if t.block_m * t.block_n <= 64 * 128 else 8, "num_stages": t.stages}
 
 
 class AllGatherMatmul:
@@ -138,23 +209,27 @@ class AllGatherMatmul:
         self.num_sms = (
             torch.cuda.get_device_properties(self.group.ordinal).multi_processor_count if cuda else 4
         )
+        if chunking is None and tiling is None and cuda:
+            tiling, chunking = choose_cut(m, n, k, self.group.size, dtype, self.num_sms)
+        self.chunking = chunking or Chunking()
+        engine_blocks = self.chunking.engine_blocks if cuda else 0
         # The chunk engine's multiprocessors are not the kernel's.
-        engine = cuda and chunking is not None and chunking.engine_peers > 0
-        self.programs = self.num_sms - (chunking.engine_blocks if engine else 0)
+        self.programs = self.num_sms - engine_blocks
         self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
-        if chunking is None:
-            # On host nothing is gained by finer cuts.
-            chunking = choose_chunking(m, n, k, self.group.size, dtype, self.tiling) if cuda else Chunking()
-        self.chunking = chunking
         tensor = plans.Tensor("A", (m, k), DTYPE_NAMES[dtype])
-        slices = {"minor_axis": 1, "minor_split": self.chunking.slices} if self.chunking.slices > 1 else {}
+        slices: dict[str, Any] = {}
+        if self.chunking.slices > 1:
+            slices = {
+                "minor_axis": 1,
+                "minor_split": self.chunking.slices,
+                "peer_by_peer": self.chunking.peer_by_peer,
+            }
         self.plan = plans.all_gather(
             plans.mesh_of(self.group.size),
             tensor,
             0,
             self.chunking.rows,
             pull=pull,
-            engine_peers=self.chunking.engine_peers if cuda else 0,
             **slices,
         )
         mixed = self.tiling.num_wide >= 0
@@ -165,62 +240,21 @@ class AllGatherMatmul:
             {"a_desc": "A"},
             self.group,
             deadline,
-            engine_blocks=self.chunking.engine_blocks,
+            engine_blocks=max(1, engine_blocks),
+            **({"backend": "tma_dedicated"} if engine_blocks else {}),
             **options,
         )
-        rows = -(-m // self.tiling.block_m)
-        t = self.tiling
-        if mixed:
-            columns = t.num_wide + max(0, -(-(n - t.num_wide * t.block_n) // (t.block_n // 2)))
-        else:
-            columns = -(-n // t.block_n)
-        self.grid = (min(self.programs, rows * columns),)
+        self.grid = (gemm_programs(m, n, self.tiling, self.programs),)
         self.prepared: Prepared | None = None
         self._packed: dict[tuple[int, int], Any] = {}
 
     def arguments(self, a: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> dict[str, Any]:
         """The kernel's arguments, for `a` the whole input or this rank's shard of it."""
-        from triton.tools.tensor_descriptor import TensorDescriptor
-
-        t = self.tiling
-        if a.shape[0] == 0:
-            a = a.new_empty(
-                1, self.k
-            )  # a descriptor cannot be empty; this rank holds nothing that could be read
-        split_store = 2 if t.block_n == 256 or t.num_wide >= 0 else 1
-
-        def weights(width: int) -> Any:
-            block = [width, t.block_k] if self.w_transposed else [t.block_k, width]
-            return TensorDescriptor.from_tensor(w, block)
-
-        arguments: dict[str, Any] = {
-            "a_desc": TensorDescriptor.from_tensor(a, [t.block_m, t.block_k]),
-            "b_desc": weights(t.block_n),
-            "c_desc": TensorDescriptor.from_tensor(out, [t.block_m, t.block_n // split_store]),
-            "M": self.m,
-            "N": self.n,
-            "K": self.k,
-            "BLOCK_M": t.block_m,
-            "BLOCK_N": t.block_n,
-            "BLOCK_K": t.block_k,
-            "GROUP_M": t.group_m,
-            "NUM_SMS": self.grid[0],
-            "B_TRANSPOSED": self.w_transposed,
-            "PRECISION": t.precision,
-        }
-        if t.num_wide >= 0:
-            arguments["b_narrow_desc"] = weights(t.block_n // 2)
-            arguments["num_wide"] = t.num_wide
-        else:
-            arguments["SPLIT_STORE"] = split_store
-        return arguments
+        return gemm_arguments(self.m, self.n, self.k, self.tiling, self.grid[0], self.w_transposed, a, w, out)
 
     @property
     def options(self) -> dict[str, int]:
-        return {
-            "num_warps": 4 if self.tiling.block_m * self.tiling.block_n <= 64 * 128 else 8,
-            "num_stages": self.tiling.stages,
-        }
+        return gemm_options(self.tiling)
 
     def prepare(self, w: torch.Tensor, out: torch.Tensor) -> Prepared:
         """Fuses and compiles on first use. Collective."""
@@ -331,3 +365,30 @@ def all_gather_matmul(
     if key not in _cache:
         _cache[key] = AllGatherMatmul(m, n, k, x.dtype, members, w_transposed=transposed, device=device)
     return _cache[key](x, w.t() if transposed else w, out)
+
+
+from .ops_produce import (  # noqa: E402 - they use what is above
+    AllToAllMatmul,
+    MatmulAllReduce,
+    MatmulAllToAll,
+    MatmulReduceScatter,
+    all_to_all_matmul,
+    matmul_all_reduce,
+    matmul_all_to_all,
+    matmul_reduce_scatter,
+)
+
+__all__ = [
+    "AllGatherMatmul",
+    "AllToAllMatmul",
+    "Chunking",
+    "MatmulAllReduce",
+    "MatmulAllToAll",
+    "MatmulReduceScatter",
+    "Tiling",
+    "all_gather_matmul",
+    "all_to_all_matmul",
+    "matmul_all_reduce",
+    "matmul_all_to_all",
+    "matmul_reduce_scatter",
+]

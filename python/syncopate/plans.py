@@ -44,6 +44,8 @@ __all__ = [
     "from_placements",
     "import_plan",
     "lower",
+    "push_exchange",
+    "push_reduce",
     "reduce_scatter",
     "ring",
     "simulate",
@@ -95,17 +97,17 @@ def all_gather(
     axis: int = 0,
     split: int = 1,
     *,
-    engine_peers: int = 0,
+    peer_by_peer: bool = False,
     lower: str = "template",
     **options: object,
 ) -> Plan:
     """Every rank holds a shard of `tensor` and ends with the whole.
 
-    Algorithms: direct, ring, bidirectional, double_ring, hierarchical. `engine_peers` (direct): so many of each rank's
-    peers, the last ones, are served by the chunk engine (ldst_dedicated) beside the copy engine; on cuda only.
+    Algorithms: direct, ring, bidirectional, double_ring, hierarchical. `peer_by_peer` (direct): all minor
+    slices for one peer before the next peer's, instead of every peer's first slice before any second one.
     """
     return _make(
-        "all_gather", mesh, tensor, lower, dict(options, axis=axis, split=split, engine_peers=engine_peers)
+        "all_gather", mesh, tensor, lower, dict(options, axis=axis, split=split, peer_by_peer=peer_by_peer)
     )
 
 
@@ -261,6 +263,37 @@ class Builder:
     def build(self) -> Plan:
         """The plan; the builder is empty afterwards."""
         return self._builder.take()
+
+
+def push_reduce(
+    mesh: Mesh,
+    tensor: Tensor,
+    axis: int = 0,
+    split: int = 1,
+    *,
+    reduce: str = "sum",
+    all: bool = False,
+    produced: bool = True,
+) -> Plan:
+    """Reduce-scatter of what every rank's kernel makes: each pushes its contribution to a shard of `tensor` along `axis`
+    to the shard's owner, where contributions are reduced ("sum" or "max") in rank order.
+
+    `split`: chunks per shard. `all`: all-reduce, each summed chunk goes on to all ranks. `produced` False: the
+    contributions are held initially.
+    """
+    return _syncopate.push_reduce(
+        list(mesh.axes), tensor.name, list(tensor.shape), tensor.dtype, axis, split, reduce, all, produced
+    )
+
+
+def push_exchange(mesh: Mesh, tensor: Tensor, to: str, split: int = 1, *, produced: bool = True) -> Plan:
+    """The all-to-all of equal buffers: block p (of rows) of each rank's own `tensor` becomes block r of `to` on rank p.
+
+    `split`: chunks per block. `produced` False: `tensor` is held initially, not made by the kernel.
+    """
+    return _syncopate.push_exchange(
+        list(mesh.axes), tensor.name, to, list(tensor.shape), tensor.dtype, split, produced
+    )
 
 
 def from_json(text: str, name: str = "<plan>") -> Plan:

@@ -74,8 +74,13 @@ def parse_operator(spec: str) -> tuple[str, dict[str, str]]:
 
 def run_operator(spec: str, options: argparse.Namespace) -> list[Result]:
     name, pairs = parse_operator(spec)
+    from . import run_produced
+
+    if name in run_produced.OPERATORS:
+        return run_produced.run_produced(name, spec, pairs, options)
     if name != "all_gather_matmul":
-        raise UsageError(f"{name}: no such operator or folder; operators: all_gather_matmul")
+        known = ", ".join(["all_gather_matmul", *run_produced.OPERATORS])
+        raise UsageError(f"{name}: no such operator or folder; operators: {known}")
     known = {"M", "N", "K", "dtype", "split", "slices", "pull"}
     for key in pairs:
         if key not in known:

@@ -122,9 +122,9 @@ kernel::TensorArgument tensor_of(const Json& json, const std::string& path) {
 }
 
 Launch read_launch(const Json& json) {
-    constexpr std::array<std::string_view, 12> keys{"schema",    "kernel",  "file",     "parameters",
-                                                    "arguments", "tensors", "bindings", "grid",
-                                                    "num_sms",   "device",  "plan",     "schedule"};
+    constexpr std::array<std::string_view, 13> keys{
+        "schema",      "kernel", "file",    "parameters", "arguments", "tensors", "bindings",
+        "accumulates", "grid",   "num_sms", "device",     "plan",      "schedule"};
     for (const auto& item : object_of(json, "the file").items()) {
         if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) {
             throw Fault{"unknown key \"" + item.key() + "\""};
@@ -155,6 +155,10 @@ Launch read_launch(const Json& json) {
     }
     for (const auto& item : object_of(member(json, "bindings", ""), "bindings").items()) {
         launch.bindings.emplace(item.key(), text_of(item.value(), "bindings." + item.key()));
+    }
+    if (const auto found = json.find("accumulates"); found != json.end()) {
+        if (!found->is_array()) throw Fault{"accumulates: expected an array of names"};
+        for (const Json& name : *found) launch.accumulates.push_back(text_of(name, "accumulates"));
     }
     const Json& grid = member(json, "grid", "");
     if (!grid.is_array() || grid.size() != 3) throw Fault{"grid: expected three integers"};
@@ -204,6 +208,9 @@ std::string to_json(const Launch& launch) {
            ",\n\"arguments\": " + arguments.dump(-1, ' ', false, replace) +
            ",\n\"tensors\": " + tensors.dump(-1, ' ', false, replace) +
            ",\n\"bindings\": " + bindings.dump(-1, ' ', false, replace) +
+           (launch.accumulates.empty()
+                ? std::string()
+                : ",\n\"accumulates\": " + Json(launch.accumulates).dump(-1, ' ', false, replace)) +
            ",\n\"grid\": " + Json(grid).dump() +
            ", \"num_sms\": " + std::to_string(launch.arguments.num_sms) + ", \"device\": \"" +
            std::string(fuse::name_of(launch.device)) + "\",\n\"plan\":\n" + plan + ",\n\"schedule\":\n" +
@@ -240,6 +247,14 @@ Result<Artifact> make_artifact(const fuse::Program& program, const fuse::Options
     launch.arguments.grid =
         options.num_programs ? std::array<std::int64_t, 3>{*options.num_programs, 1, 1} : program.kernel.grid;
     launch.bindings = program.bindings;
+    for (const auto& [name, tensor] : program.bindings) {
+        const kernel::Param* param = program.kernel.find_param(name);
+        const auto makes = [&, t = program.plan.find_tensor(tensor)](const plan::Holding& holding) {
+            return holding.chunk.tensor == *t;
+        };
+        if (param->read && param->written && std::ranges::any_of(program.plan.produced, makes))
+            launch.accumulates.push_back(name);
+    }
     launch.device = options.device;
     launch.plan = program.plan;
     launch.schedule = *std::move(schedule);

@@ -14,11 +14,11 @@ namespace {
 using kernel::SourceRange;
 using kernel::TileIdSite;
 
-constexpr std::array<std::string_view, 18> kNames{
+constexpr std::array<std::string_view, 19> kNames{
     "sy_acquire",    "sy_acquire_2d", "sy_acquire_3d", "sy_acquire_phase", "sy_control",
     "sy_finish",     "sy_hi",         "sy_linear_2d",  "sy_linear_3d",     "sy_lo",
-    "sy_num_phases", "sy_phase",      "sy_schedule",   "sy_slot",          "sy_tile",
-    "sy_tile_2d",    "sy_tile_3d",    "SyncopateFault"};
+    "sy_num_phases", "sy_phase",      "sy_post",       "sy_schedule",      "sy_slot",
+    "sy_tile",       "sy_tile_2d",    "sy_tile_3d",    "SyncopateFault"};
 
 /// Replacements and insertions, applied all at once. Those at one place come out in the order in which they
 /// were added.
@@ -50,10 +50,11 @@ private:
 
 class Emitter {
 public:
-    Emitter(const kernel::Kernel& kernel, bool phased)
+    Emitter(const kernel::Kernel& kernel, bool phased, bool produces)
         : kernel_(kernel),
           source_(kernel.source),
           phased_(phased),
+          produces_(produces),
           facts_(facts_of(source_, {kernel.sites.function.begin, kernel.sites.function.end})) {
         const std::size_t newline = source_.find('\n');
         if (newline != std::string_view::npos && newline > 0 && source_[newline - 1] == '\r') eol_ = "\r\n";
@@ -73,6 +74,9 @@ public:
         }
         if (phased_) {
             if (Status status = nest_reduction(); !status) return status.error();
+        }
+        if (produces_) {
+            if (Status status = add_posts(); !status) return status.error();
         }
         add_finish();
         add_import();
@@ -157,6 +161,10 @@ private:
 
     [[nodiscard]] Status rewrite(const TileIdSite& site) {
         if (site.kind == TileIdSite::Kind::use) {
+            if (site.guards_writes) {
+                slot_of_store_ = site.variables.front();
+                slot_taken_ = site.anchor.end;
+            }
             if (site.guards_reads && phased_) {
                 return error_at(site.anchor, "the tile id has no variable of its own here: assign " +
                                                  site.variables.front() +
@@ -187,17 +195,28 @@ private:
         const std::size_t axes = site.variables.size();
         const std::string suffix = axes == 1 ? "" : "_" + std::to_string(axes) + "d";
         if (!site.guards_reads) {
+            if (produces_ && site.guards_writes && slot_of_store_.empty()) {
+                slot_of_store_ = "sy_slot";
+                if (axes > 1) used_.insert("sy_linear" + suffix);
+                add_line_after(site.anchor.end,
+                               indent + "sy_slot = " +
+                                   (axes == 1 ? variables : "sy_linear" + suffix + "(" + variables + ")") +
+                                   "  # which is done after the last store");
+            }
             used_.insert("sy_tile" + suffix);
             add_line_after(site.anchor.end, indent + variables + " = sy_tile" + suffix + "(sy_schedule, " +
                                                 variables + ")  # the tile of this slot");
             return Done{};
         }
-        if (phased_) {
+        const bool posts = produces_ && site.guards_writes && slot_of_store_.empty();
+        if (posts) slot_of_store_ = "sy_slot";
+        if (phased_ || posts) {
             if (axes > 1) used_.insert("sy_linear" + suffix);
             add_line_after(site.anchor.end,
                            indent + "sy_slot = " +
                                (axes == 1 ? variables : "sy_linear" + suffix + "(" + variables + ")") +
-                               "  # whose phases the loop below takes");
+                               (phased_ ? "  # whose phases the loop below takes"
+                                        : "  # which is done after the last store"));
         }
         acquires_ = true;
         used_.insert("sy_acquire" + suffix);
@@ -284,6 +303,47 @@ private:
         return nullptr;
     }
 
+    /// A post after the last store of a tile, and before each return on the way there.
+    [[nodiscard]] Status add_posts() {
+        const SourceRange& stored = kernel_.sites.stored;
+        if (stored.end <= stored.begin) {
+            return error_at(kernel_.sites.name, "kernel " + kernel_.name +
+                                                    " makes chunks, but no store was found in its " +
+                                                    (kernel_.sites.persistent ? "loop over tiles" : "body"));
+        }
+        if (slot_of_store_.empty()) {
+            return error_at(stored,
+                            "the stores follow from no tile id that could be named in a post: mark it "
+                            "with `# @sy.tile_id`");
+        }
+        if (Status status = check_ends_its_line(stored.end, "the last store"); !status) return status.error();
+        if (!begins_its_line(stored.begin))
+            return error_at(stored, "the statement with the last store must begin a line of its own");
+        for (const Identifier& target : facts_.assigned) {
+            if (slot_taken_ == 0 || target.name != slot_of_store_ || target.where.begin < slot_taken_ ||
+                target.where.begin > stored.end)
+                continue;
+            return error_at(target.where.begin,
+                            target.name +
+                                " says whose tile is stored below, so it may not change before that: "
+                                "count in another variable, or after the store");
+        }
+        used_.insert("sy_post");
+        const std::string call = "sy_post(sy_schedule, sy_control, " + slot_of_store_ + ")";
+        for (const Span& statement : facts_.returns) {
+            if (statement.begin < kernel_.sites.body.begin || statement.end > stored.end) continue;
+            if (begins_its_line(statement.begin)) {
+                edits_.insert(line_begin(statement.begin),
+                              indent_at(statement.begin) + call + "  # this tile is done" + eol_);
+            } else {
+                edits_.insert(statement.begin, call + "; ");
+            }
+        }
+        add_line_after(stored.end, indent_at(stored.begin) + call +
+                                       "  # this tile is stored: the last one of a chunk lets it leave");
+        return Done{};
+    }
+
     void add_finish() {
         used_.insert("sy_finish");
         const std::string call = "sy_finish(sy_schedule, sy_control)";
@@ -318,17 +378,20 @@ private:
     const kernel::Kernel& kernel_;
     std::string_view source_;
     bool phased_;
+    bool produces_;
+    std::string slot_of_store_;  ///< an expression for the slot whose tile the stores are of
     Facts facts_;
     std::string eol_ = "\n";
     Edits edits_;
     std::set<std::string> used_;
     bool acquires_ = false;
+    std::uint32_t slot_taken_ = 0;  ///< where slot_of_store_ is read, if it is the user's own variable
 };
 
 }  // namespace
 
 Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule) {
-    return Emitter(program.kernel, schedule.phased).run();
+    return Emitter(program.kernel, schedule.phased, schedule.produces()).run();
 }
 
 }  // namespace syncopate::emit

@@ -31,6 +31,18 @@ Call call_of(std::string_view source, TSNode node) {
     return call;
 }
 
+/// The names that an assignment to `left` binds: `x`, `x, y`, `(x, y)`; not those of `x[i]` or `x.y`.
+void add_targets(std::string_view source, TSNode left, std::vector<Identifier>& targets) {
+    const std::string_view type = ts_node_type(left);
+    if (type == "identifier") {
+        const Span where = span_of(left);
+        targets.push_back({std::string(source.substr(where.begin, where.end - where.begin)), where});
+    } else if (type == "pattern_list" || type == "tuple_pattern" || type == "list_pattern") {
+        for (std::uint32_t at = 0; at < ts_node_named_child_count(left); ++at)
+            add_targets(source, ts_node_named_child(left, at), targets);
+    }
+}
+
 }  // namespace
 
 Facts facts_of(std::string_view source, Span span) {
@@ -53,6 +65,8 @@ Facts facts_of(std::string_view source, Span span) {
             if (type == "return_statement") facts.returns.push_back(where);
             if (type == "string") facts.strings.push_back(where);
             if (type == "call") facts.calls.push_back(call_of(source, node));
+            if (type == "assignment" || type == "augmented_assignment" || type == "for_statement")
+                add_targets(source, ts_node_child_by_field_name(node, "left", 4), facts.assigned);
             if (type == "identifier") {
                 facts.identifiers.push_back(
                     {std::string(source.substr(where.begin, where.end - where.begin)), where});

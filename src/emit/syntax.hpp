@@ -36,6 +36,7 @@ struct Facts {
     std::vector<Span> returns;            ///< return statements, in source order
     std::vector<Span> strings;            ///< string literals, from quote to quote
     std::vector<Identifier> identifiers;  ///< each occurrence
+    std::vector<Identifier> assigned;     ///< those that are targets of an assignment, or of a loop
     std::vector<Call> calls;              ///< in source order, an outer one before those inside it
     bool has_error = false;               ///< the whole source, not only the stretch
 };

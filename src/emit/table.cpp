@@ -1,5 +1,8 @@
 #include "syncopate/emit/table.hpp"
 
+#include <map>
+#include <utility>
+
 namespace syncopate::emit {
 namespace {
 
@@ -7,6 +10,39 @@ void append_waits(std::vector<std::int32_t>& words, const std::vector<fuse::Wait
     for (const fuse::Wait& wait : waits) {
         words.push_back(control::word_of(wait.signal));
         words.push_back(wait.lag);
+    }
+}
+
+/// What each slot's tile makes. Slots that make the same chunks share their records.
+template <typename AppendPosts>
+void append_makes(std::vector<std::int32_t>& words, const fuse::RankSchedule& schedule,
+                  const AppendPosts& append_posts) {
+    std::vector<std::pair<std::int32_t, std::int32_t>> posts;
+    for (const fuse::MadeChunk& chunk : schedule.chunks) {
+        const auto begin = static_cast<std::int32_t>(words.size());
+        append_posts(chunk.posts);
+        posts.emplace_back(begin, static_cast<std::int32_t>(words.size()));
+    }
+    words.resize((words.size() + 3) / 4 * 4, 0);
+    const std::size_t makes = words.size();
+    words[table::makes] = static_cast<std::int32_t>(makes);
+    words.resize((makes + 2 * schedule.slots.size() + 3) / 4 * 4, 0);
+    std::map<std::vector<std::int32_t>, std::pair<std::int32_t, std::int32_t>> known;
+    for (std::size_t slot = 0; slot < schedule.slots.size(); ++slot) {
+        const std::vector<std::int32_t>& made = schedule.slots[slot].makes;
+        const auto begin = static_cast<std::int32_t>(words.size());
+        const auto end = begin + 4 * static_cast<std::int32_t>(made.size());
+        const auto [found, is_new] = known.try_emplace(made, begin, end);
+        if (is_new) {
+            for (const std::int32_t chunk : made) {
+                const auto index = static_cast<std::size_t>(chunk);
+                words.insert(words.end(), {counter_of(schedule, chunk),
+                                           static_cast<std::int32_t>(schedule.chunks[index].tiles),
+                                           posts[index].first, posts[index].second});
+            }
+        }
+        words[makes + 2 * slot] = found->second.first;
+        words[makes + 2 * slot + 1] = found->second.second;
     }
 }
 
@@ -47,14 +83,18 @@ std::vector<std::int32_t> make_table(const fuse::RankSchedule& schedule, std::in
             words.push_back(phase_wait_ends[slot][phase]);
         }
     }
+    const auto append_posts = [&](const std::vector<fuse::Post>& posts) {
+        for (const fuse::Post& post : posts) {
+            const std::int64_t distance =
+                (post.rank - rank) * heap_stride +
+                std::int64_t{control::word_of(post.signal)} * static_cast<std::int64_t>(sizeof(std::int32_t));
+            words.push_back(static_cast<std::int32_t>(static_cast<std::uint64_t>(distance) & 0xffffffffU));
+            words.push_back(static_cast<std::int32_t>(distance >> 32));
+        }
+    };
     words[table::kernel_posts] = static_cast<std::int32_t>(words.size());
-    for (const fuse::Post& post : schedule.kernel_posts) {
-        const std::int64_t distance =
-            (post.rank - rank) * heap_stride +
-            std::int64_t{control::word_of(post.signal)} * static_cast<std::int64_t>(sizeof(std::int32_t));
-        words.push_back(static_cast<std::int32_t>(static_cast<std::uint64_t>(distance) & 0xffffffffU));
-        words.push_back(static_cast<std::int32_t>(distance >> 32));
-    }
+    append_posts(schedule.kernel_posts);
+    if (!schedule.chunks.empty()) append_makes(words, schedule, append_posts);
     return words;
 }
 

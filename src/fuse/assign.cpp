@@ -26,6 +26,9 @@ std::int32_t levels_of(const std::vector<std::int64_t>& extents, const std::vect
     return levels;
 }
 
+/// What fuse/lower.hpp adds.
+bool is_sum(const plan::Op& op) { return op.kind == plan::OpKind::local && op.reduce != plan::Reduce::none; }
+
 std::vector<std::int64_t> extents_of(const plan::Region& region) {
     std::vector<std::int64_t> extents;
     extents.reserve(region.size());
@@ -38,6 +41,12 @@ std::string objection(const plan::Plan& plan, const plan::Op& op, Backend backen
     if (op.kind == plan::OpKind::collective) {
         return "collective " + std::string(name_of(op.collective)) +
                " is not carried out yet: use a template that expands it into push and pull ops";
+    }
+    if (is_sum(op)) {
+        const Backend only = device == Device::host ? Backend::host : Backend::ldst_dedicated;
+        if (backend == only) return {};
+        return "a sum of contributions goes by " + std::string(name_of(only)) + ", not " +
+               std::string(name_of(backend));
     }
     if (device == Device::host) {
         if (backend == Backend::host) return {};
@@ -77,10 +86,15 @@ Error error_at(plan::OpRef ref, std::string message) {
 std::string_view name_of(Device device) { return device == Device::host ? "host" : "cuda"; }
 
 std::int32_t strided_levels(const plan::Plan& plan, const plan::Chunk& src, const plan::Chunk& dst) {
-    const auto& src_shape = plan.tensors[src.tensor].shape;
-    const auto& dst_shape = plan.tensors[dst.tensor].shape;
-    const std::vector<std::int64_t> src_extents = extents_of(src.region);
-    const std::vector<std::int64_t> dst_extents = extents_of(dst.region);
+    std::vector<std::int64_t> src_shape = plan.tensors[src.tensor].shape;
+    std::vector<std::int64_t> dst_shape = plan.tensors[dst.tensor].shape;
+    std::vector<std::int64_t> src_extents = extents_of(src.region);
+    std::vector<std::int64_t> dst_extents = extents_of(dst.region);
+    // A slot of a staging tensor has an axis more, of extent 1.
+    while (dst_extents.size() > src_extents.size() && dst_extents.front() == 1) {
+        dst_extents.erase(dst_extents.begin());
+        dst_shape.erase(dst_shape.begin());
+    }
     if (src_extents == dst_extents) return levels_of(src_extents, src_shape, dst_shape);
     const bool contiguous = levels_of(src_extents, src_shape, src_shape) == 1 &&
                             levels_of(dst_extents, dst_shape, dst_shape) == 1 &&
@@ -90,12 +104,14 @@ std::int32_t strided_levels(const plan::Plan& plan, const plan::Chunk& src, cons
 
 Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef ref, Device device) {
     const plan::Op& op = plan.op(ref);
-    const Backend backend = device == Device::host ? Backend::host : Backend::copy_engine;
+    const Backend backend = device == Device::host ? Backend::host
+                            : is_sum(op)           ? Backend::ldst_dedicated
+                                                   : Backend::copy_engine;
     std::string why = objection(plan, op, backend, device);
     if (!why.empty()) return error_at(ref, std::move(why));
     std::vector<Backend> legal{backend};
     for (const Backend engine : {Backend::tma_dedicated, Backend::ldst_dedicated}) {
-        if (objection(plan, op, engine, device).empty()) legal.push_back(engine);
+        if (engine != backend && objection(plan, op, engine, device).empty()) legal.push_back(engine);
     }
     return legal;
 }

@@ -107,20 +107,9 @@ Error at_rank(std::int32_t rank, std::int32_t op, std::string message) {
     return error;
 }
 
-Status check_written(const Program& program, const Precedence& precedence) {
-    for (const kernel::Param& param : program.kernel.params) {
-        const auto binding = program.bindings.find(param.name);
-        if (binding == program.bindings.end() || !param.written) continue;
-        const std::int32_t tensor = *program.plan.find_tensor(binding->second);
-        for (const plan::OpRef ref : precedence.ops) {
-            const plan::Op& op = program.plan.op(ref);
-            if (op.src.tensor != tensor && op.dst.tensor != tensor) continue;
-            return at_rank(ref.rank, ref.index,
-                           "the op moves tensor " + binding->second + ", which the kernel writes through " +
-                               param.name + ": sending what a kernel makes is not carried out yet");
-        }
-    }
-    return Done{};
+bool is_produced(const plan::Plan& plan, std::int32_t tensor) {
+    return std::any_of(plan.produced.begin(), plan.produced.end(),
+                       [&](const plan::Holding& holding) { return holding.chunk.tensor == tensor; });
 }
 
 }  // namespace
@@ -128,13 +117,13 @@ Status check_written(const Program& program, const Precedence& precedence) {
 Result<Dependence> depend(const Program& program, const Precedence& precedence) {
     const kernel::Kernel& kernel = program.kernel;
     const plan::Plan& plan = program.plan;
-    if (Status status = check_written(program, precedence); !status) return status.error();
-
     std::vector<BoundParam> params;
     for (const auto& [name, tensor] : program.bindings) {
         const kernel::Param* param = kernel.find_param(name);
         if (param == nullptr || !param->read) continue;
         BoundParam bound{name, *plan.find_tensor(tensor), {}};
+        // What a kernel makes and also reads (as atomic_add does) is its own, whatever arrives there later.
+        if (param->written && is_produced(plan, bound.tensor)) continue;
         if (kernel.sites.reduction) {
             for (const kernel::LoopSlice& slice : kernel.sites.reduction->slices) {
                 if (slice.param == name) bound.slices.push_back(slice);

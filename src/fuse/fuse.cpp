@@ -8,36 +8,16 @@
 #include "syncopate/fuse/cost.hpp"
 #include "syncopate/fuse/depend.hpp"
 #include "syncopate/fuse/guards.hpp"
+#include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/pack.hpp"
 #include "syncopate/fuse/precedence.hpp"
+#include "syncopate/fuse/produce.hpp"
 #include "syncopate/fuse/synchronize.hpp"
 #include "syncopate/plan/check.hpp"
 
 namespace syncopate::fuse {
 namespace {
-
-std::string shape_text(const std::vector<std::int64_t>& shape, plan::DType dtype) {
-    std::string text;
-    for (const std::int64_t size : shape) text += (text.empty() ? "" : "x") + std::to_string(size);
-    return text + ":" + std::string(name_of(dtype));
-}
-
-bool is_row_major(const kernel::TensorArgument& tensor) {
-    if (tensor.strides.empty()) return true;
-    if (tensor.strides.size() != tensor.shape.size()) return false;
-    std::int64_t stride = 1;
-    for (std::size_t axis = tensor.shape.size(); axis-- > 0; stride *= tensor.shape[axis]) {
-        if (tensor.shape[axis] != 1 && tensor.strides[axis] != stride) return false;
-    }
-    return true;
-}
-
-std::string names_of(const std::vector<kernel::Param>& params) {
-    std::string text;
-    for (const kernel::Param& param : params) text += (text.empty() ? "" : ", ") + param.name;
-    return text;
-}
 
 /// By slot, the program that runs it.
 Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel, const Options& options) {
@@ -63,6 +43,7 @@ Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel
 /// Replaces the order of a persistent kernel's tiles where these take unequal times.
 void repack(const kernel::Kernel& kernel, const Dependence& dependence,
             const std::vector<std::int64_t>& arrivals, const std::vector<std::int64_t>& program_of,
+            const std::vector<std::vector<std::int64_t>>& deadlines,
             std::vector<std::vector<std::int64_t>>& tiles) {
     const std::vector<double> times = estimate_tile_times(kernel);
     if (!differ(times)) return;
@@ -81,19 +62,27 @@ void repack(const kernel::Kernel& kernel, const Dependence& dependence,
                     std::max(ready[tile], static_cast<double>(arrivals[need.op]) / kLinkBytesPerMicrosecond);
             }
         }
-        tiles[rank] = pack_tiles(times, ready, programs);
+        const bool waits = std::any_of(ready.begin(), ready.end(), [](double time) { return time > 0; });
+        tiles[rank] = deadlines.empty() || waits ? pack_tiles(times, ready, programs)
+                                                 : pack_by_deadline(times, deadlines[rank], programs);
     }
 }
 
 /// The signals of one rank, as they are numbered.
 class SignalTable {
 public:
-    void add(SignalMeaning meaning) {
-        index_.emplace(key_of(meaning.kind, meaning.op), static_cast<std::int32_t>(signals_.size()));
-        signals_.push_back(meaning);
+    /// Its number; one that is there already keeps it.
+    std::int32_t add(SignalMeaning meaning) {
+        const auto next = static_cast<std::int32_t>(signals_.size());
+        const auto [found, is_new] = index_.emplace(key_of(meaning.kind, meaning.op), next);
+        if (is_new) signals_.push_back(meaning);
+        return found->second;
     }
     [[nodiscard]] std::int32_t of_op(plan::OpRef op) const {
         return index_.at(key_of(SignalMeaning::Kind::arrived, op));
+    }
+    [[nodiscard]] std::int32_t of_made(MadeRef chunk) const {
+        return index_.at(key_of(SignalMeaning::Kind::made, {chunk.rank, chunk.index}));
     }
     [[nodiscard]] std::int32_t of_rank(SignalMeaning::Kind kind, std::int32_t rank) const {
         return index_.at(key_of(kind, {rank, -1}));
@@ -112,74 +101,29 @@ private:
 
 }  // namespace
 
-Status check_bindings(const Program& program) {
-    const kernel::Kernel& kernel = program.kernel;
-    for (const auto& [name, tensor_name] : program.bindings) {
-        const kernel::Param* param = kernel.find_param(name);
-        if (param == nullptr) {
-            return Error{"kernel " + kernel.name + " has no parameter " + name + " to bind; it has " +
-                         names_of(kernel.params)};
-        }
-        Location where;
-        where.file = kernel.file;
-        where.line = param->where.line;
-        where.column = param->where.column;
-        if (param->kind != kernel::ParamKind::pointer && param->kind != kernel::ParamKind::descriptor) {
-            return Error{"parameter " + name + " is not a tensor, so it cannot be bound to " + tensor_name,
-                         where};
-        }
-        const auto index = program.plan.find_tensor(tensor_name);
-        if (!index) {
-            std::string names;
-            for (const plan::Tensor& tensor : program.plan.tensors)
-                names += (names.empty() ? "" : ", ") + tensor.name;
-            return Error{"the plan has no tensor " + tensor_name + " to bind " + name + " to; it has " +
-                         names};
-        }
-        const plan::Tensor& tensor = program.plan.tensors[*index];
-        const auto argument = kernel.arguments.tensors.find(name);
-        if (argument == kernel.arguments.tensors.end()) {
-            return Error{"parameter " + name + " is bound to " + tensor_name +
-                             " but the kernel was read without its " + "shape: give --tensor " + name + "=" +
-                             shape_text(tensor.shape, tensor.dtype),
-                         where};
-        }
-        if (argument->second.shape != tensor.shape || argument->second.dtype != tensor.dtype) {
-            return Error{"parameter " + name + " is " +
-                             shape_text(argument->second.shape, argument->second.dtype) + " but tensor " +
-                             tensor_name + " of the plan is " + shape_text(tensor.shape, tensor.dtype),
-                         where};
-        }
-        if (!is_row_major(argument->second)) {
-            return Error{"parameter " + name + " is bound to " + tensor_name +
-                             ", which lies contiguous in row-major " +
-                             "order, so its strides cannot be others: leave them out",
-                         where};
-        }
-    }
-    return Done{};
-}
-
-Result<Schedule> fuse(const Program& program, const Options& options) {
-    const kernel::Kernel& kernel = program.kernel;
-    const plan::Plan& plan = program.plan;
-    if (const auto findings = plan::check(plan); !findings.empty()) {
+Result<Schedule> fuse(const Program& given, const Options& options) {
+    const kernel::Kernel& kernel = given.kernel;
+    if (const auto findings = plan::check(given.plan); !findings.empty()) {
         Error error{std::string("the plan is wrong (") + std::string(plan::name_of(findings.front().kind)) +
                     "): " + findings.front().message};
         error.location.rank = findings.front().rank;
         error.location.op = findings.front().op;
         return error;
     }
-    if (Status status = check_bindings(program); !status) return status.error();
+    if (Status status = check_bindings(given); !status) return status.error();
     if (kernel.tiles.empty()) return Error{"kernel " + kernel.name + " has no tiles for these arguments"};
     const auto program_of = programs_of_slots(kernel, options);
     if (!program_of) return program_of.error();
 
+    auto lowered = lower(given.plan);
+    if (!lowered) return lowered.error();
+    const Program program{kernel, lowered->plan, given.bindings};
+    const plan::Plan& plan = program.plan;
     const auto backends = assign(plan, options.device, options.preferred);
     if (!backends) return backends.error();
     const auto precedence = precede(plan, *backends);
     if (!precedence) return precedence.error();
-    auto dependence = depend(program, *precedence);
+    const auto dependence = depend(program, *precedence);
     if (!dependence) return dependence.error();
     std::vector<std::int64_t> arrivals;
     if (options.topology) {
@@ -189,6 +133,9 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
     } else {
         arrivals = expect_arrivals(plan, *precedence);
     }
+    const auto production = produce(program, *lowered, *precedence);
+    if (!production) return production.error();
+    const auto deadlines = deadlines_of(plan, *precedence, *production, arrivals, kernel.tiles.size());
 
     // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read it.
     const auto& reduction = kernel.sites.reduction;
@@ -197,7 +144,7 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
     std::vector<std::vector<std::int64_t>> tiles;
     bool phased = false;
     if (can_cut) {
-        tiles = order_tiles(*dependence, arrivals, true);
+        tiles = order_tiles(*dependence, arrivals, true, deadlines);
         sync = synchronize(*precedence, *dependence, tiles, *program_of, reduction->trips);
         for (const auto& slots : sync.slots) {
             phased |= std::any_of(slots.begin(), slots.end(),
@@ -205,8 +152,8 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
         }
     }
     if (!phased) {
-        tiles = order_tiles(*dependence, arrivals, false);
-        if (kernel.sites.persistent) repack(kernel, *dependence, arrivals, *program_of, tiles);
+        tiles = order_tiles(*dependence, arrivals, false, deadlines);
+        if (kernel.sites.persistent) repack(kernel, *dependence, arrivals, *program_of, deadlines, tiles);
         sync = synchronize(*precedence, *dependence, tiles, *program_of, 0);
     }
     const Guards guards = guard(plan, *precedence, *dependence, sync);
@@ -223,6 +170,8 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
         here.insert(here.end(), sync.transfers[id].begin(), sync.transfers[id].end());
     }
     std::vector<std::vector<Post>> posts(precedence->ops.size());
+    std::vector<std::vector<std::vector<Post>>> made_posts;  // by rank and chunk
+    for (const auto& chunks : production->chunks) made_posts.emplace_back(chunks.size());
     std::vector<SignalTable> signals(num_ranks);
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
         auto& ids = observed[rank];
@@ -234,9 +183,19 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
             const plan::OpRef ref = precedence->ops[id];
             const plan::Op& op = plan.op(ref);
             const bool fetched = op.kind == plan::OpKind::pull && op.peer == static_cast<std::int32_t>(rank);
-            posts[id].push_back(
-                {static_cast<std::int32_t>(rank), static_cast<std::int32_t>(signals[rank].signals().size())});
-            signals[rank].add({fetched ? SignalMeaning::Kind::fetched : SignalMeaning::Kind::arrived, ref});
+            const std::int32_t signal = signals[rank].add(
+                {fetched ? SignalMeaning::Kind::fetched : SignalMeaning::Kind::arrived, ref});
+            posts[id].push_back({static_cast<std::int32_t>(rank), signal});
+        }
+    }
+    for (std::int32_t id = 0; id < precedence->num_ops(); ++id) {
+        const std::int32_t executor = precedence->ops[id].rank;
+        for (const MadeRef& need : production->needs[id]) {
+            const std::int32_t signal =
+                signals[executor].add({SignalMeaning::Kind::made, {need.rank, need.index}});
+            std::vector<Post>& to = made_posts[need.rank][need.index];
+            if (const Post post{executor, signal}; std::find(to.begin(), to.end(), post) == to.end())
+                to.push_back(post);
         }
     }
     for (const Acknowledgement& ack : guards.ready)
@@ -265,17 +224,31 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
         out.slots.reserve(tiles[rank].size());
         for (std::size_t slot = 0; slot < tiles[rank].size(); ++slot) {
             const SlotWaits& waits = sync.slots[rank][slot];
-            Slot& to = out.slots.emplace_back(Slot{tiles[rank][slot], waits_for(waits.ops), {}});
+            Slot& to = out.slots.emplace_back(Slot{tiles[rank][slot], waits_for(waits.ops), {}, {}});
             for (const SlotWaits::Phase& phase : waits.phases) {
                 to.phases.push_back({phase.iteration_end, waits_for(phase.ops)});
             }
         }
+        std::vector<std::int64_t> slot_of(out.slots.size());
+        for (std::size_t slot = 0; slot < out.slots.size(); ++slot)
+            slot_of[out.slots[slot].tile] = static_cast<std::int64_t>(slot);
+        for (std::size_t chunk = 0; chunk < production->chunks[rank].size(); ++chunk) {
+            const std::vector<std::int64_t>& makers = production->makers[rank][chunk];
+            out.chunks.push_back({production->chunks[rank][chunk], static_cast<std::int64_t>(makers.size()),
+                                  made_posts[rank][chunk]});
+            for (const std::int64_t tile : makers)
+                out.slots[slot_of[tile]].makes.push_back(static_cast<std::int32_t>(chunk));
+        }
         for (const std::int32_t id : precedence->start_order[rank]) {
             const plan::OpRef ref = precedence->ops[id];
             const plan::Op& op = plan.op(ref);
-            out.transfers.push_back({ref, (*backends)[ref.rank][ref.index], op.source_rank(ref.rank),
-                                     op.destination_rank(ref.rank), op.src, op.dst, op.reduce,
-                                     waits_for(sync.transfers[id]), posts[id]});
+            const auto own = lowered->own.find(ref);
+            Transfer& transfer = out.transfers.emplace_back(Transfer{
+                ref, (*backends)[ref.rank][ref.index], op.source_rank(ref.rank),
+                op.destination_rank(ref.rank), op.src, op.dst, op.reduce,
+                own == lowered->own.end() ? -1 : own->second, waits_for(sync.transfers[id]), posts[id]});
+            for (const MadeRef& need : production->needs[id])
+                transfer.waits.push_back({table.of_made(need), 0});
         }
         out.end_waits = waits_for(guards.end_ops[rank]);
     }

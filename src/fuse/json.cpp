@@ -14,10 +14,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = SignalMeaning::Kind;
 
-constexpr std::array<std::pair<Kind, std::string_view>, 4> kKinds{{{Kind::arrived, "arrived"},
+constexpr std::array<std::pair<Kind, std::string_view>, 5> kKinds{{{Kind::arrived, "arrived"},
                                                                    {Kind::consumed, "consumed"},
                                                                    {Kind::ready, "ready"},
-                                                                   {Kind::fetched, "fetched"}}};
+                                                                   {Kind::fetched, "fetched"},
+                                                                   {Kind::made, "made"}}};
 constexpr std::array kBackends{plan::Backend::copy_engine, plan::Backend::tma_dedicated,
                                plan::Backend::tma_inline,  plan::Backend::ldst_dedicated,
                                plan::Backend::ldst_inline, plan::Backend::nccl,
@@ -72,9 +73,26 @@ Json write(const Transfer& transfer, const Schedule& schedule) {
     json["dst_rank"] = transfer.dst_rank;
     json["src"] = write(transfer.src, schedule);
     json["dst"] = write(transfer.dst, schedule);
-    if (transfer.reduce != plan::Reduce::none) json["reduce"] = plan::name_of(transfer.reduce);
+    if (transfer.reduce != plan::Reduce::none) {
+        json["reduce"] = plan::name_of(transfer.reduce);
+        json["own"] = transfer.own;
+    }
     json["waits"] = write(transfer.waits);
     json["posts"] = write(transfer.posts);
+    return json;
+}
+
+Json write_chunks(const RankSchedule& rank, const Schedule& schedule) {
+    std::vector<Json> slots(rank.chunks.size(), Json::array());
+    for (std::size_t slot = 0; slot < rank.slots.size(); ++slot) {
+        for (const std::int32_t chunk : rank.slots[slot].makes) slots[chunk].push_back(slot);
+    }
+    Json json = Json::array();
+    for (std::size_t at = 0; at < rank.chunks.size(); ++at) {
+        json.push_back({{"chunk", write(rank.chunks[at].chunk, schedule)},
+                        {"posts", write(rank.chunks[at].posts)},
+                        {"slots", std::move(slots[at])}});
+    }
     return json;
 }
 
@@ -226,7 +244,8 @@ Enum read_name(const Reader& reader, const std::array<Enum, count>& values) {
 }
 
 Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size_t num_signals) {
-    reader.expect_keys({"op", "backend", "src_rank", "dst_rank", "src", "dst", "waits", "posts"}, {"reduce"});
+    reader.expect_keys({"op", "backend", "src_rank", "dst_rank", "src", "dst", "waits", "posts"},
+                       {"reduce", "own"});
     Transfer transfer;
     (void)reader.at("op").length(2);
     transfer.op.rank = reader.at("op").at(std::size_t{0}).index_below(schedule.ranks.size());
@@ -238,6 +257,10 @@ Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size
     transfer.src = read_chunk(reader.at("src"), schedule);
     transfer.dst = read_chunk(reader.at("dst"), schedule);
     if (reader.has("reduce")) transfer.reduce = read_name(reader.at("reduce"), kReductions);
+    if (reader.has("own")) {
+        transfer.own =
+            static_cast<std::int32_t>(reader.at("own").integer(-1, std::numeric_limits<std::int32_t>::max()));
+    }
     transfer.waits = read_waits(reader.at("waits"), num_signals);
     transfer.posts = read_posts(reader.at("posts"), schedule);
     return transfer;
@@ -259,6 +282,25 @@ void read_signals(const Reader& reader, std::size_t num_ranks, std::vector<Signa
     }
 }
 
+/// The chunks that the rank's tiles make, and by slot which of them.
+void read_chunks(const Reader& reader, const Schedule& schedule, RankSchedule& rank) {
+    for (std::size_t at = 0; at < reader.length(); ++at) {
+        const Reader entry = reader.at(at);
+        entry.expect_keys({"chunk", "posts", "slots"});
+        const Reader slots = entry.at("slots");
+        for (std::size_t n = 0; n < slots.length(); ++n) {
+            const std::int32_t slot = slots.at(n).index_below(rank.slots.size());
+            std::vector<std::int32_t>& makes = rank.slots[static_cast<std::size_t>(slot)].makes;
+            const auto chunk = static_cast<std::int32_t>(at);
+            if (!makes.empty() && makes.back() == chunk) slots.at(n).fail("the slot is there already");
+            makes.push_back(chunk);
+        }
+        rank.chunks.push_back({read_chunk(entry.at("chunk"), schedule),
+                               static_cast<std::int64_t>(slots.length()),
+                               read_posts(entry.at("posts"), schedule)});
+    }
+}
+
 void read_rank(const Reader& reader, Schedule& schedule, RankSchedule& rank) {
     const std::size_t num_signals = rank.signals.size();
     const Reader slots = reader.at("slots");
@@ -269,6 +311,7 @@ void read_rank(const Reader& reader, Schedule& schedule, RankSchedule& rank) {
         if (taken[rank.slots.back().tile]) slots.at(at).fail("the tile is taken by an earlier slot");
         taken[rank.slots.back().tile] = true;
     }
+    if (reader.has("chunks")) read_chunks(reader.at("chunks"), schedule, rank);
     const Reader transfers = reader.at("transfers");
     for (std::size_t at = 0; at < transfers.length(); ++at) {
         rank.transfers.push_back(read_transfer(transfers.at(at), schedule, num_signals));
@@ -311,7 +354,8 @@ Schedule read_schedule(const Reader& reader) {
     schedule.ranks.resize(ranks.length(static_cast<std::size_t>(schedule.mesh.num_ranks())));
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {  // posts name other ranks' signals
         ranks.at(rank).expect_keys({"signals", "slots", "transfers", "begin_posts", "begin_waits",
-                                    "kernel_posts", "end_waits", "end_posts"});
+                                    "kernel_posts", "end_waits", "end_posts"},
+                                   {"chunks"});
         read_signals(ranks.at(rank).at("signals"), schedule.ranks.size(), schedule.ranks[rank].signals);
     }
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
@@ -341,7 +385,9 @@ std::string to_json(const Schedule& schedule) {
         Json slots = Json::array();
         for (const Slot& slot : rank.slots) slots.push_back(write(slot));
         text += std::string(at == 0 ? "" : ",") + "\n  {\"signals\": " + signals.dump() +
-                ",\n   \"slots\": " + slots.dump() + ",\n   \"transfers\": [";
+                ",\n   \"slots\": " + slots.dump();
+        if (!rank.chunks.empty()) text += ",\n   \"chunks\": " + write_chunks(rank, schedule).dump();
+        text += ",\n   \"transfers\": [";
         for (std::size_t n = 0; n < rank.transfers.size(); ++n) {
             text += std::string(n == 0 ? "" : ",") + "\n    " + write(rank.transfers[n], schedule).dump();
         }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <tuple>
 
@@ -39,8 +40,37 @@ Result<std::vector<std::int64_t>> expect_arrivals(const plan::Plan& plan, const 
     return arrivals;
 }
 
+std::vector<std::vector<std::int64_t>> deadlines_of(const plan::Plan& plan, const Precedence& precedence,
+                                                    const Production& production,
+                                                    const std::vector<std::int64_t>& arrivals,
+                                                    std::size_t num_tiles) {
+    if (!production.any()) return {};
+    constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+    std::vector<std::vector<std::int64_t>> of_chunk;
+    for (const auto& chunks : production.chunks) of_chunk.emplace_back(chunks.size(), kNever);
+    for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
+        const std::int64_t start = arrivals[id] - plan.bytes(plan.op(precedence.ops[id]).dst);
+        for (const MadeRef& need : production.needs[id]) {
+            std::int64_t& deadline = of_chunk[need.rank][need.index];
+            deadline = std::min(deadline, start);
+        }
+    }
+    std::vector<std::vector<std::int64_t>> deadlines(production.chunks.size(),
+                                                     std::vector<std::int64_t>(num_tiles, kNever));
+    for (std::size_t rank = 0; rank < deadlines.size(); ++rank) {
+        for (std::size_t chunk = 0; chunk < of_chunk[rank].size(); ++chunk) {
+            for (const std::int64_t tile : production.makers[rank][chunk]) {
+                std::int64_t& deadline = deadlines[rank][tile];
+                deadline = std::min(deadline, of_chunk[rank][chunk]);
+            }
+        }
+    }
+    return deadlines;
+}
+
 std::vector<std::vector<std::int64_t>> order_tiles(const Dependence& dependence,
-                                                   const std::vector<std::int64_t>& arrivals, bool phases) {
+                                                   const std::vector<std::int64_t>& arrivals, bool phases,
+                                                   const std::vector<std::vector<std::int64_t>>& deadlines) {
     std::vector<std::vector<std::int64_t>> tiles(dependence.needs.size());
     for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
         struct Times {
@@ -61,7 +91,9 @@ std::vector<std::vector<std::int64_t>> order_tiles(const Dependence& dependence,
         std::stable_sort(tiles[rank].begin(), tiles[rank].end(), [&](std::int64_t a, std::int64_t b) {
             const Times& left = times[dependence.class_of[a]];
             const Times& right = times[dependence.class_of[b]];
-            return std::tuple(left.first, left.last, a) < std::tuple(right.first, right.last, b);
+            const auto due = [&](std::int64_t tile) { return deadlines.empty() ? 0 : deadlines[rank][tile]; };
+            return std::tuple(left.first, left.last, due(a), a) <
+                   std::tuple(right.first, right.last, due(b), b);
         });
     }
     return tiles;

@@ -86,11 +86,12 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
     result.stream_previous.assign(result.ops.size(), -1);
     result.started_before.assign(result.ops.size(), -1);
     for (const std::vector<std::int32_t>& order : result.start_order) {
-        std::map<plan::Backend, std::int32_t> last;  // by lane
+        std::map<std::pair<plan::Backend, bool>, std::int32_t> last;  // by lane
         for (const std::int32_t id : order) {
             const plan::OpRef ref = result.ops[id];
             const plan::Backend backend = backends[ref.rank][ref.index];
-            const auto [found, first] = last.try_emplace(lane_of(backend), id);
+            const bool sums = plan.op(ref).reduce != plan::Reduce::none;
+            const auto [found, first] = last.try_emplace({lane_of(backend), sums}, id);
             if (first) continue;
             result.started_before[id] = std::exchange(found->second, id);
             if (backend == plan::Backend::host) continue;  // runs its transfers concurrently

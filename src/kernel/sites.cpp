@@ -65,6 +65,14 @@ std::optional<ReductionLoop> reduction_of(const Module& module, const Function& 
     return loop;
 }
 
+/// The statement of `body` that holds `inner`; null if none does.
+const Stmt* holder_of(const std::vector<Stmt*>& body, const Stmt& inner) {
+    const auto found = std::find_if(body.begin(), body.end(), [&](const Stmt* s) {
+        return s->where.begin <= inner.where.begin && inner.where.end <= s->where.end;
+    });
+    return found == body.end() ? nullptr : *found;
+}
+
 }  // namespace
 
 Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluator& evaluator) {
@@ -79,7 +87,11 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
     sites.imports_end = module.imports_end;
     sites.persistent = found.tile_loop != nullptr;
     sites.early_return = returns_early(kernel.body, true);
-    if (found.last_store != nullptr) sites.last_store = found.last_store->where;
+    if (found.last_store != nullptr) {
+        sites.last_store = found.last_store->where;
+        const std::vector<Stmt*>& body = found.tile_loop != nullptr ? found.tile_loop->body : kernel.body;
+        if (const Stmt* holder = holder_of(body, *found.last_store)) sites.stored = holder->where;
+    }
     if (found.tile_loop != nullptr) sites.tile_loop_header = found.tile_loop->header;
     sites.reduction = reduction_of(module, kernel, evaluator);
 

@@ -25,19 +25,22 @@ void pass(const Script& script, const Gather& data, std::int32_t from, std::int3
 
 }  // namespace
 
-void gather_direct(const Script& script, const Gather& data, std::int32_t engine_peers) {
-    const std::int32_t n = script.team.size();
-    for (std::int32_t slice = 0; slice < script.slices && n > 1; ++slice) {
+void gather_direct(const Script& script, const Gather& data, bool peer_by_peer) {
+    const auto send = [&](std::int32_t from, std::int32_t to, std::int32_t slice) {
+        const std::vector<Chunk> sources = script.cut.chunks(data.source(from), slice);
+        const std::vector<Chunk> targets = script.cut.chunks(data.place(to, from), slice);
+        for (std::size_t i = 0; i < sources.size(); ++i) {
+            script.builder.transfer({script.team.rank(from), sources[i]}, {script.team.rank(to), targets[i]});
+        }
+    };
+    if (script.team.size() > 1 && peer_by_peer) {
         script.for_each_pair([&](std::int32_t from, std::int32_t to) {
-            const std::int32_t offset = modulo(script.builder.pull() ? from - to : to - from, n);
-            const std::vector<Chunk> sources = script.cut.chunks(data.source(from), slice);
-            const std::vector<Chunk> targets = script.cut.chunks(data.place(to, from), slice);
-            for (std::size_t i = 0; i < sources.size(); ++i) {
-                const OpRef ref = script.builder.transfer({script.team.rank(from), sources[i]},
-                                                          {script.team.rank(to), targets[i]});
-                if (offset >= n - engine_peers) script.builder.set_backend(ref, Backend::ldst_dedicated);
-            }
+            for (std::int32_t slice = 0; slice < script.slices; ++slice) send(from, to, slice);
         });
+    } else if (script.team.size() > 1) {
+        for (std::int32_t slice = 0; slice < script.slices; ++slice) {
+            script.for_each_pair([&](std::int32_t from, std::int32_t to) { send(from, to, slice); });
+        }
     }
     copy_own(script, data);
 }

@@ -42,7 +42,7 @@ struct Gather {
     std::function<Chunk(std::int32_t member)> source;  ///< where its own piece is at the start
     std::function<Chunk(std::int32_t member, std::int32_t piece)> place;  ///< where it is to have each
 };
-void gather_direct(const Script& script, const Gather& data, std::int32_t engine_peers = 0);
+void gather_direct(const Script& script, const Gather& data, bool peer_by_peer = false);
 /// `right` hops to the successor and `left` to the predecessor; n - 1 in all reach everyone.
 void gather_ring(const Script& script, const Gather& data, std::int32_t right, std::int32_t left);
 void gather_double_ring(const Script& script, const Gather& data);

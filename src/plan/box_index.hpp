@@ -29,9 +29,11 @@ public:
     };
 
     BoxIndex(std::size_t axis, Work& work) : axis_(axis), work_(&work) {}
+    /// Without a budget: for plans that have passed check, or whose size bounds the work anyway.
+    explicit BoxIndex(std::size_t axis = 0) : axis_(axis) {}
 
     void insert(Region box, T value) {
-        work_->spend(kStepsOfInsert);
+        spend(kStepsOfInsert);
         const Interval key = box[axis_];
         classes_[width_of(key)].emplace(key.begin, Entry{std::move(box), std::move(value)});
     }
@@ -42,7 +44,7 @@ public:
         if (entries == classes_.end()) return nullptr;
         const auto [first, last] = entries->second.equal_range(box[axis_].begin);
         for (auto at = first; at != last; ++at) {
-            work_->spend();
+            spend();
             if (at->second.box == box) return &at->second;
         }
         return nullptr;
@@ -67,12 +69,12 @@ public:
         for (auto& [width, entries] : classes_) {
             const auto last = entries.lower_bound(query[axis_].end);
             for (auto at = first_candidate(entries, width, query); at != last;) {
-                work_->spend();
+                spend();
                 if (!overlaps(at->second.box, query) || !wanted(at->second)) {
                     ++at;
                     continue;
                 }
-                work_->spend(kStepsOfInsert);
+                spend(kStepsOfInsert);
                 found.push_back(std::move(at->second));
                 at = entries.erase(at);
             }
@@ -104,14 +106,18 @@ private:
         for (auto& [width, entries] : classes) {
             const auto last = entries.lower_bound(query[axis_].end);
             for (auto at = first_candidate(entries, width, query); at != last; ++at) {
-                work_->spend();
+                spend();
                 if (overlaps(at->second.box, query) && !visit(at->second)) return;
             }
         }
     }
 
+    void spend(std::int64_t steps = 1) const {
+        if (work_ != nullptr) work_->spend(steps);
+    }
+
     std::size_t axis_;
-    Work* work_;
+    Work* work_ = nullptr;
     std::map<int, Class, std::greater<>> classes_;  ///< by bit width of the length
 };
 

@@ -24,7 +24,7 @@ Result<Plan> all_gather(const Mesh& mesh, const Tensor& tensor, const TemplateOp
             case Algorithm::bidirectional: gather_ring(script, data, n / 2, (n - 1) / 2); break;
             case Algorithm::double_ring: gather_double_ring(script, data); break;
             case Algorithm::hierarchical: gather_hierarchical(script, data); break;
-            default: gather_direct(script, data, options.engine_peers); break;
+            default: gather_direct(script, data, options.peer_by_peer); break;
         }
     }
     // Direct, nothing that is read is ever written.

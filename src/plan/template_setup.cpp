@@ -63,12 +63,12 @@ Status judge_uses(const Template& self, const TemplateOptions& options, Algorith
           foreign("root", options.root != defaults.root, Template::kRoot),
           foreign("steps", options.steps != defaults.steps, Template::kSteps),
           foreign("reduce", options.reduce != defaults.reduce, Template::kReduce),
-          foreign("engine_peers", options.engine_peers != defaults.engine_peers, Template::kEnginePeers)}) {
+          foreign("peer_by_peer", options.peer_by_peer != defaults.peer_by_peer, Template::kPeerByPeer)}) {
         if (!status) return status;
     }
     if (options.reduce == Reduce::none) return usage("reduce is none; expected sum or max");
-    if (options.engine_peers != 0 && algorithm != Algorithm::direct)
-        return usage("engine_peers is an option of the algorithm direct");
+    if (options.peer_by_peer && algorithm != Algorithm::direct)
+        return usage("peer_by_peer is an option of the algorithm direct");
     if (options.inner != 0 && !has_two_levels(algorithm)) {
         return usage(fmt::format("inner is the size of one of two levels; the algorithm {} has none",
                                  name_of(algorithm)));

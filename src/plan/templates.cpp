@@ -32,7 +32,7 @@ const std::vector<Template>& templates() {
         {"all_gather",
          "every rank ends with the shards of all",
          {A::direct, A::ring, A::bidirectional, A::double_ring, A::hierarchical},
-         Template::kEnginePeers,
+         Template::kPeerByPeer,
          all_gather,
          CollectiveKind::all_gather},
         {"reduce_scatter",

@@ -36,7 +36,11 @@ public:
 
     /// Copies `inputs`, then begins; on host, Done also means that the waits were over.
     virtual Status begin(CudaStream stream, std::span<const StridedCopy* const> inputs) = 0;
-    virtual Status end(CudaStream stream) = 0;
+    /// Ends, then copies `outputs`. `ran`: the kernel was launched; without it nothing waits for what it
+    /// makes.
+    virtual Status end(CudaStream stream, std::span<const StridedCopy* const> outputs, bool ran) = 0;
+    /// What transfer `index` of the schedule sums, to redirect it between calls; null when it sums nothing.
+    virtual PreparedSum* sum_of(std::size_t index) = 0;
     /// The fault words as they are now.
     virtual Result<FaultRecord> read_fault() const = 0;
     /// The same without a call of the driver, maybe late.

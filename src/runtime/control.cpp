@@ -28,10 +28,15 @@ const fuse::Transfer* find_transfer(const fuse::Schedule& schedule, plan::OpRef 
 
 /// "push, op 0 of rank 2"
 std::string name_of_op(const fuse::Transfer& transfer) {
-    const char* kind = transfer.src_rank == transfer.dst_rank  ? "local"
-                       : transfer.op.rank == transfer.src_rank ? "push"
-                                                               : "pull";
+    const char* kind = transfer.reduce != plan::Reduce::none    ? "sum"
+                       : transfer.src_rank == transfer.dst_rank ? "local"
+                       : transfer.op.rank == transfer.src_rank  ? "push"
+                                                                : "pull";
     return fmt::format("{}, op {} of rank {}", kind, transfer.op.index, transfer.op.rank);
+}
+
+bool is_staged(const fuse::Transfer& transfer) {
+    return transfer.dst.region.size() > transfer.src.region.size();
 }
 
 bool at_least(std::uint32_t value, std::uint32_t target) {
@@ -60,9 +65,10 @@ std::string describe_missing(const fuse::Schedule& schedule, int rank, int signa
     switch (meaning.kind) {
         case Kind::arrived:
             if (transfer == nullptr) break;
+            // A contribution arrives in a slot of a staging tensor: then it is named as it was sent.
             return fmt::format("chunk {} from rank {} ({}) has not arrived",
-                               name_of_chunk(schedule, transfer->dst), transfer->src_rank,
-                               name_of_op(*transfer));
+                               name_of_chunk(schedule, is_staged(*transfer) ? transfer->src : transfer->dst),
+                               transfer->src_rank, name_of_op(*transfer));
         case Kind::fetched:
             if (transfer == nullptr) break;
             return fmt::format("chunk {} has not been fetched by rank {} ({})",
@@ -70,6 +76,14 @@ std::string describe_missing(const fuse::Schedule& schedule, int rank, int signa
                                name_of_op(*transfer));
         case Kind::consumed:
             return fmt::format("rank {} has not finished reading what was sent to it", meaning.op.rank);
+        case Kind::made: {
+            const auto maker = static_cast<std::size_t>(meaning.op.rank);
+            const auto chunk = static_cast<std::size_t>(meaning.op.index);
+            if (maker >= schedule.ranks.size() || chunk >= schedule.ranks[maker].chunks.size()) break;
+            return fmt::format("chunk {} has not been made by rank {}'s kernel",
+                               name_of_chunk(schedule, schedule.ranks[maker].chunks[chunk].chunk),
+                               meaning.op.rank);
+        }
         case Kind::ready: return fmt::format("rank {} has not begun the call", meaning.op.rank);
     }
     return fmt::format("op {} of rank {} has not signalled", meaning.op.index, meaning.op.rank);
@@ -86,9 +100,9 @@ Error fault_error(const fuse::Schedule& schedule, int rank, const std::string& n
     }
     const auto& signals = schedule.ranks[static_cast<std::size_t>(rank)].signals;
     if (static_cast<std::size_t>(record.signal()) < signals.size()) {
-        error.location.op = signals[static_cast<std::size_t>(record.signal())].op.rank == rank
-                                ? signals[static_cast<std::size_t>(record.signal())].op.index
-                                : -1;
+        const fuse::SignalMeaning& meaning = signals[static_cast<std::size_t>(record.signal())];
+        const bool of_own_op = meaning.op.rank == rank && meaning.kind != fuse::SignalMeaning::Kind::made;
+        error.location.op = of_own_op ? meaning.op.index : -1;
     }
     std::string where = fmt::format("at slot {}", record.where);
     if (record.where == kWhereBegin) where = "before the kernel";

@@ -58,6 +58,7 @@
     F(cuStreamSynchronize, 2000)                         \
     F(cuStreamWaitEvent, 3020)                           \
     F(cuStreamIsCapturing, 10000)                        \
+    F(cuStreamBatchMemOp, 11070)                         \
     F(cuEventCreate, 2000)                               \
     F(cuEventDestroy, 4000)                              \
     F(cuEventRecord, 2000)                               \

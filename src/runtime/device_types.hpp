@@ -70,6 +70,39 @@ struct EngineTransfer {
     std::int32_t where;  ///< for the fault word
 };
 
+enum SumType : std::int32_t { kSumBf16 = 0, kSumFp16 = 1, kSumFp32 = 2, kSumInt32 = 3 };
+
+/// The parameter of sy_reduce: rows of `num_slots` boxes a fixed distance apart, and of the own content, are
+/// summed in order. Addresses and pitches in bytes.
+struct ReduceArguments {
+    const std::uint32_t* control;  ///< this rank's control block
+    const std::uint64_t* posts;    ///< addresses of the words to set
+    std::uint32_t* finished;       ///< blocks that have done their part, over all calls
+    std::uint64_t slots;
+    std::uint64_t slot_distance;
+    std::uint64_t slot_pitch;
+    std::uint64_t own;
+    std::uint64_t own_pitch;
+    std::uint64_t out;
+    std::uint64_t out_pitch;
+    std::uint32_t rows;
+    std::uint32_t row_units;  ///< of 16 bytes, or elements where not aligned
+    std::int32_t num_slots;
+    std::int32_t own_place;  ///< slots before the own content; -1: there is none
+    std::int32_t type;       ///< SumType
+    std::int32_t largest;    ///< 1: the maximum, not the sum
+    std::int32_t aligned;    ///< 1: every address and pitch is a multiple of 16 bytes
+    std::int32_t num_posts;
+};
+
+/// The parameter of sy_await.
+struct AwaitArguments {
+    std::uint32_t* control;  ///< this rank's control block
+    const WaitEntry* waits;
+    std::int32_t num_waits;
+    std::int32_t where;  ///< for the fault words
+};
+
 /// The parameter of sy_begin and sy_end. All pointers are device addresses; posts and waits are arrays there.
 struct BoundaryArguments {
     std::uint32_t* control;  ///< this rank's control block

@@ -37,6 +37,11 @@ void HostExecutor::join() {
     changed_.wait(lock, [this] { return !working_; });
 }
 
+PreparedSum* HostExecutor::sum_of(std::size_t index) {
+    std::optional<PreparedSum>& sum = transfers_.at(index).sum;
+    return sum ? &*sum : nullptr;
+}
+
 void HostExecutor::run() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -94,6 +99,7 @@ void HostExecutor::execute(std::uint32_t epoch) {
 
 void HostExecutor::perform(const PreparedTransfer& transfer, std::uint32_t epoch) {
     delay();
+    if (transfer.sum) sum_on_host(*transfer.sum);
     for (const StridedCopy& copy : transfer.copies) {
         if (max_delay_us_ == 0 || copy.height < 2) {
             copy_on_host(copy);

@@ -8,6 +8,7 @@
 
 #include "runtime/call_executor.hpp"
 #include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/lower.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -24,6 +25,25 @@ Status check_chunk(const fuse::Schedule& schedule, plan::OpRef op, const plan::C
     if (chunk.region.size() != tensor.shape.size() || !plan::contains(tensor.whole(), chunk.region)) {
         return at_op(
             op, fmt::format("region {} is not in tensor {}", plan::to_string(chunk.region), tensor.name));
+    }
+    return Done{};
+}
+
+Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int rank) {
+    if (sum.src_rank != rank || sum.dst_rank != rank) {
+        return at_op(sum.op,
+                     fmt::format("it sums ({}) over ranks: contributions are staged first (fuse does)",
+                                 plan::name_of(sum.reduce)));
+    }
+    const auto source = static_cast<std::size_t>(sum.src.tensor);
+    if (source < schedule.tensors.size() && !fuse::can_reduce(schedule.tensors[source].dtype)) {
+        return at_op(sum.op, fmt::format("elements of type {} are not reduced",
+                                         plan::name_of(schedule.tensors[source].dtype)));
+    }
+    if (sum.src.region.size() != sum.dst.region.size() + 1 || sum.src.region.front().size() < 1 ||
+        sum.own > sum.src.region.front().size()) {
+        return at_op(sum.op, fmt::format("{} is no list of slots to sum into {}",
+                                         plan::to_string(sum.src.region), plan::to_string(sum.dst.region)));
     }
     return Done{};
 }
@@ -67,6 +87,9 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
     for (const auto* posts : {&mine.begin_posts, &mine.kernel_posts, &mine.end_posts}) {
         if (Status good = check_posts(*posts); !good) return good;
     }
+    for (const fuse::MadeChunk& chunk : mine.chunks) {
+        if (Status good = check_posts(chunk.posts); !good) return good;
+    }
     for (const auto* waits : {&mine.begin_waits, &mine.end_waits}) {
         if (Status good = check_waits(*waits); !good) return good;
     }
@@ -75,8 +98,7 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
             if (end < 0 || end >= size) return at_op(transfer.op, fmt::format("there is no rank {}", end));
         }
         if (transfer.reduce != plan::Reduce::none) {
-            return at_op(transfer.op, fmt::format("a transfer that reduces ({}) is not in this build",
-                                                  plan::name_of(transfer.reduce)));
+            if (Status good = check_sum(schedule, transfer, rank); !good) return good;
         }
         for (const plan::Chunk* chunk : {&transfer.src, &transfer.dst}) {
             if (Status good = check_chunk(schedule, transfer.op, *chunk); !good) return good;
@@ -110,6 +132,40 @@ Bytes fingerprint(const fuse::Schedule& schedule, const std::vector<std::uint64_
     return text;
 }
 
+/// Whether two boxes of one shape lie in the same memory. Strides of axes of one element mean nothing.
+bool same_place(const BoxView& a, const BoxView& b) {
+    bool same = a.address == b.address;
+    for (std::size_t i = 0; i < b.shape.size(); ++i)
+        same = same && (b.shape[i] == 1 || a.strides[i] == b.strides[i]);
+    return same;
+}
+
+/// Pointers to the copies of all `entries`: a handful on the stack; more would need an allocation.
+template <typename Entries>
+class CopyList {
+public:
+    explicit CopyList(const Entries& entries) {
+        for (const auto& [key, entry] : entries) {
+            for (const StridedCopy& copy : entry.copies) {
+                if (count_ < kOnStack) few_[count_] = &copy;
+                if (count_ == kOnStack) many_.assign(few_, few_ + kOnStack);
+                if (count_ >= kOnStack) many_.push_back(&copy);
+                ++count_;
+            }
+        }
+    }
+    [[nodiscard]] std::span<const StridedCopy* const> all() const {
+        if (count_ <= kOnStack) return {few_, count_};
+        return many_;
+    }
+
+private:
+    static constexpr std::size_t kOnStack = 64;
+    const StridedCopy* few_[kOnStack];
+    std::vector<const StridedCopy*> many_;
+    std::size_t count_ = 0;
+};
+
 }  // namespace
 
 FusedOp::FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options)
@@ -127,9 +183,9 @@ Status FusedOp::allocate() {
         }
         tensor_offsets_.push_back(*offset);
     }
-    std::size_t num_signals = 0;
+    std::size_t num_signals = 0;  // and counters of made chunks, which follow them
     for (const fuse::RankSchedule& rank : schedule_.ranks)
-        num_signals = std::max(num_signals, rank.signals.size());
+        num_signals = std::max(num_signals, rank.signals.size() + rank.chunks.size());
     if (num_signals > 1u << 24) return Error{fmt::format("{} signals on one rank are too many", num_signals)};
     control_words_ = emit::control::size_in_words(static_cast<std::int32_t>(num_signals));
     Result<std::uint64_t> offset = heap_->allocate(static_cast<std::uint64_t>(control_words_) * 4, 1024);
@@ -200,6 +256,20 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     plan.end_posts = words_of(mine.end_posts);
     Status ready = Done{};
     for (const fuse::Transfer& transfer : mine.transfers) {
+        if (transfer.reduce != plan::Reduce::none) {
+            Result<PreparedSum> sum =
+                prepare_sum(box_of(rank, transfer.src), box_of(rank, transfer.dst),
+                            schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype,
+                            transfer.reduce, transfer.own);
+            if (!sum) {
+                ready = at_op(transfer.op, sum.error().message);
+                break;
+            }
+            plan.transfers.push_back({.sum = std::move(sum).value(),
+                                      .waits = transfer.waits,
+                                      .post_words = words_of(transfer.posts)});
+            continue;
+        }
         Result<std::vector<StridedCopy>> copies = copies_between(
             box_of(transfer.src_rank, transfer.src), box_of(transfer.dst_rank, transfer.dst),
             plan::size_of(schedule.tensors[static_cast<std::size_t>(transfer.src.tensor)].dtype));
@@ -277,8 +347,8 @@ Status FusedOp::set_num_programs(std::int64_t num_programs) {
     return executor_->write_table_word(kWord, table_[kWord]);
 }
 
-Status FusedOp::set_input(std::string_view name, const plan::Region& region, std::uint64_t address,
-                          std::span<const std::int64_t> strides) {
+Result<FusedOp::Place> FusedOp::place_of(std::string_view name, const plan::Region& region,
+                                         std::span<const std::int64_t> strides, const char* what) const {
     const auto tensor = std::ranges::find(schedule_.tensors, name, &plan::Tensor::name);
     if (tensor == schedule_.tensors.end())
         return Error{fmt::format("op '{}' has no tensor {}", options_.name, name)};
@@ -287,36 +357,41 @@ Status FusedOp::set_input(std::string_view name, const plan::Region& region, std
                                  plan::to_string(region), name)};
     }
     if (strides.size() != region.size()) {
-        return Error{fmt::format("op '{}', input {}: {} strides for {} axes", options_.name, name,
+        return Error{fmt::format("op '{}', {} {}: {} strides for {} axes", options_.name, what, name,
                                  strides.size(), region.size())};
     }
     if (!strides.empty() && region.back().size() > 1 && strides.back() != 1) {
         return Error{fmt::format(
-            "op '{}', input {}: its last stride is {}, not 1; make it contiguous along its last axis",
-            options_.name, name, strides.back())};
+            "op '{}', {} {}: its last stride is {}, not 1; make it contiguous along its last axis",
+            options_.name, what, name, strides.back())};
     }
-    const auto index = static_cast<std::int32_t>(tensor - schedule_.tensors.begin());
-    std::vector<std::int64_t> key;
-    for (const plan::Interval& interval : region) key.insert(key.end(), {interval.begin, interval.end});
-    Input& input = inputs_[{index, std::move(key)}];
+    Place place{.tensor = &*tensor};
+    place.key.first = static_cast<std::int32_t>(tensor - schedule_.tensors.begin());
+    for (const plan::Interval& interval : region)
+        place.key.second.insert(place.key.second.end(), {interval.begin, interval.end});
+    place.box =
+        view_of(*tensor, region, heap_->local(tensor_offsets_[static_cast<std::size_t>(place.key.first)]));
+    return place;
+}
+
+Status FusedOp::set_input(std::string_view name, const plan::Region& region, std::uint64_t address,
+                          std::span<const std::int64_t> strides) {
+    Result<Place> place = place_of(name, region, strides, "input");
+    if (!place) return place.error();
+    Input& input = inputs_[place->key];
     if (input.address == address && std::ranges::equal(input.strides, strides)) return Done{};
 
-    const BoxView to =
-        view_of(*tensor, region, heap_->local(tensor_offsets_[static_cast<std::size_t>(index)]));
-    const BoxView from{address, to.shape, {strides.begin(), strides.end()}};
+    const BoxView from{address, place->box.shape, {strides.begin(), strides.end()}};
     input.address = address;
     input.strides.assign(strides.begin(), strides.end());
     input.copies.clear();
-    Result<std::vector<StridedCopy>> copies = copies_between(from, to, plan::size_of(tensor->dtype));
+    Result<std::vector<StridedCopy>> copies =
+        copies_between(from, place->box, plan::size_of(place->tensor->dtype));
     if (!copies) {
         input.address = 0;
         return copies.error();
     }
-    // Already in place: nothing to copy. Strides of axes of one element mean nothing.
-    bool in_place = from.address == to.address;
-    for (std::size_t i = 0; i < to.shape.size(); ++i)
-        in_place = in_place && (to.shape[i] == 1 || from.strides[i] == to.strides[i]);
-    if (!in_place) input.copies = std::move(copies).value();
+    if (!same_place(from, place->box)) input.copies = std::move(copies).value();
     return Done{};
 }
 
@@ -338,6 +413,88 @@ Status FusedOp::set_input(std::string_view name, std::uint64_t address,
     }
     if (!box) return Done{};
     return set_input(name, *box, address, strides);
+}
+
+Status FusedOp::set_output(std::string_view name, const plan::Region& region, std::uint64_t address,
+                           std::span<const std::int64_t> strides) {
+    Result<Place> place = place_of(name, region, strides, "output");
+    if (!place) return place.error();
+    Input& output = outputs_[place->key];
+    if (output.address == address && std::ranges::equal(output.strides, strides)) return Done{};
+    const BoxView to{address, place->box.shape, {strides.begin(), strides.end()}};
+    output.address = address;
+    output.strides.assign(strides.begin(), strides.end());
+    output.copies.clear();
+    const std::size_t element = plan::size_of(place->tensor->dtype);
+    Result<std::vector<StridedCopy>> copies = copies_between(place->box, to, element);
+    if (!copies) {
+        output.address = 0;
+        return copies.error();
+    }
+    const bool in_place = same_place(to, place->box);
+    if (redirect_sums(place->key.first, region, to, in_place) || in_place) return Done{};
+    output.copies = std::move(copies).value();
+    return Done{};
+}
+
+bool FusedOp::redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to,
+                            bool in_place) {
+    const std::vector<fuse::Transfer>& transfers =
+        schedule_.ranks[static_cast<std::size_t>(rank())].transfers;
+    const std::size_t element = plan::size_of(schedule_.tensors[static_cast<std::size_t>(tensor)].dtype);
+    std::vector<plan::Region> missing{region};
+    bool all = true;
+    for (std::size_t index = 0; index < transfers.size(); ++index) {
+        const fuse::Transfer& sum = transfers[index];
+        PreparedSum* prepared = executor_->sum_of(index);
+        if (prepared == nullptr || sum.dst.tensor != tensor || !plan::overlaps(sum.dst.region, region))
+            continue;
+        for (SumPart& part : prepared->parts) part.out = 0;
+        if (in_place) continue;
+        // Only what is wholly of the output, and read by nobody else, need not be in the heap.
+        BoxView out = to;
+        out.shape.clear();
+        bool good = plan::contains(region, sum.dst.region) && !is_sent(tensor, sum.dst.region);
+        for (std::size_t axis = 0; good && axis < region.size(); ++axis) {
+            const std::int64_t skipped = sum.dst.region[axis].begin - region[axis].begin;
+            out.shape.push_back(sum.dst.region[axis].size());
+            out.address += static_cast<std::uint64_t>(skipped * to.strides[axis]) * element;
+        }
+        if (good) {
+            const auto staging = static_cast<std::size_t>(sum.src.tensor);
+            good = redirect(
+                *prepared,
+                view_of(schedule_.tensors[staging], sum.src.region, heap_->local(tensor_offsets_[staging])),
+                out);
+        }
+        all = all && good;
+        std::vector<plan::Region> rest;
+        for (const plan::Region& part : missing) {
+            for (plan::Region& outside : plan::subtract(part, sum.dst.region))
+                rest.push_back(std::move(outside));
+        }
+        missing = std::move(rest);
+    }
+    if (in_place || (all && missing.empty())) return true;
+    // Not all of it: then everything is copied at the end, from the heap.
+    for (std::size_t index = 0; index < transfers.size(); ++index) {
+        PreparedSum* prepared = executor_->sum_of(index);
+        if (prepared == nullptr || transfers[index].dst.tensor != tensor) continue;
+        if (!plan::overlaps(transfers[index].dst.region, region)) continue;
+        for (SumPart& part : prepared->parts) part.out = 0;
+    }
+    return false;
+}
+
+bool FusedOp::is_sent(std::int32_t tensor, const plan::Region& region) const {
+    for (const fuse::RankSchedule& other : schedule_.ranks) {
+        for (const fuse::Transfer& transfer : other.transfers) {
+            if (transfer.src_rank == rank() && transfer.src.tensor == tensor &&
+                plan::overlaps(transfer.src.region, region))
+                return true;
+        }
+    }
+    return false;
 }
 
 Error FusedOp::error_of(const FaultRecord& record) const {
@@ -367,22 +524,8 @@ Status FusedOp::begin_call(CudaStream stream) {
                      {.rank = rank()},
                      ErrorClass::usage};
     }
-    // A handful of pointers on the stack; a call with more inputs than these would need an allocation.
-    constexpr std::size_t kOnStack = 64;
-    const StridedCopy* copies[kOnStack];
-    std::vector<const StridedCopy*> many;
-    std::size_t count = 0;
-    for (const auto& [key, input] : inputs_) {
-        for (const StridedCopy& copy : input.copies) {
-            if (count < kOnStack) copies[count] = &copy;
-            if (count == kOnStack) many.assign(copies, copies + kOnStack);
-            if (count >= kOnStack) many.push_back(&copy);
-            ++count;
-        }
-    }
-    const Status begun =
-        executor_->begin(stream, count <= kOnStack ? std::span<const StridedCopy* const>(copies, count)
-                                                   : std::span<const StridedCopy* const>(many));
+    const CopyList copies(inputs_);
+    const Status begun = executor_->begin(stream, copies.all());
     if (begun) {
         calling_ = true;
         return begun;
@@ -394,18 +537,19 @@ Status FusedOp::begin_call(CudaStream stream) {
 Status FusedOp::call(CudaKernel& kernel, Grid grid, CudaStream stream, const KernelArguments& arguments) {
     if (Status begun = begin_call(stream); !begun) return begun;
     const Status launched = kernel.launch(grid, stream, arguments, executor_->kernel_may_start_early());
-    const Status ended = end_call(stream);
+    const Status ended = end_call(stream, static_cast<bool>(launched));
     return launched ? ended : launched;
 }
 
-Status FusedOp::end_call(CudaStream stream) {
+Status FusedOp::end_call(CudaStream stream, bool ran) {
     if (!calling_) {
         return Error{fmt::format("op '{}': end_call without begin_call", options_.name),
                      {.rank = rank()},
                      ErrorClass::usage};
     }
     calling_ = false;
-    const Status ended = executor_->end(stream);
+    const CopyList copies(outputs_);
+    const Status ended = executor_->end(stream, copies.all(), ran);
     if (ended) return ended;
     const FaultRecord record = executor_->poll_fault();
     return record.any() ? Status(error_of(record)) : ended;

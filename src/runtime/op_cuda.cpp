@@ -25,6 +25,7 @@
 
 #include "runtime/cuda_api.hpp"
 #include "runtime/device_types.hpp"
+#include "runtime/late_transfers.hpp"
 #include "syncopate/fuse/assign.hpp"
 
 // src/runtime/*.cu as a fatbin: made and embedded by cmake/Cuda.cmake.
@@ -92,7 +93,9 @@ public:
         SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->engine, made->module_, "sy_engine");
         SYNCOPATE_CUDA(api, cuFuncSetAttribute, made->engine, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                        static_cast<int>(kEngineSharedBytes));
-        for (CUfunction function : {made->begin, made->end, made->engine}) {
+        SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->await, made->module_, "sy_await");
+        SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->reduce, made->module_, "sy_reduce");
+        for (CUfunction function : {made->begin, made->end, made->engine, made->await, made->reduce}) {
             if (api.cuFuncLoad != nullptr) SYNCOPATE_CUDA(api, cuFuncLoad, function);
             int registers = 0;
             SYNCOPATE_CUDA(api, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
@@ -109,6 +112,8 @@ public:
     CUfunction begin = nullptr;
     CUfunction end = nullptr;
     CUfunction engine = nullptr;
+    CUfunction await = nullptr;
+    CUfunction reduce = nullptr;
 
 private:
     explicit DeviceModule(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
@@ -283,11 +288,12 @@ public:
                    const OpOptions& options) {
         const CurrentContext current(*context_);
         engine_blocks_ = static_cast<unsigned>(std::clamp(options.engine_blocks, 1, 1024));
-        if (Status sorted = sort_transfers(schedule, options); !sorted) return sorted;
-
         Result<std::unique_ptr<DeviceModule>> module = DeviceModule::load(context_);
         if (!module) return module.error();
         module_ = std::move(module).value();
+        if (Status taken = take_late(schedule, options); !taken) return taken;
+        if (Status sorted = sort_transfers(schedule, options); !sorted) return sorted;
+
         Result<std::unique_ptr<PinnedWords>> mirror = PinnedWords::create(context_, device::kMirrorWords);
         if (!mirror) return mirror.error();
         mirror_ = std::move(mirror).value();
@@ -295,6 +301,8 @@ public:
             Result<Lane> lane = Lane::create(context_);
             if (!lane) return lane.error();
             copies_ = std::move(lane).value();
+        }
+        if (copies_ || late_) {
             Result<std::unique_ptr<OwnedEvent>> fork = OwnedEvent::create(context_);
             if (!fork) return fork.error();
             fork_ = std::move(fork).value();
@@ -323,7 +331,7 @@ public:
         for (const StridedCopy& copy : local_copies_) {
             if (Status copied = enqueue(copy, stream); !copied) return copied;
         }
-        if (copies_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
+        if (fork_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
         if (turn_) {
             if (Status launched = launch(module_->engine, engine_arguments_, stream, engine_blocks_,
                                          device::kEngineThreads, kEngineSharedBytes);
@@ -351,16 +359,32 @@ public:
         return Done{};
     }
 
-    Status end(CudaStream stream_number) override {
+    Status end(CudaStream stream_number, std::span<const StridedCopy* const> outputs, bool ran) override {
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
+        if (late_ && ran) {
+            const CUevent before = copies_ ? copies_->join() : nullptr;
+            if (Status enqueued = late_->enqueue(fork_->get(), before); !enqueued) return enqueued;
+            if (Status joined = late_->join(stream); !joined) return joined;
+        }
         if (copies_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copies_->join(), 0);
         if (turn_) {
             if (Status passed = turn_->pass(stream); !passed) return passed;
         }
-        if (end_arguments_.num_posts == 0 && end_arguments_.num_waits == 0) return Done{};
-        return launch(module_->end, end_arguments_, stream);
+        device::BoundaryArguments arguments = end_arguments_;
+        if (!outputs.empty()) {  // they read what the waits are for, and what the posts let others overwrite
+            arguments.num_posts = 0;
+            if (Status ended = launch_end(arguments, stream); !ended) return ended;
+            for (const StridedCopy* output : outputs) {
+                if (Status copied = enqueue(*output, stream); !copied) return copied;
+            }
+            arguments = end_arguments_;
+            arguments.num_waits = 0;
+        }
+        return launch_end(arguments, stream);
     }
+
+    PreparedSum* sum_of(std::size_t index) override { return late_ ? late_->sum_of(index) : nullptr; }
 
     Result<FaultRecord> read_fault() const override {
         std::uint32_t words[control::num_header_words] = {};
@@ -395,6 +419,21 @@ public:
     }
 
 private:
+    /// Hands over the transfers that follow the kernel's progress (late_transfers.hpp).
+    Status take_late(const fuse::RankSchedule& schedule, const OpOptions& options) {
+        is_late_ = LateTransfers::select(schedule, plan_.rank);
+        if (std::ranges::none_of(is_late_, [](bool late) { return late; })) return Done{};
+        for (std::size_t i = 0; i < is_late_.size(); ++i) {
+            if (is_late_[i]) plan_.transfers[i].copies = for_copy_engine(plan_.transfers[i].copies);
+        }
+        Result<std::unique_ptr<LateTransfers>> late = LateTransfers::create(
+            context_, heap_, plan_, schedule, is_late_, module_->await, module_->reduce,
+            [this](const StridedCopy& copy, CUstream stream) { return enqueue(copy, stream); }, options.name);
+        if (!late) return late.error();
+        late_ = std::move(late).value();
+        return Done{};
+    }
+
     Status sort_transfers(const fuse::RankSchedule& schedule, const OpOptions& options) {
         // Signals that are surely there when a transfer's turn in the copy stream comes, by the lag that they
         // satisfy.
@@ -413,6 +452,7 @@ private:
             return false;
         };
         for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
+            if (is_late_[i]) continue;
             const fuse::Transfer& transfer = schedule.transfers[i];
             const Location location{.rank = transfer.op.rank, .op = transfer.op.index};
             using enum plan::Backend;
@@ -574,7 +614,7 @@ private:
             .waits = reinterpret_cast<const device::WaitEntry*>(tables_->address() + engine_waits),
             .finished = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_finished),
             .count = static_cast<std::uint32_t>(engine_transfers_.size()),
-            .begins = turn_ && !copies_ && local_copies_.empty() ? 1u : 0u};
+            .begins = turn_ && !fork_ && local_copies_.empty() ? 1u : 0u};
         end_arguments_ = arguments(end_posts, plan_.end_posts.size(), end_waits, plan_.end_waits.size());
         return Done{};
     }
@@ -592,6 +632,11 @@ private:
         config.hStream = stream;
         SYNCOPATE_CUDA(api_, cuLaunchKernelEx, &config, function, parameters, nullptr);
         return Done{};
+    }
+
+    Status launch_end(device::BoundaryArguments& arguments, CUstream stream) {
+        if (arguments.num_posts == 0 && arguments.num_waits == 0) return Done{};
+        return launch(module_->end, arguments, stream);
     }
 
     Status enqueue(const StridedCopy& copy, CUstream stream) const {
@@ -636,6 +681,8 @@ private:
     std::vector<CopyStreamTransfer> transfers_;
     std::vector<device::EngineTransfer> engine_transfers_;
     std::vector<std::uint64_t> engine_posts_;
+    std::vector<bool> is_late_;  ///< by schedule index
+    std::unique_ptr<LateTransfers> late_;
     std::vector<device::WaitEntry> engine_waits_;
     std::uint32_t engine_pieces_ = 0;
     std::uint32_t num_engine_counters_ = 0;

@@ -26,17 +26,20 @@ public:
         return Done{};
     }
 
-    Status end(CudaStream) override {
+    Status end(CudaStream, std::span<const StridedCopy* const> outputs, bool ran) override {
+        if (!ran) give_up();
         executor_.join();
         const std::uint32_t epoch = control_.load(emit::control::epoch);
         for (const fuse::Wait& wait : plan_.end_waits) {
             if (!control_.wait(wait, epoch, kWhereEnd)) return failed();
         }
         if (control_.faulty()) return failed();
+        for (const StridedCopy* copy : outputs) copy_on_host(*copy);
         post(plan_.end_posts, epoch);
         return Done{};
     }
 
+    PreparedSum* sum_of(std::size_t index) override { return executor_.sum_of(index); }
     Result<FaultRecord> read_fault() const override { return control_.fault(); }
     FaultRecord poll_fault() const override { return control_.fault(); }
     Status synchronize() override {
@@ -51,6 +54,13 @@ public:
 private:
     static void post(const std::vector<std::uint64_t>& words, std::uint32_t epoch) {
         for (const std::uint64_t word : words) HostControl(word).store(0, epoch);
+    }
+
+    /// The kernel has not run, so what it should have made never comes.
+    void give_up() {
+        if (control_.faulty()) return;
+        for (int rank = 0; rank < plan_.num_ranks; ++rank)
+            HostControl(plan_.control_of(rank)).raise_peer(plan_.rank);
     }
 
     /// Tells the other ranks, so that they need not wait for their own deadlines. FusedOp says what it was.

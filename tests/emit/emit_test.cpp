@@ -24,9 +24,13 @@ const std::string kSimple =
     "\n\n"
     "other = 1\n";
 
-std::string emitted(const kernel::Kernel& kernel, bool phased = false) {
+std::string emitted(const kernel::Kernel& kernel, bool phased = false, bool produces = false) {
     fuse::Schedule schedule;
     schedule.phased = phased;
+    if (produces) {
+        schedule.ranks.resize(1);
+        schedule.ranks[0].chunks.resize(1);
+    }
     const auto result = emit({kernel, {}, {}}, schedule);
     return result.ok() ? *result : "ERROR " + result.error().to_string();
 }
@@ -132,6 +136,96 @@ TEST(Emit, AddsNothingAfterAReturnThatEndsTheBody) {
     const std::string text = emitted(kernel);
     EXPECT_EQ(text.find("sy_finish(sy_schedule"), text.rfind("sy_finish(sy_schedule"));
     EXPECT_NE(text.find("send again\n    return\n"), std::string::npos) << text;
+}
+
+/// A kernel whose tile's stores follow from its id, up to the statement `stored`.
+kernel::Kernel producer(const std::string& source = kSimple,
+                        const std::string& stored = "tl.store(a_ptr, x)") {
+    kernel::Kernel kernel = simple(source);
+    kernel.sites.tile_ids[0].guards_writes = true;
+    kernel.sites.stored = range_of(source, stored);
+    return kernel;
+}
+
+TEST(Emit, PostsAfterTheLastStoreOfATile) {
+    EXPECT_EQ(
+        emitted(producer(), false, true),
+        "import triton\n"
+        "import triton.language as tl\n"
+        "from syncopate.language import sy_acquire, sy_finish, sy_post  # the schedule's tiles, waits and "
+        "posts\n"
+        "\n\n"
+        "@triton.jit\n"
+        "def matmul(a_ptr, n, BLOCK: tl.constexpr, sy_schedule, sy_control):\n"
+        "    pid = tl.program_id(0)  # which tile\n"
+        "    sy_slot = pid  # which is done after the last store\n"
+        "    pid = sy_acquire(sy_schedule, sy_control, pid)  # the tile of this slot, once its chunks have "
+        "arrived\n"
+        "    x = tl.load(a_ptr + pid * BLOCK)\n"
+        "    tl.store(a_ptr, x)\n"
+        "    sy_post(sy_schedule, sy_control, sy_slot)  # this tile is stored: the last one of a chunk lets "
+        "it "
+        "leave\n"
+        "    sy_finish(sy_schedule, sy_control)  # the last program to end tells the ranks that may now send "
+        "again\n"
+        "\n\n"
+        "other = 1\n");
+}
+
+TEST(Emit, PostsTheSlotThatTheStoresFollowFrom) {
+    const std::string source = replaced(kSimple, "tl.store(a_ptr, x)", "tl.store(a_ptr + done, x)");
+    kernel::Kernel kernel = producer(source, "tl.store(a_ptr + done, x)");
+    kernel.sites.function.end = kernel.sites.body.end = kernel.sites.stored.end;
+    kernel.sites.tile_ids[0].guards_writes = false;
+    kernel::TileIdSite use{kernel::TileIdSite::Kind::use, {"done"}, range_of(source, "done"), 0, false, true};
+    kernel.sites.tile_ids.push_back(use);
+    const std::string text = emitted(kernel, false, true);
+    EXPECT_NE(text.find("tl.store(a_ptr + sy_tile(sy_schedule, done), x)\n"
+                        "    sy_post(sy_schedule, sy_control, done)"),
+              std::string::npos)
+        << text;
+    EXPECT_EQ(text.find("sy_slot"), std::string::npos);
+}
+
+TEST(Emit, RefusesASlotVariableThatChangesBeforeItsStore) {
+    const std::string source =
+        replaced(kSimple, "    tl.store(a_ptr, x)", "    y = done\n    done = 3\n    tl.store(a_ptr + y, x)");
+    kernel::Kernel kernel = producer(source, "tl.store(a_ptr + y, x)");
+    kernel.sites.function.end = kernel.sites.body.end = kernel.sites.stored.end;
+    kernel.sites.tile_ids[0].guards_writes = false;
+    kernel.sites.tile_ids.push_back(
+        {kernel::TileIdSite::Kind::use, {"done"}, range_of(source, "done"), 0, false, true});
+    EXPECT_EQ(emitted(kernel, false, true)
+                  .find("ERROR sample.py:10:5: done says whose tile is stored below, so it may not change"),
+              0U)
+        << emitted(kernel, false, true);
+}
+
+TEST(Emit, PostsBeforeAReturnOnTheWayToTheStore) {
+    const std::string source =
+        replaced(kSimple, "    x = ", "    if pid > n:\n        return\n    if n == 3: return\n    x = ");
+    const std::string text = emitted(producer(source), false, true);
+    EXPECT_NE(text.find("    if pid > n:\n"
+                        "        sy_post(sy_schedule, sy_control, sy_slot)  # this tile is done\n"
+                        "        sy_finish(sy_schedule, sy_control)"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("    if n == 3: sy_post(sy_schedule, sy_control, sy_slot); sy_finish("),
+              std::string::npos)
+        << text;
+    EXPECT_FALSE(facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error);
+}
+
+TEST(Emit, RefusesToPostWhereNothingIsStoredOrThePlaceIsShared) {
+    kernel::Kernel kernel = producer();
+    kernel.sites.stored = {};
+    EXPECT_EQ(emitted(kernel, false, true).find("ERROR sample.py:6:5: kernel matmul makes chunks, but no"),
+              0U);
+    const std::string source = replaced(kSimple, "tl.store(a_ptr, x)", "tl.store(a_ptr, x); y = 1");
+    EXPECT_EQ(emitted(producer(source), false, true)
+                  .find("ERROR sample.py:9:23: the last store shares its line with what follows"),
+              0U)
+        << emitted(producer(source), false, true);
 }
 
 TEST(Emit, RefusesANameThatTheKernelUses) {

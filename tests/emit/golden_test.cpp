@@ -4,12 +4,14 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
 #include "emit/syntax.hpp"
 #include "fuse/sample.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/io.hpp"
+#include "syncopate/plan/push_reduce.hpp"
 
 namespace syncopate::emit {
 namespace {
@@ -27,8 +29,13 @@ const Example kExamples[] = {{"matmul_pointers", false, true, false},
                              {"matmul_persistent_device_tma", false, false, true},
                              {"matmul_persistent_host_tma", true, false, true}};
 
-/// M×N×K on 8 ranks; with `along_k` each shard also comes in two slices along K.
-Result<Artifact> fused(const Example& example, bool along_k, std::int64_t M = 1024, std::int64_t N = 512,
+/// What a kernel is fused with: A gathered, A gathered in slices along K, or C reduced and scattered.
+enum class Form { gathered, phased, scattered };
+constexpr std::pair<Form, const char*> kForms[] = {
+    {Form::gathered, ".py"}, {Form::phased, "_phased.py"}, {Form::scattered, "_producer.py"}};
+
+/// M×N×K on 8 ranks.
+Result<Artifact> fused(const Example& example, Form form, std::int64_t M = 1024, std::int64_t N = 512,
                        std::int64_t K = 512) {
     kernel::Arguments arguments;
     auto& scalars = arguments.scalars;
@@ -61,30 +68,35 @@ Result<Artifact> fused(const Example& example, bool along_k, std::int64_t M = 10
     arguments.tensors["b" + suffix] = {{b_rows, b_columns}, {}, plan::DType::bf16, block(128, 64)};
     arguments.tensors["c" + suffix] = {{M, N}, {}, plan::DType::bf16, block(128, 128)};
     plan::AllGatherOptions options;
-    if (along_k) {
+    if (form == Form::phased) {
         options.minor_axis = 1;
         options.minor_split = 2;
     }
-    auto plan = plan::all_gather(fuse::sample::ranks(8), {"A", {M, K}, plan::DType::bf16}, options);
+    const bool produces = form == Form::scattered;
+    auto plan = produces
+                    ? plan::push_reduce(fuse::sample::ranks(8), {"C", {M, N}, plan::DType::bf16})
+                    : plan::all_gather(fuse::sample::ranks(8), {"A", {M, K}, plan::DType::bf16}, options);
     if (!plan) return plan.error();
     auto source = read_file(kRoot + "/examples/" + example.name + ".py");
     if (!source) return source.error();
     return make_artifact(*std::move(source), "examples/" + example.name + ".py", "matmul_kernel",
-                         std::move(arguments), *std::move(plan), {{"a" + suffix, "A"}},
+                         std::move(arguments), *std::move(plan),
+                         {produces ? std::pair<const std::string, std::string>{"c" + suffix, "C"}
+                                   : std::pair<const std::string, std::string>{"a" + suffix, "A"}},
                          {.device = fuse::Device::cuda});
 }
 
 TEST(Golden, TheExamplesComeOutAsRecorded) {
     for (const Example& example : kExamples) {
-        for (const bool along_k : {false, true}) {
-            const auto artifact = fused(example, along_k);
+        for (const auto& [form, ending] : kForms) {
+            const auto artifact = fused(example, form);
             ASSERT_TRUE(artifact.ok()) << example.name << ": " << artifact.error().to_string();
-            EXPECT_EQ(artifact->launch.schedule.phased, along_k) << example.name;
+            EXPECT_EQ(artifact->launch.schedule.phased, form == Form::phased) << example.name;
+            EXPECT_EQ(artifact->launch.schedule.produces(), form == Form::scattered) << example.name;
             const std::string& text = artifact->kernel_source;
             EXPECT_FALSE(facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error)
                 << example.name;
-            const std::string path =
-                kRoot + "/tests/emit/golden/" + example.name + (along_k ? "_phased.py" : ".py");
+            const std::string path = kRoot + "/tests/emit/golden/" + example.name + ending;
             if (std::getenv("SYNCOPATE_UPDATE_GOLDENS") != nullptr) {
                 ASSERT_TRUE(write_file_atomically(path, text).ok());
             }
@@ -98,19 +110,21 @@ TEST(Golden, TheExamplesComeOutAsRecorded) {
 
 TEST(Golden, AnArtifactReadsBackFromItsJson) {
     for (const Example& example : kExamples) {
-        const auto artifact = fused(example, true);
-        ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
-        const auto launch = launch_from_json(artifact->schedule_json);
-        ASSERT_TRUE(launch.ok()) << launch.error().to_string();
-        EXPECT_EQ(to_json(*launch), artifact->schedule_json);
-        EXPECT_EQ(launch->plan, artifact->launch.plan);
-        EXPECT_EQ(launch->num_programs(), artifact->launch.num_programs());
+        for (const Form form : {Form::phased, Form::scattered}) {
+            const auto artifact = fused(example, form);
+            ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
+            const auto launch = launch_from_json(artifact->schedule_json);
+            ASSERT_TRUE(launch.ok()) << launch.error().to_string();
+            EXPECT_EQ(to_json(*launch), artifact->schedule_json);
+            EXPECT_EQ(launch->plan, artifact->launch.plan);
+            EXPECT_EQ(launch->num_programs(), artifact->launch.num_programs());
+        }
     }
 }
 
 TEST(Golden, EveryOtherLineOfTheUserStaysAsItWas) {
-    for (const Example& example : kExamples) {
-        const auto artifact = fused(example, false);
+    for (std::size_t n = 0; n < 2 * std::size(kExamples); ++n) {
+        const auto artifact = fused(kExamples[n / 2], n % 2 == 0 ? Form::gathered : Form::scattered);
         ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
         // Taking the added lines and words away gives back the user's file.
         std::string text;
@@ -122,6 +136,7 @@ TEST(Golden, EveryOtherLineOfTheUserStaysAsItWas) {
             begin = end;
             if (line.find("import sy_") != std::string::npos ||
                 line.find("= sy_acquire(") != std::string::npos ||
+                line.find("sy_slot = ") != std::string::npos || line.find("sy_post(") != std::string::npos ||
                 line.find("sy_finish(") != std::string::npos) {
                 continue;
             }
@@ -138,7 +153,7 @@ TEST(Golden, EveryOtherLineOfTheUserStaysAsItWas) {
 
 TEST(Golden, ParsingAndFusingAGemmOf1792TilesTakesMilliseconds) {
     const auto start = std::chrono::steady_clock::now();
-    const auto artifact = fused(kExamples[2], false, 8192, 3584, 8192);
+    const auto artifact = fused(kExamples[2], Form::gathered, 8192, 3584, 8192);
     const double ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();

@@ -51,5 +51,41 @@ TEST(Table, AlignsEveryPair) {
     }
 }
 
+TEST(Table, SaysWhichChunksATileMakesAndWhomTheLastOneTells) {
+    fuse::RankSchedule schedule;
+    schedule.signals.resize(3);
+    schedule.slots = {{0, {}, {}, {0}}, {1, {}, {}, {0, 1}}, {2, {}, {}, {}}, {3, {}, {}, {0}}};
+    schedule.chunks = {{{}, 3, {{1, 2}}}, {{}, 1, {{0, 0}, {1, 1}}}};
+    const Words words = make_table(schedule, 0, 4096, 1);
+    const auto makes = static_cast<std::size_t>(words[table::makes]);
+    ASSERT_GT(makes, 0U);
+    EXPECT_EQ(makes % 4, 0U) << "records are read 16 bytes at a time";
+    const auto records = [&](std::size_t slot) {
+        return std::pair(words[makes + 2 * slot], words[makes + 2 * slot + 1]);
+    };
+    EXPECT_EQ(records(0), records(3)) << "slots that make the same share their records";
+    EXPECT_EQ(records(2).first, records(2).second);
+    EXPECT_EQ(records(0).second - records(0).first, 4);
+    ASSERT_EQ(records(1).second - records(1).first, 8);
+    const auto record = [&](std::size_t at) { return Words(words.begin() + at, words.begin() + at + 4); };
+    const auto both = static_cast<std::size_t>(records(1).first);
+    EXPECT_EQ(both % 4, 0U);
+    const Words first = record(both);
+    const Words second = record(both + 4);
+    EXPECT_EQ(first[0], control::word_of(3)) << "counters follow the signals";
+    EXPECT_EQ(first[1], 3);
+    EXPECT_EQ(first[3] - first[2], 2);
+    EXPECT_EQ(words[static_cast<std::size_t>(first[2])], 4096 + 4 * control::word_of(2));
+    EXPECT_EQ(second[0], control::word_of(4));
+    EXPECT_EQ(second[3] - second[2], 4);
+    EXPECT_EQ(words[static_cast<std::size_t>(second[2])], 4 * control::word_of(0));
+}
+
+TEST(Table, HasNoMakesWhereTilesMakeNothing) {
+    fuse::RankSchedule schedule;
+    schedule.slots = {{0, {}, {}}};
+    EXPECT_EQ(make_table(schedule, 0, 4096, 1)[table::makes], 0);
+}
+
 }  // namespace
 }  // namespace syncopate::emit

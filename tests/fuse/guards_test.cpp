@@ -5,6 +5,7 @@
 #include "fuse/sample.hpp"
 #include "fuse/simulator.hpp"
 #include "syncopate/fuse/fuse.hpp"
+#include "syncopate/plan/push_reduce.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -18,6 +19,68 @@ struct Case {
 std::vector<std::int64_t> programs_of(const Case& c) {
     std::vector<std::int64_t> result;
     for (const kernel::Tile& tile : c.program.kernel.tiles) result.push_back(tile.program);
+    return result;
+}
+
+/// C reduced and scattered, round a ring: each rank adds what comes to its own and passes the sum on.
+plan::Plan ring_reduce_scatter(std::int32_t num_ranks, const plan::Tensor& tensor) {
+    plan::Plan plan;
+    plan.mesh = sample::ranks(num_ranks);
+    plan.tensors = {tensor};
+    const auto shards = plan::split_evenly(0, tensor.shape[0], num_ranks);
+    plan.ranks.resize(num_ranks);
+    for (std::int32_t rank = 0; rank < num_ranks; ++rank) {
+        plan.produced.push_back({.rank = rank, .chunk = {0, tensor.whole()}, .partial = true});
+        plan.final.push_back(
+            {.rank = rank, .chunk = {0, {shards[rank], {0, tensor.shape[1]}}}, .of_all = true});
+        for (std::int32_t step = 0; step + 1 < num_ranks; ++step) {
+            plan::Op op;
+            op.kind = plan::OpKind::push;
+            op.peer = (rank + 1) % num_ranks;
+            const std::int32_t shard = (rank + 2 * num_ranks - 1 - step) % num_ranks;
+            op.src = op.dst = {0, {shards[shard], {0, tensor.shape[1]}}};
+            op.reduce = plan::Reduce::sum;
+            if (step > 0) op.after = {{(rank + num_ranks - 1) % num_ranks, step - 1}};
+            plan.ranks[rank].push_back(op);
+        }
+    }
+    return plan;
+}
+
+plan::Tensor c_of(const sample::Gemm& g) { return {"C", {g.M, g.N}, plan::DType::bf16}; }
+
+Program reduced_gemm(const sample::Gemm& g, std::int32_t ranks, const plan::PushReduceOptions& options) {
+    return {
+        sample::gemm(g), plan::push_reduce(sample::ranks(ranks), c_of(g), options).value(), {{"c_ptr", "C"}}};
+}
+
+/// Programs whose kernel makes what is sent.
+std::vector<Case> producers(std::int32_t max_ranks, bool minimal) {
+    using sample::Gemm;
+    std::vector<Case> result;
+    const auto add = [&](std::string name, Program program, bool on_cuda = true) {
+        for (const Device device : {Device::host, Device::cuda}) {
+            if (device == Device::cuda && !on_cuda) continue;
+            result.push_back({name + "_" + std::string(name_of(device)), program, {.device = device}});
+        }
+    };
+    for (std::int32_t ranks = 1; ranks <= max_ranks; ranks += (ranks < 4 ? 1 : 4)) {
+        const std::string suffix = "_on_" + std::to_string(ranks);
+        const Gemm even{2 * ranks, 4, 2, 2, 2, 2, 2};
+        const Gemm uneven{2 * ranks + 1, 4, 2, 2, 4, 2, 0};
+        add("reduce_scatter" + suffix, reduced_gemm(even, ranks, {}));
+        add("reduce_scatter_uneven" + suffix, reduced_gemm(uneven, ranks, {.split = 2}));
+        add("exchange" + suffix, {sample::gemm(even),
+                                  plan::push_exchange(sample::ranks(ranks), c_of(even), "D").value(),
+                                  {{"c_ptr", "C"}}});
+        // What an all-reduce sends back tells its sources more than the guards count on.
+        if (!minimal) add("all_reduce" + suffix, reduced_gemm(even, ranks, {.split = 2, .all = true}));
+        if (ranks > 1) {
+            const Gemm ring{ranks, 4, 2, 1, 2, 2, 3};
+            add("ring" + suffix,
+                {sample::gemm(ring), ring_reduce_scatter(ranks, c_of(ring)), {{"c_ptr", "C"}}});
+        }
+    }
     return result;
 }
 
@@ -53,8 +116,8 @@ std::vector<Case> cases(std::int32_t max_ranks) {
     return result;
 }
 
-TEST(Guards, KeepEveryCallApartWhateverTheTiming) {
-    for (const Case& c : cases(8)) {
+void expect_apart(const std::vector<Case>& all) {
+    for (const Case& c : all) {
         const auto schedule = fuse(c.program, c.options);
         ASSERT_TRUE(schedule.ok()) << c.name << ": " << schedule.error().to_string();
         const int runs = schedule->ranks.size() > 4 ? 12 : 60;
@@ -66,6 +129,10 @@ TEST(Guards, KeepEveryCallApartWhateverTheTiming) {
         }
     }
 }
+
+TEST(Guards, KeepEveryCallApartWhateverTheTiming) { expect_apart(cases(8)); }
+
+TEST(Guards, KeepEveryCallApartWhereTheKernelMakesWhatIsSent) { expect_apart(producers(8, false)); }
 
 /// Every list of waits or posts of a schedule, with the rank whose delay would show that a wait is missing.
 struct Place {
@@ -92,6 +159,10 @@ std::vector<Place> places_of(Schedule& schedule) {
                 places.push_back({"a phase of slot " + std::to_string(s) + on, &phase.waits, nullptr, index});
             }
         }
+        for (std::size_t chunk = 0; chunk < rank.chunks.size(); ++chunk) {
+            places.push_back(
+                {"made chunk " + std::to_string(chunk) + on, nullptr, &rank.chunks[chunk].posts, index});
+        }
         for (std::size_t t = 0; t < rank.transfers.size(); ++t) {
             const std::string name = "transfer " + std::to_string(t) + on;
             places.push_back({name, &rank.transfers[t].waits, nullptr, index});
@@ -111,8 +182,8 @@ bool is_noticed(const Case& c, const Schedule& schedule, std::int32_t straggler)
     return false;
 }
 
-TEST(Guards, AreAllNeeded) {
-    for (const Case& c : cases(3)) {
+void expect_needed(const std::vector<Case>& all) {
+    for (const Case& c : all) {
         const auto original = fuse(c.program, c.options);
         ASSERT_TRUE(original.ok());
         Schedule schedule = *original;
@@ -137,6 +208,10 @@ TEST(Guards, AreAllNeeded) {
         }
     }
 }
+
+TEST(Guards, AreAllNeeded) { expect_needed(cases(3)); }
+
+TEST(Guards, AreAllNeededWhereTheKernelMakesWhatIsSent) { expect_needed(producers(3, true)); }
 
 TEST(Guards, OfARingMustWaitForTheEnd) {
     for (Case& c : cases(3)) {

@@ -10,13 +10,16 @@ namespace {
 
 using plan::Region;
 
-/// The elements of `region` as linear indices, for tensors of two axes.
+/// The elements of `region` as linear indices.
 std::vector<std::int64_t> elements_of(const plan::Tensor& tensor, const Region& region) {
-    std::vector<std::int64_t> elements;
-    for (std::int64_t row = region[0].begin; row < region[0].end; ++row) {
-        for (std::int64_t column = region[1].begin; column < region[1].end; ++column) {
-            elements.push_back(row * tensor.shape[1] + column);
+    std::vector<std::int64_t> elements{0};
+    for (std::size_t axis = 0; axis < region.size(); ++axis) {
+        std::vector<std::int64_t> next;
+        for (const std::int64_t outer : elements) {
+            for (std::int64_t at = region[axis].begin; at < region[axis].end; ++at)
+                next.push_back(outer * tensor.shape[axis] + at);
         }
+        elements = std::move(next);
     }
     return elements;
 }
@@ -25,6 +28,12 @@ std::vector<std::int64_t> elements_of(const plan::Tensor& tensor, const Region& 
 struct Step {
     std::function<bool()> possible;
     std::function<void()> act;
+};
+
+/// What an element holds: the call that wrote it, and whether as a sum.
+struct Content {
+    std::int64_t call = -1;
+    bool summed = false;
 };
 
 struct Agent {
@@ -52,8 +61,9 @@ public:
         open_programs_.resize(num_ranks, 0);
         for (std::size_t rank = 0; rank < num_ranks; ++rank) {
             for (const plan::Tensor& tensor : schedule.tensors) {
-                memory_[rank].emplace_back(tensor.shape[0] * tensor.shape[1], -1);
+                memory_[rank].emplace_back(num_elements(tensor.whole()), Content{});
             }
+            counters_.emplace_back(schedule.ranks[rank].chunks.size(), 0);
             signals_[rank].resize(schedule.ranks[rank].signals.size(), 0);
         }
         num_programs_ = program_of.empty() ? 0 : 1 + *std::max_element(program_of.begin(), program_of.end());
@@ -97,12 +107,29 @@ private:
     }
 
     void expect(std::int32_t rank, std::int32_t tensor, std::int64_t element, std::int32_t call,
-                const std::string& who) {
-        const std::int64_t found = memory_[rank][tensor][element];
-        if (found != call && fault_.empty()) {
-            fault_ = who + " on rank " + std::to_string(rank) + " reads element " + std::to_string(element) +
-                     " of call " + std::to_string(found) + " in call " + std::to_string(call);
-        }
+                const std::string& who, std::optional<bool> summed = {}) {
+        const Content& found = memory_[rank][tensor][element];
+        if (!fault_.empty()) return;
+        const std::string what = who + " on rank " + std::to_string(rank) + " reads element " +
+                                 std::to_string(element) + " of tensor " + std::to_string(tensor);
+        if (found.call != call)
+            fault_ = what + " of call " + std::to_string(found.call) + " in call " + std::to_string(call);
+        if (found.call == call && summed && *summed != found.summed)
+            fault_ = what + (found.summed ? " summed already" : " not summed yet");
+    }
+
+    /// Whether what `transfer` reads is the result of a sum there: the plan says so, whatever the schedule
+    /// does.
+    bool reads_sum(const Transfer& transfer) const {
+        const auto& list = program_.plan.ranks[transfer.op.rank];
+        if (transfer.op.index >= static_cast<std::int32_t>(list.size())) return false;
+        const plan::Op& op = list[transfer.op.index];
+        return std::any_of(op.after.begin(), op.after.end(), [&](plan::OpRef ref) {
+            const plan::Op& before = program_.plan.op(ref);
+            return before.reduce != plan::Reduce::none &&
+                   before.destination_rank(ref.rank) == transfer.src_rank &&
+                   before.dst.tensor == op.src.tensor && overlaps(before.dst.region, op.src.region);
+        });
     }
 
     Step wait_step(std::int32_t rank, Wait wait) {
@@ -131,6 +158,7 @@ private:
         const kernel::Tile& tile = program_.kernel.tiles[slot.tile];
         for (const auto& [param, tensor_name] : program_.bindings) {
             const std::int32_t tensor = *program_.plan.find_tensor(tensor_name);
+            if (!tile.reads.contains(param)) continue;
             const Region& box = tile.reads.at(param);
             const std::string who = "tile " + std::to_string(slot.tile);
             if (slot.phases.empty()) {
@@ -156,6 +184,24 @@ private:
             if (iteration != program_.kernel.sites.reduction->trips)
                 fault_ = "phases do not end at the last iteration";
         }
+        for (const auto& [param, tensor_name] : program_.bindings) {
+            if (!tile.writes.contains(param)) continue;
+            const std::int32_t tensor = *program_.plan.find_tensor(tensor_name);
+            for (const auto& half : halves(elements_of(schedule_.tensors[tensor], tile.writes.at(param)))) {
+                steps.push_back({{}, [=, this] {
+                                     for (const std::int64_t e : half)
+                                         memory_[rank][tensor][e] = {epoch_[rank], false};
+                                 }});
+            }
+        }
+        for (const std::int32_t chunk : slot.makes) {
+            steps.push_back({{}, [this, rank, chunk] {
+                                 const MadeChunk& made = schedule_.ranks[rank].chunks[chunk];
+                                 if (++counters_[rank][chunk] != made.tiles * epoch_[rank]) return;
+                                 for (const Post& post : made.posts)
+                                     signals_[post.rank][post.signal] = epoch_[rank];
+                             }});
+        }
         return steps;
     }
 
@@ -173,18 +219,26 @@ private:
     std::vector<Step> transfer_steps(std::int32_t rank, const Transfer& transfer) {
         std::vector<Step> steps;
         for (const Wait& wait : transfer.waits) steps.push_back(wait_step(rank, wait));
+        if (transfer.reduce != plan::Reduce::none) {
+            sum_steps(steps, rank, transfer);
+            for (const Post& post : transfer.posts) steps.push_back(post_step(rank, post));
+            return steps;
+        }
+        const std::optional<bool> summed =
+            reads_sum(transfer) ? std::optional<bool>(true) : std::optional<bool>();
         const auto from = elements_of(schedule_.tensors[transfer.src.tensor], transfer.src.region);
         const auto to = elements_of(schedule_.tensors[transfer.dst.tensor], transfer.dst.region);
         const auto from_halves = halves(from);
         const auto to_halves = halves(to);
-        auto buffer = std::make_shared<std::vector<std::int64_t>>();
+        auto buffer = std::make_shared<std::vector<Content>>();
         const std::string who =
             "op " + std::to_string(transfer.op.index) + " of rank " + std::to_string(transfer.op.rank);
         for (std::size_t half = 0; half < 2; ++half) {
             steps.push_back({{}, [=, this, &transfer] {
                                  buffer->clear();
                                  for (const std::int64_t e : from_halves[half]) {
-                                     expect(transfer.src_rank, transfer.src.tensor, e, epoch_[rank], who);
+                                     expect(transfer.src_rank, transfer.src.tensor, e, epoch_[rank], who,
+                                            summed);
                                      buffer->push_back(memory_[transfer.src_rank][transfer.src.tensor][e]);
                                  }
                              }});
@@ -199,6 +253,21 @@ private:
         return steps;
     }
 
+    /// Every slot, and what the destination holds itself, must be this call's; then the sum takes its place.
+    void sum_steps(std::vector<Step>& steps, std::int32_t rank, const Transfer& sum) {
+        const std::string who = "the sum of op " + std::to_string(sum.op.index);
+        read_steps(steps, rank, sum.src.tensor, sum.src.region, who);
+        for (const auto& half : halves(elements_of(schedule_.tensors[sum.dst.tensor], sum.dst.region))) {
+            steps.push_back({{}, [=, this, &sum] {
+                                 for (const std::int64_t e : half) {
+                                     if (sum.own >= 0)
+                                         expect(rank, sum.dst.tensor, e, epoch_[rank], who, false);
+                                     memory_[rank][sum.dst.tensor][e] = {epoch_[rank], true};
+                                 }
+                             }});
+        }
+    }
+
     /// Regions that arrive at `rank` for nobody but the end of the call.
     std::vector<plan::Chunk> kept(std::int32_t rank) const {
         std::vector<plan::Chunk> result;
@@ -208,14 +277,16 @@ private:
                 bool read = false;
                 for (const RankSchedule& third : schedule_.ranks) {
                     for (const Transfer& reader : third.transfers) {
-                        read |= reader.src_rank == rank && reader.src.tensor == transfer.dst.tensor &&
+                        read |= transfer.reduce == plan::Reduce::none && reader.src_rank == rank &&
+                                reader.src.tensor == transfer.dst.tensor &&
                                 overlaps(reader.src.region, transfer.dst.region);
                     }
                 }
                 for (const auto& [param, tensor] : program_.bindings) {
                     if (program_.plan.find_tensor(tensor) != transfer.dst.tensor) continue;
                     for (const kernel::Tile& tile : program_.kernel.tiles) {
-                        read |= overlaps(tile.reads.at(param), transfer.dst.region);
+                        const auto box = tile.reads.find(param);
+                        read |= box != tile.reads.end() && overlaps(box->second, transfer.dst.region);
                     }
                 }
                 if (!read) result.push_back(transfer.dst);
@@ -239,10 +310,13 @@ private:
         for (const Post& post : own.kernel_posts) posts.push_back(post_step(rank, post));
         workers_.push_back(std::move(posts));
         std::vector<Step> stream;
+        std::vector<Step> sums;
         for (const Transfer& transfer : own.transfers) {
             std::vector<Step> steps = transfer_steps(rank, transfer);
             if (transfer.backend == plan::Backend::copy_engine) {
                 for (Step& step : steps) stream.push_back(std::move(step));
+            } else if (transfer.backend == plan::Backend::ldst_dedicated) {
+                for (Step& step : steps) sums.push_back(std::move(step));
             } else {
                 agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
                 workers_.push_back(std::move(steps));
@@ -250,6 +324,8 @@ private:
         }
         agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
         workers_.push_back(std::move(stream));
+        agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
+        workers_.push_back(std::move(sums));
         const std::size_t end_worker = agents_.size();
         const std::size_t worker_shift = first_worker - (workers_.size() - (end_worker - first_worker));
 
@@ -260,7 +336,7 @@ private:
             for (const auto& half : halves(elements)) {
                 call.push_back({{}, [=, this] {
                                     for (const std::int64_t e : half) {
-                                        memory_[rank][holding.chunk.tensor][e] = epoch_[rank] + 1;
+                                        memory_[rank][holding.chunk.tensor][e] = {epoch_[rank] + 1, false};
                                     }
                                 }});
             }
@@ -297,8 +373,8 @@ private:
     SimulatorOptions options_;
     std::mt19937_64 random_;
     std::int64_t num_programs_ = 0;
-    std::vector<std::vector<std::vector<std::int64_t>>>
-        memory_;  ///< by rank, tensor, element: the call that wrote it
+    std::vector<std::vector<std::vector<Content>>> memory_;  ///< by rank, tensor, element
+    std::vector<std::vector<std::int64_t>> counters_;        ///< by rank and made chunk
     std::vector<std::vector<std::int64_t>> signals_;
     std::vector<std::int32_t> epoch_;
     std::vector<std::int64_t> open_programs_;

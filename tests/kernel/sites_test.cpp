@@ -63,6 +63,29 @@ TEST(Sites, APersistentKernelRebindsInItsTileLoopOnly) {
     EXPECT_EQ(slice(k, k.sites.last_store), "c_desc.store([offs_m, offs_n], acc.to(c_ptr.dtype.element_ty))");
 }
 
+TEST(Sites, ATileIsStoredAfterTheStatementOfItsScopeThatHoldsTheLastStore) {
+    const Kernel k = analysed(example("matmul_persistent_device_tma.py"), descriptors(200, 144, 96, false));
+    EXPECT_EQ(slice(k, k.sites.stored), slice(k, k.sites.last_store));
+    const std::string source =
+        "import triton\nimport triton.language as tl\n\n@triton.jit\n"
+        "def k(y_ptr, N, B: tl.constexpr):\n"
+        "    pid = tl.program_id(0)\n"
+        "    r = pid * B + tl.arange(0, B)\n"
+        "    if pid % 2 == 0:\n"
+        "        tl.store(y_ptr + r, 1.0, mask=r < N)\n"
+        "    else:\n"
+        "        tl.store(y_ptr + r, 2.0, mask=r < N)\n"
+        "    r = r + 1\n";
+    Arguments arguments;
+    arguments.scalars = {{"N", std::int64_t{20}}, {"B", std::int64_t{8}}};
+    arguments.tensors["y_ptr"] = {{20}, {}, plan::DType::fp32, {}};
+    const auto branches = analyse(source, "k.py", "k", arguments);
+    ASSERT_TRUE(branches.ok()) << branches.error().to_string();
+    const std::string stored = slice(*branches, branches->sites.stored);
+    EXPECT_TRUE(stored.starts_with("if pid % 2 == 0:")) << stored;
+    EXPECT_TRUE(stored.ends_with("tl.store(y_ptr + r, 2.0, mask=r < N)")) << stored;
+}
+
 TEST(Sites, AnIdCarriedForTheEpilogueIsWrappedWhereItIsUsed) {
     const Kernel k = analysed(example("matmul_persistent_host_tma.py"), descriptors(200, 144, 96, true));
     ASSERT_EQ(k.sites.tile_ids.size(), 2u);

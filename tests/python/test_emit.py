@@ -274,6 +274,7 @@ def measure(path, example, blocks, options):
         "registers": int(re.search(r"Used (\\d+) registers", log).group(1)),
         "spills": sum(int(s) for s in re.findall(r"(\\d+) bytes spill", log)),
         "serialized": "serialized" in log,
+        "ptx": ptx,
         "ttgir": ttgir,
     }
 """
@@ -291,6 +292,7 @@ def compile_all(example: str, tmp_path: Path) -> dict:
         "original": SOURCES / f"{example}.py",
         "fused": GOLDEN / f"{example}.py",
         "phased": GOLDEN / f"{example}_phased.py",
+        "producer": GOLDEN / f"{example}_producer.py",
     }
     out = tmp_path / "measured.json"
     run_python(
@@ -309,10 +311,10 @@ Path({str(out)!r}).write_text(json.dumps(measured))
 def test_emitted_kernels_keep_pipelining_shared_memory_and_registers(example, tmp_path):
     measured = compile_all(example, tmp_path)
     for form, m in measured.items():
-        print(example, form, {key: value for key, value in m.items() if key != "ttgir"})
+        print(example, form, {key: value for key, value in m.items() if key not in ("ttgir", "ptx")})
     original = measured["original"]
     assert original["depth"] > 1, "the unmodified kernel pipelines"
-    for form in ("fused", "phased"):
+    for form in ("fused", "phased", "producer"):
         m = measured[form]
         assert m["depth"] >= original["depth"], form
         assert m["pending"] >= original["pending"], form
@@ -345,6 +347,22 @@ def test_a_flattened_tile_loop_stays_flat_and_prefetches_from_the_next_tiles_acq
     assert branch and "elementwise_inline_asm" in branch.group(3), loop[:2000]
     loads = re.findall(r"async_tma_copy_global_to_local %\w+\[(%\w+)#\d+,", loop)
     assert len(loads) == 2 and set(loads) == {branch.group(1)}, loads
+
+
+@pytest.mark.parametrize("example", sorted(SHAPES))
+def test_a_post_comes_after_the_tiles_last_store_and_waits_until_that_is_complete(example, tmp_path):
+    ptx = compile_all(example, tmp_path)["producer"]["ptx"]
+    post = ptx.index("cp.async.bulk.wait_group 0")
+    stores = [
+        m.end() for m in re.finditer(r"cp\.async\.bulk\.tensor\.2d\.global\.shared|st\.global\.v4", ptx)
+    ]
+    assert stores and max(at for at in stores if at < ptx.index("SY_CHUNK")) < post
+    # In this order: the stores complete, all threads' are collected, counted at GPU scope, let go at system scope.
+    places = [ptx.index(text, post) for text in (
+        "fence.proxy.async.global", "bar.sync 0", "atom.acq_rel.gpu", "fence.acq_rel.sys", "st.release.sys.global.b32",
+        "st.release.sys.global.b64",
+    )]  # fmt: skip
+    assert places == sorted(places)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -24,6 +24,13 @@ def test_operators_are_exact_and_refuse_what_does_not_fit_on(ranks, run):
     assert outcome.code == 0, outcome.out + outcome.err
 
 
+@pytest.mark.parametrize(("ranks", "calls"), [(1, 1), (2, 2), (3, 2), (5, 1), (8, 1)])
+def test_what_kernels_make_is_reduced_in_rank_order_on(ranks, calls, run):
+    outcome = run(sys.executable, HERE / "host_reduce.py", ranks, calls, timeout=400)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert f"{ranks} ranks: 24 configurations, {24 * calls} calls, identical" in outcome.out
+
+
 def test_operators_work_in_a_torch_process_group(run):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     outcome = run(*launch, HERE / "host_ops.py", timeout=200)

@@ -2,13 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ostream>
 #include <random>
 #include <thread>
 
+#include "fuse/sample.hpp"
 #include "runtime/fork.hpp"
 #include "runtime/schedules.hpp"
 #include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/plan/push_reduce.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -30,6 +34,24 @@ std::int32_t tag(int rank, std::uint32_t call, std::int64_t element) {
                                      static_cast<std::uint32_t>(element));
 }
 
+/// What sy_post does: counts the slot's tile in the chunks that it makes, and posts those that it completes.
+void post_tile(const FusedOp& op, std::int32_t slot) {
+    const std::vector<std::int32_t>& table = op.table();
+    const HostControl control(op.control_address());
+    const std::uint32_t epoch = control.load(emit::control::epoch);
+    const auto at = [&](std::int32_t word) { return table[static_cast<std::size_t>(word)]; };
+    const std::int32_t makes = at(emit::table::makes);
+    if (makes == 0) return;
+    for (std::int32_t record = at(makes + 2 * slot); record < at(makes + 2 * slot + 1); record += 4) {
+        if (control.add(at(record), 1) + 1 != static_cast<std::uint32_t>(at(record + 1)) * epoch) continue;
+        for (std::int32_t pair = at(record + 2); pair < at(record + 3); pair += 2) {
+            const std::int64_t distance = static_cast<std::int64_t>(static_cast<std::uint32_t>(at(pair))) |
+                                          (static_cast<std::int64_t>(at(pair + 1)) << 32);
+            HostControl(op.control_address() + static_cast<std::uint64_t>(distance)).store(0, epoch);
+        }
+    }
+}
+
 /// What the emitted kernel does: slot by slot it waits as the table says, works, and at its end tells the
 /// peers. Calls `tile(id)` for each slot whose waits were over.
 template <typename Tile>
@@ -47,6 +69,7 @@ bool run_kernel(const FusedOp& op, const Tile& tile) {
             if (!control.wait({signal, at(wait + 1)}, epoch, slot)) return false;
         }
         good = tile(at(record)) && good;
+        post_tile(op, slot);
     }
     if (control.faulty()) return good;
     for (std::int32_t i = 0; i < at(emit::table::num_kernel_posts); ++i) {
@@ -123,6 +146,112 @@ INSTANTIATE_TEST_SUITE_P(OnHost, AllGather,
                                            Case{5, true}, Case{8, true},
                                            Case{3, false, plan::Backend::copy_engine}),
                          name_of_case);
+
+/// C [7 ranks + 2, 6] of int32 made by a kernel in tiles of 4 x 2, reduced and scattered or all-reduced.
+struct Reduced {
+    int size;
+    bool all;
+    std::int32_t split;
+    plan::Reduce reduce = plan::Reduce::sum;
+};
+
+class ReduceScatter : public ::testing::TestWithParam<Reduced> {};
+
+TEST_P(ReduceScatter, SumsEveryCallsContributionsWhateverTheTiming) {
+    const TemporaryDirectory directory;
+    const Reduced c = GetParam();
+    const std::int64_t rows = 7 * c.size + 2;
+    const plan::Tensor tensor{"C", {rows, 6}, plan::DType::int32};
+    fuse::Program program{fuse::sample::gemm({rows, 6, 4, 4, 2, 2, 3}),
+                          plan::push_reduce(fuse::sample::ranks(c.size), tensor,
+                                            {.split = c.split, .reduce = c.reduce, .all = c.all})
+                              .value(),
+                          {{"c_ptr", "C"}}};
+    program.kernel.arguments.tensors["c_ptr"].dtype = plan::DType::int32;
+    const auto schedule = fuse::fuse(program);
+    ASSERT_TRUE(schedule) << schedule.error().to_string();
+    run_ranks(all_ranks(c.size), [&](int rank) {
+        auto heap = make_heap(directory, rank, c.size);
+        RANK_CHECK(heap, heap.error().to_string());
+        auto op = FusedOp::create(*heap, *schedule, {.name = "rs", .max_delay_us = 300, .seed = 3});
+        RANK_CHECK(op, op.error().to_string());
+        auto* partial = reinterpret_cast<std::int32_t*>((*op)->tensor_address("C").value());
+        plan::Region mine = tensor.whole();
+        if (!c.all) mine[0] = plan::split_evenly(0, rows, c.size)[static_cast<std::size_t>(rank)];
+        std::vector<std::int32_t> out(static_cast<std::size_t>(plan::num_elements(mine)));
+        std::mt19937 random(static_cast<unsigned>(rank));
+        for (std::uint32_t call = 1; call <= 60; ++call) {
+            std::fill(out.begin(), out.end(), -1);
+            const std::vector<std::int64_t> strides{6, 1};
+            Status done = (*op)->set_output("C", mine, reinterpret_cast<std::uint64_t>(out.data()), strides);
+            RANK_CHECK(done, done.error().to_string());
+            done = (*op)->begin_call();
+            RANK_CHECK(done, done.error().to_string());
+            if (random() % 16 == 0)
+                std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));  // a straggler
+            run_kernel(**op, [&](int tile) {
+                const plan::Region& box =
+                    program.kernel.tiles[static_cast<std::size_t>(tile)].writes.at("c_ptr");
+                for (std::int64_t row = box[0].begin; row < box[0].end; ++row) {
+                    for (std::int64_t column = box[1].begin; column < box[1].end; ++column)
+                        partial[row * 6 + column] = tag(rank, call, row * 6 + column);
+                }
+                return true;
+            });
+            done = (*op)->end_call();
+            RANK_CHECK(done, done.error().to_string());
+            for (std::size_t i = 0; i < out.size(); ++i) {
+                const std::int64_t element = mine[0].begin * 6 + static_cast<std::int64_t>(i);
+                std::uint32_t expected = 0;
+                for (int other = 0; other < c.size; ++other)
+                    expected += static_cast<std::uint32_t>(tag(other, call, element));
+                if (c.reduce == plan::Reduce::max)
+                    expected = static_cast<std::uint32_t>(tag(c.size - 1, call, element));
+                RANK_CHECK(out[i] == static_cast<std::int32_t>(expected),
+                           "wrong sum in call " + std::to_string(call));
+            }
+        }
+        RANK_CHECK((*op)->check(), "a fault");
+        return bool((*op)->destroy());
+    });
+}
+
+std::string name_of_reduced(const ::testing::TestParamInfo<Reduced>& info) {
+    return std::to_string(info.param.size) + "Ranks" + (info.param.all ? "All" : "") + "Split" +
+           std::to_string(info.param.split) + (info.param.reduce == plan::Reduce::max ? "Max" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(OnHost, ReduceScatter,
+                         ::testing::Values(Reduced{1, false, 1}, Reduced{2, false, 1}, Reduced{3, false, 2},
+                                           Reduced{5, false, 3}, Reduced{8, false, 1}, Reduced{1, true, 1},
+                                           Reduced{3, true, 2}, Reduced{5, true, 1},
+                                           Reduced{3, false, 1, plan::Reduce::max}),
+                         name_of_reduced);
+
+TEST(FusedOp, NamesTheContributionThatDoesNotArriveAndTheChunkThatIsNotMade) {
+    const TemporaryDirectory directory;
+    const plan::Tensor tensor{"C", {8, 4}, plan::DType::bf16};
+    const auto schedule = fuse::fuse({fuse::sample::gemm({8, 4, 4, 2, 2, 2}),
+                                      plan::push_reduce(fuse::sample::ranks(2), tensor).value(),
+                                      {{"c_ptr", "C"}}})
+                              .value();
+    run_ranks(all_ranks(2), [&](int rank) {
+        auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        auto op = FusedOp::create(*heap, schedule, {.name = "rs", .deadline_ms = rank == 0 ? 300 : 20'000});
+        RANK_CHECK(op, op.error().to_string());
+        RANK_CHECK((*op)->begin_call(), "begin");
+        // Rank 1's kernel makes nothing, so rank 0 lacks its contribution.
+        if (rank == 0) run_kernel(**op, [](int) { return true; });
+        const Status ended = (*op)->end_call();
+        RANK_CHECK(!ended, "no fault");
+        const std::string& message = ended.error().message;
+        RANK_CHECK(message.find("chunk C[0:4, 0:4] from rank 1 (push, op 0 of rank 1) has not arrived") !=
+                       std::string::npos,
+                   message);
+        return bool((*op)->destroy());
+    });
+}
 
 TEST(FusedOp, NamesRankOpChunkAndSignalWhenOneDoesNotArrive) {
     const TemporaryDirectory directory;
@@ -244,7 +373,7 @@ TEST_F(OneRankOp, RefusesWhatIsNotInTheScheduleOrTheBuild) {
               "rank 0 op 3: region [0:5, 0:6] is not in tensor A");
     EXPECT_EQ(with([](fuse::Transfer& t) { t.dst_rank = 1; }), "rank 0 op 3: there is no rank 1");
     EXPECT_EQ(with([](fuse::Transfer& t) { t.reduce = plan::Reduce::sum; }),
-              "rank 0 op 3: a transfer that reduces (sum) is not in this build");
+              "rank 0 op 3: [0:2, 0:6] is no list of slots to sum into [0:2, 0:6]");
     EXPECT_EQ(with([](fuse::Transfer& t) { t.dst.region[0].end = 1; }),
               "rank 0 op 3: a box of [2, 6] cannot be copied to one of [1, 6]");
     EXPECT_NE(with([](fuse::Transfer& t) { t.posts = {{0, 1}}; }).find("a post to signal 1 of rank 0"),

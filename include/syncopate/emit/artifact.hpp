@@ -8,8 +8,8 @@
 //    "parameters": [["a_ptr", "pointer"], ["M", "scalar"], ["BLOCK_M", "constant"], …],    of the user's
 //    kernel "arguments": {"M": 512, "BLOCK_M": 128, "ACTIVATION": null, …}, "tensors": {"a_ptr": {"shape":
 //    [512, 256], "dtype": "bf16", "strides": […], "block": […]}, …},   per parameter "bindings": {"a_ptr":
-//    "A"}, "grid": [8, 1, 1], "num_sms": 132, "device": "host", "plan": {…},            syncopate.plan/1
-//    "schedule": {…}}        fuse/json.hpp
+//    "A"}, "accumulates": ["c_ptr"] (only if there are some), "grid": [8, 1, 1], "num_sms": 132, "device":
+//    "host", "plan": {…},            syncopate.plan/1 "schedule": {…}}        fuse/json.hpp
 #pragma once
 
 #include <array>
@@ -36,6 +36,9 @@ struct Launch {
     std::vector<std::pair<std::string, kernel::ParamKind>> parameters;
     kernel::Arguments arguments;  ///< `arguments.grid` holds the grid
     std::map<std::string, std::string> bindings;
+    /// Parameters bound to what the kernel makes that it also reads (atomic_add): they start as the user
+    /// says.
+    std::vector<std::string> accumulates{};
     fuse::Device device = fuse::Device::host;
     plan::Plan plan;
     fuse::Schedule schedule;

@@ -9,6 +9,8 @@
 //       the n-th
 //                                                                slot's tile, once its chunks have arrived
 //       … sy_tile(sy_schedule, tile_id_c) …                      where it takes it once more, for stores
+//       sy_post(sy_schedule, sy_control, tile_id_c)              where tiles make chunks: after a tile's last
+//                                                                store, with the slot that the store is of
 //       sy_finish(sy_schedule, sy_control)                       at the end of the body, and before each
 //       return
 //

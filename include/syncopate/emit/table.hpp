@@ -14,9 +14,17 @@
 //        tile, wait_begin, wait_end, phase_begin        8  published: the epoch, unless the call began with a
 //   …  waits, 2 words each: control-block word, lag        fault; what the copy engine posts is a copy of it
 //   …  phases, 2 words each: iteration_end, wait_end  32  signals, 8 words (32 bytes) apart
-//   …  kernel_posts, 2 words each: low and high half
-//        of the byte distance from this rank's control
-//        block to the peer's word
+//   …  posts, 2 words each: low and high half of the
+//        byte distance from this rank's control block
+//        to the word that is set
+//   7  makes (offset; 0: no tile makes a chunk)
+//
+// With makes (aligned to 16 bytes), 2 words for each slot: offsets of the first record and past the last one
+// of the chunks that its tile writes into. A record has 4 words: word of the chunk's counter in the control
+// block, tiles that count in it, offsets of its first post and past the last one. The counters follow the
+// signals in the control block, 8 words each: {tiles counted over all calls, 0, gate, gate, …}. Whoever
+// counts last sets the posts' words to the epoch and both gates to 1; a stream that waits for a gate sets it
+// back to 0.
 //
 // The trace, which only a traced kernel writes (python/syncopate/language_traced.py), has the table's shape.
 //
@@ -51,12 +59,13 @@ inline constexpr std::int32_t fault_where = 6;
 inline constexpr std::int32_t rank = 7;
 inline constexpr std::int32_t first_signal = 32;
 inline constexpr std::int32_t signal_stride = 8;
+inline constexpr std::int32_t gate = 2;  ///< of a chunk's counter: the first of its two gates
 
 /// The word of signal `signal`.
 [[nodiscard]] constexpr std::int32_t word_of(std::int32_t signal) {
     return first_signal + signal_stride * signal;
 }
-/// Words of a control block with `num_signals` signals.
+/// Words of a control block with `num_signals` signals and counters.
 [[nodiscard]] constexpr std::int32_t size_in_words(std::int32_t num_signals) { return word_of(num_signals); }
 }  // namespace control
 
@@ -65,9 +74,15 @@ inline constexpr std::int32_t num_slots = 0;
 inline constexpr std::int32_t num_kernel_posts = 1;
 inline constexpr std::int32_t kernel_posts = 2;
 inline constexpr std::int32_t num_programs = 3;
+inline constexpr std::int32_t makes = 7;
 inline constexpr std::int32_t first_slot = 16;
 inline constexpr std::int32_t slot_words = 4;
 }  // namespace table
+
+/// The word of the counter of made chunk `chunk`.
+[[nodiscard]] inline std::int32_t counter_of(const fuse::RankSchedule& schedule, std::int32_t chunk) {
+    return control::word_of(static_cast<std::int32_t>(schedule.signals.size()) + chunk);
+}
 
 /// The table of `rank`. It may be rebuilt for another schedule of the same kernel between calls, not during
 /// one. `heap_stride`: bytes from one rank's heap to the next one's; a control block is at the same offset in

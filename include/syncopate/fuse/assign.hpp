@@ -1,12 +1,13 @@
 // Assign: the backend that carries out each transfer.
 //
 // Legal choices today, best first:
-//   host   `host`: any transfer.
+//   host   `host`: any transfer, and any sum (lower.hpp).
 //   cuda   `copy_engine`: a transfer that does not reduce and whose two regions are strided boxes of at most
 //          three levels (a run of contiguous elements, repeated along up to two strides): what one 3D copy
 //          can express; `tma_dedicated` and `ldst_dedicated`, the chunk engine: the same. The engine moves
 //          16-byte units: a transfer whose addresses turn out not to be aligned so goes by copy_engine after
 //          all.
+//          A sum goes by `ldst_dedicated`: a kernel of its own adds up the slots.
 // A collective is not carried out yet; a template expands it into transfers.
 #pragma once
 

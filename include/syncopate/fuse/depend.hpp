@@ -35,7 +35,7 @@ struct Dependence {
 
 /// The dependence of every tile on every rank. Bindings must be sound (fuse.hpp). Fails if a tile reads a
 /// region of a bound tensor that on that rank is neither initial nor delivered, naming tile, parameter,
-/// region and rank; and if an op touches what the kernel writes, which is not carried out yet.
+/// region and rank.
 [[nodiscard]] Result<Dependence> depend(const Program& program, const Precedence& precedence);
 
 }  // namespace syncopate::fuse

@@ -1,7 +1,7 @@
 // Fuse: a kernel and a plan in, the schedule of every rank out. The passes, in order:
 //
-//   assign → precede → depend → order (→ pack, for tiles of unequal cost) → synchronize → guard → (signals
-//   are numbered)
+//   lower → assign → precede → depend, produce → order (→ pack, for tiles of unequal cost) → synchronize →
+//   guard → (signals are numbered)
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 //   "phased": false,
 //    "ranks": [{"signals": [["arrived", 1, 0], ["consumed", 2, -1]],           kind, rank, op
 //               "slots": [[3, 1, 0, 0], …],                                    see below
+//               "chunks": [{"chunk": {"tensor": "C", "region": […]}, "posts": [[0, 3]], "slots": [0, 2]}, …],
 //               "transfers": [{"op": [0, 0], "backend": "host", "src_rank": 0, "dst_rank": 1,
 //                              "src": {"tensor": "A", "region": [[0, 64], [0, 256]]}, "dst": {…}, "reduce":
 //                              "sum", "waits": [[0, 0]], "posts": [[1, 0]]}, …],      waits: signal, lag;
@@ -13,7 +14,9 @@
 //               …]}
 //
 // A slot is a row of integers: tile, number of waits, signal and lag of each, then for each phase:
-// iteration_end, number of waits, signal and lag of each.
+// iteration_end, number of waits, signal and lag of each. "chunks" is there where the rank's tiles make some;
+// their slots are those whose tiles write into the chunk. A transfer with "reduce" is a sum and has "own",
+// too.
 #pragma once
 
 #include <string>

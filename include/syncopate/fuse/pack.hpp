@@ -25,4 +25,10 @@ namespace syncopate::fuse {
                                                    const std::vector<double>& ready,
                                                    std::int64_t num_programs);
 
+/// The same for tiles that make chunks: `deadlines` (by tile id) go first, so that a chunk is not held up by
+/// a tile kept back for the last wave; among tiles of one deadline the longest goes first.
+[[nodiscard]] std::vector<std::int64_t> pack_by_deadline(const std::vector<double>& times,
+                                                         const std::vector<std::int64_t>& deadlines,
+                                                         std::int64_t num_programs);
+
 }  // namespace syncopate::fuse

@@ -5,13 +5,16 @@
 // One call on one rank, seen from the side (time goes right):
 //
 //   main stream   | begin: epoch += 1, begin_posts, begin_waits | fused kernel …… kernel_posts | end_waits,
-//   end_posts | copy stream                                                 | transfers, each with waits →
-//   data → posts |
+//                                                               |   its tiles make chunks → posts  end_posts
+//                                                               |
+//   copy stream                                                 | transfers, each with waits → data → posts |
+//   sums                                                        |      the same: waits → sum → posts |
 //
 // A signal is a word of a rank's control block. Posting sets it to the poster's epoch, so it only grows.
 // A wait with lag L is over when word >= epoch - L (compared modulo 2^32).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -42,6 +45,7 @@ struct SignalMeaning {
         consumed,  ///< rank `op.rank`'s kernel (or call) no longer reads what was sent to it
         ready,     ///< rank `op.rank` has begun the call: what it holds initially may be read
         fetched,   ///< op `op`, a pull, has read its source
+        made,      ///< rank `op.rank`'s kernel has made its chunk `op.index` (RankSchedule::chunks)
     };
     Kind kind = Kind::arrived;
     plan::OpRef op;  ///< index -1 when the signal is about a whole rank
@@ -55,12 +59,23 @@ struct Phase {
 
 /// The n-th unit of work that the kernel takes.
 struct Slot {
-    std::int64_t tile = 0;      ///< the kernel's own linear tile id
-    std::vector<Wait> waits;    ///< before the tile starts
-    std::vector<Phase> phases;  ///< empty: the reduction loop runs in one go
+    std::int64_t tile = 0;            ///< the kernel's own linear tile id
+    std::vector<Wait> waits;          ///< before the tile starts
+    std::vector<Phase> phases;        ///< empty: the reduction loop runs in one go
+    std::vector<std::int32_t> makes;  ///< the chunks that the tile writes into, rising
 };
 
-/// One point-to-point op, ready to run on the rank that executes it.
+/// A chunk that a rank's kernel makes. Each tile that writes into it counts once it has stored; the last one
+/// to count posts.
+struct MadeChunk {
+    plan::Chunk chunk;
+    std::int64_t tiles = 0;
+    std::vector<Post> posts;
+};
+
+/// One point-to-point op, ready to run on the rank that executes it; or, with `reduce`, a sum (lower.hpp):
+/// its source is a box of [slots, …] whose slots are added up in order, `own` of them, then what the
+/// destination holds, then the rest.
 struct Transfer {
     plan::OpRef op;
     plan::Backend backend = plan::Backend::host;
@@ -69,13 +84,15 @@ struct Transfer {
     plan::Chunk src;
     plan::Chunk dst;
     plan::Reduce reduce = plan::Reduce::none;
-    std::vector<Wait> waits;  ///< signals of the executing rank
-    std::vector<Post> posts;  ///< after the data is visible at the destination
+    std::int32_t own = -1;      ///< of a sum; -1: the destination holds nothing yet
+    std::vector<Wait> waits{};  ///< signals of the executing rank
+    std::vector<Post> posts{};  ///< after the data is visible at the destination
 };
 
 struct RankSchedule {
     std::vector<SignalMeaning> signals;  ///< of this rank's control block; a signal is its index here
     std::vector<Slot> slots;
+    std::vector<MadeChunk> chunks;
     std::vector<Transfer> transfers;  ///< in the order in which they are to start
     std::vector<Post> begin_posts;
     std::vector<Wait> begin_waits;
@@ -90,6 +107,12 @@ struct Schedule {
     std::vector<RankSchedule> ranks;
     std::int64_t num_slots = 0;  ///< equal on all ranks
     bool phased = false;         ///< some slot has phases: the kernel is emitted with a nested loop
+
+    /// Some rank's tiles make chunks: the kernel is emitted with a post after a tile's last store.
+    [[nodiscard]] bool produces() const {
+        return std::any_of(ranks.begin(), ranks.end(),
+                           [](const RankSchedule& rank) { return !rank.chunks.empty(); });
+    }
 };
 
 }  // namespace syncopate::fuse

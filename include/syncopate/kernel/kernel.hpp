@@ -128,7 +128,10 @@ struct Sites {
     bool persistent = false;       ///< a loop over tiles inside a program
     bool early_return = false;     ///< the kernel returns before the end of its body on some path
     SourceRange tile_loop_header;  ///< persistent: `for … :`
-    SourceRange last_store;  ///< the last statement that stores a tile's output (end: where a post goes)
+    SourceRange last_store;        ///< the last statement that stores a tile's output
+    /// The statement of the tile loop's body (of the kernel's, without one) that holds the last store: where
+    /// it ends, a tile's stores are all issued, and a post goes. Empty without a store there.
+    SourceRange stored;
     std::optional<ReductionLoop> reduction;
 };
 

@@ -3,7 +3,8 @@
 // Position p of a group of n owns the p-th interval of split_evenly along `axis`; each shard is cut again
 // into `split` chunks. Shards or chunks that come out empty (an axis shorter than n × split) have no op. All
 // is in place: nobody copies its own shard, and no staging space is used. With `minor_split` > 1 the whole is
-// done once per minor slice, so that every peer's first slice comes before any peer's second.
+// done once per minor slice, so that every peer's first slice comes before any peer's second; `peer_by_peer`
+// (direct) turns that round.
 //
 // Drawn for push; rows in order of time. With `pull` the receiver owns the op.
 //

@@ -39,8 +39,9 @@ struct TemplateOptions {
     bool pull = false;             ///< the destination reads, instead of the source writing
     std::int32_t minor_axis = -1;  ///< a second axis to cut along, e.g. K of a GEMM; -1: none
     std::int32_t minor_split = 1;  ///< slices along minor_axis
-    /// direct all_gather: so many of each rank's peers, its last ones, have ldst_dedicated as backend
-    std::int32_t engine_peers = 0;
+    /// direct all_gather: all minor slices for one peer before the next peer's, instead of every peer's first
+    /// slice before any second one
+    bool peer_by_peer = false;
 
     Algorithm algorithm = Algorithm::automatic;
     /// Mesh axes along which the collective runs: all ranks that differ only in these make one group, and

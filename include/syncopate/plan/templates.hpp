@@ -22,7 +22,7 @@ namespace syncopate::plan {
 /// A template as the command and the bindings see it.
 struct Template {
     /// Options that not every template has; see TemplateOptions.
-    enum Use : unsigned { kToAxis = 1, kRoot = 2, kSteps = 4, kReduce = 8, kEnginePeers = 16 };
+    enum Use : unsigned { kToAxis = 1, kRoot = 2, kSteps = 4, kReduce = 8, kPeerByPeer = 16 };
 
     std::string_view name;
     std::string_view summary;           ///< one line, without a full stop

@@ -6,12 +6,14 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/runtime/control.hpp"
+#include "syncopate/runtime/reduction.hpp"
 #include "syncopate/runtime/strided_copy.hpp"
 
 namespace syncopate::runtime {
@@ -19,6 +21,7 @@ namespace syncopate::runtime {
 /// A transfer with its addresses worked out.
 struct PreparedTransfer {
     std::vector<StridedCopy> copies;
+    std::optional<PreparedSum> sum;         ///< instead of copies
     std::vector<fuse::Wait> waits;          ///< on the executing rank's control block
     std::vector<std::uint64_t> post_words;  ///< addresses of the words to set to the epoch
     bool in_order = false;  ///< starts after those in_order before it have ended, as in a copy stream
@@ -38,6 +41,8 @@ public:
     void start(std::uint32_t epoch);
     /// Returns when they are done, or given up because of a fault in the control block.
     void join();
+    /// What transfer `index` sums, to redirect it; null when it sums nothing. Only between calls.
+    [[nodiscard]] PreparedSum* sum_of(std::size_t index);
 
 private:
     void run();

@@ -1,9 +1,10 @@
 // A fused operator in memory: the full buffers of its tensors, its control block and its tables on one rank,
 // and what happens around the fused kernel in each call.
 //
-//   begin_call   copies the user's inputs into the heap, begin_posts, begin_waits, starts the transfers
+//   begin_call   copies the user's inputs into the heap, begin_posts, begin_waits, starts transfers
 //                (the caller runs the fused kernel)
-//   end_call     joins the transfers, end_waits, end_posts
+//   end_call     starts the transfers that wait for what the kernel makes, joins all, end_waits, copies the
+//                outputs, end_posts
 //
 // On cuda both only enqueue, allocate nothing, and may be captured into a graph: what a call needs that is
 // new each time (the epoch) lives in device memory. Calls of one op must follow each other in stream order;
@@ -93,10 +94,16 @@ public:
     /// holds none of it. Fails when Options::initial is not known.
     Status set_input(std::string_view tensor, std::uint64_t address, std::span<const std::int64_t> strides);
     void clear_inputs() { inputs_.clear(); }
+    /// From the next call on, end_call brings `region` of `tensor`, as it is at the end of the call, to the
+    /// user's array at `address` (as set_input; it must live until the call has ended). Sums that make the
+    /// region and that nobody else reads go there directly: the heap's own copy of it is then undefined.
+    Status set_output(std::string_view tensor, const plan::Region& region, std::uint64_t address,
+                      std::span<const std::int64_t> strides);
 
     /// On host, `stream` is ignored; both block there, and fail with the fault that this rank saw.
     Status begin_call(CudaStream stream = 0);
-    Status end_call(CudaStream stream = 0);
+    /// `ran` false: the kernel could not be launched, so nothing will make what transfers wait for.
+    Status end_call(CudaStream stream = 0, bool ran = true);
     /// cuda: begin_call, the launch of the fused kernel, end_call. The kernel starts beside what begin_call
     /// has enqueued, where the transfers allow it; launched otherwise, it starts after that: slower, the same
     /// result.
@@ -121,7 +128,20 @@ private:
         std::vector<StridedCopy> copies;
     };
 
+    using Key = std::pair<std::int32_t, std::vector<std::int64_t>>;  ///< tensor and region
+    struct Place {
+        Key key;
+        const plan::Tensor* tensor = nullptr;
+        BoxView box;  ///< in this rank's heap
+    };
+
     FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options);
+    [[nodiscard]] Result<Place> place_of(std::string_view tensor, const plan::Region& region,
+                                         std::span<const std::int64_t> strides, const char* what) const;
+    /// Sends the sums into `region` to `to` instead; false, and none is, unless they cover all of it.
+    bool redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to, bool in_place);
+    /// Whether some transfer reads the region on this rank.
+    [[nodiscard]] bool is_sent(std::int32_t tensor, const plan::Region& region) const;
     Status allocate();
     [[nodiscard]] Error error_of(const FaultRecord& record) const;
 
@@ -132,7 +152,8 @@ private:
     std::uint64_t control_offset_ = 0;
     std::int64_t control_words_ = 0;
     std::vector<std::int32_t> table_;
-    std::map<std::pair<std::int32_t, std::vector<std::int64_t>>, Input> inputs_;  ///< by tensor and region
+    std::map<Key, Input> inputs_;
+    std::map<Key, Input> outputs_;
     std::unique_ptr<CallExecutor> executor_;
     bool calling_ = false;
     bool destroyed_ = false;

@@ -1,0 +1,44 @@
+// Lower: reducing transfers as what executors can do, in an order that never varies.
+//
+// A plan says "push, reduce sum, into C[0:128] of rank 0", once for each contributor, in any order. Adding
+// each as it comes would give other bits in every run, and two that come at once would race. So a
+// contribution is copied into a slot of its own in a staging tensor, and one sum (a local op with `reduce`,
+// added at the end of the destination's list) reads all slots when they are there:
+//
+//      rank 1 ── push ─► staging[0] ─┐
+//      rank 2 ── push ─► staging[1] ─┼─► sum: C = own + staging[0] + staging[1], in rank order
+//      rank 0's kernel ─► C (own)  ──┘
+//
+// A sum begins when its own contributions have come, whatever else is under way: there is no barrier. Whoever
+// was `after` a reducing op is after the sum. What the destination itself holds (produced, initial, or copied
+// there by an op that a contribution is after) takes its place in the order of ranks.
+//
+// The staging tensor of T is [slots, …extents]: the extents are those of the largest box around what one rank
+// sums of T, so a reduce-scatter stages a shard from each other rank, not the whole tensor.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "syncopate/plan/plan.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::fuse {
+
+struct Lowered {
+    /// As the plan, but only its sums reduce; ops keep their indices, sums come after them. It has more
+    /// tensors.
+    plan::Plan plan;
+    /// By sum: how many slots come before what the destination itself holds; -1: it holds nothing yet.
+    std::map<plan::OpRef, std::int32_t> own;
+};
+
+/// Whether sums of this type are carried out: bf16 and fp16 (added as fp32), fp32, int32.
+[[nodiscard]] bool can_reduce(plan::DType dtype);
+
+/// `plan` must be well formed (plan::check). Fails, with rank and op, on a dtype that cannot be reduced, on
+/// ops that reduce into overlapping regions that are not the same or in different ways, on one that waits for
+/// another contribution to the same region, and where the destination holds a part of the region only.
+[[nodiscard]] Result<Lowered> lower(const plan::Plan& plan);
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,51 @@
+// Plans whose contributions go straight to where they are summed: what a GEMM that makes partial sums needs.
+// Each rank's kernel produces its contribution to the whole tensor; a contribution is a push that reduces
+// into its owner's shard, and the runtime stages and adds up in rank order (fuse/lower.hpp), so the plan says
+// no more.
+//
+// reduce-scatter (4 ranks, split = 1; rows in order of time, which is also the order in which tiles are
+// made):
+//
+//     offset 1   1 => 1    2 => 2    3 => 3    0 => 0         p => p: the contribution to shard p, to rank p
+//     offset 2   2 => 2    3 => 3    0 => 0    1 => 1
+//     offset 3   3 => 3    0 => 0    1 => 1    2 => 2
+//                rank 0    rank 1    rank 2    rank 3         own shard last: it leaves for nowhere
+//
+// all-reduce: the same, and each chunk of a shard then goes on to all other ranks as soon as it is summed.
+#pragma once
+
+#include <cstdint>
+
+#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/templates.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::plan {
+
+struct PushReduceOptions {
+    std::int32_t axis = 0;        ///< along which shards are cut
+    std::int32_t split = 1;       ///< chunks per shard
+    Reduce reduce = Reduce::sum;  ///< sum or max
+    bool all = false;             ///< all-reduce: every rank ends with the whole
+    bool produced = true;         ///< by the kernel; false: held initially
+};
+
+/// `tensor` cut along `axis` by split_evenly over the ranks, each shard into `split` chunks; empty ones have
+/// no op. Fails (ErrorClass::usage) on an axis that the tensor has not, a split below 1, no reduction, a mesh
+/// without ranks, or more than kMaxOps ops.
+[[nodiscard]] Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor,
+                                       const PushReduceOptions& options = {});
+
+struct PushExchangeOptions {
+    bool produced = true;  ///< the kernel makes what is sent; false: it is held initially
+    std::int32_t split = 1;
+};
+
+/// The all-to-all of equal buffers: each rank has a tensor of its own, `from` [ranks * block, …], and sends
+/// block p of it to rank p, where it becomes block r of `to`, of the same shape. Each rank's `from` is
+/// another value, so it is "partial" in the plan, and `to` is "of" one rank, block by block. Fails as
+/// push_reduce does, and if the first axis is no multiple of the ranks.
+[[nodiscard]] Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::string& to,
+                                         const PushExchangeOptions& options = {});
+
+}  // namespace syncopate::plan

@@ -1,0 +1,291 @@
+"""Operators whose matmul makes what is sent, or reads what every other rank sends: chunks leave while the kernel runs.
+
+    y = sy.ops.matmul_reduce_scatter(x, w)      reduce_scatter(x @ w): x [M, K / ranks], w [K / ranks, N], y [M / ranks, N]
+    y = sy.ops.matmul_all_reduce(x, w)          all_reduce(x @ w): y [M, N]
+    y = sy.ops.matmul_all_to_all(x, w)          all_to_all(x @ w) of blocks of rows: y [M, N]
+    y = sy.ops.all_to_all_matmul(x, w)          all_to_all(x) @ w: x [M, K], y [M, N]
+
+Sums over ranks are accumulated as fp32 in rank order: the same input gives the same bits on every run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import _syncopate, plans
+from .fused import DTYPE_NAMES, FusedKernel, Prepared, outputs_of, run_on_host
+from .group import Group, of_process_group
+from .kernels import matmul as kernels
+from .ops import Tiling, choose_tiling, gemm_arguments, gemm_options, gemm_programs, require_supported
+
+
+def choose_split(m: int, size: int) -> int:
+    """Chunks per shard: two where a shard is large, so that half of it is summed under the last tiles."""
+    return 2 if m // max(size, 1) >= 1024 else 1
+
+
+class FusedMatmul:
+    """x [M, K] @ w [K, N] fused with a plan, for one shape. Subclasses say which tensor of the plan is the kernel's, and
+    what goes in and out. Collective: all ranks construct and call it alike.
+
+    `out`, where given, is the output; the op's own place in the heap (`result`) is one that nothing is copied to.
+    """
+
+    def __init__(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: torch.dtype = torch.bfloat16,
+        group: Group | Any | None = None,
+        *,
+        w_transposed: bool = False,
+        tiling: Tiling | None = None,
+        split: int | None = None,
+        deadline: float = 30.0,
+        device: str = "cuda",
+        **options: Any,
+    ) -> None:
+        require_supported(m, n, k, dtype)
+        self.m, self.n, self.k, self.dtype = m, n, k, dtype
+        self.group = group if isinstance(group, Group) else of_process_group(group, device)
+        self.w_transposed = w_transposed
+        cuda = self.group.device == "cuda"
+        self.device = torch.device("cuda", self.group.ordinal) if cuda else torch.device("cpu")
+        self.num_sms = torch.cuda.get_device_properties(self.device).multi_processor_count if cuda else 4
+        self.tiling = tiling or choose_tiling(m, n, k, dtype, self.num_sms)
+        self.split = split or (choose_split(m, self.group.size) if cuda else 1)
+        self.plan = self._make_plan(plans.mesh_of(self.group.size), DTYPE_NAMES[dtype])
+        self.kernel = kernels.matmul_mixed if self.tiling.num_wide >= 0 else kernels.matmul
+        self.fused = FusedKernel(self.kernel, self.plan, dict([self.bind]), self.group, deadline, **options)
+        self.grid = (gemm_programs(m, n, self.tiling, self.num_sms),)
+        self.prepared: Prepared | None = None
+        self._packed: dict[tuple, Any] = {}
+        self._kept: tuple = ()
+
+    bind = ("c_desc", "C")  # the kernel's parameter and the plan's tensor
+    output = "C"  # the plan's tensor that is the result; "": the kernel's own output
+    input = ""  # the plan's tensor that is x; "": the kernel reads x itself
+
+    def _make_plan(self, mesh: plans.Mesh, dtype: str) -> _syncopate.Plan:
+        raise NotImplementedError
+
+    @property
+    def out_rows(self) -> int:
+        """Rows of y on this rank."""
+        return self.m
+
+    def _stand_in(self, rows: int, columns: int) -> torch.Tensor:
+        return torch.empty(rows, columns, dtype=self.dtype, device=self.device)
+
+    def arguments(self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor) -> dict[str, Any]:
+        """The kernel's arguments: c [M, N] = a [M, K] @ w."""
+        return gemm_arguments(self.m, self.n, self.k, self.tiling, self.grid[0], self.w_transposed, a, w, c)
+
+    @property
+    def options(self) -> dict[str, int]:
+        return gemm_options(self.tiling)
+
+    def prepare(self, w: torch.Tensor | None = None) -> Prepared:
+        """Fuses and compiles on first use. Collective."""
+        if self.prepared is None:
+            if w is None:
+                w = self._stand_in(*((self.n, self.k) if self.w_transposed else (self.k, self.n)))
+            a, c = self._stand_in(self.m, self.k), self._stand_in(self.m, self.n)
+            self.prepared = self.fused.prepare(self.grid, **self.arguments(a, w, c), **self.options)
+        return self.prepared
+
+    def result(self) -> torch.Tensor:
+        """y's own place in the heap. It holds y until the next call, if y is given as `out`."""
+        view = self.fused.result(self.prepare(), self.output)
+        return view if self.out_rows else self._stand_in(0, self.n)
+
+    def __call__(self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        self._check(x, w, out)
+        if out is None:
+            out = self._stand_in(self.out_rows, self.n)
+        prepared = self.prepare(w)
+        op = prepared.op
+        if self.input:
+            op.set_input(self.input, x.data_ptr(), x.stride())
+        if self.output:
+            for box, view in outputs_of(self.plan, op.rank, self.output, out):
+                op.set_output(self.output, view.data_ptr(), view.stride(), box)
+        key = (x.data_ptr() if self.bind[0] == "c_desc" else out.data_ptr(), w.data_ptr())
+        if prepared.compiled is None:
+            run_on_host(op, prepared.kernel, prepared.grid, self._full(x, w, out))
+            return out
+        packed = self._packed.get(key)
+        if packed is None:
+            packed = self._packed[key] = prepared.compiled.pack(self._full(x, w, out))
+        op.call(prepared.compiled.kernel, self.grid, torch.cuda.current_stream().cuda_stream, packed)
+        return out
+
+    def _full(self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> dict[str, Any]:
+        """The emitted kernel's arguments. What is bound is replaced by its place in the heap."""
+        heap = self.prepared.tensors[self.bind[1]]
+        a, c = (heap, out) if self.bind[0] == "a_desc" else (x, heap)
+        return self.fused._bind(self.prepared, self.arguments(a, w, c))
+
+    def trace_arguments(self, x: torch.Tensor, w: torch.Tensor) -> dict[str, Any]:
+        """For trace.record: the kernel's arguments, after placing x and a new output, which this object keeps."""
+        op = self.prepare(w).op
+        out = self._stand_in(self.out_rows, self.n)
+        if self.input:
+            op.set_input(self.input, x.data_ptr(), x.stride())
+        if self.output not in ("", self.bind[1]):
+            for box, view in outputs_of(self.plan, op.rank, self.output, out):
+                op.set_output(self.output, view.data_ptr(), view.stride(), box)
+        self._kept = (x, out, self._stand_in(self.m, self.n))
+        return self.arguments(x, w, self._kept[2])
+
+    def run_local(self, x: torch.Tensor, w: torch.Tensor) -> None:
+        """The fused kernel alone, after a call: what the added lines cost (for benchmarks). It runs on a copy of the
+        control block, in which no count is reached again, so that nothing is posted."""
+        key = ("local", x.data_ptr(), w.data_ptr())
+        if key not in self._packed:
+            full = self._full(x, w, self._stand_in(self.m, self.n))
+            full["sy_control"] = self.prepared.op.control_tensor.clone()
+            self._packed[key] = self.prepared.compiled.pack(full), full
+        packed, _ = self._packed[key]
+        self.prepared.compiled.kernel.launch(self.grid, torch.cuda.current_stream().cuda_stream, packed)
+
+    def unfused(self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        """The unmodified kernel alone: c [M, N] = a [M, K] @ w."""
+        self.kernel[self.grid](**self.arguments(a, w, c), **self.options)
+        return c
+
+    def check(self) -> None:
+        """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
+        self.fused.check()
+
+    def close(self) -> None:
+        """Frees the heap. Collective."""
+        self._packed.clear()
+        self.prepared = None
+        self.fused.close()
+
+    def _check(self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor | None) -> None:
+        shape = (self.n, self.k) if self.w_transposed else (self.k, self.n)
+        expected = {"x": (x, (self.m, self.k)), "w": (w, shape)}
+        if out is not None:
+            expected["out"] = (out, (self.out_rows, self.n))
+        for name, (tensor, wanted) in expected.items():
+            if tuple(tensor.shape) != wanted:
+                raise ValueError(f"{name}: expected shape {list(wanted)}, got {list(tensor.shape)}")
+            if tensor.dtype != self.dtype:
+                raise ValueError(f"{name}: expected dtype {self.dtype}, got {tensor.dtype}")
+            if tensor.device.type != self.device.type:
+                raise ValueError(
+                    f"{name}: expected a tensor on {self.group.device}, got one on {tensor.device}"
+                )
+            if tensor.numel() and tensor.stride(-1) != 1:
+                raise ValueError(
+                    f"{name}: the last axis must be contiguous, its stride is {tensor.stride(-1)}"
+                )
+
+
+class MatmulReduceScatter(FusedMatmul):
+    """y = reduce_scatter(x @ w): x [M, K] and w [K, N] local, y [M / ranks, N], the sum over ranks of this rank's rows.
+
+    M need not be a multiple of the ranks: the first M % ranks of them get one row more. Each rank's product is rounded
+    to `dtype` before the sum, as the unfused pair does; the sum itself is accumulated as fp32 in rank order.
+    """
+
+    def _make_plan(self, mesh, dtype):
+        return plans.push_reduce(mesh, plans.Tensor("C", (self.m, self.n), dtype), 0, self.split)
+
+    @property
+    def out_rows(self) -> int:
+        base, extra = divmod(self.m, self.group.size)
+        return base + (self.group.rank < extra)
+
+
+class MatmulAllReduce(FusedMatmul):
+    """y = all_reduce(x @ w), the same bits on all ranks: x [M, K] and w [K, N] local, y [M, N]. Two-shot: each rank sums
+    its rows chunk by chunk and sends them on."""
+
+    def _make_plan(self, mesh, dtype):
+        return plans.push_reduce(mesh, plans.Tensor("C", (self.m, self.n), dtype), 0, self.split, all=True)
+
+
+class MatmulAllToAll(FusedMatmul):
+    """y = all_to_all(x @ w): block p of M / ranks rows of this rank's product becomes block r of y on rank p."""
+
+    output = "D"
+
+    def _make_plan(self, mesh, dtype):
+        require_blocks(self.m, self.group.size)
+        return plans.push_exchange(mesh, plans.Tensor("C", (self.m, self.n), dtype), "D", self.split)
+
+
+class AllToAllMatmul(FusedMatmul):
+    """y = all_to_all(x) @ w: block p of M / ranks rows of x becomes block r of what rank p multiplies."""
+
+    bind = ("a_desc", "A")
+    output = ""
+    input = "X"
+
+    def _make_plan(self, mesh, dtype):
+        require_blocks(self.m, self.group.size)
+        return plans.push_exchange(
+            mesh, plans.Tensor("X", (self.m, self.k), dtype), "A", self.split, produced=False
+        )
+
+
+def require_blocks(m: int, size: int) -> None:
+    if m % size:
+        raise ValueError(
+            f"an all-to-all sends blocks of equal size: {m} rows are no multiple of {size} ranks"
+        )
+
+
+_cache: dict[tuple, FusedMatmul] = {}
+
+
+def _call(operator: type[FusedMatmul], x, w, group, out) -> torch.Tensor:
+    device = "cuda" if x.is_cuda else "host"
+    members = group if isinstance(group, Group) else of_process_group(group, device)
+    if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[0]:
+        raise ValueError(f"expected x [M, K] and w [K, N], got {list(x.shape)} and {list(w.shape)}")
+    transposed = w.stride(0) == 1 and w.stride(1) == w.shape[0] and w.shape[0] > 1
+    (m, k), n = x.shape, w.shape[1]
+    key = (operator, m, n, k, x.dtype, id(members), transposed)
+    if key not in _cache:
+        _cache[key] = operator(m, n, k, x.dtype, members, w_transposed=transposed, device=device)
+    return _cache[key](x, w.t() if transposed else w, out)
+
+
+def matmul_reduce_scatter(
+    x: torch.Tensor, w: torch.Tensor, group: Group | Any | None = None, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """reduce_scatter(x @ w), fused. x: [M, K], w: [K, N] or the transpose of a contiguous [N, K]; returns this rank's
+    M / ranks rows of the sum over ranks, [M / ranks, N]. dtypes: bf16, fp16, fp32.
+
+    Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
+    """
+    return _call(MatmulReduceScatter, x, w, group, out)
+
+
+def matmul_all_reduce(
+    x: torch.Tensor, w: torch.Tensor, group: Group | Any | None = None, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """all_reduce(x @ w), fused: as matmul_reduce_scatter, and returns the whole sum [M, N] on every rank."""
+    return _call(MatmulAllReduce, x, w, group, out)
+
+
+def matmul_all_to_all(
+    x: torch.Tensor, w: torch.Tensor, group: Group | Any | None = None, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """all_to_all(x @ w) of equal blocks of rows, fused: arguments as matmul_reduce_scatter, M a multiple of the ranks;
+    returns [M, N], whose block r comes from rank r."""
+    return _call(MatmulAllToAll, x, w, group, out)
+
+
+def all_to_all_matmul(
+    x: torch.Tensor, w: torch.Tensor, group: Group | Any | None = None, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """all_to_all(x) @ w, fused: arguments as matmul_all_to_all; returns [M, N]."""
+    return _call(AllToAllMatmul, x, w, group, out)

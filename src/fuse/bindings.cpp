@@ -1,0 +1,82 @@
+// What a binding says must hold: fuse.hpp declares it.
+#include <algorithm>
+#include <string>
+
+#include "syncopate/fuse/fuse.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+std::string shape_text(const std::vector<std::int64_t>& shape, plan::DType dtype) {
+    std::string text;
+    for (const std::int64_t size : shape) text += (text.empty() ? "" : "x") + std::to_string(size);
+    return text + ":" + std::string(name_of(dtype));
+}
+
+bool is_row_major(const kernel::TensorArgument& tensor) {
+    if (tensor.strides.empty()) return true;
+    if (tensor.strides.size() != tensor.shape.size()) return false;
+    std::int64_t stride = 1;
+    for (std::size_t axis = tensor.shape.size(); axis-- > 0; stride *= tensor.shape[axis]) {
+        if (tensor.shape[axis] != 1 && tensor.strides[axis] != stride) return false;
+    }
+    return true;
+}
+
+std::string names_of(const std::vector<kernel::Param>& params) {
+    std::string text;
+    for (const kernel::Param& param : params) text += (text.empty() ? "" : ", ") + param.name;
+    return text;
+}
+
+}  // namespace
+
+Status check_bindings(const Program& program) {
+    const kernel::Kernel& kernel = program.kernel;
+    for (const auto& [name, tensor_name] : program.bindings) {
+        const kernel::Param* param = kernel.find_param(name);
+        if (param == nullptr) {
+            return Error{"kernel " + kernel.name + " has no parameter " + name + " to bind; it has " +
+                         names_of(kernel.params)};
+        }
+        Location where;
+        where.file = kernel.file;
+        where.line = param->where.line;
+        where.column = param->where.column;
+        if (param->kind != kernel::ParamKind::pointer && param->kind != kernel::ParamKind::descriptor) {
+            return Error{"parameter " + name + " is not a tensor, so it cannot be bound to " + tensor_name,
+                         where};
+        }
+        const auto index = program.plan.find_tensor(tensor_name);
+        if (!index) {
+            std::string names;
+            for (const plan::Tensor& tensor : program.plan.tensors)
+                names += (names.empty() ? "" : ", ") + tensor.name;
+            return Error{"the plan has no tensor " + tensor_name + " to bind " + name + " to; it has " +
+                         names};
+        }
+        const plan::Tensor& tensor = program.plan.tensors[*index];
+        const auto argument = kernel.arguments.tensors.find(name);
+        if (argument == kernel.arguments.tensors.end()) {
+            return Error{"parameter " + name + " is bound to " + tensor_name +
+                             " but the kernel was read without its " + "shape: give --tensor " + name + "=" +
+                             shape_text(tensor.shape, tensor.dtype),
+                         where};
+        }
+        if (argument->second.shape != tensor.shape || argument->second.dtype != tensor.dtype) {
+            return Error{"parameter " + name + " is " +
+                             shape_text(argument->second.shape, argument->second.dtype) + " but tensor " +
+                             tensor_name + " of the plan is " + shape_text(tensor.shape, tensor.dtype),
+                         where};
+        }
+        if (!is_row_major(argument->second)) {
+            return Error{"parameter " + name + " is bound to " + tensor_name +
+                             ", which lies contiguous in row-major " +
+                             "order, so its strides cannot be others: leave them out",
+                         where};
+        }
+    }
+    return Done{};
+}
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,265 @@
+#include "syncopate/fuse/lower.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace syncopate::fuse {
+namespace {
+
+using plan::Interval;
+using plan::OpRef;
+using plan::Region;
+
+Error at_op(OpRef op, std::string message) {
+    Error error{std::move(message)};
+    error.location.rank = op.rank;
+    error.location.op = op.index;
+    return error;
+}
+
+/// All that is reduced into one region of one rank.
+struct Group {
+    std::int32_t rank = 0;  ///< whose memory it is in
+    plan::Chunk chunk;
+    plan::Reduce reduce = plan::Reduce::sum;
+    std::vector<OpRef> contributions;  ///< in the order in which they are added
+    std::vector<OpRef> writers;        ///< copies that bring what the destination itself holds
+    std::int32_t own = -1;
+    OpRef sum;
+};
+
+std::string name_of_chunk(const plan::Plan& plan, const plan::Chunk& chunk) {
+    return plan.tensors[static_cast<std::size_t>(chunk.tensor)].name + to_string(chunk.region);
+}
+
+class Lowering {
+public:
+    explicit Lowering(const plan::Plan& plan) : plan_(plan) {}
+
+    Result<Lowered> run() {
+        if (Status status = collect(); !status) return status.error();
+        result_.plan = plan_;
+        if (groups_.empty()) return std::move(result_);
+        for (Group& group : groups_) {
+            if (Status status = complete(group); !status) return status.error();
+        }
+        add_staging();
+        add_sums();
+        redirect();
+        return std::move(result_);
+    }
+
+private:
+    /// Makes the groups; two that overlap without being the same are refused.
+    Status collect() {
+        std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::size_t>> of_tensor;  // rank, tensor
+        std::map<std::vector<std::int64_t>, std::size_t> known;
+        for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
+            const std::vector<plan::Op>& list = plan_.ranks[static_cast<std::size_t>(rank)];
+            for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.size()); ++index) {
+                const OpRef ref{rank, index};
+                const plan::Op& op = plan_.op(ref);
+                if (op.reduce == plan::Reduce::none || op.kind == plan::OpKind::collective) continue;
+                const std::int32_t destination = op.destination_rank(rank);
+                const plan::DType dtype = plan_.tensors[static_cast<std::size_t>(op.dst.tensor)].dtype;
+                if (!can_reduce(dtype)) {
+                    return at_op(ref, "elements of type " + std::string(name_of(dtype)) +
+                                          " are not reduced: use bf16, fp16, fp32 or int32");
+                }
+                std::vector<std::int64_t> key{destination, op.dst.tensor};
+                for (const Interval& interval : op.dst.region)
+                    key.insert(key.end(), {interval.begin, interval.end});
+                const auto [found, is_new] = known.try_emplace(std::move(key), groups_.size());
+                if (is_new) {
+                    groups_.push_back({.rank = destination, .chunk = op.dst, .reduce = op.reduce});
+                    of_tensor[{destination, op.dst.tensor}].push_back(found->second);
+                }
+                Group& group = groups_[found->second];
+                if (group.reduce != op.reduce) {
+                    return at_op(ref, "it reduces by " + std::string(name_of(op.reduce)) + " into " +
+                                          name_of_chunk(plan_, op.dst) + ", where another op reduces by " +
+                                          std::string(name_of(group.reduce)));
+                }
+                group.contributions.push_back(ref);
+                group_of_[ref] = found->second;
+            }
+        }
+        for (auto& [place, members] : of_tensor) {
+            if (Status status = check_disjoint(members); !status) return status.error();
+        }
+        return Done{};
+    }
+
+    Status check_disjoint(std::vector<std::size_t>& members) const {
+        const auto begin_of = [&](std::size_t g) {
+            const Region& region = groups_[g].chunk.region;
+            return region.empty() ? 0 : region[0].begin;
+        };
+        std::sort(members.begin(), members.end(),
+                  [&](std::size_t a, std::size_t b) { return begin_of(a) < begin_of(b); });
+        for (std::size_t i = 0; i < members.size(); ++i) {
+            const Group& first = groups_[members[i]];
+            for (std::size_t j = i + 1; j < members.size(); ++j) {
+                const Group& second = groups_[members[j]];
+                if (!first.chunk.region.empty() && begin_of(members[j]) >= first.chunk.region[0].end) break;
+                if (!overlaps(first.chunk.region, second.chunk.region)) continue;
+                return at_op(second.contributions.front(),
+                             "it reduces into " + name_of_chunk(plan_, second.chunk) + ", which overlaps " +
+                                 name_of_chunk(plan_, first.chunk) +
+                                 " that others reduce into: cut all contributions alike");
+            }
+        }
+        return Done{};
+    }
+
+    Status complete(Group& group) {
+        const auto source_of = [&](OpRef ref) { return plan_.op(ref).source_rank(ref.rank); };
+        std::stable_sort(group.contributions.begin(), group.contributions.end(), [&](OpRef a, OpRef b) {
+            return std::pair(source_of(a), a) < std::pair(source_of(b), b);
+        });
+        for (const OpRef ref : group.contributions) {
+            for (const OpRef before : plan_.op(ref).after) {
+                const auto other = group_of_.find(before);
+                if (other != group_of_.end() && &groups_[other->second] == &group) {
+                    return at_op(ref, "it waits for another contribution to " +
+                                          name_of_chunk(plan_, group.chunk) +
+                                          ": these are summed in rank order, in whichever order they come");
+                }
+                const plan::Op& op = plan_.op(before);
+                if (other == group_of_.end() && op.destination_rank(before.rank) == group.rank &&
+                    op.dst.tensor == group.chunk.tensor && overlaps(op.dst.region, group.chunk.region)) {
+                    group.writers.push_back(before);
+                }
+            }
+        }
+        std::sort(group.writers.begin(), group.writers.end());
+        group.writers.erase(std::unique(group.writers.begin(), group.writers.end()), group.writers.end());
+
+        std::vector<Region> missing{group.chunk.region};
+        const auto take = [&](const Region& region) {
+            std::vector<Region> rest;
+            for (const Region& part : missing) {
+                for (Region& outside : subtract(part, region)) rest.push_back(std::move(outside));
+            }
+            missing = std::move(rest);
+        };
+        bool any = false;
+        for (const auto* holdings : {&plan_.initial, &plan_.produced}) {
+            for (const plan::Holding& holding : *holdings) {
+                if (holding.rank != group.rank || holding.chunk.tensor != group.chunk.tensor ||
+                    !overlaps(holding.chunk.region, group.chunk.region))
+                    continue;
+                any = true;
+                take(holding.chunk.region);
+            }
+        }
+        for (const OpRef writer : group.writers) {
+            any = true;
+            take(plan_.op(writer).dst.region);
+        }
+        if (!any) return Done{};
+        if (!missing.empty()) {
+            return at_op(group.contributions.front(), "it reduces into " + name_of_chunk(plan_, group.chunk) +
+                                                          ", of which rank " + std::to_string(group.rank) +
+                                                          " holds all but " + to_string(missing.front()) +
+                                                          ": cut the contributions where that ends");
+        }
+        group.own =
+            static_cast<std::int32_t>(std::count_if(group.contributions.begin(), group.contributions.end(),
+                                                    [&](OpRef ref) { return source_of(ref) < group.rank; }));
+        return Done{};
+    }
+
+    /// One staging tensor for each tensor that is reduced into, as large as the neediest rank asks.
+    void add_staging() {
+        std::map<std::int32_t, std::int64_t> slots;
+        for (const Group& group : groups_) {
+            Region& box = boxes_[{group.chunk.tensor, group.rank}];
+            box = box.empty() ? group.chunk.region : bounding_box(box, group.chunk.region);
+            std::int64_t& most = slots[group.chunk.tensor];
+            most = std::max(most, static_cast<std::int64_t>(group.contributions.size()));
+        }
+        for (const auto& [tensor, count] : slots) {
+            const plan::Tensor& reduced = plan_.tensors[static_cast<std::size_t>(tensor)];
+            plan::Tensor staging{reduced.name + ".staging", {count}, reduced.dtype};
+            while (plan_.find_tensor(staging.name)) staging.name += "'";
+            staging.shape.resize(1 + reduced.shape.size(), 0);
+            for (const auto& [place, box] : boxes_) {
+                if (place.first != tensor) continue;
+                for (std::size_t axis = 0; axis < box.size(); ++axis)
+                    staging.shape[1 + axis] = std::max(staging.shape[1 + axis], box[axis].size());
+            }
+            staging_[tensor] = static_cast<std::int32_t>(result_.plan.tensors.size());
+            result_.plan.tensors.push_back(std::move(staging));
+        }
+    }
+
+    /// Slots [first, last) of the group's place in the staging tensor.
+    [[nodiscard]] plan::Chunk staged(const Group& group, std::int64_t first, std::int64_t last) const {
+        const Region& box = boxes_.at({group.chunk.tensor, group.rank});
+        plan::Chunk chunk{staging_.at(group.chunk.tensor), {{first, last}}};
+        for (std::size_t axis = 0; axis < box.size(); ++axis) {
+            const Interval& interval = group.chunk.region[axis];
+            chunk.region.push_back({interval.begin - box[axis].begin, interval.end - box[axis].begin});
+        }
+        return chunk;
+    }
+
+    void add_sums() {
+        for (Group& group : groups_) {
+            std::vector<plan::Op>& list = result_.plan.ranks[static_cast<std::size_t>(group.rank)];
+            group.sum = {group.rank, static_cast<std::int32_t>(list.size())};
+            plan::Op& sum = list.emplace_back();
+            sum.kind = plan::OpKind::local;
+            sum.src = staged(group, 0, static_cast<std::int64_t>(group.contributions.size()));
+            sum.dst = group.chunk;
+            sum.reduce = group.reduce;
+            sum.after = group.contributions;
+            sum.after.insert(sum.after.end(), group.writers.begin(), group.writers.end());
+            result_.own[group.sum] = group.own;
+            for (std::size_t slot = 0; slot < group.contributions.size(); ++slot) {
+                const OpRef ref = group.contributions[slot];
+                plan::Op& op =
+                    result_.plan
+                        .ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+                op.dst = staged(group, static_cast<std::int64_t>(slot), static_cast<std::int64_t>(slot) + 1);
+                op.reduce = plan::Reduce::none;
+            }
+        }
+    }
+
+    /// Whoever waited for a contribution waits for its sum.
+    void redirect() {
+        for (std::size_t rank = 0; rank < plan_.ranks.size(); ++rank) {
+            for (std::size_t index = 0; index < plan_.ranks[rank].size(); ++index) {
+                std::vector<OpRef>& after = result_.plan.ranks[rank][index].after;
+                for (OpRef& ref : after) {
+                    const auto reduced = group_of_.find(ref);
+                    if (reduced != group_of_.end()) ref = groups_[reduced->second].sum;
+                }
+                std::sort(after.begin(), after.end());
+                after.erase(std::unique(after.begin(), after.end()), after.end());
+            }
+        }
+    }
+
+    const plan::Plan& plan_;
+    std::vector<Group> groups_;
+    std::map<OpRef, std::size_t> group_of_;
+    std::map<std::pair<std::int32_t, std::int32_t>, Region> boxes_;  ///< by tensor and rank
+    std::map<std::int32_t, std::int32_t> staging_;                   ///< by tensor
+    Lowered result_;
+};
+
+}  // namespace
+
+bool can_reduce(plan::DType dtype) {
+    using enum plan::DType;
+    return dtype == bf16 || dtype == fp16 || dtype == fp32 || dtype == int32;
+}
+
+Result<Lowered> lower(const plan::Plan& plan) { return Lowering(plan).run(); }
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,149 @@
+#include "syncopate/plan/push_reduce.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace syncopate::plan {
+namespace {
+
+Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
+
+Status validate(const Mesh& mesh, const Tensor& tensor, std::int32_t axis, std::int32_t split) {
+    const std::int32_t ranks = mesh.num_ranks();
+    const auto axes = static_cast<std::int32_t>(tensor.shape.size());
+    if (ranks < 1 || ranks > kMaxRanks)
+        return usage(fmt::format("the mesh has {} ranks; expected 1 to {}", ranks, kMaxRanks));
+    if (axes < 1 || axes > kMaxAxes)
+        return usage(fmt::format("the tensor has {} axes; expected 1 to {}", axes, kMaxAxes));
+    for (const std::int64_t size : tensor.shape) {
+        if (size < 1)
+            return usage(
+                fmt::format("tensor {} has an axis of size {}; expected at least 1", tensor.name, size));
+    }
+    if (axis < 0 || axis >= axes) {
+        return usage(fmt::format("axis {} is not an axis of tensor {}; expected 0 to {}", axis, tensor.name,
+                                 axes - 1));
+    }
+    if (split < 1) return usage(fmt::format("split is {}; expected at least 1", split));
+    const std::int64_t chunks =
+        std::min<std::int64_t>(tensor.shape[static_cast<std::size_t>(axis)], std::int64_t{ranks} * split);
+    if (chunks * ranks * 2 > kMaxOps)
+        return usage(fmt::format("the plan would have more than {} ops; use a smaller split", kMaxOps));
+    return Done{};
+}
+
+/// The chunks of the interval: `split` of them, fewer when it is short.
+std::vector<Interval> chunks_of(const Interval& interval, std::int32_t split) {
+    if (interval.empty()) return {};
+    const auto parts = static_cast<std::int32_t>(std::min<std::int64_t>(split, interval.size()));
+    return split_evenly(interval.begin, interval.end, parts);
+}
+
+}  // namespace
+
+Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduceOptions& options) {
+    if (const Status valid = validate(mesh, tensor, options.axis, options.split); !valid)
+        return valid.error();
+    if (options.reduce == Reduce::none) return usage("a reduction is sum or max");
+    const std::int32_t ranks = mesh.num_ranks();
+    const auto axis = static_cast<std::size_t>(options.axis);
+    const std::vector<Interval> shards = split_evenly(0, tensor.shape[axis], ranks);
+    const auto region = [&](const Interval& interval) {
+        Region whole = tensor.whole();
+        whole[axis] = interval;
+        return whole;
+    };
+
+    Plan plan;
+    plan.mesh = mesh;
+    plan.tensors = {tensor};
+    plan.ranks.resize(static_cast<std::size_t>(ranks));
+    // By rank: which ops reduce into each chunk of its shard.
+    std::vector<std::vector<std::vector<OpRef>>> contributions(static_cast<std::size_t>(ranks));
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
+        contributions[static_cast<std::size_t>(rank)].resize(
+            chunks_of(shards[static_cast<std::size_t>(rank)], options.split).size());
+    }
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
+        (options.produced ? plan.produced : plan.initial)
+            .push_back({.rank = rank, .chunk = {0, tensor.whole()}, .partial = true});
+        const Interval& kept =
+            options.all ? Interval{0, tensor.shape[axis]} : shards[static_cast<std::size_t>(rank)];
+        if (!kept.empty()) plan.final.push_back({.rank = rank, .chunk = {0, region(kept)}, .of_all = true});
+        std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
+        for (std::int32_t offset = 1; offset < ranks; ++offset) {
+            const std::int32_t peer = (rank + offset) % ranks;
+            const std::vector<Interval> chunks =
+                chunks_of(shards[static_cast<std::size_t>(peer)], options.split);
+            for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+                contributions[static_cast<std::size_t>(peer)][chunk].push_back(
+                    {rank, static_cast<std::int32_t>(list.size())});
+                Op& op = list.emplace_back();
+                op.kind = OpKind::push;
+                op.peer = peer;
+                op.src = op.dst = {0, region(chunks[chunk])};
+                op.reduce = options.reduce;
+            }
+        }
+    }
+    if (!options.all) return plan;
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
+        std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
+        const std::vector<Interval> chunks = chunks_of(shards[static_cast<std::size_t>(rank)], options.split);
+        for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+            for (std::int32_t offset = 1; offset < ranks; ++offset) {
+                Op& op = list.emplace_back();
+                op.kind = OpKind::push;
+                op.peer = (rank + offset) % ranks;
+                op.src = op.dst = {0, region(chunks[chunk])};
+                op.after = contributions[static_cast<std::size_t>(rank)][chunk];
+            }
+        }
+    }
+    return plan;
+}
+
+Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::string& to,
+                           const PushExchangeOptions& options) {
+    if (const Status valid = validate(mesh, from, 0, options.split); !valid) return valid.error();
+    const std::int32_t ranks = mesh.num_ranks();
+    if (from.shape[0] % ranks != 0) {
+        return usage(fmt::format("the first axis of tensor {}, {}, is no multiple of {} ranks", from.name,
+                                 from.shape[0], ranks));
+    }
+    const std::int64_t block = from.shape[0] / ranks;
+    const auto region = [&](const Interval& rows) {
+        Region whole = from.whole();
+        whole[0] = rows;
+        return whole;
+    };
+    Plan plan;
+    plan.mesh = mesh;
+    plan.tensors = {from, {to, from.shape, from.dtype}};
+    plan.ranks.resize(static_cast<std::size_t>(ranks));
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
+        (options.produced ? plan.produced : plan.initial)
+            .push_back({.rank = rank, .chunk = {0, from.whole()}, .partial = true});
+        for (std::int32_t source = 0; source < ranks; ++source) {
+            plan.final.push_back(
+                {.rank = rank, .chunk = {1, region({source * block, (source + 1) * block})}, .of = {source}});
+        }
+        std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
+        for (std::int32_t offset = 1; offset <= ranks; ++offset) {  // the own block last
+            const std::int32_t peer = (rank + offset) % ranks;
+            for (const Interval& part : chunks_of({0, block}, options.split)) {
+                Op& op = list.emplace_back();
+                op.kind = peer == rank ? OpKind::local : OpKind::push;
+                op.peer = peer == rank ? -1 : peer;
+                op.src = {0, region({peer * block + part.begin, peer * block + part.end})};
+                op.dst = {1, region({rank * block + part.begin, rank * block + part.end})};
+            }
+        }
+    }
+    return plan;
+}
+
+}  // namespace syncopate::plan

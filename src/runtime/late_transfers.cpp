@@ -1,0 +1,320 @@
+#include "runtime/late_transfers.hpp"
+
+#if SYNCOPATE_HAS_CUDA
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <tuple>
+
+namespace syncopate::runtime {
+namespace {
+
+using Kind = fuse::SignalMeaning::Kind;
+
+constexpr unsigned kSumThreads = 256;
+constexpr std::uint64_t kThreadBytes = 32;   // what a thread sums at a time (reduce.cu)
+constexpr unsigned kBlocksPerProcessor = 4;  // of sy_reduce
+constexpr std::uint32_t kGateOpen = 1;
+
+/// The transfer of this rank that `op` names; nullopt for another rank's.
+std::optional<std::size_t> own_transfer(const fuse::RankSchedule& schedule, plan::OpRef op) {
+    for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
+        if (schedule.transfers[i].op == op) return i;
+    }
+    return std::nullopt;
+}
+
+device::SumType type_of(plan::DType dtype) {
+    switch (dtype) {
+        case plan::DType::bf16: return device::kSumBf16;
+        case plan::DType::fp16: return device::kSumFp16;
+        case plan::DType::fp32: return device::kSumFp32;
+        default: return device::kSumInt32;
+    }
+}
+
+Status create_event(const CudaApi& api, CUevent& event) {
+    SYNCOPATE_CUDA(api, cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
+    return Done{};
+}
+
+}  // namespace
+
+std::vector<bool> LateTransfers::select(const fuse::RankSchedule& schedule, int rank) {
+    std::vector<bool> late(schedule.transfers.size(), false);
+    std::set<plan::Backend> lanes;  // of copies, that have become late
+    for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
+        const fuse::Transfer& transfer = schedule.transfers[i];
+        const auto follows = [&](const fuse::Wait& wait) {
+            const fuse::SignalMeaning& meaning = schedule.signals[static_cast<std::size_t>(wait.signal)];
+            if (meaning.kind == Kind::made) return true;
+            if (meaning.kind != Kind::arrived || meaning.op.rank != rank) return false;
+            const auto own = own_transfer(schedule, meaning.op);
+            return own && late[*own];
+        };
+        const bool sums = transfer.reduce != plan::Reduce::none;
+        late[i] = sums || lanes.contains(transfer.backend) || std::ranges::any_of(transfer.waits, follows);
+        if (late[i] && !sums) lanes.insert(transfer.backend);
+    }
+    return late;
+}
+
+Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<CudaContext> context,
+                                                             SymmetricHeap& heap, const CallPlan& plan,
+                                                             const fuse::RankSchedule& schedule,
+                                                             const std::vector<bool>& selected,
+                                                             CUfunction await, CUfunction reduce,
+                                                             EnqueueCopy copy, const std::string& name) {
+    const CurrentContext current(*context);
+    std::unique_ptr<LateTransfers> made(new LateTransfers(context, heap, plan.control()));
+    made->rank_ = plan.rank;
+    made->await_ = await;
+    made->reduce_ = reduce;
+    made->copy_ = std::move(copy);
+    if (Status sorted = made->sort(plan, schedule, selected, name); !sorted) return sorted.error();
+    CUdevice device = 0;
+    SYNCOPATE_CUDA(made->api_, cuCtxGetDevice, &device);
+    int processors = 0;
+    SYNCOPATE_CUDA(made->api_, cuDeviceGetAttribute, &processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                   device);
+    made->max_blocks_ = static_cast<unsigned>(processors) * kBlocksPerProcessor;
+    for (Step& step : made->steps_) {
+        Lane& lane = step.sums ? made->sums_ : made->copies_;
+        if (lane.stream == nullptr) {
+            if (Status opened = made->open(lane); !opened) return opened.error();
+        }
+        for (const std::size_t other : step.after) {
+            CUevent& done = made->steps_[other].done;
+            if (done != nullptr) continue;
+            if (Status created = create_event(made->api_, done); !created) return created.error();
+        }
+    }
+    if (Status uploaded = made->upload(); !uploaded) return uploaded.error();
+    return made;
+}
+
+LateTransfers::~LateTransfers() {
+    const CurrentContext current(*context_);
+    for (const Step& step : steps_) {
+        if (step.done != nullptr) api_.cuEventDestroy(step.done);
+    }
+    for (const Lane* lane : {&copies_, &sums_}) {
+        if (lane->join != nullptr) api_.cuEventDestroy(lane->join);
+    }
+}
+
+Status LateTransfers::open(Lane& lane) {
+    Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context_, true);
+    if (!stream) return stream.error();
+    lane.stream = std::move(stream).value();
+    return create_event(api_, lane.join);
+}
+
+Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& schedule,
+                           const std::vector<bool>& selected, const std::string& name) {
+    for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
+        if (!selected[i]) continue;
+        const fuse::Transfer& transfer = schedule.transfers[i];
+        Step step{.index = i, .sums = transfer.reduce != plan::Reduce::none};
+        step.copies = plan.transfers[i].copies;
+        step.posts = plan.transfers[i].post_words;
+        if (plan.transfers[i].sum) step.sum = *plan.transfers[i].sum;
+        for (const fuse::Wait& wait : transfer.waits) {
+            if (Status added = add_wait(step, wait, schedule, name); !added) return added;
+        }
+        for (const SumPart& part : step.sum.parts) {
+            const std::uint64_t elements = part.slot.width * part.slot.height / plan::size_of(step.sum.dtype);
+            if (elements >= std::uint64_t{1} << 31) {
+                return Error{fmt::format("op '{}': a sum of {} elements in one piece is too large; split it",
+                                         name, elements),
+                             {.rank = transfer.op.rank, .op = transfer.op.index}};
+            }
+        }
+        step_of_[i] = steps_.size();
+        steps_.push_back(std::move(step));
+    }
+    return Done{};
+}
+
+Status LateTransfers::add_wait(Step& step, const fuse::Wait& wait, const fuse::RankSchedule& schedule,
+                               const std::string& name) {
+    const fuse::SignalMeaning& meaning = schedule.signals[static_cast<std::size_t>(wait.signal)];
+    if (meaning.kind == Kind::made && meaning.op.rank == rank_) {
+        if (!gates_seen_.insert({step.sums, meaning.op.index}).second) return Done{};  // seen in this lane
+        const std::int32_t word =
+            emit::counter_of(schedule, meaning.op.index) + emit::control::gate + (step.sums ? 1 : 0);
+        const CUdeviceptr gate = control_ + static_cast<CUdeviceptr>(word) * 4;
+        CUstreamBatchMemOpParams opened{};
+        opened.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+        opened.waitValue.address = gate;
+        opened.waitValue.value = kGateOpen;
+        opened.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+        CUstreamBatchMemOpParams closed{};
+        closed.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+        closed.writeValue.address = gate;
+        closed.writeValue.value = 0;
+        closed.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+        step.gates.push_back(opened);
+        step.gates.push_back(closed);
+        return Done{};
+    }
+    for (const fuse::Wait& begun : schedule.begin_waits) {
+        if (begun.signal == wait.signal && begun.lag <= wait.lag) return Done{};
+    }
+    const bool of_op = meaning.kind == Kind::arrived || meaning.kind == Kind::fetched;
+    const auto own = of_op ? own_transfer(schedule, meaning.op) : std::nullopt;
+    if (own) {
+        const auto late = step_of_.find(*own);
+        if (late != step_of_.end() && steps_[late->second].sums == step.sums) return Done{};  // in order
+        if (!step.sums && late == step_of_.end()) return Done{};  // before all late copies
+        if (!step.sums) {
+            step.after.push_back(late->second);
+            return Done{};
+        }
+    }
+    if (!step.sums) {
+        const plan::OpRef op = schedule.transfers[step.index].op;
+        return Error{
+            fmt::format("op '{}': it waits for another rank (signal {}); the copy engine cannot wait "
+                        "for what another rank does in the running call. Let that rank push, or use "
+                        "device host",
+                        name, wait.signal),
+            {.rank = op.rank, .op = op.index}};
+    }
+    step.waits.push_back({control_ + static_cast<std::uint64_t>(emit::control::word_of(wait.signal)) * 4,
+                          static_cast<std::uint32_t>(wait.lag), wait.signal});
+    return Done{};
+}
+
+/// Waits, posts and counters of the sums, each list from a multiple of 256 bytes.
+Status LateTransfers::upload() {
+    std::vector<std::byte> bytes;
+    const auto append = [&](const void* values, std::size_t size) {
+        const std::size_t offset = (bytes.size() + 255) / 256 * 256;
+        bytes.resize(offset + size);
+        std::copy_n(static_cast<const std::byte*>(values), size, bytes.data() + offset);
+        return offset;
+    };
+    for (Step& step : steps_) {
+        if (!step.sums) continue;
+        const std::uint32_t none = 0;
+        step.waits_at = append(step.waits.data(), step.waits.size() * sizeof(step.waits[0]));
+        step.posts_at = append(step.posts.data(), step.posts.size() * sizeof(step.posts[0]));
+        step.finished_at = append(&none, sizeof(none));
+    }
+    if (bytes.empty()) return Done{};
+    Result<std::unique_ptr<DeviceBuffer>> buffer = DeviceBuffer::create(context_, bytes.size());
+    if (!buffer) return buffer.error();
+    tables_ = std::move(buffer).value();
+    return heap_.write(tables_->address(), bytes.data(), bytes.size());
+}
+
+Status LateTransfers::enqueue(CUevent fork, CUevent copies_before) {
+    for (const Lane* lane : {&copies_, &sums_}) {
+        if (lane->stream != nullptr) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane->stream->get(), fork, 0);
+    }
+    if (copies_.stream != nullptr && copies_before != nullptr)
+        SYNCOPATE_CUDA(api_, cuStreamWaitEvent, copies_.stream->get(), copies_before, 0);
+    for (Step& step : steps_) {
+        const CUstream stream = (step.sums ? sums_ : copies_).stream->get();
+        for (const std::size_t other : step.after)
+            SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, steps_[other].done, 0);
+        if (!step.gates.empty()) {
+            SYNCOPATE_CUDA(api_, cuStreamBatchMemOp, stream, static_cast<unsigned>(step.gates.size()),
+                           step.gates.data(), 0);
+        }
+        if (Status done = step.sums ? enqueue_sum(step) : enqueue_copies(step); !done) return done;
+        if (step.done != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, step.done, stream);
+    }
+    for (const Lane* lane : {&copies_, &sums_}) {
+        if (lane->stream != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, lane->join, lane->stream->get());
+    }
+    return Done{};
+}
+
+Status LateTransfers::join(CUstream stream) {
+    for (const Lane* lane : {&copies_, &sums_}) {
+        if (lane->stream != nullptr) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, lane->join, 0);
+    }
+    return Done{};
+}
+
+Status LateTransfers::enqueue_copies(const Step& step) {
+    const CUstream stream = copies_.stream->get();
+    for (const StridedCopy& copy : step.copies) {
+        if (Status copied = copy_(copy, stream); !copied) return copied;
+    }
+    for (const std::uint64_t word : step.posts)
+        SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, control_ + 4 * control::published, 4, stream);
+    return Done{};
+}
+
+Status LateTransfers::enqueue_sum(const Step& step) {
+    const auto launch = [&](CUfunction function, void* arguments, unsigned blocks,
+                            unsigned threads) -> Status {
+        void* parameters[] = {arguments};
+        CUlaunchConfig config{};
+        config.gridDimX = blocks;
+        config.gridDimY = config.gridDimZ = 1;
+        config.blockDimX = threads;
+        config.blockDimY = config.blockDimZ = 1;
+        config.hStream = sums_.stream->get();
+        SYNCOPATE_CUDA(api_, cuLaunchKernelEx, &config, function, parameters, nullptr);
+        return Done{};
+    };
+    const CUdeviceptr tables = tables_->address();
+    if (!step.waits.empty()) {
+        device::AwaitArguments await{
+            .control = reinterpret_cast<std::uint32_t*>(control_),
+            .waits = reinterpret_cast<const device::WaitEntry*>(tables + step.waits_at),
+            .num_waits = static_cast<std::int32_t>(step.waits.size()),
+            .where = kWhereTransfer - static_cast<std::int32_t>(step.index)};
+        if (Status launched = launch(await_, &await, 1, 32); !launched) return launched;
+    }
+    device::ReduceArguments a{.control = reinterpret_cast<const std::uint32_t*>(control_),
+                              .posts = reinterpret_cast<const std::uint64_t*>(tables + step.posts_at),
+                              .finished = reinterpret_cast<std::uint32_t*>(tables + step.finished_at),
+                              .slot_distance = step.sum.slot_distance,
+                              .num_slots = step.sum.num_slots,
+                              .own_place = step.sum.own,
+                              .type = type_of(step.sum.dtype),
+                              .largest = step.sum.reduce == plan::Reduce::max ? 1 : 0};
+    const std::uint64_t element = plan::size_of(step.sum.dtype);
+    for (std::size_t p = 0; p < step.sum.parts.size(); ++p) {
+        const SumPart& part = step.sum.parts[p];
+        const StridedCopy& box = part.slot;
+        for (std::uint64_t plane = 0; plane < box.depth; ++plane) {
+            a.slots = box.src + plane * box.src_plane;
+            a.slot_pitch = box.src_pitch;
+            a.own = box.dst + plane * box.dst_plane;
+            a.own_pitch = box.dst_pitch;
+            a.out = part.out == 0 ? a.own : part.out + plane * part.out_plane;
+            a.out_pitch = part.out == 0 ? a.own_pitch : part.out_pitch;
+            std::uint64_t odd = a.slots | a.own | a.out | box.width | a.slot_distance;
+            if (box.height > 1) odd |= a.slot_pitch | a.own_pitch | a.out_pitch;
+            a.aligned = odd % 16 == 0 ? 1 : 0;
+            a.rows = static_cast<std::uint32_t>(box.height);
+            a.row_units = static_cast<std::uint32_t>(box.width / (a.aligned != 0 ? 16 : element));
+            const bool last = p + 1 == step.sum.parts.size() && plane + 1 == box.depth;
+            a.num_posts = last ? static_cast<std::int32_t>(step.posts.size()) : 0;
+            // As many blocks whether aligned or not: the blocks are counted over all calls.
+            const std::uint64_t wanted =
+                (box.width * box.height + kThreadBytes * kSumThreads - 1) / (kThreadBytes * kSumThreads);
+            const auto blocks = static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, max_blocks_));
+            if (Status launched = launch(reduce_, &a, blocks, kSumThreads); !launched) return launched;
+        }
+    }
+    return Done{};
+}
+
+PreparedSum* LateTransfers::sum_of(std::size_t index) {
+    const auto step = step_of_.find(index);
+    return step == step_of_.end() || !steps_[step->second].sums ? nullptr : &steps_[step->second].sum;
+}
+
+}  // namespace syncopate::runtime
+
+#endif  // SYNCOPATE_HAS_CUDA

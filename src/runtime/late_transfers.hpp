@@ -1,0 +1,113 @@
+// The part of a call on cuda that follows the fused kernel's own progress: transfers of what its tiles make,
+// and sums. All of it is enqueued after the kernel has been launched, on two streams beside the caller's:
+//
+//   caller's stream | sy_begin | fork | fused kernel: tile … tile, last of a chunk: gates = 1 … | join |
+//   sy_end | copies                         └ wait gate, gate = 0, copy, post to the peer | …            ┘
+//   sums                           └ wait gate, gate = 0, sy_await, sy_reduce    | …            ┘
+//
+// A stream waits for nothing but its own kernel's gates: that kernel ends whatever happens, as its waits have
+// a deadline, so no stream can hang. What other ranks send is awaited by sy_await, which has the deadline. A
+// gate is a word that is 1 once its chunk is made and that the waiting stream sets back: no value of it
+// depends on the call, so a captured call can be replayed. Each stream has a gate of its own for each chunk.
+#pragma once
+
+#if SYNCOPATE_HAS_CUDA
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/call_executor.hpp"
+#include "runtime/cuda_api.hpp"
+#include "runtime/device_types.hpp"
+
+namespace syncopate::runtime {
+
+/// Enqueues one strided copy.
+using EnqueueCopy = std::function<Status(const StridedCopy&, CUstream)>;
+
+class LateTransfers {
+public:
+    /// Which of a rank's transfers wait for its kernel or a sum, and those after them in one lane: by index.
+    [[nodiscard]] static std::vector<bool> select(const fuse::RankSchedule& schedule, int rank);
+
+    /// Takes over the selected transfers of `plan`, whose copies must be such as `copy` can enqueue. `await`,
+    /// `reduce`: sy_await and sy_reduce. Fails, with rank and op, on a wait that a stream cannot do.
+    static Result<std::unique_ptr<LateTransfers>> create(std::shared_ptr<CudaContext> context,
+                                                         SymmetricHeap& heap, const CallPlan& plan,
+                                                         const fuse::RankSchedule& schedule,
+                                                         const std::vector<bool>& selected, CUfunction await,
+                                                         CUfunction reduce, EnqueueCopy copy,
+                                                         const std::string& name);
+    ~LateTransfers();
+    LateTransfers(const LateTransfers&) = delete;
+    LateTransfers& operator=(const LateTransfers&) = delete;
+
+    /// Enqueues everything after `fork` (recorded before the kernel), the copies also after `copies_before`,
+    /// if not null. The kernel has been launched.
+    Status enqueue(CUevent fork, CUevent copies_before);
+    /// Makes `stream` wait for it.
+    Status join(CUstream stream);
+
+    /// What transfer `index` sums; null when it sums nothing.
+    [[nodiscard]] PreparedSum* sum_of(std::size_t index);
+
+private:
+    /// One step of a lane: waits for gates, then copies and posts, or awaits and sums.
+    struct Step {
+        std::size_t index = 0;  ///< in the schedule
+        bool sums = false;
+        std::vector<CUstreamBatchMemOpParams> gates;  ///< wait, and set back
+        std::vector<std::size_t> after;               ///< steps of the other lane
+        std::vector<StridedCopy> copies;
+        std::vector<std::uint64_t> posts;      ///< addresses
+        std::vector<device::WaitEntry> waits;  ///< of a sum
+        PreparedSum sum;
+        std::size_t waits_at = 0;  ///< bytes into tables_
+        std::size_t posts_at = 0;
+        std::size_t finished_at = 0;
+        CUevent done = nullptr;  ///< recorded after it, where a step of the other lane waits for it
+    };
+    /// A stream, and the event that ends its part of a call.
+    struct Lane {
+        std::unique_ptr<OwnedStream> stream;
+        CUevent join = nullptr;
+    };
+
+    LateTransfers(std::shared_ptr<CudaContext> context, SymmetricHeap& heap, CUdeviceptr control)
+        : context_(std::move(context)), api_(context_->api()), heap_(heap), control_(control) {}
+
+    Status sort(const CallPlan& plan, const fuse::RankSchedule& schedule, const std::vector<bool>& selected,
+                const std::string& name);
+    Status add_wait(Step& step, const fuse::Wait& wait, const fuse::RankSchedule& schedule,
+                    const std::string& name);
+    Status open(Lane& lane);
+    Status upload();
+    Status enqueue_copies(const Step& step);
+    Status enqueue_sum(const Step& step);
+
+    std::shared_ptr<CudaContext> context_;
+    const CudaApi& api_;
+    SymmetricHeap& heap_;
+    CUdeviceptr control_ = 0;
+    int rank_ = 0;
+    CUfunction await_ = nullptr;
+    CUfunction reduce_ = nullptr;
+    EnqueueCopy copy_;
+    std::vector<Step> steps_;
+    std::map<std::size_t, std::size_t> step_of_;          ///< by index in the schedule
+    std::set<std::pair<bool, std::int32_t>> gates_seen_;  ///< by lane (sums) and chunk
+    Lane copies_;
+    Lane sums_;
+    std::unique_ptr<DeviceBuffer> tables_;
+    unsigned max_blocks_ = 0;  ///< of sy_reduce
+};
+
+}  // namespace syncopate::runtime
+
+#endif  // SYNCOPATE_HAS_CUDA

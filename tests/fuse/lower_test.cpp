@@ -1,0 +1,91 @@
+#include "syncopate/fuse/lower.hpp"
+
+#include <gtest/gtest.h>
+
+#include "fuse/sample.hpp"
+#include "syncopate/plan/check.hpp"
+#include "syncopate/plan/push_reduce.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+plan::Plan reduce_scatter(std::int32_t ranks, const plan::PushReduceOptions& options = {},
+                          std::int64_t rows = 8) {
+    return plan::push_reduce(sample::ranks(ranks), {"C", {rows, 4}, plan::DType::bf16}, options).value();
+}
+
+std::string error_of(const plan::Plan& plan) {
+    const auto lowered = lower(plan);
+    return lowered.ok() ? "" : lowered.error().to_string();
+}
+
+TEST(Lower, LeavesAPlanThatReducesNothing) {
+    const plan::Plan plan = sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4).plan;
+    const auto lowered = lower(plan);
+    ASSERT_TRUE(lowered.ok());
+    EXPECT_EQ(lowered->plan, plan);
+    EXPECT_TRUE(lowered->own.empty());
+}
+
+TEST(Lower, StagesEachContributionAndSumsInRankOrder) {
+    const Lowered lowered = lower(reduce_scatter(4)).value();
+    ASSERT_EQ(lowered.plan.tensors.size(), 2U);
+    EXPECT_EQ(lowered.plan.tensors[1].name, "C.staging");
+    EXPECT_EQ(lowered.plan.tensors[1].shape, (std::vector<std::int64_t>{3, 2, 4}));  // a shard from each peer
+    // Rank 2's list: pushes to 3, 0, 1, then the sum of rows [4, 6).
+    ASSERT_EQ(lowered.plan.ranks[2].size(), 4U);
+    const plan::Op& push = lowered.plan.ranks[2][1];  // to rank 0, where ranks 1, 2, 3 take slots 0, 1, 2
+    EXPECT_EQ(push.reduce, plan::Reduce::none);
+    EXPECT_EQ(push.dst, (plan::Chunk{1, {{1, 2}, {0, 2}, {0, 4}}}));
+    const plan::Op& sum = lowered.plan.ranks[2][3];
+    EXPECT_EQ(sum.kind, plan::OpKind::local);
+    EXPECT_EQ(sum.reduce, plan::Reduce::sum);
+    EXPECT_EQ(sum.src, (plan::Chunk{1, {{0, 3}, {0, 2}, {0, 4}}}));
+    EXPECT_EQ(sum.dst, (plan::Chunk{0, {{4, 6}, {0, 4}}}));
+    EXPECT_EQ(sum.after.size(), 3U);
+    EXPECT_EQ(lowered.own.at({2, 3}), 2) << "after ranks 0 and 1, before rank 3";
+}
+
+TEST(Lower, WhoWaitedForAContributionWaitsForItsSum) {
+    const Lowered lowered = lower(reduce_scatter(3, {.all = true})).value();
+    // Rank 0: two pushes, two sends of the summed shard, the sum.
+    ASSERT_EQ(lowered.plan.ranks[0].size(), 5U);
+    EXPECT_EQ(lowered.plan.ranks[0][2].after, (std::vector<plan::OpRef>{{0, 4}}));
+    EXPECT_EQ(lowered.plan.ranks[0][4].reduce, plan::Reduce::sum);
+}
+
+TEST(Lower, ADestinationThatHoldsNothingAddsNothing) {
+    plan::Plan plan = reduce_scatter(2);
+    std::erase_if(plan.produced, [](const plan::Holding& holding) { return holding.rank == 0; });
+    plan.ranks[0].clear();
+    const Lowered lowered = lower(plan).value();
+    EXPECT_EQ(lowered.own.at({0, 0}), -1);
+}
+
+TEST(Lower, RefusesWhatCannotBeSummedInOneWay) {
+    plan::Plan plan = reduce_scatter(3);
+    plan.tensors[0].dtype = plan::DType::fp64;
+    EXPECT_NE(error_of(plan).find("rank 0 op 0: elements of type fp64 are not reduced"), std::string::npos)
+        << error_of(plan);
+
+    plan = reduce_scatter(3);
+    plan.ranks[1][1].reduce = plan::Reduce::max;
+    EXPECT_NE(error_of(plan).find("where another op reduces by"), std::string::npos) << error_of(plan);
+
+    plan = reduce_scatter(3);
+    plan.ranks[1][1].src.region[0].end -= 1;
+    plan.ranks[1][1].dst.region[0].end -= 1;
+    EXPECT_NE(error_of(plan).find("cut all contributions alike"), std::string::npos) << error_of(plan);
+
+    plan = reduce_scatter(3);
+    plan.ranks[1][1].after = {{2, 0}};  // both contribute to rank 0's shard
+    EXPECT_NE(error_of(plan).find("it waits for another contribution to C[0:3, 0:4]"), std::string::npos)
+        << error_of(plan);
+
+    plan = reduce_scatter(3);
+    plan.produced[0].chunk.region[0].end = 1;
+    EXPECT_NE(error_of(plan).find("rank 0 holds all but [1:3, 0:4]"), std::string::npos) << error_of(plan);
+}
+
+}  // namespace
+}  // namespace syncopate::fuse

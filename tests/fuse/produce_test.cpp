@@ -1,0 +1,134 @@
+#include "syncopate/fuse/produce.hpp"
+
+#include <gtest/gtest.h>
+
+#include "fuse/sample.hpp"
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/pack.hpp"
+#include "syncopate/plan/push_reduce.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+Program reduced(const sample::Gemm& g, std::int32_t ranks, const plan::PushReduceOptions& options = {}) {
+    return {sample::gemm(g),
+            plan::push_reduce(sample::ranks(ranks), {"C", {g.M, g.N}, plan::DType::bf16}, options).value(),
+            {{"c_ptr", "C"}}};
+}
+
+std::string error_of(const Program& program) {
+    const auto result = fuse(program);
+    return result.ok() ? "" : result.error().to_string();
+}
+
+std::vector<std::int64_t> tiles_of(const RankSchedule& rank) {
+    std::vector<std::int64_t> tiles;
+    for (const Slot& slot : rank.slots) tiles.push_back(slot.tile);
+    return tiles;
+}
+
+TEST(Produce, CountsTheTilesOfEachChunk) {
+    const Schedule schedule = fuse(reduced({8, 4, 4, 2, 2, 2}, 4)).value();  // 4 rows of 2 tiles
+    EXPECT_TRUE(schedule.produces());
+    for (const RankSchedule& rank : schedule.ranks) {
+        ASSERT_EQ(rank.chunks.size(), 4U) << "three that leave, and the own one";
+        for (const MadeChunk& chunk : rank.chunks) {
+            EXPECT_EQ(chunk.tiles, 2);
+            ASSERT_EQ(chunk.posts.size(), 1U);
+        }
+        for (const Slot& slot : rank.slots) EXPECT_EQ(slot.makes.size(), 1U);
+    }
+}
+
+TEST(Produce, ATileThatStraddlesChunksCountsInEach) {
+    const Schedule schedule = fuse(reduced({6, 2, 4, 4, 2, 2}, 3)).value();  // tiles of 4 rows, shards of 2
+    const RankSchedule& rank = schedule.ranks[0];
+    ASSERT_EQ(rank.slots.size(), 2U);
+    std::vector<std::size_t> counts{rank.slots[0].makes.size(), rank.slots[1].makes.size()};
+    std::sort(counts.begin(), counts.end());
+    EXPECT_EQ(counts, (std::vector<std::size_t>{1, 2}));
+}
+
+TEST(Produce, OrdersTilesByWhenTheirChunkLeavesTheNextRanksFirstTheOwnLast) {
+    const Schedule schedule = fuse(reduced({8, 4, 4, 2, 2, 2}, 4)).value();
+    EXPECT_EQ(tiles_of(schedule.ranks[1]), (std::vector<std::int64_t>{4, 5, 6, 7, 0, 1, 2, 3}));
+    EXPECT_EQ(tiles_of(schedule.ranks[3]), (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST(Produce, ATransferWaitsForItsOwnKernelAndASumForItsContributionsToo) {
+    const Schedule schedule = fuse(reduced({8, 4, 4, 2, 2, 2}, 4)).value();
+    const RankSchedule& rank = schedule.ranks[2];
+    ASSERT_EQ(rank.transfers.size(), 4U);
+    for (const Transfer& transfer : rank.transfers) {
+        std::size_t made = 0;
+        std::size_t arrived = 0;
+        for (const Wait& wait : transfer.waits) {
+            const SignalMeaning& meaning = rank.signals[wait.signal];
+            made += meaning.kind == SignalMeaning::Kind::made ? 1 : 0;
+            arrived += meaning.kind == SignalMeaning::Kind::arrived ? 1 : 0;
+        }
+        EXPECT_EQ(made, 1U);
+        EXPECT_EQ(arrived, transfer.reduce == plan::Reduce::none ? 0U : 3U);
+    }
+    EXPECT_EQ(rank.transfers.back().own, 2);
+}
+
+TEST(Produce, EveryTileOfASplitKernelCounts) {
+    Program program = reduced({8, 4, 4, 2, 2, 2}, 2);
+    const std::size_t tiles = program.kernel.tiles.size();
+    for (std::size_t tile = 0; tile < tiles; ++tile) {  // each place is written by two tiles
+        kernel::Tile twin = program.kernel.tiles[tile];
+        twin.id = static_cast<std::int64_t>(tiles + tile);
+        twin.program = twin.id;
+        program.kernel.tiles.push_back(twin);
+    }
+    program.kernel.grid = {static_cast<std::int64_t>(2 * tiles), 1, 1};
+    const Schedule schedule = fuse(program).value();
+    for (const MadeChunk& chunk : schedule.ranks[0].chunks) EXPECT_EQ(chunk.tiles, 8);
+}
+
+TEST(Produce, PacksTilesOfUnequalCostChunkByChunk) {
+    const std::vector<double> times{1, 2, 1, 2};
+    EXPECT_EQ(pack_by_deadline(times, {5, 5, 0, 0}, 1), (std::vector<std::int64_t>{3, 2, 1, 0}));
+    // Program 1 is free first after its short tile, so it takes the next one.
+    EXPECT_EQ(pack_by_deadline({2, 1, 2, 1}, {0, 0, 5, 5}, 2), (std::vector<std::int64_t>{0, 1, 3, 2}));
+}
+
+TEST(Produce, SaysWhatDoesNotFit) {
+    Program program = reduced({8, 4, 4, 2, 2, 2}, 2);
+    program.plan.produced.clear();
+    program.plan.initial = {{.rank = 0, .chunk = {0, {{0, 8}, {0, 4}}}, .partial = true},
+                            {.rank = 1, .chunk = {0, {{0, 8}, {0, 4}}}, .partial = true}};
+    EXPECT_NE(error_of(program).find("list it in \"produced\""), std::string::npos) << error_of(program);
+
+    program = reduced({8, 4, 4, 2, 2, 2}, 2);
+    program.kernel.tiles.resize(4);  // the lower half is written by nobody
+    EXPECT_NE(
+        error_of(program).find("no tile of matmul writes C[4:8, 0:4], which the plan lists as produced"),
+        std::string::npos)
+        << error_of(program);
+
+    program = reduced({8, 4, 4, 2, 2, 2}, 2);
+    for (kernel::Tile& tile : program.kernel.tiles) tile.writes["c_ptr"][0] = {0, 8};
+    program.plan.produced[0].chunk.region[1].end = 4;
+    EXPECT_TRUE(fuse(program).ok());
+    program.plan.tensors[0].shape[1] = 6;
+    program.kernel.arguments.tensors["c_ptr"].shape[1] = 6;
+    for (kernel::Tile& tile : program.kernel.tiles) tile.writes["c_ptr"][1] = {2, 6};
+    EXPECT_NE(error_of(program).find("which the plan does not list as produced on rank 0"), std::string::npos)
+        << error_of(program);
+}
+
+TEST(Produce, RefusesToOverwriteWhatAKernelMakesUnasked) {
+    // Rank 0 sends its C to where rank 1's kernel writes its own, and waits for nothing there.
+    Program program = reduced({4, 4, 4, 2, 2, 2}, 2);
+    program.plan.ranks[1].clear();
+    program.plan.ranks[0].resize(1);
+    program.plan.ranks[0][0].reduce = plan::Reduce::none;
+    program.plan.final.clear();
+    EXPECT_NE(error_of(program).find("on rank 1, where that rank's kernel writes too"), std::string::npos)
+        << error_of(program);
+}
+
+}  // namespace
+}  // namespace syncopate::fuse

@@ -1,0 +1,386 @@
+"""GEMM + reduce-scatter (and all-reduce, all-to-all) on real GPUs, one process each:
+
+    torchrun --nproc-per-node 4 tests/gpu/check_gemm_rs.py [SECTION …]
+
+Every call is judged exactly: the inputs are small integers tagged by call, rank, row and slice of K, so that a stale,
+early, missing or doubled contribution changes the result; outputs and buffers are poisoned with NaN before. See SECTIONS
+at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
+sys.path.insert(0, str(ROOT / "tests"))
+
+import syncopate as sy  # noqa: E402
+from syncopate import ops  # noqa: E402
+
+SLICES = 8
+failures: list[str] = []
+
+
+def rank() -> int:
+    return dist.get_rank()
+
+
+def size() -> int:
+    return dist.get_world_size()
+
+
+def expect(condition: bool, what: str) -> None:
+    if not condition:
+        failures.append(what)
+        print(f"rank {rank()}: FAILED {what}", flush=True)
+
+
+def poison(op: ops.MatmulReduceScatter) -> None:
+    for buffer in op.prepare().tensors.values():
+        buffer.fill_(float("nan"))
+    torch.cuda.synchronize()
+    dist.barrier()
+
+
+class Tagged:
+    """Inputs whose products are exact: on rank r, x[row, k] = tag(call, r, row, slice of k); w is ternary with few entries
+    per column, the same on all ranks. Each product fits bf16 exactly; their sum is exact in fp32 and rounded once."""
+
+    def __init__(self, m: int, n: int, k: int, dtype: torch.dtype) -> None:
+        self.m, self.n, self.k, self.dtype = m, n, k, dtype
+        generator = torch.Generator(device="cuda").manual_seed(7)
+        w = torch.zeros(k, n, device="cuda")
+        self.slice_of_k = torch.arange(k, device="cuda") * SLICES // k
+        for s in range(SLICES):
+            rows = (self.slice_of_k == s).nonzero().flatten()
+            if rows.numel() == 0:
+                continue
+            for _ in range(2):
+                pick = rows[torch.randint(rows.numel(), (n,), generator=generator, device="cuda")]
+                sign = torch.randint(0, 2, (n,), generator=generator, device="cuda") * 2.0 - 1.0
+                w[pick, torch.arange(n, device="cuda")] = sign
+        self.w = w.to(dtype)
+        self.sums = torch.stack([w[self.slice_of_k == s].sum(0) for s in range(SLICES)])
+        self.counter = torch.zeros((), device="cuda", dtype=torch.int64)  # the call's number, on the device
+        self.bad = torch.zeros((), device="cuda", dtype=torch.int64)
+        base, extra = divmod(m, size())
+        self.first = rank() * base + min(rank(), extra)
+        self.rows = base + (rank() < extra)
+
+    def tags(self, of: int, first: int, rows: int, back: int = 0) -> torch.Tensor:
+        row = torch.arange(first, first + rows, device="cuda")[:, None]
+        s = torch.arange(SLICES, device="cuda")[None, :]
+        return ((row * 7 + s * 5 + (self.counter - back) * 3 + of * 11) % 29 - 14).float()
+
+    def fill(self, x: torch.Tensor) -> None:
+        self.counter += 1
+        x.copy_(self.tags(rank(), 0, self.m)[:, self.slice_of_k])
+
+    def judge(self, out: torch.Tensor, first: int | None = None, back: int = 0) -> None:
+        """Counts what is wrong in rows [first, …) of the sum (default: this rank's)."""
+        first = self.first if first is None else first
+        tags = sum(self.tags(r, first, out.shape[0], back) for r in range(size()))
+        self.bad += (out.float() != (tags @ self.sums).to(self.dtype).float()).sum()
+
+
+def straggle(rng: random.Random, chance: float) -> None:
+    if rng.random() < chance:
+        torch.cuda._sleep(int(rng.random() * 10e-3 * (rank() + 1) * 1.7e9))
+
+
+def summed(op: ops.FusedMatmul, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """What the sum must be, bit for bit: the unmodified kernel on every rank, added up as fp32 in rank order."""
+    alone = op.unfused(x, w, torch.full((op.m, op.n), float("nan"), device="cuda", dtype=op.dtype))
+    parts = [torch.empty_like(alone) for _ in range(size())]
+    dist.all_gather(parts, alone)
+    total = parts[0].float()
+    for part in parts[1:]:
+        total = total + part.float()
+    return total.to(op.dtype)
+
+
+def shapes() -> None:
+    """Tagged integers and random data, every dtype and odd shape, the output given, new and in place."""
+    p = size()
+    cases = [
+        (1024 * p + 1, 1280, 512),
+        (p, 256, 512),
+        (16 * p, 1792, 1024),
+        (100 * p, 384, 640),
+        (8 * p + 3, 520, 72),
+        (2048, 4096, 1792),
+        (8192, 4096, 1792),
+    ]
+    for m, n, k in cases:
+        for dtype in (torch.bfloat16, torch.float16, torch.float32):
+            if dtype == torch.float32 and m * n * k > 2**34:
+                continue
+            tagged = Tagged(m, n, k, dtype)
+            op = ops.MatmulReduceScatter(m, n, k, dtype)
+            x = torch.empty(m, k, device="cuda", dtype=dtype)
+            poison(op)
+            for call in range(4):
+                tagged.fill(x)
+                if call == 0:
+                    out = op(x, tagged.w)
+                elif call == 1:
+                    out = op(x, tagged.w, op.result())
+                else:  # a view whose rows are apart
+                    wide = torch.full((tagged.rows, n + 8), float("nan"), device="cuda", dtype=dtype)
+                    out = op(x, tagged.w, wide[:, :n])
+                tagged.judge(out)
+            op.check()
+            expect(tagged.bad.item() == 0, f"tagged integers {m}x{n}x{k} {dtype}: {tagged.bad.item()} wrong")
+            torch.manual_seed(rank())
+            x = torch.randn(m, k, device="cuda", dtype=dtype)
+            w = torch.randn(k, n, device="cuda", dtype=dtype)
+            out = op(x, w)
+            expected = summed(op, x, w)
+            mine = expected[tagged.first : tagged.first + tagged.rows]
+            expect(torch.equal(out, mine), f"random data {m}x{n}x{k} {dtype}: not the sum in rank order")
+            op.close()
+
+
+def operators() -> None:
+    """The other operators on random data, against sums and blocks put together by NCCL."""
+    p = size()
+    for m, n, k in ((64 * p, 384, 256), (1024 * p, 1280, 512), (128 * p, 256, 1024)):
+        for dtype in (torch.bfloat16, torch.float32):
+            torch.manual_seed(100 + rank())
+            x = torch.randn(m, k, device="cuda", dtype=dtype)
+            w = torch.randn(k, n, device="cuda", dtype=dtype)
+            op = ops.MatmulAllReduce(m, n, k, dtype)
+            poison(op)
+            for call in range(3):
+                out = op(x, w, op.result() if call == 1 else None)
+                expect(torch.equal(out, summed(op, x, w)), f"all-reduce {m}x{n}x{k} {dtype} call {call}")
+            op.check()
+            op.close()
+            for operator in (ops.MatmulAllToAll, ops.AllToAllMatmul):
+                op = operator(m, n, k, dtype)
+                poison(op)
+                for call in range(3):
+                    y = op(x, w)
+                    source = x if operator is ops.AllToAllMatmul else torch.empty_like(y)
+                    if operator is ops.MatmulAllToAll:
+                        op.unfused(x, w, source)
+                    exchanged = torch.empty_like(source)
+                    dist.all_to_all_single(exchanged, source)
+                    expected = exchanged
+                    if operator is ops.AllToAllMatmul:
+                        expected = op.unfused(exchanged, w, torch.empty_like(y))
+                    expect(torch.equal(y, expected), f"{operator.__name__} {m}x{n}x{k} {dtype} call {call}")
+                op.check()
+                op.close()
+
+
+def queued() -> None:
+    """1,000 calls queued back to back, fresh data and random stragglers; every call is judged."""
+    for operator, m, n, k, options in (
+        (ops.MatmulReduceScatter, 4096, 2048, 1792, {}),
+        (ops.MatmulReduceScatter, 1024, 2048, 1792, {}),
+        (ops.MatmulReduceScatter, 1024, 2048, 1792, {"split": 3}),
+        (ops.MatmulAllReduce, 1024, 2048, 896, {"split": 2}),
+    ):
+        tagged = Tagged(m, n, k, torch.bfloat16)
+        op = operator(m, n, k, **options)
+        out = torch.empty(op.out_rows, n, device="cuda", dtype=torch.bfloat16)
+        x = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
+        poison(op)
+        rng = random.Random(rank() * 1000 + m)
+        for _ in range(1000):
+            straggle(rng, 0.03)
+            out.fill_(float("nan"))
+            tagged.fill(x)
+            op(x, tagged.w, out)
+            tagged.judge(out, None if operator is ops.MatmulReduceScatter else 0)
+        op.check()
+        expect(
+            tagged.bad.item() == 0,
+            f"1000 queued calls {operator.__name__} {m}x{n}x{k} {options}: {tagged.bad.item()} wrong",
+        )
+        op.close()
+
+
+def graphs() -> None:
+    """One call captured as a CUDA graph, replayed 200 times with fresh data and stragglers, mixed with eager calls."""
+    m, n, k = 2048, 2048, 1792
+    for operator, options in (
+        (ops.MatmulReduceScatter, {}),
+        (ops.MatmulReduceScatter, {"split": 3}),
+        (ops.MatmulAllReduce, {}),
+    ):
+        tagged = Tagged(m, n, k, torch.bfloat16)
+        op = operator(m, n, k, **options)
+        out = torch.empty(op.out_rows, n, device="cuda", dtype=torch.bfloat16)
+        x = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
+        first = None if operator is ops.MatmulReduceScatter else 0
+
+        def call(op=op, x=x, tagged=tagged, out=out, first=first) -> None:
+            out.fill_(float("nan"))
+            tagged.fill(x)
+            op(x, tagged.w, out)
+            tagged.judge(out, first)
+
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+        rng = random.Random(rank())
+        for i in range(200):
+            straggle(rng, 0.05)
+            graph.replay()
+            if i % 50 == 49:
+                call()
+        op.check()
+        expect(
+            tagged.bad.item() == 0,
+            f"graph replayed 200 times {operator.__name__} {options}: {tagged.bad.item()} wrong",
+        )
+        expect(int(tagged.counter.item()) == 205, f"the graph ran {tagged.counter.item()} calls, not 205")
+        del graph
+        op.close()
+
+
+def streams() -> None:
+    """Two ops in flight on two streams, with stragglers on each, so that ranks meet them in any order."""
+    kinds = [(2048, 2048, 1792), (1024, 3584, 1024)]
+    tagged = [Tagged(*kind, torch.bfloat16) for kind in kinds]
+    fused = [ops.MatmulReduceScatter(*kind) for kind in kinds]
+    depth = 5
+    outs = [
+        [torch.empty(t.rows, t.n, device="cuda", dtype=torch.bfloat16) for _ in range(depth)] for t in tagged
+    ]
+    inputs = [torch.empty(m, k, device="cuda", dtype=torch.bfloat16) for m, _, k in kinds]
+    for op in fused:
+        op.prepare()
+    lanes = [torch.cuda.Stream() for _ in kinds]
+    rng = random.Random(rank())
+    for batch in range(41):
+        calls = depth if batch else 1  # the first batch loads every kernel while nothing waits
+        for j in range(calls):
+            for i in (0, 1):
+                with torch.cuda.stream(lanes[i]):
+                    straggle(rng, 0.1 if batch else 0)
+                    outs[i][j].fill_(float("nan"))
+                    tagged[i].fill(inputs[i])
+                    fused[i](inputs[i], tagged[i].w, outs[i][j])
+                    if not batch:
+                        torch.cuda.synchronize()
+        torch.cuda.synchronize()
+        for i in (0, 1):
+            for j in range(calls):
+                tagged[i].judge(outs[i][j], back=calls - 1 - j)
+    torch.cuda.synchronize()
+    for i, op in enumerate(fused):
+        op.check()
+        expect(tagged[i].bad.item() == 0, f"two streams, op {i}: {tagged[i].bad.item()} wrong")
+    for op in fused:
+        op.close()
+
+
+def repeated() -> None:
+    """The same random input 100 times, with stragglers: the same bits each time."""
+    for operator, dtype in ((ops.MatmulReduceScatter, torch.bfloat16), (ops.MatmulAllReduce, torch.float16)):
+        op = operator(2048, 2048, 1792, dtype, split=2)
+        torch.manual_seed(rank())
+        x = torch.randn(2048, 1792, device="cuda", dtype=dtype)
+        w = torch.randn(1792, 2048, device="cuda", dtype=dtype)
+        first = op(x, w)
+        rng = random.Random(rank())
+        different = torch.zeros((), device="cuda", dtype=torch.int64)
+        for _ in range(100):
+            straggle(rng, 0.1)
+            different += (op(x, w) != first).sum()
+        op.check()
+        expect(different.item() == 0, f"{operator.__name__} {dtype}: {different.item()} elements vary")
+        op.close()
+
+
+def examples() -> None:
+    """The three example kernels as producers through sy.fuse, splits 1 to 4, no directive; a ragged M."""
+    from example_calls import CALLS
+
+    m, n, k = 257 * size() + 1, 384, 256
+    for name, call in CALLS.items():
+        for split in (1, 2, 3, 4):
+            for everywhere in (False, True):
+                tagged = Tagged(m, n, k, torch.bfloat16)
+                plan = sy.plans.push_reduce(
+                    sy.plans.mesh_of(size()), sy.Tensor("C", (m, n)), split=split, all=everywhere
+                )
+                out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+                x = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
+                fused = sy.fuse(call.kernel, plan, bind={call.parameter.replace("a_", "c_"): "C"})
+                for _ in range(3):
+                    out.fill_(float("nan"))
+                    tagged.fill(x)
+                    call.launch(fused, x, tagged.w, out, num_warps=8, num_stages=3)
+                    if everywhere:
+                        tagged.judge(out, 0)
+                    else:
+                        tagged.judge(out[tagged.first : tagged.first + tagged.rows])
+                fused.check()
+                what = f"example {name} split={split} all={everywhere}"
+                expect(tagged.bad.item() == 0, f"{what}: {tagged.bad.item()} wrong")
+                fused.close()
+
+
+def absent() -> None:
+    """A rank that never calls: the others fail within the deadline, naming rank and chunk; nothing hangs."""
+    op = ops.MatmulReduceScatter(512, 512, 512, deadline=2.0)
+    x = torch.zeros(512, 512, device="cuda", dtype=torch.bfloat16)
+    w = torch.zeros(512, 512, device="cuda", dtype=torch.bfloat16)
+    op.prepare(w)
+    torch.cuda.synchronize()
+    dist.barrier()
+    message = ""
+    start = time.monotonic()
+    if rank() != size() - 1:
+        op(x, w)
+        try:
+            op.check()
+        except Exception as error:  # noqa: BLE001 - the message is what is judged
+            message = str(error)
+        took = time.monotonic() - start
+        expect(f"rank {size() - 1}" in message and took < 8, f"absent rank: after {took:.1f} s: {message!r}")
+        if rank() == 0:
+            print("absent rank, as reported:", message, flush=True)
+    dist.barrier()
+
+
+SECTIONS = {f.__name__: f for f in (shapes, operators, examples, queued, graphs, streams, repeated, absent)}
+
+
+def main() -> int:
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    for name in sys.argv[1:] or SECTIONS:
+        start = time.monotonic()
+        before = len(failures)
+        SECTIONS[name]()
+        torch.cuda.synchronize()
+        count = torch.tensor(len(failures) - before, device="cuda")
+        dist.all_reduce(count)
+        if rank() == 0:
+            verdict = "ok" if count.item() == 0 else f"{count.item()} FAILED"
+            print(f"{name}: {verdict} ({time.monotonic() - start:.1f} s)", flush=True)
+    total = torch.tensor(len(failures), device="cuda")
+    dist.all_reduce(total)
+    dist.destroy_process_group()
+    return 1 if total.item() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

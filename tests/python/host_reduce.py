@@ -1,0 +1,276 @@
+"""Kernels whose outputs are reduced over host ranks, in Triton's interpreter; run by test_host.py.
+
+Every configuration makes some calls with fresh data; transfers are delayed at random and the results must be identical,
+bit for bit, to the contributions added up as fp32 in rank order. Exits 1 with the first thing that is wrong.
+
+    host_reduce.py RANKS [CALLS]
+"""
+
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests"), str(ROOT / "tests" / "python")]
+
+import producer_kernels  # noqa: E402
+import syncopate as sy  # noqa: E402
+import torch  # noqa: E402
+from example_calls import CALLS, Blocks, numbers  # noqa: E402
+from syncopate import interpreter, ops, ranks  # noqa: E402
+from syncopate.group import of_folder  # noqa: E402
+
+N, K = 32, 48
+OPERATORS = (ops.MatmulReduceScatter, ops.MatmulAllReduce, ops.MatmulAllToAll, ops.AllToAllMatmul)
+
+
+def rows_of(size: int) -> int:
+    return 7 * size + 3  # uneven shards, tiles that straddle them
+
+
+def shard_of(rank: int, size: int, m: int) -> slice:
+    base, extra = divmod(m, size)
+    first = rank * base + min(rank, extra)
+    return slice(first, first + base + (rank < extra))
+
+
+def in_order(parts: list[torch.Tensor], reduce: str = "sum") -> torch.Tensor:
+    """What the ranks' parts add up to, in rank order, as the runtime does it."""
+    total = parts[0].float()
+    for part in parts[1:]:
+        total = total + part.float() if reduce == "sum" else torch.maximum(total, part.float())
+    return total.to(parts[0].dtype)
+
+
+def expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise RuntimeError(what)
+
+
+def check_examples(place: ranks.Place, calls: int) -> int:
+    """Tagged integers through the three example kernels: split 1 to 4, reduced to shards or everywhere."""
+    rng = random.Random(place.rank)
+    m = rows_of(place.size)
+    mine = shard_of(place.rank, place.size, m)
+    count = 0
+    for name, example in CALLS.items():
+        for split in (1, 2, 3, 4):
+            for everywhere in (False, True):
+                group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-{count}", "host")
+                plan = sy.plans.push_reduce(
+                    sy.plans.mesh_of(place.size), sy.Tensor("C", (m, N), "fp32"), split=split, all=everywhere
+                )
+                fused = sy.fuse(
+                    example.kernel, plan, bind={example.parameter.replace("a_", "c_"): "C"}, group=group,
+                    host_delay=1e-3, seed=count * 100 + place.rank, deadline=60,
+                )  # fmt: skip
+                for call in range(calls):
+                    inputs = [
+                        numbers((m, K), 1000 * count + 10 * call + r, torch.float32)
+                        for r in range(place.size)
+                    ]
+                    weights = [numbers((K, N), 7 + r, torch.float32) for r in range(place.size)]
+                    out = torch.full((m, N), float("nan"))
+                    if rng.random() < 0.3:
+                        time.sleep(rng.random() * 3e-3 * (place.rank + 1))
+                    example.launch(
+                        fused, inputs[place.rank], weights[place.rank], out, Blocks(16, 16, 16, 2, 3)
+                    )
+                    exact = sum(x @ w for x, w in zip(inputs, weights, strict=True))  # of small integers
+                    rows = slice(0, m) if everywhere else mine
+                    expect(
+                        torch.equal(out[rows], exact[rows]),
+                        f"{name} split={split} all={everywhere} call {call}",
+                    )
+                    if not everywhere:
+                        rest = torch.cat([out[: mine.start], out[mine.stop :]])
+                        expect(bool(rest.isnan().all()), f"{name} split={split}: writes outside the shard")
+                fused.close()
+                count += 1
+    return count
+
+
+def check_bits(place: ranks.Place) -> None:
+    """Parts of very different magnitude: the bits of a sum as fp32 in rank order, rounded once, whatever the timing."""
+    m, n, k = 11 * place.size + 2, 16, 16
+    group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-bits", "host")
+    mine = shard_of(place.rank, place.size, m)
+    example = CALLS["matmul_pointers"]
+    wide, narrow = (0, 20, 3, 24, 9, 15, 1, 22), (0, 7, 2, 8, 5, 6, 1, 4)
+    for dtype, name, shifts in (
+        (torch.bfloat16, "bf16", wide), (torch.float16, "fp16", narrow), (torch.float32, "fp32", wide)
+    ):  # fmt: skip
+        for reduce in ("sum", "max"):
+            plan = sy.plans.push_reduce(
+                sy.plans.mesh_of(place.size), sy.Tensor("C", (m, n), name), split=2, reduce=reduce
+            )
+            fused = sy.fuse(
+                example.kernel, plan, bind={"c_ptr": "C"}, group=group, host_delay=1e-3, seed=place.rank
+            )
+            inputs = [numbers((m, k), r, torch.float32) for r in range(place.size)]
+            weights = [numbers((k, n), 30 + r, torch.float32) * 2.0 ** shifts[r] for r in range(place.size)]
+            expected = in_order([(x @ w).to(dtype) for x, w in zip(inputs, weights, strict=True)], reduce)
+            x, w = inputs[place.rank].to(dtype), weights[place.rank].to(dtype)
+            for call in range(3):
+                out = torch.full((m, n), float("nan"), dtype=dtype)
+                example.launch(fused, x, w, out, Blocks(16, 16, 16, 2, 3))
+                expect(torch.equal(out[mine], expected[mine]), f"{reduce} of {name}, call {call}: other bits")
+            fused.close()
+
+
+def check_other_kernels(place: ranks.Place) -> None:
+    """Split-K by atomics, a store in two halves, block pointers in a grid of two axes with an early return."""
+    m, n, k, size = rows_of(place.size), 32, 64, place.size
+    group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-other", "host")
+    plan = sy.plans.push_reduce(sy.plans.mesh_of(size), sy.Tensor("C", (m, n), "fp32"), split=2)
+    tiles, block = -(-m // 16) * 2, {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16}
+    launches = {
+        "split_k": ((tiles, 2), {**block, "SPLIT_K": 2}),
+        "subtiled": ((3,), {**block, "PROGRAMS": 3}),
+        "block_pointers": ((2, -(-m // 16) + 1), block),
+    }
+    mine = shard_of(place.rank, size, m)
+    for name, (grid, constants) in launches.items():
+        fused = sy.fuse(
+            getattr(producer_kernels, name),
+            plan,
+            bind={"c_ptr": "C"},
+            group=group,
+            host_delay=1e-3,
+            seed=place.rank,
+        )
+        for call in range(3):
+            inputs = [numbers((m, k), 50 * call + r, torch.float32) for r in range(size)]
+            weights = [numbers((k, n), 9 + r, torch.float32) for r in range(size)]
+            out = torch.zeros(m, n)
+            fused[grid](inputs[place.rank], weights[place.rank], out, m, n, k, **constants)
+            exact = sum(x @ w for x, w in zip(inputs, weights, strict=True))
+            expect(torch.equal(out[mine], exact[mine]), f"{name} call {call}")
+        fused.close()
+    atomics = sy.fuse(producer_kernels.split_k, plan, bind={"c_ptr": "C"}, group=group)
+    grid, constants = launches["split_k"]
+    try:
+        atomics[grid](inputs[0], weights[0], out[mine], m, n, k, **constants)
+    except ValueError as error:
+        expect("the kernel adds to it, so give it whole" in str(error) or mine == slice(0, m), str(error))
+    else:
+        expect(size == 1, "a shard for what atomics add to")
+
+
+def check_operators(place: ranks.Place) -> None:
+    """sy.ops: every dtype, weights as [K, N] and as the transpose of [N, K], a new output and one that is given."""
+    group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-ops", "host")
+    rank, size = place.rank, place.size
+    m, n, k = 12 * size, 48, 64
+    block = slice(rank * 12, rank * 12 + 12)
+    for dtype in (torch.float32, torch.bfloat16):
+        for transposed in (False, True):
+            for call in range(2):
+                inputs = [numbers((m, k), 10 * call + r, dtype) for r in range(size)]
+                weights = [numbers((k, n), 5 + r, dtype) for r in range(size)]
+                parts = [(x.float() @ w.float()).to(dtype) for x, w in zip(inputs, weights, strict=True)]
+                x, w = inputs[rank], weights[rank]
+                w = w.t().contiguous().t() if transposed else w
+                total = in_order(parts)
+                exchanged = torch.cat([x[block] for x in inputs])
+                for function, wanted in (
+                    (ops.matmul_reduce_scatter, total[block]),
+                    (ops.matmul_all_reduce, total),
+                    (ops.matmul_all_to_all, torch.cat([p[block] for p in parts])),
+                    (ops.all_to_all_matmul, (exchanged.float() @ weights[rank].float()).to(dtype)),
+                ):
+                    out = torch.full(wanted.shape, float("nan"), dtype=dtype) if call else None
+                    y = function(x, w, group, out)
+                    expect(out is None or y is out, "the output given is the one returned")
+                    expect(
+                        torch.equal(y, wanted),
+                        f"{function.__name__} {dtype} transposed={transposed} call {call}",
+                    )
+
+
+def check_places(place: ranks.Place) -> None:
+    """The output in the heap, in rows that are apart, and on ranks that get nothing; what does not fit is refused."""
+    group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-places", "host")
+    m, n, k = max(1, place.size - 1), 24, 32  # the last rank of several gets no row
+    op = ops.MatmulReduceScatter(m, n, k, torch.float32, group, deadline=30, host_delay=1e-3)
+    mine = shard_of(place.rank, place.size, m)
+    for call in range(4):
+        inputs = [numbers((m, k), 3 * call + r, torch.float32) for r in range(place.size)]
+        w = numbers((k, n), 2, torch.float32)
+        apart = torch.full((op.out_rows, n + 3), float("nan"))
+        out = op.result() if call % 2 else apart[:, :n]
+        y = op(inputs[place.rank], w, out)
+        expect(torch.equal(y, sum(x @ w for x in inputs)[mine]), f"places, call {call}")
+        expect(bool(apart[:, n:].isnan().all()), "writes beside its rows")
+    x, w = torch.zeros(m, k), torch.zeros(k, n)
+    for message, arguments in (
+        (f"x: expected shape [{m}, {k}], got [{m + 1}, {k}]", (torch.zeros(m + 1, k), w)),
+        (f"out: expected shape [{op.out_rows}, {n}], got [9, {n}]", (x, w, torch.zeros(9, n))),
+        ("x: expected dtype torch.float32, got torch.float16", (x.half(), w)),
+    ):
+        try:
+            op(*arguments)
+        except ValueError as error:
+            expect(message in str(error), f"expected '{message}', got '{error}'")
+        else:
+            raise RuntimeError(f"no ValueError: {message}")
+    if place.size > 1:
+        for operator in OPERATORS[2:]:
+            try:
+                operator(place.size + 1, n, k, torch.float32, group)
+            except ValueError as error:
+                expect("blocks of equal size" in str(error), str(error))
+            else:
+                raise RuntimeError("no ValueError for blocks of unequal size")
+    op.close()
+
+
+def check_a_kernel_that_fails(place: ranks.Place) -> None:
+    """An exception in one rank's kernel ends the call on all ranks at once, not at the deadline."""
+    group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-fails", "host")
+    example = CALLS["matmul_pointers"]
+    m = 8 * place.size
+    plan = sy.plans.push_reduce(sy.plans.mesh_of(place.size), sy.Tensor("C", (m, N), "fp32"))
+    fused = sy.fuse(example.kernel, plan, bind={"c_ptr": "C"}, group=group, deadline=60)
+    grid, arguments = example.arguments(
+        torch.zeros(m, K), torch.zeros(K, N), torch.zeros(m, N), Blocks(16, 16, 16, 2, 3)
+    )
+    prepared = fused.prepare(grid, **arguments)
+    start = time.monotonic()
+    try:
+        prepared.op.begin_call()
+        if place.rank == 0:
+            prepared.op.end_call(ran=False)
+        else:
+            interpreter.launch(prepared.kernel, prepared.grid, fused._bind(prepared, arguments))
+            prepared.op.end_call()
+    except Exception as error:  # noqa: BLE001 - what it says is judged
+        expect("fault" in str(error) or "not" in str(error), str(error))
+    else:
+        raise RuntimeError("a call without a kernel ended well")
+    expect(time.monotonic() - start < 30, "only the deadline ended it")
+
+
+def work(place: ranks.Place, calls: int) -> int:
+    torch.set_num_threads(1)
+    count = check_examples(place, calls)
+    check_bits(place)
+    check_other_kernels(place)
+    if place.size <= 3:
+        check_operators(place)
+    check_places(place)
+    check_a_kernel_that_fails(place)
+    return count
+
+
+if __name__ == "__main__":
+    size, calls = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    try:
+        counts = ranks.run(size, lambda place: work(place, calls), timeout=400)
+    except ranks.RankError as error:
+        print(error)
+        sys.exit(1)
+    print(f"{size} ranks: {counts[0]} configurations, {calls * counts[0]} calls, identical")
