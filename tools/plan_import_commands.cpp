@@ -57,7 +57,8 @@ void list(const Arguments& arguments, ingest::Format format) {
     const std::string text = take(read_file(arguments.path));
     const std::vector<ingest::Candidate> candidates =
         take(ingest::list_candidates(text, arguments.path, format, arguments.options));
-    std::cout << (arguments.json ? ingest::candidates_json(candidates) : ingest::candidates_table(candidates));
+    std::cout << (arguments.json ? ingest::candidates_json(candidates)
+                                 : ingest::candidates_table(candidates));
 }
 
 void import(const Arguments& arguments) {

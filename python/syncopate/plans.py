@@ -21,10 +21,12 @@ what when.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from . import _syncopate
+from . import _syncopate, placements
 from ._syncopate import Plan, Simulation
 
 __all__ = [
@@ -39,6 +41,8 @@ __all__ = [
     "broadcast",
     "double_ring",
     "from_json",
+    "from_placements",
+    "import_plan",
     "lower",
     "push_exchange",
     "push_reduce",
@@ -295,6 +299,59 @@ def push_exchange(mesh: Mesh, tensor: Tensor, to: str, split: int = 1, *, produc
 def from_json(text: str, name: str = "<plan>") -> Plan:
     """Reads a plan of schema syncopate.plan/1; raises ValueError with the JSON path of what is wrong."""
     return _syncopate.plan_from_json(text, name)
+
+
+def import_plan(
+    text: str, format: str = "auto", *, pick: int = -1, ranks: int = 0, name: str = "<plan>"
+) -> Plan:
+    """The plan in a text that another system made, as `syncopate plan import` reads it; not yet checked.
+
+    `format`: "auto", "msccl_xml", "mscclpp_json", "hlo", "stablehlo", "partition", "loop". `pick`: which candidate of
+    HLO or StableHLO; `ranks`: how many devices, where its text does not say. Raises InputError with the place of
+    what is wrong.
+    """
+    return _syncopate.import_plan(text, name, format, pick, ranks)
+
+
+def from_placements(
+    mesh: Any,
+    tensor: Any,
+    before: Sequence[Any],
+    after: Sequence[Any],
+    *,
+    name: str = "A",
+    split: int = 1,
+    produced: bool = False,
+) -> Plan:
+    """The plan that takes `tensor` from the placements `before` to `after`, as DTensor.redistribute would.
+
+    `mesh`: a torch DeviceMesh over ranks 0 … n-1 in order, or a Mesh. `tensor`: a Tensor; or a torch tensor or
+    DTensor, whose (global) shape and dtype are taken and which the plan calls `name`. `before` and `after`: one
+    torch.distributed.tensor placement for each axis of the mesh: Shard, Replicate, Partial ("sum" or "max"). Uneven
+    shards are cut as DTensor does. `split`: chunks into which each piece that moves is cut. `produced`: a kernel
+    writes what is there before.
+
+    Raises InputError for what data movement cannot do, such as Replicate to Partial, and ValueError for placements
+    or meshes that cannot be told in partition IR.
+    """
+    axes = list(mesh.axes) if isinstance(mesh, Mesh) else placements.axes_of(mesh)
+    if not isinstance(tensor, Tensor):
+        tensor = Tensor(name, tuple(tensor.shape), placements.dtype_name(tensor.dtype))
+    program = {
+        "schema": "syncopate.partition/1",
+        "mesh": [list(axis) for axis in axes],
+        "tensors": {
+            tensor.name: {
+                "shape": list(tensor.shape),
+                "dtype": tensor.dtype,
+                "before": placements.lists(axes, len(tensor.shape), before, "before"),
+                "after": placements.lists(axes, len(tensor.shape), after, "after"),
+                "split": split,
+                "produced": produced,
+            }
+        },
+    }
+    return _syncopate.import_plan(json.dumps(program), "<placements>", "partition", -1, 0)
 
 
 def simulate(plan: Plan, topology: str | None = None, *, posts: bool = True) -> Simulation:

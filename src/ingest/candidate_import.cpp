@@ -12,8 +12,8 @@
 namespace syncopate::ingest {
 namespace {
 
-Result<std::vector<Candidate>> candidates_of(std::string_view text, const std::string& file_name, Format format,
-                                             const ImportOptions& options) {
+Result<std::vector<Candidate>> candidates_of(std::string_view text, const std::string& file_name,
+                                             Format format, const ImportOptions& options) {
     Result<TensorProgram> program =
         format == Format::hlo ? read_hlo(text, file_name) : read_stablehlo(text, file_name);
     if (!program) return program.error();
@@ -44,16 +44,19 @@ std::string groups_text(const Candidate& candidate) {
     return fmt::format("{} groups of {}", candidate.groups.size(), candidate.groups[0].size());
 }
 
-void rename(plan::Plan& plan, const plan::Tensor& given, const std::string& file_name, std::optional<Error>& error) {
+void rename(plan::Plan& plan, const plan::Tensor& given, const std::string& file_name,
+            std::optional<Error>& error) {
     const auto refuse = [&](std::string message) {
         error = Error{"--tensor " + given.name + ": " + std::move(message), {file_name}, ErrorClass::usage};
     };
     if (plan.tensors.size() != 1) {
-        return refuse(fmt::format("the candidate moves {} arrays; a name can be given to one", plan.tensors.size()));
+        return refuse(
+            fmt::format("the candidate moves {} arrays; a name can be given to one", plan.tensors.size()));
     }
     plan::Tensor& tensor = plan.tensors[0];
     if (tensor.shape != given.shape || tensor.dtype != given.dtype) {
-        return refuse(fmt::format("the candidate moves {}:{}", fmt::join(tensor.shape, "x"), name_of(tensor.dtype)));
+        return refuse(
+            fmt::format("the candidate moves {}:{}", fmt::join(tensor.shape, "x"), name_of(tensor.dtype)));
     }
     tensor.name = given.name;
 }
@@ -79,11 +82,13 @@ Result<Import> import_candidate(std::string_view text, const std::string& file_n
     }
     made.name = plan::printable(candidate.name);
     made.claims = {{"collective", candidate.kind}, {"ranks", groups_text(candidate)}};
-    if (const std::string name = candidate.operator_name(); !name.empty()) made.claims.emplace_back("operator", name);
+    if (const std::string name = candidate.operator_name(); !name.empty())
+        made.claims.emplace_back("operator", name);
     if (const std::string spec = candidate.spec(); !spec.empty()) made.claims.emplace_back("run", spec);
     if (candidate.groups.size() > 1) {
-        made.warnings.push_back(fmt::format("each of the {} groups has arrays of its own; in the plan they share a name",
-                                            candidate.groups.size()));
+        made.warnings.push_back(
+            fmt::format("each of the {} groups has arrays of its own; in the plan they share a name",
+                        candidate.groups.size()));
     }
     if (candidate.in_loop && !candidate.windowed) {
         made.warnings.push_back(fmt::format(
@@ -98,14 +103,15 @@ Result<Import> import_candidate(std::string_view text, const std::string& file_n
 
 }  // namespace
 
-Result<std::vector<Candidate>> list_candidates(std::string_view text, const std::string& file_name, Format format,
-                                               const ImportOptions& options) {
+Result<std::vector<Candidate>> list_candidates(std::string_view text, const std::string& file_name,
+                                               Format format, const ImportOptions& options) {
     if (format == Format::automatic) format = detect(text).value_or(Format::automatic);
     if (format != Format::hlo && format != Format::stablehlo) {
-        return Error{format == Format::automatic
-                         ? std::string("is neither HLO nor StableHLO, or it cannot be told; name it with --format")
-                         : fmt::format("is {}, which has no candidates; hlo and stablehlo have", name_of(format)),
-                     {file_name}};
+        return Error{
+            format == Format::automatic
+                ? std::string("is neither HLO nor StableHLO, or it cannot be told; name it with --format")
+                : fmt::format("is {}, which has no candidates; hlo and stablehlo have", name_of(format)),
+            {file_name}};
     }
     return candidates_of(text, file_name, format, options);
 }

@@ -21,6 +21,8 @@ using plan::Region;
 using plan::Tensor;
 using Group = std::vector<std::int32_t>;
 
+constexpr std::int64_t kMaxEntries = std::int64_t{1} << 24;
+
 Region part(Region whole, std::int64_t axis, std::int64_t index, std::int64_t parts) {
     plan::Interval& range = whole[static_cast<std::size_t>(axis)];
     const std::int64_t size = range.size() / parts;
@@ -36,6 +38,18 @@ public:
     }
 
     Result<plan::Plan> make() {
+        // Each op lists its group, each holding of a reduction too.
+        std::int64_t entries = 0;
+        for (const Group& group : candidate_.groups) {
+            const auto size = static_cast<std::int64_t>(group.size());
+            entries += size * size * static_cast<std::int64_t>(candidate_.exchanges.size());
+        }
+        if (entries > kMaxEntries) {
+            return Error{
+                fmt::format("{} {}: {} arrays over groups of {} ranks make too large a plan", candidate_.kind,
+                            candidate_.name, candidate_.exchanges.size(), candidate_.groups[0].size()),
+                candidate_.where};
+        }
         for (const Exchange& exchange : candidate_.exchanges) {
             if (!add(exchange)) {
                 return Error{fmt::format("{} {}: the array {} is too large: its bytes do not fit 64 bits",
@@ -54,8 +68,8 @@ private:
         tensor.name = unused(exchange.tensor);
         tensor.dtype = plan_dtype(exchange.before.dtype).value_or(plan::DType::bf16);
         const std::string& kind = candidate_.kind;
-        const bool own_axis = kind == "collective-permute" ||
-                              (kind == "all-to-all" && exchange.axis == exchange.concat_axis);
+        const bool own_axis =
+            kind == "collective-permute" || (kind == "all-to-all" && exchange.axis == exchange.concat_axis);
         tensor.shape = kind == "all-gather" ? exchange.after.dims : exchange.before.dims;
         if (kind == "all-to-all" && !own_axis) {
             // Each rank has a part along the axis of joining, before.
@@ -211,7 +225,8 @@ private:
 
 Result<plan::Plan> plan_of(const Candidate& candidate) {
     if (!candidate.problem.empty()) {
-        return Error{fmt::format("{} {} {}", candidate.kind, candidate.name, candidate.problem), candidate.where};
+        return Error{fmt::format("{} {} {}", candidate.kind, candidate.name, candidate.problem),
+                     candidate.where};
     }
     return Maker(candidate).make();
 }

@@ -21,7 +21,8 @@ std::string_view name_of(DotUse::Side side) {
 }
 
 std::string_view name_of(DotUse::Role role) {
-    static constexpr std::array<std::string_view, 5> kNames{"unknown", "batch", "rows", "columns", "contracted"};
+    static constexpr std::array<std::string_view, 5> kNames{"unknown", "batch", "rows", "columns",
+                                                            "contracted"};
     return kNames[static_cast<std::size_t>(role)];
 }
 
@@ -31,13 +32,13 @@ std::string_view dimension_of(DotUse::Role role) {
 }
 
 std::string sentence(const DotUse& dot) {
-    std::string text = fmt::format("{} {} {}", dot.feeds ? "feeds" : "drains", printable(dot.name),
-                                   name_of(dot.side));
+    std::string text =
+        fmt::format("{} {} {}", dot.feeds ? "feeds" : "drains", printable(dot.name), name_of(dot.side));
     if (dot.axis >= 0) {
         text += fmt::format(" axis {} ({})", dot.axis, dimension_of(dot.role));
     }
-    text += fmt::format(": {}M={} N={} K={} {}", dot.batch == 1 ? "" : fmt::format("batch={} ", dot.batch), dot.m,
-                        dot.n, dot.k, dot.dtype);
+    text += fmt::format(": {}M={} N={} K={} {}", dot.batch == 1 ? "" : fmt::format("batch={} ", dot.batch),
+                        dot.m, dot.n, dot.k, dot.dtype);
     if (!dot.through.empty()) text += fmt::format(" (through {})", fmt::join(dot.through, ", "));
     return text;
 }
@@ -52,10 +53,12 @@ std::string participants(const Candidate& candidate) {
 }
 
 Json to_json(const DotUse& dot) {
-    Json json{{"name", dot.name},  {"line", dot.where.line}, {"feeds", dot.feeds},
-              {"side", name_of(dot.side)}, {"axis", dot.axis},       {"role", name_of(dot.role)},
-              {"batch", dot.batch}, {"M", dot.m},             {"N", dot.n},
-              {"K", dot.k},         {"dtype", dot.dtype},     {"through", dot.through}};
+    Json json{{"name", dot.name},   {"line", dot.where.line},
+              {"feeds", dot.feeds}, {"side", name_of(dot.side)},
+              {"axis", dot.axis},   {"role", name_of(dot.role)},
+              {"batch", dot.batch}, {"M", dot.m},
+              {"N", dot.n},         {"K", dot.k},
+              {"dtype", dot.dtype}, {"through", dot.through}};
     return json;
 }
 
@@ -102,14 +105,14 @@ std::string candidates_table(const std::vector<Candidate>& candidates) {
         who_width = std::max(who_width, participants(candidate).size());
         name_width = std::max(name_width, std::min<std::size_t>(candidate.name.size(), 40));
     }
-    std::string text = fmt::format("{:>3}  {:{}}  {:{}}  {:{}}  arrays, and the dots they feed or drain\n", "no",
-                                   "kind", kind_width, "name", name_width, "ranks", who_width);
+    std::string text = fmt::format("{:>3}  {:{}}  {:{}}  {:{}}  arrays, and the dots they feed or drain\n",
+                                   "no", "kind", kind_width, "name", name_width, "ranks", who_width);
     for (std::size_t i = 0; i < candidates.size(); ++i) {
         const Candidate& candidate = candidates[i];
         const std::string indent(3 + 2 + kind_width + 2 + name_width + 2 + who_width + 2, ' ');
-        text += fmt::format("{:>3}  {:{}}  {:{}}  {:{}}  ", i, candidate.kind + (candidate.windowed ? " (loop)" : ""),
-                            kind_width, printable(candidate.name, 40), name_width, participants(candidate),
-                            who_width);
+        text += fmt::format("{:>3}  {:{}}  {:{}}  {:{}}  ", i,
+                            candidate.kind + (candidate.windowed ? " (loop)" : ""), kind_width,
+                            printable(candidate.name, 40), name_width, participants(candidate), who_width);
         auto line = [&, first = true](const std::string& what) mutable {
             if (!first) text += indent;
             first = false;
@@ -118,7 +121,8 @@ std::string candidates_table(const std::vector<Candidate>& candidates) {
         for (const Exchange& exchange : candidate.exchanges) {
             std::string what = printable(exchange.tensor, 40) + " " + exchange.before.to_string();
             if (exchange.after != exchange.before) what += " -> " + exchange.after.to_string();
-            if (exchange.axis >= 0) what += fmt::format(", {} chunks along axis {}", candidate.chunks, exchange.axis);
+            if (exchange.axis >= 0)
+                what += fmt::format(", {} chunks along axis {}", candidate.chunks, exchange.axis);
             line(what);
             for (const DotUse& dot : exchange.dots) line("  " + sentence(dot));
         }

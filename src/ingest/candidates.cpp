@@ -1,7 +1,7 @@
 #include "syncopate/ingest/candidates.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -57,7 +57,8 @@ bool trailing(const std::vector<std::int64_t>& axes, const Shape& shape) {
     return true;
 }
 
-/// The result of `instruction` is what max or sum makes of its two arguments.
+/// How `collective` reduces: its computation must be the sum or the maximum of its two arguments, or for n
+/// arrays the tuple of those of arguments i and n + i.
 std::optional<plan::Reduce> reduction(const TensorProgram& program, const Instruction& collective,
                                       std::string& problem) {
     if (collective.called.size() != 1) {
@@ -65,18 +66,32 @@ std::optional<plan::Reduce> reduction(const TensorProgram& program, const Instru
         return std::nullopt;
     }
     const Computation& by = program.computations[static_cast<std::size_t>(collective.called[0])];
-    const Instruction& root = by.instructions[static_cast<std::size_t>(by.root)];
-    std::set<std::int64_t> parameters;
-    for (const std::int32_t operand : root.operands) {
-        const Instruction& from = by.instructions[static_cast<std::size_t>(operand)];
-        if (from.opcode == "parameter") parameters.insert(from.index);
+    const auto at = [&](std::int32_t index) -> const Instruction& {
+        return by.instructions[static_cast<std::size_t>(index)];
+    };
+    const Instruction& root = at(by.root);
+    const std::vector<std::int32_t> results =
+        root.opcode == "tuple" ? root.operands : std::vector<std::int32_t>{by.root};
+    std::string opcode;
+    bool of_both = !results.empty();
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        const Instruction& result = at(results[i]);
+        std::set<std::int64_t> parameters;
+        for (const std::int32_t operand : result.operands) {
+            if (at(operand).opcode == "parameter") parameters.insert(at(operand).index);
+        }
+        const auto first = static_cast<std::int64_t>(i);
+        const auto second = static_cast<std::int64_t>(i + results.size());
+        of_both = of_both && result.operands.size() == 2 &&
+                  parameters == std::set<std::int64_t>{first, second} && (i == 0 || result.opcode == opcode);
+        opcode = result.opcode;
     }
-    const bool of_both = root.operands.size() == 2 && parameters == std::set<std::int64_t>{0, 1};
-    if (of_both && root.opcode == "add") return plan::Reduce::sum;
-    if (of_both && root.opcode == "maximum") return plan::Reduce::max;
-    problem = fmt::format("reduces with computation {}, whose result is {}{}; add and maximum of its two "
-                          "arguments are taken",
-                          by.name, root.opcode, of_both ? "" : " of something else");
+    if (of_both && opcode == "add") return plan::Reduce::sum;
+    if (of_both && opcode == "maximum") return plan::Reduce::max;
+    problem = fmt::format(
+        "reduces with computation {}, whose result is {}{}; add and maximum of its two "
+        "arguments are taken",
+        by.name, opcode.empty() ? root.opcode : opcode, of_both ? "" : " of something else");
     return std::nullopt;
 }
 
@@ -107,7 +122,7 @@ public:
 
 private:
     void loop(Site site) {
-        for (const WindowedEinsum& window : windowed_einsums(program_, flow_, site)) {
+        for (const WindowedEinsum& window : windowed_einsums(program_, flow_, site, budget_)) {
             Candidate made;
             made.kind = window.reduces ? "reduce-scatter" : "all-gather";
             made.name = flow_.at(site).name;
@@ -153,8 +168,9 @@ private:
         made.where = by.where;
         note_surroundings(site.computation, made);
         if (made.kind.starts_with("sdy.")) {
-            made.problem = "reshards a global array over a Shardy mesh, which is not what one device runs; write its "
-                           "placements as partition IR (syncopate.partition/1)";
+            made.problem =
+                "reshards a global array over a Shardy mesh, which is not what one device runs; write its "
+                "placements as partition IR (syncopate.partition/1)";
         }
         if (made.problem.empty()) made.problem = take_participants(by, made);
         if (made.kind == "all-reduce" || made.kind == "reduce-scatter") {
@@ -170,8 +186,9 @@ private:
         const bool listed = made.kind == "all-to-all" && by.dimensions.empty() && by.concat_dimension < 0;
         for (std::size_t k = 0; k < by.operands.size(); ++k) exchange(site, k, listed, made);
         if (listed && made.problem.empty()) {
-            made.problem = "is an all-to-all of a list of arrays, one for each rank; only the form with one "
-                           "array and dimensions={…} is taken";
+            made.problem =
+                "is an all-to-all of a list of arrays, one for each rank; only the form with one "
+                "array and dimensions={…} is taken";
         }
         if (made.problem.empty()) made.problem = misfit(made);
         candidates_.push_back(std::move(made));
@@ -179,22 +196,31 @@ private:
 
     /// Loops and branches that the computation stands in.
     void note_surroundings(std::int32_t computation, Candidate& made) {
+        const auto [found, fresh] = surroundings_.try_emplace(computation);
+        Surroundings& around = found->second;
         std::set<std::int32_t> seen;
-        for (std::vector<std::int32_t> open{computation}; !open.empty();) {
+        for (std::vector<std::int32_t> open{computation}; fresh && !open.empty();) {
             const std::int32_t at = open.back();
             open.pop_back();
             if (!seen.insert(at).second) continue;
             for (const Site caller : flow_.callers(at)) {
                 const Instruction& by = flow_.at(caller);
-                if (by.opcode == "conditional" && made.problem.empty()) {
-                    made.problem = fmt::format("stands in a branch of {}; whether it runs depends on data", by.name);
-                }
-                if (by.opcode == "while" && !made.in_loop) {
-                    made.in_loop = true;
-                    made.trips = by.trip_count >= 0 ? by.trip_count : trip_count(program_, flow_, caller);
+                if (by.opcode == "conditional" && around.branch.empty()) around.branch = by.name;
+                if (by.opcode == "while" && !around.in_loop) {
+                    around.in_loop = true;
+                    around.trips =
+                        by.trip_count >= 0 ? by.trip_count : trip_count(program_, flow_, caller, budget_);
                 }
                 open.push_back(caller.computation);
             }
+        }
+        if (!around.branch.empty() && made.problem.empty()) {
+            made.problem =
+                fmt::format("stands in a branch of {}; whether it runs depends on data", around.branch);
+        }
+        if (around.in_loop && !made.in_loop) {
+            made.in_loop = true;
+            made.trips = around.trips;
         }
     }
 
@@ -239,8 +265,8 @@ private:
         }
     }
 
-    /// The shape that arrives. Starts and wrappers name several shapes in their tuples, so it is computed, and
-    /// compared with what is written where that is plain.
+    /// The shape that arrives. Starts and wrappers name several shapes in their tuples, so it is computed,
+    /// and compared with what is written where that is plain.
     static void resize(const Instruction& by, std::size_t k, Candidate& made, Exchange& exchange) {
         if (!exchange.before.is_array() || !made.problem.empty()) return;
         const auto rank = static_cast<std::int64_t>(exchange.before.dims.size());
@@ -273,9 +299,9 @@ private:
             written = &written->elements[k];
         }
         if (!made.async && written->is_array() && written->dims != exchange.after.dims) {
-            made.problem = fmt::format("{} over {} ranks makes {} of {}, and {} is written", made.kind, parts,
-                                       exchange.after.to_string(), exchange.before.to_string(),
-                                       written->to_string());
+            made.problem =
+                fmt::format("{} over {} ranks makes {} of {}, and {} is written", made.kind, parts,
+                            exchange.after.to_string(), exchange.before.to_string(), written->to_string());
         }
     }
 
@@ -302,7 +328,8 @@ private:
             extent(rhs, axes.rhs_contracting) != use.k) {
             return;  // no sound dot: nothing can be said of it
         }
-        use.plain = axes.lhs_batch.empty() && trailing(axes.lhs_contracting, lhs) && leading(axes.rhs_contracting);
+        use.plain =
+            axes.lhs_batch.empty() && trailing(axes.lhs_contracting, lhs) && leading(axes.rhs_contracting);
         use.dtype = side == Side::lhs ? lhs.dtype : side == Side::rhs ? rhs.dtype : dot.shape.dtype;
         use.through = std::move(through);
         if (axis >= 0) {
@@ -340,8 +367,16 @@ private:
 
     const TensorProgram& program_;
     Dataflow flow_;
+    struct Surroundings {
+        std::string branch;  // the conditional, if there is one
+        bool in_loop = false;
+        std::int64_t trips = -1;
+    };
+
     std::vector<Candidate> candidates_;
     std::set<Site> in_windows_;
+    std::map<std::int32_t, Surroundings> surroundings_;  // by computation
+    std::int64_t budget_ = kMaxWindowSteps;
 };
 
 const DotUse* first_dot(const Candidate& candidate, bool feeds) {
@@ -387,7 +422,8 @@ std::string Candidate::spec() const {
     }
     if (!fed) return {};  // `run` knows no operator of this kind
     const auto dtype = plan_dtype(found->dtype);
-    const bool multiplied = dtype == plan::DType::bf16 || dtype == plan::DType::fp16 || dtype == plan::DType::fp32;
+    const bool multiplied =
+        dtype == plan::DType::bf16 || dtype == plan::DType::fp16 || dtype == plan::DType::fp32;
     if (!multiplied) return {};
     return fmt::format("all_gather_matmul:M={},N={},K={},dtype={}", found->m, found->n, found->k,
                        plan::name_of(*dtype));

@@ -72,8 +72,8 @@ std::int64_t axis_after_reshape(const Dims& from, const Dims& to, std::int64_t a
         });
     };
     if (!sound(from) || !sound(to)) return -1;
-    // What is before the axis must also be before some axis of `to`, which then begins with the same elements;
-    // of the parts that axis must hold a whole number each.
+    // What is before the axis must also be before some axis of `to`, which then begins with the same
+    // elements; of the parts that axis must hold a whole number each.
     std::int64_t before = 1;
     for (std::int64_t i = 0; i < axis; ++i) before *= from[static_cast<std::size_t>(i)];
     const std::int64_t size = from[static_cast<std::size_t>(axis)];
@@ -123,11 +123,13 @@ std::vector<Dataflow::Meeting> Dataflow::readers(Site from, std::optional<std::i
     std::set<std::tuple<Site, Path, std::int64_t>> seen;
     std::vector<State> open{{from, element ? Path{*element} : Path{}, axis, {}}};
     for (std::size_t steps = 0; !open.empty() && steps < kMaxSteps && met.size() < kMaxMeetings; ++steps) {
+        if (++steps_ > kMaxStepsInAll) break;
         const State state = std::move(open.back());
         open.pop_back();
         if (!seen.emplace(state.site, state.path, state.axis).second) continue;
         const Computation& owner = program_.computations[static_cast<std::size_t>(state.site.computation)];
         const auto go = [&](Site site, Path path, std::int64_t to, const std::string& opcode) {
+            if (state.through.size() >= kMaxThrough || path.size() >= kMaxThrough) return;
             State next{site, std::move(path), to, state.through};
             if (!opcode.empty()) next.through.push_back(opcode);
             open.push_back(std::move(next));
@@ -158,7 +160,8 @@ std::vector<Dataflow::Meeting> Dataflow::readers(Site from, std::optional<std::i
                     const std::int32_t called = by.called[0];
                     const auto& inside = program_.computations[static_cast<std::size_t>(called)].instructions;
                     for (std::size_t i = 0; i < inside.size(); ++i) {
-                        if (inside[i].opcode == "parameter" && inside[i].index == static_cast<std::int64_t>(k)) {
+                        if (inside[i].opcode == "parameter" &&
+                            inside[i].index == static_cast<std::int64_t>(k)) {
                             go({called, static_cast<std::int32_t>(i)}, state.path, state.axis, {});
                         }
                     }
@@ -183,6 +186,7 @@ std::optional<Dataflow::Meeting> Dataflow::maker(Site to, std::size_t operand, s
     Meeting meeting{{to.computation, at(to).operands[operand]}, 0, axis, {}};
     Path path;
     for (std::size_t steps = 0; steps < kMaxSteps; ++steps) {
+        if (++steps_ > kMaxStepsInAll || meeting.through.size() >= kMaxThrough) break;
         const Instruction& by = at(meeting.site);
         const auto operand_shape = [&](std::size_t k) -> const Shape& {
             return at({meeting.site.computation, by.operands[k]}).shape;

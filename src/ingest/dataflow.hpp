@@ -1,5 +1,5 @@
-// Where a value of a tensor program comes from and goes to, through what moves or renames elements but does not
-// compute: reshapes, transposes, conversions, tuples, fusions, calls and asynchronous pairs.
+// Where a value of a tensor program comes from and goes to, through what moves or renames elements but does
+// not compute: reshapes, transposes, conversions, tuples, fusions, calls and asynchronous pairs.
 #pragma once
 
 #include <cstdint>
@@ -40,30 +40,34 @@ public:
     /// A value met on the way. `axis` is where the followed axis has got to; -1: its parts are no boxes here.
     struct Meeting {
         Site site;
-        std::size_t operand = 0;           ///< forward: which operand of `site` the value is
+        std::size_t operand = 0;  ///< forward: which operand of `site` the value is
         std::int64_t axis = -1;
         std::vector<std::string> through;  ///< opcodes in between, in the order of the program
     };
 
-    /// Every instruction that reads the value at `from` (element `element` of it if that is a tuple), with only
-    /// transparent ones in between. `parts`: how many equal parts `axis` is cut into. At most kMaxMeetings.
-    [[nodiscard]] std::vector<Meeting> readers(Site from, std::optional<std::int64_t> element, std::int64_t axis,
-                                               std::int64_t parts) const;
+    /// Every instruction that reads the value at `from` (element `element` of it if that is a tuple), with
+    /// only transparent ones in between. `parts`: how many equal parts `axis` is cut into. At most
+    /// kMaxMeetings.
+    [[nodiscard]] std::vector<Meeting> readers(Site from, std::optional<std::int64_t> element,
+                                               std::int64_t axis, std::int64_t parts) const;
     /// The instruction that computes operand `operand` of `to`, with only transparent ones in between.
     [[nodiscard]] std::optional<Meeting> maker(Site to, std::size_t operand, std::int64_t axis,
                                                std::int64_t parts) const;
 
     static constexpr std::size_t kMaxMeetings = 64;
-    static constexpr std::size_t kMaxSteps = 4096;
+    static constexpr std::size_t kMaxSteps = 4096;  ///< of one search
+    static constexpr std::size_t kMaxThrough = 64;  ///< reshapes and the like that are followed in a row
+    static constexpr std::size_t kMaxStepsInAll = 1 << 22;  ///< of all searches; later ones find nothing
 
 private:
     const TensorProgram& program_;
     std::vector<std::vector<std::vector<std::int32_t>>> users_;
     std::vector<std::vector<Site>> callers_;
+    mutable std::size_t steps_ = 0;  // of all searches so far
 };
 
-/// Where `axis` of an array of shape `from`, cut into `parts` equal parts, is after a row-major reshape to `to`:
-/// the axis of `to` of which each part is a box, or -1 if there is none.
+/// Where `axis` of an array of shape `from`, cut into `parts` equal parts, is after a row-major reshape to
+/// `to`: the axis of `to` of which each part is a box, or -1 if there is none.
 [[nodiscard]] std::int64_t axis_after_reshape(const std::vector<std::int64_t>& from,
                                               const std::vector<std::int64_t>& to, std::int64_t axis,
                                               std::int64_t parts);

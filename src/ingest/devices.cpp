@@ -50,8 +50,12 @@ Group ranks_of(const Group& ids, Mode mode, const Counts& counts, std::int64_t o
     for (const std::int32_t id : ids) {
         switch (mode) {
             case Mode::ranks: ranks.push_back(id); break;
-            case Mode::replicas: ranks.push_back(static_cast<std::int32_t>(id * counts.partitions + other)); break;
-            case Mode::partitions: ranks.push_back(static_cast<std::int32_t>(other * counts.partitions + id)); break;
+            case Mode::replicas:
+                ranks.push_back(static_cast<std::int32_t>(id * counts.partitions + other));
+                break;
+            case Mode::partitions:
+                ranks.push_back(static_cast<std::int32_t>(other * counts.partitions + id));
+                break;
             case Mode::replicas_and_partitions:
                 for (std::int64_t p = 0; p < counts.partitions; ++p) {
                     ranks.push_back(static_cast<std::int32_t>(id * counts.partitions + p));
@@ -105,8 +109,9 @@ Result<Participants> participants(const TensorProgram& program, const std::strin
                                    : largest >= 0      ? largest + 1
                                                        : by_shape;
         if (count < 1) {
-            return Error{"is over all devices, and neither the module (replica_count, num_partitions) nor a "
-                         "shape says how many there are; say it with --ranks"};
+            return Error{
+                "is over all devices, and neither the module (replica_count, num_partitions) nor a "
+                "shape says how many there are; say it with --ranks"};
         }
         (*mode == Mode::partitions ? counts.partitions : counts.replicas) = count;
     }
@@ -160,7 +165,8 @@ Result<Participants> participants(const TensorProgram& program, const std::strin
             seen[static_cast<std::size_t>(id)] = true;
         }
         if (group.size() != groups[0].size() && kind != "all-reduce" && kind != "collective-broadcast") {
-            return Error{fmt::format("has replica_groups of {} and of {} members", groups[0].size(), group.size())};
+            return Error{
+                fmt::format("has replica_groups of {} and of {} members", groups[0].size(), group.size())};
         }
     }
     for (std::int64_t other = 0; other < others; ++other) {
@@ -175,8 +181,8 @@ std::optional<plan::DType> plan_dtype(const std::string& hlo) {
         std::string_view hlo;
         DType dtype;
     };
-    // Unsigned integers wider than a byte have no dtype of their own: moved and added, their bits are those of
-    // the signed ones.
+    // Unsigned integers wider than a byte have no dtype of their own: moved and added, their bits are those
+    // of the signed ones.
     static constexpr std::array<Row, 16> kRows{{{"bf16", DType::bf16},
                                                 {"f16", DType::fp16},
                                                 {"f32", DType::fp32},
@@ -201,13 +207,14 @@ std::optional<plan::DType> plan_dtype(const std::string& hlo) {
 
 std::string dtype_problem(const std::string& hlo, plan::Reduce reduce) {
     if (!plan_dtype(hlo)) {
-        const bool small = hlo == "s4" || hlo == "u4" || hlo == "s2" || hlo == "u2" || hlo == "s1" || hlo == "u1" ||
-                           hlo.starts_with("f4");
+        const bool small = hlo == "s4" || hlo == "u4" || hlo == "s2" || hlo == "u2" || hlo == "s1" ||
+                           hlo == "u1" || hlo.starts_with("f4");
         return fmt::format("moves {}, {}", hlo,
                            small ? "whose elements are smaller than a byte" : "which no dtype of a plan is");
     }
     const bool wide_unsigned = hlo == "u16" || hlo == "u32" || hlo == "u64";
-    if (reduce != plan::Reduce::none && hlo == "pred") return "reduces pred, which is neither summed nor ordered";
+    if (reduce != plan::Reduce::none && hlo == "pred")
+        return "reduces pred, which is neither summed nor ordered";
     if (reduce == plan::Reduce::max && wide_unsigned) {
         return fmt::format("takes the maximum of {}, and a plan's integers of that width are signed", hlo);
     }

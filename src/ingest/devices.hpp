@@ -3,10 +3,10 @@
 // XLA's devices are replicas × partitions, rank = replica × partitions + partition. What the numbers in
 // replica_groups mean depends on the collective (XLA's GetCollectiveOpGroupMode):
 //
-//     channel_id   use_global_device_ids   all-gather, all-reduce, reduce-scatter   all-to-all, permute, broadcast
-//     no           no                      replicas, for each partition             replicas, for each partition
-//     yes          no                      replicas, all their partitions           partitions, for each replica
-//     yes          yes                     ranks                                    ranks
+//     channel_id   use_global_device_ids   all-gather, all-reduce, reduce-scatter   all-to-all, permute,
+//     broadcast no           no                      replicas, for each partition             replicas, for
+//     each partition yes          no                      replicas, all their partitions partitions, for each
+//     replica yes          yes                     ranks                                    ranks
 #pragma once
 
 #include <optional>
@@ -27,8 +27,8 @@ struct Participants {
 };
 
 /// `kind`: the collective's opcode without "-start". Where the program does not say how many replicas and
-/// partitions there are, the largest number in the groups tells, or for "everybody" the shapes. Fails, in words
-/// that follow the collective's name, if the numbers do not fit or nothing tells.
+/// partitions there are, the largest number in the groups tells, or for "everybody" the shapes. Fails, in
+/// words that follow the collective's name, if the numbers do not fit or nothing tells.
 [[nodiscard]] Result<Participants> participants(const TensorProgram& program, const std::string& kind,
                                                 const Instruction& collective);
 

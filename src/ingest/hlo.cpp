@@ -204,7 +204,8 @@ private:
         if (made.opcode == "constant") return constant(made);
         if (made.opcode == "parameter") {
             const auto number = at_.integer();
-            if (!number || *number < 0) return at_.fail("expected a parameter's number, found " + at_.found());
+            if (!number || *number < 0)
+                return at_.fail("expected a parameter's number, found " + at_.found());
             made.index = *number;
             return at_.expect(")", "after the parameter's number");
         }
@@ -226,9 +227,10 @@ private:
             const auto found = instructions_.find(name);
             if (found == instructions_.end()) {
                 return at_.fail_at(
-                    start, fmt::format("{} reads {}, which no instruction above it in computation {} is called",
-                                       printable(made.name), printable(name),
-                                       printable(program_.computations[computation].name)));
+                    start,
+                    fmt::format("{} reads {}, which no instruction above it in computation {} is called",
+                                printable(made.name), printable(name),
+                                printable(program_.computations[computation].name)));
             }
             made.operands.push_back(found->second);
         } while (at_.take(","));
@@ -252,8 +254,8 @@ private:
                 at_.advance();
             } else if (c == ',') {
                 at_.advance();
-            } else if (const auto value = at_.integer(); value && std::string_view(".eE").find(at_.peek_raw()) ==
-                                                                      std::string_view::npos) {
+            } else if (const auto value = at_.integer();
+                       value && std::string_view(".eE").find(at_.peek_raw()) == std::string_view::npos) {
                 if (made.literal.size() < kMaxLiteral) {
                     made.literal.push_back(*value);
                 } else {
@@ -427,7 +429,8 @@ private:
                 !at_.expect("}", "after a pair of ranks")) {
                 return false;
             }
-            if (source < 0 || target < 0 || source >= std::int64_t{1} << 20 || target >= std::int64_t{1} << 20) {
+            if (source < 0 || target < 0 || source >= std::int64_t{1} << 20 ||
+                target >= std::int64_t{1} << 20) {
                 return at_.fail_at(start, "a rank out of range; expected 0 to 2^20");
             }
             out.emplace_back(static_cast<std::int32_t>(source), static_cast<std::int32_t>(target));
@@ -441,7 +444,8 @@ private:
         made.offset = at_.offset();
         made.name = reference();
         if (made.name.empty()) {
-            return at_.fail(fmt::format("expected a computation's name after {}=, found {}", key, at_.found()));
+            return at_.fail(
+                fmt::format("expected a computation's name after {}=, found {}", key, at_.found()));
         }
         // In `called`, a while's condition comes before its body.
         if (key == "condition" && !calls_.empty() && calls_.back().computation == made.computation &&
@@ -484,9 +488,8 @@ private:
                 return at_.fail_at(call.offset,
                                    fmt::format("no computation is called {}", printable(call.name)));
             }
-            program_.computations[call.computation]
-                .instructions[call.instruction]
-                .called.push_back(found->second);
+            program_.computations[call.computation].instructions[call.instruction].called.push_back(
+                found->second);
         }
         return true;
     }

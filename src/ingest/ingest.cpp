@@ -1,7 +1,9 @@
 #include "syncopate/ingest/ingest.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <initializer_list>
 #include <utility>
 
 #include <fmt/format.h>
@@ -36,13 +38,33 @@ bool looks_like_partition(std::string_view text) {
     return looks_like_json(text) && has(text, "\"syncopate.partition/");
 }
 
-bool looks_like_loop(std::string_view text) { return looks_like_json(text) && has(text, "\"syncopate.loop/"); }
-
-bool looks_like_stablehlo(std::string_view text) {
-    return has(text, "func.func ") || (has(text, "stablehlo.") && has(text, "tensor<"));
+bool looks_like_loop(std::string_view text) {
+    return looks_like_json(text) && has(text, "\"syncopate.loop/");
 }
 
-bool looks_like_hlo(std::string_view text) { return has(text, "HloModule") || has(text, " parameter(0)"); }
+/// Whether a line that is no comment has one of the words: test files quote the other format in comments.
+bool has_outside_comments(std::string_view text, std::initializer_list<std::string_view> words) {
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = std::min(text.find('\n', begin), text.size());
+        const std::string_view line = text.substr(begin, end - begin);
+        const std::size_t first = line.find_first_not_of(" \t");
+        const bool comment = first != line.npos && line.substr(first).starts_with("//");
+        for (const std::string_view word : words) {
+            if (!comment && has(line, word)) return true;
+        }
+        begin = end + 1;
+    }
+    return false;
+}
+
+bool looks_like_stablehlo(std::string_view text) {
+    return has_outside_comments(text, {"func.func ", "stablehlo.", "mhlo.", "builtin.module"}) &&
+           !has_outside_comments(text, {"HloModule"});
+}
+
+bool looks_like_hlo(std::string_view text) {
+    return has_outside_comments(text, {"HloModule", " parameter(0)"});
+}
 
 /// A format that can be read. The first row whose texts look so is taken.
 struct Row {

@@ -4,8 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "windowed_einsum.hpp"
-
 namespace syncopate::ingest {
 namespace {
 
@@ -49,8 +47,8 @@ std::optional<std::int64_t> arithmetic(const Instruction& by, std::int64_t a, st
     return std::nullopt;
 }
 
-/// The bits of the element type decide what wraps: unsigned numbers below zero, and what is too large, are not
-/// numbers that this reader knows.
+/// The bits of the element type decide what wraps: unsigned numbers below zero, and what is too large, are
+/// not numbers that this reader knows.
 bool fits(const std::string& dtype, std::int64_t value) {
     if (dtype == "pred") return value == 0 || value == 1;
     if (dtype.size() < 2 || (dtype[0] != 's' && dtype[0] != 'u')) return false;
@@ -70,9 +68,13 @@ std::int64_t weight(const LoopValue& value) {
 
 class Executor {
 public:
-    Executor(const TensorProgram& program, const Dataflow& flow, std::int32_t num_ranks, bool by_partition)
-        : program_(program), flow_(flow), num_ranks_(static_cast<std::size_t>(num_ranks)),
-          by_partition_(by_partition) {
+    Executor(const TensorProgram& program, const Dataflow& flow, std::int32_t num_ranks, bool by_partition,
+             std::int64_t& budget)
+        : program_(program),
+          flow_(flow),
+          num_ranks_(static_cast<std::size_t>(num_ranks)),
+          by_partition_(by_partition),
+          budget_(budget) {
         out_.num_ranks = num_ranks;
     }
 
@@ -133,7 +135,8 @@ private:
     }
 
     /// The computation's result on each rank, for its arguments; nullopt when that takes too long.
-    std::optional<Ranks> call(std::int32_t computation, const std::vector<const Ranks*>& arguments, int depth) {
+    std::optional<Ranks> call(std::int32_t computation, const std::vector<const Ranks*>& arguments,
+                              int depth) {
         const Computation& body = program_.computations[static_cast<std::size_t>(computation)];
         std::vector<Ranks> values(body.instructions.size());
         for (std::size_t i = 0; i < body.instructions.size(); ++i) {
@@ -163,8 +166,8 @@ private:
                 }
             }
             result.resize(num_ranks_);
-            for (const LoopValue& value : result) steps_ += weight(value);
-            if (steps_ > kMaxWindowSteps) return std::nullopt;
+            for (const LoopValue& value : result) budget_ -= weight(value);
+            if (budget_ < 0) return std::nullopt;
         }
         return std::move(values[static_cast<std::size_t>(body.root)]);
     }
@@ -252,8 +255,8 @@ private:
         return value;
     }
 
-    /// Each operand that is a rank's array may be the shard that goes round, or a weight that stays: which it is
-    /// shows only when the loop has ended. So the product has one contribution for each.
+    /// Each operand that is a rank's array may be the shard that goes round, or a weight that stays: which it
+    /// is shows only when the loop has ended. So the product has one contribution for each.
     static LoopValue product(Site site, const std::vector<const LoopValue*>& of, std::int32_t rank) {
         if (of.size() < 2) return {};
         Contribution made;
@@ -333,15 +336,15 @@ private:
     const Dataflow& flow_;
     std::size_t num_ranks_;
     bool by_partition_;
-    std::int64_t steps_ = 0;
+    std::int64_t& budget_;
     LoopExecution out_;
 };
 
 }  // namespace
 
 std::optional<LoopExecution> execute_loop(const TensorProgram& program, const Dataflow& flow, Site loop,
-                                          std::int32_t num_ranks, bool by_partition) {
-    return Executor(program, flow, num_ranks, by_partition).run(loop);
+                                          std::int32_t num_ranks, bool by_partition, std::int64_t& budget) {
+    return Executor(program, flow, num_ranks, by_partition, budget).run(loop);
 }
 
 }  // namespace syncopate::ingest

@@ -1,5 +1,5 @@
-// Executes a `while` of a tensor program for all ranks at once, as far as whole numbers and the whereabouts of
-// arrays go (see windowed_einsum.hpp, which reads the result).
+// Executes a `while` of a tensor program for all ranks at once, as far as whole numbers and the whereabouts
+// of arrays go (see windowed_einsum.hpp, which reads the result).
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ using LoopValues = std::vector<LoopValue>;
 /// One product that was added or written: which dot, of whose shard, at which place.
 struct Contribution {
     Site dot;
-    std::int32_t rank = -1;                 ///< that computed it
-    std::int32_t shard = -1;                ///< element of the loop's tuple whose shard it read; -1: none
-    std::int32_t origin = -1;               ///< whose shard that was
+    std::int32_t rank = -1;    ///< that computed it
+    std::int32_t shard = -1;   ///< element of the loop's tuple whose shard it read; -1: none
+    std::int32_t origin = -1;  ///< whose shard that was
     bool shard_is_rhs = false;
-    std::int32_t sliced = -1;               ///< element of the loop's tuple of which it read a slice; -1: none
+    std::int32_t sliced = -1;  ///< element of the loop's tuple of which it read a slice; -1: none
     bool slice_is_rhs = false;
-    std::vector<std::int64_t> slice_at;     ///< where that slice begins
-    std::vector<Site> reshaped;             ///< what reshaped or transposed the product, first to last
+    std::vector<std::int64_t> slice_at;  ///< where that slice begins
+    std::vector<Site> reshaped;          ///< what reshaped or transposed the product, first to last
 };
 
 /// What one rank knows of one value.
@@ -56,16 +56,18 @@ struct LoopWrite {
 struct LoopExecution {
     std::int64_t trips = 0;
     std::int32_t num_ranks = 0;
-    std::vector<LoopWrite> writes;           ///< of all ranks
-    std::vector<LoopValues> results;         ///< per rank: the tuple after the loop
-    std::vector<Site> permutes;              ///< collective-permutes that ran
-    std::vector<std::int32_t> permuted;      ///< elements of the tuple whose shards they moved
-    std::vector<std::int32_t> permuted_sums; ///< … and those that they moved as sums
+    std::vector<LoopWrite> writes;            ///< of all ranks
+    std::vector<LoopValues> results;          ///< per rank: the tuple after the loop
+    std::vector<Site> permutes;               ///< collective-permutes that ran
+    std::vector<std::int32_t> permuted;       ///< elements of the tuple whose shards they moved
+    std::vector<std::int32_t> permuted_sums;  ///< … and those that they moved as sums
 };
 
 /// Executes the loop on `num_ranks` ranks; with `by_partition`, partition-id is the rank, else replica-id is.
-/// nullopt if its condition depends on what is not known, or it takes more than kMaxWindowSteps.
+/// nullopt if its condition depends on what is not known, or it takes more than `budget`, from which what it
+/// took is subtracted.
 [[nodiscard]] std::optional<LoopExecution> execute_loop(const TensorProgram& program, const Dataflow& flow,
-                                                        Site loop, std::int32_t num_ranks, bool by_partition);
+                                                        Site loop, std::int32_t num_ranks, bool by_partition,
+                                                        std::int64_t& budget);
 
 }  // namespace syncopate::ingest

@@ -35,10 +35,13 @@ private:
                                                        {"uneven", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(0, root, kFields, at)) return false;
-        return schema(at[0], {&root, "schema"}, "syncopate.loop/1") && mesh(at[1], {&root, "mesh"}, out_.mesh) &&
+        return schema(at[0], {&root, "schema"}, "syncopate.loop/1") &&
+               mesh(at[1], {&root, "mesh"}, out_.mesh) &&
                (!has(at[5]) || uneven(at[5], {&root, "uneven"}, out_.uneven)) &&
                members(at[2], {&root, "tensors"},
-                       [&](std::string_view name, Index node, const Path& path) { return tensor(name, node, path); }) &&
+                       [&](std::string_view name, Index node, const Path& path) {
+                           return tensor(name, node, path);
+                       }) &&
                loops(at[3], {&root, "loops"}) && points(at[4], {&root, "communicate"});
     }
 
@@ -67,7 +70,9 @@ private:
             if (!loop(at, inner, made)) return false;
             if (made.over >= 0) iterations *= made.steps;
             if (iterations > kMaxIterations) {
-                return fail(at, inner, fmt::format("makes more than {} iterations of the loops together", kMaxIterations));
+                return fail(
+                    at, inner,
+                    fmt::format("makes more than {} iterations of the loops together", kMaxIterations));
             }
             out_.loops.push_back(std::move(made));
             return true;
@@ -94,7 +99,8 @@ private:
         }
         made.name = name;
         if (has(over) == has(tile)) {
-            return fail(node, path, "needs either \"over\", a mesh axis, or \"tile\", the tensor axes it cuts");
+            return fail(node, path,
+                        "needs either \"over\", a mesh axis, or \"tile\", the tensor axes it cuts");
         }
         if (has(tile)) {
             for (const Index other : {shift, start, steps}) {
@@ -114,13 +120,15 @@ private:
         if (!mesh_axis(over, {&path, "over"}, out_.mesh, made.over)) return false;
         for (const Loop& other : out_.loops) {
             if (other.over == made.over) {
-                return fail(over, {&path, "over"}, fmt::format("is the mesh axis of loop \"{}\"", printable(other.name)));
+                return fail(over, {&path, "over"},
+                            fmt::format("is the mesh axis of loop \"{}\"", printable(other.name)));
             }
         }
         const std::int64_t ring = out_.mesh.axes[static_cast<std::size_t>(made.over)].size;
         made.steps = ring;
         if (!integer(shift, {&path, "shift"}, -plan::kMaxRanks, plan::kMaxRanks, made.shift) ||
-            (has(start) && !integer(start, {&path, "start"}, -plan::kMaxRanks, plan::kMaxRanks, made.start)) ||
+            (has(start) &&
+             !integer(start, {&path, "start"}, -plan::kMaxRanks, plan::kMaxRanks, made.start)) ||
             (has(steps) && !integer(steps, {&path, "steps"}, 1, kMaxIterations, made.steps))) {
             return false;
         }
@@ -137,7 +145,8 @@ private:
             }
             known.push_back(out_.tensors[i].tensor.name);
         }
-        return fail(node, path, "names an unknown tensor \"" + printable(name) + "\"" + plan::did_you_mean(name, known));
+        return fail(node, path,
+                    "names an unknown tensor \"" + printable(name) + "\"" + plan::did_you_mean(name, known));
     }
 
     bool loop_named(std::string_view name, Index node, const Path& path, std::int32_t& out) {
@@ -149,7 +158,8 @@ private:
             }
             known.push_back(out_.loops[i].name);
         }
-        return fail(node, path, "names an unknown loop \"" + printable(name) + "\"" + plan::did_you_mean(name, known));
+        return fail(node, path,
+                    "names an unknown loop \"" + printable(name) + "\"" + plan::did_you_mean(name, known));
     }
 
     bool points(Index node, const Path& path) {
@@ -167,13 +177,14 @@ private:
         std::string_view tensor;
         std::string_view loop;
         if (!string(at[0], {&path, "tensor"}, tensor) ||
-            !tensor_named(tensor, at[0], {&path, "tensor"}, made.tensor) || !string(at[1], {&path, "at"}, loop) ||
-            !loop_named(loop, at[1], {&path, "at"}, made.at)) {
+            !tensor_named(tensor, at[0], {&path, "tensor"}, made.tensor) ||
+            !string(at[1], {&path, "at"}, loop) || !loop_named(loop, at[1], {&path, "at"}, made.at)) {
             return false;
         }
         const Loop& where = out_.loops[static_cast<std::size_t>(made.at)];
         if (where.over < 0) {
-            return fail(at[1], {&path, "at"}, "names a loop over blocks; shards move on in a loop over a mesh axis");
+            return fail(at[1], {&path, "at"},
+                        "names a loop over blocks; shards move on in a loop over a mesh axis");
         }
         if (!is_cut_over(made.tensor, where.over)) {
             return fail(at[1], {&path, "at"},
@@ -185,9 +196,11 @@ private:
                 return fail(node, path, "moves the tensor a second time at that loop");
             }
         }
-        if (has(at[2]) && !members(at[2], {&path, "chunk"}, [&](std::string_view name, Index count, const Path& inner) {
+        if (has(at[2]) &&
+            !members(at[2], {&path, "chunk"}, [&](std::string_view name, Index count, const Path& inner) {
                 auto& [block, group] = made.chunk.emplace_back();
-                if (!loop_named(name, count, inner, block) || !integer(count, inner, 1, plan::kMaxCoordinate, group)) {
+                if (!loop_named(name, count, inner, block) ||
+                    !integer(count, inner, 1, plan::kMaxCoordinate, group)) {
                     return false;
                 }
                 const Loop& blocks = out_.loops[static_cast<std::size_t>(block)];
@@ -220,10 +233,11 @@ private:
                 const Loop& loop = out_.loops[i];
                 if (loop.over < 0 || loop.steps == 1 || !is_cut_over(point.tensor, loop.over)) continue;
                 if (moved_at(point.tensor, i)) continue;
-                return fail(node, path,
-                            fmt::format("does not move {} at loop \"{}\", which shifts its shard",
-                                        printable(out_.tensors[static_cast<std::size_t>(point.tensor)].tensor.name),
-                                        printable(loop.name)));
+                return fail(
+                    node, path,
+                    fmt::format("does not move {} at loop \"{}\", which shifts its shard",
+                                printable(out_.tensors[static_cast<std::size_t>(point.tensor)].tensor.name),
+                                printable(loop.name)));
             }
         }
         return true;

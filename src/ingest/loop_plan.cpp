@@ -1,5 +1,5 @@
-// From a loop nest to transfers: walks the iterations of the shifting loops, and finds for each rank and shard who
-// worked on it before.
+// From a loop nest to transfers: walks the iterations of the shifting loops, and finds for each rank and
+// shard who worked on it before.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -32,6 +32,12 @@ public:
             plan_.tensors.push_back(nest_.tensors[tensor].tensor);
             prepare(static_cast<std::int32_t>(tensor));
         }
+        auto visits = static_cast<std::int64_t>(num_ranks_) * static_cast<std::int64_t>(moving_.size());
+        for (const Loop* loop : rings_) {
+            if (__builtin_mul_overflow(visits, loop->steps, &visits) || visits > kMaxVisits) {
+                return Error{fmt::format("loops: the ranks would work on more than {} shards", kMaxVisits)};
+            }
+        }
         std::vector<std::int64_t> at(rings_.size());
         do {
             for (Moving& moving : moving_) {
@@ -46,13 +52,15 @@ public:
     }
 
 private:
-    /// A shard at a rank: since which iteration, and the transfers that brought its chunks; none: it was there.
+    /// A shard at a rank: since which iteration, and the transfers that brought its chunks; none: it was
+    /// there.
     struct Arrival {
         std::int64_t since = 0;
         std::vector<std::size_t> by;
     };
 
-    /// A push to be. Its place in its owner's list follows from when it may start, then from when it is wanted.
+    /// A push to be. Its place in its owner's list follows from when it may start, then from when it is
+    /// wanted.
     struct Transfer {
         std::int32_t owner = 0;
         std::int64_t from = 0, until = 0;  // iterations
@@ -63,8 +71,8 @@ private:
     /// What is known of one tensor that moves.
     struct Moving {
         std::int32_t tensor = -1;
-        std::vector<std::int64_t> grain;                 // elements of a chunk along each axis; 0: all of it
-        std::vector<bool> shifts;                        // by ring loop: whether it moves this tensor
+        std::vector<std::int64_t> grain;  // elements of a chunk along each axis; 0: all of it
+        std::vector<bool> shifts;         // by ring loop: whether it moves this tensor
         std::vector<std::map<std::int32_t, Arrival>> here;  // per rank, by the rank that the shard belongs to
         std::vector<std::map<std::int32_t, std::vector<std::int32_t>>> contributors;  // carried: so far
     };
@@ -121,7 +129,8 @@ private:
     }
     [[nodiscard]] std::int32_t rank_at(const Coordinates& at) const {
         std::int32_t rank = 0;
-        for (std::size_t axis = 0; axis < at.size(); ++axis) rank = rank * nest_.mesh.axes[axis].size + at[axis];
+        for (std::size_t axis = 0; axis < at.size(); ++axis)
+            rank = rank * nest_.mesh.axes[axis].size + at[axis];
         return rank;
     }
 
@@ -143,8 +152,9 @@ private:
         return rank;
     }
 
-    /// Who worked, in the iteration before of the loop that has advanced, on the shard that `rank` works on now;
-    /// its own owner at the begin. -1: this loop does not move the tensor, so `rank` itself works on it still.
+    /// Who worked, in the iteration before of the loop that has advanced, on the shard that `rank` works on
+    /// now; its own owner at the begin. -1: this loop does not move the tensor, so `rank` itself works on it
+    /// still.
     [[nodiscard]] std::int32_t predecessor(const Moving& moving, std::int32_t rank,
                                            const std::vector<std::int64_t>& at) const {
         std::size_t advanced = at.size();  // the innermost loop that is not at its begin
@@ -152,8 +162,10 @@ private:
             if (at[i] > 0) advanced = i;
         }
         if (advanced == at.size()) return shard_at(moving, rank, at);
-        const bool carried = nest_.tensors[static_cast<std::size_t>(moving.tensor)].carry != plan::Reduce::none;
-        // What is read came along when the outer loop began; what is carried comes when the inner ones have ended.
+        const bool carried =
+            nest_.tensors[static_cast<std::size_t>(moving.tensor)].carry != plan::Reduce::none;
+        // What is read came along when the outer loop began; what is carried comes when the inner ones have
+        // ended.
         std::int32_t from = rank;
         if (moving.shifts[advanced]) from = moved(from, *rings_[advanced], rings_[advanced]->shift);
         for (std::size_t i = advanced + 1; carried && i < at.size(); ++i) {
@@ -164,7 +176,8 @@ private:
 
     [[nodiscard]] Region region(const Moving& moving, std::int32_t shard) const {
         const LoopTensor& tensor = nest_.tensors[static_cast<std::size_t>(moving.tensor)];
-        return region_of(nest_.mesh, tensor.tensor, {tensor.shard, {}, plan::Reduce::none}, shard, nest_.uneven);
+        return region_of(nest_.mesh, tensor.tensor, {tensor.shard, {}, plan::Reduce::none}, shard,
+                         nest_.uneven);
     }
 
     /// The chunks of a shard: the same on every rank, in order.
@@ -175,7 +188,7 @@ private:
         for (std::size_t axis = 0; axis < whole.size(); ++axis) {
             const std::int64_t grain = moving.grain[axis];
             if (grain == 0 || grain >= whole[axis].size()) continue;
-            if ((whole[axis].size() / grain + 1) > plan::kMaxOps / static_cast<std::int64_t>(boxes.size())) {
+            if ((whole[axis].size() / grain + 1) > kMaxPlannedOps / static_cast<std::int64_t>(boxes.size())) {
                 return std::nullopt;
             }
             std::vector<Region> finer;
@@ -205,12 +218,14 @@ private:
             const std::int32_t from = carried && first ? rank : predecessor(moving, rank, at);
             if (carried) {
                 if (mine.contains(shard) && from != rank) {
-                    return Error{fmt::format("tensors.{}: rank {} works on the shard of rank {} a second time in the "
-                                             "loops; its contribution would count twice",
-                                             tensor.tensor.name, rank, shard)};
+                    return Error{
+                        fmt::format("tensors.{}: rank {} works on the shard of rank {} a second time in the "
+                                    "loops; its contribution would count twice",
+                                    tensor.tensor.name, rank, shard)};
                 }
                 if (!first) {
-                    joined[static_cast<std::size_t>(rank)] = moving.contributors[static_cast<std::size_t>(from)][shard];
+                    joined[static_cast<std::size_t>(rank)] =
+                        moving.contributors[static_cast<std::size_t>(from)][shard];
                 }
                 std::vector<std::int32_t>& by = joined[static_cast<std::size_t>(rank)];
                 if (std::find(by.begin(), by.end(), rank) == by.end()) by.push_back(rank);
@@ -221,9 +236,9 @@ private:
             const auto held = moving.here[static_cast<std::size_t>(from)].find(shard);
             const bool there = held != moving.here[static_cast<std::size_t>(from)].end();
             const auto boxes = chunks(moving, shard);
-            if (!boxes || static_cast<std::int64_t>(transfers_.size() + boxes->size()) > plan::kMaxOps) {
-                return Error{fmt::format("tensors.{}: the plan would have more than {} ops", tensor.tensor.name,
-                                         plan::kMaxOps)};
+            if (!boxes || static_cast<std::int64_t>(transfers_.size() + boxes->size()) > kMaxPlannedOps) {
+                return Error{fmt::format("tensors.{}: the plan would have more than {} ops",
+                                         tensor.tensor.name, kMaxPlannedOps)};
             }
             for (std::size_t i = 0; i < boxes->size(); ++i) {
                 Transfer made;
@@ -253,7 +268,8 @@ private:
     }
 
     void finish(Moving& moving) {
-        const bool carried = nest_.tensors[static_cast<std::size_t>(moving.tensor)].carry != plan::Reduce::none;
+        const bool carried =
+            nest_.tensors[static_cast<std::size_t>(moving.tensor)].carry != plan::Reduce::none;
         std::vector<std::int64_t> last;
         for (const Loop* loop : rings_) last.push_back(loop->steps - 1);
         for (std::int32_t rank = 0; rank < num_ranks_; ++rank) {

@@ -20,7 +20,8 @@ bool MeshDecoder::schema(Index node, const Path& path, std::string_view expected
 
 bool MeshDecoder::mesh(Index node, const Path& path, plan::Mesh& out) {
     if (!list(node, path, "a list of [name, size] pairs", plan::kMaxAxes)) return false;
-    if (document_.size(node) == 0) return fail(node, path, "is empty; it needs at least one [name, size] pair");
+    if (document_.size(node) == 0)
+        return fail(node, path, "is empty; it needs at least one [name, size] pair");
     std::int64_t ranks = 1;
     return each(node, path, [&](Index axis_at, const Path& axis_path) {
         if (!tuple(axis_at, axis_path, "[name, size]")) return false;
@@ -127,7 +128,8 @@ bool MeshDecoder::shard(Index node, const Path& path, const plan::Mesh& mesh, st
                         std::vector<std::vector<std::int32_t>>& out) {
     if (!list(node, path, "a list of mesh axes for each axis of the tensor", plan::kMaxAxes)) return false;
     if (document_.size(node) != axes) {
-        return fail(node, path, fmt::format("has {} entries; the tensor has {} axes", document_.size(node), axes));
+        return fail(node, path,
+                    fmt::format("has {} entries; the tensor has {} axes", document_.size(node), axes));
     }
     std::vector<bool> used(mesh.axes.size());
     return each(node, path, [&](Index over, const Path& over_path) {

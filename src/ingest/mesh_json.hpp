@@ -1,5 +1,5 @@
-// What the JSON schemas of partition IR and loop IR share: a mesh, tensors' shapes and dtypes, and mesh axes by
-// name.
+// What the JSON schemas of partition IR and loop IR share: a mesh, tensors' shapes and dtypes, and mesh axes
+// by name.
 #pragma once
 
 #include <string>
@@ -34,7 +34,8 @@ protected:
     bool shard(Index node, const Path& path, const plan::Mesh& mesh, std::size_t axes,
                std::vector<std::vector<std::int32_t>>& out);
     bool reduction(Index node, const Path& path, plan::Reduce& out);
-    /// Calls decode(key, value, path of the value) for each member of an object; no key may be empty or come twice.
+    /// Calls decode(key, value, path of the value) for each member of an object; no key may be empty or come
+    /// twice.
     template <typename Decode>
     bool members(Index node, const Path& path, Decode decode);
 

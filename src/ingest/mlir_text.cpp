@@ -16,7 +16,8 @@ std::string element_type(std::string_view mlir) {
     if (mlir == "i1") return "pred";
     if (mlir.starts_with("ui")) return "u" + std::string(mlir.substr(2));
     if (mlir.starts_with("si")) return "s" + std::string(mlir.substr(2));
-    if (mlir.size() > 1 && mlir[0] == 'i' && mlir[1] >= '0' && mlir[1] <= '9') return "s" + std::string(mlir.substr(1));
+    if (mlir.size() > 1 && mlir[0] == 'i' && mlir[1] >= '0' && mlir[1] <= '9')
+        return "s" + std::string(mlir.substr(1));
     std::string name(mlir);
     for (char& c : name) {
         if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
@@ -99,7 +100,8 @@ private:
             MlirArgument made;
             made.name = value_name();
             if (made.name.empty()) return at_.fail("expected an argument, found " + at_.found());
-            if (!at_.expect(":", "after an argument's name") || !parse_mlir_type(at_, made.type)) return false;
+            if (!at_.expect(":", "after an argument's name") || !parse_mlir_type(at_, made.type))
+                return false;
             if (at_.peek() == '{' && !at_.skip_balanced(false)) return false;
             if (at_.take("loc") && (at_.peek() != '(' || !at_.skip_balanced(false))) return false;
             if (++count_ > kMaxInstructions) return at_.fail("too many arguments");
@@ -119,7 +121,8 @@ private:
 
     bool alias() {
         at_.advance();
-        if (at_.name(true).empty() || !at_.take("=")) return at_.fail("expected an alias, found " + at_.found());
+        if (at_.name(true).empty() || !at_.take("="))
+            return at_.fail("expected an alias, found " + at_.found());
         const std::string_view text = at_.text();
         // To the end of the line, brackets and all.
         while (at_.offset() < text.size() && text[at_.offset()] != '\n') {
@@ -146,7 +149,8 @@ private:
                 if (at_.peek_raw() == ':') {
                     at_.advance();
                     const auto said = at_.integer();
-                    if (!said || *said < 1 || *said > 65536) return at_.fail("expected how many results there are");
+                    if (!said || *said < 1 || *said > 65536)
+                        return at_.fail("expected how many results there are");
                     count = *said;
                 }
                 made.results.emplace_back(name, count);
@@ -433,7 +437,8 @@ private:
         return at_.expect("}", "after the attributes");
     }
 
-    /// Whether the next operation begins here: results and "=", or an operation's name at the start of a line.
+    /// Whether the next operation begins here: results and "=", or an operation's name at the start of a
+    /// line.
     bool begins_op() {
         const std::size_t start = at_.offset();
         bool is = false;
@@ -453,10 +458,12 @@ private:
                 at_.advance();
                 is = !at_.name(true).empty() && at_.peek() == '=';
             } else {
-                static constexpr std::array<std::string_view, 5> kBare{"return", "call", "func", "module", "unrealized"};
+                static constexpr std::array<std::string_view, 5> kBare{"return", "call", "func", "module",
+                                                                       "unrealized"};
                 const std::string_view name = at_.name();
                 const bool dotted = name.find('.') != name.npos;
-                is = (dotted || std::find(kBare.begin(), kBare.end(), name) != kBare.end()) && at_.peek() != '=';
+                is = (dotted || std::find(kBare.begin(), kBare.end(), name) != kBare.end()) &&
+                     at_.peek() != '=';
             }
         }
         at_.seek(start);
@@ -493,7 +500,8 @@ bool parse_mlir_type(TextCursor& at, Shape& out, int depth) {
     const std::string_view name = at.name();
     if (name.empty()) return at.fail("expected a type, found " + at.found());
     if (dialect || (name != "tensor" && name != "tuple")) {
-        out.dtype = dialect ? "token" : element_type(name);  // a token, a future: nothing that is moved by itself
+        out.dtype =
+            dialect ? "token" : element_type(name);  // a token, a future: nothing that is moved by itself
         return at.peek_raw() != '<' || at.skip_balanced(true);
     }
     if (!at.expect("<", "after " + std::string(name))) return false;

@@ -1,6 +1,6 @@
-// MLIR's text as a tree of operations, without knowing the dialects: enough structure for a reader that looks for
-// a few operations among many. Both the generic form, `"stablehlo.add"(%0, %1) : (…) -> …`, and custom forms are
-// taken; of a custom form the operands are the values that it names, in order.
+// MLIR's text as a tree of operations, without knowing the dialects: enough structure for a reader that looks
+// for a few operations among many. Both the generic form, `"stablehlo.add"(%0, %1) : (…) -> …`, and custom
+// forms are taken; of a custom form the operands are the values that it names, in order.
 #pragma once
 
 #include <string>
@@ -62,8 +62,8 @@ struct MlirOp {
     }
 };
 
-/// The operations at the top of the text. The views point into it. Fails at the first place that cannot be told
-/// apart. Linear in the text, but for lines that are looked ahead at.
+/// The operations at the top of the text. The views point into it. Fails at the first place that cannot be
+/// told apart. Linear in the text, but for lines that are looked ahead at.
 [[nodiscard]] Result<std::vector<MlirOp>> parse_mlir(std::string_view text, const std::string& file_name);
 
 /// A type at the cursor: tensor<4x8xf32>, tuple<…>; anything else becomes a shape with its name as dtype.

@@ -36,7 +36,8 @@ private:
             {{"schema", true}, {"mesh", true}, {"tensors", true}, {"uneven", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(0, root, kFields, at)) return false;
-        if (!schema(at[0], {&root, "schema"}, "syncopate.partition/1") || !mesh(at[1], {&root, "mesh"}, out_.mesh) ||
+        if (!schema(at[0], {&root, "schema"}, "syncopate.partition/1") ||
+            !mesh(at[1], {&root, "mesh"}, out_.mesh) ||
             (has(at[3]) && !uneven(at[3], {&root, "uneven"}, out_.uneven))) {
             return false;
         }
@@ -105,10 +106,11 @@ private:
     bool reachable(Index node, const Path& path, const Conversion& made) {
         for (const std::int32_t axis : made.after.partial) {
             if (!among(made.before.partial, axis)) {
-                return fail(node, path,
-                            fmt::format("is partial over mesh axis \"{}\" and \"before\" is not; contributions have "
-                                        "to be computed, moving data does not make them",
-                                        out_.mesh.axes[static_cast<std::size_t>(axis)].name));
+                return fail(
+                    node, path,
+                    fmt::format("is partial over mesh axis \"{}\" and \"before\" is not; contributions have "
+                                "to be computed, moving data does not make them",
+                                out_.mesh.axes[static_cast<std::size_t>(axis)].name));
             }
         }
         if (!made.after.partial.empty() && made.after.reduce != made.before.reduce) {

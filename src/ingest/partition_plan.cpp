@@ -41,6 +41,8 @@ std::vector<Region> cut(const Region& region, std::int32_t parts) {
     return boxes;
 }
 
+constexpr std::size_t kFewContributions = 32;
+
 /// A push to be; its place in its owner's list is known only when all are there.
 struct Transfer {
     std::int32_t owner = 0, peer = 0, tensor = 0;
@@ -68,10 +70,13 @@ public:
     Result<plan::Plan> convert() {
         for (const Conversion& conversion : program_.conversions) {
             plan_.tensors.push_back(conversion.tensor);
-            if (!tensor(conversion)) {
-                return Error{fmt::format("tensors.{}: the plan would have more than {} ops",
-                                         conversion.tensor.name, plan::kMaxOps)};
+            if (tensor(conversion)) continue;
+            if (comparisons_ > kMaxComparisons) {
+                return Error{
+                    fmt::format("tensors.{}: too many ranks and shards to compare", conversion.tensor.name)};
             }
+            return Error{fmt::format("tensors.{}: the plan would have more than {} ops",
+                                     conversion.tensor.name, kMaxPlannedOps)};
         }
         emit();
         return std::move(plan_);
@@ -105,12 +110,13 @@ private:
         for (std::int32_t rank = 0; rank < num_ranks_; ++rank) coordinates_.push_back(coordinates(rank));
         sent_.assign(static_cast<std::size_t>(num_ranks_), 0);
 
-        // Ranks that differ only along reduced axes are one source. Only ranks with equal coordinates along axes
-        // that stay partial may exchange data: other contributions are other data.
+        // Ranks that differ only along reduced axes are one source. Only ranks with equal coordinates along
+        // axes that stay partial may exchange data: other contributions are other data.
         std::map<std::vector<std::int32_t>, std::size_t> source_at;
         std::vector<Source> sources;
         std::vector<std::size_t> own(static_cast<std::size_t>(num_ranks_));
-        std::map<std::vector<std::int32_t>, std::map<std::vector<std::int64_t>, std::vector<std::size_t>>> boxes;
+        std::map<std::vector<std::int32_t>, std::map<std::vector<std::int64_t>, std::vector<std::size_t>>>
+            boxes;
         for (std::int32_t rank = 0; rank < num_ranks_; ++rank) {
             std::vector<std::int32_t> key = coordinates_[static_cast<std::size_t>(rank)];
             for (const std::int32_t axis : reduced) key[static_cast<std::size_t>(axis)] = 0;
@@ -131,9 +137,13 @@ private:
             const Region need = region_of(program_.mesh, conversion.tensor, after, rank, program_.uneven);
             if (is_empty(need)) continue;
             if (before.partial.empty()) want(rank, need, {});
-            for (const auto& [begin, holders] : boxes[kept(after, rank)]) {
+            const auto& within_reach = boxes[kept(after, rank)];
+            comparisons_ += static_cast<std::int64_t>(within_reach.size());
+            if (comparisons_ > kMaxComparisons) return false;
+            for (const auto& [begin, holders] : within_reach) {
                 const auto piece = intersect(sources[holders[0]].box, need);
                 if (!piece) continue;
+                comparisons_ += static_cast<std::int64_t>(holders.size());
                 const std::size_t from = choose(sources, holders, own[static_cast<std::size_t>(rank)], rank);
                 Source& source = sources[from];
                 if (!before.partial.empty()) want(rank, *piece, source.ranks);
@@ -144,7 +154,8 @@ private:
             }
         }
         for (const Source& source : sources) {
-            if (source.ranks.size() == 1 ? !send(conversion, source) : !reduce(conversion, source)) return false;
+            if (source.ranks.size() == 1 ? !send(conversion, source) : !reduce(conversion, source))
+                return false;
         }
         return true;
     }
@@ -159,8 +170,9 @@ private:
     }
 
     /// Of the sources that hold one box: the rank's own, or the nearest, then the one that has sent least.
-    [[nodiscard]] std::size_t choose(const std::vector<Source>& sources, const std::vector<std::size_t>& holders,
-                                     std::size_t own, std::int32_t rank) const {
+    [[nodiscard]] std::size_t choose(const std::vector<Source>& sources,
+                                     const std::vector<std::size_t>& holders, std::size_t own,
+                                     std::int32_t rank) const {
         std::size_t best = holders[0];
         for (const std::size_t each : holders) {
             if (each == own) return own;
@@ -168,8 +180,8 @@ private:
             const std::int32_t b = sources[best].ranks[0];
             const std::size_t near_a = nearness(rank, a);
             const std::size_t near_b = nearness(rank, b);
-            if (near_a > near_b ||
-                (near_a == near_b && sent_[static_cast<std::size_t>(a)] < sent_[static_cast<std::size_t>(b)])) {
+            if (near_a > near_b || (near_a == near_b && sent_[static_cast<std::size_t>(a)] <
+                                                            sent_[static_cast<std::size_t>(b)])) {
                 best = each;
             }
         }
@@ -177,7 +189,7 @@ private:
     }
 
     std::optional<std::size_t> add(Transfer transfer) {
-        if (static_cast<std::int64_t>(transfers_.size()) >= plan::kMaxOps) return std::nullopt;
+        if (static_cast<std::int64_t>(transfers_.size()) >= kMaxPlannedOps) return std::nullopt;
         transfer.tensor = static_cast<std::int32_t>(plan_.tensors.size()) - 1;
         transfers_.push_back(std::move(transfer));
         return transfers_.size() - 1;
@@ -195,7 +207,9 @@ private:
 
     /// Each part is reduced at one rank, and goes from there to the others that want it.
     bool reduce(const Conversion& conversion, const Source& source) {
-        for (const auto& [box, wanted_by] : segments(source)) {
+        const auto parts_wanted = segments(source);
+        if (comparisons_ > kMaxComparisons) return false;
+        for (const auto& [box, wanted_by] : parts_wanted) {
             Ranks reducers;  // of those that contribute, the ones that want the result: they keep it
             for (const std::int32_t rank : wanted_by) {
                 if (has(source.ranks, rank)) reducers.push_back(rank);
@@ -211,8 +225,8 @@ private:
         return true;
     }
 
-    bool reduce_at(const Conversion& conversion, const Source& source, std::int32_t reducer, const Region& chunk,
-                   const Ranks& wanted_by) {
+    bool reduce_at(const Conversion& conversion, const Source& source, std::int32_t reducer,
+                   const Region& chunk, const Ranks& wanted_by) {
         std::vector<std::size_t> contributions;
         for (const std::int32_t rank : source.ranks) {
             if (rank == reducer) continue;
@@ -221,16 +235,23 @@ private:
             contributions.push_back(*made);
         }
         // A rank's own contribution is overwritten by the result, so every contribution must have left first.
+        // In large groups only the first one to be sent waits for all, the others for that one: so the edges
+        // stay fewer than twice the ops.
         for (const std::int32_t rank : wanted_by) {
-            if (rank != reducer && !add({reducer, rank, 0, chunk, plan::Reduce::none, 1, contributions})) return false;
+            if (rank == reducer) continue;
+            const auto made = add({reducer, rank, 0, chunk, plan::Reduce::none, 1, contributions});
+            if (!made) return false;
+            if (contributions.size() > kFewContributions) contributions = {*made};
         }
         return true;
     }
 
     /// What is wanted of a source as disjoint boxes, each with all who want it.
-    static std::vector<std::pair<Region, Ranks>> segments(const Source& source) {
+    std::vector<std::pair<Region, Ranks>> segments(const Source& source) {
         std::vector<std::pair<Region, Ranks>> found;
         for (const auto& [rank, piece] : source.wanted) {
+            comparisons_ += static_cast<std::int64_t>(found.size());
+            if (comparisons_ > kMaxComparisons) break;
             std::vector<Region> rest{piece};
             std::vector<std::pair<Region, Ranks>> next;
             for (auto& [box, ranks] : found) {
@@ -307,6 +328,7 @@ private:
     plan::Plan plan_;
     std::vector<std::vector<std::int32_t>> coordinates_;
     std::vector<std::int64_t> sent_;  // elements, by rank
+    std::int64_t comparisons_ = 0;
     std::vector<Transfer> transfers_;
 };
 

@@ -128,8 +128,8 @@ bool mesh_axes(TextCursor& at, ReplicaGroups& out) {
             const std::string_view name = axis_name();
             const auto found = std::find(names.begin(), names.end(), name);
             if (found == names.end()) {
-                return at.fail_at(place, fmt::format("replica_groups: the mesh has no axis \"{}\"",
-                                                     plan::printable(name)));
+                return at.fail_at(
+                    place, fmt::format("replica_groups: the mesh has no axis \"{}\"", plan::printable(name)));
             }
             if (at.peek() == ':') {
                 out.problem = "a part of a mesh axis, which is not taken";
@@ -193,7 +193,8 @@ bool parse_replica_groups(TextCursor& at, ReplicaGroups& out) {
     if (at.take("{")) return lists(at, out);
     if (at.take("[")) return iota(at, out);
     if (at.take("mesh")) return mesh_axes(at, out);
-    return at.fail("expected replica groups: {{0,1},…}, [groups,size]<=[…] or mesh[…] {…}, found " + at.found());
+    return at.fail("expected replica groups: {{0,1},…}, [groups,size]<=[…] or mesh[…] {…}, found " +
+                   at.found());
 }
 
 }  // namespace syncopate::ingest

@@ -18,8 +18,8 @@ namespace syncopate::ingest {
 /// tells it, so that a listing can go on.
 bool parse_replica_groups(TextCursor& at, ReplicaGroups& out);
 
-/// The groups of the iota form: numbers 0..product(reshape)-1 as an array of shape `reshape`, its axes permuted
-/// by `transpose` (empty: not), cut into `groups` rows of `size`.
+/// The groups of the iota form: numbers 0..product(reshape)-1 as an array of shape `reshape`, its axes
+/// permuted by `transpose` (empty: not), cut into `groups` rows of `size`.
 [[nodiscard]] std::vector<std::vector<std::int32_t>> iota_groups(std::int64_t groups, std::int64_t size,
                                                                  const std::vector<std::int64_t>& reshape,
                                                                  const std::vector<std::int64_t>& transpose);

@@ -29,7 +29,8 @@ Numbers numbers_in(std::string_view text, const std::string& file_name) {
     TextCursor at(text, file_name);
     const bool dense = at.take("dense");
     if (dense && !at.take("<")) return read;
-    if (!dense && at.take("array") && (!at.take("<") || at.name().empty() || (!at.take(":") && at.peek() != '>'))) {
+    if (!dense && at.take("array") &&
+        (!at.take("<") || at.name().empty() || (!at.take(":") && at.peek() != '>'))) {
         read.known = false;
         return read;
     }
@@ -97,7 +98,8 @@ private:
                     if (!top(region.ops)) return false;
                 }
             } else if ((op.name == "func.func" || op.name == "func") && !op.regions.empty()) {
-                const auto made = computation(op.regions[0], std::string(op.symbol), op.offset, false, nullptr);
+                const auto made =
+                    computation(op.regions[0], std::string(op.symbol), op.offset, false, nullptr);
                 if (!made) return false;
                 functions_.emplace(op.symbol, *made);
             }
@@ -105,7 +107,8 @@ private:
         return true;
     }
 
-    /// The region as a computation. `tupled`: its arguments are the elements of one tuple, as HLO's loops have.
+    /// The region as a computation. `tupled`: its arguments are the elements of one tuple, as HLO's loops
+    /// have.
     std::optional<std::int32_t> computation(const MlirRegion& region, std::string name, std::size_t offset,
                                             bool tupled, const std::vector<Shape>* types) {
         const auto index = static_cast<std::int32_t>(program_.computations.size());
@@ -168,7 +171,8 @@ private:
             const auto found = scopes_[depth].find(use.name);
             if (found == scopes_[depth].end()) continue;
             if (static_cast<std::size_t>(use.result) >= found->second.size()) {
-                at_.fail_at(use.offset, fmt::format("{} has {} results", printable(use.name), found->second.size()));
+                at_.fail_at(use.offset,
+                            fmt::format("{} has {} results", printable(use.name), found->second.size()));
                 return -1;
             }
             if (depth + 1 == scopes_.size()) return found->second[static_cast<std::size_t>(use.result)];
@@ -188,9 +192,9 @@ private:
             if (name.starts_with(dialect)) name.remove_prefix(dialect.size());
         }
         if (name == "return" || op.name == "sdy.return") return returned(op);
-        Instruction made = instruction(opcode_of(op.name, name), op.results.empty() ? std::string(op.name)
-                                                                                   : std::string(op.results[0].first),
-                                       op.offset);
+        Instruction made = instruction(
+            opcode_of(op.name, name),
+            op.results.empty() ? std::string(op.name) : std::string(op.results[0].first), op.offset);
         for (const MlirUse& use : op.operands) {
             const std::int32_t from = value(use);
             if (from < 0) return false;
@@ -206,12 +210,13 @@ private:
         if (made.opcode == "while") return loop(op, std::move(made));
         const std::size_t regions = op.regions.size();
         for (std::size_t i = 0; i < regions; ++i) {
-            const auto called = computation(op.regions[i], fmt::format("{}.{}", made.name, op.name), op.offset,
-                                            false, nullptr);
+            const auto called = computation(op.regions[i], fmt::format("{}.{}", made.name, op.name),
+                                            op.offset, false, nullptr);
             if (!called) return false;
             made.called.push_back(*called);
         }
-        if (made.opcode == "call") calls_.push_back({current_, -1, op.find("callee") ? callee(*op.find("callee")) : op.symbol});
+        if (made.opcode == "call")
+            calls_.push_back({current_, -1, op.find("callee") ? callee(*op.find("callee")) : op.symbol});
         const std::int32_t index = add(std::move(made));
         if (!calls_.empty() && calls_.back().instruction < 0) calls_.back().instruction = index;
         bind(op, index);
@@ -289,8 +294,8 @@ private:
         made.shape = tuple.shape;
         made.operands = {add(std::move(tuple))};
         for (std::size_t i = 0; i < 2; ++i) {
-            const auto called = computation(op.regions[i], made.name + (i == 0 ? ".cond" : ".body"), op.offset, true,
-                                            &types);
+            const auto called =
+                computation(op.regions[i], made.name + (i == 0 ? ".cond" : ".body"), op.offset, true, &types);
             if (!called) return false;
             made.called.push_back(*called);
         }
@@ -360,7 +365,8 @@ private:
         if (key == "channel_handle") {
             const std::size_t handle = attribute.value.find("handle", attribute.value.find('<'));
             TextCursor at(attribute.value, file_name_);
-            if (handle == attribute.value.npos) return at_.fail_at(attribute.offset, "a channel without a handle");
+            if (handle == attribute.value.npos)
+                return at_.fail_at(attribute.offset, "a channel without a handle");
             at.seek(handle + 6);
             const auto said = at.take("=") ? at.integer() : std::nullopt;
             if (!said) return at_.fail_at(attribute.offset, "a channel without a handle");
@@ -394,7 +400,8 @@ private:
         return true;
     }
 
-    /// dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0], …>, or contracting_dims = [1] x [0].
+    /// dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0], …>, or contracting_dims = [1] x
+    /// [0].
     void dot_axes(const MlirAttribute& attribute, DotAxes& dot) const {
         const std::string_view value = attribute.value;
         const auto list = [&](std::size_t from) {

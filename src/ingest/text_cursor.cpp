@@ -13,9 +13,7 @@ namespace syncopate::ingest {
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool begins_name(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$';
-}
+bool begins_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$'; }
 bool in_name(char c) { return begins_name(c) || is_digit(c) || c == '.' || c == '-'; }
 
 char closing(char open) {
@@ -111,9 +109,9 @@ bool TextCursor::skip_balanced(bool angles) {
             ++at_;
         } else if (c == ')' || c == ']' || c == '}' || (angles && c == '>')) {
             if (open.empty() || open.back().first != c) {
-                return fail(fmt::format("'{}' closes nothing{}", c,
-                                        open.empty() ? std::string()
-                                                     : fmt::format("; expected '{}'", open.back().first)));
+                return fail(fmt::format(
+                    "'{}' closes nothing{}", c,
+                    open.empty() ? std::string() : fmt::format("; expected '{}'", open.back().first)));
             }
             open.pop_back();
         }

@@ -35,7 +35,8 @@ std::int64_t before_reshapes(const Dataflow& flow, const Contribution& product, 
     return axis;
 }
 
-/// The axis of the shard's side that becomes `axis` of the dot's result; -1 if that comes from the other side.
+/// The axis of the shard's side that becomes `axis` of the dot's result; -1 if that comes from the other
+/// side.
 std::int64_t axis_of_side(const Dataflow& flow, const Contribution& product, bool rhs, std::int64_t axis) {
     const Instruction& dot = flow.at(product.dot);
     const DotAxes& axes = *dot.dot;
@@ -72,7 +73,8 @@ std::int64_t varying_axis(const std::vector<const std::vector<std::int64_t>*>& p
     return found;
 }
 
-/// The rings: every rank of one sees the same parts at the same places, each its own exactly once, `size` apart.
+/// The rings: every rank of one sees the same parts at the same places, each its own exactly once, `size`
+/// apart.
 std::optional<std::vector<std::vector<std::int32_t>>> rings(const Places& places, std::int64_t size) {
     std::set<std::vector<std::int32_t>> found;
     for (std::size_t rank = 0; rank < places.size(); ++rank) {
@@ -94,7 +96,8 @@ std::optional<std::vector<std::vector<std::int32_t>>> rings(const Places& places
 
 class Recogniser {
 public:
-    Recogniser(const Dataflow& flow, Site loop, const LoopExecution& run) : flow_(flow), loop_(loop), run_(run) {}
+    Recogniser(const Dataflow& flow, Site loop, const LoopExecution& run)
+        : flow_(flow), loop_(loop), run_(run) {}
 
     std::vector<WindowedEinsum> recognise() {
         for (const std::int32_t element : run_.permuted) {
@@ -109,13 +112,15 @@ private:
 
     [[nodiscard]] const Instruction* initial(std::int32_t element) const {
         const Instruction& tuple = flow_.at({loop_.computation, flow_.at(loop_).operands[0]});
-        if (tuple.opcode != "tuple" || static_cast<std::size_t>(element) >= tuple.operands.size()) return nullptr;
+        if (tuple.opcode != "tuple" || static_cast<std::size_t>(element) >= tuple.operands.size())
+            return nullptr;
         return &flow_.at({loop_.computation, tuple.operands[static_cast<std::size_t>(element)]});
     }
 
     /// Places of `parts` (rank that computed, place, product), all of one size; nothing if they do not cover
     /// rings.
-    bool cover(const Parts& parts, bool by_origin, std::int64_t size, std::int64_t axis, WindowedEinsum& made) {
+    bool cover(const Parts& parts, bool by_origin, std::int64_t size, std::int64_t axis,
+               WindowedEinsum& made) {
         Places places(static_cast<std::size_t>(run_.num_ranks));
         for (const auto& [rank, place, product] : parts) {
             const std::int32_t whose = by_origin ? product->origin : rank;
@@ -199,28 +204,32 @@ private:
             const auto& sliced = rhs ? dot.dot->lhs_contracting : dot.dot->rhs_contracting;
             const auto& own = rhs ? dot.dot->rhs_contracting : dot.dot->lhs_contracting;
             const auto at = std::find(sliced.begin(), sliced.end(), axis) - sliced.begin();
-            if (axis < 0 || static_cast<std::size_t>(at) >= own.size() || sliced.size() != own.size()) continue;
+            if (axis < 0 || static_cast<std::size_t>(at) >= own.size() || sliced.size() != own.size())
+                continue;
             const Shape& shard = flow_.at({product.dot.computation, dot.operands[rhs ? 1 : 0]}).shape;
-            if (gather(element, shard, own[static_cast<std::size_t>(at)], rhs, parts, axis, dots)) return true;
+            if (gather(element, shard, own[static_cast<std::size_t>(at)], rhs, parts, axis, dots))
+                return true;
         }
         return false;
     }
 
-    bool gather(std::int32_t element, const Shape& shard, std::int64_t side_axis, bool rhs, const Parts& parts,
-                std::int64_t axis, const std::vector<Site>& dots) {
+    bool gather(std::int32_t element, const Shape& shard, std::int64_t side_axis, bool rhs,
+                const Parts& parts, std::int64_t axis, const std::vector<Site>& dots) {
         WindowedEinsum made;
         made.shard = made.whole = shard;
         if (static_cast<std::size_t>(side_axis) >= shard.dims.size()) return false;
         std::int64_t& size = made.whole.dims[static_cast<std::size_t>(side_axis)];
         if (!cover(parts, true, size, axis, made)) return false;
-        if (__builtin_mul_overflow(size, static_cast<std::int64_t>(made.groups[0].size()), &size)) return false;
+        if (__builtin_mul_overflow(size, static_cast<std::int64_t>(made.groups[0].size()), &size))
+            return false;
         made.axis = made.dot_axis = side_axis;
         made.side = rhs ? DotUse::Side::rhs : DotUse::Side::lhs;
         finish(std::move(made), element, dots);
         return true;
     }
 
-    /// acc <- permute(acc) + dot(X[at(q)], W): in the end each rank has one place's products of its whole ring.
+    /// acc <- permute(acc) + dot(X[at(q)], W): in the end each rank has one place's products of its whole
+    /// ring.
     void scatters(std::int32_t element) {
         const Instruction* const from = initial(element);
         if (from == nullptr || !is_zero(element)) return;
@@ -249,7 +258,8 @@ private:
         if (axis < 0) return;
         const Contribution& product = owners.front();
         const Instruction& dot = flow_.at(product.dot);
-        const Shape& slice = flow_.at({product.dot.computation, dot.operands[product.slice_is_rhs ? 1 : 0]}).shape;
+        const Shape& slice =
+            flow_.at({product.dot.computation, dot.operands[product.slice_is_rhs ? 1 : 0]}).shape;
         if (static_cast<std::size_t>(axis) >= slice.dims.size()) return;
         WindowedEinsum made;
         made.reduces = true;
@@ -276,7 +286,8 @@ private:
                 return from->literal_known && !from->literal.empty() &&
                        std::all_of(from->literal.begin(), from->literal.end(), [](auto v) { return v == 0; });
             }
-            const bool spreads = from->opcode == "broadcast" || from->opcode == "copy" || from->opcode == "reshape";
+            const bool spreads =
+                from->opcode == "broadcast" || from->opcode == "copy" || from->opcode == "reshape";
             if (!spreads || from->operands.empty()) return false;
             from = &flow_.at({loop_.computation, from->operands[0]});
         }
@@ -291,7 +302,8 @@ private:
 
 }  // namespace
 
-std::vector<WindowedEinsum> windowed_einsums(const TensorProgram& program, const Dataflow& flow, Site loop) {
+std::vector<WindowedEinsum> windowed_einsums(const TensorProgram& program, const Dataflow& flow, Site loop,
+                                             std::int64_t& budget) {
     std::int32_t largest = -1;
     bool channel = false;
     const Computation& body = program.computations[static_cast<std::size_t>(flow.at(loop).called[1])];
@@ -305,13 +317,13 @@ std::vector<WindowedEinsum> windowed_einsums(const TensorProgram& program, const
     if (largest < 0 || largest >= ranks || ranks > plan::kMaxRanks) return {};
     // Replicas beside partitions would each run a ring of their own; the plan would need all of them.
     if ((channel ? program.replicas : program.partitions) > 1) return {};
-    const auto run = execute_loop(program, flow, loop, static_cast<std::int32_t>(ranks), channel);
+    const auto run = execute_loop(program, flow, loop, static_cast<std::int32_t>(ranks), channel, budget);
     if (!run || run->permutes.empty()) return {};
     return Recogniser(flow, loop, *run).recognise();
 }
 
-std::int64_t trip_count(const TensorProgram& program, const Dataflow& flow, Site loop) {
-    const auto run = execute_loop(program, flow, loop, 1, true);
+std::int64_t trip_count(const TensorProgram& program, const Dataflow& flow, Site loop, std::int64_t& budget) {
+    const auto run = execute_loop(program, flow, loop, 1, true, budget);
     return run ? run->trips : -1;
 }
 

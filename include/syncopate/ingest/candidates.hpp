@@ -1,9 +1,9 @@
-// The collectives of a tensor program, and the matrix products that they feed or drain: from what is said here a
-// fused operator can be made.
+// The collectives of a tensor program, and the matrix products that they feed or drain: from what is said
+// here a fused operator can be made.
 //
-// A **candidate** is one collective instruction, or one loop that gathers or reduces shard by shard around a ring
-// (XLA's "windowed einsum"). Each array it moves is an **exchange**; a dot that reads what it delivers is **fed**
-// by it, a dot whose result it takes is **drained**.
+// A **candidate** is one collective instruction, or one loop that gathers or reduces shard by shard around a
+// ring (XLA's "windowed einsum"). Each array it moves is an **exchange**; a dot that reads what it delivers
+// is **fed** by it, a dot whose result it takes is **drained**.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +39,9 @@ struct DotUse {
 
 /// One array of a collective.
 struct Exchange {
-    std::string tensor;      ///< the name of the instruction that makes what is exchanged
-    Shape before, after;     ///< as one device holds it
-    std::int64_t axis = -1;  ///< gathered, scattered or split along; -1: none (all-reduce, permute)
+    std::string tensor;             ///< the name of the instruction that makes what is exchanged
+    Shape before, after;            ///< as one device holds it
+    std::int64_t axis = -1;         ///< gathered, scattered or split along; -1: none (all-reduce, permute)
     std::int64_t concat_axis = -1;  ///< all-to-all: the axis along which what arrives is joined
     std::vector<DotUse> dots;
 };
@@ -69,7 +69,8 @@ struct Candidate {
     [[nodiscard]] std::string spec() const;
 };
 
-/// Every collective in the order of the text, with loops in the place of the collectives that they consist of.
+/// Every collective in the order of the text, with loops in the place of the collectives that they consist
+/// of.
 [[nodiscard]] std::vector<Candidate> list_candidates(const TensorProgram& program);
 
 /// One line for each candidate and dot, for people.
@@ -79,28 +80,29 @@ struct Candidate {
 
 /// The candidate as a plan. Collectives stay collectives, in place in one logical tensor per exchange:
 ///
-///     all-gather, reduce-scatter   the tensor is the whole; rank i of a group has the i-th part along the axis
-///     all-reduce                   the tensor is what each rank has
-///     broadcast                    the same; one push from the first rank of a group to each other
-///     all-to-all                   split along one axis, joined along another: before, each rank has a part along
-///                                  the second, afterwards along the first. If both are the same, an axis 0 is
-///                                  added that tells whose it was
+///     all-gather, reduce-scatter   the tensor is the whole; rank i of a group has the i-th part along the
+///     axis all-reduce                   the tensor is what each rank has broadcast                    the
+///     same; one push from the first rank of a group to each other all-to-all                   split along
+///     one axis, joined along another: before, each rank has a part along
+///                                  the second, afterwards along the first. If both are the same, an axis 0
+///                                  is added that tells whose it was
 ///     permute                      an axis 0 is added that tells whose it was; one push for each pair
 ///     a loop                       as what it amounts to, pushed around the ring step by step
 ///
-/// If a dot is drained, its result is `produced`, else `initial`. Groups of ranks are exchanges of their own: the
-/// tensor stands for each group's own array. Fails with the candidate's problem.
+/// If a dot is drained, its result is `produced`, else `initial`. Groups of ranks are exchanges of their own:
+/// the tensor stands for each group's own array. Fails with the candidate's problem.
 [[nodiscard]] Result<plan::Plan> plan_of(const Candidate& candidate);
 
-/// The candidates in `text`, which is HLO or StableHLO (automatic: detect). Of the options only `ranks` is used.
-/// Fails as the reader does, and for a format that has no candidates.
-[[nodiscard]] Result<std::vector<Candidate>> list_candidates(std::string_view text, const std::string& file_name,
+/// The candidates in `text`, which is HLO or StableHLO (automatic: detect). Of the options only `ranks` is
+/// used. Fails as the reader does, and for a format that has no candidates.
+[[nodiscard]] Result<std::vector<Candidate>> list_candidates(std::string_view text,
+                                                             const std::string& file_name,
                                                              Format format = Format::automatic,
                                                              const ImportOptions& options = {});
 
-/// The candidate that options.pick names, or the only one, as a plan. options.tensor gives the (one) array another
-/// name; its shape and dtype must be those of the plan's tensor. Fails as list_candidates and plan_of do, and if
-/// there is no such candidate.
+/// The candidate that options.pick names, or the only one, as a plan. options.tensor gives the (one) array
+/// another name; its shape and dtype must be those of the plan's tensor. Fails as list_candidates and plan_of
+/// do, and if there is no such candidate.
 [[nodiscard]] Result<Import> import_hlo(std::string_view text, const std::string& file_name,
                                         const ImportOptions& options = {});
 [[nodiscard]] Result<Import> import_stablehlo(std::string_view text, const std::string& file_name,

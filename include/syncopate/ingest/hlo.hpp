@@ -2,8 +2,8 @@
 //
 // Taken: one module, or computations without a module line; instructions with or without operand shapes,
 // layouts, comments, names with or without "%"; every form of replica_groups except those named by mesh axes
-// with device_ids. What an instruction computes is not judged; only names, shapes, operands and the attributes
-// that bear on the movement of data are.
+// with device_ids. What an instruction computes is not judged; only names, shapes, operands and the
+// attributes that bear on the movement of data are.
 #pragma once
 
 #include <string>

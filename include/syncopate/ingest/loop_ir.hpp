@@ -1,6 +1,6 @@
-// Loop IR: what compilers that communicate inside a loop nest hold (Mercury; ring attention). Each rank runs the
-// same nest; in an iteration it works on the shard that its coordinates, shifted by the iteration, name; at
-// communication points shards move on to the rank that works on them next. Schema `syncopate.loop/1`,
+// Loop IR: what compilers that communicate inside a loop nest hold (Mercury; ring attention). Each rank runs
+// the same nest; in an iteration it works on the shard that its coordinates, shifted by the iteration, name;
+// at communication points shards move on to the rank that works on them next. Schema `syncopate.loop/1`,
 // docs/ingest_hlo.md:
 //
 //     {"schema": "syncopate.loop/1",
@@ -18,14 +18,14 @@
 //     1         K3          K0          K1          K2
 //        pass   …
 //
-// Double ring, [["node", 2], ["gpu", 2]], K cut over node, gpu; loops outer over node, inner over gpu, both -1:
-// the inner ring turns once around the node while the shard that it began with crosses to the next node.
+// Double ring, [["node", 2], ["gpu", 2]], K cut over node, gpu; loops outer over node, inner over gpu, both
+// -1: the inner ring turns once around the node while the shard that it began with crosses to the next node.
 //
 //     outer, inner    0.0     0.1     1.0     1.1          (node.gpu)
 //     0, 0            K0.0    K0.1    K1.0    K1.1
 //     0, 1            K0.1    K0.0    K1.1    K1.0          inner: from the neighbour in the node
-//     1, 0            K1.0    K1.1    K0.0    K0.1          outer: from the other node's same place, at its (0, 0)
-//     1, 1            K1.1    K1.0    K0.1    K0.0
+//     1, 0            K1.0    K1.1    K0.0    K0.1          outer: from the other node's same place, at its
+//     (0, 0) 1, 1            K1.1    K1.0    K0.1    K0.0
 #pragma once
 
 #include <cstdint>
@@ -52,8 +52,8 @@ struct LoopTensor {
 /// Either a loop over shifted shards, or one over the blocks of a shard.
 struct Loop {
     std::string name;
-    std::int32_t over = -1;    ///< mesh axis whose coordinate is shifted; -1: a loop over blocks
-    std::int64_t shift = 0;    ///< iteration t works on coordinate c + start + shift * t (mod the axis' size)
+    std::int32_t over = -1;  ///< mesh axis whose coordinate is shifted; -1: a loop over blocks
+    std::int64_t shift = 0;  ///< iteration t works on coordinate c + start + shift * t (mod the axis' size)
     std::int64_t start = 0;
     std::int64_t steps = 1;
     std::vector<std::pair<std::int32_t, std::int32_t>> tiles;  ///< blocks: tensor and its axis
@@ -76,23 +76,25 @@ struct LoopNest {
     Uneven uneven = Uneven::ceiling;
 };
 
-/// Fails with line, column and JSON path of what is wrong, such as a tensor whose shard a loop shifts and for which
-/// no communication point moves it.
+/// Fails with line, column and JSON path of what is wrong, such as a tensor whose shard a loop shifts and for
+/// which no communication point moves it.
 [[nodiscard]] Result<LoopNest> read_loop_nest(std::string_view text, const std::string& file_name);
 
-/// The plan: each chunk is pushed by the rank that worked on it before to the one that works on it next, after it
-/// has arrived there; a rank that has had a shard already does not get it again. The ops of a rank are in the order
-/// of the iterations. Tensors that are read are `initial` and every shard that a rank worked on is `final`; those
-/// carried are `produced`, and `final` where their last iteration leaves them.
+/// The plan: each chunk is pushed by the rank that worked on it before to the one that works on it next,
+/// after it has arrived there; a rank that has had a shard already does not get it again. The ops of a rank
+/// are in the order of the iterations. Tensors that are read are `initial` and every shard that a rank worked
+/// on is `final`; those carried are `produced`, and `final` where their last iteration leaves them.
 ///
-/// Fails if a carried shard would pass a rank twice (its contribution would count twice), or if the plan would have
-/// more than kMaxOps ops. Time is linear in ranks × iterations × chunks.
+/// Fails if a carried shard would pass a rank twice (its contribution would count twice), or if the plan
+/// would have more than kMaxPlannedOps ops. Time is linear in ranks × iterations × tensors (at most
+/// kMaxVisits) and in the ops.
 [[nodiscard]] Result<plan::Plan> plan_of(const LoopNest& nest);
 
 /// read_loop_nest and plan_of. ImportOptions are not used.
 [[nodiscard]] Result<Import> import_loop_nest(std::string_view text, const std::string& file_name,
                                               const ImportOptions& options = {});
 
+inline constexpr std::int64_t kMaxVisits = std::int64_t{1} << 22;      ///< of a shard by a rank
 inline constexpr std::int64_t kMaxIterations = std::int64_t{1} << 20;  ///< of the shifting loops together
 
 }  // namespace syncopate::ingest

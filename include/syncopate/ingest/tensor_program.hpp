@@ -1,8 +1,8 @@
 // What XLA's HLO text and StableHLO say alike: functions of instructions on arrays, as one device runs them
 // (SPMD). Both readers make this; everything that looks for collectives looks here.
 //
-// Opcodes are HLO's ("all-gather", "dynamic-update-slice") in both. Only what bears on the movement of data is
-// decoded; the rest of an instruction's attributes is skipped over, whatever it says.
+// Opcodes are HLO's ("all-gather", "dynamic-update-slice") in both. Only what bears on the movement of data
+// is decoded; the rest of an instruction's attributes is skipped over, whatever it says.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace syncopate::ingest {
 
 /// The type of a value: an array, a tuple, or something that holds no data ("token", "opaque", "future").
 struct Shape {
-    std::string dtype;               ///< as HLO names it: "bf16", "f8e4m3fn", "s32"; empty: not known, or a tuple
+    std::string dtype;  ///< as HLO names it: "bf16", "f8e4m3fn", "s32"; empty: not known, or a tuple
     std::vector<std::int64_t> dims;  ///< in elements, axis 0 first; -1: not known until the program runs
     bool tuple = false;
     std::vector<Shape> elements;  ///< of a tuple
@@ -45,7 +45,8 @@ struct Instruction {
     std::string opcode;
     Shape shape;
     std::vector<std::int32_t> operands;  ///< instructions of the same computation, each before this one
-    std::vector<std::int32_t> called;    ///< computations: while: condition, body; fusion, call, reductions: one
+    std::vector<std::int32_t>
+        called;  ///< computations: while: condition, body; fusion, call, reductions: one
     Location where;
 
     std::vector<std::int64_t> dimensions;  ///< transpose, concatenate, all-gather, all-to-all, broadcast, …
@@ -55,9 +56,9 @@ struct Instruction {
     std::vector<std::pair<std::int32_t, std::int32_t>> pairs;  ///< collective-permute: source, target
     std::int64_t channel = 0;                                  ///< 0: none
     bool global_ids = false;
-    std::int64_t index = -1;           ///< of get-tuple-element; of parameter its number
+    std::int64_t index = -1;             ///< of get-tuple-element; of parameter its number
     std::int64_t concat_dimension = -1;  ///< all-to-all of StableHLO; -1: the one that is split
-    std::vector<std::int64_t> literal;  ///< constant: its elements, if they are whole numbers and few
+    std::vector<std::int64_t> literal;   ///< constant: its elements, if they are whole numbers and few
     bool literal_known = false;
     std::string direction;         ///< compare: "LT", …
     std::int64_t trip_count = -1;  ///< while: as its backend_config says
@@ -83,9 +84,9 @@ struct TensorProgram {
 /// Bounds of both readers; a text beyond them is refused at the place where it passes them.
 inline constexpr std::size_t kMaxProgramBytes = std::size_t{1} << 28;
 inline constexpr std::size_t kMaxInstructions = std::size_t{1} << 21;
-inline constexpr int kMaxProgramNesting = 64;           ///< of tuples, brackets and regions
-inline constexpr std::size_t kMaxLiteral = 4096;        ///< elements of a constant that are kept
-inline constexpr std::size_t kMaxShapeAxes = 64;        ///< of one array
+inline constexpr int kMaxProgramNesting = 64;             ///< of tuples, brackets and regions
+inline constexpr std::size_t kMaxLiteral = 4096;          ///< elements of a constant that are kept
+inline constexpr std::size_t kMaxShapeAxes = 64;          ///< of one array
 inline constexpr std::size_t kMaxParticipants = 1 << 20;  ///< ids in the groups of one collective
 
 /// Whether `opcode` is a collective, with or without "-start".

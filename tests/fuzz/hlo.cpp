@@ -1,0 +1,30 @@
+// The reader of HLO text, and all that follows it: whatever the bytes, candidates that can be shown, and
+// plans that can be checked and written, or an error.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "syncopate/ingest/candidates.hpp"
+#include "syncopate/ingest/hlo.hpp"
+#include "syncopate/plan/check.hpp"
+#include "syncopate/plan/json.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace syncopate;
+    const std::string_view text(reinterpret_cast<const char*>(data), size);
+    const auto program = ingest::read_hlo(text, "fuzz.hlo");
+    if (!program) {
+        if (program.error().message.empty() || program.error().location.line < 1) std::abort();
+        return 0;
+    }
+    const auto candidates = ingest::list_candidates(*program);
+    if (ingest::candidates_table(candidates).empty() || ingest::candidates_json(candidates).empty())
+        std::abort();
+    for (const ingest::Candidate& candidate : candidates) {
+        const auto plan = ingest::plan_of(candidate);
+        if (!plan || plan->num_ranks() > 64) continue;
+        if (!plan::check(*plan).empty() || !plan::from_json(plan::to_json(*plan))) std::abort();
+    }
+    return 0;
+}
