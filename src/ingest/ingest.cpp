@@ -9,6 +9,7 @@
 #include "plan/did_you_mean.hpp"
 #include "syncopate/ingest/msccl_xml.hpp"
 #include "syncopate/ingest/mscclpp_json.hpp"
+#include "syncopate/ingest/sccl_json.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -29,6 +30,8 @@ bool looks_like_json(std::string_view text) {
 
 bool looks_like_mscclpp(std::string_view text) { return looks_like_json(text) && has(text, "\"gpus\""); }
 
+bool looks_like_sccl(std::string_view text) { return looks_like_json(text) && has(text, "\"sccl_type\""); }
+
 /// A format that can be read. The first row whose texts look so is taken.
 struct Row {
     Format format;
@@ -37,6 +40,7 @@ struct Row {
 };
 
 constexpr std::array kReaders{
+    Row{Format::sccl_json, looks_like_sccl, read_sccl_json},
     Row{Format::msccl_xml, looks_like_xml, read_msccl_xml},
     Row{Format::mscclpp_json, looks_like_mscclpp, read_mscclpp_json},
 };

@@ -121,15 +121,28 @@ INSTANTIATE_TEST_SUITE_P(
                     Published{"negative/rccl_topo_8p1h.xml", "file:5: the file has the element <system>"},
                     Published{"negative/swing_latency.xml", "is in no format"}));
 
+// TE-CCL's schedules are English sentences, a sketch and a topology are no plans.
+INSTANTIATE_TEST_SUITE_P(
+    OtherSchedules, PublishedPlans,
+    testing::Values(Published{"other_schedules/taccl_alltoall_n8.sccl.json", ""},
+                    Published{"other_schedules/taccl_sketch_sk1_dgx2_n2.json", "is in no format"},
+                    Published{"other_schedules/taccl_topo_dgx2_1MB.json", "is in no format"},
+                    Published{"other_schedules/teccl_dgx2_2ch_allgather_1MB.json", "is in no format"},
+                    Published{"other_schedules/teccl_input_mesh.json", "is in no format"},
+                    Published{"other_schedules/teccl_ndv2_2ch_alltoall_1MB.json", "is in no format"},
+                    Published{"other_schedules/teccl_ndv2_schedule.json", "is in no format"},
+                    Published{"other_schedules/teccl_nvswitch16_allgather_64MB_schedule.json",
+                              "is in no format"}));
+
 /// No file is left out of the lists above.
 TEST(PublishedPlansFolder, EveryFileIsJudged) {
     if (!std::filesystem::exists(kFolder)) GTEST_SKIP() << kFolder << " is not there";
     std::size_t files = 0;
-    for (const char* folder : {"msccl_xml", "mscclpp_json", "negative"}) {
+    for (const char* folder : {"msccl_xml", "mscclpp_json", "negative", "other_schedules"}) {
         for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(kFolder + folder))
             ++files;
     }
-    EXPECT_EQ(files, 26U + 16U + 4U);
+    EXPECT_EQ(files, 26U + 16U + 4U + 8U);
 }
 
 }  // namespace
