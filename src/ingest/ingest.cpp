@@ -28,9 +28,9 @@ bool looks_like_json(std::string_view text) {
     return first != text.npos && (text[first] == '{' || text[first] == '[');
 }
 
-bool looks_like_mscclpp(std::string_view text) { return looks_like_json(text) && has(text, "\"gpus\""); }
-
 bool looks_like_sccl(std::string_view text) { return looks_like_json(text) && has(text, "\"sccl_type\""); }
+
+bool looks_like_mscclpp(std::string_view text) { return looks_like_json(text) && has(text, "\"gpus\""); }
 
 /// A format that can be read. The first row whose texts look so is taken.
 struct Row {

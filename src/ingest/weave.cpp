@@ -16,8 +16,6 @@ namespace {
 
 using Pair = std::pair<std::int32_t, std::int32_t>;  ///< move before move
 
-constexpr const char* kTangled = "the steps wait for each other in too many ways to be ordered";
-
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// Messages of one connection come one after another.
@@ -226,13 +224,13 @@ Status weave(Schedule schedule, const std::string& file_name, const std::string&
     std::vector<std::int32_t> place(schedule.steps.size());
     if (order.has_cycle()) {
         std::iota(place.begin(), place.end(), 0);
-        const auto pairs = stated_order(schedule, order);
-        if (!pairs) return Error{kTangled, {file_name}};
-        write_ops(schedule, *pairs, place, import);
         const std::vector<std::int32_t> circle = order.cycle();
         const Step& first = schedule.steps[at(circle.front())];
-        import.findings.push_back(
-            {{plan::Finding::Kind::cycle, first.rank, -1, describe_circle(schedule, circle)}, first.origin});
+        const std::string told = describe_circle(schedule, circle);
+        const auto pairs = stated_order(schedule, order);
+        if (!pairs) return Error{describe(first) + ": " + told, {file_name, first.origin.line}};
+        write_ops(schedule, *pairs, place, import);
+        import.findings.push_back({{plan::Finding::Kind::cycle, first.rank, -1, told}, first.origin});
         return Done{};
     }
     for (std::size_t i = 0; i < place.size(); ++i)
