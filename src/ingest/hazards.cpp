@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 
 namespace syncopate::ingest {
@@ -19,14 +20,28 @@ struct Touch {
 
 bool conflict(Kind a, Kind b) { return a == Kind::write || b == Kind::write || a != b; }
 
-/// The touches of some rows that a later one may have to follow.
-using Frontier = std::vector<Touch>;
+/// The touches of some rows that a later one may have to follow. Reads follow no reads, so they are kept
+/// apart.
+struct Frontier {
+    std::vector<Touch> writes;  ///< and reductions
+    std::vector<Touch> reads;
+};
+
+/// The pairs found so far, and how much work finding them has been.
+struct Search {
+    StepOrder& order;
+    std::vector<std::pair<std::int32_t, std::int32_t>> pairs{};
+    std::int64_t touches = 0;
+
+    [[nodiscard]] bool exhausted() const {
+        return touches > kMaxTouches || pairs.size() > static_cast<std::size_t>(kMaxPairs);
+    }
+};
 
 /// All touches of one rank's tensor, in an order that the graph allows.
 class Memory {
 public:
-    Memory(StepOrder& order, std::vector<std::pair<std::int32_t, std::int32_t>>& pairs)
-        : order_(order), pairs_(pairs) {}
+    explicit Memory(Search& search) : search_(search) {}
 
     /// False once it has taken too long.
     bool touch(const Touch& touch) {
@@ -58,39 +73,47 @@ private:
         if (at == pieces_.begin()) return;
         --at;
         if (at->first == row || at->second.end <= row) return;
+        search_.touches +=
+            static_cast<std::int64_t>(at->second.frontier.reads.size() + at->second.frontier.writes.size());
         Piece rest{at->second.end, at->second.frontier};
         at->second.end = row;
         pieces_.emplace(row, std::move(rest));
     }
 
     bool touch_piece(Frontier& frontier, const Touch& touch) {
-        Frontier kept;
-        for (const Touch& earlier : frontier) {
-            if (++touches_ > kMaxTouches) return false;
+        ++search_.touches;
+        if (!follow(frontier.writes, touch)) return false;
+        if (touch.kind != Kind::read && !follow(frontier.reads, touch)) return false;
+        (touch.kind == Kind::read ? frontier.reads : frontier.writes).push_back(touch);
+        return true;
+    }
+
+    /// Pairs `touch` with those before it, and takes out those behind which nothing that follows need look:
+    /// what comes before a write.
+    bool follow(std::vector<Touch>& earlier, const Touch& touch) {
+        std::size_t kept = 0;
+        for (const Touch& other : earlier) {
+            ++search_.touches;
             bool covered = false;
-            if (conflict(earlier.kind, touch.kind) && earlier.move != touch.move) {
-                const std::optional<bool> before = is_before(earlier.when, touch.when);
+            if (conflict(other.kind, touch.kind) && other.move != touch.move) {
+                const std::optional<bool> before = is_before(other.when, touch.when);
                 if (!before) return false;
-                if (*before) pairs_.emplace_back(earlier.move, touch.move);
-                // Whatever follows this write need not look behind it.
+                if (*before) search_.pairs.emplace_back(other.move, touch.move);
                 covered = *before && touch.kind == Kind::write;
             }
-            if (!covered) kept.push_back(earlier);
+            if (!covered) earlier[kept++] = other;
         }
-        kept.push_back(touch);
-        frontier = std::move(kept);
-        return true;
+        earlier.resize(kept);
+        return !search_.exhausted();
     }
 
     std::optional<bool> is_before(When first, When second) {
         if (first.step == second.step) return first.phase < second.phase;
-        return order_.before(first.step, second.step);
+        return search_.order.before(first.step, second.step);
     }
 
-    StepOrder& order_;
-    std::vector<std::pair<std::int32_t, std::int32_t>>& pairs_;
+    Search& search_;
     std::map<std::int64_t, Piece> pieces_;  ///< by first row; disjoint
-    std::int64_t touches_ = 0;
 };
 
 }  // namespace
@@ -109,20 +132,21 @@ Result<std::vector<std::pair<std::int32_t, std::int32_t>>> hazards(const Schedul
         touches[{move.src.rank, move.src.tensor}].push_back({number, Kind::read, move.read, move.src.rows});
         touches[{move.dst.rank, move.dst.tensor}].push_back({number, writing, move.written, move.dst.rows});
     }
-    std::vector<std::pair<std::int32_t, std::int32_t>> pairs;
+    Search search{order};
     for (auto& [where, list] : touches) {
         std::stable_sort(list.begin(), list.end(), [&](const Touch& a, const Touch& b) {
             return std::tuple(place[static_cast<std::size_t>(a.when.step)], a.when.phase) <
                    std::tuple(place[static_cast<std::size_t>(b.when.step)], b.when.phase);
         });
-        Memory memory(order, pairs);
+        Memory memory(search);
         for (const Touch& touch : list) {
             if (!memory.touch(touch)) return Error{"the steps touch the same chunks too often to be ordered"};
         }
     }
+    auto& pairs = search.pairs;
     std::sort(pairs.begin(), pairs.end());
     pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
-    return pairs;
+    return std::move(pairs);
 }
 
 }  // namespace syncopate::ingest

@@ -17,6 +17,7 @@ namespace syncopate::ingest {
 [[nodiscard]] Result<std::vector<std::pair<std::int32_t, std::int32_t>>> hazards(const Schedule& schedule,
                                                                                  StepOrder& order);
 
-inline constexpr std::int64_t kMaxTouches = 32'000'000;
+inline constexpr std::int64_t kMaxTouches = 200'000'000;
+inline constexpr std::int64_t kMaxPairs = 16'000'000;
 
 }  // namespace syncopate::ingest

@@ -14,6 +14,7 @@
 #include "syncopate/ingest/msccl_xml.hpp"
 #include "syncopate/ingest/mscclpp_json.hpp"
 #include "syncopate/ingest/partition_ir.hpp"
+#include "syncopate/ingest/sccl_json.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -31,6 +32,8 @@ bool looks_like_json(std::string_view text) {
     const auto first = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");
     return first != text.npos && (text[first] == '{' || text[first] == '[');
 }
+
+bool looks_like_sccl(std::string_view text) { return looks_like_json(text) && has(text, "\"sccl_type\""); }
 
 bool looks_like_mscclpp(std::string_view text) { return looks_like_json(text) && has(text, "\"gpus\""); }
 
@@ -74,6 +77,7 @@ struct Row {
 };
 
 constexpr std::array kReaders{
+    Row{Format::sccl_json, looks_like_sccl, read_sccl_json},
     Row{Format::msccl_xml, looks_like_xml, read_msccl_xml},
     Row{Format::mscclpp_json, looks_like_mscclpp, read_mscclpp_json},
     Row{Format::partition, looks_like_partition, import_partition},

@@ -43,7 +43,7 @@ public:
         import_.warnings = algo_.warnings;
         claim();
         if (!make_buffers() || !number_steps() || !connect() || !depend() || !move()) return *error_;
-        if (const Status woven = weave(schedule_, file_name_, buffers_->name(), import_); !woven)
+        if (const Status woven = weave(std::move(schedule_), file_name_, buffers_->name(), import_); !woven)
             return woven.error();
         check_placement(*buffers_, import_);
         return std::move(import_);

@@ -133,9 +133,9 @@ public:
         if (const Status sized = measure(sizes, import); !sized) return sized.error();
         Result<Buffers> buffers = Buffers::make(sizes, options_.tensor, import.plan);
         if (!buffers) return buffers.error();
-        const Result<Schedule> schedule = mscclpp_schedule(plan_, *buffers, file_name_, import.warnings);
+        Result<Schedule> schedule = mscclpp_schedule(plan_, *buffers, file_name_, import.warnings);
         if (!schedule) return schedule.error();
-        if (const Status woven = weave(*schedule, file_name_, buffers->name(), import); !woven)
+        if (const Status woven = weave(*std::move(schedule), file_name_, buffers->name(), import); !woven)
             return woven.error();
         check_placement(*buffers, import);
         return import;

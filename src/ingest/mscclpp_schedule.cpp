@@ -93,37 +93,64 @@ private:
                             fmt::format("waits for ever: {} is awaited {} times and signalled {}",
                                         plan_.counters[counter].what, waits.size(), total + initial));
             }
+            const std::vector<Run> runs = runs_of(signals);
             for (std::size_t first = 0; first < waits.size();) {
                 std::size_t end = first;
                 while (end < waits.size() && worker(waits[end].step) == worker(waits[first].step)) ++end;
-                for (std::size_t i = first; i < end; ++i)
-                    follow_signals(signals, waits[i], static_cast<std::int64_t>(i - first) + 1 - initial);
+                for (std::size_t i = first; i < end; ++i) {
+                    if (!follow_signals(runs, total, waits[i],
+                                        static_cast<std::int64_t>(i - first) + 1 - initial))
+                        return false;
+                }
                 first = end;
             }
         }
         return true;
     }
 
-    /// Edges to `wait` from the last addition of each worker that is surely among the first `seen`.
-    void follow_signals(const std::vector<Use>& signals, const Use& wait, std::int64_t seen) {
-        const auto total = static_cast<std::int64_t>(signals.size());
-        for (std::size_t first = 0; first < signals.size();) {
-            std::size_t end = first;
-            while (end < signals.size() && worker(signals[end].step) == worker(signals[first].step)) ++end;
-            // The n-th of this worker (from 0) has total - (count - n) others that may come before it.
-            const auto count = static_cast<std::int64_t>(end - first);
-            const std::int64_t sure = std::min(count, seen - (total - count));
-            bool data = false;
-            for (std::int64_t n = sure - 1; n >= 0 && !data; --n) {
-                const Use& signal = signals[first + static_cast<std::size_t>(n)];
-                data = !signal.relaxed && !wait.relaxed;
-                if (data || n == sure - 1)
-                    schedule_.edges.push_back(
-                        {signal.step, wait.step, data ? Edge::Kind::data : Edge::Kind::order});
-                if (wait.relaxed) break;
-            }
-            first = end;
+    /// The additions of one worker to a counter.
+    struct Run {
+        std::vector<std::int32_t> steps;
+        std::vector<std::int32_t>
+            publishing;  ///< up to and with each step, the last that is not relaxed; -1: none
+    };
+
+    [[nodiscard]] std::vector<Run> runs_of(const std::vector<Use>& signals) const {
+        std::vector<Run> runs;
+        for (std::size_t i = 0; i < signals.size(); ++i) {
+            if (i == 0 || worker(signals[i].step) != worker(signals[i - 1].step)) runs.emplace_back();
+            Run& run = runs.back();
+            const std::int32_t before = run.publishing.empty() ? -1 : run.publishing.back();
+            run.steps.push_back(signals[i].step);
+            run.publishing.push_back(signals[i].relaxed ? before : signals[i].step);
         }
+        return runs;
+    }
+
+    /// Edges to `wait` from the last addition of each worker that is surely among the first `seen` of
+    /// `total`.
+    bool follow_signals(const std::vector<Run>& runs, std::int64_t total, const Use& wait,
+                        std::int64_t seen) {
+        for (const Run& run : runs) {
+            // The n-th of this worker (from 0) has total - (count - n) others that may come before it.
+            const auto count = static_cast<std::int64_t>(run.steps.size());
+            const std::int64_t sure = std::min(count, seen - (total - count));
+            if (!count_work(wait.step)) return false;
+            if (sure <= 0) continue;
+            const std::int32_t last = run.steps[static_cast<std::size_t>(sure - 1)];
+            const std::int32_t publishing =
+                wait.relaxed ? -1 : run.publishing[static_cast<std::size_t>(sure - 1)];
+            if (publishing >= 0) schedule_.edges.push_back({publishing, wait.step, Edge::Kind::data});
+            if (publishing != last) schedule_.edges.push_back({last, wait.step, Edge::Kind::order});
+        }
+        return true;
+    }
+
+    /// False above a bound that no plan that anybody runs comes near.
+    bool count_work(std::int32_t step) {
+        constexpr std::int64_t kMost = 16'000'000;
+        return ++work_ <= kMost ||
+               fail(step, "the file's signals and packets meet in too many ways to be ordered");
     }
 
     // ---- barriers
@@ -358,17 +385,17 @@ private:
     /// A reader of packets waits until they have come. It knows them by a flag that is the same for the whole
     /// call, so only where each is written once does that order anything.
     bool deliver_packets() {
-        struct Run {
+        struct Packets {
             std::int64_t end;
             std::int32_t writer;  ///< -1: more than one
         };
-        std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, Run>> memories;
-        const auto split = [](std::map<std::int64_t, Run>& runs, std::int64_t row) {
+        std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, Packets>> memories;
+        const auto split = [](std::map<std::int64_t, Packets>& runs, std::int64_t row) {
             auto at = runs.upper_bound(row);
             if (at == runs.begin()) return;
             --at;
             if (at->first == row || at->second.end <= row) return;
-            const Run rest = at->second;
+            const Packets rest = at->second;
             at->second.end = row;
             runs[row] = rest;
         };
@@ -379,9 +406,10 @@ private:
             split(runs, rows.end);
             std::int64_t row = rows.begin;
             for (auto at = runs.lower_bound(row); row < rows.end;) {
+                if (!count_work(write.step)) return false;
                 if (at == runs.end() || at->first > row) {
                     const std::int64_t end = at == runs.end() ? rows.end : std::min(at->first, rows.end);
-                    at = runs.emplace_hint(at, row, Run{end, write.step});
+                    at = runs.emplace_hint(at, row, Packets{end, write.step});
                 } else {
                     at->second.writer = -1;
                 }
@@ -396,6 +424,7 @@ private:
             std::int64_t row = read.span.rows.begin;
             std::int32_t last = -1;
             for (; row < read.span.rows.end; row = at->second.end, ++at) {
+                if (!count_work(read.step)) return false;
                 if (at == runs.end() || at->first > row) {
                     return fail(
                         read.step,
@@ -421,6 +450,7 @@ private:
     std::vector<PacketTouch> packet_reads_;
     std::vector<PacketTouch> packet_writes_;
     std::int32_t workers_ = 0;
+    std::int64_t work_ = 0;
     std::size_t multicasts_ = 0;
     std::optional<Error> error_;
 };

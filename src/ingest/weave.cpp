@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <tuple>
-#include <unordered_set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -115,7 +116,8 @@ std::size_t relay(Schedule& schedule, const std::vector<bool>& circular, std::in
 }
 
 /// Every order that the schedule states, between moves: for schedules that have a circle.
-std::vector<Pair> stated_order(const Schedule& schedule, const StepOrder& order) {
+/// nullopt if that takes too long.
+std::optional<std::vector<Pair>> stated_order(const Schedule& schedule, const StepOrder& order) {
     std::vector<std::vector<std::int32_t>> at_step(schedule.steps.size());
     for (std::size_t i = 0; i < schedule.moves.size(); ++i) {
         const Move& move = schedule.moves[i];
@@ -127,6 +129,8 @@ std::vector<Pair> stated_order(const Schedule& schedule, const StepOrder& order)
         const Move& m = schedule.moves[at(move)];
         return m.written.step == step ? m.written.phase : m.read.phase;
     };
+    constexpr std::int64_t kMaxLooks = 32'000'000;
+    std::int64_t looks = 0;
     std::vector<Pair> pairs;
     std::vector<std::int32_t> seen(schedule.steps.size(), -1);
     for (std::int32_t step = 0; at(step) < schedule.steps.size(); ++step) {
@@ -142,6 +146,7 @@ std::vector<Pair> stated_order(const Schedule& schedule, const StepOrder& order)
             const std::int32_t from = stack.back();
             stack.pop_back();
             for (const std::int32_t earlier : order.waits(from, false)) {
+                if (++looks + static_cast<std::int64_t>(pairs.size()) > kMaxLooks) return std::nullopt;
                 if (seen[at(earlier)] == step) continue;
                 seen[at(earlier)] = step;
                 if (at_step[at(earlier)].empty()) stack.push_back(earlier);
@@ -214,30 +219,30 @@ void write_ops(const Schedule& schedule, const std::vector<Pair>& pairs,
 
 }  // namespace
 
-Status weave(const Schedule& schedule, const std::string& file_name, const std::string& name,
-             Import& import) {
+Status weave(Schedule schedule, const std::string& file_name, const std::string& name, Import& import) {
     StepOrder order(schedule);
     std::vector<std::int32_t> place(schedule.steps.size());
     if (order.has_cycle()) {
         std::iota(place.begin(), place.end(), 0);
-        write_ops(schedule, stated_order(schedule, order), place, import);
         const std::vector<std::int32_t> circle = order.cycle();
         const Step& first = schedule.steps[at(circle.front())];
-        import.findings.push_back(
-            {{plan::Finding::Kind::cycle, first.rank, -1, describe_circle(schedule, circle)}, first.origin});
+        const std::string told = describe_circle(schedule, circle);
+        const auto pairs = stated_order(schedule, order);
+        if (!pairs) return Error{describe(first) + ": " + told, {file_name, first.origin.line}};
+        write_ops(schedule, *pairs, place, import);
+        import.findings.push_back({{plan::Finding::Kind::cycle, first.rank, -1, told}, first.origin});
         return Done{};
     }
     for (std::size_t i = 0; i < place.size(); ++i)
         place[at(order.topological()[i])] = static_cast<std::int32_t>(i);
 
-    Schedule woven = schedule;
-    auto pairs = hazards(woven, order);
+    auto pairs = hazards(schedule, order);
     if (!pairs) return Error{pairs.error().message, {file_name}};
-    add_connections(woven, *pairs);
-    const std::vector<bool> circular = on_circle(woven.moves.size(), *pairs);
+    add_connections(schedule, *pairs);
+    const std::vector<bool> circular = on_circle(schedule.moves.size(), *pairs);
     std::vector<std::int64_t> relay_rows(at(import.plan.mesh.num_ranks()), 0);
     const auto relay_tensor = static_cast<std::int32_t>(import.plan.tensors.size());
-    if (const std::size_t relayed = relay(woven, circular, relay_tensor, relay_rows); relayed > 0) {
+    if (const std::size_t relayed = relay(schedule, circular, relay_tensor, relay_rows); relayed > 0) {
         plan::Tensor tensor = import.plan.tensors.front();
         tensor.name = name + ".relay";
         tensor.shape.front() = *std::max_element(relay_rows.begin(), relay_rows.end());
@@ -246,13 +251,13 @@ Status weave(const Schedule& schedule, const std::string& file_name, const std::
             fmt::format("{} messages overwrite what their own sender still needs, which a FIFO hides; they "
                         "go through {}.relay",
                         relayed, name));
-        pairs = hazards(woven, order);
+        pairs = hazards(schedule, order);
         if (!pairs) return Error{pairs.error().message, {file_name}};
-        add_connections(woven, *pairs);
+        add_connections(schedule, *pairs);
     }
     std::sort(pairs->begin(), pairs->end());
     pairs->erase(std::unique(pairs->begin(), pairs->end()), pairs->end());
-    write_ops(woven, *pairs, place, import);
+    write_ops(schedule, *pairs, place, import);
     return Done{};
 }
 

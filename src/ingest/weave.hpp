@@ -26,7 +26,7 @@ namespace syncopate::ingest {
 /// Fills plan.ranks and import.origins from `schedule`. The plan's mesh and tensors must be there; a tensor
 /// "NAME.relay" joins them if messages need it, and a warning. A circle of steps is also told as a finding of
 /// kind cycle, in the words of the file. Fails if the order is too tangled to be found in reasonable time.
-[[nodiscard]] Status weave(const Schedule& schedule, const std::string& file_name, const std::string& name,
+[[nodiscard]] Status weave(Schedule schedule, const std::string& file_name, const std::string& name,
                            Import& import);
 
 }  // namespace syncopate::ingest

@@ -1,0 +1,302 @@
+// An SCCL algorithm speaks of addresses, numbers of chunks that are the same on every rank, and of sends of
+// one address from a rank to another, in steps. So a chunk has one place in one tensor, and a send waits for
+// what brought its chunk to its source; there are no buffers to reuse.
+#include "syncopate/ingest/sccl_json.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "plan/json_decoder.hpp"
+#include "plan/json_document.hpp"
+#include "schedule.hpp"
+
+namespace syncopate::ingest {
+namespace {
+
+using plan::Field;
+using plan::JsonDocument;
+using plan::Path;
+
+struct Send {
+    std::int32_t address = 0;
+    std::int32_t from = 0;
+    std::int32_t to = 0;
+    std::int64_t step = 0;
+    std::int64_t time = 0;  ///< within the step; 0 where the file has none
+    Origin origin;
+};
+
+struct Algorithm {
+    std::string name;
+    std::string collective;
+    std::int32_t ranks = 0;
+    std::vector<std::vector<std::int32_t>> held;    ///< by rank: addresses at the start, rising
+    std::vector<std::vector<std::int32_t>> wanted;  ///< by rank: addresses at the end, rising
+    std::vector<Send> sends;
+};
+
+class AlgorithmReader : plan::JsonDecoder {
+public:
+    using JsonDecoder::error;
+
+    AlgorithmReader(const JsonDocument& document, std::string_view text, const std::string& file_name)
+        : JsonDecoder(document, text, file_name), text_(text) {}
+
+    bool read(Algorithm& algorithm) {
+        constexpr std::array<Field, 8> kKeys{{{"sccl_type", true},
+                                              {"name", false},
+                                              {"instance", false},
+                                              {"input_map", true},
+                                              {"output_map", true},
+                                              {"steps", true},
+                                              {"collective", true},
+                                              {"topology", false}}};
+        std::array<Index, kKeys.size()> keys{};
+        if (!fields(0, {}, kKeys, keys) || !type_is(keys[0], {nullptr, "sccl_type"}, "algorithm"))
+            return false;
+        std::string_view name;
+        if (has(keys[1]) && !string(keys[1], {nullptr, "name"}, name)) return false;
+        algorithm.name = plan::printable(name);
+        return read_collective(keys[6], algorithm) &&
+               read_map(keys[3], {nullptr, "input_map"}, algorithm, algorithm.held) &&
+               read_map(keys[4], {nullptr, "output_map"}, algorithm, algorithm.wanted) &&
+               read_steps(keys[5], algorithm);
+    }
+
+private:
+    bool type_is(Index node, const Path& path, std::string_view expected) {
+        std::string_view type;
+        return string(node, path, type) &&
+               (type == expected ||
+                fail(node, path, fmt::format("is \"{}\"; expected \"{}\"", plan::printable(type), expected)));
+    }
+
+    bool read_collective(Index node, Algorithm& algorithm) {
+        constexpr std::array<Field, 6> kKeys{{{"sccl_type", true},
+                                              {"name", true},
+                                              {"nodes", true},
+                                              {"chunks", false},
+                                              {"ranks", false},
+                                              {"triggers", false}}};
+        std::array<Index, kKeys.size()> keys{};
+        const Path path{nullptr, "collective"};
+        std::string_view name;
+        if (!fields(node, path, kKeys, keys) || !type_is(keys[0], {&path, "sccl_type"}, "collective") ||
+            !string(keys[1], {&path, "name"}, name) ||
+            !integer(keys[2], {&path, "nodes"}, 1, kMaxImportRanks, algorithm.ranks))
+            return false;
+        algorithm.collective = plan::printable(name);
+        if (has(keys[5]) && document_.type(keys[5]) == Type::object && document_.size(keys[5]) > 0)
+            return fail(keys[5], {&path, "triggers"},
+                        "names chunks to combine; algorithms that reduce are not taken");
+        return true;
+    }
+
+    /// {"0": [address, …], …}, every rank once.
+    bool read_map(Index node, const Path& path, const Algorithm& algorithm,
+                  std::vector<std::vector<std::int32_t>>& out) {
+        if (!is(node, path, Type::object, "an object of ranks")) return false;
+        out.resize(static_cast<std::size_t>(algorithm.ranks));
+        std::vector<bool> seen(out.size(), false);
+        for (Index key = document_.first(node); key != document_.end(node);) {
+            const Index value = document_.next(key);
+            const std::string_view name = document_.text(key);
+            std::size_t rank = 0;
+            const auto parsed = std::from_chars(name.data(), name.data() + name.size(), rank);
+            if (parsed.ec != std::errc() || parsed.ptr != name.data() + name.size() || rank >= out.size())
+                return fail(key, path,
+                            fmt::format("has the key \"{}\"; expected the ranks 0 to {}",
+                                        plan::printable(name), out.size() - 1));
+            if (seen[rank]) return fail(key, path, fmt::format("has rank {} twice", rank));
+            seen[rank] = true;
+            const Path at{&path, name};
+            if (!list(value, at, "a list of addresses", static_cast<std::int32_t>(kMaxChunks)) ||
+                !each(value, at, [&](Index n, const Path& p) {
+                    return integer(n, p, 0, kMaxChunks - 1, out[rank].emplace_back());
+                }))
+                return false;
+            std::sort(out[rank].begin(), out[rank].end());
+            if (std::adjacent_find(out[rank].begin(), out[rank].end()) != out[rank].end())
+                return fail(value, at, "names an address twice");
+            key = document_.next(value);
+        }
+        return true;
+    }
+
+    bool read_steps(Index node, Algorithm& algorithm) {
+        const Path path{nullptr, "steps"};
+        return list(node, path, "a list of steps", static_cast<std::int32_t>(kMaxSteps)) &&
+               each(node, path, [&](Index n, const Path& at) {
+                   constexpr std::array<Field, 3> kKeys{
+                       {{"sccl_type", true}, {"rounds", false}, {"sends", true}}};
+                   std::array<Index, kKeys.size()> keys{};
+                   const Path sends{&at, "sends"};
+                   return fields(n, at, kKeys, keys) && type_is(keys[0], {&at, "sccl_type"}, "step") &&
+                          list(keys[2], sends, "a list of sends", static_cast<std::int32_t>(kMaxSteps)) &&
+                          each(keys[2], sends,
+                               [&](Index s, const Path& p) { return read_send(s, p, at.index, algorithm); });
+               });
+    }
+
+    /// [address, from, to], and of TACCL [address, from, to, time, link].
+    bool read_send(Index node, const Path& path, std::int64_t step, Algorithm& algorithm) {
+        if (!is(node, path, Type::array, "[address, from, to]")) return false;
+        if (document_.size(node) != 3 && document_.size(node) != 5)
+            return fail(node, path, fmt::format("has {} numbers; expected 3 or 5", document_.size(node)));
+        if (static_cast<std::int64_t>(algorithm.sends.size()) >= kMaxMoves)
+            return fail(node, path, fmt::format("is one of more than {} sends", kMaxMoves));
+        Send send;
+        send.step = step;
+        send.origin = {line_at(node), path.to_string()};
+        std::int64_t place = 0;
+        const bool ok = each(node, path, [&](Index n, const Path& at) {
+            switch (place++) {
+                case 0: return integer(n, at, 0, kMaxChunks - 1, send.address);
+                case 1: return integer(n, at, 0, algorithm.ranks - 1, send.from);
+                case 2: return integer(n, at, 0, algorithm.ranks - 1, send.to);
+                case 3: return integer(n, at, 0, std::int64_t{1} << 62, send.time);
+                default: {
+                    std::int64_t link = 0;
+                    return integer(n, at, 0, std::int64_t{1} << 62, link);
+                }
+            }
+        });
+        if (!ok) return false;
+        if (send.from == send.to) return fail(node, path, "sends from a rank to itself");
+        algorithm.sends.push_back(std::move(send));
+        return true;
+    }
+
+    /// Lines are counted on from the last call; nodes come in order.
+    std::int32_t line_at(Index node) {
+        const std::size_t end = std::min(document_.end_offset(node), text_.size());
+        const auto from = text_.begin() + static_cast<std::ptrdiff_t>(offset_);
+        if (end > offset_) {
+            line_ += static_cast<std::int32_t>(
+                std::count(from, text_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
+            offset_ = end;
+        }
+        return line_;
+    }
+
+    std::string_view text_;
+    std::size_t offset_ = 0;
+    std::int32_t line_ = 1;
+};
+
+/// Consecutive addresses of a rank as one holding each run.
+void hold(const std::vector<std::int32_t>& addresses, std::int32_t rank, std::int64_t rows,
+          const plan::Tensor& tensor, std::vector<plan::Holding>& out) {
+    for (std::size_t first = 0; first < addresses.size();) {
+        std::size_t end = first + 1;
+        while (end < addresses.size() && addresses[end] == addresses[end - 1] + 1) ++end;
+        plan::Holding holding{rank, {0, tensor.whole()}};
+        holding.chunk.region.front() = {addresses[first] * rows,
+                                        (addresses[end - 1] + std::int64_t{1}) * rows};
+        out.push_back(std::move(holding));
+        first = end;
+    }
+}
+
+/// An op for each send, after the one that brought its chunk to its source, and after the one before it on
+/// its link.
+void write_ops(std::vector<Send> sends, std::int64_t rows, const Algorithm& algorithm, Import& import) {
+    std::stable_sort(sends.begin(), sends.end(), [](const Send& a, const Send& b) {
+        return std::tie(a.step, a.time) < std::tie(b.step, b.time);
+    });
+    struct Arrival {
+        plan::OpRef op;
+        std::int64_t step, time;
+    };
+    std::map<std::pair<std::int32_t, std::int32_t>, Arrival> arrived;      // by rank and address
+    std::map<std::pair<std::int32_t, std::int32_t>, plan::OpRef> on_link;  // by source and destination
+    std::size_t needless = 0;
+    for (const Send& send : sends) {
+        const auto& held = algorithm.held[static_cast<std::size_t>(send.to)];
+        if (arrived.contains({send.to, send.address}) ||
+            std::binary_search(held.begin(), held.end(), send.address)) {
+            ++needless;
+            continue;
+        }
+        plan::Op op;
+        op.kind = plan::OpKind::push;
+        op.peer = send.to;
+        op.src = {0, import.plan.tensors[0].whole()};
+        op.src.region.front() = {send.address * rows, (send.address + std::int64_t{1}) * rows};
+        op.dst = op.src;
+        // What arrives in the same step and at the same time arrives too late.
+        const auto from = arrived.find({send.from, send.address});
+        if (from != arrived.end() &&
+            std::tie(from->second.step, from->second.time) < std::tie(send.step, send.time))
+            op.after.push_back(from->second.op);
+        auto& ops = import.plan.ranks[static_cast<std::size_t>(send.from)];
+        const plan::OpRef ref{send.from, static_cast<std::int32_t>(ops.size())};
+        const auto [link, is_first] = on_link.try_emplace({send.from, send.to}, ref);
+        if (!is_first && std::find(op.after.begin(), op.after.end(), link->second) == op.after.end())
+            op.after.push_back(link->second);
+        link->second = ref;
+        arrived[{send.to, send.address}] = {ref, send.step, send.time};
+        ops.push_back(std::move(op));
+        import.origins[static_cast<std::size_t>(send.from)].push_back(send.origin);
+    }
+    if (needless > 0)
+        import.warnings.push_back(
+            fmt::format("{} sends bring a chunk to where it is already, and are left out", needless));
+}
+
+}  // namespace
+
+Result<Import> read_sccl_json(std::string_view text, const std::string& file_name,
+                              const ImportOptions& options) {
+    constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
+    if (text.size() > kMaxBytes)
+        return Error{fmt::format("larger than {} MiB", kMaxBytes >> 20), {file_name}};
+    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
+    if (!document) return document.error();
+    AlgorithmReader reader(*document, text, file_name);
+    Algorithm algorithm;
+    if (!reader.read(algorithm)) return reader.error();
+
+    std::int64_t chunks = 1;
+    for (const auto* map : {&algorithm.held, &algorithm.wanted}) {
+        for (const auto& addresses : *map) {
+            if (!addresses.empty()) chunks = std::max<std::int64_t>(chunks, addresses.back() + 1);
+        }
+    }
+    for (const Send& send : algorithm.sends) chunks = std::max<std::int64_t>(chunks, send.address + 1);
+    constexpr std::int64_t kDefaultRows = 1024;
+    const plan::Tensor tensor = options.tensor.value_or(plan::Tensor{"data", {chunks * kDefaultRows}});
+    if (tensor.shape.front() % chunks != 0) {
+        return Error{fmt::format("the plan cuts axis 0 of {} into {} chunks; {} rows are no multiple of that",
+                                 tensor.name, chunks, tensor.shape.front()),
+                     {},
+                     ErrorClass::usage};
+    }
+    const std::int64_t rows = tensor.shape.front() / chunks;
+    Import import;
+    import.format = Format::sccl_json;
+    import.name = algorithm.name;
+    import.claims = {{"collective", algorithm.collective},
+                     {"ranks", fmt::format("{}", algorithm.ranks)},
+                     {"chunks", fmt::format("{}", chunks)}};
+    import.plan.mesh = {{{"gpu", algorithm.ranks}}};
+    import.plan.tensors = {tensor};
+    import.plan.ranks.resize(static_cast<std::size_t>(algorithm.ranks));
+    import.origins.resize(import.plan.ranks.size());
+    for (std::int32_t rank = 0; rank < algorithm.ranks; ++rank) {
+        hold(algorithm.held[static_cast<std::size_t>(rank)], rank, rows, tensor, import.plan.initial);
+        hold(algorithm.wanted[static_cast<std::size_t>(rank)], rank, rows, tensor, import.plan.final);
+    }
+    write_ops(std::move(algorithm.sends), rows, algorithm, import);
+    return import;
+}
+
+}  // namespace syncopate::ingest

@@ -1,0 +1,23 @@
+// The reader of SCCL algorithm JSON, and what follows it: whatever the bytes, a plan that can be checked
+// and written, or an error.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "syncopate/ingest/sccl_json.hpp"
+#include "syncopate/plan/json.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const std::string_view text(reinterpret_cast<const char*>(data), size);
+    const auto import = syncopate::ingest::read_sccl_json(text, "fuzz.json");
+    if (!import) {
+        if (import.error().message.empty()) std::abort();
+        return 0;
+    }
+    for (const auto& finding : syncopate::ingest::check_import(*import)) {
+        if (finding.to_string("fuzz.json").empty()) std::abort();
+    }
+    if (!syncopate::plan::from_json(syncopate::plan::to_json(import->plan))) std::abort();
+    return 0;
+}
