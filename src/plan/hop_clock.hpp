@@ -92,10 +92,12 @@ public:
         }
         for (std::size_t slot = 0; slot < most; ++slot) {
             for (const std::int32_t at : look) {
-                for (const auto* hops : {&network_.leaving[static_cast<std::size_t>(at)],
-                                         &network_.entering[static_cast<std::size_t>(at)]}) {
-                    if (slot < hops->size()) attempt((*hops)[slot]);
-                }
+                const auto& leaving = network_.leaving[static_cast<std::size_t>(at)];
+                const auto& entering = network_.entering[static_cast<std::size_t>(at)];
+                if (slot < leaving.size() && some_free(network_.lanes[static_cast<std::size_t>(at)]))
+                    attempt(leaving[slot]);
+                if (slot < entering.size() && some_free(network_.entries[static_cast<std::size_t>(at)]))
+                    attempt(entering[slot]);
             }
         }
     }
@@ -103,6 +105,14 @@ public:
 private:
     enum class Kind : std::uint8_t { links_free, lane_free, arrival };
     using Event = std::tuple<double, std::uint64_t, Kind, std::int32_t, std::int32_t>;
+
+    /// Spares a look at every hop of a participant that is busy.
+    [[nodiscard]] bool some_free(const std::vector<std::int32_t>& resources) const {
+        return std::any_of(resources.begin(), resources.end(), [&](std::int32_t resource) {
+            return taken_[static_cast<std::size_t>(resource)] <
+                   network_.capacity[static_cast<std::size_t>(resource)];
+        });
+    }
 
     void mark(std::int32_t participant) {
         if (std::exchange(marked_[static_cast<std::size_t>(participant)], 1) == 0)

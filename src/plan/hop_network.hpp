@@ -27,12 +27,16 @@ struct Hop {
 
 struct HopNetwork {
     std::vector<Hop> hops;
-    std::vector<std::vector<std::int32_t>> leaving;  ///< by participant: hops, nearest rank upwards first,
-                                                     ///< the ones into other nodes last
+    std::vector<std::vector<std::int32_t>> leaving;   ///< by participant: hops, nearest rank upwards first,
+                                                      ///< the ones into other nodes last
     std::vector<std::vector<std::int32_t>> entering;  ///< by participant, likewise
     std::vector<std::int32_t> resources;
     std::vector<std::int32_t> capacity;  ///< by resource: how many may use it at once
-    std::vector<std::int32_t> node_of;   ///< by participant, dense; a node whose members do not reach each
+    std::vector<std::vector<std::int32_t>>
+        lanes;  ///< by participant: resources of which each leaving hop has one
+    std::vector<std::vector<std::int32_t>>
+        entries;                        ///< by participant: resources of which each entering hop has one
+    std::vector<std::int32_t> node_of;  ///< by participant, dense; a node whose members do not reach each
                                         ///< other inside it counts as one node each
 
     [[nodiscard]] std::span<const std::int32_t> resources_of(const Hop& hop) const {
