@@ -20,7 +20,7 @@ namespace syncopate::plan {
 class HopClock {
 public:
     explicit HopClock(const HopNetwork& network)
-        : network_(network), taken_(network.capacity.size(), 0), marked_(network.leaving.size(), 0) {
+        : network_(network), taken_(network.capacity.size(), 0), last_hop_(network.capacity.size(), -1), marked_(network.leaving.size(), 0) {
         for (std::size_t i = 0; i < marked_.size(); ++i) mark(static_cast<std::int32_t>(i));
     }
 
@@ -39,8 +39,9 @@ public:
         const Hop& hop = network_.hops[static_cast<std::size_t>(hop_id)];
         for (const std::int32_t resource : network_.resources_of(hop))
             ++taken_[static_cast<std::size_t>(resource)];
-        const double last_byte =
-            now_ + hop.start_us + (forwarded ? hop.wait_us : 0) + bytes * hop.us_per_byte;
+        std::int32_t& last = last_hop_[static_cast<std::size_t>(network_.resources_of(hop).front())];
+        const double start_up = std::exchange(last, hop_id) == hop_id ? hop.repeat_us : hop.start_us;
+        const double last_byte = now_ + start_up + (forwarded ? hop.wait_us : 0) + bytes * hop.us_per_byte;
         const double end = last_byte + hop.post_us + hop.latency_us;
         schedule(last_byte, Kind::links_free, hop_id, chunk);
         schedule(last_byte + hop.post_us, Kind::lane_free, hop_id, chunk);
@@ -124,6 +125,7 @@ private:
 
     const HopNetwork& network_;
     std::vector<std::int32_t> taken_;  ///< by resource
+    std::vector<std::int32_t> last_hop_;  ///< by lane
     std::vector<char> marked_;         ///< by participant
     std::vector<std::int32_t> list_;   ///< those marked
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;

@@ -85,6 +85,7 @@ private:
         hop.from = from;
         hop.to = to;
         hop.start_us = engine.push_us;
+        hop.repeat_us = engine.repeat_us.value_or(engine.push_us);
         hop.wait_us = engine.wait_us;
         hop.post_us = engine.post_us;
         hop.first_resource = static_cast<std::int32_t>(network_.resources.size());
