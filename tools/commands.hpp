@@ -16,11 +16,11 @@ struct Exit {
 /// Prints "error: LOCATION: MESSAGE" to standard error and throws Exit with the code of the error's class.
 [[noreturn]] void fail(const Error& error);
 
-void register_plan_commands(CLI::App& app);    ///< plan make|import|check|show
+void register_plan_commands(CLI::App& app);        ///< plan make|import|check|show
 void register_simulate_commands(CLI::App& group);  ///< plan simulate|topology
 void register_synth_command(CLI::App& group);      ///< plan synth
-void register_kernel_commands(CLI::App& app);  ///< kernel show
-void register_fuse_commands(CLI::App& app);    ///< fuse
-void register_run_commands(CLI::App& app);     ///< run, tune, bench
+void register_kernel_commands(CLI::App& app);      ///< kernel show
+void register_fuse_commands(CLI::App& app);        ///< fuse
+void register_run_commands(CLI::App& app);         ///< run, tune, bench
 
 }  // namespace syncopate::tools

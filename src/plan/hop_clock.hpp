@@ -20,7 +20,10 @@ namespace syncopate::plan {
 class HopClock {
 public:
     explicit HopClock(const HopNetwork& network)
-        : network_(network), taken_(network.capacity.size(), 0), last_hop_(network.capacity.size(), -1), marked_(network.leaving.size(), 0) {
+        : network_(network),
+          taken_(network.capacity.size(), 0),
+          last_hop_(network.capacity.size(), -1),
+          marked_(network.leaving.size(), 0) {
         for (std::size_t i = 0; i < marked_.size(); ++i) mark(static_cast<std::int32_t>(i));
     }
 
@@ -124,10 +127,10 @@ private:
     }
 
     const HopNetwork& network_;
-    std::vector<std::int32_t> taken_;  ///< by resource
+    std::vector<std::int32_t> taken_;     ///< by resource
     std::vector<std::int32_t> last_hop_;  ///< by lane
-    std::vector<char> marked_;         ///< by participant
-    std::vector<std::int32_t> list_;   ///< those marked
+    std::vector<char> marked_;            ///< by participant
+    std::vector<std::int32_t> list_;      ///< those marked
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
     std::uint64_t serial_ = 0;
     double now_ = 0;

@@ -17,7 +17,7 @@ struct Hop {
     std::int32_t to = 0;
     bool crosses = false;             ///< leads into another node
     double start_us = 0;              ///< the engine's start-up; nothing moves yet
-    double repeat_us = 0;  ///< the same where the lane has just used this connection
+    double repeat_us = 0;             ///< the same where the lane has just used this connection
     double wait_us = 0;               ///< more of that, where the chunk came from another rank
     double us_per_byte = 0;           ///< of the slowest thing on the way
     double post_us = 0;               ///< the engine's, after the last byte

@@ -46,8 +46,8 @@ private:
                                                         {"forwarding", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(0, root, kFields, at)) return false;
-        const auto [schema, name, about, devices_at, switches_at, links_at, engines_at, local, library,
-                    start, skew, forwarding] = at;
+        const auto [schema, name, about, devices_at, switches_at, links_at, engines_at, local, library, start,
+                    skew, forwarding] = at;
         std::string_view text;
         const Path schema_path{&root, "schema"};
         if (!string(schema, schema_path, text)) return false;
@@ -187,15 +187,15 @@ private:
 
     bool engine(Index node, const Path& path, bool of_blocks, Engine& out) {
         static constexpr std::array<Field, 10> kFields{{{"lanes", false},
-                                                       {"per_peer", false},
-                                                       {"push_us", false},
-                                                       {"repeat_us", false},
-                                                       {"pull_us", false},
-                                                       {"post_us", false},
-                                                       {"wait_us", false},
-                                                       {"gbps", false},
-                                                       {"blocks", false},
-                                                       {"gbps_per_block", false}}};
+                                                        {"per_peer", false},
+                                                        {"push_us", false},
+                                                        {"repeat_us", false},
+                                                        {"pull_us", false},
+                                                        {"post_us", false},
+                                                        {"wait_us", false},
+                                                        {"gbps", false},
+                                                        {"blocks", false},
+                                                        {"gbps_per_block", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at)) return false;
         const auto [lanes, per_peer, push, repeat, pull, post, wait, gbps, blocks, per_block] = at;
@@ -246,9 +246,9 @@ std::string engine_text(const Engine& engine) {
     std::string text = fmt::format("{{\"lanes\": {}", engine.lanes);
     if (engine.per_peer) text += ", \"per_peer\": true";
     text += optional_figure("push_us", engine.push_us, 0) +
-            (engine.repeat_us ? fmt::format(", \"repeat_us\": {}", *engine.repeat_us) : std::string()) + optional_figure("pull_us", engine.pull_us, 0) +
-            optional_figure("post_us", engine.post_us, 0) + optional_figure("wait_us", engine.wait_us, 0) +
-            optional_figure("gbps", engine.gbps, kUnlimited);
+            (engine.repeat_us ? fmt::format(", \"repeat_us\": {}", *engine.repeat_us) : std::string()) +
+            optional_figure("pull_us", engine.pull_us, 0) + optional_figure("post_us", engine.post_us, 0) +
+            optional_figure("wait_us", engine.wait_us, 0) + optional_figure("gbps", engine.gbps, kUnlimited);
     if (engine.blocks > 0) {
         text += fmt::format(", \"blocks\": {}, \"gbps_per_block\": {}", engine.blocks, engine.gbps_per_block);
     }
@@ -307,9 +307,8 @@ std::string to_json(const Topology& topology) {
                         topology.local_us);
     text += fmt::format(",\n \"library\": {{\"latency_us\": {}{}}}", topology.library_us,
                         optional_figure("gbps", topology.library_gbps, kUnlimited));
-    text +=
-        fmt::format(",\n \"start_us\": {},\n \"skew_us\": {},\n \"forwarding\": {}}}\n", topology.start_us,
-                        topology.skew_us, topology.forwarding);
+    text += fmt::format(",\n \"start_us\": {},\n \"skew_us\": {},\n \"forwarding\": {}}}\n",
+                        topology.start_us, topology.skew_us, topology.forwarding);
     return text;
 }
 
