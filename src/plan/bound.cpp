@@ -102,6 +102,7 @@ public:
         if (topology_.network) {
             start_up_ = std::min({start_up_, topology_.network->push_us, topology_.network->pull_us});
         }
+        start_up_ += topology_.start_us;
         std::vector<std::int32_t> groups(plan_.ranks.size());
         std::iota(groups.begin(), groups.end(), 0);
         const Crossing devices = crossing(groups, plan_.num_ranks());

@@ -20,7 +20,10 @@ namespace syncopate::plan {
 class HopClock {
 public:
     explicit HopClock(const HopNetwork& network)
-        : network_(network), taken_(network.capacity.size(), 0), marked_(network.leaving.size(), 0) {
+        : network_(network),
+          taken_(network.capacity.size(), 0),
+          last_hop_(network.capacity.size(), -1),
+          marked_(network.leaving.size(), 0) {
         for (std::size_t i = 0; i < marked_.size(); ++i) mark(static_cast<std::int32_t>(i));
     }
 
@@ -39,8 +42,9 @@ public:
         const Hop& hop = network_.hops[static_cast<std::size_t>(hop_id)];
         for (const std::int32_t resource : network_.resources_of(hop))
             ++taken_[static_cast<std::size_t>(resource)];
-        const double last_byte =
-            now_ + hop.start_us + (forwarded ? hop.wait_us : 0) + bytes * hop.us_per_byte;
+        std::int32_t& last = last_hop_[static_cast<std::size_t>(network_.resources_of(hop).front())];
+        const double start_up = std::exchange(last, hop_id) == hop_id ? hop.repeat_us : hop.start_us;
+        const double last_byte = now_ + start_up + (forwarded ? hop.wait_us : 0) + bytes * hop.us_per_byte;
         const double end = last_byte + hop.post_us + hop.latency_us;
         schedule(last_byte, Kind::links_free, hop_id, chunk);
         schedule(last_byte + hop.post_us, Kind::lane_free, hop_id, chunk);
@@ -92,10 +96,12 @@ public:
         }
         for (std::size_t slot = 0; slot < most; ++slot) {
             for (const std::int32_t at : look) {
-                for (const auto* hops : {&network_.leaving[static_cast<std::size_t>(at)],
-                                         &network_.entering[static_cast<std::size_t>(at)]}) {
-                    if (slot < hops->size()) attempt((*hops)[slot]);
-                }
+                const auto& leaving = network_.leaving[static_cast<std::size_t>(at)];
+                const auto& entering = network_.entering[static_cast<std::size_t>(at)];
+                if (slot < leaving.size() && some_free(network_.lanes[static_cast<std::size_t>(at)]))
+                    attempt(leaving[slot]);
+                if (slot < entering.size() && some_free(network_.entries[static_cast<std::size_t>(at)]))
+                    attempt(entering[slot]);
             }
         }
     }
@@ -103,6 +109,14 @@ public:
 private:
     enum class Kind : std::uint8_t { links_free, lane_free, arrival };
     using Event = std::tuple<double, std::uint64_t, Kind, std::int32_t, std::int32_t>;
+
+    /// Spares a look at every hop of a participant that is busy.
+    [[nodiscard]] bool some_free(const std::vector<std::int32_t>& resources) const {
+        return std::any_of(resources.begin(), resources.end(), [&](std::int32_t resource) {
+            return taken_[static_cast<std::size_t>(resource)] <
+                   network_.capacity[static_cast<std::size_t>(resource)];
+        });
+    }
 
     void mark(std::int32_t participant) {
         if (std::exchange(marked_[static_cast<std::size_t>(participant)], 1) == 0)
@@ -113,9 +127,10 @@ private:
     }
 
     const HopNetwork& network_;
-    std::vector<std::int32_t> taken_;  ///< by resource
-    std::vector<char> marked_;         ///< by participant
-    std::vector<std::int32_t> list_;   ///< those marked
+    std::vector<std::int32_t> taken_;     ///< by resource
+    std::vector<std::int32_t> last_hop_;  ///< by lane
+    std::vector<char> marked_;            ///< by participant
+    std::vector<std::int32_t> list_;      ///< those marked
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
     std::uint64_t serial_ = 0;
     double now_ = 0;

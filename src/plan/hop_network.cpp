@@ -21,6 +21,8 @@ public:
         network_.capacity.assign(topology_.links.size(), 1);
         network_.leaving.resize(ranks_.size());
         network_.entering.resize(ranks_.size());
+        network_.lanes.resize(ranks_.size());
+        network_.entries.resize(ranks_.size());
         const auto count = static_cast<std::int32_t>(ranks_.size());
         for (std::int32_t from = 0; from < count; ++from) {
             for (std::int32_t offset = 1; offset < count; ++offset) add(from, (from + offset) % count);
@@ -35,6 +37,17 @@ public:
                 return !network_.hops[static_cast<std::size_t>(hop)].crosses;
             });
         };
+        for (const Hop& hop : network_.hops) {
+            // The lane comes first; of the links, the last one of the way.
+            network_.lanes[static_cast<std::size_t>(hop.from)].push_back(network_.resources_of(hop)[0]);
+            network_.entries[static_cast<std::size_t>(hop.to)].push_back(network_.resources_of(hop)[1]);
+        }
+        for (auto* all : {&network_.lanes, &network_.entries}) {
+            for (std::vector<std::int32_t>& some : *all) {
+                std::sort(some.begin(), some.end());
+                some.erase(std::unique(some.begin(), some.end()), some.end());
+            }
+        }
         for (Hop& hop : network_.hops) hop.crosses = node(hop.from) != node(hop.to);
         for (auto& hops : network_.leaving) inside_first(hops);
         for (auto& hops : network_.entering) inside_first(hops);
@@ -72,6 +85,7 @@ private:
         hop.from = from;
         hop.to = to;
         hop.start_us = engine.push_us;
+        hop.repeat_us = engine.repeat_us.value_or(engine.push_us);
         hop.wait_us = engine.wait_us;
         hop.post_us = engine.post_us;
         hop.first_resource = static_cast<std::int32_t>(network_.resources.size());

@@ -17,6 +17,7 @@ struct Hop {
     std::int32_t to = 0;
     bool crosses = false;             ///< leads into another node
     double start_us = 0;              ///< the engine's start-up; nothing moves yet
+    double repeat_us = 0;             ///< the same where the lane has just used this connection
     double wait_us = 0;               ///< more of that, where the chunk came from another rank
     double us_per_byte = 0;           ///< of the slowest thing on the way
     double post_us = 0;               ///< the engine's, after the last byte
@@ -27,12 +28,16 @@ struct Hop {
 
 struct HopNetwork {
     std::vector<Hop> hops;
-    std::vector<std::vector<std::int32_t>> leaving;  ///< by participant: hops, nearest rank upwards first,
-                                                     ///< the ones into other nodes last
+    std::vector<std::vector<std::int32_t>> leaving;   ///< by participant: hops, nearest rank upwards first,
+                                                      ///< the ones into other nodes last
     std::vector<std::vector<std::int32_t>> entering;  ///< by participant, likewise
     std::vector<std::int32_t> resources;
     std::vector<std::int32_t> capacity;  ///< by resource: how many may use it at once
-    std::vector<std::int32_t> node_of;   ///< by participant, dense; a node whose members do not reach each
+    std::vector<std::vector<std::int32_t>>
+        lanes;  ///< by participant: resources of which each leaving hop has one
+    std::vector<std::vector<std::int32_t>>
+        entries;                        ///< by participant: resources of which each entering hop has one
+    std::vector<std::int32_t> node_of;  ///< by participant, dense; a node whose members do not reach each
                                         ///< other inside it counts as one node each
 
     [[nodiscard]] std::span<const std::int32_t> resources_of(const Hop& hop) const {

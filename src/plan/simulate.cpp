@@ -73,6 +73,7 @@ private:
         std::vector<OpRef> ops;
         std::int32_t rank = 0;
         std::size_t next = 0;
+        std::int32_t last_peer = -1;  ///< of the push that started last; -1: none
         std::vector<std::int32_t> free_lanes;
     };
 
@@ -86,7 +87,7 @@ private:
     }
 
     double rank_starts(std::int32_t rank) const {
-        return topology_.skew_us * spread(static_cast<std::uint32_t>(rank));
+        return topology_.start_us + topology_.skew_us * spread(static_cast<std::uint32_t>(rank));
     }
 
     void prepare() {
@@ -188,6 +189,9 @@ private:
             return;
         }
         double start_up = op.kind == OpKind::pull ? from.pull_us : from.push_us;
+        std::int32_t& last_peer = lines_[line_of(ref)].last_peer;
+        if (op.kind == OpKind::push && last_peer == op.peer) start_up = from.repeat_us.value_or(start_up);
+        last_peer = op.kind == OpKind::push ? op.peer : -1;
         for (const std::int32_t link : path_) {
             latency_[static_cast<std::size_t>(event)] +=
                 static_cast<float>(topology_.links[static_cast<std::size_t>(link)].latency_us);

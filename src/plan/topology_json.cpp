@@ -32,7 +32,7 @@ public:
 private:
     bool topology() {
         const Path root;
-        static constexpr std::array<Field, 11> kFields{{{"schema", true},
+        static constexpr std::array<Field, 12> kFields{{{"schema", true},
                                                         {"name", true},
                                                         {"about", false},
                                                         {"devices", true},
@@ -41,12 +41,13 @@ private:
                                                         {"engines", true},
                                                         {"local", false},
                                                         {"library", false},
+                                                        {"start_us", false},
                                                         {"skew_us", false},
                                                         {"forwarding", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(0, root, kFields, at)) return false;
-        const auto [schema, name, about, devices_at, switches_at, links_at, engines_at, local, library, skew,
-                    forwarding] = at;
+        const auto [schema, name, about, devices_at, switches_at, links_at, engines_at, local, library, start,
+                    skew, forwarding] = at;
         std::string_view text;
         const Path schema_path{&root, "schema"};
         if (!string(schema, schema_path, text)) return false;
@@ -66,6 +67,7 @@ private:
                (!has(local) || pair(local, {&root, "local"}, topology_.local_gbps, topology_.local_us)) &&
                (!has(library) ||
                 pair(library, {&root, "library"}, topology_.library_gbps, topology_.library_us)) &&
+               (!has(start) || microseconds(start, {&root, "start_us"}, topology_.start_us)) &&
                (!has(skew) || microseconds(skew, {&root, "skew_us"}, topology_.skew_us)) &&
                (!has(forwarding) || boolean(forwarding, {&root, "forwarding"}, topology_.forwarding));
     }
@@ -184,18 +186,19 @@ private:
     }
 
     bool engine(Index node, const Path& path, bool of_blocks, Engine& out) {
-        static constexpr std::array<Field, 9> kFields{{{"lanes", false},
-                                                       {"per_peer", false},
-                                                       {"push_us", false},
-                                                       {"pull_us", false},
-                                                       {"post_us", false},
-                                                       {"wait_us", false},
-                                                       {"gbps", false},
-                                                       {"blocks", false},
-                                                       {"gbps_per_block", false}}};
+        static constexpr std::array<Field, 10> kFields{{{"lanes", false},
+                                                        {"per_peer", false},
+                                                        {"push_us", false},
+                                                        {"repeat_us", false},
+                                                        {"pull_us", false},
+                                                        {"post_us", false},
+                                                        {"wait_us", false},
+                                                        {"gbps", false},
+                                                        {"blocks", false},
+                                                        {"gbps_per_block", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at)) return false;
-        const auto [lanes, per_peer, push, pull, post, wait, gbps, blocks, per_block] = at;
+        const auto [lanes, per_peer, push, repeat, pull, post, wait, gbps, blocks, per_block] = at;
         if (has(blocks) != has(per_block)) {
             return fail(node, path, "has one of \"blocks\" and \"gbps_per_block\"; it needs both or none");
         }
@@ -203,6 +206,7 @@ private:
         return (!has(lanes) || integer(lanes, {&path, "lanes"}, 1, 1024, out.lanes)) &&
                (!has(per_peer) || boolean(per_peer, {&path, "per_peer"}, out.per_peer)) &&
                (!has(push) || microseconds(push, {&path, "push_us"}, out.push_us)) &&
+               (!has(repeat) || microseconds(repeat, {&path, "repeat_us"}, out.repeat_us.emplace())) &&
                (!has(pull) || microseconds(pull, {&path, "pull_us"}, out.pull_us)) &&
                (!has(post) || microseconds(post, {&path, "post_us"}, out.post_us)) &&
                (!has(wait) || microseconds(wait, {&path, "wait_us"}, out.wait_us)) &&
@@ -241,9 +245,10 @@ std::string optional_figure(std::string_view key, double value, double granted) 
 std::string engine_text(const Engine& engine) {
     std::string text = fmt::format("{{\"lanes\": {}", engine.lanes);
     if (engine.per_peer) text += ", \"per_peer\": true";
-    text += optional_figure("push_us", engine.push_us, 0) + optional_figure("pull_us", engine.pull_us, 0) +
-            optional_figure("post_us", engine.post_us, 0) + optional_figure("wait_us", engine.wait_us, 0) +
-            optional_figure("gbps", engine.gbps, kUnlimited);
+    text += optional_figure("push_us", engine.push_us, 0) +
+            (engine.repeat_us ? fmt::format(", \"repeat_us\": {}", *engine.repeat_us) : std::string()) +
+            optional_figure("pull_us", engine.pull_us, 0) + optional_figure("post_us", engine.post_us, 0) +
+            optional_figure("wait_us", engine.wait_us, 0) + optional_figure("gbps", engine.gbps, kUnlimited);
     if (engine.blocks > 0) {
         text += fmt::format(", \"blocks\": {}, \"gbps_per_block\": {}", engine.blocks, engine.gbps_per_block);
     }
@@ -302,8 +307,8 @@ std::string to_json(const Topology& topology) {
                         topology.local_us);
     text += fmt::format(",\n \"library\": {{\"latency_us\": {}{}}}", topology.library_us,
                         optional_figure("gbps", topology.library_gbps, kUnlimited));
-    text +=
-        fmt::format(",\n \"skew_us\": {},\n \"forwarding\": {}}}\n", topology.skew_us, topology.forwarding);
+    text += fmt::format(",\n \"start_us\": {},\n \"skew_us\": {},\n \"forwarding\": {}}}\n",
+                        topology.start_us, topology.skew_us, topology.forwarding);
     return text;
 }
 

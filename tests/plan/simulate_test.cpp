@@ -1,7 +1,11 @@
 #include "syncopate/plan/simulate.hpp"
 
 #include <chrono>
+#include <map>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -70,6 +74,50 @@ TEST(Simulate, OpsOfOneEngineFollowEachOther) {
     Topology two_lanes = star(3);
     two_lanes.copy_engine.lanes = 2;  // they share the link: 2 + 20 + 1
     EXPECT_NEAR(makespan(pushes(3, kMb, {{0, 1}, {0, 2}}), two_lanes), 23, 1e-9);
+}
+
+TEST(Simulate, APushToTheSamePeerAsTheOneBeforeStartsFaster) {
+    Topology topology = star(3);
+    topology.copy_engine.repeat_us = 0.5;
+    EXPECT_NEAR(makespan(pushes(3, kMb, {{0, 1}, {0, 1}}), topology), 13 + 11.5, 1e-9);
+    EXPECT_NEAR(makespan(pushes(3, kMb, {{0, 1}, {0, 2}}), topology), 13 + 13, 1e-9);
+}
+
+TEST(Simulate, NoOpStartsBeforeTheCallHasBeenLaunched) {
+    Topology topology = star(2);
+    topology.start_us = 4;
+    const Simulation run = *simulate(pushes(2, kMb, {{0, 1}}), topology);
+    EXPECT_EQ(run.ops[0][0].start_us, 4);
+    EXPECT_NEAR(run.makespan_us, 4 + 13, 1e-9);
+    EXPECT_NEAR(run.bound.us, 4 + 12, 1e-9);
+}
+
+TEST(Simulate, RanksMayStartApart) {
+    Topology topology = star(4);
+    topology.skew_us = 8;
+    const Simulation run = *simulate(pushes(4, kMb, {{0, 1}, {1, 2}, {2, 3}, {3, 0}}), topology);
+    EXPECT_EQ(run.ops[0][0].start_us, 0);
+    EXPECT_EQ(run.ops[1][0].start_us, 4);
+    EXPECT_EQ(run.ops[2][0].start_us, 2);
+    EXPECT_EQ(run.ops[3][0].start_us, 6);
+}
+
+TEST(Simulate, CopyEngineAllGathersTakeWhatWasMeasured) {
+    // 4 x H200, graph, median µs (bench/results/simulate_all_gather_4xH200_2026-11-21.json).
+    for (const auto& [mib, split, pull, measured] : {std::tuple{1, 1, false, 31.9},
+                                                     {16, 1, false, 158.4},
+                                                     {64, 1, false, 539.8},
+                                                     {256, 1, false, 2076.2},
+                                                     {1, 4, false, 72.0},
+                                                     {8, 4, false, 127.5},
+                                                     {64, 4, false, 598.4},
+                                                     {1, 1, true, 51.5},
+                                                     {64, 1, true, 584.3}}) {
+        const Plan plan = *all_gather(test::ring_of(4), {"A", {4 * mib * std::int64_t{1 << 20}}, DType::int8},
+                                      {.axis = 0, .split = split, .pull = pull});
+        EXPECT_NEAR(makespan(plan, *find_topology("h200x4")) / measured, 1, 0.2)
+            << mib << " MiB, split " << split;
+    }
 }
 
 TEST(Simulate, SendersThatMeetShareTheReceiversLink) {
@@ -235,7 +283,7 @@ TEST(Bound, BetweenNodesIsTheirBorder) {
     for (Link& link : nodes.links) {
         if (link.gbps == 50) link.gbps = 5;
     }
-    EXPECT_NEAR(lower_bound(plan, nodes).us, 2.5 + 800e6 / 40e3, 1e-6);
+    EXPECT_NEAR(lower_bound(plan, nodes).us, 4 + 2.5 + 800e6 / 40e3, 1e-6);
     EXPECT_EQ(lower_bound(plan, nodes).reason, "bytes into node 0: 800 MB at 40 GB/s");
 }
 

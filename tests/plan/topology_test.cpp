@@ -17,8 +17,8 @@ constexpr std::string_view kSound = R"({"schema": "syncopate.topology/1",
  "links": [
   {"from": 0, "to": "hub", "gbps": 40, "latency_us": 0.5, "contended": 0.5},
   {"from": "hub", "to": 1, "gbps": 40, "one_way": true}],
- "engines": {"copy_engine": {"lanes": 2, "push_us": 3}, "sm": {"blocks": 8, "gbps_per_block": 4}},
- "skew_us": 1.5})";
+ "engines": {"copy_engine": {"lanes": 2, "push_us": 3, "repeat_us": 1}, "sm": {"blocks": 8, "gbps_per_block": 4}},
+ "start_us": 2, "skew_us": 1.5})";
 
 std::string error_after(std::string_view old_text, std::string_view new_text) {
     std::string text(kSound);
@@ -48,6 +48,9 @@ TEST(Topology, IsReadWithItsDefaults) {
     EXPECT_EQ(topology.link_name(1), "hub -> 0");
     EXPECT_EQ(topology.links[1].contended, 0.5);
     EXPECT_EQ(topology.copy_engine.lanes, 2);
+    EXPECT_EQ(topology.copy_engine.repeat_us, 1);
+    EXPECT_FALSE(topology.sm.repeat_us.has_value());
+    EXPECT_EQ(topology.start_us, 2);
     EXPECT_EQ(topology.sm.rate(), 32);
     EXPECT_FALSE(topology.network.has_value());
     EXPECT_FALSE(topology.forwarding);
@@ -82,9 +85,9 @@ TEST(Topology, WhatIsWrongIsSaidWithItsPlace) {
     EXPECT_EQ(error_after("\"count\": 2", "\"count\": 5000"),
               "t.json:3:24: devices[0].count is 5000; expected 1 to 4096");
     EXPECT_EQ(error_after("\"blocks\": 8, ", ""),
-              "t.json:8:63: engines.sm has one of \"blocks\" and \"gbps_per_block\"; it needs both or none");
+              "t.json:8:79: engines.sm has one of \"blocks\" and \"gbps_per_block\"; it needs both or none");
     EXPECT_EQ(error_after("{\"schema\"", "[{\"schema\""),
-              "t.json:9:17: not JSON: parsing array - unexpected end of "
+              "t.json:9:32: not JSON: parsing array - unexpected end of "
               "input; expected ']'");
     EXPECT_EQ(
         topology_from_json("{}").error().to_string(),

@@ -37,7 +37,7 @@ def test_without_flags_it_is_faster_and_the_machine_has_a_default():
 
 def test_an_unknown_machine_is_an_error_with_the_one_meant():
     with pytest.raises(ValueError, match='did you mean "torus"'):
-        plans.simulate(gather(4), "tours")
+        plans.simulate(gather(4), "toruss")
 
 
 def test_a_plan_is_synthesised_and_sound():

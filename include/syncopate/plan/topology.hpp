@@ -27,9 +27,11 @@ inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 /// What carries out the transfers of a rank: its copy engine, or copies by some of its multiprocessors (SMs).
 struct Engine {
-    std::int32_t lanes = 1;     ///< transfers in flight at once; more wait in the order of the rank's list
-    bool per_peer = false;      ///< so many for each peer, each with a line of its own
-    double push_us = 0;         ///< from the start of a push to its first byte
+    std::int32_t lanes = 1;  ///< transfers in flight at once; more wait in the order of the rank's list
+    bool per_peer = false;   ///< so many for each peer, each with a line of its own
+    double push_us = 0;      ///< from the start of a push to its first byte
+    std::optional<double>
+        repeat_us;              ///< the same where the push before it in line had the same peer; else push_us
     double pull_us = 0;         ///< the same of a pull
     double post_us = 0;         ///< from the last byte until others see that the chunk is there
     double wait_us = 0;         ///< added to an op that waits for an op of another rank
@@ -70,8 +72,9 @@ struct Topology {
     double local_us = 1;               ///< its start-up
     double library_us = 0;             ///< start-up of a collective that a library executes
     double library_gbps = kUnlimited;  ///< bytes into the busiest participant per time, after that
-    double skew_us = 0;                ///< ranks start up to so much apart
-    bool forwarding = false;           ///< devices pass on what is not for them, without their engines
+    double start_us = 0;      ///< from the start of a call to the first op of any rank: a graph's launch
+    double skew_us = 0;       ///< ranks start up to so much apart
+    bool forwarding = false;  ///< devices pass on what is not for them, without their engines
     bool operator==(const Topology&) const = default;
 
     [[nodiscard]] std::int32_t num_devices() const { return static_cast<std::int32_t>(devices.size()); }
