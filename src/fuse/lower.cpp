@@ -135,7 +135,7 @@ private:
 
     Status complete(Group& group) {
         const auto source_of = [&](OpRef ref) { return plan_.op(ref).source_rank(ref.rank); };
-        std::stable_sort(group.contributions.begin(), group.contributions.end(), [&](OpRef a, OpRef b) {
+        std::sort(group.contributions.begin(), group.contributions.end(), [&](OpRef a, OpRef b) {
             return std::pair(source_of(a), a) < std::pair(source_of(b), b);
         });
         for (const OpRef ref : group.contributions) {
