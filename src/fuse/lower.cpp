@@ -135,9 +135,8 @@ private:
 
     Status complete(Group& group) {
         const auto source_of = [&](OpRef ref) { return plan_.op(ref).source_rank(ref.rank); };
-        std::sort(group.contributions.begin(), group.contributions.end(), [&](OpRef a, OpRef b) {
-            return std::pair(source_of(a), a) < std::pair(source_of(b), b);
-        });
+        std::sort(group.contributions.begin(), group.contributions.end(),
+                  [&](OpRef a, OpRef b) { return std::pair(source_of(a), a) < std::pair(source_of(b), b); });
         for (const OpRef ref : group.contributions) {
             for (const OpRef before : plan_.op(ref).after) {
                 const auto other = group_of_.find(before);
