@@ -168,8 +168,6 @@ void register_lower(CLI::App& group) {
     plan::LowerOptions& options = arguments->options;
     command->add_option("plan", arguments->path, "Plan file")->required();
     command->add_option("--with", arguments->lowering, "template, or direct to leave them");
-    command->add_flag("--peer-by-peer", options.peer_by_peer,
-                      "direct all_gather: all slices for one peer before the next peer's");
     command->add_option("--algorithm", arguments->algorithm,
                         "For each collective that has it; auto is each one's default");
     command->add_option("--split", options.split, "Chunks per piece");

@@ -23,6 +23,7 @@ Error at_op(OpRef op, std::string message) {
 struct Group {
     std::int32_t rank = 0;  ///< whose memory it is in
     plan::Chunk chunk;
+    std::int32_t round = 0;
     plan::Reduce reduce = plan::Reduce::sum;
     std::vector<OpRef> contributions;  ///< in the order in which they are added
     std::vector<OpRef> writers;        ///< copies that bring what the destination itself holds
@@ -68,12 +69,14 @@ private:
                     return at_op(ref, "elements of type " + std::string(name_of(dtype)) +
                                           " are not reduced: use bf16, fp16, fp32 or int32");
                 }
-                std::vector<std::int64_t> key{destination, op.dst.tensor};
+                const std::int32_t round = round_of(ref);
+                std::vector<std::int64_t> key{round, destination, op.dst.tensor};
                 for (const Interval& interval : op.dst.region)
                     key.insert(key.end(), {interval.begin, interval.end});
                 const auto [found, is_new] = known.try_emplace(std::move(key), groups_.size());
                 if (is_new) {
-                    groups_.push_back({.rank = destination, .chunk = op.dst, .reduce = op.reduce});
+                    groups_.push_back(
+                        {.rank = destination, .chunk = op.dst, .round = round, .reduce = op.reduce});
                     of_tensor[{destination, op.dst.tensor}].push_back(found->second);
                 }
                 Group& group = groups_[found->second];
@@ -92,6 +95,21 @@ private:
         return Done{};
     }
 
+    /// How many contributions to the same place come one after another before this one: those of one round
+    /// are summed together, after the rounds before.
+    std::int32_t round_of(OpRef ref) {
+        if (const auto known = rounds_.find(ref); known != rounds_.end()) return known->second;
+        const plan::Op& op = plan_.op(ref);
+        std::int32_t round = 0;
+        for (const OpRef before : op.after) {
+            const plan::Op& other = plan_.op(before);
+            if (other.reduce == plan::Reduce::none || other.kind == plan::OpKind::collective) continue;
+            if (other.destination_rank(before.rank) == op.destination_rank(ref.rank) && other.dst == op.dst)
+                round = std::max(round, round_of(before) + 1);
+        }
+        return rounds_[ref] = round;
+    }
+
     Status check_disjoint(std::vector<std::size_t>& members) const {
         const auto begin_of = [&](std::size_t g) {
             const Region& region = groups_[g].chunk.region;
@@ -105,6 +123,7 @@ private:
                 const Group& second = groups_[members[j]];
                 if (!first.chunk.region.empty() && begin_of(members[j]) >= first.chunk.region[0].end) break;
                 if (!overlaps(first.chunk.region, second.chunk.region)) continue;
+                if (first.chunk.region == second.chunk.region) continue;  // another round
                 return at_op(second.contributions.front(),
                              "it reduces into " + name_of_chunk(plan_, second.chunk) + ", which overlaps " +
                                  name_of_chunk(plan_, first.chunk) +
@@ -116,17 +135,11 @@ private:
 
     Status complete(Group& group) {
         const auto source_of = [&](OpRef ref) { return plan_.op(ref).source_rank(ref.rank); };
-        std::stable_sort(group.contributions.begin(), group.contributions.end(), [&](OpRef a, OpRef b) {
-            return std::pair(source_of(a), a) < std::pair(source_of(b), b);
-        });
+        std::sort(group.contributions.begin(), group.contributions.end(),
+                  [&](OpRef a, OpRef b) { return std::pair(source_of(a), a) < std::pair(source_of(b), b); });
         for (const OpRef ref : group.contributions) {
             for (const OpRef before : plan_.op(ref).after) {
                 const auto other = group_of_.find(before);
-                if (other != group_of_.end() && &groups_[other->second] == &group) {
-                    return at_op(ref, "it waits for another contribution to " +
-                                          name_of_chunk(plan_, group.chunk) +
-                                          ": these are summed in rank order, in whichever order they come");
-                }
                 const plan::Op& op = plan_.op(before);
                 if (other == group_of_.end() && op.destination_rank(before.rank) == group.rank &&
                     op.dst.tensor == group.chunk.tensor && overlaps(op.dst.region, group.chunk.region)) {
@@ -145,7 +158,8 @@ private:
             }
             missing = std::move(rest);
         };
-        bool any = false;
+        bool any = group.round > 0;
+        if (any) missing.clear();  // the rounds before have filled it
         for (const auto* holdings : {&plan_.initial, &plan_.produced}) {
             for (const plan::Holding& holding : *holdings) {
                 if (holding.rank != group.rank || holding.chunk.tensor != group.chunk.tensor ||
@@ -248,6 +262,7 @@ private:
     const plan::Plan& plan_;
     std::vector<Group> groups_;
     std::map<OpRef, std::size_t> group_of_;
+    std::map<OpRef, std::int32_t> rounds_;
     std::map<std::pair<std::int32_t, std::int32_t>, Region> boxes_;  ///< by tensor and rank
     std::map<std::int32_t, std::int32_t> staging_;                   ///< by tensor
     Lowered result_;

@@ -69,6 +69,24 @@ def table(slots, programs, posts=()):
     words += [w for d in posts for w in ((d & 0xFFFFFFFF) - (2**32 if d & 2**31 else 0), d >> 32)]
     return torch.tensor(words, dtype=torch.int32)
 
+def with_makes(words, makes, chunks, counter):
+    # makes: by slot, which chunks; chunks: (tiles, distances to post to); counter: word of the first counter
+    words = words.tolist()
+    posts = []
+    for tiles, distances in chunks:
+        begin = len(words)
+        words += [w for d in distances for w in ((d & 0xFFFFFFFF) - (2**32 if d & 2**31 else 0), d >> 32)]
+        posts.append((begin, len(words)))
+    words += [0] * (-len(words) % 4)
+    words[7] = len(words)
+    words += [0] * (2 * len(makes)) + [0] * (-2 * len(makes) % 4)
+    for slot, of in enumerate(makes):
+        words[words[7] + 2 * slot] = len(words)
+        for chunk in of:
+            words += [counter + 8 * chunk, chunks[chunk][0], *posts[chunk]]
+        words[words[7] + 2 * slot + 1] = len(words)
+    return torch.tensor(words, dtype=torch.int32)
+
 def load(text):
     path = pathlib.Path(tempfile.mkdtemp()) / "kernel.py"
     path.write_text("import triton\\nimport triton.language as tl\\nfrom syncopate.language import *\\n\\n" + textwrap.dedent(text))
@@ -184,6 +202,34 @@ def test_interpreted_phases_run_all_iterations_in_order():
         control[40] = 1
         kernel[(1,)](out, 5, table([(0, [], [(2, []), (3, [(1, 0)]), (5, [])])], 1), control)
         assert out.tolist() == [0, 1, 102, 203, 204], out
+    """)
+
+
+def test_interpreted_posts_count_tiles_and_the_last_one_of_a_chunk_posts_and_opens_its_gates():
+    interpret("""
+        kernel = load('''
+            @triton.jit
+            def kernel(out, sy_schedule, sy_control):
+                slot = tl.program_id(0)
+                tile = sy_acquire(sy_schedule, sy_control, slot)
+                tl.store(out + tile, tile)
+                sy_post(sy_schedule, sy_control, slot)
+                if slot == 1:
+                    tl.store(out + 3, tl.load(sy_control + 32) + 10 * tl.load(sy_control + 40))
+                sy_finish(sy_schedule, sy_control)
+            ''')
+        # Chunk 0 is made by slots 0 and 1 and posts to signal 0; chunk 1 by slots 1 and 2, to signals 1 and 2.
+        plain = table([(2, [], []), (1, [], []), (0, [], [])], 3)
+        schedule = with_makes(plain, [[0], [0, 1], [1]], [(2, [4 * 32]), (2, [4 * 40, 4 * 48])], 32 + 8 * 3)
+        for call in (1, 2, 3):
+            out = torch.zeros(4, dtype=torch.int32)
+            control[0] = call
+            kernel[(3,)](out, schedule, control)
+            assert out.tolist() == [0, 1, 2, call + 10 * (call - 1)], out  # after slot 1: chunk 0 only
+            assert control[32] == control[40] == control[48] == call
+            assert control[56] == control[64] == 2 * call
+            assert control[58:60].tolist() == [1, 1] and control[66:68].tolist() == [1, 1]
+            control[58:60] = control[66:68] = 0  # as the streams do
     """)
 
 
@@ -463,6 +509,56 @@ def test_on_a_gpu_late_chunks_give_the_same_bits(example, form):
             assert torch.equal(c, expected), (call, (c != expected).sum())
             assert control[1] == call * count and control[48] == call and control[56] == call, control[:64]
             assert control[3] == 0
+        """)
+    )
+
+
+@needs_gpu
+@pytest.mark.parametrize("example", sorted(SHAPES))
+def test_on_a_gpu_a_chunk_that_was_let_go_is_complete(example):
+    print(
+        on_gpu(f"""
+        name, blocks = {example!r}, {SHAPES[example][0]!r}
+        M, N, K = (1024, 1024, 512) if name == "matmul_pointers" else (2048, 3584, 512)
+        a = torch.randn(M, K, device="cuda").bfloat16()
+        b = torch.randn(N, K, device="cuda").bfloat16()
+        expected, c = torch.empty(M, N, device="cuda").bfloat16(), torch.empty(M, N, device="cuda").bfloat16()
+        launch(SOURCES / (name + ".py"), a, b, expected, blocks)()
+        path = GOLDEN / (name + "_producer.py")
+        rows, columns = triton.cdiv(M, blocks[0]), triton.cdiv(N, blocks[1])
+        tiles = rows * columns
+        # A chunk is a row of tiles; with groups of 8 rows the tile id counts rows fastest in a group.
+        def row_of(tile):
+            group = min(rows - tile // (8 * columns) * 8, 8)
+            return tile // (8 * columns) * 8 + (tile % group if name.endswith("host_tma") else tile % (8 * columns) % group)
+        order = list(range(tiles - 1, -1, -1))
+        plain = table([(tile, [], []) for tile in order], programs(path, M, N, blocks))
+        schedule = with_makes(plain, [[row_of(t)] for t in order], [(columns, [4 * (32 + 8 * r)]) for r in range(rows)],
+                              32 + 8 * rows).cuda()
+        control = torch.zeros(32 + 16 * rows, dtype=torch.int32, device="cuda")
+        run = launch(path, a, b, c, blocks, sy_schedule=schedule, sy_control=control)
+        copy, late, main = torch.empty_like(c), torch.cuda.Stream(), torch.cuda.Stream()
+        seen = torch.zeros(rows, dtype=torch.int32, device="cuda")
+        control[0] = 1
+        run()
+        torch.cuda.synchronize()
+        for call in range(2, 22):
+            c.fill_(float("nan"))
+            control[0] = call
+            torch.cuda.synchronize()
+            with torch.cuda.stream(main):
+                run()
+            with torch.cuda.stream(late):  # copies beside the kernel what it says is there
+                for turn in range(20):
+                    seen.copy_(control[32 : 32 + 8 * rows : 8])
+                    copy.copy_(c)
+                    there = (seen == call).repeat_interleave(blocks[0])[:M]
+                    assert not (copy.ne(expected) & there[:, None]).any(), (call, turn)
+            torch.cuda.synchronize()
+            assert torch.equal(c, expected)
+            counters = control[32 + 8 * rows :: 8]
+            assert (counters == call * columns).all() and (control[32 : 32 + 8 * rows : 8] == call).all()
+            assert (control[34 + 8 * rows :: 8] == 1).all() and (control[35 + 8 * rows :: 8] == 1).all()
         """)
     )
 

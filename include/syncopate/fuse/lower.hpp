@@ -13,6 +13,10 @@
 // was `after` a reducing op is after the sum. What the destination itself holds (produced, initial, or copied
 // there by an op that a contribution is after) takes its place in the order of ranks.
 //
+// Where a plan adds to one place in rounds (a contribution is after another one to the same place), each
+// round is a sum of its own, rounded to the tensor's type: plans that want the best sum leave the order to
+// the runtime.
+//
 // The staging tensor of T is [slots, …extents]: the extents are those of the largest box around what one rank
 // sums of T, so a reduce-scatter stages a shard from each other rank, not the whole tensor.
 #pragma once
@@ -37,8 +41,8 @@ struct Lowered {
 [[nodiscard]] bool can_reduce(plan::DType dtype);
 
 /// `plan` must be well formed (plan::check). Fails, with rank and op, on a dtype that cannot be reduced, on
-/// ops that reduce into overlapping regions that are not the same or in different ways, on one that waits for
-/// another contribution to the same region, and where the destination holds a part of the region only.
+/// ops that reduce into overlapping regions that are not the same or in different ways, and where the
+/// destination holds a part of the region only.
 [[nodiscard]] Result<Lowered> lower(const plan::Plan& plan);
 
 }  // namespace syncopate::fuse

@@ -1,0 +1,82 @@
+#include "syncopate/plan/push_reduce.hpp"
+
+#include <gtest/gtest.h>
+
+#include "syncopate/plan/check.hpp"
+
+namespace syncopate::plan {
+namespace {
+
+Mesh ranks(std::int32_t count) { return {{{"gpu", count}}}; }
+const Tensor kC{"C", {10, 6}, DType::bf16};
+
+TEST(PushReduce, HasNoFindingsOnAnyNumberOfRanks) {
+    for (std::int32_t count = 1; count <= 12; ++count) {  // more ranks than rows: some own nothing
+        for (const std::int32_t split : {1, 3}) {
+            for (const bool all : {false, true}) {
+                for (const bool produced : {false, true}) {
+                    const Plan plan =
+                        push_reduce(ranks(count), kC, {.split = split, .all = all, .produced = produced})
+                            .value();
+                    EXPECT_TRUE(check(plan).empty()) << count << " ranks: " << check(plan).front().message;
+                    EXPECT_EQ(plan.produced.empty(), !produced);
+                }
+            }
+        }
+    }
+}
+
+TEST(PushReduce, SendsTheNextRanksShardFirstSoThatNoTwoAimAtOneDestination) {
+    const Plan plan = push_reduce(ranks(4), kC).value();
+    for (std::int32_t rank = 0; rank < 4; ++rank) {
+        ASSERT_EQ(plan.ranks[rank].size(), 3U);
+        for (std::int32_t turn = 0; turn < 3; ++turn)
+            EXPECT_EQ(plan.ranks[rank][turn].peer, (rank + 1 + turn) % 4);
+    }
+    EXPECT_EQ(plan.ranks[0][0].dst.region[0].begin, 3) << "shards of 3, 3, 2, 2 rows";
+}
+
+TEST(PushReduce, AnAllReduceSendsAChunkOnAfterAllItsContributions) {
+    const Plan plan = push_reduce(ranks(3), kC, {.split = 2, .all = true}).value();
+    const Op& on = plan.ranks[1].back();
+    EXPECT_EQ(on.reduce, Reduce::none);
+    ASSERT_EQ(on.after.size(), 2U);
+    for (const OpRef ref : on.after) {
+        EXPECT_EQ(plan.op(ref).dst, on.src);
+        EXPECT_EQ(plan.op(ref).reduce, Reduce::sum);
+    }
+}
+
+TEST(PushReduce, CutsAlongAnotherAxis) {
+    const Plan plan = push_reduce(ranks(2), kC, {.axis = 1, .reduce = Reduce::max}).value();
+    EXPECT_TRUE(check(plan).empty());
+    EXPECT_EQ(to_string(plan.ranks[0][0].dst.region), "[0:10, 3:6]");
+    EXPECT_EQ(plan.ranks[0][0].reduce, Reduce::max);
+}
+
+TEST(PushReduce, SaysWhatIsWrongWithItsOptions) {
+    const auto message = [](const Result<Plan>& plan) { return plan.ok() ? "" : plan.error().message; };
+    EXPECT_NE(message(push_reduce(ranks(2), kC, {.axis = 2})).find("axis 2 is not an axis"),
+              std::string::npos);
+    EXPECT_NE(message(push_reduce(ranks(2), kC, {.split = 0})).find("split is 0"), std::string::npos);
+    EXPECT_NE(message(push_reduce(ranks(2), kC, {.reduce = Reduce::none})).find("sum or max"),
+              std::string::npos);
+    EXPECT_NE(message(push_reduce({}, kC)).find("the mesh has 0 ranks"), std::string::npos);
+    EXPECT_NE(message(push_reduce(ranks(4096), {"C", {1 << 24, 1}, DType::bf16}, {.split = 1 << 20}))
+                  .find("use a smaller split"),
+              std::string::npos);
+}
+
+TEST(PushExchange, GivesEachRankABlockOfEachOther) {
+    for (const std::int32_t split : {1, 2}) {
+        const Plan plan = push_exchange(ranks(5), kC, "D", {.split = split}).value();
+        EXPECT_TRUE(check(plan).empty()) << check(plan).front().message;
+        EXPECT_EQ(plan.ranks[2].back().kind, OpKind::local) << "the own block last";
+        EXPECT_EQ(plan.ranks[2].size(), static_cast<std::size_t>(5 * split));
+    }
+    EXPECT_TRUE(check(push_exchange(ranks(5), kC, "D", {.produced = false}).value()).empty());
+    EXPECT_FALSE(push_exchange(ranks(3), kC, "D").ok()) << "10 rows are no multiple of 3";
+}
+
+}  // namespace
+}  // namespace syncopate::plan
