@@ -73,11 +73,7 @@ std::vector<Finding> check(const Plan& plan) {
     const EventGraph graph(plan, collectives.groups);
     const Followers followers(graph);
     const std::vector<std::int32_t> order = topological_order(graph, followers);
-    std::size_t entries = plan.initial.size() + plan.produced.size() + plan.final.size();
-    for (const std::vector<Op>& list : plan.ranks) {
-        for (const Op& op : list) entries += 1 + op.after.size() + op.ranks.size();
-    }
-    Work work(steps_to_check(entries));
+    Work work(steps_to_check(entries_of(plan)));
     add(check_malformed(plan, collectives, work));
     add(check_cycles(plan, graph, order));
     if (findings.empty()) {

@@ -3,6 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
+
+#include "syncopate/plan/plan.hpp"
 
 namespace syncopate::plan {
 
@@ -20,9 +23,16 @@ private:
     std::int64_t left_;
 };
 
-/// Of one check(): plans as they are written need 50 to 200 steps for each entry: an op, an
-/// `after`, a participant, a holding. About
-/// half a minute for a million at worst.
+/// What a plan's analyses grow with: ops, `after` edges, participants, holdings.
+[[nodiscard]] inline std::size_t entries_of(const Plan& plan) {
+    std::size_t entries = plan.initial.size() + plan.produced.size() + plan.final.size();
+    for (const std::vector<Op>& list : plan.ranks) {
+        for (const Op& op : list) entries += 1 + op.after.size() + op.ranks.size();
+    }
+    return entries;
+}
+
+/// Of one check(): plans as they are written need 50 to 200 steps for each entry.
 [[nodiscard]] constexpr std::int64_t steps_to_check(std::size_t entries) {
     return (std::int64_t{1} << 25) + 1024 * static_cast<std::int64_t>(entries);
 }
