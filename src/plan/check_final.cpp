@@ -109,6 +109,7 @@ bool FinalCheck::judge_origin(const Holding& wanted, const Piece& piece, const s
             fmt::format("{} holds {} instead of its own", where, place_of(origin, piece.box)));
         return false;
     }
+    if (wanted.of.size() == 1) return true;  // one rank's contribution is its own, not the tensor's value
     bool covered = false;
     std::string conflict;
     brought_[at].visit_overlapping(piece.box, [&](const BoxIndex<Source>::Entry& other) {

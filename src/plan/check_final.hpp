@@ -15,7 +15,8 @@ namespace syncopate::plan {
 ///
 /// Elements that some rank holds at the start have a value of their own, or contributions: only these will
 /// do. Those that no rank holds at the start (of a tensor that only receives) get what the plan brings them,
-/// which must be the same for every entry of `final`: a tensor has one value.
+/// which must be the same for every entry of `final`: a tensor has one value. Only what is "of" one rank,
+/// that rank's own contribution, may be another thing on every rank, as after an all-to-all of buffers.
 class FinalCheck {
 public:
     /// All arguments must outlive this, but for `key_axes`.

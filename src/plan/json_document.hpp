@@ -47,7 +47,8 @@ public:
         return static_cast<std::size_t>(nodes_[container].payload);
     }
 
-    /// Bytes of the text up to the end of the node's first token. Rises with the node's number; a cheap place.
+    /// Bytes of the text up to the end of the node's first token. Rises with the node's number; a cheap
+    /// place.
     [[nodiscard]] std::size_t end_offset(Index node) const { return nodes_[node].end_offset; }
 
     /// "an object", "the string \"x\"", "the number 1.5": for messages of what was found.

@@ -126,7 +126,8 @@ TEST(Produce, RefusesToOverwriteWhatAKernelMakesUnasked) {
     program.plan.ranks[0].resize(1);
     program.plan.ranks[0][0].reduce = plan::Reduce::none;
     program.plan.final.clear();
-    EXPECT_NE(error_of(program).find("on rank 1, where that rank's kernel writes too"), std::string::npos)
+    EXPECT_NE(error_of(program).find("on rank 1, which the kernel produces and may write later"),
+              std::string::npos)
         << error_of(program);
 }
 

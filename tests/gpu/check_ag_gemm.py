@@ -99,43 +99,55 @@ def shapes() -> None:
         for dtype in (torch.bfloat16, torch.float16, torch.float32):
             if dtype == torch.float32 and m * n * k > 2**35:
                 continue
-            tagged = Tagged(m, n, k, dtype)
-            op = ops.AllGatherMatmul(m, n, k, dtype)
-            out = torch.empty(m, n, device="cuda", dtype=dtype)
-            shard = op.shard()
-            op.prepared.tensors["A"].fill_(float("nan"))
-            torch.cuda.synchronize()
-            dist.barrier()
-            for call in range(4):
-                out.fill_(float("nan"))
-                if call % 2:
-                    elsewhere = torch.empty_like(shard)
-                    tagged.fill(elsewhere)
-                    op(elsewhere, tagged.w, out)
-                else:
-                    tagged.fill(shard)
-                    op(shard, tagged.w, out)
-                tagged.judge(out)
-            op.check()
-            expect(tagged.bad.item() == 0, f"tagged integers {m}x{n}x{k} {dtype}: {tagged.bad.item()} wrong")
-            # random data: fp64 by relative norm, and bit for bit against the unmodified kernel
-            torch.manual_seed(rank())
-            x = torch.randn(shard.shape, device="cuda", dtype=dtype)
-            torch.manual_seed(99)
-            w = torch.randn(k, n, device="cuda", dtype=dtype)
-            parts = [torch.empty((m // p + (r < m % p), k), device="cuda", dtype=dtype) for r in range(p)]
-            gather_uneven(parts, x)
-            whole = torch.cat(parts)
-            out.fill_(float("nan"))
-            op(x, w, out)
-            alone = op.unfused(whole, w, torch.full_like(out, float("nan")))
-            expect(torch.equal(out, alone), f"bit-identical to the unfused kernel {m}x{n}x{k} {dtype}")
-            rows = min(m, 512)
-            exact = whole[:rows].double() @ w.double()
-            error = ((out[:rows].double() - exact).norm() / exact.norm()).item()
-            limit = {torch.bfloat16: 5e-3, torch.float16: 1e-3, torch.float32: 1e-5}[dtype]
-            expect(error < limit, f"fp64 error {error:.2e} at {m}x{n}x{k} {dtype}")
-            op.close()
+            check_shape(m, n, k, dtype)
+
+
+def large() -> None:
+    """The same for H200.md's twelve shapes, with the local N of eight GPUs."""
+    for k, n in ((4096, 14336), (8192, 28672), (12288, 49152), (16384, 53248)):
+        for m in (1024, 4096, 8192):
+            check_shape(m, n // 8, k, torch.bfloat16)
+
+
+def check_shape(m: int, n: int, k: int, dtype: torch.dtype) -> None:
+    p = size()
+    tagged = Tagged(m, n, k, dtype)
+    op = ops.AllGatherMatmul(m, n, k, dtype)
+    out = torch.empty(m, n, device="cuda", dtype=dtype)
+    shard = op.shard()
+    op.prepared.tensors["A"].fill_(float("nan"))
+    torch.cuda.synchronize()
+    dist.barrier()
+    for call in range(4):
+        out.fill_(float("nan"))
+        if call % 2:
+            elsewhere = torch.empty_like(shard)
+            tagged.fill(elsewhere)
+            op(elsewhere, tagged.w, out)
+        else:
+            tagged.fill(shard)
+            op(shard, tagged.w, out)
+        tagged.judge(out)
+    op.check()
+    expect(tagged.bad.item() == 0, f"tagged integers {m}x{n}x{k} {dtype}: {tagged.bad.item()} wrong")
+    # random data: fp64 by relative norm, and bit for bit against the unmodified kernel
+    torch.manual_seed(rank())
+    x = torch.randn(shard.shape, device="cuda", dtype=dtype)
+    torch.manual_seed(99)
+    w = torch.randn(k, n, device="cuda", dtype=dtype)
+    parts = [torch.empty((m // p + (r < m % p), k), device="cuda", dtype=dtype) for r in range(p)]
+    gather_uneven(parts, x)
+    whole = torch.cat(parts)
+    out.fill_(float("nan"))
+    op(x, w, out)
+    alone = op.unfused(whole, w, torch.full_like(out, float("nan")))
+    expect(torch.equal(out, alone), f"bit-identical to the unfused kernel {m}x{n}x{k} {dtype}")
+    rows = min(m, 512)
+    exact = whole[:rows].double() @ w.double()
+    error = ((out[:rows].double() - exact).norm() / exact.norm()).item()
+    limit = {torch.bfloat16: 5e-3, torch.float16: 1e-3, torch.float32: 1e-5}[dtype]
+    expect(error < limit, f"fp64 error {error:.2e} at {m}x{n}x{k} {dtype}")
+    op.close()
 
 
 def gather_uneven(parts: list[torch.Tensor], mine: torch.Tensor) -> None:
@@ -213,7 +225,11 @@ def streams() -> None:
     Outputs are judged once a batch has ended: a fused kernel that waits fills the multiprocessors, so that what else
     runs beside it must be small, and already loaded.
     """
-    kinds = [(2048, 1792, 4096), (1024, 3584, 2048)]
+    for kinds in (((2048, 1792, 4096), (1024, 3584, 2048)), ((4096, 1792, 4096), (2048, 1792, 4096))):
+        two_streams(kinds)
+
+
+def two_streams(kinds: tuple[tuple[int, int, int], ...]) -> None:
     tagged = [Tagged(*kind, torch.bfloat16) for kind in kinds]
     fused = [ops.AllGatherMatmul(*kind) for kind in kinds]
     depth = 5
@@ -223,7 +239,7 @@ def streams() -> None:
     shards = [op.shard() for op in fused]
     lanes = [torch.cuda.Stream() for _ in kinds]
     rng = random.Random(rank())
-    for batch in range(41):
+    for batch in range(21):
         for j in range(depth if batch else 1):  # the first batch loads every kernel while nothing waits
             for i in (0, 1):
                 with torch.cuda.stream(lanes[i]):
@@ -298,7 +314,7 @@ def absent() -> None:
     dist.barrier()
 
 
-SECTIONS = {f.__name__: f for f in (shapes, queued, graphs, streams, examples, absent)}
+SECTIONS = {f.__name__: f for f in (shapes, large, queued, graphs, streams, examples, absent)}
 
 
 def main() -> int:

@@ -461,8 +461,10 @@ private:
                     from.insert(term.rank);
                 }
                 const bool own = own_.contains(at);
+                const bool personal =
+                    wanted.of.size() == 1;  // what one rank made need not be the same everywhere
                 if (!one_source || (own && source != at) ||
-                    brought.emplace(at, source).first->second != source || from != ranks) {
+                    (!personal && brought.emplace(at, source).first->second != source) || from != ranks) {
                     const bool lacks = one_source && !from.contains(-1) && !ranks.contains(-1) &&
                                        (!own || source == at) &&
                                        !std::includes(from.begin(), from.end(), ranks.begin(), ranks.end());
