@@ -6,8 +6,8 @@
 Recording runs a variant of the emitted kernel (syncopate.language_traced) and watches the chunks' signals from beside
 it: a thread on the host, one warp in a second stream on a GPU. A call that is not recorded pays nothing.
 
-Times are nanoseconds of one clock per machine: CLOCK_MONOTONIC on the host; %globaltimer on GPUs, which the GPUs of one
-machine share to within about a microsecond, so compare ranks no finer than that. A tile's end is the moment when its
+Times are nanoseconds: CLOCK_MONOTONIC on the host; %globaltimer on GPUs, which is each GPU's own (tens of microseconds
+apart were seen within one machine), so that a written trace shows GPUs from the begin of the call on each. A tile's end is the moment when its
 program asks for its next tile; where Triton pipelines across tiles that is a few iterations early.
 """
 
@@ -309,8 +309,9 @@ def assemble(
 
 def to_perfetto(traces: Sequence[Trace]) -> dict[str, Any]:
     """Chrome trace events: a process per rank, in it a thread "chunks" and one per program. Microseconds from the
-    first rank's begin."""
-    origin = min((trace.begin for trace in traces), default=0)
+    first rank's begin; on GPUs from each rank's own, as their clocks differ."""
+    first = min((trace.begin for trace in traces), default=0)
+    origin = first
     events: list[dict[str, Any]] = []
 
     def add(phase: str, name: str, rank: int, thread: int, **more: Any) -> None:
@@ -324,6 +325,7 @@ def to_perfetto(traces: Sequence[Trace]) -> dict[str, Any]:
             add("X", name, rank, thread, cat=category, ts=moment, dur=length, args=arguments)
 
     for trace in traces:
+        origin = trace.begin if trace.device == "cuda" else first
         labels = {chunk.signal: chunk.label for chunk in trace.chunks}
         add("M", "process_name", trace.rank, 0, args={"name": f"rank {trace.rank} ({trace.device})"})
         add("M", "thread_name", trace.rank, 0, args={"name": "chunks"})

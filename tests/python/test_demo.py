@@ -340,7 +340,7 @@ def test_a_traced_kernel_compiles_for_hopper_with_the_plain_ones_pipeline(golden
 def test_the_watcher_is_one_small_warp_without_shared_memory(tmp_path):
     code = """
     from syncopate.language_traced import sy_watch
-    signature = {"control": "*i32", "words": "*i32", "times": "*i64", "count": "i32", "BLOCK": "constexpr"}
+    signature = {"control": "*i32", "words": "*i32", "times": "*i64", "count": "i32", "epoch": "i32", "BLOCK": "constexpr"}
     for block in (32, 256):
         built = build(sy_watch, signature, {"BLOCK": block}, {"num_warps": 1})
         # It must fit beside a fused program that takes nearly all registers and shared memory of a multiprocessor.

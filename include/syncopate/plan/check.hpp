@@ -31,8 +31,8 @@
 // twice, or a value, is wrong wherever it happens. At the end an element must hold its own value, or exactly
 // the contributions asked for, by sum or by max but not both. Elements that no rank holds at the start (of a
 // tensor that only receives) have no value of their own: there anything will do that is the same wherever
-// `final` asks for it, since a tensor is one global array; but for what is "of" one rank, its own contribution,
-// which may be another thing everywhere (an all-to-all of buffers).
+// `final` asks for it, since a tensor is one global array; but for what is "of" one rank, its own
+// contribution, which may be another thing everywhere (an all-to-all of buffers).
 //
 // The kinds of findings:
 //
