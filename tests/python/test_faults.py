@@ -100,7 +100,12 @@ def test_an_interrupted_run_leaves_no_rank_behind(number, tmp_path):
     words = ["run", "all_gather_matmul:M=2048,N=512,K=512", "--ranks", "3", "--calls", "1000"]
     environment = {**os.environ, "SYNCOPATE_TEST": mark, "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(
-        [BINARY, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [BINARY, *words],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell without job control starts what runs in the background with SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         end = time.monotonic() + 30
