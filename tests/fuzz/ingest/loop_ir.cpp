@@ -1,15 +1,11 @@
 // The reader of loop IR, and all that follows it: whatever the bytes, a plan without a finding, or an error.
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <string_view>
-
 #include "syncopate/ingest/loop_ir.hpp"
+#include "fuzz/target.hpp"
 #include "syncopate/plan/json.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace syncopate;
-    const std::string_view text(reinterpret_cast<const char*>(data), size);
+    const std::string_view text = syncopate::fuzz::text_of(data, size);
     const auto import = ingest::import_loop_nest(text, "fuzz.json");
     if (!import) {
         if (import.error().message.empty()) std::abort();

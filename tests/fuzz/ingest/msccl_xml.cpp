@@ -1,15 +1,11 @@
 // The reader of MSCCL XML, and what follows it: whatever the bytes, a plan that can be checked and written,
 // or an error.
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <string_view>
-
 #include "syncopate/ingest/msccl_xml.hpp"
+#include "fuzz/target.hpp"
 #include "syncopate/plan/json.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    const std::string_view text(reinterpret_cast<const char*>(data), size);
+    const std::string_view text = syncopate::fuzz::text_of(data, size);
     const auto import = syncopate::ingest::read_msccl_xml(text, "fuzz.xml");
     if (!import) {
         if (import.error().message.empty()) std::abort();

@@ -1,16 +1,12 @@
-// The reader of MSCCL++ execution plans, and what follows it: whatever the bytes, a plan that can be checked
+// The reader of SCCL algorithm JSON, and what follows it: whatever the bytes, a plan that can be checked
 // and written, or an error.
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <string_view>
-
-#include "syncopate/ingest/mscclpp_json.hpp"
+#include "syncopate/ingest/sccl_json.hpp"
+#include "fuzz/target.hpp"
 #include "syncopate/plan/json.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    const std::string_view text(reinterpret_cast<const char*>(data), size);
-    const auto import = syncopate::ingest::read_mscclpp_json(text, "fuzz.json");
+    const std::string_view text = syncopate::fuzz::text_of(data, size);
+    const auto import = syncopate::ingest::read_sccl_json(text, "fuzz.json");
     if (!import) {
         if (import.error().message.empty()) std::abort();
         return 0;

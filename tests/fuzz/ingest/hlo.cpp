@@ -1,19 +1,15 @@
-// The reader of StableHLO, and all that follows it: whatever the bytes, candidates that can be shown, and
+// The reader of HLO text, and all that follows it: whatever the bytes, candidates that can be shown, and
 // plans that can be checked and written, or an error.
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <string_view>
-
+#include "syncopate/ingest/hlo.hpp"
+#include "fuzz/target.hpp"
 #include "syncopate/ingest/candidates.hpp"
-#include "syncopate/ingest/stablehlo.hpp"
 #include "syncopate/plan/check.hpp"
 #include "syncopate/plan/json.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace syncopate;
-    const std::string_view text(reinterpret_cast<const char*>(data), size);
-    const auto program = ingest::read_stablehlo(text, "fuzz.mlir");
+    const std::string_view text = syncopate::fuzz::text_of(data, size);
+    const auto program = ingest::read_hlo(text, "fuzz.hlo");
     if (!program) {
         if (program.error().message.empty() || program.error().location.line < 1) std::abort();
         return 0;
