@@ -6,12 +6,6 @@
 #include "kernel/evaluate.hpp"
 
 namespace syncopate::kernel {
-namespace {
-
-constexpr std::int32_t kDeepestCalls = 32;
-
-}  // namespace
-
 std::uint64_t Evaluator::taint_of(const Value& value) {
     std::uint64_t taint = value.taint;
     if (value.kind == ValueKind::tuple) {
@@ -61,9 +55,12 @@ Value Evaluator::call(const Expr& e, Frame& frame) {
         arguments[i] = evaluate(*e.kids[i], frame);
         if (stopped()) return {};
     }
-    if (e.builtin == Builtin::helper) {
+    std::int32_t function = e.builtin == Builtin::helper ? e.function : -1;
+    if (e.slot >= 0 && frame.slots[e.slot].kind == ValueKind::function)  // a combine function, an activation
+        function = static_cast<std::int32_t>(frame.slots[e.slot].integer);
+    if (function >= 0) {
         std::vector<Value> all(arguments.begin(), arguments.end());
-        const Function& callee = module_.functions[static_cast<std::size_t>(e.function)];
+        const Function& callee = module_.functions[static_cast<std::size_t>(function)];
         all.resize(std::max(all.size(), callee.parameters.size()));
         for (const auto& [key, expr] : e.keywords) {
             std::size_t p = 0;
@@ -73,13 +70,12 @@ Value Evaluator::call(const Expr& e, Frame& frame) {
             all[p] = evaluate(*expr, frame);
             if (stopped()) return {};
         }
-        return helper(e, all, frame);
+        return helper(e, callee, all, frame);
     }
     return builtin(e, e.builtin, arguments, frame);
 }
 
-Value Evaluator::helper(const Expr& e, std::span<const Value> arguments, Frame& frame) {
-    const Function& callee = module_.functions[static_cast<std::size_t>(e.function)];
+Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const Value> arguments, Frame& frame) {
     if (!callee.lowered) return fail(e.where, "`" + callee.name + "` cannot be followed");
     if (arguments.size() > callee.parameters.size())
         return fail(e.where, "too many arguments for `" + callee.name + "`");

@@ -50,6 +50,7 @@ struct TouchedBox {
     Box box{};
 };
 
+inline constexpr std::int32_t kDeepestCalls = 32;
 inline constexpr std::size_t kMostAxes = 4;
 inline constexpr std::int64_t kLargestBlock = std::int64_t{1} << 24;  ///< elements of one block
 
@@ -169,7 +170,7 @@ private:
     // calls.cpp: arguments, helpers and methods
     Value call(const Expr& e, Frame& frame);
     Value method(const Expr& e, Frame& frame);
-    Value helper(const Expr& e, std::span<const Value> arguments, Frame& frame);
+    Value helper(const Expr& e, const Function& callee, std::span<const Value> arguments, Frame& frame);
     Value count(const Expr& e, const Value& of, const Value& by, const Value& result, Frame& frame);
     [[nodiscard]] static std::uint64_t taint_of(const Value& value);  ///< of a tuple, that of its items too
     const Expr* keyword(const Expr& e, std::string_view name) const;

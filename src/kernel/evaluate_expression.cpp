@@ -12,7 +12,22 @@ namespace syncopate::kernel {
 Value Evaluator::name(const Expr& e, Frame& frame) {
     if (e.slot < 0) {
         Value made = opaque(e, 0);
-        if (module_.find(e.text) < 0 && !module_.imports.contains(e.text)) {
+        if (e.function >= 0) {
+            made.kind = ValueKind::function;
+            made.runtime = false;
+            made.integer = e.function;
+            return made;
+        }
+        if (e.global != nullptr) {
+            if (calls_ >= kDeepestCalls)
+                return fail(e.where, "what " + quoted(module_, e.where) + " is assigned leads back to itself");
+            Frame top;  // of no function: an expression of the file has no variables
+            ++calls_;
+            made = evaluate(*e.global, top);
+            --calls_;
+            return made;
+        }
+        if (e.unbound) {
             return fail(e.where,
                         "`" + e.text + "` is neither a variable of the kernel nor a constant of the file");
         }

@@ -17,12 +17,16 @@ SourceRange Lowering::range_of(TSNode node) {
 
 std::string_view Lowering::text(TSNode node) const {
     const SourceRange range = range_of(node);
-    return (in_fragment_ ? fragment_ : module_.source).substr(range.begin, range.end - range.begin);
+    return (in_fragment_ ? fragment_ : file_text_).substr(range.begin, range.end - range.begin);
 }
 
 SourceRange Lowering::place(TSNode node) const {
     SourceRange range = range_of(node);
-    if (!in_fragment_) return range;
+    if (!in_fragment_) {
+        range.begin += file_begin_;
+        range.end += file_begin_;
+        return range;
+    }
     range.begin += fragment_place_.begin;
     range.end += fragment_place_.begin;
     range.column += fragment_place_.column - 1;  // a fragment is one line
@@ -136,6 +140,12 @@ Status Lowering::lower_function(TSNode definition) {
     self.lowered = true;
     if (error_) return *error_;
     return Done{};
+}
+
+Result<Expr*> Lowering::lower_value(TSNode node) {
+    Expr* made = expression(node);
+    if (error_) return *error_;
+    return made;
 }
 
 Result<Expr*> Lowering::lower_fragment(TSNode node, std::string_view whole, SourceRange where) {
