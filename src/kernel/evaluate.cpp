@@ -79,6 +79,7 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
               stack_.begin() + static_cast<std::ptrdiff_t>(stack_used_), Value{});
     const std::size_t first_tile = found.tiles.size();
     control_ = 0;
+    maybe_ = 0;
     begin_tile(linear_program_);
     const std::size_t outer_begin = tile_begin_;
     const Flow flow = execute(kernel_.body, frame);

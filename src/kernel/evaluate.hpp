@@ -102,6 +102,10 @@ private:
         Value* slots = nullptr;
         Value result;
         bool is_kernel = false;
+        // Ways that were left on conditions that depend on data, joined where they meet again.
+        bool may_have_returned = false;       // with `result`
+        const Value* stopped = nullptr;       // the variables where the loop around was left
+        const Value* next_round = nullptr;    // the variables where its body was left
     };
     struct Guess {
         enum class Kind : std::uint8_t { absent, same, advance, lost };
@@ -117,6 +121,12 @@ private:
     Flow execute(const std::vector<Stmt*>& body, Frame& frame);
     Flow execute(const Stmt& statement, Frame& frame);
     Flow branch(const Stmt& statement, Frame& frame);
+    Flow give_back(const Stmt& statement, Frame& frame);
+    [[nodiscard]] Value* snapshot(const Frame& frame);
+    [[nodiscard]] Value unknown(const Value& value, const Expr& why);
+    [[nodiscard]] static std::int32_t param_of(const Value& value);  // -1: no memory
+    [[nodiscard]] Value joined(const Value& a, const Value& b, const Expr& why);
+    void join(Frame& frame, const Value* other, const Expr& why);
     void assign(const Expr& target, const Value& value, Frame& frame);
 
     // evaluate_loop.cpp
@@ -124,6 +134,8 @@ private:
     Flow while_loop(const Stmt& statement, Frame& frame);
     Flow each_round(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
     Flow all_rounds(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
+    Flow unknown_rounds(const Stmt& statement, Frame& frame, const Value& index);
+    Flow one_round(const Stmt& statement, Frame& frame);
     bool has_stores(const std::vector<Stmt*>& body) const;
 
     // evaluate_tile.cpp
@@ -144,6 +156,11 @@ private:
     Value name(const Expr& e, Frame& frame);
     Value attribute(const Expr& e, Frame& frame);
     Value subscript(const Expr& e, Frame& frame);
+    Value tuple_slice(const Expr& e, const Value& object, Frame& frame);
+    Value tuple(const Expr& e, Frame& frame);
+    Value each(const Expr& e, Frame& frame);
+    Value unknown_syntax(const Expr& e, Frame& frame);
+    Value make_tuple(std::span<const Value> items);
     [[nodiscard]] std::optional<bool> truth(const Expr& e, const Value& value);
 
     // operators.cpp: numbers, and which rule applies
@@ -189,6 +206,7 @@ private:
     void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
                      bool read, bool write);
     [[nodiscard]] std::string why_lost(const Expr* why) const;
+    void fail_access(const SourceRange& where, const Expr* why, std::string message);
 
     // evaluate.cpp: failing, sources and limits
     Value fail(const SourceRange& where, std::string message);
@@ -213,6 +231,7 @@ private:
     std::int64_t steps_ = 0;
     std::int32_t calls_ = 0;            // nesting of helpers
     std::int32_t silent_ = 0;           // > 0: nothing is noted
+    std::int32_t maybe_ = 0;            // > 0: whether this is run depends on data
     std::vector<std::int64_t> trips_;   // of the symbolic loops around
     std::vector<std::int32_t> around_;  // numbers of the loops around, inside the tile
     std::vector<std::int32_t> symbol_loops_;

@@ -4,6 +4,7 @@
 
 #include <tree_sitter/api.h>
 
+#include <functional>
 #include <optional>
 
 #include "kernel/syntax.hpp"
@@ -39,6 +40,7 @@ private:
     Stmt* make_stmt(StmtKind kind, TSNode node);
     std::int32_t slot_of(std::string_view name, bool create);
     void collect_names(TSNode body);
+    void collect_targets(TSNode body, const std::function<void(TSNode)>& found) const;
     void fail(TSNode node, std::string message);
 
     // lower_expression.cpp
@@ -49,6 +51,8 @@ private:
     Expr* comparison(TSNode node);
     Expr* attribute(TSNode node);
     Expr* tuple(TSNode node);
+    Expr* each(TSNode node);
+    Expr* unknown_expression(TSNode node);
     void note_count(Expr* node);
     /// The names of a.b.c when `a` is no variable of the function; empty otherwise.
     std::vector<std::string_view> global_path(TSNode node);
@@ -64,6 +68,7 @@ private:
     Stmt* statement(TSNode node);
     Stmt* assignment(TSNode node, TSNode whole);
     Stmt* branch(TSNode node);
+    Stmt* unknown_statement(TSNode node);
     Stmt* loop(TSNode node, bool is_for);
     void finish(Stmt* statement);
     void note_assigned(Expr* target);

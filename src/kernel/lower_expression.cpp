@@ -231,6 +231,20 @@ Expr* Lowering::expression(TSNode node) {
         }
         return literal(node, content);
     }
+    if (kind == "concatenated_string") {
+        std::string content;
+        for (const TSNode part : children(node)) {
+            const Expr* one = expression(part);
+            if (const auto* piece = std::get_if<std::string>(&one->literal)) content += *piece;
+        }
+        return literal(node, content);
+    }
+    if (kind == "list_splat") {
+        Expr* made = make(ExprKind::splat, node);
+        const std::vector<TSNode> inner = children(node);
+        if (inner.size() == 1) return made->kids.push_back(expression(inner[0])), made;
+    }
+    if (kind == "list_comprehension" || kind == "generator_expression") return each(node);
     if (kind == "binary_operator") return binary(node);
     if (kind == "comparison_operator") return comparison(node);
     if (kind == "call") return call(node);
@@ -308,7 +322,36 @@ Expr* Lowering::expression(TSNode node) {
         made->kids.push_back(expression(field(node, "value")));
         return made;
     }
-    return make(ExprKind::unsupported, node);
+    return unknown_expression(node);
+}
+
+/// [item for target in items]; with conditions or several loops it is not understood.
+Expr* Lowering::each(TSNode node) {
+    const std::vector<TSNode> parts = children(node);
+    if (parts.size() != 2 || type(parts[1]) != "for_in_clause") return unknown_expression(node);
+    Expr* made = make(ExprKind::each, node);
+    made->kids = {expression(parts[0]), expression(field(parts[1], "left")),
+                  expression(field(parts[1], "right"))};
+    note_assigned(made->kids[1]);
+    return made;
+}
+
+/// Syntax that is not understood is kept, with the calls and names inside it: whether it matters shows when an
+/// address depends on it, or when it is handed memory.
+Expr* Lowering::unknown_expression(TSNode node) {
+    Expr* made = make(ExprKind::unsupported, node);
+    std::vector<TSNode> pending = children(node);
+    while (!pending.empty()) {
+        const TSNode next = pending.back();
+        pending.pop_back();
+        if (type(next) == "call" || type(next) == "identifier") {
+            if (type(next) == "identifier" && slot_of(text(next), false) < 0) continue;
+            made->kids.push_back(expression(next));
+            continue;
+        }
+        for (const TSNode child : children(next)) pending.push_back(child);
+    }
+    return made;
 }
 
 }  // namespace syncopate::kernel

@@ -36,7 +36,9 @@ enum class ExprKind : std::uint8_t {
     invert,       ///< `not`
     conditional,  ///< kids: value, condition, alternative
     bind,         ///< `slot := kids[0]`
-    unsupported,
+    splat,        ///< `*kids[0]` among arguments or items
+    each,         ///< [kids[0] for kids[1] in kids[2]]
+    unsupported,  ///< kids: the calls and names inside it
 };
 
 enum class Operator : std::uint8_t {
@@ -121,6 +123,7 @@ struct Expr {
     Expr* global = nullptr;  ///< name without a slot: what the file assigns to it
     bool unbound = false;    ///< name: nothing in the file binds it
     SourceRange where;
+    bool steers_loop = false;  ///< the iterable of a `for`, the condition of a `while`
     bool is_count = false;  ///< the idiom (kids[0] + b - 1) // b; then count_of and count_by are its parts
     Expr* count_of = nullptr;
     Expr* count_by = nullptr;
@@ -150,9 +153,10 @@ struct Stmt {
     StmtKind kind = StmtKind::pass;
     Operator op = Operator::add;
     Expr* target = nullptr;  ///< assign, augment, for_loop
+    std::vector<Expr*> also;  ///< assign: further targets (a = b = value); unsupported: what it assigns
     Expr* value = nullptr;   ///< assigned value, condition, iterable, returned value
     std::vector<Stmt*> body;
-    std::vector<Stmt*> otherwise;
+    std::vector<Stmt*> otherwise;  ///< branch, loops: `else`
     SourceRange where;                   ///< to the end of the last statement inside it
     SourceRange header;                  ///< loops: up to and including the colon
     std::int32_t loop = -1;              ///< loops: a number, unique in the module
@@ -166,6 +170,7 @@ struct Parameter {
     SourceRange where;
     bool constant = false;     ///< annotated tl.constexpr
     bool descriptor = false;   ///< .load or .store is called on it
+    bool rest = false;         ///< *args: a tuple of the arguments that are left
     Expr* fallback = nullptr;  ///< default value
 };
 
