@@ -72,6 +72,7 @@ struct Findings {
     std::uint64_t all_counts = 0;   ///< every tile count that was computed
     const Stmt* tile_loop = nullptr;
     std::int64_t tile_start = 0, tile_stop = 0, tile_step = 0;  ///< of the last program's tile loop
+    bool strided = true;  ///< every program's tile loop started at its own linear id
     const Stmt* last_store = nullptr;
     std::map<const Stmt*, std::int64_t> watched;  ///< values assigned by the statements that directives name
 };
@@ -92,6 +93,14 @@ public:
     std::vector<LoopRecord> loops;
     std::vector<bool> param_read, param_written, param_descriptor, param_pointer;
     std::vector<TensorView> tensors;  ///< by parameter; without axes when not given
+    /// No loop of the kernel is one over tiles: what a program does is one tile.
+    bool by_program = false;
+    /// Why the loop that looks like one over tiles is none; run() has failed then.
+    struct NoTiles {
+        SourceRange where;
+        std::string why;
+    };
+    std::optional<NoTiles> no_tiles;
     bool arithmetic_error = false;  ///< the last failure was a division by zero: an id outside the tile space
     bool grid_asked = false;        ///< tl.num_programs was called
 
@@ -141,6 +150,8 @@ private:
     // evaluate_tile.cpp
     Flow tile_loop(const Stmt& statement, Frame& frame, const Iterable& range);
     Flow one_tile(const Stmt& statement, Frame& frame, std::int64_t id);
+    Flow refuse_tiles(const SourceRange& where, std::string why);
+    [[nodiscard]] std::optional<std::string> carried_along(const Stmt& statement, const Frame& frame) const;
     void note_carried_ids(const Stmt& statement, Frame& frame);
     void begin_tile(std::int64_t id);
     void end_tile(Frame& frame);
@@ -244,6 +255,9 @@ private:
     bool in_tile_loop_ = false;
     std::size_t tile_begin_ = 0;
     std::int64_t tile_id_ = 0;
+    std::vector<Value> carried_;      // of the tile loop, at the begin of a round; `assigned` has their slots
+    std::vector<bool> fresh_;         // of the tile loop: without a value when it is entered
+    std::int64_t loop_stores_ = 0;    // executed inside the tile loop, of this program
     std::array<std::int64_t, kMostAxes> coord_{-1, -1, -1, -1};
     std::int64_t stores_ = 0;  // executed so far
     const Stmt* last_in_body_ = nullptr;

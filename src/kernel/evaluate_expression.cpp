@@ -34,6 +34,10 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
         return made;
     }
     const Value& value = frame.slots[e.slot];
+    if (value.kind == ValueKind::undefined && in_tile_loop_ && frame.is_kernel) {
+        (void)refuse_tiles(found.tile_loop->where, "it carries `" + e.text + "` from one round to the next");
+        return {};
+    }
     if (value.kind == ValueKind::undefined)
         return fail(e.where, "`" + e.text + "` is used before it has a value");
     if (value.kind == ValueKind::missing) {
@@ -41,7 +45,7 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
         return fail(e.where, "parameter `" + parameter + "` has no value: give --args " + parameter +
                                  "=… (or --tensor " + parameter + "=… if it is a tensor)");
     }
-    if (e.source >= 0 && sources[static_cast<std::size_t>(e.source)].kind == TaintSource::Kind::carried_id) {
+    if (e.source >= 0 && !by_program && sources[static_cast<std::size_t>(e.source)].kind == TaintSource::Kind::carried_id) {
         Value made = value;
         TaintSource& source = sources[static_cast<std::size_t>(e.source)];
         if (value.kind != ValueKind::integer || value.integer != tile_id_) source.is_tile_id = false;

@@ -53,12 +53,8 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
     const std::int64_t length = range.step > 0 ? span.constant : wrap_multiply(span.constant, -1);
     const std::int64_t trips = length <= 0 ? 0 : (length - 1) / step_size + 1;
     const bool over_tiles =
-        frame.is_kernel && !in_tile_loop_ && trips_.empty() && (over.taint & program_bits_) != 0;
+        frame.is_kernel && !by_program && !in_tile_loop_ && trips_.empty() && (over.taint & program_bits_) != 0;
     if (over_tiles && has_stores(statement.body)) {
-        if (range.step <= 0) {
-            fail(statement.value->where, "a loop over tiles must count upwards");
-            return Flow::stop;
-        }
         found.bound_taint |= over.taint;
         return tile_loop(statement, frame, range);
     }
@@ -305,7 +301,7 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         if (stopped()) return Flow::stop;
         if (!go) return unknown_rounds(statement, frame, Value{});
         const bool over_tiles =
-            frame.is_kernel && trips_.empty() && (condition.taint & program_bits_) != 0 &&
+            frame.is_kernel && !by_program && trips_.empty() && (condition.taint & program_bits_) != 0 &&
             (found.tile_loop == &statement || (!in_tile_loop_ && has_stores(statement.body)));
         // while tile_id < num_tiles: …; tile_id += step
         const Expr* compared =
@@ -315,13 +311,14 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         if (over_tiles && names_id) {
             if (i == 0) {
                 if (found.tile_loop == nullptr) found.tile_loop = &statement;
-                if (found.tile_loop != &statement) {
-                    fail(statement.where, "the kernel has two loops over tiles; only one can be reordered");
-                    return Flow::stop;
-                }
+                if (found.tile_loop != &statement)
+                    return refuse_tiles(statement.where,
+                                        "it is the second loop over tiles, after that on line " +
+                                            std::to_string(found.tile_loop->where.line));
                 found.bound_taint |= condition.taint;
                 note_carried_ids(statement, frame);
                 found.tile_start = frame.slots[compared->slot].integer;
+                found.strided = found.strided && found.tile_start == linear_program_;
                 const Value bound = evaluate(*statement.value->kids[1], frame);
                 found.tile_stop = bound.kind == ValueKind::integer ? bound.integer : 0;
                 found.tile_step = 0;
