@@ -37,7 +37,7 @@ Result<Kernel> Analysis::run() {
     }
     if (const Status status = number_tiles(kernel); !status) return status.error();
     if (const Status status = name_axes(kernel); !status) return status.error();
-    Result<Sites> sites = find_sites(module_, index_, evaluator_);
+    Result<Sites> sites = find_sites(module_, index_, evaluator_, kernel.grid);
     if (!sites) return sites.error();
     kernel.sites = std::move(*sites);
     if (const Status status = check_directives(kernel); !status) return status.error();

@@ -9,7 +9,6 @@ from .cases import Case, case, numbers, unset
 from .helpers import grouped_order
 
 IMPORTS = "imported helpers are not followed"
-AXES = "a grid of several axes whose ids are not each set by a statement of their own is emitted wrongly"
 ACC = tl.constexpr(tl.float32)
 
 
@@ -142,7 +141,7 @@ def batched_on_three_axes(seed):
     return Case(
         batched, (2, 2, z), args, {"c_ptr": a @ b},
         axes={"B": 3, "M": 2, "N": 2}, reduction="start", gather={"a_ptr": 0}, scatter={"c_ptr": 0},
-        compile={"BM": 64, "BN": 64, "BK": 32}, xfail=dict.fromkeys(("gather", "scatter"), AXES),
+        compile={"BM": 64, "BN": 64, "BK": 32}
     )  # fmt: skip
 
 
@@ -250,8 +249,7 @@ def block_pointers_with_early_return(seed):
     }
     return Case(
         block_pointers, (2, 4), args, {"c_ptr": a @ b},
-        reduction="_", gather={"a_ptr": 0}, scatter={"c_ptr": 0}, compile={"BM": 64, "BN": 64, "BK": 32},
-        xfail=dict.fromkeys(("gather", "scatter"), AXES),
+        reduction="_", gather={"a_ptr": 0}, scatter={"c_ptr": 0}, compile={"BM": 64, "BN": 64, "BK": 32}
     )  # fmt: skip
 
 
@@ -285,5 +283,5 @@ def swizzle2d_and_both_transposed(seed):
     return Case(
         swizzled, (4, 3), {**args, "BM": 16, "BN": 16, "BK": 16, "GROUP": 2}, {"c_ptr": a.t() @ b.t()},
         axes={"M": 4, "N": 3}, reduction="k", gather={"b_ptr": 0}, scatter={"c_ptr": 0},
-        compile={"BM": 64, "BN": 64, "BK": 32}, xfail=dict.fromkeys(("gather", "scatter"), AXES),
+        compile={"BM": 64, "BN": 64, "BK": 32}
     )  # fmt: skip
