@@ -144,8 +144,6 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
     sites.reduction = reduction_of(module, kernel, evaluator);
 
     std::vector<const TaintSource*> ids;
-    bool guards_reads = false;
-    bool guards_writes = false;
     for (std::size_t i = 0; i < evaluator.sources.size(); ++i) {
         const TaintSource& source = evaluator.sources[i];
         const std::uint64_t bit = std::uint64_t{1} << std::min<std::size_t>(i, 63);
@@ -181,16 +179,13 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
                 site.indent = source.expr->where.column - 1;
                 sites.tile_ids.push_back(site);
                 break;
-            case TaintSource::Kind::program_id:
-                guards_reads = guards_reads || site.guards_reads;
-                guards_writes = guards_writes || site.guards_writes;
-                break;
+            case TaintSource::Kind::program_id: break;  // below, all together
         }
     }
-    if (found.tile_loop == nullptr && (guards_reads || guards_writes)) {
+    if (found.tile_loop == nullptr && !ids.empty()) {
+        // All that such a program does is its tile's, whether or not an address was seen to follow from an id.
         TileIdSite site = grid_site(kernel, ids, grid);
-        site.guards_reads = guards_reads;
-        site.guards_writes = guards_writes;
+        site.guards_reads = site.guards_writes = true;
         sites.tile_ids.push_back(std::move(site));
     }
     std::sort(sites.tile_ids.begin(), sites.tile_ids.end(),
