@@ -37,10 +37,16 @@ std::vector<std::int64_t> extents_of(const plan::Region& region) {
 }
 
 /// Why `backend` cannot carry out the op on `device`; empty if it can.
-std::string objection(const plan::Plan& plan, const plan::Op& op, Backend backend, Device device) {
+std::string objection(const plan::Plan& plan, plan::OpRef ref, Backend backend, Device device,
+                      const InlineObjection& kernel) {
+    const plan::Op& op = plan.op(ref);
     if (op.kind == plan::OpKind::collective) {
         return "collective " + std::string(name_of(op.collective)) +
                " is not carried out yet: use a template that expands it into push and pull ops";
+    }
+    if (is_inline(backend) && !is_sum(op)) {
+        return kernel ? kernel(ref, backend)
+                      : std::string(name_of(backend)) + " needs a kernel that stores what is sent";
     }
     if (is_sum(op)) {
         const Backend only = device == Device::host ? Backend::host : Backend::ldst_dedicated;
@@ -102,21 +108,24 @@ std::int32_t strided_levels(const plan::Plan& plan, const plan::Chunk& src, cons
     return contiguous ? 1 : 0;
 }
 
-Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef ref, Device device) {
+Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef ref, Device device,
+                                            const InlineObjection& kernel) {
     const plan::Op& op = plan.op(ref);
     const Backend backend = device == Device::host ? Backend::host
                             : is_sum(op)           ? Backend::ldst_dedicated
                                                    : Backend::copy_engine;
-    std::string why = objection(plan, op, backend, device);
+    std::string why = objection(plan, ref, backend, device, kernel);
     if (!why.empty()) return error_at(ref, std::move(why));
     std::vector<Backend> legal{backend};
-    for (const Backend engine : {Backend::tma_dedicated, Backend::ldst_dedicated}) {
-        if (engine != backend && objection(plan, op, engine, device).empty()) legal.push_back(engine);
+    for (const Backend other :
+         {Backend::tma_dedicated, Backend::ldst_dedicated, Backend::tma_inline, Backend::ldst_inline}) {
+        if (other != backend && objection(plan, ref, other, device, kernel).empty()) legal.push_back(other);
     }
     return legal;
 }
 
-Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred) {
+Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred,
+                        const InlineObjection& kernel) {
     Backends backends(plan.ranks.size());
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
         backends[rank].reserve(plan.ranks[rank].size());
@@ -124,12 +133,12 @@ Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred
             const plan::OpRef ref{rank, index};
             const plan::Op& op = plan.op(ref);
             if (op.backend == Backend::automatic) {
-                const auto legal = legal_backends(plan, ref, device);
+                const auto legal = legal_backends(plan, ref, device, kernel);
                 if (!legal) return legal.error();
                 const bool can = std::find(legal->begin(), legal->end(), preferred) != legal->end();
                 backends[rank].push_back(can ? preferred : legal->front());
             } else {
-                std::string why = objection(plan, op, op.backend, device);
+                std::string why = objection(plan, ref, op.backend, device, kernel);
                 if (!why.empty()) return error_at(ref, std::move(why));
                 backends[rank].push_back(op.backend);
             }
