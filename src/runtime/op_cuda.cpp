@@ -232,10 +232,8 @@ private:
         for (std::size_t i = 0; i < is_late_.size(); ++i) {
             if (is_late_[i]) plan_.transfers[i].copies = for_copy_engine(plan_.transfers[i].copies);
         }
-        Result<std::unique_ptr<LateTransfers>> late = LateTransfers::create(
-            context_, heap_, plan_, schedule, is_late_, module_->await, module_->reduce,
-            [this](const StridedCopy& copy, CUstream stream) { return enqueue_copy(api_, copy, stream); },
-            options.name);
+        Result<std::unique_ptr<LateTransfers>> late =
+            LateTransfers::create(context_, heap_, plan_, schedule, is_late_, *module_, options.name);
         if (!late) return late.error();
         late_ = std::move(late).value();
         return Done{};
