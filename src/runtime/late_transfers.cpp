@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "runtime/copy_stream.hpp"
+#include "syncopate/runtime/engine_table.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -44,6 +45,7 @@ std::vector<bool> LateTransfers::select(const fuse::RankSchedule& schedule, int 
             const auto own = own_transfer(schedule, meaning.op);
             return own && late[*own];
         };
+        if (is_by_engine(transfer)) continue;  // it waits for signals itself
         const bool sums = transfer.reduce != plan::Reduce::none;
         late[i] = sums || lanes.contains(transfer.backend) || std::ranges::any_of(transfer.waits, follows);
         if (late[i] && !sums) lanes.insert(transfer.backend);

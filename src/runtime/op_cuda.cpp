@@ -27,7 +27,7 @@
 #include "runtime/device_types.hpp"
 #include "runtime/engine_turn.hpp"
 #include "runtime/late_transfers.hpp"
-#include "syncopate/fuse/assign.hpp"
+#include "syncopate/runtime/engine_table.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -46,42 +46,6 @@ struct CopyStreamTransfer {
     std::vector<std::uint64_t> host_posts;    ///< words that get it from host memory
 };
 
-/// The copy as the chunk engine takes it, in parts; empty when something is not aligned to 16 bytes.
-std::vector<device::EngineTransfer> for_engine(const StridedCopy& copy, device::EngineMethod method) {
-    constexpr std::uint64_t kUnit = 16;
-    const std::uint64_t odd =
-        copy.src | copy.dst | copy.width | (copy.height > 1 ? copy.src_pitch | copy.dst_pitch : 0);
-    if (odd % kUnit != 0 || copy.depth != 1 || copy.bytes() == 0) return {};
-    // Contiguous memory is cut into rows: whole stages for bulk copies, for threads so fine that every warp
-    // has some.
-    std::vector<device::EngineTransfer> parts;
-    const auto add = [&](std::uint64_t offset, std::uint64_t rows, std::uint64_t row_bytes,
-                         std::uint64_t last_bytes, std::uint64_t src_pitch, std::uint64_t dst_pitch) {
-        const std::uint64_t per_piece = std::max<std::uint64_t>(1, device::kEnginePieceBytes / row_bytes);
-        parts.push_back({.src = copy.src + offset,
-                         .dst = copy.dst + offset,
-                         .src_pitch = src_pitch,
-                         .dst_pitch = dst_pitch,
-                         .rows = static_cast<std::uint32_t>(rows),
-                         .row_bytes = static_cast<std::uint32_t>(row_bytes),
-                         .last_row_bytes = static_cast<std::uint32_t>(last_bytes),
-                         .rows_per_piece = static_cast<std::uint32_t>(per_piece),
-                         .num_pieces = static_cast<std::uint32_t>((rows + per_piece - 1) / per_piece),
-                         .method = method});
-    };
-    if (copy.height == 1) {
-        const std::uint64_t row = std::min<std::uint64_t>(device::kEnginePieceBytes, copy.width);
-        const std::uint64_t rows = (copy.width + row - 1) / row;
-        add(0, rows, row, copy.width - (rows - 1) * row, row, row);
-        return parts;
-    }
-    for (std::uint64_t column = 0; column < copy.width; column += device::kEnginePieceBytes) {
-        const std::uint64_t row = std::min<std::uint64_t>(device::kEnginePieceBytes, copy.width - column);
-        add(column, copy.height, row, row, copy.src_pitch, copy.dst_pitch);
-    }
-    return parts;
-}
-
 class CudaCalls final : public CallExecutor {
 public:
     CudaCalls(CallPlan plan, std::shared_ptr<CudaContext> context, SymmetricHeap& heap)
@@ -97,6 +61,9 @@ public:
         Result<std::unique_ptr<DeviceModule>> module = DeviceModule::load(context_);
         if (!module) return module.error();
         module_ = std::move(module).value();
+        Result<EngineTable> engine = make_engine_table(schedule, plan_.transfers, plan_.control());
+        if (!engine) return engine.error();
+        engine_ = std::move(engine).value();
         if (Status taken = take_late(schedule, options); !taken) return taken;
         if (Status sorted = sort_transfers(schedule, options); !sorted) return sorted;
 
@@ -113,7 +80,7 @@ public:
             if (!fork) return fork.error();
             fork_ = std::move(fork).value();
         }
-        if (!engine_transfers_.empty()) {
+        if (!engine_.empty()) {
             Result<std::shared_ptr<EngineTurn>> turn = EngineTurn::of(context_);
             if (!turn) return turn.error();
             turn_ = std::move(turn).value();
@@ -247,9 +214,7 @@ private:
                 if (begun.signal == wait.signal && begun.lag <= wait.lag) return true;
             }
             for (std::size_t before = 0; before < turn; ++before) {
-                if (fuse::lane_of(schedule.transfers[before].backend) !=
-                    fuse::lane_of(schedule.transfers[turn].backend))
-                    continue;
+                if (is_by_engine(schedule.transfers[before])) continue;
                 for (const fuse::Post& post : schedule.transfers[before].posts) {
                     if (post.rank == plan_.rank && post.signal == wait.signal) return true;
                 }
@@ -261,8 +226,11 @@ private:
             const fuse::Transfer& transfer = schedule.transfers[i];
             const Location location{.rank = transfer.op.rank, .op = transfer.op.index};
             using enum plan::Backend;
-            const bool by_engine = transfer.backend == tma_dedicated || transfer.backend == ldst_dedicated;
-            if (transfer.backend != automatic && transfer.backend != copy_engine && !by_engine &&
+            if (is_by_engine(transfer)) {
+                on_copy_stream_.push_back(i);
+                continue;
+            }
+            if (transfer.backend != automatic && transfer.backend != copy_engine &&
                 transfer.backend != host) {
                 return Error{
                     fmt::format(
@@ -274,7 +242,6 @@ private:
             std::vector<fuse::Wait> open;
             std::ranges::copy_if(transfer.waits, std::back_inserter(open),
                                  [&](const fuse::Wait& wait) { return !certain(wait, i); });
-            if (by_engine && add_to_engine(i, transfer, open)) continue;
             for (const fuse::Wait& wait : open) {
                 return Error{
                     fmt::format(
@@ -306,41 +273,6 @@ private:
         }
         plan_.transfers.clear();
         return Done{};
-    }
-
-    /// Gives transfer `index`, which waits for `waits`, to the chunk engine. False when the engine cannot
-    /// take it.
-    bool add_to_engine(std::size_t index, const fuse::Transfer& transfer,
-                       const std::vector<fuse::Wait>& waits) {
-        const auto method = transfer.backend == plan::Backend::tma_dedicated ? device::EngineMethod::bulk
-                                                                             : device::EngineMethod::ldst;
-        std::vector<device::EngineTransfer> parts;
-        for (const StridedCopy& copy : for_copy_engine(plan_.transfers[index].copies)) {
-            const std::vector<device::EngineTransfer> some = for_engine(copy, method);
-            if (some.empty()) return false;
-            parts.insert(parts.end(), some.begin(), some.end());
-        }
-        if (parts.empty()) return false;
-        const auto& words = plan_.transfers[index].post_words;
-        std::uint32_t pieces = 0;
-        for (const device::EngineTransfer& part : parts) pieces += part.num_pieces;
-        for (device::EngineTransfer& part : parts) {
-            part.expected = words.empty() ? 0 : pieces;
-            part.counter = num_engine_counters_;
-            part.first_post = static_cast<std::uint32_t>(engine_posts_.size());
-            part.first_wait = static_cast<std::uint32_t>(engine_waits_.size());
-            part.num_waits = static_cast<std::uint32_t>(waits.size());
-            part.where = kWhereTransfer - static_cast<std::int32_t>(index);
-            engine_pieces_ += part.num_pieces;
-            part.last_piece = engine_pieces_;
-        }
-        parts.back().num_posts = static_cast<std::uint32_t>(words.size());
-        ++num_engine_counters_;
-        engine_posts_.insert(engine_posts_.end(), words.begin(), words.end());
-        for (const fuse::Wait& wait : waits) engine_waits_.push_back(entry_of(wait));
-        engine_transfers_.insert(engine_transfers_.end(), parts.begin(), parts.end());
-        on_copy_stream_.push_back(index);
-        return true;
     }
 
     [[nodiscard]] device::WaitEntry entry_of(const fuse::Wait& wait) const {
@@ -382,10 +314,11 @@ private:
         const std::size_t begin_waits = append(entries(plan_.begin_waits));
         const std::size_t end_posts = append(plan_.end_posts);
         const std::size_t end_waits = append(entries(plan_.end_waits));
-        const std::size_t engine_transfers = append(engine_transfers_);
-        const std::size_t engine_posts = append(engine_posts_);
-        const std::size_t engine_waits = append(engine_waits_);
-        const std::size_t engine_finished = append(std::vector<std::uint32_t>(num_engine_counters_, 0));
+        const std::size_t engine_ops = append(engine_.ops);
+        const std::size_t engine_sources = append(engine_.sources);
+        const std::size_t engine_posts = append(engine_.posts);
+        const std::size_t engine_waits = append(engine_.waits);
+        const std::size_t engine_finished = append(std::vector<std::uint32_t>(engine_.num_counters, 0));
         table_offset_ = append(table);
 
         Result<std::unique_ptr<DeviceBuffer>> buffer =
@@ -413,12 +346,12 @@ private:
             arguments(begin_posts, plan_.begin_posts.size(), begin_waits, plan_.begin_waits.size());
         engine_arguments_ = {
             .begin = begin_arguments_,
-            .transfers =
-                reinterpret_cast<const device::EngineTransfer*>(tables_->address() + engine_transfers),
+            .ops = reinterpret_cast<const device::EngineOp*>(tables_->address() + engine_ops),
+            .sources = reinterpret_cast<const device::EngineSource*>(tables_->address() + engine_sources),
             .posts = reinterpret_cast<const std::uint64_t*>(tables_->address() + engine_posts),
             .waits = reinterpret_cast<const device::WaitEntry*>(tables_->address() + engine_waits),
             .finished = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_finished),
-            .count = static_cast<std::uint32_t>(engine_transfers_.size()),
+            .count = static_cast<std::uint32_t>(engine_.ops.size()),
             .begins = turn_ && !fork_ && local_copies_.empty() ? 1u : 0u};
         end_arguments_ = arguments(end_posts, plan_.end_posts.size(), end_waits, plan_.end_waits.size());
         return Done{};
@@ -435,16 +368,12 @@ private:
     SymmetricHeap& heap_;
     std::vector<StridedCopy> local_copies_;
     std::vector<CopyStreamTransfer> transfers_;
-    std::vector<device::EngineTransfer> engine_transfers_;
-    std::vector<std::uint64_t> engine_posts_;
+    EngineTable engine_;
     std::vector<bool> is_late_;  ///< by schedule index
     std::unique_ptr<LateTransfers> late_;
-    std::vector<device::WaitEntry> engine_waits_;
-    std::uint32_t engine_pieces_ = 0;
-    std::uint32_t num_engine_counters_ = 0;
     unsigned engine_blocks_ = 8;
     device::EngineArguments engine_arguments_{};
-    std::vector<std::size_t> on_copy_stream_;  ///< schedule indices of the transfers whose data goes there
+    std::vector<std::size_t> on_copy_stream_;  ///< transfers whose data the copy stream or the engine moves
     std::unique_ptr<DeviceModule> module_;
     std::unique_ptr<PinnedWords> mirror_;
     std::optional<Lane> copies_;
