@@ -91,11 +91,12 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
             const plan::OpRef ref = result.ops[id];
             const plan::Backend backend = backends[ref.rank][ref.index];
             if (is_inline(backend)) continue;  // by the kernel's tiles, in no order
-            const bool sums = plan.op(ref).reduce != plan::Reduce::none;
+            const bool engine = lane_of(backend) == plan::Backend::tma_dedicated;
+            const bool sums = plan.op(ref).reduce != plan::Reduce::none && !engine;
             const auto [found, first] = last.try_emplace({lane_of(backend), sums}, id);
             if (first) continue;
             result.started_before[id] = std::exchange(found->second, id);
-            if (backend == plan::Backend::host) continue;  // runs its transfers concurrently
+            if (backend == plan::Backend::host || engine) continue;  // begin one before another has ended
             result.stream_previous[id] = result.started_before[id];
             result.before[id].push_back(result.stream_previous[id]);
         }

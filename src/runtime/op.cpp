@@ -10,6 +10,7 @@
 #include "runtime/call_executor.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/lower.hpp"
+#include "syncopate/runtime/engine_table.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -33,7 +34,7 @@ Status check_chunk(const fuse::Schedule& schedule, plan::OpRef op, const plan::C
     return Done{};
 }
 
-Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int rank) {
+Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int rank, int size) {
     if (sum.src_rank != rank || sum.dst_rank != rank) {
         return at_op(sum.op,
                      fmt::format("it sums ({}) over ranks: contributions are staged first (fuse does)",
@@ -43,6 +44,19 @@ Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int 
     if (source < schedule.tensors.size() && !fuse::can_reduce(schedule.tensors[source].dtype)) {
         return at_op(sum.op, fmt::format("elements of type {} are not reduced",
                                          plan::name_of(schedule.tensors[source].dtype)));
+    }
+    if (!sum.sources.empty()) {
+        if (sum.own > static_cast<std::int64_t>(sum.sources.size()) || !is_by_engine(sum))
+            return at_op(sum.op, "only the chunk engine sums what lies on other ranks");
+        for (const fuse::Source& read : sum.sources) {
+            if (read.rank < 0 || read.rank >= size)
+                return at_op(sum.op, fmt::format("there is no rank {}", read.rank));
+            if (Status good = check_chunk(schedule, sum.op, read.chunk); !good) return good;
+            if (schedule.tensors[static_cast<std::size_t>(read.chunk.tensor)].dtype !=
+                schedule.tensors[static_cast<std::size_t>(sum.dst.tensor)].dtype)
+                return at_op(sum.op, "its sources and the destination differ in dtype");
+        }
+        return Done{};
     }
     if (sum.src.region.size() != sum.dst.region.size() + 1 || sum.src.region.front().size() < 1 ||
         sum.own > sum.src.region.front().size()) {
@@ -129,7 +143,10 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
             if (end < 0 || end >= size) return at_op(transfer.op, fmt::format("there is no rank {}", end));
         }
         if (transfer.reduce != plan::Reduce::none) {
-            if (Status good = check_sum(schedule, transfer, rank); !good) return good;
+            if (!transfer.sources.empty()) {
+                if (Status good = check_chunk(schedule, transfer.op, transfer.dst); !good) return good;
+            }
+            if (Status good = check_sum(schedule, transfer, rank, size); !good) return good;
         }
         for (const plan::Chunk* chunk : {&transfer.src, &transfer.dst}) {
             if (Status good = check_chunk(schedule, transfer.op, *chunk); !good) return good;
@@ -299,17 +316,23 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     Status ready = Done{};
     for (const fuse::Transfer& transfer : mine.transfers) {
         if (transfer.reduce != plan::Reduce::none) {
+            const plan::DType dtype = schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype;
+            const BoxView destination = box_of(rank, transfer.dst);
+            std::vector<BoxView> sources;
+            for (const fuse::Source& source : transfer.sources)
+                sources.push_back(box_of(source.rank, source.chunk));
             Result<PreparedSum> sum =
-                prepare_sum(box_of(rank, transfer.src), box_of(rank, transfer.dst),
-                            schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype,
-                            transfer.reduce, transfer.own);
+                sources.empty() ? prepare_sum(box_of(rank, transfer.src), destination, dtype, transfer.reduce,
+                                              transfer.own)
+                                : prepare_sum(sources, destination, dtype, transfer.reduce, transfer.own);
             if (!sum) {
                 ready = at_op(transfer.op, sum.error().message);
                 break;
             }
             plan.transfers.push_back({.sum = std::move(sum).value(),
                                       .waits = transfer.waits,
-                                      .post_words = words_of(transfer.posts)});
+                                      .post_words = words_of(transfer.posts),
+                                      .by_engine = is_by_engine(transfer)});
             continue;
         }
         Result<std::vector<StridedCopy>> copies = copies_between(
@@ -322,6 +345,7 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
         plan.transfers.push_back({.copies = std::move(copies).value(),
                                   .waits = transfer.waits,
                                   .post_words = words_of(transfer.posts),
+                                  .by_engine = is_by_engine(transfer),
                                   .in_order = transfer.backend == plan::Backend::copy_engine});
     }
     if (ready) {
@@ -330,7 +354,7 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
                              op->tensor_offsets_);
         Result<std::unique_ptr<CallExecutor>> executor =
             heap->device().kind == Device::Kind::host
-                ? make_host_calls(std::move(plan), op->table_, options)
+                ? make_host_calls(std::move(plan), op->table_, mine, options)
                 : make_cuda_calls(std::move(plan), op->table_, *heap, mine, options);
         if (executor) {
             op->executor_ = std::move(executor).value();

@@ -95,9 +95,17 @@ struct MadeChunk {
     std::vector<Store> stores{};  ///< of its tiles; empty: the kernel's own place
 };
 
+/// A region in the memory of a rank.
+struct Source {
+    std::int32_t rank = 0;
+    plan::Chunk chunk;
+    bool operator==(const Source&) const = default;
+};
+
 /// One point-to-point op, ready to run on the rank that executes it; or, with `reduce`, a sum (lower.hpp):
 /// its source is a box of [slots, …] whose slots are added up in order, `own` of them, then what the
-/// destination holds, then the rest.
+/// destination holds, then the rest. With `sources` these are the slots, wherever they are; `src` is `dst`
+/// then.
 struct Transfer {
     plan::OpRef op;
     plan::Backend backend = plan::Backend::host;
@@ -109,6 +117,7 @@ struct Transfer {
     std::int32_t own = -1;      ///< of a sum; -1: the destination holds nothing yet
     std::vector<Wait> waits{};  ///< signals of the executing rank
     std::vector<Post> posts{};  ///< after the data is visible at the destination
+    std::vector<Source> sources{};
 };
 
 struct RankSchedule {
