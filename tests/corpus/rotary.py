@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .cases import Case, case, cdiv, normal, unset
+from .cases import Case, case, normal, unset
 
 
 @triton.jit
