@@ -246,11 +246,16 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
                         .direct = direct,
                         .trips = trips_,
                         .innermost = static_cast<std::int32_t>(trips_.size()) - 1};
-    const Advance advance = footprint(access, boxes_);
+    bool exact = maybe_ == 0 && (mask == nullptr || mask->exact);
+    const Advance advance = footprint(access, boxes_, exact);
     if (note_read && advance.dim >= 0) advances_.push_back({symbol_loops_.back(), {block.param, advance}});
+    note_boxes(block.param, note_read, note_write, exact);
+}
+
+void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool exact) {
     for (const Box& box : boxes_) {
-        if (note_read) found.touched.push_back({block.param, false, box});
-        if (note_write) found.touched.push_back({block.param, true, box});
+        if (read) found.touched.push_back({param, false, exact, box});
+        if (write) found.touched.push_back({param, true, exact, box});
     }
 }
 

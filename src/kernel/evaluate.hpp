@@ -48,6 +48,7 @@ struct LoopRecord {
 struct TouchedBox {
     std::int32_t param = -1;
     bool write = false;
+    bool exact = true;  ///< every element of the box is surely touched
     Box box{};
 };
 
@@ -219,6 +220,7 @@ private:
     void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
     void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
                      bool read, bool write);
+    void note_boxes(std::int32_t param, bool read, bool write, bool exact);  // boxes_
     [[nodiscard]] std::string why_lost(const Expr* why) const;
     void fail_access(const SourceRange& where, const Expr* why, std::string message);
 
