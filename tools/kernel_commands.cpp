@@ -92,6 +92,9 @@ std::string describe(const kernel::TileIdSite& site) {
             return fmt::format("{} set on line {}; {} follow from it", names, site.anchor.line, guards);
         case kernel::TileIdSite::Kind::rebind_grid:
             return fmt::format("{} set up to line {}; {} follow from them", names, site.anchor.line, guards);
+        case kernel::TileIdSite::Kind::entry:
+            return fmt::format("taken at the entry, line {}, for {} uses; {} follow from it",
+                               site.anchor.line, site.program_ids.size(), guards);
         case kernel::TileIdSite::Kind::use:
             return fmt::format("{} used on line {}, column {}; {} follow from it", names, site.anchor.line,
                                site.anchor.column, guards);

@@ -60,7 +60,7 @@ Result<Kernel> Analysis::with_tiles() {
                                                 "`, which it carries from tile to tile and is not the id of "
                                                 "the tile there");
     }
-    Result<Sites> sites = find_sites(module_, index_, evaluator_);
+    Result<Sites> sites = find_sites(module_, index_, evaluator_, kernel.grid);
     if (!sites) return sites.error();
     kernel.sites = std::move(*sites);
     if (const Status status = check_directives(kernel); !status) return status.error();

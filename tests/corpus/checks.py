@@ -59,6 +59,9 @@ def check_result(make: Callable[[int], Case]) -> None:
     for name, wanted in case.expected.items():
         what = differ(base_of(case.args[name]), wanted, case.tolerance)
         expect(not what, f"{name}: {what}")
+    for got, wanted in case.outputs:
+        what = differ(got, wanted, case.tolerance)
+        expect(not what, what)
 
 
 def run_plain(case: Case) -> Case:
@@ -110,8 +113,11 @@ def check_space(make: Callable[[int], Case]) -> None:
     case = make(0)
     analysis = debug.analyse(case.kernel, case.grid, full_arguments(case))
     found = {name: count for name, count, _ in analysis["axes"] if count > 1}  # a whole row is no choice
-    if case.axes is not None:
-        expect(list(found.items()) == list(case.axes.items()), f"tile space {found}, expected {case.axes}")
+    names, counts = list(found), tuple(found.values())
+    if isinstance(case.axes, dict):
+        expect(names == list(case.axes), f"tile space {found}, expected {case.axes}")
+    wanted = case.axes.values() if isinstance(case.axes, dict) else case.axes
+    expect(counts == tuple(wanted), f"tile space {found}, expected {case.axes}")
     expect(
         analysis["reduction"] == case.reduction,
         f"the reduction loop is over {analysis['reduction']}, expected {case.reduction}",
