@@ -139,8 +139,10 @@ const Param* Kernel::find_param(const std::string& wanted) const {
     return found == params.end() ? nullptr : &*found;
 }
 
-Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
-                       const Arguments& arguments) {
+namespace {
+
+Result<Explained> analysed(std::string source, std::string file, const std::string& name, const Arguments& arguments,
+                           bool explains) {
     Result<std::unique_ptr<Module>> parsed = Module::parse(source, file);
     if (!parsed) return parsed.error();
     Module& module = **parsed;
@@ -152,10 +154,26 @@ Result<Kernel> analyse(std::string source, std::string file, const std::string& 
     if (!directives) return directives.error();
     Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable));
     Result<Kernel> kernel = analysis.run();
-    if (!kernel) return kernel;
-    kernel->source = std::move(source);
-    kernel->file = std::move(file);
-    return kernel;
+    if (!kernel) return kernel.error();
+    Explained made{std::move(*kernel), {}};
+    made.kernel.source = std::move(source);
+    made.kernel.file = std::move(file);
+    if (explains) made.notes = analysis.notes(made.kernel);
+    return made;
+}
+
+}  // namespace
+
+Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+                       const Arguments& arguments) {
+    Result<Explained> made = analysed(std::move(source), std::move(file), name, arguments, false);
+    if (!made) return made.error();
+    return std::move(made->kernel);
+}
+
+Result<Explained> analyse_and_explain(std::string source, std::string file, const std::string& name,
+                                      const Arguments& arguments) {
+    return analysed(std::move(source), std::move(file), name, arguments, true);
 }
 
 Result<std::vector<std::string>> list_kernels(const std::string& source, const std::string& file) {

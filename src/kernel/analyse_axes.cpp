@@ -118,7 +118,10 @@ Status Analysis::name_axes(Kernel& kernel) {
                              "each pair of coordinates of " +
                                  axis_names() + " once");
     }
-    if (set_recorded_coordinates(kernel, evaluator_.found.tiles)) return Done{};
+    if (set_recorded_coordinates(kernel, evaluator_.found.tiles)) {
+        order_axes_by_writes(kernel);
+        return Done{};
+    }
     if (kernel.tiles.empty() || set_coordinates_by_writes(kernel, placing_)) return Done{};
     kernel.axes.clear();
     return Done{};

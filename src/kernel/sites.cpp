@@ -79,6 +79,15 @@ bool is_literal(const Expr* e, std::int64_t value) {
            std::get<std::int64_t>(e->literal) == value;
 }
 
+/// Whether something in the body of a loop ends the loop before its last round.
+bool ends_early(const std::vector<Stmt*>& body) {
+    return std::any_of(body.begin(), body.end(), [](const Stmt* s) {
+        if (s->kind == StmtKind::stop_loop || s->kind == StmtKind::give_back) return true;
+        const bool loop = s->kind == StmtKind::for_loop || s->kind == StmtKind::while_loop;
+        return loop ? false : ends_early(s->body) || ends_early(s->otherwise);
+    });
+}
+
 std::optional<ReductionLoop> reduction_of(const Module& module, const Function& kernel,
                                           const Evaluator& evaluator) {
     const LoopRecord* only = nullptr;
@@ -102,7 +111,8 @@ std::optional<ReductionLoop> reduction_of(const Module& module, const Function& 
         const auto& parts = over.kids;
         const bool from_zero = parts.size() == 1 || (parts.size() >= 2 && is_literal(parts[0], 0));
         const bool by_one = parts.size() < 3 || is_literal(parts[2], 1);
-        if (!parts.empty() && from_zero && by_one)
+        const bool whole = statement.otherwise.empty() && !ends_early(statement.body);
+        if (!parts.empty() && from_zero && by_one && whole)
             loop.bound = module.text(parts[parts.size() == 1 ? 0 : 1]->where);
     }
     for (const auto& [param, advance] : only->slices) {
