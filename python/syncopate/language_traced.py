@@ -159,6 +159,33 @@ if not triton.knobs.runtime.interpret:
             if tl.load(control + 3, volatile=True) != 0:
                 left = 0
 
+    _ANSWER = tl.constexpr("""
+    {
+        .reg .pred sy_p;
+        .reg .b32 sy_t;
+        .reg .b64 sy_now;
+        mov.b32 $0, 0;
+        mov.u32 sy_t, %tid.x;
+        setp.eq.s32 sy_p, sy_t, 0;
+        mov.u64 sy_now, %globaltimer;
+        @sy_p st.release.sys.global.b64 [$1], sy_now;
+    }
+    """)
+
+    @triton.jit
+    def sy_clock(words, rounds, deadline):
+        """One warp, of trace_clock: sees words[0] become i in the host's pinned memory and answers with the time in
+        words[i], for i = 1 … rounds. Ends early when the host has not asked for `deadline` ns."""
+        begin = globaltimer()
+        turn = 1
+        while turn <= rounds:
+            if tl.load(words, volatile=True) >= turn:
+                address = words.to(tl.int64, bitcast=False) + 8 * turn
+                tl.inline_asm_elementwise(_ANSWER, "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1)
+                turn += 1
+            elif globaltimer() - begin > deadline:
+                turn = rounds + 1
+
 else:
     import ctypes
     import time

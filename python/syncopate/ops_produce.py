@@ -46,6 +46,8 @@ class FusedMatmul:
         split: int | None = None,
         deadline: float = 30.0,
         device: str = "cuda",
+        backend: str = "auto",
+        engine_blocks: int = 8,
         **options: Any,
     ) -> None:
         require_supported(m, n, k, dtype)
@@ -55,12 +57,24 @@ class FusedMatmul:
         cuda = self.group.device == "cuda"
         self.device = torch.device("cuda", self.group.ordinal) if cuda else torch.device("cpu")
         self.num_sms = torch.cuda.get_device_properties(self.device).multi_processor_count if cuda else 4
-        self.tiling = tiling or choose_tiling(m, n, k, dtype, self.num_sms)
+        # The chunk engine's multiprocessors are not the kernel's.
+        engine = cuda and backend in ("tma_dedicated", "ldst_dedicated")
+        self.programs = self.num_sms - (engine_blocks if engine else 0)
+        self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
         self.split = split or (choose_split(m, self.group.size) if cuda else 1)
         self.plan = self._make_plan(plans.mesh_of(self.group.size), DTYPE_NAMES[dtype])
         self.kernel = kernels.matmul_mixed if self.tiling.num_wide >= 0 else kernels.matmul
-        self.fused = FusedKernel(self.kernel, self.plan, dict([self.bind]), self.group, deadline, **options)
-        self.grid = (gemm_programs(m, n, self.tiling, self.num_sms),)
+        self.fused = FusedKernel(
+            self.kernel,
+            self.plan,
+            dict([self.bind]),
+            self.group,
+            deadline,
+            backend=backend,
+            engine_blocks=engine_blocks,
+            **options,
+        )
+        self.grid = (gemm_programs(m, n, self.tiling, self.programs),)
         self.prepared: Prepared | None = None
         self._packed: dict[tuple, Any] = {}
         self._kept: tuple = ()

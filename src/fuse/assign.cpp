@@ -216,10 +216,12 @@ Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred
             const plan::OpRef ref{rank, index};
             const plan::Op& op = plan.op(ref);
             if (op.backend == Backend::automatic) {
-                const auto legal = legal_backends(plan, ref, device, kernel);
-                if (!legal) return legal.error();
-                const bool can = std::find(legal->begin(), legal->end(), preferred) != legal->end();
-                backends[rank].push_back(can ? preferred : legal->front());
+                const Backend best = device == Device::host ? Backend::host : Backend::copy_engine;
+                const bool can = preferred != Backend::automatic &&
+                                 objection(plan, ref, preferred, device, kernel).empty();
+                std::string why = can ? std::string() : objection(plan, ref, best, device, kernel);
+                if (!why.empty()) return error_at(ref, std::move(why));
+                backends[rank].push_back(can ? preferred : best);
             } else {
                 std::string why = objection(plan, ref, op.backend, device, kernel);
                 if (!why.empty()) return error_at(ref, std::move(why));
