@@ -102,6 +102,12 @@ nb::dict to_dict(const std::map<std::string, std::vector<plan::Region>>& boxes) 
     return made;
 }
 
+nb::list to_list(const std::set<std::string>& names) {
+    nb::list list;
+    for (const std::string& name : names) list.append(name);
+    return list;
+}
+
 nb::dict analyse_source(std::string source, std::string file, const std::string& name,
                         const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
                         const Grid& grid, std::int32_t num_sms) {
@@ -116,7 +122,8 @@ nb::dict analyse_source(std::string source, std::string file, const std::string&
     made["reduction"] = found.sites.reduction ? nb::cast(found.sites.reduction->variable) : nb::none();
     nb::list tiles;
     for (const kernel::Tile& tile : found.tiles)
-        tiles.append(nb::make_tuple(tile.program, to_dict(tile.read_boxes), to_dict(tile.write_boxes)));
+        tiles.append(nb::make_tuple(tile.program, to_dict(tile.read_boxes), to_dict(tile.write_boxes),
+                                    to_list(tile.inexact_reads), to_list(tile.inexact_writes)));
     made["tiles"] = tiles;
     return made;
 }
@@ -254,7 +261,8 @@ void bind_compiler(nb::module_& m) {
           nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("num_sms") = 132,
           "What the front end finds: axes as (name, count, block), grid, the reduction loop's variable, and "
           "for each "
-          "tile (program, boxes read by parameter, boxes written); see kernel/kernel.hpp.");
+          "tile (program, boxes read by parameter, boxes written, parameters whose boxes may be too large: "
+          "read, written); see kernel/kernel.hpp.");
     m.def("fuse", &fuse_source, nb::arg("source"), nb::arg("file"), nb::arg("kernel"), nb::arg("plan"),
           nb::arg("bindings"), nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(),
           nb::arg("device"), nb::arg("num_sms"), nb::arg("phases"), nb::arg("backend") = "auto",

@@ -98,8 +98,10 @@ def grouped_by_an_imported_helper(seed):
 
 
 @case
-def transposed_operand(seed):
-    return grouped_case(seed, b_transposed=True)
+def transposed_operand_and_columns_gathered(seed):
+    made = grouped_case(seed, b_transposed=True)
+    made.gather = {"a_ptr": 1}  # so the loop over K runs in phases
+    return made
 
 
 @triton.jit
