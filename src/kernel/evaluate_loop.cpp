@@ -52,9 +52,10 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
     const std::int64_t step_size = range.step > 0 ? range.step : wrap_multiply(range.step, -1);
     const std::int64_t length = range.step > 0 ? span.constant : wrap_multiply(span.constant, -1);
     const std::int64_t trips = length <= 0 ? 0 : (length - 1) / step_size + 1;
-    const bool over_tiles =
-        frame.is_kernel && !by_program && !in_tile_loop_ && trips_.empty() && (over.taint & program_bits_) != 0;
-    if (over_tiles && has_stores(statement.body)) {
+    const bool may_number_tiles =
+        frame.is_kernel && !in_tile_loop_ && trips_.empty() && (over.taint & program_bits_) != 0;
+    const bool over_tiles = may_number_tiles && has_stores(statement.body);
+    if (over_tiles && !by_program) {
         found.bound_taint |= over.taint;
         return tile_loop(statement, frame, range);
     }
@@ -66,7 +67,8 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
              quoted(module_, statement.value->where) + " runs for longer than any launch");
         return Flow::stop;
     }
-    around_.push_back(statement.loop);
+    // Inside a program that is one tile, a loop over parts of it is none over a part's reduction.
+    if (!over_tiles) around_.push_back(statement.loop);
     LoopRecord& record = loops[static_cast<std::size_t>(statement.loop)];
     if (silent_ == 0) {
         record.statement = &statement;
@@ -75,10 +77,10 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
         record.trips = std::max(record.trips, trips);
     }
     const bool symbolic =
-        !range.unrolled && trips_.size() < kSymbols && statement.target->kind == ExprKind::name;
+        !range.unrolled && !over_tiles && trips_.size() < kSymbols && statement.target->kind == ExprKind::name;
     const Flow flow =
         symbolic ? all_rounds(statement, frame, range, trips) : each_round(statement, frame, range, trips);
-    around_.pop_back();
+    if (!over_tiles) around_.pop_back();
     if (flow == Flow::stop_loop) return Flow::next;
     return flow == Flow::next ? execute(statement.otherwise, frame) : flow;
 }

@@ -222,7 +222,10 @@ private:
         for (std::int32_t d = 0; d < rank_; ++d) {
             const std::int64_t slope = ranges[d].start.slope[access_.innermost];
             if (slope == 0) continue;
-            made.several = made.dim >= 0;
+            // Where a loop further out moves along the same axis, rounds of this one are at several places.
+            bool outer = false;
+            for (std::int32_t s = 0; s < access_.innermost; ++s) outer = outer || ranges[d].start.slope[s] != 0;
+            made.several = made.dim >= 0 || outer;
             // The unclipped block of iteration 0.
             made.dim = d;
             made.base = wrap_add(ranges[d].start.constant, ranges[d].first);
