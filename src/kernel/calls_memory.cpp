@@ -192,16 +192,14 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
         }
         if (mask != nullptr && !usable) ++maybe_;  // data decides
         const auto touched = found.touched.size();
-        const bool note_read = read && !override_read_[p], note_write = write && !override_write_[p];
-        const bool done =
-            (!note_read && !note_write) || touch_elements(pointer, usable ? mask : nullptr, param, note_read, note_write);
+        const bool done = touch_elements(pointer, usable ? mask : nullptr, param, read, write);
         if (mask != nullptr && !usable) --maybe_;
         if (done || is_lazy) {
             if (!note_access(e, param, false, taint, read, write) || done) return;
             found.touched.resize(touched);
             boxes_.assign(1, Box{});  // too many to be told apart
             for (std::size_t d = 0; d < tensors[p].shape.size(); ++d) boxes_[0][d] = {0, tensors[p].shape[d]};
-            note_boxes(param, note_read, note_write, false);
+            note_boxes(param, read, write, false);
             return;
         }
     }
@@ -265,17 +263,19 @@ bool Evaluator::note_access(const Expr& e, std::int32_t param, bool direct, std:
     if (read) found.read_taint |= taint | control_;
     if (write) found.write_taint |= taint | control_;
     if (read) {
-        for (const std::int32_t loop : around_) loops[static_cast<std::size_t>(loop)].reads = true;
+        for (const std::int32_t loop : around_) {
+            LoopRecord& record = loops[static_cast<std::size_t>(loop)];
+            record.reads = record.reads || !record.parts || loop == around_.back();
+        }
         if (around_.empty()) read_outside[p] = true;
     }
-    return !tensors[p].shape.empty() && ((read && !override_read_[p]) || (write && !override_write_[p]));
+    return !tensors[p].shape.empty();
 }
 
 void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct,
                             std::uint64_t taint, bool read, bool write) {
     if (!note_access(e, block.param, direct, taint, read, write)) return;
     const auto param = static_cast<std::size_t>(block.param);
-    const bool note_read = read && !override_read_[param], note_write = write && !override_write_[param];
     if (!fits(block, mask, trips_)) {
         fail(e.where, "the addresses of " + quoted(module_, e.where) + " are beyond any memory");
         return;
@@ -287,17 +287,18 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
                         .direct = direct,
                         .trips = trips_,
                         .innermost = static_cast<std::int32_t>(trips_.size()) - 1};
-    bool exact = maybe_ == 0 && (mask == nullptr || mask->exact);
+    bool exact = mask == nullptr || mask->exact;
     const Advance advance = footprint(access, boxes_, exact);
     // A read that does not move with the loop is no slice, also where others of the parameter are.
-    if (note_read && !symbol_loops_.empty()) advances_.push_back({symbol_loops_.back(), {block.param, advance}});
-    note_boxes(block.param, note_read, note_write, exact);
+    if (read && !override_read_[param] && !symbol_loops_.empty()) advances_.push_back({symbol_loops_.back(), {block.param, advance}});
+    note_boxes(block.param, read, write, exact);
 }
 
-void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool exact) {
+void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool solid) {
+    const auto p = static_cast<std::size_t>(param);
     for (const Box& box : boxes_) {
-        if (read) found.touched.push_back({param, false, exact, box});
-        if (write) found.touched.push_back({param, true, exact, box});
+        if (read) found.touched.push_back({param, false, solid && maybe_ == 0, solid, override_read_[p], box});
+        if (write) found.touched.push_back({param, true, solid && maybe_ == 0, solid, override_write_[p], box});
     }
 }
 

@@ -39,6 +39,7 @@ struct TaintSource {
 struct LoopRecord {
     const Stmt* statement = nullptr;
     bool in_kernel = false;
+    bool parts = false;  ///< in a program that is one tile: it runs over parts of the tile
     bool reads = false;
     bool same_trips = true;
     std::int64_t trips = -1;
@@ -48,7 +49,9 @@ struct LoopRecord {
 struct TouchedBox {
     std::int32_t param = -1;
     bool write = false;
-    bool exact = true;  ///< every element of the box is surely touched
+    bool exact = true;   ///< every element of the box is surely touched
+    bool solid = true;   ///< … if what the kernel does there is done at all
+    bool shadow = false; ///< touched, but a stated footprint stands for it
     Box box{};
 };
 
@@ -140,6 +143,7 @@ private:
     [[nodiscard]] static std::int32_t param_of(const Value& value);  // -1: no memory
     [[nodiscard]] Value joined(const Value& a, const Value& b, const Expr& why);
     void join(Frame& frame, const Value* other, const Expr& why);
+    void settle(std::size_t first, std::size_t second);
     void assign(const Expr& target, const Value& value, Frame& frame);
 
     // evaluate_loop.cpp

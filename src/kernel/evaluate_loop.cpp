@@ -67,20 +67,20 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
              quoted(module_, statement.value->where) + " runs for longer than any launch");
         return Flow::stop;
     }
-    // Inside a program that is one tile, a loop over parts of it is none over a part's reduction.
-    if (!over_tiles) around_.push_back(statement.loop);
+    around_.push_back(statement.loop);
     LoopRecord& record = loops[static_cast<std::size_t>(statement.loop)];
     if (silent_ == 0) {
         record.statement = &statement;
         record.in_kernel = frame.is_kernel;
+        record.parts = over_tiles;
         if (record.trips >= 0 && record.trips != trips) record.same_trips = false;
         record.trips = std::max(record.trips, trips);
     }
     const bool symbolic =
-        !range.unrolled && !over_tiles && trips_.size() < kSymbols && statement.target->kind == ExprKind::name;
+        !range.unrolled && trips_.size() < kSymbols && statement.target->kind == ExprKind::name;
     const Flow flow =
         symbolic ? all_rounds(statement, frame, range, trips) : each_round(statement, frame, range, trips);
-    if (!over_tiles) around_.pop_back();
+    around_.pop_back();
     if (flow == Flow::stop_loop) return Flow::next;
     return flow == Flow::next ? execute(statement.otherwise, frame) : flow;
 }

@@ -173,6 +173,20 @@ void Evaluator::join(Frame& frame, const Value* other, const Expr& why) {
         frame.slots[i] = joined(frame.slots[i], other[i], why);
 }
 
+/// What both ways of a branch touch is touched whichever is taken.
+void Evaluator::settle(std::size_t first, std::size_t second) {
+    constexpr std::size_t kMost = 64;
+    const std::size_t end = found.touched.size();
+    if (maybe_ > 0 || second - first > kMost || end - second > kMost) return;
+    for (std::size_t i = first; i < second; ++i) {
+        for (std::size_t j = second; j < end; ++j) {
+            TouchedBox &a = found.touched[i], &b = found.touched[j];
+            if (a.param == b.param && a.write == b.write && a.box == b.box && a.solid && b.solid)
+                a.exact = b.exact = true;
+        }
+    }
+}
+
 Evaluator::Flow Evaluator::branch(const Stmt& statement, Frame& frame) {
     const Value condition = evaluate(*statement.value, frame);
     if (stopped()) return Flow::stop;
@@ -189,15 +203,19 @@ Evaluator::Flow Evaluator::branch(const Stmt& statement, Frame& frame) {
         const Value* before = snapshot(frame);
         ++maybe_;
         const std::int32_t maybe = maybe_;
+        const std::size_t first_begin = found.touched.size();
         const Flow first = execute(statement.body, frame);
         if (first == Flow::stop) return control_ = control, Flow::stop;
         const Value* after = snapshot(frame);
+        const std::size_t second_begin = found.touched.size();
         std::copy_n(before, frame.function->slots.size(), frame.slots);
         const Flow second = execute(statement.otherwise, frame);
         if (second == Flow::stop) return control_ = control, Flow::stop;
         // What is left one way only goes on the other way, in doubt from here on.
         const bool returns = first == Flow::returned || second == Flow::returned;
-        maybe_ = maybe - 1 + (returns && first != second ? 1 : 0);
+        maybe_ = maybe - 1;
+        settle(first_begin, second_begin);
+        maybe_ += returns && first != second ? 1 : 0;
         const auto leave = [&](Flow way, const Value*& where) {
             if (first != way && second != way) return;
             const Value* left = first == way ? after : snapshot(frame);

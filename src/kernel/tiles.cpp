@@ -119,12 +119,25 @@ Tile make_tile(const TileRecord& record, const Findings& found, const Function& 
     std::map<std::pair<bool, std::int32_t>, std::size_t> counts;
     for (std::size_t i = record.begin; i < record.end; ++i)
         ++counts[{found.touched[i].write, found.touched[i].param}];
+    // A box that may be too large is none the worse where another, surely touched, contains it.
+    const auto surely_touched = [&](const TouchedBox& loose, std::size_t rank) {
+        constexpr std::size_t kMost = 256;
+        if (record.end - record.begin > kMost) return false;
+        return std::any_of(found.touched.begin() + static_cast<std::ptrdiff_t>(record.begin),
+                           found.touched.begin() + static_cast<std::ptrdiff_t>(record.end), [&](const TouchedBox& t) {
+                               if (!t.exact || t.param != loose.param || t.write != loose.write) return false;
+                               for (std::size_t d = 0; d < rank; ++d)
+                                   if (t.box[d].begin > loose.box[d].begin || t.box[d].end < loose.box[d].end) return false;
+                               return true;
+                           });
+    };
     for (std::size_t i = record.begin; i < record.end; ++i) {
         const TouchedBox& touched = found.touched[i];
         const auto param = static_cast<std::size_t>(touched.param);
         const std::size_t rank = tensors[param].shape.size();
         plan::Region box(touched.box.begin(), touched.box.begin() + static_cast<std::ptrdiff_t>(rank));
-        if (!touched.exact)
+        if (touched.shadow) continue;
+        if (!touched.exact && !surely_touched(touched, rank))
             (touched.write ? tile.inexact_writes : tile.inexact_reads).insert(kernel.parameters[param].name);
         auto& boxes = (touched.write ? tile.write_boxes : tile.read_boxes)[kernel.parameters[param].name];
         if (boxes.empty() || counts[{touched.write, touched.param}] > kMostToMerge)
