@@ -138,7 +138,8 @@ std::string text_of(const kernel::Kernel& k, const std::vector<kernel::Note>& no
         for (std::size_t a = 0; a < tile.coord.size(); ++a)
             out += fmt::format(" {}={}", k.axes[a].name, tile.coord[a]);
         out += fmt::format(" (program {})\n", tile.program);
-        const auto list = [&](const char* verb, const auto& bounding, const auto& unions, const auto& inexact) {
+        const auto list = [&](const char* verb, const auto& bounding, const auto& unions,
+                              const auto& inexact) {
             for (const auto& [name, region] : bounding) {
                 out += fmt::format("  {} {}", verb, name);
                 if (!boxes)

@@ -141,8 +141,8 @@ const Param* Kernel::find_param(const std::string& wanted) const {
 
 namespace {
 
-Result<Explained> analysed(std::string source, std::string file, const std::string& name, const Arguments& arguments,
-                           bool explains) {
+Result<Explained> analysed(std::string source, std::string file, const std::string& name,
+                           const Arguments& arguments, bool explains) {
     Result<std::unique_ptr<Module>> parsed = Module::parse(source, file);
     if (!parsed) return parsed.error();
     Module& module = **parsed;

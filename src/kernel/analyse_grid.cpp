@@ -18,8 +18,8 @@ Result<bool> Analysis::writes_at(const std::array<std::int64_t, 3>& id) {
     const Status status = evaluator_.run(id, {id[0] + 1, id[1] + 1, id[2] + 1});
     if (!status && !evaluator_.arithmetic_error) return status.error();
     const auto& touched = evaluator_.found.touched;
-    const bool writes =
-        status && std::any_of(touched.begin(), touched.end(), [](const TouchedBox& t) { return t.write && !t.shadow; });
+    const bool writes = status && std::any_of(touched.begin(), touched.end(),
+                                              [](const TouchedBox& t) { return t.write && !t.shadow; });
     forget();
     return writes;
 }

@@ -10,11 +10,14 @@ namespace syncopate::kernel {
 
 std::vector<Note> Analysis::notes(const Kernel& kernel) {
     std::vector<Note> all;
-    const auto note = [&](const SourceRange& where, std::string text) { all.push_back({where.line, std::move(text)}); };
+    const auto note = [&](const SourceRange& where, std::string text) {
+        all.push_back({where.line, std::move(text)});
+    };
     const Findings& found = evaluator_.found;
     if (found.tile_loop != nullptr) {
         note(found.tile_loop->header,
-             "each round of this loop is one tile: it starts from the program's id, and its rounds hand nothing on "
+             "each round of this loop is one tile: it starts from the program's id, and its rounds hand "
+             "nothing on "
              "to each other but ids");
     } else if (evaluator_.no_tiles) {
         note(evaluator_.no_tiles->where,
@@ -27,19 +30,24 @@ std::vector<Note> Analysis::notes(const Kernel& kernel) {
         const std::size_t bit = std::min<std::size_t>(i, 63);
         const bool reads = (found.read_taint >> bit & 1) != 0, writes = (found.write_taint >> bit & 1) != 0;
         if (!reads && !writes) continue;
-        const std::string follow = reads && writes ? "loads and stores follow" : reads ? "loads follow" : "stores follow";
+        const std::string follow = reads && writes ? "loads and stores follow"
+                                   : reads         ? "loads follow"
+                                                   : "stores follow";
         if (source.kind == TaintSource::Kind::program_id && found.tile_loop == nullptr)
             note(source.expr->where, quoted(module_, source.expr->where) + " numbers tiles along axis " +
-                                         std::string(1, "xyz"[source.grid_axis]) + " of the grid: " + follow + " from it");
+                                         std::string(1, "xyz"[source.grid_axis]) + " of the grid: " + follow +
+                                         " from it");
         if (source.kind == TaintSource::Kind::carried_id)
-            note(source.expr->where, "`" + source.expr->text + "` is the tile's id once more, counted apart: " + follow +
+            note(source.expr->where, "`" + source.expr->text +
+                                         "` is the tile's id once more, counted apart: " + follow +
                                          " from it");
     }
     note_axes_found(kernel, all);
     note_loops(kernel, all);
     if (kernel.sites.last_store.line > 0)
-        note(kernel.sites.last_store, kernel.sites.persistent ? "the last store of a round: a tile is complete after it"
-                                                              : "the last store of a program");
+        note(kernel.sites.last_store, kernel.sites.persistent
+                                          ? "the last store of a round: a tile is complete after it"
+                                          : "the last store of a program");
     return all;
 }
 
@@ -51,11 +59,14 @@ void Analysis::note_axes_found(const Kernel& kernel, std::vector<Note>& all) {
     for (const TileAxis& axis : kernel.axes) {
         const TaintSource* count = nullptr;
         for (const TaintSource& source : evaluator_.sources) {
-            if (source.kind != TaintSource::Kind::count || source.count != axis.count || source.block != axis.block) continue;
+            if (source.kind != TaintSource::Kind::count || source.count != axis.count ||
+                source.block != axis.block)
+                continue;
             if (count == nullptr || module_.text(source.expr->count_of->where) == axis.name) count = &source;
         }
         if (count != nullptr)
-            note(count->expr->where, quoted(module_, count->expr->where) + " counts the tiles of axis " + axis.name);
+            note(count->expr->where,
+                 quoted(module_, count->expr->where) + " counts the tiles of axis " + axis.name);
         else
             note(kernel.sites.last_store, "axis " + axis.name + " follows from where the tiles store");
     }
@@ -64,7 +75,8 @@ void Analysis::note_axes_found(const Kernel& kernel, std::vector<Note>& all) {
             for (const Expr* e : flattened(s->value)) {
                 if (e->axis < 0 || static_cast<std::size_t>(e->axis) >= axes_.size()) continue;
                 note(e->where, quoted(module_, e->kids[static_cast<std::size_t>(e->axis_side)]->where) +
-                                   " is a tile's coordinate along " + axes_[static_cast<std::size_t>(e->axis)].name);
+                                   " is a tile's coordinate along " +
+                                   axes_[static_cast<std::size_t>(e->axis)].name);
             }
         }
     }

@@ -76,9 +76,9 @@ private:
     std::array<std::int64_t, 3> grid_{1, 1, 1};
     bool persistent_ = false;
     std::int64_t loop_programs_ = 0;  // what the stride of a loop over programs says of the grid
-    std::vector<TileAxis> axes_;   // the tile space, when the counts make it up
-    std::vector<TileAxis> named_;  // all counts
-    std::vector<TileAxis> placing_;  // those that say where a tile stores, or how many there are
+    std::vector<TileAxis> axes_;      // the tile space, when the counts make it up
+    std::vector<TileAxis> named_;     // all counts
+    std::vector<TileAxis> placing_;   // those that say where a tile stores, or how many there are
     std::vector<std::string> block_texts_;
     std::vector<const Expr*> count_exprs_;
 };

@@ -1,5 +1,5 @@
-// Builtins that change the axes, the order or the number of a block's elements, and those that make numbers of
-// known elements: exact where the elements are known, unknown for data.
+// Builtins that change the axes, the order or the number of a block's elements, and those that make numbers
+// of known elements: exact where the elements are known, unknown for data.
 #include <algorithm>
 #include <unordered_map>
 #include <vector>
@@ -20,14 +20,15 @@ Value Evaluator::permuted(const Expr& e, const Value& value, std::span<const std
     Value made = value;
     const auto rank = static_cast<std::int32_t>(axes.size());
     Lazy* lazy = nullptr;
-    const bool needs_form = value.kind == ValueKind::lazy ||
-                            (value.kind == ValueKind::mask && value.mask->form != nullptr);
+    const bool needs_form =
+        value.kind == ValueKind::lazy || (value.kind == ValueKind::mask && value.mask->form != nullptr);
     if (needs_form) {
         const Shape from = shape_of(value);
         Shape shape;
         shape.rank = rank;
         for (std::int32_t j = 0; j < rank; ++j)
-            shape.extents[j] = axes[static_cast<std::size_t>(j)] < 0 ? 1 : from.extents[axes[static_cast<std::size_t>(j)]];
+            shape.extents[j] =
+                axes[static_cast<std::size_t>(j)] < 0 ? 1 : from.extents[axes[static_cast<std::size_t>(j)]];
         lazy = new_lazy(e, What::permute, {&value, 1}, shape);
         for (std::int32_t j = 0; j < rank; ++j) lazy->axes[j] = axes[static_cast<std::size_t>(j)];
         if (value.kind == ValueKind::lazy) lazy->param = value.lazy->param;
@@ -91,7 +92,9 @@ Value Evaluator::reshaped(const Expr& e, const Value& value, const Shape& shape)
             if (from.extents[j] == 1 && value.block->axes[j].count > 0) return true;
         return false;
     }();
-    const bool bounds = value.kind == ValueKind::mask && std::any_of(from.extents.begin(), from.extents.begin() + from.rank, [](std::int64_t x) { return x == 1; });
+    const bool bounds =
+        value.kind == ValueKind::mask && std::any_of(from.extents.begin(), from.extents.begin() + from.rank,
+                                                     [](std::int64_t x) { return x == 1; });
     if (same && !drops && !bounds) return permuted(e, value, axes);
     Lazy* lazy = new_lazy(e, What::reshape, {&value, 1}, shape);
     if (value.kind == ValueKind::lazy) lazy->param = value.lazy->param;
@@ -104,15 +107,33 @@ Value Evaluator::reshaped(const Expr& e, const Value& value, const Shape& shape)
 
 /// nullopt: `e` is none of these, or its operands are data.
 std::optional<Value> Evaluator::shape_builtin(const Expr& e, std::span<const Value> arguments, Frame& frame) {
-    enum class Job : std::uint8_t { reshape, ravel, permute, flip, join, split, cat, interleave, gather, sum, lowest,
-                                    highest, running, broadcast, clamp };
+    enum class Job : std::uint8_t {
+        reshape,
+        ravel,
+        permute,
+        flip,
+        join,
+        split,
+        cat,
+        interleave,
+        gather,
+        sum,
+        lowest,
+        highest,
+        running,
+        broadcast,
+        clamp
+    };
     static const std::unordered_map<std::string_view, Job> table{
-        {"reshape", Job::reshape}, {"view", Job::reshape},       {"ravel", Job::ravel},
-        {"trans", Job::permute},   {"permute", Job::permute},    {"flip", Job::flip},
-        {"join", Job::join},       {"split", Job::split},        {"cat", Job::cat},
-        {"interleave", Job::interleave}, {"gather", Job::gather}, {"sum", Job::sum},
-        {"min", Job::lowest},      {"max", Job::highest},        {"cumsum", Job::running},
-        {"broadcast", Job::broadcast}, {"clamp", Job::clamp}};
+        {"reshape", Job::reshape}, {"view", Job::reshape},
+        {"ravel", Job::ravel},     {"trans", Job::permute},
+        {"permute", Job::permute}, {"flip", Job::flip},
+        {"join", Job::join},       {"split", Job::split},
+        {"cat", Job::cat},         {"interleave", Job::interleave},
+        {"gather", Job::gather},   {"sum", Job::sum},
+        {"min", Job::lowest},      {"max", Job::highest},
+        {"cumsum", Job::running},  {"broadcast", Job::broadcast},
+        {"clamp", Job::clamp}};
     const auto job = table.find(e.text);
     if (job == table.end() || arguments.empty()) return std::nullopt;
     const Value& x = arguments[0];
@@ -121,10 +142,12 @@ std::optional<Value> Evaluator::shape_builtin(const Expr& e, std::span<const Val
     }
     const Shape shape = shape_of(x);
     // Numbers that follow, as one tuple or one by one.
-    const auto listed = [&](std::size_t from, std::string_view keyword_name) -> std::optional<std::vector<std::int64_t>> {
+    const auto listed = [&](std::size_t from,
+                            std::string_view keyword_name) -> std::optional<std::vector<std::int64_t>> {
         std::vector<std::int64_t> all;
-        std::vector<Value> items(arguments.begin() + static_cast<std::ptrdiff_t>(std::min(from, arguments.size())),
-                                 arguments.end());
+        std::vector<Value> items(
+            arguments.begin() + static_cast<std::ptrdiff_t>(std::min(from, arguments.size())),
+            arguments.end());
         if (items.empty()) {
             const Value named = argument(e, {}, 0, keyword_name, frame);
             if (named.kind != ValueKind::undefined) items.push_back(named);
@@ -139,7 +162,8 @@ std::optional<Value> Evaluator::shape_builtin(const Expr& e, std::span<const Val
         if (all.size() > kRank) return std::nullopt;
         return all;
     };
-    const auto axis_of = [&](std::size_t index, std::string_view name, std::int32_t otherwise) -> std::optional<std::int32_t> {
+    const auto axis_of = [&](std::size_t index, std::string_view name,
+                             std::int32_t otherwise) -> std::optional<std::int32_t> {
         const Value v = argument(e, arguments, index, name, frame);
         if (v.kind == ValueKind::undefined || v.kind == ValueKind::none) return otherwise;
         if (v.kind != ValueKind::integer) return std::nullopt;
@@ -158,8 +182,9 @@ std::optional<Value> Evaluator::shape_builtin(const Expr& e, std::span<const Val
             const Expr* reorder = keyword(e, "can_reorder");
             if (reorder != nullptr || e.text == "view") {
                 const bool fixed = reorder == nullptr ? false
-                                   : reorder->kind == ExprKind::literal &&
-                                         std::holds_alternative<bool>(reorder->literal) && !std::get<bool>(reorder->literal);
+                                                      : reorder->kind == ExprKind::literal &&
+                                                            std::holds_alternative<bool>(reorder->literal) &&
+                                                            !std::get<bool>(reorder->literal);
                 if (!fixed && e.text != "view") return std::nullopt;
             }
             Shape wanted;
@@ -180,7 +205,8 @@ std::optional<Value> Evaluator::shape_builtin(const Expr& e, std::span<const Val
             std::vector<std::int32_t> order;
             for (const std::int64_t axis : *axes) {
                 const std::int64_t at = axis < 0 ? axis + shape.rank : axis;
-                if (at < 0 || at >= shape.rank || std::count(order.begin(), order.end(), at) > 0) return std::nullopt;
+                if (at < 0 || at >= shape.rank || std::count(order.begin(), order.end(), at) > 0)
+                    return std::nullopt;
                 order.push_back(static_cast<std::int32_t>(at));
             }
             if (order.empty()) {  // the last two axes exchanged
@@ -205,14 +231,17 @@ std::optional<Value> Evaluator::shape_builtin(const Expr& e, std::span<const Val
             Shape half = shape;
             --half.rank;
             half.extents[half.rank] = 0;
-            const std::array<Value, 2> parts{made(What::split, {&x, 1}, half, 0), made(What::split, {&x, 1}, half, 1)};
+            const std::array<Value, 2> parts{made(What::split, {&x, 1}, half, 0),
+                                             made(What::split, {&x, 1}, half, 1)};
             return make_tuple(parts);
         }
         case Job::join:
         case Job::interleave:
         case Job::cat: {
-            if (arguments.size() < 2 || !is_known(arguments[1]) || !(shape_of(arguments[1]) == shape)) return std::nullopt;
-            if (job->second == Job::cat && (shape.rank != 1 || keyword(e, "can_reorder") != nullptr)) return std::nullopt;
+            if (arguments.size() < 2 || !is_known(arguments[1]) || !(shape_of(arguments[1]) == shape))
+                return std::nullopt;
+            if (job->second == Job::cat && (shape.rank != 1 || keyword(e, "can_reorder") != nullptr))
+                return std::nullopt;
             Shape wanted = shape;
             if (job->second == Job::join) {
                 if (wanted.rank >= kRank) return std::nullopt;
@@ -223,7 +252,7 @@ std::optional<Value> Evaluator::shape_builtin(const Expr& e, std::span<const Val
             }
             const What what = job->second == Job::join  ? What::join
                               : job->second == Job::cat ? What::cat
-                                                          : What::interleave;
+                                                        : What::interleave;
             return made(what, arguments.first(2), wanted, -1);
         }
         case Job::gather: {
@@ -235,17 +264,19 @@ std::optional<Value> Evaluator::shape_builtin(const Expr& e, std::span<const Val
         case Job::sum:
         case Job::lowest:
         case Job::highest: {
-            if (arguments.size() > 1 && arguments[1].kind != ValueKind::integer && arguments[1].kind != ValueKind::none)
+            if (arguments.size() > 1 && arguments[1].kind != ValueKind::integer &&
+                arguments[1].kind != ValueKind::none)
                 return std::nullopt;
             const auto axis = axis_of(1, "axis", -1);
-            if (!axis || keyword(e, "return_indices") != nullptr || keyword(e, "keep_dims") != nullptr) return std::nullopt;
+            if (!axis || keyword(e, "return_indices") != nullptr || keyword(e, "keep_dims") != nullptr)
+                return std::nullopt;
             Shape left;
             for (std::int32_t j = 0; j < shape.rank; ++j) {
                 if (*axis >= 0 && j != *axis) left.extents[left.rank++] = shape.extents[j];
             }
             const What what = job->second == Job::sum      ? What::sum
                               : job->second == Job::lowest ? What::lowest
-                                                             : What::highest;
+                                                           : What::highest;
             return made(what, {&x, 1}, left, *axis);
         }
         case Job::broadcast: {

@@ -90,7 +90,8 @@ Value Evaluator::call(const Expr& e, Frame& frame) {
     return builtin(e, e.builtin, arguments, frame);
 }
 
-Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const Value> arguments, Frame& frame) {
+Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const Value> arguments,
+                        Frame& frame) {
     if (!callee.lowered) return fail(e.where, "`" + callee.name + "` cannot be followed");
     if (arguments.size() > callee.parameters.size())
         return fail(e.where, "too many arguments for `" + callee.name + "`");

@@ -173,7 +173,8 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         }
         case Builtin::minimum:
         case Builtin::maximum: {
-            if (const auto reduced = e.text == "min" || e.text == "max" ? shape_builtin(e, arguments, frame) : std::nullopt) {
+            if (const auto reduced =
+                    e.text == "min" || e.text == "max" ? shape_builtin(e, arguments, frame) : std::nullopt) {
                 if (arguments.size() < 2 || rank_of(arguments[0]) > 0) return tainted(*reduced);
             }
             if (arguments.size() < 2) return opaque(e, taint);  // tl.max(block): data

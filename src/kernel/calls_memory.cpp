@@ -185,7 +185,8 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
         const auto p = static_cast<std::size_t>(param);
         const std::uint64_t taint = pointer.taint | (mask != nullptr ? mask->taint : 0);
         const bool scalar = mask != nullptr && is_number(*mask);
-        const bool usable = has_form || scalar || (mask != nullptr && mask->kind == ValueKind::mask && mask->mask->exact);
+        const bool usable =
+            has_form || scalar || (mask != nullptr && mask->kind == ValueKind::mask && mask->mask->exact);
         if (tensors[p].shape.empty() || silent_ > 0) {
             (void)note_access(e, param, false, taint, read, write);
             return;
@@ -290,15 +291,18 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
     bool exact = mask == nullptr || mask->exact;
     const Advance advance = footprint(access, boxes_, exact);
     // A read that does not move with the loop is no slice, also where others of the parameter are.
-    if (read && !override_read_[param] && !symbol_loops_.empty()) advances_.push_back({symbol_loops_.back(), {block.param, advance}});
+    if (read && !override_read_[param] && !symbol_loops_.empty())
+        advances_.push_back({symbol_loops_.back(), {block.param, advance}});
     note_boxes(block.param, read, write, exact);
 }
 
 void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool solid) {
     const auto p = static_cast<std::size_t>(param);
     for (const Box& box : boxes_) {
-        if (read) found.touched.push_back({param, false, solid && maybe_ == 0, solid, override_read_[p], box});
-        if (write) found.touched.push_back({param, true, solid && maybe_ == 0, solid, override_write_[p], box});
+        if (read)
+            found.touched.push_back({param, false, solid && maybe_ == 0, solid, override_read_[p], box});
+        if (write)
+            found.touched.push_back({param, true, solid && maybe_ == 0, solid, override_write_[p], box});
     }
 }
 

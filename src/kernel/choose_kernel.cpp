@@ -33,7 +33,8 @@ Result<std::vector<std::int32_t>> kernels_of(Module& module) {
         const auto index = static_cast<std::int32_t>(i);
         const Function& function = module.functions[i];
         // A later definition replaces an earlier one, as in Python.
-        if (function.jit && function.file == 0 && !called.contains(index) && module.find(function.name) == index)
+        if (function.jit && function.file == 0 && !called.contains(index) &&
+            module.find(function.name) == index)
             kernels.push_back(index);
     }
     return kernels;

@@ -10,8 +10,8 @@
 namespace syncopate::kernel {
 namespace {
 
-constexpr std::int64_t kMostWork = std::int64_t{1} << 27;    // elements worked out in one analysis
-constexpr std::size_t kMostKept = std::size_t{1} << 25;      // elements kept at a time
+constexpr std::int64_t kMostWork = std::int64_t{1} << 27;      // elements worked out in one analysis
+constexpr std::size_t kMostKept = std::size_t{1} << 25;        // elements kept at a time
 constexpr std::int64_t kLargestDense = std::int64_t{1} << 21;  // elements of one block
 
 using What = Lazy::What;
@@ -109,7 +109,9 @@ Value Evaluator::lazily(const Expr& e, What what, Operator op, std::initializer_
     for (const Value& v : from) {
         if (!is_known(v)) return opaque(v.kind == ValueKind::opaque ? *v.why : e, taint);
         const auto both = broadcast(shape, shape_of(v));
-        if (!both) return fail(e.where, "blocks of different shape cannot be combined in " + quoted(module_, e.where));
+        if (!both)
+            return fail(e.where,
+                        "blocks of different shape cannot be combined in " + quoted(module_, e.where));
         shape = *both;
         const std::int32_t own = v.kind == ValueKind::lazy ? v.lazy->param : param_of(v);
         if (own >= 0 && param >= 0 && own != param) return opaque(e, taint);
@@ -255,7 +257,9 @@ Evaluator::Known Evaluator::work_out(const Lazy& lazy, std::vector<std::int64_t>
         case What::where: each([&](std::size_t i) { return a[i] != 0 ? b[i] : c[i]; }); break;
         case What::least: each([&](std::size_t i) { return std::min(a[i], b[i]); }); break;
         case What::most: each([&](std::size_t i) { return std::max(a[i], b[i]); }); break;
-        case What::absolute: each([&](std::size_t i) { return a[i] < 0 ? wrap_multiply(a[i], -1) : a[i]; }); break;
+        case What::absolute:
+            each([&](std::size_t i) { return a[i] < 0 ? wrap_multiply(a[i], -1) : a[i]; });
+            break;
         case What::permute: {
             std::array<std::int64_t, kRank> step{}, index{};
             for (std::int32_t j = 0; j < lazy.rank; ++j) {
@@ -299,7 +303,8 @@ Evaluator::Known Evaluator::work_out(const Lazy& lazy, std::vector<std::int64_t>
             for (std::size_t i = 0; i < a.size(); ++i) out.push_back(a[i]), out.push_back(b[i]);
             break;
         case What::split:
-            for (std::size_t i = static_cast<std::size_t>(lazy.axis); i < a.size(); i += 2) out.push_back(a[i]);
+            for (std::size_t i = static_cast<std::size_t>(lazy.axis); i < a.size(); i += 2)
+                out.push_back(a[i]);
             break;
         case What::cat:
             out = a;
@@ -333,7 +338,8 @@ std::optional<std::int64_t> Evaluator::calculated(Operator op, std::int64_t a, s
         case Operator::multiply: return wrap_multiply(a, b);
         case Operator::floor_divide:
         case Operator::modulo:
-            // Of a lane that is divided by zero nothing is defined; that it is masked is for the kernel to see to.
+            // Of a lane that is divided by zero nothing is defined; that it is masked is for the kernel to
+            // see to.
             if (b == 0) return 0;
             if (b == -1) return op == Operator::modulo ? 0 : wrap_multiply(a, -1);
             return op == Operator::modulo ? a % b : a / b;
@@ -347,7 +353,8 @@ std::optional<std::int64_t> Evaluator::calculated(Operator op, std::int64_t a, s
 }
 
 /// An access by addresses, or under a condition, that have to be worked out. False: they are too many.
-bool Evaluator::touch_elements(const Value& pointer, const Value* mask, std::int32_t param, bool read, bool write) {
+bool Evaluator::touch_elements(const Value& pointer, const Value* mask, std::int32_t param, bool read,
+                               bool write) {
     const auto p = static_cast<std::size_t>(param);
     if (dense_kept_ > kMostKept) forget_dense();
     Shape shape = shape_of(pointer);

@@ -49,9 +49,9 @@ struct LoopRecord {
 struct TouchedBox {
     std::int32_t param = -1;
     bool write = false;
-    bool exact = true;   ///< every element of the box is surely touched
-    bool solid = true;   ///< … if what the kernel does there is done at all
-    bool shadow = false; ///< touched, but a stated footprint stands for it
+    bool exact = true;    ///< every element of the box is surely touched
+    bool solid = true;    ///< … if what the kernel does there is done at all
+    bool shadow = false;  ///< touched, but a stated footprint stands for it
     Box box{};
 };
 
@@ -79,7 +79,8 @@ struct Findings {
     std::int64_t tile_start = 0, tile_stop = 0, tile_step = 0;  ///< of the last program's tile loop
     bool strided = true;  ///< every program's tile loop started at its own linear id
     const Stmt* last_store = nullptr;
-    std::set<std::pair<const Expr*, std::int32_t>> stores;  ///< the calls that store, and through which parameter
+    std::set<std::pair<const Expr*, std::int32_t>>
+        stores;                                   ///< the calls that store, and through which parameter
     std::map<const Stmt*, std::int64_t> watched;  ///< values assigned by the statements that directives name
 };
 
@@ -119,9 +120,9 @@ private:
         Value result;
         bool is_kernel = false;
         // Ways that were left on conditions that depend on data, joined where they meet again.
-        bool may_have_returned = false;       // with `result`
-        const Value* stopped = nullptr;       // the variables where the loop around was left
-        const Value* next_round = nullptr;    // the variables where its body was left
+        bool may_have_returned = false;     // with `result`
+        const Value* stopped = nullptr;     // the variables where the loop around was left
+        const Value* next_round = nullptr;  // the variables where its body was left
     };
     struct Guess {
         enum class Kind : std::uint8_t { absent, same, advance, lost };
@@ -260,7 +261,8 @@ private:
     void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
     void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
                      bool read, bool write);
-    bool note_access(const Expr& e, std::int32_t param, bool direct, std::uint64_t taint, bool read, bool write);
+    bool note_access(const Expr& e, std::int32_t param, bool direct, std::uint64_t taint, bool read,
+                     bool write);
     void note_boxes(std::int32_t param, bool read, bool write, bool exact);  // boxes_
     [[nodiscard]] std::string why_lost(const Expr* why) const;
     void fail_access(const SourceRange& where, const Expr* why, std::string message);
@@ -301,9 +303,9 @@ private:
     bool in_tile_loop_ = false;
     std::size_t tile_begin_ = 0;
     std::int64_t tile_id_ = 0;
-    std::vector<Value> carried_;      // of the tile loop, at the begin of a round; `assigned` has their slots
-    std::vector<bool> fresh_;         // of the tile loop: without a value when it is entered
-    std::int64_t loop_stores_ = 0;    // executed inside the tile loop, of this program
+    std::vector<Value> carried_;    // of the tile loop, at the begin of a round; `assigned` has their slots
+    std::vector<bool> fresh_;       // of the tile loop: without a value when it is entered
+    std::int64_t loop_stores_ = 0;  // executed inside the tile loop, of this program
     std::array<std::int64_t, kMostAxes> coord_{-1, -1, -1, -1};
     std::int64_t stores_ = 0;  // executed so far
     std::pair<const Expr*, std::int32_t> latest_store_;

@@ -20,7 +20,8 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
         }
         if (e.global != nullptr) {
             if (calls_ >= kDeepestCalls)
-                return fail(e.where, "what " + quoted(module_, e.where) + " is assigned leads back to itself");
+                return fail(e.where,
+                            "what " + quoted(module_, e.where) + " is assigned leads back to itself");
             Frame top;  // of no function: an expression of the file has no variables
             ++calls_;
             made = evaluate(*e.global, top);
@@ -45,7 +46,8 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
         return fail(e.where, "parameter `" + parameter + "` has no value: give --args " + parameter +
                                  "=… (or --tensor " + parameter + "=… if it is a tensor)");
     }
-    if (e.source >= 0 && !by_program && sources[static_cast<std::size_t>(e.source)].kind == TaintSource::Kind::carried_id) {
+    if (e.source >= 0 && !by_program &&
+        sources[static_cast<std::size_t>(e.source)].kind == TaintSource::Kind::carried_id) {
         Value made = value;
         TaintSource& source = sources[static_cast<std::size_t>(e.source)];
         if (value.kind != ValueKind::integer || value.integer != tile_id_) source.is_tile_id = false;
@@ -203,9 +205,10 @@ Value Evaluator::each(const Expr& e, Frame& frame) {
         items.assign(over.tuple->items, over.tuple->items + over.tuple->size);
     } else if (counts) {
         const Iterable& range = *over.iterable;
-        for (std::int64_t i = range.start.constant; range.step > 0 ? i < range.stop.constant : i > range.stop.constant;
-             i += range.step) {
-            if (static_cast<std::int64_t>(items.size()) >= kMost) return fail(e.where, quoted(module_, e.where) + " is too long");
+        for (std::int64_t i = range.start.constant;
+             range.step > 0 ? i < range.stop.constant : i > range.stop.constant; i += range.step) {
+            if (static_cast<std::int64_t>(items.size()) >= kMost)
+                return fail(e.where, quoted(module_, e.where) + " is too long");
             items.push_back(make_integer(i, false, over.taint));
         }
     } else {
@@ -231,7 +234,8 @@ Value Evaluator::unknown_syntax(const Expr& e, Frame& frame) {
                                        part->builtin == Builtin::descriptor_load ||
                                        part->builtin == Builtin::descriptor_store);
         if (names_memory || touches)
-            return fail(e.where, "this is not understood, and could touch memory: " + quoted(module_, e.where));
+            return fail(e.where,
+                        "this is not understood, and could touch memory: " + quoted(module_, e.where));
     }
     return opaque(e, 0);
 }
@@ -307,7 +311,8 @@ Value Evaluator::attribute(const Expr& e, Frame& frame) {
         if (e.text == "strides") return tuple_of({object.descriptor->strides.data(), rank});
         if (e.text == "block_shape") return tuple_of({object.descriptor->block.data(), rank});
     }
-    if ((is_block(object) || object.kind == ValueKind::mask || object.kind == ValueKind::lazy) && e.text == "shape") {
+    if ((is_block(object) || object.kind == ValueKind::mask || object.kind == ValueKind::lazy) &&
+        e.text == "shape") {
         const Shape shape = shape_of(object);
         return tuple_of({shape.extents.data(), static_cast<std::size_t>(shape.rank)});
     }
@@ -330,11 +335,14 @@ Value Evaluator::tuple_slice(const Expr& e, const Value& object, Frame& frame) {
     if (by == 0) return fail(e.where, quoted(module_, e.where) + " has a step of zero");
     const auto place = [&](std::optional<std::int64_t> at, std::int64_t otherwise) {
         if (!at) return otherwise;
-        return std::clamp<std::int64_t>(*at < 0 ? wrap_add(*at, size) : *at, by > 0 ? 0 : -1, by > 0 ? size : size - 1);
+        return std::clamp<std::int64_t>(*at < 0 ? wrap_add(*at, size) : *at, by > 0 ? 0 : -1,
+                                        by > 0 ? size : size - 1);
     };
-    const std::int64_t begin = place(given[0], by > 0 ? 0 : size - 1), end = place(given[1], by > 0 ? size : -1);
+    const std::int64_t begin = place(given[0], by > 0 ? 0 : size - 1),
+                       end = place(given[1], by > 0 ? size : -1);
     std::vector<Value> items;
-    for (std::int64_t i = begin; by > 0 ? i < end : i > end; i = wrap_add(i, by)) items.push_back(object.tuple->items[i]);
+    for (std::int64_t i = begin; by > 0 ? i < end : i > end; i = wrap_add(i, by))
+        items.push_back(object.tuple->items[i]);
     Value made = make_tuple(items);
     made.taint = object.taint;
     return made;
@@ -356,8 +364,9 @@ Value Evaluator::subscript(const Expr& e, Frame& frame) {
         made.taint |= object.taint;
         return made;
     }
-    if (object.kind == ValueKind::block || object.kind == ValueKind::pointer || object.kind == ValueKind::lazy ||
-        object.kind == ValueKind::mask || object.kind == ValueKind::integer) {
+    if (object.kind == ValueKind::block || object.kind == ValueKind::pointer ||
+        object.kind == ValueKind::lazy || object.kind == ValueKind::mask ||
+        object.kind == ValueKind::integer) {
         std::array<bool, kRank> is_new{};
         if (e.kids.size() - 1 > kRank) return fail(e.where, "blocks of more than 5 axes are not supported");
         for (std::size_t i = 1; i < e.kids.size(); ++i) {

@@ -72,8 +72,7 @@ std::optional<std::string> Evaluator::carried_along(const Stmt& statement, const
         if (statement.target != nullptr && slot == statement.target->slot) continue;
         if (before.kind == ValueKind::integer && (before.taint & program_bits_) != 0) continue;
         const bool data = after.kind == ValueKind::opaque || after.kind == ValueKind::lost_pointer;
-        if (data || !equal(before, after))
-            return frame.function->slots[static_cast<std::size_t>(slot)];
+        if (data || !equal(before, after)) return frame.function->slots[static_cast<std::size_t>(slot)];
     }
     return std::nullopt;
 }

@@ -9,7 +9,7 @@
 namespace syncopate::kernel {
 namespace {
 
-constexpr std::int64_t kFarthest = std::int64_t{1} << 44;       // elements from the start of a tensor
+constexpr std::int64_t kFarthest = std::int64_t{1} << 44;        // elements from the start of a tensor
 constexpr std::int64_t kMostEnumerated = std::int64_t{1} << 20;  // addresses of one access, one by one
 
 std::int64_t floor_div(std::int64_t a, std::int64_t b) {
@@ -94,8 +94,10 @@ private:
         term.upper[term.upper_count++] = {piece.end, {}};
         if (access_.mask == nullptr || j >= access_.mask->rank) return term;
         const MaskAxis& bounds = access_.mask->axes[j];
-        for (std::int32_t b = 0; b < bounds.lower_count; ++b) term.lower[term.lower_count++] = bounds.lower[b];
-        for (std::int32_t b = 0; b < bounds.upper_count; ++b) term.upper[term.upper_count++] = bounds.upper[b];
+        for (std::int32_t b = 0; b < bounds.lower_count; ++b)
+            term.lower[term.lower_count++] = bounds.lower[b];
+        for (std::int32_t b = 0; b < bounds.upper_count; ++b)
+            term.upper[term.upper_count++] = bounds.upper[b];
         return term;
     }
 
@@ -224,7 +226,8 @@ private:
             if (slope == 0) continue;
             // Where a loop further out moves along the same axis, rounds of this one are at several places.
             bool outer = false;
-            for (std::int32_t s = 0; s < access_.innermost; ++s) outer = outer || ranges[d].start.slope[s] != 0;
+            for (std::int32_t s = 0; s < access_.innermost; ++s)
+                outer = outer || ranges[d].start.slope[s] != 0;
             made.several = made.dim >= 0 || outer;
             // The unclipped block of iteration 0.
             made.dim = d;

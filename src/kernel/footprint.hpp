@@ -49,8 +49,8 @@ struct Access {
 /// in turn.
 [[nodiscard]] bool fits(const Block& block, const Mask* mask, std::span<const std::int64_t> trips);
 
-/// Appends the boxes that the access touches over all iterations, clipped to the tensor. `exact` becomes false
-/// where they hold more than that, since exact ones would be too many.
+/// Appends the boxes that the access touches over all iterations, clipped to the tensor. `exact` becomes
+/// false where they hold more than that, since exact ones would be too many.
 [[nodiscard]] Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact);
 
 }  // namespace syncopate::kernel

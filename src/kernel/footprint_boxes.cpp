@@ -83,7 +83,8 @@ private:
             const std::int32_t t = order[static_cast<std::size_t>(i)];
             const auto [low, high] = indices(range.terms[t]);
             if (high - low > 1 && range.terms[t].step > width) return t;
-            width = wrap_add(width, wrap_multiply(range.terms[t].step, std::max<std::int64_t>(0, high - low - 1)));
+            width = wrap_add(width,
+                             wrap_multiply(range.terms[t].step, std::max<std::int64_t>(0, high - low - 1)));
         }
         return std::nullopt;
     }
@@ -129,8 +130,11 @@ private:
         }
         std::array<std::size_t, kSymbols> order{};
         for (std::size_t s = 0; s < order.size(); ++s) order[s] = s;
-        const auto size = [&](std::size_t s) { return s < trips_.size() ? std::llabs(range.start.slope[s]) : 0; };
-        std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return size(a) < size(b); });
+        const auto size = [&](std::size_t s) {
+            return s < trips_.size() ? std::llabs(range.start.slope[s]) : 0;
+        };
+        std::sort(order.begin(), order.end(),
+                  [&](std::size_t a, std::size_t b) { return size(a) < size(b); });
         for (const std::size_t s : order) {
             if (size(s) == 0 || trips_[s] < 2) continue;
             if (size(s) > width) return false;
@@ -234,7 +238,8 @@ private:
                 const auto at = [&](const Affine& index) { return r.start + index * term.step; };
                 low = least(at(term.lower[0]));
                 high = most(at(term.upper[0] + -1));
-                for (std::int32_t b = 1; b < term.lower_count; ++b) low = std::max(low, least(at(term.lower[b])));
+                for (std::int32_t b = 1; b < term.lower_count; ++b)
+                    low = std::max(low, least(at(term.lower[b])));
                 for (std::int32_t b = 1; b < term.upper_count; ++b)
                     high = std::min(high, most(at(term.upper[b] + -1)));
                 high = wrap_add(high, 1);
@@ -280,7 +285,8 @@ private:
         bool near = true;
         for (std::int32_t d = 0; d < rank_; ++d) {
             near = near && box[d].begin > -kFarthest && box[d].end < kFarthest;
-            if (d != inner && near) rows = std::min(rows * std::min(box[d].size(), kMostBoxes + 1), kMostBoxes + 1);
+            if (d != inner && near)
+                rows = std::min(rows * std::min(box[d].size(), kMostBoxes + 1), kMostBoxes + 1);
             if (near) all = std::min(all * std::min(box[d].size(), kMostElements + 1), kMostElements + 1);
         }
         if (stride(inner) == 1 && rows <= kMostBoxes && near) {
@@ -382,8 +388,8 @@ private:
 
 }  // namespace
 
-bool boxes_of(const TensorView& tensor, bool direct, std::span<const std::int64_t> trips, const Ranges& ranges,
-              std::vector<Box>& boxes) {
+bool boxes_of(const TensorView& tensor, bool direct, std::span<const std::int64_t> trips,
+              const Ranges& ranges, std::vector<Box>& boxes) {
     return Boxes(tensor, direct, trips, boxes).run(ranges);
 }
 

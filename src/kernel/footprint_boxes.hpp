@@ -34,7 +34,8 @@ struct Range {
 
 struct Ranges {
     std::array<Range, kRank> axes;
-    std::array<Term, kRank> idle;  ///< axes of the block that do not move the address; they may still be empty
+    std::array<Term, kRank>
+        idle;  ///< axes of the block that do not move the address; they may still be empty
     std::int32_t idle_count = 0;
 };
 

@@ -52,7 +52,8 @@ bool Evaluator::equal(const Value& a, const Value& b) const {
             if (x.rank != y.rank || x.never != y.never || x.exact != y.exact) return false;
             for (std::int32_t j = 0; j < x.rank; ++j) {
                 const MaskAxis &u = x.axes[j], &v = y.axes[j];
-                if (u.extent != v.extent || u.lower_count != v.lower_count || u.upper_count != v.upper_count ||
+                if (u.extent != v.extent || u.lower_count != v.lower_count ||
+                    u.upper_count != v.upper_count ||
                     !std::equal(u.lower.begin(), u.lower.begin() + u.lower_count, v.lower.begin()) ||
                     !std::equal(u.upper.begin(), u.upper.begin() + u.upper_count, v.upper.begin()))
                     return false;

@@ -94,7 +94,8 @@ Expr* Lowering::reference(TSNode node, const Resolved& found, const std::vector<
             made->literal = found.value->literal;
         }
         // What the expression names must be lowered too when it is evaluated.
-        const std::set<std::int32_t>& named = module_.functions[static_cast<std::size_t>(file().scratch)].calls;
+        const std::set<std::int32_t>& named =
+            module_.functions[static_cast<std::size_t>(file().scratch)].calls;
         function().calls.insert(named.begin(), named.end());
     }
     return made;
@@ -110,7 +111,8 @@ Expr* Lowering::name(TSNode node) {
         return made;
     }
     const Resolved found = resolved(node);
-    if (found.kind == Resolved::Kind::external && is_dtype(found.last))  // from triton.language import float16
+    if (found.kind == Resolved::Kind::external &&
+        is_dtype(found.last))  // from triton.language import float16
         return literal(node, dtype_name(found.last));
     return reference(node, found, {identifier});
 }
@@ -336,8 +338,8 @@ Expr* Lowering::each(TSNode node) {
     return made;
 }
 
-/// Syntax that is not understood is kept, with the calls and names inside it: whether it matters shows when an
-/// address depends on it, or when it is handed memory.
+/// Syntax that is not understood is kept, with the calls and names inside it: whether it matters shows when
+/// an address depends on it, or when it is handed memory.
 Expr* Lowering::unknown_expression(TSNode node) {
     Expr* made = make(ExprKind::unsupported, node);
     std::vector<TSNode> pending = children(node);

@@ -31,7 +31,8 @@ std::vector<std::string> parts_of(std::string_view dotted) {
 
 bool is_name(std::string_view part) {
     return std::all_of(part.begin(), part.end(), [](char c) {
-        return c == '_' || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c & 0x80) != 0;
+        return c == '_' || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
+               (c & 0x80) != 0;
     });
 }
 
@@ -43,7 +44,8 @@ std::int32_t Module::imported(std::int32_t from, const std::string& path) {
     const std::vector<std::string> parts = parts_of(path);
     static constexpr std::array<std::string_view, 4> kExternal{"triton", "torch", "numpy", "math"};
     const std::size_t levels = std::min(path.find_first_not_of('.'), path.size());
-    if (levels == 0 && (parts.empty() || std::find(kExternal.begin(), kExternal.end(), parts[0]) != kExternal.end()))
+    if (levels == 0 &&
+        (parts.empty() || std::find(kExternal.begin(), kExternal.end(), parts[0]) != kExternal.end()))
         return -1;
     if (!std::all_of(parts.begin(), parts.end(), is_name)) return -1;
     const std::string& own = files[static_cast<std::size_t>(from)].path;
@@ -104,7 +106,8 @@ Expr* Module::global(std::int32_t index, Binding& binding) {
         Expr* e = *lowered;
         const bool wrapped = e->kind == ExprKind::call && e->text == "constexpr" && e->kids.size() == 1;
         if (wrapped) e = e->kids[0];
-        if (e->kind == ExprKind::unary && e->op == Operator::negative && e->kids[0]->kind == ExprKind::literal) {
+        if (e->kind == ExprKind::unary && e->op == Operator::negative &&
+            e->kids[0]->kind == ExprKind::literal) {
             if (const auto* whole = std::get_if<std::int64_t>(&e->kids[0]->literal))
                 e->kind = ExprKind::literal, e->literal = wrap_multiply(*whole, -1);
             else if (const auto* real = std::get_if<double>(&e->kids[0]->literal))
@@ -127,8 +130,9 @@ std::optional<std::vector<std::string>> Module::alias_of(std::int32_t index, con
     };
     if (kernel::type(node) == "call") {
         const TSNode callee = field(node, "function");
-        const bool jit = (kernel::type(callee) == "attribute" && text_of(field(callee, "attribute")) == "jit") ||
-                         (kernel::type(callee) == "identifier" && text_of(callee) == "jit");
+        const bool jit =
+            (kernel::type(callee) == "attribute" && text_of(field(callee, "attribute")) == "jit") ||
+            (kernel::type(callee) == "identifier" && text_of(callee) == "jit");
         const std::vector<TSNode> arguments = children(field(node, "arguments"));
         if (!jit || arguments.empty()) return std::nullopt;
         node = arguments[0];
@@ -156,7 +160,8 @@ Resolved Module::resolve(std::int32_t index, const std::vector<std::string_view>
     const auto owner_of = [&](const Binding* wanted) {
         for (std::size_t f = 0; f < files.size(); ++f) {
             const auto found = files[f].names.find(names[0]);
-            if (found != files[f].names.end() && &found->second == wanted) return static_cast<std::int32_t>(f);
+            if (found != files[f].names.end() && &found->second == wanted)
+                return static_cast<std::int32_t>(f);
         }
         return index;
     };

@@ -29,8 +29,9 @@ bool Scope::is_jit(TSNode decorator) const {
     if (present(node) && type(node) == "attribute") node = field(node, "attribute");
     if (!present(node) || type(node) != "identifier") return false;
     const auto alias = file_.names.find(text(node));  // from triton import jit as kernel
-    return text(node) == "jit" || (alias != file_.names.end() && alias->second.kind == Binding::Kind::member &&
-                                   alias->second.member == "jit");
+    return text(node) == "jit" ||
+           (alias != file_.names.end() && alias->second.kind == Binding::Kind::member &&
+            alias->second.member == "jit");
 }
 
 void Scope::bind(std::string_view name, Binding binding, bool nested) {
@@ -74,8 +75,7 @@ void Scope::import(TSNode node, bool nested) {
         if (role == nullptr || std::string_view(role) != "name") continue;
         const bool renamed = type(child) == "aliased_import";
         const std::string_view name = text(renamed ? field(child, "name") : child);
-        const std::string_view alias =
-            renamed ? text(field(child, "alias")) : name.substr(0, name.find('.'));
+        const std::string_view alias = renamed ? text(field(child, "alias")) : name.substr(0, name.find('.'));
         Binding binding;
         binding.kind = from ? Binding::Kind::member : Binding::Kind::module;
         binding.path = from ? path : std::string(renamed ? name : alias);

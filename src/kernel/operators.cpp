@@ -21,7 +21,8 @@ Value Evaluator::unary(const Expr& e, const Value& a) {
             return lazily(e, Lazy::What::arithmetic, Operator::subtract, {make_integer(0, false, 0), a});
     } else {
         if (is_number(a)) return made.kind = ValueKind::integer, made.integer = ~number_of(a), made;
-        if (a.kind == ValueKind::mask && is_known(a)) return lazily(e, Lazy::What::invert, Operator::add, {a});
+        if (a.kind == ValueKind::mask && is_known(a))
+            return lazily(e, Lazy::What::invert, Operator::add, {a});
         if (a.kind == ValueKind::mask) {  // everything, to be safe
             Mask* mask = arena_.make<Mask>();
             mask->rank = a.mask->rank;
@@ -139,7 +140,8 @@ Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value&
         }
     }
     if ((a.kind == ValueKind::lazy || b.kind == ValueKind::lazy) && is_known(a) && is_known(b)) {
-        if (op == Operator::divide || op == Operator::power || op == Operator::matmul) return opaque(e, taint);
+        if (op == Operator::divide || op == Operator::power || op == Operator::matmul)
+            return opaque(e, taint);
         return tainted(lazily(e, Lazy::What::arithmetic, op, {a, b}));
     }
     if (a.kind == ValueKind::real || b.kind == ValueKind::real) {

@@ -202,7 +202,8 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
         }
     }
     if (found.tile_loop == nullptr && !ids.empty()) {
-        // All that such a program does is its tile's, whether or not an address was seen to follow from an id.
+        // All that such a program does is its tile's, whether or not an address was seen to follow from an
+        // id.
         TileIdSite site = grid_site(kernel, ids, grid);
         site.guards_reads = site.guards_writes = true;
         sites.tile_ids.push_back(std::move(site));

@@ -19,8 +19,8 @@ namespace syncopate::kernel {
 std::unique_ptr<TSTree, Module::Tree::Delete> Module::Tree::parse(std::string_view text) {
     const std::unique_ptr<TSParser, Delete> parser(ts_parser_new());
     if (!ts_parser_set_language(parser.get(), tree_sitter_python())) return nullptr;
-    return std::unique_ptr<TSTree, Delete>(ts_parser_parse_string(
-        parser.get(), nullptr, text.data(), static_cast<std::uint32_t>(text.size())));
+    return std::unique_ptr<TSTree, Delete>(
+        ts_parser_parse_string(parser.get(), nullptr, text.data(), static_cast<std::uint32_t>(text.size())));
 }
 
 Module::~Module() = default;
@@ -34,7 +34,7 @@ std::string dtype_name(std::string_view name) {
 }
 
 bool is_dtype(std::string_view name) {
-    static constexpr std::array<std::string_view, 8> kPrefixes{"float", "bfloat", "int", "uint",
+    static constexpr std::array<std::string_view, 8> kPrefixes{"float", "bfloat", "int",  "uint",
                                                                "fp",    "bf",     "void", "pi32_t"};
     return std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) {
         return name.starts_with(prefix) && (name == "void" || name.find_first_of("0123456789") != name.npos);
@@ -174,8 +174,7 @@ Result<std::unique_ptr<Module>> Module::parse(const std::string& source, const s
             type(node) != "future_import_statement")
             continue;
         const std::size_t end = source.find('\n', ts_node_end_byte(node));
-        module->imports_end =
-            static_cast<std::uint32_t>(end == std::string::npos ? source.size() : end + 1);
+        module->imports_end = static_cast<std::uint32_t>(end == std::string::npos ? source.size() : end + 1);
     }
     return module;
 }

@@ -124,7 +124,7 @@ struct Expr {
     bool unbound = false;    ///< name: nothing in the file binds it
     SourceRange where;
     bool steers_loop = false;  ///< the iterable of a `for`, the condition of a `while`
-    bool is_count = false;  ///< the idiom (kids[0] + b - 1) // b; then count_of and count_by are its parts
+    bool is_count = false;     ///< the idiom (kids[0] + b - 1) // b; then count_of and count_by are its parts
     Expr* count_of = nullptr;
     Expr* count_by = nullptr;
     // Notes of one evaluation, set by the evaluator.
@@ -152,11 +152,11 @@ enum class StmtKind : std::uint8_t {
 struct Stmt {
     StmtKind kind = StmtKind::pass;
     Operator op = Operator::add;
-    Expr* target = nullptr;  ///< assign, augment, for_loop
+    Expr* target = nullptr;   ///< assign, augment, for_loop
     std::vector<Expr*> also;  ///< assign: further targets (a = b = value); unsupported: what it assigns
-    Expr* value = nullptr;   ///< assigned value, condition, iterable, returned value
+    Expr* value = nullptr;    ///< assigned value, condition, iterable, returned value
     std::vector<Stmt*> body;
-    std::vector<Stmt*> otherwise;  ///< branch, loops: `else`
+    std::vector<Stmt*> otherwise;        ///< branch, loops: `else`
     SourceRange where;                   ///< to the end of the last statement inside it
     SourceRange header;                  ///< loops: up to and including the colon
     std::int32_t loop = -1;              ///< loops: a number, unique in the module
@@ -275,7 +275,7 @@ private:
     std::optional<std::vector<std::string>> alias_of(std::int32_t file, const Binding& binding) const;
     Resolved resolve(std::int32_t file, const std::vector<std::string_view>& names, int depth);
 
-    std::vector<std::unique_ptr<Tree>> trees_;  ///< by file
+    std::vector<std::unique_ptr<Tree>> trees_;   ///< by file
     std::map<std::string, std::int32_t> paths_;  ///< files that were looked for, by path; -1: not there
     std::deque<Expr> exprs_;
     std::deque<Stmt> stmts_;

@@ -78,7 +78,8 @@ std::vector<plan::Region> disjoint(const std::vector<plan::Region>& boxes, std::
     std::vector<const plan::Region*> open;
     for (std::size_t c = 0; c + 1 < cuts.size(); ++c) {
         std::erase_if(open, [&](const plan::Region* box) { return (*box)[axis].end <= cuts[c]; });
-        while (next < starting.size() && (*starting[next])[axis].begin == cuts[c]) open.push_back(starting[next++]);
+        while (next < starting.size() && (*starting[next])[axis].begin == cuts[c])
+            open.push_back(starting[next++]);
         if (open.empty()) {
             last_begin = made.size();
             continue;
@@ -92,13 +93,14 @@ std::vector<plan::Region> disjoint(const std::vector<plan::Region>& boxes, std::
             slab = disjoint(inside, axis + 1);
         }
         for (plan::Region& part : slab) part[axis] = {cuts[c], cuts[c + 1]};
-        const bool joins = made.size() - last_begin == slab.size() && !slab.empty() &&
-                           std::equal(slab.begin(), slab.end(), made.begin() + static_cast<std::ptrdiff_t>(last_begin),
-                                      [&](const plan::Region& a, const plan::Region& b) {
-                                          return b[axis].end == a[axis].begin &&
-                                                 std::equal(a.begin() + static_cast<std::ptrdiff_t>(axis) + 1, a.end(),
-                                                            b.begin() + static_cast<std::ptrdiff_t>(axis) + 1);
-                                      });
+        const bool joins =
+            made.size() - last_begin == slab.size() && !slab.empty() &&
+            std::equal(slab.begin(), slab.end(), made.begin() + static_cast<std::ptrdiff_t>(last_begin),
+                       [&](const plan::Region& a, const plan::Region& b) {
+                           return b[axis].end == a[axis].begin &&
+                                  std::equal(a.begin() + static_cast<std::ptrdiff_t>(axis) + 1, a.end(),
+                                             b.begin() + static_cast<std::ptrdiff_t>(axis) + 1);
+                       });
         if (joins) {
             for (std::size_t i = last_begin; i < made.size(); ++i) made[i][axis].end = cuts[c + 1];
         } else {
@@ -124,10 +126,12 @@ Tile make_tile(const TileRecord& record, const Findings& found, const Function& 
         constexpr std::size_t kMost = 256;
         if (record.end - record.begin > kMost) return false;
         return std::any_of(found.touched.begin() + static_cast<std::ptrdiff_t>(record.begin),
-                           found.touched.begin() + static_cast<std::ptrdiff_t>(record.end), [&](const TouchedBox& t) {
+                           found.touched.begin() + static_cast<std::ptrdiff_t>(record.end),
+                           [&](const TouchedBox& t) {
                                if (!t.exact || t.param != loose.param || t.write != loose.write) return false;
                                for (std::size_t d = 0; d < rank; ++d)
-                                   if (t.box[d].begin > loose.box[d].begin || t.box[d].end < loose.box[d].end) return false;
+                                   if (t.box[d].begin > loose.box[d].begin || t.box[d].end < loose.box[d].end)
+                                       return false;
                                return true;
                            });
     };

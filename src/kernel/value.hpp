@@ -120,7 +120,7 @@ struct Lazy;
 struct Mask {
     std::int32_t rank = 0;
     bool never = false;
-    bool exact = true;           ///< false: some index inside the box may fail the condition
+    bool exact = true;     ///< false: some index inside the box may fail the condition
     Lazy* form = nullptr;  ///< not exact, yet no data decides: what the condition is
     std::array<MaskAxis, kRank> axes;
 };
@@ -179,19 +179,19 @@ struct Lazy {
         both,        ///< from[0] and from[1]
         either,
         invert,
-        where,   ///< from[0] ? from[1] : from[2]
-        least,   ///< of from[0] and from[1]
+        where,  ///< from[0] ? from[1] : from[2]
+        least,  ///< of from[0] and from[1]
         most,
         absolute,
-        permute,    ///< axis j is axis `axes[j]` of from[0]; -1: a new one
-        reshape,    ///< the elements of from[0] in the same order
-        flip,       ///< from[0] backwards along `axis`
-        join,       ///< from[0] and from[1] along a new last axis
-        split,      ///< element `axis` of the last axis of from[0]
-        cat,        ///< from[0], then from[1]
-        interleave, ///< from[0] and from[1] in turn, along the last axis
-        gather,     ///< from[0] at the indices from[1] along `axis`
-        sum,        ///< along `axis`; -1: of all
+        permute,     ///< axis j is axis `axes[j]` of from[0]; -1: a new one
+        reshape,     ///< the elements of from[0] in the same order
+        flip,        ///< from[0] backwards along `axis`
+        join,        ///< from[0] and from[1] along a new last axis
+        split,       ///< element `axis` of the last axis of from[0]
+        cat,         ///< from[0], then from[1]
+        interleave,  ///< from[0] and from[1] in turn, along the last axis
+        gather,      ///< from[0] at the indices from[1] along `axis`
+        sum,         ///< along `axis`; -1: of all
         lowest,
         highest,
         running,  ///< sums of what comes before and itself along `axis`
@@ -206,7 +206,7 @@ struct Lazy {
     std::int32_t count = 0;
     const Value* from = nullptr;
     const Expr* e = nullptr;
-    std::int32_t made = -1;  ///< its elements, once worked out: an entry of the evaluator's list
+    std::int32_t made = -1;   ///< its elements, once worked out: an entry of the evaluator's list
     std::int32_t round = -1;  ///< … while this is the list's number
 };
 

@@ -63,8 +63,9 @@ TEST(Exact, ConditionsJoinedByOrAndNot) {
 }
 
 TEST(Exact, AMaskOfDataIsAnUpperBoundAndSaysSo) {
-    const Tile tile = only_tile("    r = tl.arange(0, 16)\n    m = tl.load(y_ptr + r) > 0\n"
-                                "    v = tl.load(x_ptr + r, mask=m & (r < 9))\n");
+    const Tile tile = only_tile(
+        "    r = tl.arange(0, 16)\n    m = tl.load(y_ptr + r) > 0\n"
+        "    v = tl.load(x_ptr + r, mask=m & (r < 9))\n");
     EXPECT_EQ(tile.read_boxes.at("x_ptr"), (Boxes{box(0, 1, 0, 9)}));
     EXPECT_TRUE(tile.inexact_reads.contains("x_ptr"));
     EXPECT_FALSE(tile.inexact_reads.contains("y_ptr"));
@@ -73,21 +74,25 @@ TEST(Exact, AMaskOfDataIsAnUpperBoundAndSaysSo) {
 TEST(Exact, WhatWouldTakeTooManyBoxesIsOneBoxAndSaysSo) {
     Arguments args = arguments("", {"x_ptr=200000:fp32", "y_ptr=16:fp32"});
     args.grid = {1, 1, 1};
-    const Kernel k = analysed(source("x_ptr, y_ptr",
-                                     "    v = 0.0\n    for i in range(90000):\n        v += tl.load(x_ptr + 2 * i)\n"
-                                     "    tl.store(y_ptr, v)\n"), args);
+    const Kernel k =
+        analysed(source("x_ptr, y_ptr",
+                        "    v = 0.0\n    for i in range(90000):\n        v += tl.load(x_ptr + 2 * i)\n"
+                        "    tl.store(y_ptr, v)\n"),
+                 args);
     EXPECT_EQ(k.tiles[0].read_boxes.at("x_ptr"), (Boxes{{{0, 179999}}}));
     EXPECT_TRUE(k.tiles[0].inexact_reads.contains("x_ptr"));
 }
 
 TEST(Exact, CausalAttentionStaysOneLoopForAllItsRounds) {
-    const Kernel k = analysed(
-        source("x_ptr, y_ptr, B: tl.constexpr",
-               "    p = tl.program_id(0)\n    m = p * B + tl.arange(0, B)\n    acc = tl.zeros((B,), tl.float32)\n"
-               "    for j in range(0, p + 1):\n        n = j * B + tl.arange(0, B)\n        s = tl.load(x_ptr + n)\n"
-               "        q = tl.where(m[:, None] >= n[None, :], s[None, :], float('-inf'))\n        acc += tl.sum(q, 1)\n"
-               "    tl.store(y_ptr + m, acc)\n"),
-        arguments("B=4", {"x_ptr=16:fp32", "y_ptr=16:fp32"}));
+    const Kernel k = analysed(source("x_ptr, y_ptr, B: tl.constexpr",
+                                     "    p = tl.program_id(0)\n    m = p * B + tl.arange(0, B)\n    acc = "
+                                     "tl.zeros((B,), tl.float32)\n"
+                                     "    for j in range(0, p + 1):\n        n = j * B + tl.arange(0, B)\n   "
+                                     "     s = tl.load(x_ptr + n)\n"
+                                     "        q = tl.where(m[:, None] >= n[None, :], s[None, :], "
+                                     "float('-inf'))\n        acc += tl.sum(q, 1)\n"
+                                     "    tl.store(y_ptr + m, acc)\n"),
+                              arguments("B=4", {"x_ptr=16:fp32", "y_ptr=16:fp32"}));
     ASSERT_EQ(k.tiles.size(), 4u);
     EXPECT_EQ(k.tiles[2].read_boxes.at("x_ptr"), (Boxes{{{0, 12}}}));
     EXPECT_TRUE(k.sites.reduction.has_value());

@@ -129,12 +129,13 @@ TEST(Sites, ALoopThatAddressesByAVariableThatIsNotTheIdMakesAProgramOneTile) {
 }
 
 TEST(Sites, ALoopThatCarriesASumFromRoundToRoundIsNotOneOverTiles) {
-    const std::string text = source(
-        "x_ptr, y_ptr, s_ptr, ROWS: tl.constexpr, B: tl.constexpr",
-        "    first = tl.program_id(0) * ROWS\n    r = tl.arange(0, B)\n    total = tl.zeros((B,), tl.float32)\n"
-        "    for row in range(first, first + ROWS):\n        x = tl.load(x_ptr + row * B + r)\n"
-        "        tl.store(y_ptr + row * B + r, x)\n        total += x\n"
-        "    tl.store(s_ptr + tl.program_id(0) * B + r, total)\n");
+    const std::string text =
+        source("x_ptr, y_ptr, s_ptr, ROWS: tl.constexpr, B: tl.constexpr",
+               "    first = tl.program_id(0) * ROWS\n    r = tl.arange(0, B)\n    total = tl.zeros((B,), "
+               "tl.float32)\n"
+               "    for row in range(first, first + ROWS):\n        x = tl.load(x_ptr + row * B + r)\n"
+               "        tl.store(y_ptr + row * B + r, x)\n        total += x\n"
+               "    tl.store(s_ptr + tl.program_id(0) * B + r, total)\n");
     Arguments args = arguments("ROWS=4,B=8", {"x_ptr=12x8:fp32", "y_ptr=12x8:fp32", "s_ptr=3x8:fp32"});
     args.grid = {3, 1, 1};
     const Kernel k = analysed(text, args);

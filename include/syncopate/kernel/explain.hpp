@@ -1,5 +1,5 @@
-// Why the front end takes a kernel for what it does: what makes a tile, where its coordinates come from, which
-// loop is a reduction, in words and with lines. For people; nothing else is derived from it.
+// Why the front end takes a kernel for what it does: what makes a tile, where its coordinates come from,
+// which loop is a reduction, in words and with lines. For people; nothing else is derived from it.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct Explained {
 };
 
 /// As analyse(), with the reasons.
-[[nodiscard]] Result<Explained> analyse_and_explain(std::string source, std::string file, const std::string& name,
-                                                    const Arguments& arguments);
+[[nodiscard]] Result<Explained> analyse_and_explain(std::string source, std::string file,
+                                                    const std::string& name, const Arguments& arguments);
 
 }  // namespace syncopate::kernel
