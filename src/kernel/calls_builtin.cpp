@@ -64,7 +64,9 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             const Value pointer = argument(e, arguments, 0, "pointer", frame);
             const bool is_load = builtin == Builtin::load, is_store = builtin == Builtin::store;
             if (pointer.kind == ValueKind::block_pointer) {
-                return descriptor_access(e, pointer, nullptr, is_load, is_store);
+                const Value check = argument(e, arguments, 3, "boundary_check", frame);
+                return stopped() ? Value{}
+                                 : descriptor_access(e, pointer, nullptr, is_load, is_store, &check);
             }
             const Value mask = argument(e, arguments,
                                         is_load                  ? 1

@@ -65,7 +65,7 @@ Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments
 }
 
 Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const Value* offsets, bool read,
-                                   bool write) {
+                                   bool write, const Value* check) {
     if (descriptor.kind == ValueKind::lost_pointer || descriptor.kind == ValueKind::opaque) {
         touch(e, descriptor, nullptr, read, write);
         return opaque(e, descriptor.taint);
@@ -111,15 +111,12 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
     std::array<bool, kRank> clipped{};
     clipped.fill(descriptor.kind == ValueKind::descriptor);
     if (descriptor.kind == ValueKind::block_pointer) {
-        if (const Expr* check = keyword(e, "boundary_check"); check != nullptr) {
-            std::vector<const Expr*> listed{check};
-            if (check->kind == ExprKind::tuple) listed.assign(check->kids.begin(), check->kids.end());
-            for (const Expr* axis : listed) {
-                if (axis->kind != ExprKind::literal || !std::holds_alternative<std::int64_t>(axis->literal))
-                    continue;
-                const std::int64_t index = std::get<std::int64_t>(axis->literal);
-                if (index >= 0 && index < kRank) clipped[static_cast<std::size_t>(index)] = true;
-            }
+        std::array<Affine, kRank> axes{};
+        std::int32_t listed = 0;
+        if (check == nullptr || !numbers(*check, axes, listed)) listed = 0;
+        for (std::int32_t i = 0; i < listed; ++i) {
+            const std::int64_t axis = axes[static_cast<std::size_t>(i)].constant;
+            if (axis >= 0 && axis < kRank) clipped[static_cast<std::size_t>(axis)] = true;
         }
     }
     for (std::int32_t j = 0; j < d.rank; ++j) {
@@ -172,6 +169,11 @@ void Evaluator::note_store(const Expr& e, std::int32_t param) {
 }
 
 void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write) {
+    if (mask != nullptr && mask->kind == ValueKind::lazy) {
+        const Value holds = compare(e, Operator::not_equal, *mask, make_integer(0, false, 0));
+        if (!stopped()) touch(e, pointer, &holds, read, write);
+        return;
+    }
     // A condition that only a loop around has lost is known iteration by iteration.
     if (mask != nullptr && mask->kind == ValueKind::opaque && mask->why->steers_loop && !trips_.empty()) {
         not_affine_ = true;
@@ -220,9 +222,15 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
                 aligned.rank = block.rank;
                 for (std::int32_t j = 0; j < block.rank; ++j) {
                     aligned.axes[j] = j < shift ? MaskAxis{} : mask->mask->axes[j - shift];
-                    if (aligned.axes[j].extent != block.axes[j].extent)
-                        aligned.axes[j].lower_count = aligned.axes[j].upper_count = 0;
+                    if (aligned.axes[j].extent == block.axes[j].extent) continue;
+                    if (aligned.axes[j].lower_count + aligned.axes[j].upper_count > 0) aligned.exact = false;
+                    aligned.axes[j].lower_count = aligned.axes[j].upper_count = 0;
                 }
+                used = &aligned;
+            } else {  // data: it may let any element through, or none
+                aligned.rank = block.rank;
+                for (std::int32_t j = 0; j < block.rank; ++j) aligned.axes[j].extent = block.axes[j].extent;
+                aligned.exact = false;
                 used = &aligned;
             }
         }

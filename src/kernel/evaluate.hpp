@@ -256,7 +256,7 @@ private:
     // calls_memory.cpp: where footprints arise
     Value make_descriptor(const Expr& e, std::span<const Value> arguments, Frame& frame, bool block_pointer);
     Value descriptor_access(const Expr& e, const Value& descriptor, const Value* offsets, bool read,
-                            bool write);
+                            bool write, const Value* check = nullptr);
     void note_store(const Expr& e, std::int32_t param);
     void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
     void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,

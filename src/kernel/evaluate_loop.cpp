@@ -93,6 +93,17 @@ Evaluator::Flow Evaluator::one_round(const Stmt& statement, Frame& frame) {
     if (frame.next_round != nullptr && (flow == Flow::next || flow == Flow::next_round)) {
         join(frame, frame.next_round, *statement.value);
         flow = Flow::next;
+    } else if (frame.next_round != nullptr && flow != Flow::stop) {
+        // Left for good one way, and for the next round the other way: which, data decides.
+        if (flow == Flow::stop_loop) {
+            if (frame.stopped != nullptr) join(frame, frame.stopped, *statement.value);
+            frame.stopped = snapshot(frame);
+        } else {
+            frame.may_have_returned = true;
+            ++maybe_;
+        }
+        std::copy_n(frame.next_round, frame.function->slots.size(), frame.slots);
+        flow = Flow::next;
     }
     frame.next_round = around;
     return flow == Flow::next_round ? Flow::next : flow;
@@ -117,7 +128,7 @@ Evaluator::Flow Evaluator::unknown_rounds(const Stmt& statement, Frame& frame, c
     };
     const auto leave = [&](Flow flow) {
         frame.stopped = around;
-        maybe_ = maybe + (flow == Flow::returned ? 1 : 0);
+        maybe_ = std::max(maybe, maybe_ - (flow == Flow::returned ? 0 : 1));  // a return in doubt stays so
         return stopped() ? Flow::stop : Flow::next;
     };
     for (bool again = true; again;) {

@@ -71,6 +71,13 @@ TEST(Exact, AMaskOfDataIsAnUpperBoundAndSaysSo) {
     EXPECT_FALSE(tile.inexact_reads.contains("y_ptr"));
 }
 
+TEST(Exact, AnyMaskOfDataSaysSo) {
+    const Tile tile = only_tile(
+        "    r = tl.arange(0, 16)\n    m = tl.load(y_ptr + r) > 0\n    v = tl.load(x_ptr + r, mask=m)\n");
+    EXPECT_EQ(tile.read_boxes.at("x_ptr"), (Boxes{box(0, 1, 0, 16)}));
+    EXPECT_TRUE(tile.inexact_reads.contains("x_ptr"));
+}
+
 TEST(Exact, WhatWouldTakeTooManyBoxesIsOneBoxAndSaysSo) {
     Arguments args = arguments("", {"x_ptr=200000:fp32", "y_ptr=16:fp32"});
     args.grid = {1, 1, 1};

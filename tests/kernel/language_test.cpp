@@ -66,6 +66,13 @@ TEST(Language, ABreakOnLoadedDataLeavesWhatFollowsUnknown) {
               std::string::npos);
 }
 
+TEST(Language, AContinueOnLoadedDataMayReachTheRoundsAfterABreak) {
+    const std::string body =
+        "    for i in range(3):\n        tl.store(y_ptr + i, 0)\n        if tl.load(d_ptr + i) == 0:\n"
+        "            continue\n        break\n    tl.store(y_ptr + 9, 0)\n";
+    EXPECT_EQ(written(body), (Boxes{{{0, 3}}, {{9, 10}}}));
+}
+
 TEST(Language, ALoopThatDataSteersIsFollowedWhereNoAddressNeedsIt) {
     EXPECT_EQ(
         written(
