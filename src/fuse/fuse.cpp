@@ -1,6 +1,7 @@
 #include "syncopate/fuse/fuse.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -68,6 +69,23 @@ void repack(const kernel::Kernel& kernel, const Dependence& dependence,
         tiles[rank] = deadlines.empty() || waits ? pack_tiles(times, ready, programs)
                                                  : pack_by_deadline(times, deadlines[rank], programs);
     }
+}
+
+/// Which made chunks' tiles count at once: those that are sent, where a program runs so few tiles that one
+/// tile's time is much of the call. By rank and chunk.
+std::vector<std::vector<bool>> in_a_hurry(const kernel::Kernel& kernel, const plan::Plan& plan,
+                                          const Precedence& precedence, const Production& production,
+                                          std::int64_t programs,
+                                          const std::function<bool(std::int32_t)>& sent_inline) {
+    constexpr std::int64_t kFewTiles = 8;  // of a program (docs/performance.md)
+    std::vector<std::vector<bool>> result;
+    for (const auto& chunks : production.chunks) result.emplace_back(chunks.size(), false);
+    if (static_cast<std::int64_t>(kernel.tiles.size()) > kFewTiles * programs) return result;
+    for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
+        if (sent_inline(id) || plan.op(precedence.ops[id]).reduce != plan::Reduce::none) continue;
+        for (const MadeRef& need : production.needs[id]) result[need.rank][need.index] = true;
+    }
+    return result;
 }
 
 /// A kernel may start before its call's begin waits are over, so before a program first stores into another
@@ -237,6 +255,9 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
         signals[ack.to].add({SignalMeaning::Kind::consumed, {ack.from, -1}});
     }
 
+    const std::int64_t programs = 1 + *std::max_element(program_of->begin(), program_of->end());
+    const auto at_once = in_a_hurry(kernel, plan, *precedence, *production, programs, sent_inline);
+
     Schedule schedule;
     schedule.mesh = plan.mesh;
     schedule.tensors = plan.tensors;
@@ -269,7 +290,8 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
         for (std::size_t chunk = 0; chunk < production->chunks[rank].size(); ++chunk) {
             const std::vector<std::int64_t>& makers = production->makers[rank][chunk];
             out.chunks.push_back({production->chunks[rank][chunk], static_cast<std::int64_t>(makers.size()),
-                                  made_posts[rank][chunk], stores->at[rank][chunk]});
+                                  made_posts[rank][chunk], stores->at[rank][chunk],
+                                  at_once[rank][chunk]});
             for (const std::int64_t tile : makers)
                 out.slots[slot_of[tile]].makes.push_back(static_cast<std::int32_t>(chunk));
         }

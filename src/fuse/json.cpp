@@ -92,6 +92,7 @@ Json write_chunks(const RankSchedule& rank, const Schedule& schedule) {
         Json& entry = json.emplace_back(Json{{"chunk", write(rank.chunks[at].chunk, schedule)},
                                              {"posts", write(rank.chunks[at].posts)},
                                              {"slots", std::move(slots[at])}});
+        if (rank.chunks[at].at_once) entry["at_once"] = true;
         for (const Store& store : rank.chunks[at].stores)
             entry["stores"].push_back({store.rank, schedule.tensors[store.tensor].name, store.rows});
     }
@@ -305,7 +306,7 @@ void read_signals(const Reader& reader, std::size_t num_ranks, std::vector<Signa
 void read_chunks(const Reader& reader, const Schedule& schedule, RankSchedule& rank) {
     for (std::size_t at = 0; at < reader.length(); ++at) {
         const Reader entry = reader.at(at);
-        entry.expect_keys({"chunk", "posts", "slots"}, {"stores"});
+        entry.expect_keys({"chunk", "posts", "slots"}, {"stores", "at_once"});
         const Reader slots = entry.at("slots");
         for (std::size_t n = 0; n < slots.length(); ++n) {
             const std::int32_t slot = slots.at(n).index_below(rank.slots.size());
@@ -318,7 +319,8 @@ void read_chunks(const Reader& reader, const Schedule& schedule, RankSchedule& r
                                static_cast<std::int64_t>(slots.length()),
                                read_posts(entry.at("posts"), schedule),
                                entry.has("stores") ? read_stores(entry.at("stores"), schedule)
-                                                   : std::vector<Store>{}});
+                                                   : std::vector<Store>{},
+                               entry.has("at_once") && entry.at("at_once").boolean()});
     }
 }
 

@@ -41,8 +41,10 @@ void post_tile(const FusedOp& op, std::int32_t slot) {
     const std::uint32_t epoch = control.load(emit::control::epoch);
     const auto at = [&](std::int32_t word) { return table[static_cast<std::size_t>(word)]; };
     const std::int32_t makes = emit::table::first_slot + emit::table::slot_words * slot + emit::table::makes;
-    for (std::int32_t record = at(makes); record < at(makes + 1); record += 4) {
-        if (control.add(at(record), 1) + 1 != static_cast<std::uint32_t>(at(record + 1)) * epoch) continue;
+    for (std::int32_t record = at(makes); record < (at(makes + 1) & ~emit::table::at_once);
+         record += emit::table::made_words) {
+        if (control.add(at(record), 1) + 1 != static_cast<std::uint32_t>(at(record + 1))) continue;
+        control.store(at(record), 0);
         for (std::int32_t pair = at(record + 2); pair < at(record + 3); pair += 2) {
             const std::int64_t distance = static_cast<std::int64_t>(static_cast<std::uint32_t>(at(pair))) |
                                           (static_cast<std::int64_t>(at(pair + 1)) << 32);
