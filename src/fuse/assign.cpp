@@ -96,10 +96,17 @@ std::string odd_part(const Box& box, const std::vector<std::int64_t>& other_shap
 }
 
 /// Why a collective, a sum or a transfer cannot go by `backend` on `device`; empty if it can.
-std::string objection(const plan::Plan& plan, const plan::Op& op, Backend backend, Device device) {
+std::string objection(const plan::Plan& plan, plan::OpRef ref, Backend backend, Device device,
+                      const InlineObjection& kernel) {
+    const plan::Op& op = plan.op(ref);
     if (op.kind == plan::OpKind::collective) {
         return "collective " + std::string(name_of(op.collective)) +
                " is not carried out yet: use a template that expands it into push and pull ops";
+    }
+    if (is_inline(backend)) {
+        if (is_sum(op)) return "a sum of contributions is not done by " + std::string(name_of(backend));
+        return kernel ? kernel(ref, backend)
+                      : std::string(name_of(backend)) + " needs a kernel that stores what is sent";
     }
     if (lane_of(backend) == Backend::tma_dedicated) {
         if (op.reduce != plan::Reduce::none && !is_sum(op))
@@ -187,19 +194,21 @@ std::string engine_objection(const plan::Plan& plan, const plan::Chunk& src, con
     return {};
 }
 
-Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef ref, Device device) {
-    const plan::Op& op = plan.op(ref);
+Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef ref, Device device,
+                                            const InlineObjection& kernel) {
     const Backend best = device == Device::host ? Backend::host : Backend::copy_engine;
-    std::string why = objection(plan, op, best, device);
+    std::string why = objection(plan, ref, best, device, kernel);
     if (!why.empty()) return error_at(ref, std::move(why));
     std::vector<Backend> legal{best};
-    for (const Backend engine : {Backend::tma_dedicated, Backend::ldst_dedicated}) {
-        if (objection(plan, op, engine, device).empty()) legal.push_back(engine);
+    for (const Backend other :
+         {Backend::tma_dedicated, Backend::ldst_dedicated, Backend::tma_inline, Backend::ldst_inline}) {
+        if (objection(plan, ref, other, device, kernel).empty()) legal.push_back(other);
     }
     return legal;
 }
 
-Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred) {
+Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred,
+                        const InlineObjection& kernel) {
     Backends backends(plan.ranks.size());
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
         backends[rank].reserve(plan.ranks[rank].size());
@@ -207,12 +216,14 @@ Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred
             const plan::OpRef ref{rank, index};
             const plan::Op& op = plan.op(ref);
             if (op.backend == Backend::automatic) {
-                const auto legal = legal_backends(plan, ref, device);
-                if (!legal) return legal.error();
-                const bool can = std::find(legal->begin(), legal->end(), preferred) != legal->end();
-                backends[rank].push_back(can ? preferred : legal->front());
+                const Backend best = device == Device::host ? Backend::host : Backend::copy_engine;
+                const bool can = preferred != Backend::automatic &&
+                                 objection(plan, ref, preferred, device, kernel).empty();
+                std::string why = can ? std::string() : objection(plan, ref, best, device, kernel);
+                if (!why.empty()) return error_at(ref, std::move(why));
+                backends[rank].push_back(can ? preferred : best);
             } else {
-                std::string why = objection(plan, op, op.backend, device);
+                std::string why = objection(plan, ref, op.backend, device, kernel);
                 if (!why.empty()) return error_at(ref, std::move(why));
                 backends[rank].push_back(op.backend);
             }

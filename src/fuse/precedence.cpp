@@ -90,6 +90,7 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
         for (const std::int32_t id : order) {
             const plan::OpRef ref = result.ops[id];
             const plan::Backend backend = backends[ref.rank][ref.index];
+            if (is_inline(backend)) continue;  // by the kernel's tiles, in no order
             const bool engine = lane_of(backend) == plan::Backend::tma_dedicated;
             const bool sums = plan.op(ref).reduce != plan::Reduce::none && !engine;
             const auto [found, first] = last.try_emplace({lane_of(backend), sums}, id);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "runtime/call_executor.hpp"
@@ -13,6 +14,9 @@
 
 namespace syncopate::runtime {
 namespace {
+
+constexpr std::uint64_t kTensorAlignment = 1024;
+constexpr std::uint64_t kMostRows = std::uint64_t{1} << 31;  // a coordinate has 32 bits
 
 Error at_op(plan::OpRef op, std::string message) {
     return Error{std::move(message), {.rank = op.rank, .op = op.index}};
@@ -62,6 +66,31 @@ Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int 
     return Done{};
 }
 
+/// A kernel may store only within the tensors of the op.
+Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& rank) {
+    const auto rows_of = [&](std::int32_t tensor) {
+        const std::vector<std::int64_t>& shape = schedule.tensors[static_cast<std::size_t>(tensor)].shape;
+        const std::vector<std::int64_t>& own =
+            schedule.tensors[static_cast<std::size_t>(schedule.stores->tensor)].shape;
+        std::int64_t rows = 1;
+        for (std::size_t axis = 0; axis + own.size() < shape.size() + 1; ++axis) rows *= shape[axis];
+        return rows;
+    };
+    for (const fuse::MadeChunk& chunk : rank.chunks) {
+        for (const fuse::Store& store : chunk.stores) {
+            const plan::Interval rows = chunk.chunk.region.empty() ? plan::Interval{0, 1} : chunk.chunk.region[0];
+            if (!schedule.stores || chunk.chunk.tensor != schedule.stores->tensor ||
+                schedule.tensors[static_cast<std::size_t>(store.tensor)].dtype !=
+                    schedule.tensors[static_cast<std::size_t>(chunk.chunk.tensor)].dtype ||
+                rows.begin + store.rows < 0 || rows.end + store.rows > rows_of(store.tensor)) {
+                return Error{fmt::format("the stores of chunk {} do not lie in the schedule's tensors",
+                                         plan::to_string(chunk.chunk.region))};
+            }
+        }
+    }
+    return Done{};
+}
+
 /// Everything that the executors index by: after this they need no checks of their own.
 Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
     if (static_cast<int>(schedule.ranks.size()) != size) {
@@ -103,7 +132,9 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
     }
     for (const fuse::MadeChunk& chunk : mine.chunks) {
         if (Status good = check_posts(chunk.posts); !good) return good;
+        if (Status good = check_chunk(schedule, {rank, -1}, chunk.chunk); !good) return good;
     }
+    if (Status good = check_stores(schedule, mine); !good) return good;
     for (const auto* waits : {&mine.begin_waits, &mine.end_waits}) {
         if (Status good = check_waits(*waits); !good) return good;
     }
@@ -191,8 +222,19 @@ FusedOp::FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& sche
 FusedOp::~FusedOp() = default;
 
 Status FusedOp::allocate() {
+    const auto row = static_cast<std::uint64_t>(emit::bytes_of_row(schedule_));
+    if (heap_->stride() % row != 0 ||
+        heap_->stride() / row * static_cast<std::uint64_t>(heap_->size()) > kMostRows) {
+        return Error{
+            fmt::format("op '{}': its kernel stores rows of {} bytes in all ranks' heaps, which are {} bytes apart; "
+                        "create the heap with a multiple of {} bytes, and at most {} rows in all",
+                        options_.name, row, heap_->stride(), std::lcm(row, std::uint64_t{2} << 20), kMostRows),
+            {.rank = rank()},
+            ErrorClass::usage};
+    }
     for (const plan::Tensor& tensor : schedule_.tensors) {
-        Result<std::uint64_t> offset = heap_->allocate(bytes_of(tensor), 1024);
+        Result<std::uint64_t> offset =
+            heap_->allocate(bytes_of(tensor), std::lcm(row, std::uint64_t{kTensorAlignment}));
         if (!offset) {
             Error error = offset.error();
             error.message = fmt::format("op '{}', tensor {}: {}", options_.name, tensor.name, error.message);
@@ -308,7 +350,8 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     }
     if (ready) {
         op->table_ =
-            emit::make_table(mine, rank, static_cast<std::int64_t>(heap->stride()), options.num_programs);
+            emit::make_table(schedule, rank, static_cast<std::int64_t>(heap->stride()), options.num_programs,
+                             op->tensor_offsets_);
         Result<std::unique_ptr<CallExecutor>> executor =
             heap->device().kind == Device::Kind::host
                 ? make_host_calls(std::move(plan), op->table_, mine, options)
@@ -343,6 +386,14 @@ Result<std::uint64_t> FusedOp::tensor_address(std::string_view name, int of_rank
     if (!offset) return offset;
     if (of_rank < 0 || of_rank >= heap_->size()) return Error{fmt::format("there is no rank {}", of_rank)};
     return heap_->address(of_rank, *offset);
+}
+
+Result<FusedOp::FlatView> FusedOp::flat_view(std::string_view name) const {
+    Result<std::uint64_t> offset = tensor_offset(name);
+    if (!offset) return offset.error();
+    const std::uint64_t end = heap_->address(heap_->size() - 1, 0) + heap_->stride();
+    const std::uint64_t begin = heap_->address(0, *offset);
+    return FlatView{begin, end - begin};
 }
 
 Result<std::uint64_t> FusedOp::tensor_address(std::string_view name) const {

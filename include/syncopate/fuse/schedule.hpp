@@ -10,6 +10,9 @@
 //   copy stream                                                 | transfers, each with waits → data → posts |
 //   sums                                                        |      the same: waits → sum → posts |
 //
+// Transfers that the kernel carries out itself (inline.hpp) are not in the list: a chunk's tiles say where they
+// are stored, and the chunk's posts include theirs.
+//
 // A signal is a word of a rank's control block. Posting sets it to the poster's epoch, so it only grows.
 // A wait with lag L is over when word >= epoch - L (compared modulo 2^32).
 #pragma once
@@ -17,6 +20,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,12 +69,30 @@ struct Slot {
     std::vector<std::int32_t> makes;  ///< the chunks that the tile writes into, rising
 };
 
+/// Where a tile's value goes: to `rows` after the same row of `tensor` (as rows of the kernel's own tensor),
+/// in `rank`'s memory. A tensor's rows are numbered through all axes before the last but one.
+struct Store {
+    std::int32_t rank = 0;
+    std::int32_t tensor = 0;
+    std::int64_t rows = 0;
+    auto operator<=>(const Store&) const = default;
+};
+
+/// How a kernel stores what it sends inline (inline.hpp).
+struct StoreForm {
+    std::int32_t tensor = 0;  ///< the kernel's own
+    bool by_row = false;      ///< by coordinates of a descriptor that spans all heaps; else by pointers
+    std::int32_t copies = 1;  ///< places of the tile that has most
+    auto operator<=>(const StoreForm&) const = default;
+};
+
 /// A chunk that a rank's kernel makes. Each tile that writes into it counts once it has stored; the last one
 /// to count posts.
 struct MadeChunk {
     plan::Chunk chunk;
     std::int64_t tiles = 0;
     std::vector<Post> posts;
+    std::vector<Store> stores{};  ///< of its tiles; empty: the kernel's own place
 };
 
 /// A region in the memory of a rank.
@@ -116,6 +138,7 @@ struct Schedule {
     std::vector<RankSchedule> ranks;
     std::int64_t num_slots = 0;  ///< equal on all ranks
     bool phased = false;         ///< some slot has phases: the kernel is emitted with a nested loop
+    std::optional<StoreForm> stores{};  ///< some chunk's tiles are stored elsewhere than in the kernel's own place
 
     /// Some rank's tiles make chunks: the kernel is emitted with a post after a tile's last store.
     [[nodiscard]] bool produces() const {
