@@ -152,7 +152,7 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
     const auto program_of = programs_of_slots(kernel, options);
     if (!program_of) return program_of.error();
 
-    auto lowered = lower(given.plan);
+    auto lowered = lower(given.plan, options.preferred);
     if (!lowered) return lowered.error();
     const Program program{kernel, lowered->plan, given.bindings};
     const plan::Plan& plan = program.plan;
@@ -200,6 +200,29 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
     }
     const Guards guards = guard(plan, *precedence, *dependence, sync);
 
+    // A sum that reads its contributions where they are also waits for what they come after, and tells whom
+    // they would tell.
+    const auto parts_of = [&](std::int32_t id) {
+        std::vector<std::int32_t> parts{id};
+        const auto direct = lowered->direct.find(precedence->ops[id]);
+        if (direct == lowered->direct.end()) return parts;
+        for (const plan::OpRef pull : direct->second) parts.push_back(precedence->id(pull));
+        return parts;
+    };
+    const auto awaited_by = [&](std::int32_t id) {
+        std::vector<std::int32_t> awaited;
+        for (const std::int32_t part : parts_of(id)) {
+            for (const std::int32_t other : sync.transfers[part]) {
+                const auto sum = lowered->done_with.find(precedence->ops[other]);
+                if (sum == lowered->done_with.end() || precedence->id(sum->second) != id)
+                    awaited.push_back(other);
+            }
+        }
+        std::sort(awaited.begin(), awaited.end());
+        awaited.erase(std::unique(awaited.begin(), awaited.end()), awaited.end());
+        return awaited;
+    };
+
     // Who has to see which op, so that signals can be numbered.
     const auto num_ranks = static_cast<std::size_t>(plan.num_ranks());
     std::vector<std::vector<std::int32_t>> observed = guards.end_ops;
@@ -209,7 +232,9 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
     }
     for (std::int32_t id = 0; id < precedence->num_ops(); ++id) {
         auto& here = observed[precedence->ops[id].rank];
-        here.insert(here.end(), sync.transfers[id].begin(), sync.transfers[id].end());
+        if (lowered->done_with.contains(precedence->ops[id])) continue;
+        const std::vector<std::int32_t> awaited = awaited_by(id);
+        here.insert(here.end(), awaited.begin(), awaited.end());
     }
     std::vector<std::vector<Post>> posts(precedence->ops.size());
     std::vector<std::vector<std::vector<Post>>> made_posts;  // by rank and chunk
@@ -299,13 +324,30 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
             if (sent_inline(id)) continue;
             const plan::OpRef ref = precedence->ops[id];
             const plan::Op& op = plan.op(ref);
+            if (lowered->done_with.contains(ref)) continue;
             const auto own = lowered->own.find(ref);
-            Transfer& transfer = out.transfers.emplace_back(Transfer{
-                ref, (*backends)[ref.rank][ref.index], op.source_rank(ref.rank),
-                op.destination_rank(ref.rank), op.src, op.dst, op.reduce,
-                own == lowered->own.end() ? -1 : own->second, waits_for(sync.transfers[id]), posts[id]});
-            for (const MadeRef& need : production->needs[id])
-                transfer.waits.push_back({table.of_made(need), 0});
+            Transfer& transfer =
+                out.transfers.emplace_back(Transfer{ref,
+                                                    (*backends)[ref.rank][ref.index],
+                                                    op.source_rank(ref.rank),
+                                                    op.destination_rank(ref.rank),
+                                                    op.src,
+                                                    op.dst,
+                                                    op.reduce,
+                                                    own == lowered->own.end() ? -1 : own->second,
+                                                    waits_for(awaited_by(id)),
+                                                    {}});
+            for (const std::int32_t part : parts_of(id)) {
+                transfer.posts.insert(transfer.posts.end(), posts[part].begin(), posts[part].end());
+                for (const MadeRef& need : production->needs[part]) {
+                    const Wait wait{table.of_made(need), 0};
+                    if (std::find(transfer.waits.begin(), transfer.waits.end(), wait) == transfer.waits.end())
+                        transfer.waits.push_back(wait);
+                }
+                if (part == id) continue;
+                const plan::Op& pull = plan.op(precedence->ops[part]);
+                transfer.sources.push_back({pull.peer, pull.src});
+            }
         }
         out.end_waits = waits_for(guards.end_ops[rank]);
     }

@@ -77,6 +77,8 @@ Json write(const Transfer& transfer, const Schedule& schedule) {
         json["reduce"] = plan::name_of(transfer.reduce);
         json["own"] = transfer.own;
     }
+    for (const Source& source : transfer.sources)
+        json["sources"].push_back({{"rank", source.rank}, {"chunk", write(source.chunk, schedule)}});
     json["waits"] = write(transfer.waits);
     json["posts"] = write(transfer.posts);
     return json;
@@ -265,7 +267,7 @@ Enum read_name(const Reader& reader, const std::array<Enum, count>& values) {
 
 Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size_t num_signals) {
     reader.expect_keys({"op", "backend", "src_rank", "dst_rank", "src", "dst", "waits", "posts"},
-                       {"reduce", "own"});
+                       {"reduce", "own", "sources"});
     Transfer transfer;
     (void)reader.at("op").length(2);
     transfer.op.rank = reader.at("op").at(std::size_t{0}).index_below(schedule.ranks.size());
@@ -280,6 +282,15 @@ Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size
     if (reader.has("own")) {
         transfer.own =
             static_cast<std::int32_t>(reader.at("own").integer(-1, std::numeric_limits<std::int32_t>::max()));
+    }
+    if (reader.has("sources")) {
+        const Reader sources = reader.at("sources");
+        for (std::size_t at = 0; at < sources.length(); ++at) {
+            const Reader source = sources.at(at);
+            source.expect_keys({"rank", "chunk"}, {});
+            transfer.sources.push_back({source.at("rank").index_below(schedule.ranks.size()),
+                                        read_chunk(source.at("chunk"), schedule)});
+        }
     }
     transfer.waits = read_waits(reader.at("waits"), num_signals);
     transfer.posts = read_posts(reader.at("posts"), schedule);
