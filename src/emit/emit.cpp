@@ -391,7 +391,11 @@ private:
 }  // namespace
 
 Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule) {
-    return Emitter(program.kernel, schedule.phased, schedule.produces()).run();
+    return emit(program.kernel, schedule, 0);
+}
+
+Result<std::string> emit(const kernel::Kernel& kernel, const fuse::Schedule& schedule, std::size_t index) {
+    return Emitter(kernel, schedule.stage(index).phased, schedule.produces(index)).run();
 }
 
 }  // namespace syncopate::emit

@@ -92,8 +92,8 @@ TEST(Golden, TheExamplesComeOutAsRecorded) {
             const auto artifact = fused(example, form);
             ASSERT_TRUE(artifact.ok()) << example.name << ": " << artifact.error().to_string();
             EXPECT_EQ(artifact->launch.schedule.phased, form == Form::phased) << example.name;
-            EXPECT_EQ(artifact->launch.schedule.produces(), form == Form::scattered) << example.name;
-            const std::string& text = artifact->kernel_source;
+            EXPECT_EQ(artifact->launch.schedule.produces(0), form == Form::scattered) << example.name;
+            const std::string& text = artifact->kernel_source();
             EXPECT_FALSE(facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error)
                 << example.name;
             const std::string path = kRoot + "/tests/emit/golden/" + example.name + ending;
@@ -117,7 +117,7 @@ TEST(Golden, AnArtifactReadsBackFromItsJson) {
             ASSERT_TRUE(launch.ok()) << launch.error().to_string();
             EXPECT_EQ(to_json(*launch), artifact->schedule_json);
             EXPECT_EQ(launch->plan, artifact->launch.plan);
-            EXPECT_EQ(launch->num_programs(), artifact->launch.num_programs());
+            EXPECT_EQ(launch->stages.front().num_programs(), artifact->launch.stages.front().num_programs());
         }
     }
 }
@@ -129,7 +129,7 @@ TEST(Golden, EveryOtherLineOfTheUserStaysAsItWas) {
         // Taking the added lines and words away gives back the user's file.
         std::string text;
         std::size_t begin = 0;
-        const std::string& emitted = artifact->kernel_source;
+        const std::string& emitted = artifact->kernel_source();
         while (begin < emitted.size()) {
             const std::size_t end = std::min(emitted.find('\n', begin), emitted.size() - 1) + 1;
             std::string line = emitted.substr(begin, end - begin);
@@ -147,7 +147,7 @@ TEST(Golden, EveryOtherLineOfTheUserStaysAsItWas) {
             }
             text += line;
         }
-        EXPECT_EQ(text, artifact->original_source);
+        EXPECT_EQ(text, artifact->sources.front().original);
     }
 }
 

@@ -41,4 +41,8 @@ namespace syncopate::emit {
 /// range(n).
 [[nodiscard]] Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule);
 
+/// The same for the kernel of the schedule's stage `index`.
+[[nodiscard]] Result<std::string> emit(const kernel::Kernel& kernel, const fuse::Schedule& schedule,
+                                       std::size_t index);
+
 }  // namespace syncopate::emit

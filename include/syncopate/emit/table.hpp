@@ -6,7 +6,7 @@
 //                                                           is the next to; from 1
 //   1  num_kernel_posts                                 1  finished: programs that have ended, over all calls
 //   2  kernel_posts (offset in words)                   2  deadline of one wait, milliseconds; 0: none
-//   3  num_programs of the grid                         3  fault: 0, or 1 + the signal that did not come
+//   3  num_programs of all grids                        3  fault: 0, or 1 + the signal that did not come
 //   4  trace: low and high half of the address of the   4  fault_seen: the value last read there
 //        times; 0 in calls that are not recorded        5  fault_epoch: the value awaited
 //   6  programs' end times (offset in the trace)        6  fault_where: the slot (-1: begin, -2: end)
@@ -84,9 +84,17 @@ inline constexpr std::int32_t slot_words = 4;
     return control::word_of(static_cast<std::int32_t>(schedule.signals.size()) + chunk);
 }
 
-/// The table of `rank`. It may be rebuilt for another schedule of the same kernel between calls, not during
+/// The table of `rank`, for one of the schedule's stages: with the slots from `first` on, `count` of them. Only
+/// the last stage has kernel posts, as the last program of all stages makes them: `num_programs` is of all
+/// grids. The table may be rebuilt for another schedule of the same kernel between calls, not during
 /// one. `heap_stride`: bytes from one rank's heap to the next one's; a control block is at the same offset in
-/// every heap, so rank q's block is (q - rank) * heap_stride bytes away. `num_programs`: of the grid.
+/// every heap, so rank q's block is (q - rank) * heap_stride bytes away.
+[[nodiscard]] std::vector<std::int32_t> make_table(const fuse::RankSchedule& schedule,
+                                                   const fuse::StageSlots& stage, bool last,
+                                                   std::int32_t rank, std::int64_t heap_stride,
+                                                   std::int64_t num_programs);
+
+/// The same where there is one stage.
 [[nodiscard]] std::vector<std::int32_t> make_table(const fuse::RankSchedule& schedule, std::int32_t rank,
                                                    std::int64_t heap_stride, std::int64_t num_programs);
 
