@@ -217,6 +217,11 @@ void bind_compiler(nb::module_& m) {
         nb::arg("mesh"), nb::arg("name"), nb::arg("to"), nb::arg("shape"), nb::arg("dtype"), nb::arg("split"),
         nb::arg("produced"));
 
+    const auto accumulates = [](const emit::Artifact& artifact) {
+        std::vector<std::vector<std::string>> of_stages;
+        for (const emit::KernelLaunch& stage : artifact.launch.stages) of_stages.push_back(stage.accumulates);
+        return of_stages;
+    };
     nb::class_<emit::Artifact>(m, "Artifact", "Fused kernels as text: their sources and their schedule.")
         .def_prop_ro(
             "sources",
@@ -226,20 +231,32 @@ void bind_compiler(nb::module_& m) {
                 return sources;
             },
             "The emitted source of each stage.")
+        .def_prop_ro("kernel_source", [](const emit::Artifact& artifact) { return artifact.kernel_source(); })
         .def_ro("schedule_json", &emit::Artifact::schedule_json)
+        .def_prop_ro("accumulates_of_stages", accumulates,
+                     "Of each stage, parameters bound to what the kernel makes that it also reads, as "
+                     "atomic_add does.")
         .def_prop_ro(
             "accumulates",
-            [](const emit::Artifact& artifact) {
-                std::vector<std::vector<std::string>> of_stages;
-                for (const emit::KernelLaunch& stage : artifact.launch.stages)
-                    of_stages.push_back(stage.accumulates);
-                return of_stages;
-            },
-            "Of each stage, parameters bound to what the kernel makes that it also reads, as atomic_add does.");
-    m.def("fuse", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"), nb::arg("num_sms"),
-          nb::arg("phases"), nb::arg("backend") = "auto",
-          "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses them "
-          "with a plan and emits them; see emit/artifact.hpp.");
+            [accumulates](const emit::Artifact& artifact) { return accumulates(artifact).front(); },
+            "Of the first stage.");
+    m.def("fuse_stages", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"),
+          nb::arg("num_sms"), nb::arg("phases"), nb::arg("backend") = "auto",
+          "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
+          "them with a plan and emits them; see emit/artifact.hpp.");
+    m.def(
+        "fuse",
+        [](const std::string& source, const std::string& file, const std::string& kernel,
+           const plan::Plan& plan, const std::map<std::string, std::string>& bindings, const nb::dict& scalars,
+           const std::map<std::string, TensorTuple>& tensors,
+           std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>> grid, const std::string& device,
+           std::int32_t num_sms, bool phases, const std::string& backend) {
+            return fuse_stages({{source, file, kernel, bindings, scalars, tensors, grid}}, plan, device,
+                               num_sms, phases, backend);
+        },
+        nb::arg("source"), nb::arg("file"), nb::arg("kernel"), nb::arg("plan"), nb::arg("bindings"),
+        nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("device"), nb::arg("num_sms"),
+        nb::arg("phases"), nb::arg("backend") = "auto", "fuse_stages of one stage.");
     m.def(
         "join_plans",
         [](const std::vector<plan::Plan>& parts,

@@ -19,7 +19,12 @@ from .language import (
     sy_linear_2d,
     sy_linear_3d,
     sy_num_phases,
+    sy_offset,
     sy_post,
+    sy_post_last,
+    sy_post_previous,
+    sy_range,
+    sy_row,
     sy_tile,
     sy_tile_2d,
     sy_tile_3d,
@@ -38,7 +43,12 @@ __all__ = [
     "sy_linear_2d",
     "sy_linear_3d",
     "sy_num_phases",
+    "sy_offset",
     "sy_post",
+    "sy_post_last",
+    "sy_post_previous",
+    "sy_range",
+    "sy_row",
     "sy_tile",
     "sy_tile_2d",
     "sy_tile_3d",
@@ -88,7 +98,7 @@ if not triton.knobs.runtime.interpret:
 
     @triton.jit
     def sy_acquire(schedule, control, slot):
-        record = _trace_of(schedule) + 8 * (16 + 4 * slot).to(tl.int64)
+        record = _trace_of(schedule) + 8 * (16 + 8 * slot).to(tl.int64)
         _stamp(record)
         tile = _acquire(schedule, control, slot)
         _stamp(record + 8)
@@ -100,7 +110,7 @@ if not triton.knobs.runtime.interpret:
     @triton.jit
     def sy_acquire_phase(schedule, control, slot, phase):
         words = schedule.to(tl.int64, bitcast=False).to(tl.pointer_type(tl.int32))
-        pair = _trace_of(schedule) + 8 * (tl.load(words + 16 + 4 * slot + 3) + 2 * phase).to(tl.int64)
+        pair = _trace_of(schedule) + 8 * (tl.load(words + 16 + 8 * slot + 3) + 2 * phase).to(tl.int64)
         _stamp(pair)
         begin, end = _acquire_phase(schedule, control, slot, phase)
         _stamp(pair + 8)
@@ -193,7 +203,7 @@ else:
 
     def sy_acquire(schedule, control, slot):
         _, trace = _trace_of(schedule)
-        record = 16 + 4 * _number(slot)
+        record = 16 + 8 * _number(slot)
         trace[record] = time.monotonic_ns()
         tile = _acquire(schedule, control, slot)
         trace[record + 1] = time.monotonic_ns()
@@ -202,7 +212,7 @@ else:
 
     def sy_acquire_phase(schedule, control, slot, phase):
         table, trace = _trace_of(schedule)
-        pair = table[16 + 4 * _number(slot) + 3] + 2 * _number(phase)
+        pair = table[16 + 8 * _number(slot) + 3] + 2 * _number(phase)
         trace[pair] = time.monotonic_ns()
         bounds = _acquire_phase(schedule, control, slot, phase)
         trace[pair + 1] = time.monotonic_ns()

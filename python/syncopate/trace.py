@@ -34,8 +34,24 @@ from .trace_model import Arrival, Made, Send, TileRun, Trace, on_clock
 __all__ = ["Arrival", "Made", "Recorder", "Send", "TileRun", "Trace", "assemble", "record", "write"]
 
 FIRST_SIGNAL, SIGNAL_STRIDE = 32, 8  # of the control block; include/syncopate/emit/table.hpp
-FIRST_SLOT, SLOT_WORDS = 16, 4  # of the schedule table
+FIRST_SLOT, SLOT_WORDS = 16, 8  # of the schedule table
+NUM_KERNEL_POSTS = 1
 TRACE_WORDS = slice(4, 7)
+
+
+def without_signals(table: Any) -> Any:
+    """A copy of a schedule table (torch int32) by which no tile waits and nothing is posted; tiles still count."""
+    words = table.tolist()
+    words[NUM_KERNEL_POSTS] = 0
+    for at in range(FIRST_SLOT, FIRST_SLOT + SLOT_WORDS * words[0], SLOT_WORDS):
+        words[at + 2] = words[at + 1]
+        for record in range(words[at + 4], words[at + 5], 4):
+            words[record + 3] = words[record + 2]
+        if phase := words[at + 3]:
+            words[phase - 1] = words[at + 1]
+            for n in range(words[phase - 4]):
+                words[phase + 2 * n + 1] = words[at + 1]
+    return table.new_tensor(words)
 
 
 def record(fused: Any, grid: Any, *args: Any, **kwargs: Any) -> Trace:

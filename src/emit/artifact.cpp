@@ -306,7 +306,8 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
     Artifact artifact;
     Launch& launch = artifact.launch;
     for (const fuse::Stage& stage : program.stages) {
-        auto source = emit(stage.kernel, *schedule, artifact.sources.size());
+        auto source =
+            emit({stage.kernel, program.plan, stage.bindings}, *schedule, artifact.sources.size());
         if (!source) return source.error();
         artifact.sources.push_back({*std::move(source), stage.kernel.source});
         launch.stages.push_back(launch_of(stage, program.plan, options));

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "fuse/stage.hpp"
 #include "syncopate/fuse/guards.hpp"
+#include "syncopate/fuse/inline.hpp"
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/precedence.hpp"
@@ -14,6 +16,23 @@
 
 namespace syncopate::fuse {
 namespace {
+
+/// A kernel may start before its call's begin waits are over, so before a program first stores into another
+/// rank's memory it waits for what that rank says of it.
+void guard_stores(const std::vector<std::int64_t>& program_of, RankSchedule& rank) {
+    std::set<std::pair<std::int64_t, std::int32_t>> guarded;  // program, rank
+    for (std::size_t slot = 0; slot < rank.slots.size(); ++slot) {
+        for (const std::int32_t chunk : rank.slots[slot].makes) {
+            for (const Store& store : rank.chunks[static_cast<std::size_t>(chunk)].stores) {
+                if (!guarded.insert({program_of[slot], store.rank}).second) continue;
+                for (const Wait& wait : rank.begin_waits) {
+                    if (rank.signals[static_cast<std::size_t>(wait.signal)].op.rank == store.rank)
+                        rank.slots[slot].waits.push_back(wait);
+                }
+            }
+        }
+    }
+}
 
 /// The signals of one rank, as they are numbered.
 class SignalTable {
@@ -65,7 +84,13 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     auto lowered = lower(given.plan);
     if (!lowered) return lowered.error();
     const plan::Plan& plan = lowered->plan;
-    const auto backends = assign(plan, options.device, options.preferred);
+    const Program first{given.stages.front().kernel, plan, given.stages.front().bindings};
+    const bool staged = given.stages.size() > 1;
+    const auto backends =
+        assign(plan, options.device, options.preferred, [&](plan::OpRef ref, plan::Backend backend) {
+            if (staged) return std::string("a program of several stages sends nothing inline yet");
+            return inline_objection(first, ref, backend);
+        });
     if (!backends) return backends.error();
     const auto precedence = precede(plan, *backends);
     if (!precedence) return precedence.error();
@@ -92,6 +117,8 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     const Production& production = all.production;
     const Synchronization& sync = all.synchronization;
     const auto& tiles = all.tiles;
+    const auto stores = store_inline(first, *lowered, *precedence, production, *backends);
+    if (!stores) return stores.error();
     const Guards guards = guard(plan, *precedence, all.dependence, sync);
 
     // Who has to see which op, so that signals can be numbered.
@@ -124,9 +151,18 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
             posts[id].push_back({static_cast<std::int32_t>(rank), signal});
         }
     }
+    const auto sent_inline = [&](std::int32_t id) {
+        const plan::OpRef ref = precedence->ops[id];
+        return is_inline((*backends)[ref.rank][ref.index]);
+    };
     for (std::int32_t id = 0; id < precedence->num_ops(); ++id) {
         const std::int32_t executor = precedence->ops[id].rank;
         for (const MadeRef& need : production.needs[id]) {
+            if (sent_inline(id)) {  // who completes the chunk has sent it
+                std::vector<Post>& to = made_posts[need.rank][need.index];
+                to.insert(to.end(), posts[id].begin(), posts[id].end());
+                continue;
+            }
             const std::int32_t signal =
                 signals[executor].add({SignalMeaning::Kind::made, {need.rank, need.index}});
             std::vector<Post>& to = made_posts[need.rank][need.index];
@@ -146,6 +182,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     schedule.num_slots = all.slots.back().first + all.slots.back().count;
     schedule.phased = all.slots.front().phased;
     schedule.later.assign(all.slots.begin() + 1, all.slots.end());
+    schedule.stores = stores->form;
     schedule.ranks.resize(num_ranks);
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
         RankSchedule& out = schedule.ranks[rank];
@@ -174,11 +211,12 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
         for (std::size_t chunk = 0; chunk < production.chunks[rank].size(); ++chunk) {
             const std::vector<std::int64_t>& makers = production.makers[rank][chunk];
             out.chunks.push_back({production.chunks[rank][chunk], static_cast<std::int64_t>(makers.size()),
-                                  made_posts[rank][chunk]});
+                                  made_posts[rank][chunk], stores->at[rank][chunk]});
             for (const std::int64_t tile : makers)
                 out.slots[slot_of[tile]].makes.push_back(static_cast<std::int32_t>(chunk));
         }
         for (const std::int32_t id : precedence->start_order[rank]) {
+            if (sent_inline(id)) continue;
             const plan::OpRef ref = precedence->ops[id];
             const plan::Op& op = plan.op(ref);
             const auto own = lowered->own.find(ref);
@@ -201,6 +239,10 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
         RankSchedule& from = schedule.ranks[ack.from];
         (ack.at_end ? from.end_posts : from.kernel_posts).push_back({ack.to, signal});
         schedule.ranks[ack.to].begin_waits.push_back({signal, 1});
+    }
+    if (schedule.stores) {
+        for (std::size_t rank = 0; rank < num_ranks; ++rank)
+            guard_stores(all.program_of, schedule.ranks[rank]);
     }
     return schedule;
 }

@@ -116,7 +116,7 @@ Result<StageSchedule> schedule_stage(const Program& program, const Lowered& lowe
                                      const Precedence& precedence, const std::vector<std::int64_t>& arrivals,
                                      const Written& written, const Options& options) {
     const kernel::Kernel& kernel = program.kernel;
-    const auto program_of = programs_of_slots(kernel, options);
+    auto program_of = programs_of_slots(kernel, options);
     if (!program_of) return program_of.error();
     auto dependence = depend(program, precedence, written);
     if (!dependence) return dependence.error();
@@ -148,6 +148,7 @@ Result<StageSchedule> schedule_stage(const Program& program, const Lowered& lowe
     made.slots = {{0, static_cast<std::int64_t>(kernel.tiles.size()), phased}};
     made.dependence = *std::move(dependence);
     made.production = *std::move(production);
+    made.program_of = *std::move(program_of);
     return made;
 }
 

@@ -27,6 +27,7 @@ struct StageSchedule {
     Synchronization synchronization;
     std::vector<std::vector<std::int64_t>> tiles;  ///< by rank and slot
     std::vector<StageSlots> slots;                 ///< by stage
+    std::vector<std::int64_t> program_of;          ///< by slot, of the first stage
 };
 
 /// What can be said of the stages before the passes: sound bindings, tiles, and no tensor that transfers move
