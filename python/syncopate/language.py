@@ -547,7 +547,11 @@ else:
         _post(schedule, control, slot, True)
 
     def sy_post_last(schedule, control):
-        slots, programs, program = _words(schedule)[0], _programs(0), _interpreter.interpreter_builder.grid_idx[0]
+        slots, programs, program = (
+            _words(schedule)[0],
+            _programs(0),
+            _interpreter.interpreter_builder.grid_idx[0],
+        )
         if program < slots:
             _post(schedule, control, program + (slots - 1 - program) // programs * programs, False)
 

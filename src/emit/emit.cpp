@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <optional>
+#include <span>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -53,14 +54,17 @@ private:
 };
 
 /// Whether some tile waits for more than that another rank has begun the call, or ended the last one.
-bool awaits_chunks(const fuse::Schedule& schedule) {
+bool awaits_chunks(const fuse::Schedule& schedule, std::size_t stage) {
+    const fuse::StageSlots part = schedule.stage(stage);
     using Kind = fuse::SignalMeaning::Kind;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         const auto of_op = [&](const fuse::Wait& wait) {
             const Kind kind = rank.signals[static_cast<std::size_t>(wait.signal)].kind;
             return kind != Kind::ready && kind != Kind::consumed;
         };
-        for (const fuse::Slot& slot : rank.slots) {
+        if (rank.slots.empty()) continue;
+        for (const fuse::Slot& slot : std::span(rank.slots).subspan(static_cast<std::size_t>(part.first),
+                                                                    static_cast<std::size_t>(part.count))) {
             if (std::any_of(slot.waits.begin(), slot.waits.end(), of_op)) return true;
             for (const fuse::Phase& phase : slot.phases) {
                 if (std::any_of(phase.waits.begin(), phase.waits.end(), of_op)) return true;
@@ -72,13 +76,13 @@ bool awaits_chunks(const fuse::Schedule& schedule) {
 
 class Emitter {
 public:
-    Emitter(const fuse::Program& program, const fuse::Schedule& schedule)
+    Emitter(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage)
         : kernel_(program.kernel),
           source_(kernel_.source),
-          phased_(schedule.phased),
-          produces_(schedule.produces()),
+          phased_(schedule.stage(stage).phased),
+          produces_(schedule.produces(stage)),
           stores_(schedule.stores),
-          awaits_chunks_(awaits_chunks(schedule)),
+          awaits_chunks_(awaits_chunks(schedule, stage)),
           facts_(facts_of(source_, {kernel_.sites.function.begin, kernel_.sites.function.end})) {
         const std::size_t newline = source_.find('\n');
         if (newline != std::string_view::npos && newline > 0 && source_[newline - 1] == '\r') eol_ = "\r\n";
@@ -498,7 +502,11 @@ private:
 }  // namespace
 
 Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule) {
-    return Emitter(program, schedule).run();
+    return emit(program, schedule, 0);
+}
+
+Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage) {
+    return Emitter(program, schedule, stage).run();
 }
 
 }  // namespace syncopate::emit

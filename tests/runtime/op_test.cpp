@@ -36,7 +36,7 @@ std::int32_t tag(int rank, std::uint32_t call, std::int64_t element) {
 
 /// What sy_post does: counts the slot's tile in the chunks that it makes, and posts those that it completes.
 void post_tile(const FusedOp& op, std::int32_t slot) {
-    const std::vector<std::int32_t>& table = op.table();
+    const std::span<const std::int32_t> table = op.table();
     const HostControl control(op.control_address());
     const std::uint32_t epoch = control.load(emit::control::epoch);
     const auto at = [&](std::int32_t word) { return table[static_cast<std::size_t>(word)]; };
@@ -57,7 +57,7 @@ void post_tile(const FusedOp& op, std::int32_t slot) {
 /// peers. Calls `tile(id)` for each slot whose waits were over.
 template <typename Tile>
 bool run_kernel(const FusedOp& op, const Tile& tile) {
-    const std::vector<std::int32_t>& table = op.table();
+    const std::span<const std::int32_t> table = op.table();
     const HostControl control(op.control_address());
     const std::uint32_t epoch = control.load(emit::control::epoch);
     bool good = true;

@@ -45,4 +45,8 @@ namespace syncopate::emit {
 /// range(n).
 [[nodiscard]] Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule);
 
+/// The same for the schedule's stage `stage`, whose kernel and bindings `program` has.
+[[nodiscard]] Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule,
+                                       std::size_t stage);
+
 }  // namespace syncopate::emit

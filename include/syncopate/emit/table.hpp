@@ -6,7 +6,7 @@
 //                                                           is the next to; from 1
 //   1  num_kernel_posts                                 1  finished: programs that have ended, over all calls
 //   2  kernel_posts (offset in words)                   2  deadline of one wait, milliseconds; 0: none
-//   3  num_programs of the grid                         3  fault: 0, or 1 + the signal that did not come
+//   3  num_programs of all grids                        3  fault: 0, or 1 + the signal that did not come
 //   4  trace: low and high half of the address of the   4  fault_seen: the value last read there
 //        times; 0 in calls that are not recorded        5  fault_epoch: the value awaited
 //   6  programs' end times (offset in the trace)        6  fault_where: the slot (-1: begin, -2: end)
@@ -99,12 +99,14 @@ inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
 /// stores by pointers.
 [[nodiscard]] std::int64_t bytes_of_row(const fuse::Schedule& schedule);
 
-/// The table of `rank`. It may be rebuilt for another schedule of the same kernel between calls, not during
+/// The table of `rank` for the schedule's stage `stage`. Kernel posts are in the last stage's only, as the last
+/// program of all stages makes them; so `num_programs` is of all grids. The table may be rebuilt for another schedule of the same kernel between calls, not during
 /// one. `heap_stride`: bytes from one rank's heap to the next one's; a control block is at the same offset in
-/// every heap, so rank q's block is (q - rank) * heap_stride bytes away. `num_programs`: of the grid. `offsets`: of the
+/// every heap, so rank q's block is (q - rank) * heap_stride bytes away. `offsets`: of the
 /// tensors in every heap, needed where stores are sent inline.
 [[nodiscard]] std::vector<std::int32_t> make_table(const fuse::Schedule& schedule, std::int32_t rank,
                                                    std::int64_t heap_stride, std::int64_t num_programs,
-                                                   std::span<const std::uint64_t> offsets = {});
+                                                   std::span<const std::uint64_t> offsets = {},
+                                                   std::size_t stage = 0);
 
 }  // namespace syncopate::emit
