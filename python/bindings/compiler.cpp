@@ -74,34 +74,71 @@ nb::list findings(const plan::Plan& plan) {
     return result;
 }
 
-/// A stage as Python gives it: source, file, kernel, bindings, scalars, tensors, grid.
-using StageTuple =
-    std::tuple<std::string, std::string, std::string, std::map<std::string, std::string>, nb::dict,
-               std::map<std::string, TensorTuple>,
-               std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>>>;
+using Grid = std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>>;
 
-emit::StageText stage_text(const StageTuple& given, std::int32_t num_sms) {
-    const auto& [source, file, name, bindings, scalars, tensors, grid] = given;
-    emit::StageText stage{source, file, name, {}, bindings};
-    stage.arguments.num_sms = num_sms;
-    if (grid) stage.arguments.grid = {std::get<0>(*grid), std::get<1>(*grid), std::get<2>(*grid)};
+/// A stage as Python gives it: source, file, kernel, bindings, scalars, tensors, grid.
+using StageTuple = std::tuple<std::string, std::string, std::string, std::map<std::string, std::string>,
+                              nb::dict, std::map<std::string, TensorTuple>, Grid>;
+
+kernel::Arguments arguments_of(const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
+                               const Grid& grid, std::int32_t num_sms) {
+    kernel::Arguments arguments;
+    arguments.num_sms = num_sms;
+    if (grid) arguments.grid = {std::get<0>(*grid), std::get<1>(*grid), std::get<2>(*grid)};
     for (auto [key, value] : scalars) {
         const auto parameter = nb::cast<std::string>(key);
-        stage.arguments.scalars[parameter] = to_scalar(parameter, value);
+        arguments.scalars[parameter] = to_scalar(parameter, value);
     }
     for (const auto& [parameter, tensor] : tensors) {
         const auto& [shape, strides, dtype, block] = tensor;
-        stage.arguments.tensors[parameter] = {
+        arguments.tensors[parameter] = {
             .shape = shape, .strides = strides, .dtype = dtype_of(dtype), .block = block};
     }
-    return stage;
+    return arguments;
+}
+
+nb::dict to_dict(const std::map<std::string, std::vector<plan::Region>>& boxes) {
+    nb::dict made;
+    for (const auto& [parameter, regions] : boxes) {
+        nb::list list;
+        for (const plan::Region& region : regions) list.append(nb::cast(to_box(region)));
+        made[parameter.c_str()] = list;
+    }
+    return made;
+}
+
+nb::list to_list(const std::set<std::string>& names) {
+    nb::list list;
+    for (const std::string& name : names) list.append(name);
+    return list;
+}
+
+nb::dict analyse_source(std::string source, std::string file, const std::string& name,
+                        const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
+                        const Grid& grid, std::int32_t num_sms) {
+    const kernel::Kernel found = unwrap(kernel::analyse(std::move(source), std::move(file), name,
+                                                        arguments_of(scalars, tensors, grid, num_sms)));
+    nb::dict made;
+    nb::list axes;
+    for (const kernel::TileAxis& axis : found.axes)
+        axes.append(nb::make_tuple(axis.name, axis.count, axis.block));
+    made["axes"] = axes;
+    made["grid"] = nb::make_tuple(found.grid[0], found.grid[1], found.grid[2]);
+    made["reduction"] = found.sites.reduction ? nb::cast(found.sites.reduction->variable) : nb::none();
+    nb::list tiles;
+    for (const kernel::Tile& tile : found.tiles)
+        tiles.append(nb::make_tuple(tile.program, to_dict(tile.read_boxes), to_dict(tile.write_boxes),
+                                    to_list(tile.inexact_reads), to_list(tile.inexact_writes)));
+    made["tiles"] = tiles;
+    return made;
 }
 
 emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
                            const std::string& device, std::int32_t num_sms, bool phases,
                            const std::string& backend) {
     std::vector<emit::StageText> texts;
-    for (const StageTuple& stage : stages) texts.push_back(stage_text(stage, num_sms));
+    for (const auto& [source, file, name, bindings, scalars, tensors, grid] : stages)
+        texts.push_back({source, file, name, arguments_of(scalars, tensors, grid, num_sms), bindings});
     fuse::Options options;
     options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     options.phases = phases;
@@ -266,6 +303,12 @@ void bind_compiler(nb::module_& m) {
             return unwrap(plan::join(parts, added));
         },
         nb::arg("plans"), nb::arg("tensors"));
+    m.def("analyse", &analyse_source, nb::arg("source"), nb::arg("file"), nb::arg("kernel"),
+          nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("num_sms") = 132,
+          "What the front end finds: axes as (name, count, block), grid, the reduction loop's variable, and "
+          "for each "
+          "tile (program, boxes read by parameter, boxes written, parameters whose boxes may be too large: "
+          "read, written); see kernel/kernel.hpp.");
 }
 
 }  // namespace syncopate::bindings

@@ -17,13 +17,13 @@ namespace {
 using kernel::SourceRange;
 using kernel::TileIdSite;
 
-constexpr std::array<std::string_view, 26> kNames{
-    "sy_acquire",       "sy_acquire_2d", "sy_acquire_3d", "sy_acquire_phase", "sy_control",
-    "sy_copy",          "sy_finish",     "sy_hi",         "sy_linear_2d",     "sy_linear_3d",
-    "sy_lo",            "sy_num_phases", "sy_offset",     "sy_phase",         "sy_post",
-    "sy_post_at_once",  "sy_post_last",  "sy_range",      "sy_row",           "sy_schedule",
-    "sy_post_previous", "sy_slot",       "sy_tile",       "sy_tile_2d",       "sy_tile_3d",
-    "SyncopateFault"};
+constexpr std::array<std::string_view, 29> kNames{
+    "sy_acquire",       "sy_acquire_2d",   "sy_acquire_3d", "sy_acquire_phase", "sy_control",
+    "sy_copy",          "sy_finish",       "sy_hi",         "sy_linear_2d",     "sy_linear_3d",
+    "sy_lo",            "sy_num_phases",   "sy_offset",     "sy_phase",         "sy_post",
+    "sy_post_at_once",  "sy_post_last",    "sy_range",      "sy_row",           "sy_schedule",
+    "sy_post_previous", "sy_slot",         "sy_tile",       "sy_tile_2d",       "sy_tile_3d",
+    "sy_x",             "sy_y",            "sy_z",          "SyncopateFault"};
 
 /// Replacements and insertions, applied all at once. Those at one place come out in the order in which they
 /// were added.
@@ -100,6 +100,11 @@ public:
         add_parameters();
         for (const TileIdSite& site : kernel_.sites.tile_ids) {
             if (Status status = rewrite(site); !status) return status.error();
+        }
+        if (kernel_.sites.foreign_id.end > 0) {
+            return error_at(kernel_.sites.foreign_id,
+                            "a helper takes the program's id itself, so it cannot be given another tile: "
+                            "take it in the kernel and pass it on");
         }
         if (!acquires_) {
             return error_at(kernel_.sites.name,
@@ -197,7 +202,49 @@ private:
         }
     }
 
+    /// `f(x, y)` of as many axes: sy_acquire, sy_acquire_2d, ….
+    std::string of_axes(const std::string& helper, std::size_t axes) {
+        used_.insert(helper + (axes == 1 ? "" : "_" + std::to_string(axes) + "d"));
+        return helper + (axes == 1 ? "" : "_" + std::to_string(axes) + "d");
+    }
+
+    /// The tile is taken once, before all else; each tl.program_id becomes one of its coordinates.
+    [[nodiscard]] Status rewrite_entry(const TileIdSite& site) {
+        if (!begins_its_line(site.anchor.begin))
+            return error_at(site.anchor, "the first statement of the kernel must begin a line of its own");
+        const SourceRange& first = site.program_ids.front().call;
+        const std::string_view call = source_.substr(first.begin, first.end - first.begin);
+        const std::string callee(call.substr(0, call.find('(')));
+        std::string variables;
+        std::string ids;
+        for (std::size_t axis = 0; axis < site.variables.size(); ++axis) {
+            variables += (axis == 0 ? "" : ", ") + site.variables[axis];
+            ids += (axis == 0 ? "" : ", ") + callee + "(" + std::to_string(axis) + ")";
+        }
+        const std::size_t axes = site.variables.size();
+        const std::string indent = indent_at(site.anchor.begin);
+        const std::uint32_t at = line_begin(site.anchor.begin);
+        const bool posts = produces_ && site.guards_writes && slot_of_store_.empty();
+        if (posts) slot_of_store_ = "sy_slot";
+        if (phased_ || posts) {
+            edits_.insert(
+                at, indent + "sy_slot = " + (axes == 1 ? ids : of_axes("sy_linear", axes) + "(" + ids + ")") +
+                        (phased_ ? "  # whose phases the loop below takes"
+                                 : "  # which is done after the last store") +
+                        eol_);
+        }
+        acquires_ = true;  // also for what only stores: it waits for nothing
+        edits_.insert(at, indent + variables + " = " + of_axes("sy_acquire", axes) +
+                              "(sy_schedule, sy_control, " + ids +
+                              ")  # the tile of this slot, once its chunks have arrived" + eol_);
+        for (const kernel::ProgramId& id : site.program_ids) {
+            edits_.replace({id.call.begin, id.call.end}, site.variables[static_cast<std::size_t>(id.axis)]);
+        }
+        return Done{};
+    }
+
     [[nodiscard]] Status rewrite(const TileIdSite& site) {
+        if (site.kind == TileIdSite::Kind::entry) return rewrite_entry(site);
         if (site.kind == TileIdSite::Kind::use) {
             if (site.guards_writes) {
                 slot_of_store_ = site.variables.front();
@@ -398,7 +445,8 @@ private:
     /// still until its stores are complete: slot s has to be the program's next one after s - (number of
     /// programs), no tile may be left early, and none may wait for what comes from what is not yet posted.
     [[nodiscard]] bool can_post_later() const {
-        if (!kernel_.sites.persistent || kernel_.grid[1] * kernel_.grid[2] != 1 || awaits_chunks_) return false;
+        if (!kernel_.sites.persistent || kernel_.grid[1] * kernel_.grid[2] != 1 || awaits_chunks_)
+            return false;
         for (const Span& statement : facts_.returns) {
             if (statement.begin >= kernel_.sites.body.begin && statement.end <= kernel_.sites.stored.end)
                 return false;
@@ -417,7 +465,8 @@ private:
             if (call != nullptr) {
                 for (const CallArgument& argument : call->arguments) {
                     const bool first = &argument == &call->arguments.front() && argument.keyword.empty();
-                    if (first || argument.keyword == (stores_->by_row ? "offsets" : "pointer")) where = &argument;
+                    if (first || argument.keyword == (stores_->by_row ? "offsets" : "pointer"))
+                        where = &argument;
                 }
             }
             Span place = where == nullptr ? Span{} : where->value;
@@ -427,9 +476,10 @@ private:
                 place = list == facts_.lists.end() ? Span{} : list->first;
             }
             if (place.end <= place.begin) {
-                return error_at(site.call, "this store cannot be sent elsewhere: write its " +
-                                               std::string(stores_->by_row ? "coordinates as a list"
-                                                                           : "pointers as its first argument"));
+                return error_at(site.call,
+                                "this store cannot be sent elsewhere: write its " +
+                                    std::string(stores_->by_row ? "coordinates as a list"
+                                                                : "pointers as its first argument"));
             }
             const std::string name = stores_->by_row ? "sy_row" : "sy_offset";
             used_.insert(name);
@@ -439,7 +489,8 @@ private:
             std::string added = (plain ? " + " : ") + ") + name + "(sy_schedule, " + slot_of_store_;
             if (stores_->copies > 1) {
                 if (!begins_its_line(site.call.begin))
-                    return error_at(site.call, "a store that is sent to several ranks must begin a line of its own");
+                    return error_at(site.call,
+                                    "a store that is sent to several ranks must begin a line of its own");
                 used_.insert("sy_range");
                 edits_.insert(site.call.begin,
                               "for sy_copy in sy_range(" + std::to_string(stores_->copies) + "): ");
@@ -487,9 +538,9 @@ private:
     bool phased_;
     bool produces_;
     std::optional<fuse::StoreForm> stores_;
-    bool awaits_chunks_;          ///< some tile waits for what an op brings
-    std::string stored_param_;    ///< the parameter of what is sent inline
-    bool posts_later_ = false;    ///< a tile's post comes before the store of the program's next one
+    bool awaits_chunks_;         ///< some tile waits for what an op brings
+    std::string stored_param_;   ///< the parameter of what is sent inline
+    bool posts_later_ = false;   ///< a tile's post comes before the store of the program's next one
     std::string slot_of_store_;  ///< an expression for the slot whose tile the stores are of
     Facts facts_;
     std::string eol_ = "\n";

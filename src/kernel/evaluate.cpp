@@ -39,6 +39,7 @@ Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& argum
       arguments_(arguments),
       directives_(directives) {
     const std::size_t count = kernel_.parameters.size();
+    read_outside.resize(count);
     param_read.resize(count);
     param_written.resize(count);
     param_descriptor.resize(count);
@@ -61,6 +62,7 @@ Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& argum
 
 Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::array<std::int64_t, 3>& grid) {
     arena_.release(bound_mark_);
+    forget_dense();
     program_ = program;
     grid_ = grid;
     linear_program_ = program[0] + std::max<std::int64_t>(grid[0], 1) *
@@ -79,6 +81,9 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
               stack_.begin() + static_cast<std::ptrdiff_t>(stack_used_), Value{});
     const std::size_t first_tile = found.tiles.size();
     control_ = 0;
+    maybe_ = 0;
+    const std::int64_t stores = stores_;
+    loop_stores_ = 0;
     begin_tile(linear_program_);
     const std::size_t outer_begin = tile_begin_;
     const Flow flow = execute(kernel_.body, frame);
@@ -91,6 +96,10 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
             found.last_store = last_in_body_;
         }
         return Done{};
+    }
+    if (stores_ - stores != loop_stores_) {
+        (void)refuse_tiles(found.tile_loop->where, "the kernel stores outside of it, too");
+        return *error_;
     }
     if (last_in_loop_ != nullptr) found.last_store = last_in_loop_;
     // What a persistent program touches outside its tile loop: reads belong to each of its tiles, writes to
