@@ -64,6 +64,27 @@ def test_a_collective_may_be_left_to_a_library_and_lowered_later():
         assert '"collective"' not in lowered.to_json()
 
 
+def test_collectives_are_lowered_by_synthesis_among_some_ranks_and_over_mesh_axes():
+    mesh = sy.Mesh(row=2, column=4)
+    for options in ({}, {"over": ["column"]}, {"group": [0, 1, 4, 5]}):
+        direct = plans.all_reduce(mesh, TENSOR, lower="direct", **options)
+        lowered = plans.lower(direct, "synth", topology="torus:2x4", split=0, seed=3)
+        assert lowered.check() == []
+        assert '"collective"' not in lowered.to_json()
+        assert (
+            lowered.to_json() == plans.lower(direct, "synth", topology="torus:2x4", split=0, seed=3).to_json()
+        )
+        made = plans.all_reduce(mesh, TENSOR, split=0, lower="synth", topology="torus:2x4", seed=3, **options)
+        assert made.to_json() == lowered.to_json()
+
+
+def test_each_collective_may_be_lowered_its_own_way():
+    direct = plans.all_gather(sy.Mesh(gpu=4), TENSOR, lower="direct")
+    ways = ["synth", "all_gather=direct"]
+    assert plans.lower(direct, ways, topology="ring:4").to_json() == direct.to_json()
+    assert '"collective"' not in plans.lower(direct, [*ways, "2:0=synth"], topology="ring:4").to_json()
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -85,16 +106,21 @@ def test_a_collective_may_be_left_to_a_library_and_lowered_later():
             "there is no option 'colour'",
         ),
         (lambda: plans.all_gather(sy.Mesh(gpu=2), TENSOR, pull="x"), TypeError, "option 'pull' has a value"),
-        (lambda: plans.all_gather(sy.Mesh(gpu=2), TENSOR, lower="synth"), ValueError, 'lower is "synth"'),
+        (lambda: plans.all_gather(sy.Mesh(gpu=2), TENSOR, lower="best"), ValueError, 'lower is "best"'),
+        (
+            lambda: plans.all_gather(sy.Mesh(gpu=2), TENSOR, lower="synth"),
+            ValueError,
+            "synth needs a topology",
+        ),
         (
             lambda: plans.all_gather(sy.Mesh(gpu=2), sy.Tensor("A", (4,), "bf17")),
             ValueError,
             'no dtype "bf17"',
         ),
         (
-            lambda: plans.lower(plans.all_gather(sy.Mesh(gpu=2), TENSOR), "synth"),
+            lambda: plans.lower(plans.all_gather(sy.Mesh(gpu=2), TENSOR), "best"),
             ValueError,
-            'no lowering "synth"',
+            'cannot be lowered by "best"',
         ),
     ],
 )
