@@ -16,6 +16,9 @@
 namespace syncopate::plan {
 namespace {
 
+constexpr std::int32_t kMostGroups = 16;
+constexpr std::int32_t kMostChunksGrouped = 64;
+
 Error usage(const SynthesiseOptions& options, const std::string& message) {
     return Error{fmt::format("synthesise {}: {}", name_of(options.kind), message), {}, ErrorClass::usage};
 }
@@ -73,8 +76,8 @@ Status validate(const Mesh& mesh, const Tensor& tensor, const Topology& topology
 class Synthesis {
 public:
     Synthesis(const Mesh& mesh, const Tensor& tensor, const Topology& topology,
-              const SynthesiseOptions& options)
-        : topology_(topology), options_(options), members_(options.ranks) {
+              const SynthesiseOptions& options, std::int32_t groups)
+        : topology_(topology), options_(options), groups_(groups), members_(options.ranks) {
         if (members_.empty()) {
             members_.resize(static_cast<std::size_t>(mesh.num_ranks()));
             std::iota(members_.begin(), members_.end(), 0);
@@ -95,8 +98,7 @@ public:
                 if (Status done = add(SynthesisPattern::sum); !done) return done.error();
                 break;
             case CollectiveKind::all_reduce:
-                if (Status done = add(SynthesisPattern::sum); !done) return done.error();
-                if (Status done = add(SynthesisPattern::spread); !done) return done.error();
+                if (Status done = all_reduce(); !done) return done.error();
                 break;
             case CollectiveKind::all_to_all:
                 if (Status done = add(SynthesisPattern::send); !done) return done.error();
@@ -196,14 +198,38 @@ private:
                           static_cast<std::size_t>(participant)];
     }
 
-    /// Searches, and appends what is found as pushes.
-    Status add(SynthesisPattern pattern) {
-        const Result<SynthesisSteps> found =
-            synthesis_steps({topology_, members_, options_.seed, options_.attempts}, pattern, chunks_);
+    /// Sums group by group, each spread while the next one is summed: the two halves load different
+    /// directions of a link, and different engines.
+    Status all_reduce() {
+        for (std::int32_t group = 0; group <= groups_; ++group) {
+            if (group < groups_) {
+                if (Status done = add(SynthesisPattern::sum, group); !done) return done;
+            }
+            if (group > 0) {
+                if (Status done = add(SynthesisPattern::spread, group - 1); !done) return done;
+            }
+        }
+        return Done{};
+    }
+
+    /// Searches for ways of all chunks, or of those of a group: every so many'th of each shard. Appends what
+    /// is found as pushes.
+    Status add(SynthesisPattern pattern, std::int32_t group = -1) {
+        std::vector<std::int32_t> ids;
+        std::vector<MovingChunk> chunks;
+        for (std::size_t i = 0; i < chunks_.size(); ++i) {
+            const auto id = static_cast<std::int32_t>(i);
+            if (group >= 0 && id % groups_ != group) continue;
+            ids.push_back(id);
+            chunks.push_back(chunks_[i]);
+        }
+        Result<SynthesisSteps> found =
+            synthesis_steps({topology_, members_, options_.seed, options_.attempts}, pattern, chunks);
         if (!found) return usage(options_, found.error().message);
         const Reduce reduce = pattern == SynthesisPattern::sum ? Reduce::sum : Reduce::none;
         std::vector<OpRef> refs;  // by step
-        for (const SynthesisStep& step : found->steps) {
+        for (SynthesisStep& step : found->steps) {
+            step.chunk = ids[static_cast<std::size_t>(step.chunk)];
             if (++num_ops_ > kMaxOps)
                 return usage(options_,
                              fmt::format("the plan would have more than {} ops; use fewer chunks", kMaxOps));
@@ -233,6 +259,7 @@ private:
 
     const Topology& topology_;
     const SynthesiseOptions& options_;
+    std::int32_t groups_;                ///< all_reduce: of chunks, which go one after another
     std::vector<std::int32_t> members_;  ///< by participant: its rank
     Plan plan_;
     Region whole_;
@@ -243,26 +270,40 @@ private:
     std::int64_t num_ops_ = 0;
 };
 
+/// A broadcast's chunks fill a pipeline as long as the machine is wide, so there may be more of them.
+std::int32_t most_chunks(const SynthesiseOptions& options) {
+    return options.kind == CollectiveKind::broadcast ? 4 * kMostChunksTried : kMostChunksTried;
+}
+
 }  // namespace
 
 Result<Plan> synthesise(const Mesh& mesh, const Tensor& tensor, const Topology& topology,
                         const SynthesiseOptions& options) {
     if (Status valid = validate(mesh, tensor, topology, options); !valid) return valid.error();
-    if (options.chunks != 0) return Synthesis(mesh, tensor, topology, options).make();
+    // A plan with each number of chunks, and of groups of them, that may be the fastest; the simulation
+    // tells.
     std::optional<Plan> best;
     double shortest = 0;
     SynthesiseOptions cut = options;
-    for (cut.chunks = 1; cut.chunks <= kMostChunksTried; cut.chunks *= 2) {
-        Result<Plan> plan = Synthesis(mesh, tensor, topology, cut).make();
-        if (!plan && !best) return plan.error();
-        if (!plan) break;
-        const Result<Simulation> run = simulate(*plan, topology);
-        if (!run) return run.error();
-        if (best && run->makespan_us > kClearlySlower * shortest) break;
-        if (!best || run->makespan_us < shortest) {
+    const bool open = options.chunks == 0;
+    for (cut.chunks = open ? 1 : options.chunks; cut.chunks <= (open ? most_chunks(options) : options.chunks);
+         cut.chunks *= 2) {
+        const bool grouped = options.kind == CollectiveKind::all_reduce && cut.chunks <= kMostChunksGrouped;
+        double fastest = kUnlimited;
+        for (std::int32_t groups = 1; groups <= (grouped ? std::min(cut.chunks, kMostGroups) : 1);
+             groups *= 2) {
+            Result<Plan> plan = Synthesis(mesh, tensor, topology, cut, groups).make();
+            if (!plan && !best) return plan.error();
+            if (!plan) return *std::move(best);
+            if (!open && !grouped) return plan;
+            const Result<Simulation> run = simulate(*plan, topology);
+            if (!run) return run.error();
+            fastest = std::min(fastest, run->makespan_us);
+            if (best && run->makespan_us >= shortest) continue;
             best = *std::move(plan);
             shortest = run->makespan_us;
         }
+        if (!open || fastest > kClearlySlower * shortest) break;
     }
     return *std::move(best);
 }

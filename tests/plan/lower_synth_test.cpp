@@ -191,8 +191,8 @@ TEST(LowerRules, EachCollectiveMayGoItsOwnWay) {
     // The transfers of the all-reduce wait for the collective that stays.
     EXPECT_EQ(half.ranks[0][1].after.front().index, 0);
 
-    const Plan other = *lower_collectives(
-        plan, {.rules = {*parse_lower_rule("direct"), *parse_lower_rule("2:1=template")}});
+    const Plan other =
+        *lower_collectives(plan, {.rules = {*parse_lower_rule("direct"), *parse_lower_rule("2:1=template")}});
     EXPECT_EQ(num_collectives(other), 4);
     EXPECT_EQ(lines(check(other)), Lines{});
     EXPECT_EQ(other.tensors.size(), 2U);  // the staging space of two_shot

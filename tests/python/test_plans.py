@@ -1,6 +1,8 @@
 """Plans made from Python: templates with their options, lowering, and templates of one's own."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import syncopate as sy
@@ -129,23 +131,19 @@ def test_what_is_wrong_is_named(call, error, message):
         call()
 
 
-def halo_exchange(mesh: sy.Mesh, tensor: sy.Tensor, rows: int) -> sy.plans.Plan:
-    """Every rank ends with its own rows and `rows` of each neighbour: a template in a few lines."""
-    plan = plans.Builder(mesh)
-    name = plan.tensor(tensor)
-    height, width = tensor.shape
-    shard = height // mesh.size
-    for rank in range(mesh.size):
-        begin, end = rank * shard, (rank + 1) * shard
-        plan.initial((rank, name, [(begin, end), (0, width)]))
-        plan.final((rank, name, [(max(begin - rows, 0), min(end + rows, height)), (0, width)]))
-        for peer, edge in ((rank - 1, (begin, begin + rows)), (rank + 1, (end - rows, end))):
-            if 0 <= peer < mesh.size:
-                plan.transfer((rank, name, [edge, (0, width)]), (peer, name, [edge, (0, width)]))
-    return plan.build()
+def documented(name: str):
+    """The function of that name in the examples of docs/plans.md."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "plans.md").read_text()
+    (source,) = (
+        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if f"def {name}(" in block
+    )
+    names: dict = {"sy": sy}
+    exec(source, names)
+    return names[name]
 
 
 def test_a_template_of_ones_own():
+    halo_exchange = documented("halo_exchange")  # which has no types and no imports of its own
     plan = halo_exchange(sy.Mesh(gpu=4), sy.Tensor("X", (64, 8), "fp16"), rows=2)
     assert plan.check() == []
     assert [len(rank["ops"]) for rank in json.loads(plan.to_json())["ranks"]] == [1, 2, 2, 1]
