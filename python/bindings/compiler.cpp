@@ -166,6 +166,12 @@ void bind_compiler(nb::module_& m) {
         .def("check", &findings,
              "Everything wrong with the plan, as `plan check --json` lists it; empty if nothing is.");
 
+    nb::list backends;
+    for (std::size_t i = 0; i < plan::kNumBackends; ++i) {
+        const std::string_view name = plan::name_of(static_cast<plan::Backend>(i));
+        backends.append(nb::str(name.data(), name.size()));
+    }
+    m.attr("BACKENDS") = nb::tuple(backends);
     m.def(
         "plan_from_json",
         [](const std::string& text, const std::string& name) { return unwrap(plan::from_json(text, name)); },

@@ -23,7 +23,12 @@ __all__ = [
     "sy_linear_2d",
     "sy_linear_3d",
     "sy_num_phases",
+    "sy_offset",
     "sy_post",
+    "sy_post_last",
+    "sy_post_previous",
+    "sy_range",
+    "sy_row",
     "sy_tile",
     "sy_tile_2d",
     "sy_tile_3d",
@@ -55,7 +60,7 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
         .reg .pred sy_p;
         .reg .b32 sy_tile_r, sy_at, sy_end, sy_phase_r, sy_word, sy_lag, sy_seen, sy_want, sy_epoch, sy_polls, sy_t, sy_lo, sy_hi;
         .reg .b64 sy_record, sy_addr, sy_now, sy_start, sy_limit;
-        mul.wide.s32 sy_record, {slot}, 16;
+        mul.wide.s32 sy_record, {slot}, 32;
         add.s64 sy_record, {schedule}, sy_record;
         ld.global.v4.b32 {{sy_tile_r, sy_at, sy_end, sy_phase_r}}, [sy_record + 64];
         {load_bounds}
@@ -195,21 +200,20 @@ _FINISH = tl.constexpr("""
 # read shared memory) and orders them before its later writes; the barrier collects all threads' stores in thread 0,
 # whose acquire-release count at GPU scope hands them on from tile to tile; the tile that counts last fences and posts
 # at system scope, since copy engines and peers read what it lets go. The votes keep the first warp whole.
+# A slot below 0 stands for no tile.
 _POST = tl.constexpr("""
     {
         .reg .pred sy_p, sy_first, sy_last;
         .reg .b32 sy_t, sy_at, sy_end, sy_word, sy_tiles, sy_post, sy_post_end, sy_old, sy_epoch, sy_lo, sy_hi;
         .reg .b64 sy_addr, sy_counter, sy_distance, sy_open;
         mov.b32 $0, 0;
+        setp.lt.s32 sy_p, $3, 0;
+        @sy_p bra.uni SY_DONE;
+        mul.wide.s32 sy_addr, $3, 32;
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v2.b32 {sy_at, sy_end}, [sy_addr + 80];
         cp.async.bulk.wait_group 0;
         fence.proxy.async.global;
-        ld.global.b32 sy_at, [$1 + 28];
-        setp.eq.s32 sy_p, sy_at, 0;
-        @sy_p bra.uni SY_DONE;
-        mad.lo.s32 sy_at, $3, 2, sy_at;
-        mul.wide.s32 sy_addr, sy_at, 4;
-        add.s64 sy_addr, $1, sy_addr;
-        ld.global.v2.b32 {sy_at, sy_end}, [sy_addr];
         setp.ge.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_DONE;
         bar.sync 0;
@@ -255,6 +259,7 @@ _POST = tl.constexpr("""
     """)
 
 if not triton.knobs.runtime.interpret:
+    sy_range = tl.static_range  # over the places of a tile that is stored several times
 
     @triton.jit
     def _address(block):
@@ -264,7 +269,7 @@ if not triton.knobs.runtime.interpret:
     def sy_tile(schedule, slot):
         """The tile of `slot` (int32). No wait: for addresses of stores, of tiles that were acquired before."""
         words = _address(schedule).to(tl.pointer_type(tl.int32))
-        return tl.load(words + 16 + 4 * slot)
+        return tl.load(words + 16 + 8 * slot)
 
     @triton.jit
     def sy_acquire(schedule, control, slot):
@@ -282,7 +287,7 @@ if not triton.knobs.runtime.interpret:
     def sy_num_phases(schedule, slot):
         """Into how many phases the reduction loop of `slot` is cut (at least 1 in a phased schedule)."""
         words = _address(schedule).to(tl.pointer_type(tl.int32))
-        return tl.load(words + tl.load(words + 16 + 4 * slot + 3) - 4)
+        return tl.load(words + tl.load(words + 16 + 8 * slot + 3) - 4)
 
     @triton.jit
     def sy_acquire_phase(schedule, control, slot, phase):
@@ -320,6 +325,36 @@ if not triton.knobs.runtime.interpret:
             is_pure=False,
             pack=1,
         )
+
+    @triton.jit
+    def sy_post_previous(schedule, control, slot):
+        """sy_post for the tile that this program stored before that of `slot`: its stores are long complete."""
+        sy_post(schedule, control, slot - tl.num_programs(0))
+
+    @triton.jit
+    def sy_post_last(schedule, control):
+        """sy_post for the last tile of this program, after sy_post_previous for the others."""
+        words = _address(schedule).to(tl.pointer_type(tl.int32))
+        slots, programs, program = tl.load(words), tl.num_programs(0), tl.program_id(0)
+        last = program + (slots - 1 - program) // programs * programs
+        sy_post(schedule, control, tl.where(program < slots, last, -1))
+
+    @triton.jit
+    def _store(schedule, slot, copy):
+        words = _address(schedule).to(tl.pointer_type(tl.int32)) + 16 + 8 * slot + 6
+        if copy is not None:
+            words = _address(schedule).to(tl.pointer_type(tl.int32)) + tl.load(words) + 2 * copy
+        return words
+
+    @triton.jit
+    def sy_row(schedule, slot, copy=None):
+        """What is added to the first coordinate (int32) where the tile of `slot` is stored, for the `copy`-th time."""
+        return tl.load(_store(schedule, slot, copy))
+
+    @triton.jit
+    def sy_offset(schedule, slot, copy=None):
+        """What is added to the pointers (int64, elements) where the tile of `slot` is stored, for the `copy`-th time."""
+        return tl.load(_store(schedule, slot, copy).to(tl.pointer_type(tl.int64)))
 
     @triton.jit
     def sy_linear_2d(x, y):
@@ -380,8 +415,10 @@ else:
     _interpreter._patch_lang_tensor = _patch_lang_tensor_with_index
 
     _EPOCH, _FINISHED, _DEADLINE_MS, _FAULT, _FAULT_SEEN, _FAULT_EPOCH, _FAULT_WHERE = range(7)
-    _FIRST_SIGNAL, _SIGNAL_STRIDE, _FIRST_SLOT, _SLOT_WORDS = 32, 8, 16, 4
-    _MAKES, _GATE = 7, 2  # of the table; of a chunk's counter
+    _FIRST_SIGNAL, _SIGNAL_STRIDE, _FIRST_SLOT, _SLOT_WORDS = 32, 8, 16, 8
+    _MAKES, _STORE, _GATE = 4, 6, 2  # of a slot's record (two of them); of a chunk's counter
+
+    sy_range = range
 
     def _number(value):
         return int(value.handle.data.item()) if isinstance(value, tl.tensor) else int(value)
@@ -453,16 +490,37 @@ else:
         return tl.tuple([_scalar(table[at - 2]), _scalar(table[at])])
 
     def sy_post(schedule, control, slot):
-        table, words = _words(schedule), _words(control)
-        if table[_MAKES] == 0:
+        if _number(slot) < 0:
             return
-        at = table[_MAKES] + 2 * _number(slot)
+        table, words = _words(schedule), _words(control)
+        at = _FIRST_SLOT + _SLOT_WORDS * _number(slot) + _MAKES
         for record in range(table[at], table[at + 1], 4):
             counter, tiles, posts, posts_end = (table[record + n] for n in range(4))
             words[counter] = _signed(words[counter] + 1)
             if words[counter] == _signed(tiles * words[_EPOCH]):
                 _post_all(table, control, posts, posts_end)
                 words[counter + _GATE] = words[counter + _GATE + 1] = 1
+
+    def sy_post_previous(schedule, control, slot):
+        sy_post(schedule, control, _number(slot) - _programs(0))
+
+    def sy_post_last(schedule, control):
+        slots, programs, program = _words(schedule)[0], _programs(0), _interpreter.interpreter_builder.grid_idx[0]
+        if program < slots:
+            sy_post(schedule, control, program + (slots - 1 - program) // programs * programs)
+
+    def _store(schedule, slot, copy):
+        table = _words(schedule)
+        at = _FIRST_SLOT + _SLOT_WORDS * _number(slot) + _STORE
+        if copy is not None:
+            at = table[at] + 2 * _number(copy)
+        return (table[at] & 0xFFFFFFFF) | (table[at + 1] << 32)
+
+    def sy_row(schedule, slot, copy=None):
+        return _scalar(_store(schedule, slot, copy))
+
+    def sy_offset(schedule, slot, copy=None):
+        return _interpreter.interpreter_semantic.to_tensor(_store(schedule, slot, copy))
 
     def _post_all(table, control, begin, end):
         for at in range(begin, end, 2):

@@ -31,6 +31,7 @@ from . import _syncopate, placements
 from ._syncopate import Plan, Simulation
 
 __all__ = [
+    "BACKENDS",
     "Builder",
     "Mesh",
     "Plan",
@@ -53,6 +54,9 @@ __all__ = [
     "synthesise",
     "topologies",
 ]
+
+#: How a transfer may be carried out, by name; which are legal for one, fuse says.
+BACKENDS: tuple[str, ...] = _syncopate.BACKENDS
 
 
 @dataclass(frozen=True)

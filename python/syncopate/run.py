@@ -377,6 +377,10 @@ def main(arguments: list[str] | None = None) -> int:
         folder = Path(options.spec)
         if options.trace and not Path(options.trace).absolute().parent.is_dir():
             raise RankError(f"--trace {options.trace}: no such folder")
+        if options.trace.lower().endswith(".png"):
+            from .trace_picture import require_matplotlib
+
+            require_matplotlib()
         results = run_folder(folder, options) if folder.is_dir() else run_operator(options.spec, options)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "syncopate/fuse/cost.hpp"
 #include "syncopate/fuse/depend.hpp"
 #include "syncopate/fuse/guards.hpp"
+#include "syncopate/fuse/inline.hpp"
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/pack.hpp"
@@ -68,6 +70,23 @@ void repack(const kernel::Kernel& kernel, const Dependence& dependence,
     }
 }
 
+/// A kernel may start before its call's begin waits are over, so before a program first stores into another
+/// rank's memory it waits for what that rank says of it.
+void guard_stores(const std::vector<std::int64_t>& program_of, RankSchedule& rank) {
+    std::set<std::pair<std::int64_t, std::int32_t>> guarded;  // program, rank
+    for (std::size_t slot = 0; slot < rank.slots.size(); ++slot) {
+        for (const std::int32_t chunk : rank.slots[slot].makes) {
+            for (const Store& store : rank.chunks[static_cast<std::size_t>(chunk)].stores) {
+                if (!guarded.insert({program_of[slot], store.rank}).second) continue;
+                for (const Wait& wait : rank.begin_waits) {
+                    if (rank.signals[static_cast<std::size_t>(wait.signal)].op.rank == store.rank)
+                        rank.slots[slot].waits.push_back(wait);
+                }
+            }
+        }
+    }
+}
+
 /// The signals of one rank, as they are numbered.
 class SignalTable {
 public:
@@ -119,7 +138,10 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
     if (!lowered) return lowered.error();
     const Program program{kernel, lowered->plan, given.bindings};
     const plan::Plan& plan = program.plan;
-    const auto backends = assign(plan, options.device, options.preferred);
+    const auto backends =
+        assign(plan, options.device, options.preferred, [&](plan::OpRef ref, plan::Backend backend) {
+            return inline_objection(program, ref, backend);
+        });
     if (!backends) return backends.error();
     const auto precedence = precede(plan, *backends);
     if (!precedence) return precedence.error();
@@ -135,6 +157,8 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
     }
     const auto production = produce(program, *lowered, *precedence);
     if (!production) return production.error();
+    const auto stores = store_inline(program, *lowered, *precedence, *production, *backends);
+    if (!stores) return stores.error();
     const auto deadlines = deadlines_of(plan, *precedence, *production, arrivals, kernel.tiles.size());
 
     // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read it.
@@ -188,9 +212,18 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
             posts[id].push_back({static_cast<std::int32_t>(rank), signal});
         }
     }
+    const auto sent_inline = [&](std::int32_t id) {
+        const plan::OpRef ref = precedence->ops[id];
+        return is_inline((*backends)[ref.rank][ref.index]);
+    };
     for (std::int32_t id = 0; id < precedence->num_ops(); ++id) {
         const std::int32_t executor = precedence->ops[id].rank;
         for (const MadeRef& need : production->needs[id]) {
+            if (sent_inline(id)) {  // who completes the chunk has sent it
+                std::vector<Post>& to = made_posts[need.rank][need.index];
+                to.insert(to.end(), posts[id].begin(), posts[id].end());
+                continue;
+            }
             const std::int32_t signal =
                 signals[executor].add({SignalMeaning::Kind::made, {need.rank, need.index}});
             std::vector<Post>& to = made_posts[need.rank][need.index];
@@ -209,6 +242,7 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
     schedule.tensors = plan.tensors;
     schedule.num_slots = static_cast<std::int64_t>(kernel.tiles.size());
     schedule.phased = phased;
+    schedule.stores = stores->form;
     schedule.ranks.resize(num_ranks);
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
         RankSchedule& out = schedule.ranks[rank];
@@ -235,11 +269,12 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
         for (std::size_t chunk = 0; chunk < production->chunks[rank].size(); ++chunk) {
             const std::vector<std::int64_t>& makers = production->makers[rank][chunk];
             out.chunks.push_back({production->chunks[rank][chunk], static_cast<std::int64_t>(makers.size()),
-                                  made_posts[rank][chunk]});
+                                  made_posts[rank][chunk], stores->at[rank][chunk]});
             for (const std::int64_t tile : makers)
                 out.slots[slot_of[tile]].makes.push_back(static_cast<std::int32_t>(chunk));
         }
         for (const std::int32_t id : precedence->start_order[rank]) {
+            if (sent_inline(id)) continue;
             const plan::OpRef ref = precedence->ops[id];
             const plan::Op& op = plan.op(ref);
             const auto own = lowered->own.find(ref);
@@ -262,6 +297,10 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
         RankSchedule& from = schedule.ranks[ack.from];
         (ack.at_end ? from.end_posts : from.kernel_posts).push_back({ack.to, signal});
         schedule.ranks[ack.to].begin_waits.push_back({signal, 1});
+    }
+    if (schedule.stores) {
+        for (std::size_t rank = 0; rank < num_ranks; ++rank)
+            guard_stores(*program_of, schedule.ranks[rank]);
     }
     return schedule;
 }

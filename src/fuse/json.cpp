@@ -89,9 +89,11 @@ Json write_chunks(const RankSchedule& rank, const Schedule& schedule) {
     }
     Json json = Json::array();
     for (std::size_t at = 0; at < rank.chunks.size(); ++at) {
-        json.push_back({{"chunk", write(rank.chunks[at].chunk, schedule)},
-                        {"posts", write(rank.chunks[at].posts)},
-                        {"slots", std::move(slots[at])}});
+        Json& entry = json.emplace_back(Json{{"chunk", write(rank.chunks[at].chunk, schedule)},
+                                             {"posts", write(rank.chunks[at].posts)},
+                                             {"slots", std::move(slots[at])}});
+        for (const Store& store : rank.chunks[at].stores)
+            entry["stores"].push_back({store.rank, schedule.tensors[store.tensor].name, store.rows});
     }
     return json;
 }
@@ -185,19 +187,36 @@ std::vector<Post> read_posts(const Reader& reader, const Schedule& schedule) {
     return posts;
 }
 
-plan::Chunk read_chunk(const Reader& reader, const Schedule& schedule) {
-    reader.expect_keys({"tensor", "region"});
-    const std::string name = reader.at("tensor").text();
+std::int32_t read_tensor(const Reader& reader, const Schedule& schedule) {
+    const std::string name = reader.text();
     const auto found = std::find_if(schedule.tensors.begin(), schedule.tensors.end(),
                                     [&](const plan::Tensor& tensor) { return tensor.name == name; });
-    if (found == schedule.tensors.end()) reader.at("tensor").fail("there is no tensor " + name);
-    plan::Chunk chunk{static_cast<std::int32_t>(found - schedule.tensors.begin()), {}};
+    if (found == schedule.tensors.end()) reader.fail("there is no tensor " + name);
+    return static_cast<std::int32_t>(found - schedule.tensors.begin());
+}
+
+std::vector<Store> read_stores(const Reader& reader, const Schedule& schedule) {
+    if (!schedule.stores) reader.fail("the schedule has no \"stores\"");
+    std::vector<Store> stores;
+    for (std::size_t at = 0; at < reader.length(); ++at) {
+        const Reader row = reader.at(at);
+        (void)row.length(3);
+        stores.push_back({row.at(std::size_t{0}).index_below(schedule.ranks.size()),
+                          read_tensor(row.at(std::size_t{1}), schedule), row.at(std::size_t{2}).integer()});
+    }
+    return stores;
+}
+
+plan::Chunk read_chunk(const Reader& reader, const Schedule& schedule) {
+    reader.expect_keys({"tensor", "region"});
+    plan::Chunk chunk{read_tensor(reader.at("tensor"), schedule), {}};
+    const std::vector<std::int64_t>& shape = schedule.tensors[static_cast<std::size_t>(chunk.tensor)].shape;
     const Reader region = reader.at("region");
-    for (std::size_t axis = 0; axis < region.length(found->shape.size()); ++axis) {
+    for (std::size_t axis = 0; axis < region.length(shape.size()); ++axis) {
         const Reader interval = region.at(axis);
         (void)interval.length(2);
-        const std::int64_t begin = interval.at(std::size_t{0}).integer(0, found->shape[axis]);
-        chunk.region.push_back({begin, interval.at(std::size_t{1}).integer(begin, found->shape[axis])});
+        const std::int64_t begin = interval.at(std::size_t{0}).integer(0, shape[axis]);
+        chunk.region.push_back({begin, interval.at(std::size_t{1}).integer(begin, shape[axis])});
     }
     return chunk;
 }
@@ -286,7 +305,7 @@ void read_signals(const Reader& reader, std::size_t num_ranks, std::vector<Signa
 void read_chunks(const Reader& reader, const Schedule& schedule, RankSchedule& rank) {
     for (std::size_t at = 0; at < reader.length(); ++at) {
         const Reader entry = reader.at(at);
-        entry.expect_keys({"chunk", "posts", "slots"});
+        entry.expect_keys({"chunk", "posts", "slots"}, {"stores"});
         const Reader slots = entry.at("slots");
         for (std::size_t n = 0; n < slots.length(); ++n) {
             const std::int32_t slot = slots.at(n).index_below(rank.slots.size());
@@ -297,7 +316,9 @@ void read_chunks(const Reader& reader, const Schedule& schedule, RankSchedule& r
         }
         rank.chunks.push_back({read_chunk(entry.at("chunk"), schedule),
                                static_cast<std::int64_t>(slots.length()),
-                               read_posts(entry.at("posts"), schedule)});
+                               read_posts(entry.at("posts"), schedule),
+                               entry.has("stores") ? read_stores(entry.at("stores"), schedule)
+                                                   : std::vector<Store>{}});
     }
 }
 
@@ -324,7 +345,7 @@ void read_rank(const Reader& reader, Schedule& schedule, RankSchedule& rank) {
 }
 
 Schedule read_schedule(const Reader& reader) {
-    reader.expect_keys({"mesh", "tensors", "num_slots", "phased", "ranks"});
+    reader.expect_keys({"mesh", "tensors", "num_slots", "phased", "ranks"}, {"stores"});
     Schedule schedule;
     const Reader mesh = reader.at("mesh");
     for (std::size_t at = 0; at < mesh.length(); ++at) {
@@ -349,6 +370,14 @@ Schedule read_schedule(const Reader& reader) {
     }
     schedule.num_slots = reader.at("num_slots").integer(0, std::numeric_limits<std::int32_t>::max());
     schedule.phased = reader.at("phased").boolean();
+    if (reader.has("stores")) {
+        const Reader stores = reader.at("stores");
+        stores.expect_keys({"tensor", "by", "copies"});
+        const std::string by = stores.at("by").text();
+        if (by != "row" && by != "element") stores.at("by").fail("expected \"row\" or \"element\"");
+        schedule.stores = StoreForm{read_tensor(stores.at("tensor"), schedule), by == "row",
+                                    static_cast<std::int32_t>(stores.at("copies").integer(1, 1024))};
+    }
 
     const Reader ranks = reader.at("ranks");
     schedule.ranks.resize(ranks.length(static_cast<std::size_t>(schedule.mesh.num_ranks())));
@@ -375,7 +404,14 @@ std::string to_json(const Schedule& schedule) {
     }
     std::string text = "{\"mesh\": " + mesh.dump() + ", \"tensors\": " + tensors.dump() +
                        ", \"num_slots\": " + std::to_string(schedule.num_slots) +
-                       ", \"phased\": " + (schedule.phased ? "true" : "false") + ",\n \"ranks\": [";
+                       ", \"phased\": " + (schedule.phased ? "true" : "false");
+    if (schedule.stores) {
+        const Json stores{{"tensor", schedule.tensors[schedule.stores->tensor].name},
+                          {"by", schedule.stores->by_row ? "row" : "element"},
+                          {"copies", schedule.stores->copies}};
+        text += ", \"stores\": " + stores.dump();
+    }
+    text += ",\n \"ranks\": [";
     for (std::size_t at = 0; at < schedule.ranks.size(); ++at) {
         const RankSchedule& rank = schedule.ranks[at];
         Json signals = Json::array();

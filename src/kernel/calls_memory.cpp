@@ -94,7 +94,7 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
         touch_block(e, Block{}, nullptr, false, taint, false, false);
         (void)(read ? (param_read[param] = true) : false);
         (void)(write ? (param_written[param] = true) : false);
-        if (write) ++stores_;
+        if (write) note_store(e, d.param);
         return opaque(e, taint);
     }
     if (!d.known) count = d.rank;
@@ -146,6 +146,14 @@ std::string Evaluator::why_lost(const Expr* why) const {
                  : ": it depends on " + quoted(module_, why->where) + place;
 }
 
+void Evaluator::note_store(const Expr& e, std::int32_t param) {
+    ++stores_;
+    if (found.stores.empty() || latest_store_ != std::pair(&e, param)) {
+        latest_store_ = {&e, param};
+        found.stores.insert(latest_store_);
+    }
+}
+
 void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write) {
     if (pointer.kind == ValueKind::pointer) {
         const Block& block = *pointer.block;
@@ -171,9 +179,9 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
         }
         return touch_block(e, block, used, false, taint, read, write);
     }
-    if (write) ++stores_;
     const bool lost = pointer.kind == ValueKind::lost_pointer;
     const std::int32_t param = lost ? pointer.lost->param : -1;
+    if (write) note_store(e, param);
     const std::string name = param >= 0 ? kernel_.parameters[static_cast<std::size_t>(param)].name : "TENSOR";
     if (param >= 0) {
         const auto p = static_cast<std::size_t>(param);
@@ -200,7 +208,7 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
     if (read) param_read[param] = true;
     if (write) param_written[param] = true;
     if (!direct) param_pointer[param] = true;
-    if (write) ++stores_;
+    if (write) note_store(e, block.param);
     if (silent_ > 0) return;
     if (read) found.read_taint |= taint | control_;
     if (write) found.write_taint |= taint | control_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <tuple>
 
 namespace syncopate::kernel {
 namespace {
@@ -92,6 +93,13 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
         const std::vector<Stmt*>& body = found.tile_loop != nullptr ? found.tile_loop->body : kernel.body;
         if (const Stmt* holder = holder_of(body, *found.last_store)) sites.stored = holder->where;
     }
+    for (const auto& [call, param] : found.stores) {
+        if (param < 0) continue;
+        sites.stores.push_back({kernel.parameters[static_cast<std::size_t>(param)].name, call->where});
+    }
+    std::sort(sites.stores.begin(), sites.stores.end(), [](const StoreSite& a, const StoreSite& b) {
+        return std::tie(a.call.begin, a.param) < std::tie(b.call.begin, b.param);
+    });
     if (found.tile_loop != nullptr) sites.tile_loop_header = found.tile_loop->header;
     sites.reduction = reduction_of(module, kernel, evaluator);
 

@@ -4,14 +4,19 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "runtime/call_executor.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/lower.hpp"
+#include "syncopate/runtime/engine_table.hpp"
 
 namespace syncopate::runtime {
 namespace {
+
+constexpr std::uint64_t kTensorAlignment = 1024;
+constexpr std::uint64_t kMostRows = std::uint64_t{1} << 31;  // a coordinate has 32 bits
 
 Error at_op(plan::OpRef op, std::string message) {
     return Error{std::move(message), {.rank = op.rank, .op = op.index}};
@@ -29,7 +34,7 @@ Status check_chunk(const fuse::Schedule& schedule, plan::OpRef op, const plan::C
     return Done{};
 }
 
-Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int rank) {
+Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int rank, int size) {
     if (sum.src_rank != rank || sum.dst_rank != rank) {
         return at_op(sum.op,
                      fmt::format("it sums ({}) over ranks: contributions are staged first (fuse does)",
@@ -40,10 +45,48 @@ Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int 
         return at_op(sum.op, fmt::format("elements of type {} are not reduced",
                                          plan::name_of(schedule.tensors[source].dtype)));
     }
+    if (!sum.sources.empty()) {
+        if (sum.own > static_cast<std::int64_t>(sum.sources.size()) || !is_by_engine(sum))
+            return at_op(sum.op, "only the chunk engine sums what lies on other ranks");
+        for (const fuse::Source& read : sum.sources) {
+            if (read.rank < 0 || read.rank >= size)
+                return at_op(sum.op, fmt::format("there is no rank {}", read.rank));
+            if (Status good = check_chunk(schedule, sum.op, read.chunk); !good) return good;
+            if (schedule.tensors[static_cast<std::size_t>(read.chunk.tensor)].dtype !=
+                schedule.tensors[static_cast<std::size_t>(sum.dst.tensor)].dtype)
+                return at_op(sum.op, "its sources and the destination differ in dtype");
+        }
+        return Done{};
+    }
     if (sum.src.region.size() != sum.dst.region.size() + 1 || sum.src.region.front().size() < 1 ||
         sum.own > sum.src.region.front().size()) {
         return at_op(sum.op, fmt::format("{} is no list of slots to sum into {}",
                                          plan::to_string(sum.src.region), plan::to_string(sum.dst.region)));
+    }
+    return Done{};
+}
+
+/// A kernel may store only within the tensors of the op.
+Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& rank) {
+    const auto rows_of = [&](std::int32_t tensor) {
+        const std::vector<std::int64_t>& shape = schedule.tensors[static_cast<std::size_t>(tensor)].shape;
+        const std::vector<std::int64_t>& own =
+            schedule.tensors[static_cast<std::size_t>(schedule.stores->tensor)].shape;
+        std::int64_t rows = 1;
+        for (std::size_t axis = 0; axis + own.size() < shape.size() + 1; ++axis) rows *= shape[axis];
+        return rows;
+    };
+    for (const fuse::MadeChunk& chunk : rank.chunks) {
+        for (const fuse::Store& store : chunk.stores) {
+            const plan::Interval rows = chunk.chunk.region.empty() ? plan::Interval{0, 1} : chunk.chunk.region[0];
+            if (!schedule.stores || chunk.chunk.tensor != schedule.stores->tensor ||
+                schedule.tensors[static_cast<std::size_t>(store.tensor)].dtype !=
+                    schedule.tensors[static_cast<std::size_t>(chunk.chunk.tensor)].dtype ||
+                rows.begin + store.rows < 0 || rows.end + store.rows > rows_of(store.tensor)) {
+                return Error{fmt::format("the stores of chunk {} do not lie in the schedule's tensors",
+                                         plan::to_string(chunk.chunk.region))};
+            }
+        }
     }
     return Done{};
 }
@@ -89,7 +132,9 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
     }
     for (const fuse::MadeChunk& chunk : mine.chunks) {
         if (Status good = check_posts(chunk.posts); !good) return good;
+        if (Status good = check_chunk(schedule, {rank, -1}, chunk.chunk); !good) return good;
     }
+    if (Status good = check_stores(schedule, mine); !good) return good;
     for (const auto* waits : {&mine.begin_waits, &mine.end_waits}) {
         if (Status good = check_waits(*waits); !good) return good;
     }
@@ -98,7 +143,10 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
             if (end < 0 || end >= size) return at_op(transfer.op, fmt::format("there is no rank {}", end));
         }
         if (transfer.reduce != plan::Reduce::none) {
-            if (Status good = check_sum(schedule, transfer, rank); !good) return good;
+            if (!transfer.sources.empty()) {
+                if (Status good = check_chunk(schedule, transfer.op, transfer.dst); !good) return good;
+            }
+            if (Status good = check_sum(schedule, transfer, rank, size); !good) return good;
         }
         for (const plan::Chunk* chunk : {&transfer.src, &transfer.dst}) {
             if (Status good = check_chunk(schedule, transfer.op, *chunk); !good) return good;
@@ -174,8 +222,19 @@ FusedOp::FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& sche
 FusedOp::~FusedOp() = default;
 
 Status FusedOp::allocate() {
+    const auto row = static_cast<std::uint64_t>(emit::bytes_of_row(schedule_));
+    if (heap_->stride() % row != 0 ||
+        heap_->stride() / row * static_cast<std::uint64_t>(heap_->size()) > kMostRows) {
+        return Error{
+            fmt::format("op '{}': its kernel stores rows of {} bytes in all ranks' heaps, which are {} bytes apart; "
+                        "create the heap with a multiple of {} bytes, and at most {} rows in all",
+                        options_.name, row, heap_->stride(), std::lcm(row, std::uint64_t{2} << 20), kMostRows),
+            {.rank = rank()},
+            ErrorClass::usage};
+    }
     for (const plan::Tensor& tensor : schedule_.tensors) {
-        Result<std::uint64_t> offset = heap_->allocate(bytes_of(tensor), 1024);
+        Result<std::uint64_t> offset =
+            heap_->allocate(bytes_of(tensor), std::lcm(row, std::uint64_t{kTensorAlignment}));
         if (!offset) {
             Error error = offset.error();
             error.message = fmt::format("op '{}', tensor {}: {}", options_.name, tensor.name, error.message);
@@ -257,17 +316,23 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     Status ready = Done{};
     for (const fuse::Transfer& transfer : mine.transfers) {
         if (transfer.reduce != plan::Reduce::none) {
+            const plan::DType dtype = schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype;
+            const BoxView destination = box_of(rank, transfer.dst);
+            std::vector<BoxView> sources;
+            for (const fuse::Source& source : transfer.sources)
+                sources.push_back(box_of(source.rank, source.chunk));
             Result<PreparedSum> sum =
-                prepare_sum(box_of(rank, transfer.src), box_of(rank, transfer.dst),
-                            schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype,
-                            transfer.reduce, transfer.own);
+                sources.empty() ? prepare_sum(box_of(rank, transfer.src), destination, dtype, transfer.reduce,
+                                              transfer.own)
+                                : prepare_sum(sources, destination, dtype, transfer.reduce, transfer.own);
             if (!sum) {
                 ready = at_op(transfer.op, sum.error().message);
                 break;
             }
             plan.transfers.push_back({.sum = std::move(sum).value(),
                                       .waits = transfer.waits,
-                                      .post_words = words_of(transfer.posts)});
+                                      .post_words = words_of(transfer.posts),
+                                      .by_engine = is_by_engine(transfer)});
             continue;
         }
         Result<std::vector<StridedCopy>> copies = copies_between(
@@ -280,14 +345,16 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
         plan.transfers.push_back({.copies = std::move(copies).value(),
                                   .waits = transfer.waits,
                                   .post_words = words_of(transfer.posts),
+                                  .by_engine = is_by_engine(transfer),
                                   .in_order = transfer.backend == plan::Backend::copy_engine});
     }
     if (ready) {
         op->table_ =
-            emit::make_table(mine, rank, static_cast<std::int64_t>(heap->stride()), options.num_programs);
+            emit::make_table(schedule, rank, static_cast<std::int64_t>(heap->stride()), options.num_programs,
+                             op->tensor_offsets_);
         Result<std::unique_ptr<CallExecutor>> executor =
             heap->device().kind == Device::Kind::host
-                ? make_host_calls(std::move(plan), op->table_, options)
+                ? make_host_calls(std::move(plan), op->table_, mine, options)
                 : make_cuda_calls(std::move(plan), op->table_, *heap, mine, options);
         if (executor) {
             op->executor_ = std::move(executor).value();
@@ -319,6 +386,14 @@ Result<std::uint64_t> FusedOp::tensor_address(std::string_view name, int of_rank
     if (!offset) return offset;
     if (of_rank < 0 || of_rank >= heap_->size()) return Error{fmt::format("there is no rank {}", of_rank)};
     return heap_->address(of_rank, *offset);
+}
+
+Result<FusedOp::FlatView> FusedOp::flat_view(std::string_view name) const {
+    Result<std::uint64_t> offset = tensor_offset(name);
+    if (!offset) return offset.error();
+    const std::uint64_t end = heap_->address(heap_->size() - 1, 0) + heap_->stride();
+    const std::uint64_t begin = heap_->address(0, *offset);
+    return FlatView{begin, end - begin};
 }
 
 Result<std::uint64_t> FusedOp::tensor_address(std::string_view name) const {

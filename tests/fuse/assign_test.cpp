@@ -32,15 +32,34 @@ TEST(Assign, HonoursAnExplicitBackendThatIsLegal) {
 
 TEST(Assign, RefusesAnExplicitBackendThatIsNotBuiltAndSaysWhere) {
     plan::Op op = copy({{0, 4}, {0, 8}});
-    op.backend = plan::Backend::tma_inline;
+    op.backend = plan::Backend::nccl;
     const auto result = assign(one_push(op), Device::cuda);
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().to_string(),
-              "rank 0 op 0: backend tma_inline is not built yet: use \"copy_engine\", "
+              "rank 0 op 0: backend nccl is not built yet: use \"copy_engine\", "
               "\"tma_dedicated\", \"ldst_dedicated\" or \"auto\"");
     EXPECT_FALSE(assign(one_push(op), Device::host).ok());
     op.backend = plan::Backend::host;
     EXPECT_FALSE(assign(one_push(op), Device::cuda).ok());
+}
+
+TEST(Assign, AsksTheKernelWhetherItCanSendInline) {
+    plan::Op op = copy({{0, 4}, {0, 8}});
+    op.backend = plan::Backend::tma_inline;
+    EXPECT_EQ(assign(one_push(op), Device::cuda).error().to_string(),
+              "rank 0 op 0: tma_inline needs a kernel that stores what is sent");
+    const auto says = [](std::string why) {
+        return [why](plan::OpRef, plan::Backend) { return why; };
+    };
+    EXPECT_EQ(assign(one_push(op), Device::cuda, {}, says("no")).error().to_string(), "rank 0 op 0: no");
+    EXPECT_EQ(assign(one_push(op), Device::host, {}, says("")).value()[0][0], plan::Backend::tma_inline);
+    op.backend = plan::Backend::automatic;
+    EXPECT_EQ(assign(one_push(op), Device::cuda, {}, says("")).value()[0][0], plan::Backend::copy_engine);
+    EXPECT_EQ(assign(one_push(op), Device::cuda, plan::Backend::ldst_inline, says("")).value()[0][0],
+              plan::Backend::ldst_inline);
+    EXPECT_EQ(assign(one_push(op), Device::cuda, plan::Backend::ldst_inline, says("no")).value()[0][0],
+              plan::Backend::copy_engine)
+        << "what is only preferred gives way";
 }
 
 TEST(Assign, RefusesAReductionOnTheCopyEngineOnly) {

@@ -314,10 +314,9 @@ private:
         for (const Transfer& transfer : own.transfers) {
             std::vector<Step> steps = transfer_steps(rank, transfer);
             if (transfer.backend == plan::Backend::copy_engine) {
-                for (Step& step : steps) stream.push_back(std::move(step));
-            } else if (transfer.backend == plan::Backend::ldst_dedicated) {
-                for (Step& step : steps) sums.push_back(std::move(step));
-            } else {
+                std::vector<Step>& lane = transfer.reduce == plan::Reduce::none ? stream : sums;
+                for (Step& step : steps) lane.push_back(std::move(step));
+            } else {  // host and the chunk engine
                 agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
                 workers_.push_back(std::move(steps));
             }

@@ -40,9 +40,8 @@ void post_tile(const FusedOp& op, std::int32_t slot) {
     const HostControl control(op.control_address());
     const std::uint32_t epoch = control.load(emit::control::epoch);
     const auto at = [&](std::int32_t word) { return table[static_cast<std::size_t>(word)]; };
-    const std::int32_t makes = at(emit::table::makes);
-    if (makes == 0) return;
-    for (std::int32_t record = at(makes + 2 * slot); record < at(makes + 2 * slot + 1); record += 4) {
+    const std::int32_t makes = emit::table::first_slot + emit::table::slot_words * slot + emit::table::makes;
+    for (std::int32_t record = at(makes); record < at(makes + 1); record += 4) {
         if (control.add(at(record), 1) + 1 != static_cast<std::uint32_t>(at(record + 1)) * epoch) continue;
         for (std::int32_t pair = at(record + 2); pair < at(record + 3); pair += 2) {
             const std::int64_t distance = static_cast<std::int64_t>(static_cast<std::uint32_t>(at(pair))) |

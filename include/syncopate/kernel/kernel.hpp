@@ -116,6 +116,12 @@ struct TileIdSite {
     bool guards_writes = false;  ///< addresses of stores follow from it
 };
 
+/// A call that stores through a parameter: `p.store(…)` of a descriptor, `tl.store(…)` of pointers.
+struct StoreSite {
+    std::string param;
+    SourceRange call;
+};
+
 /// The exact places in the source that emit touches.
 struct Sites {
     SourceRange function;    ///< from the first decorator to the end of the body
@@ -132,6 +138,9 @@ struct Sites {
     /// The statement of the tile loop's body (of the kernel's, without one) that holds the last store: where
     /// it ends, a tile's stores are all issued, and a post goes. Empty without a store there.
     SourceRange stored;
+    /// Every call that stores, in source order; one that stores through several parameters is there for each.
+    /// Some may lie in helpers, outside of `body`.
+    std::vector<StoreSite> stores;
     std::optional<ReductionLoop> reduction;
 };
 

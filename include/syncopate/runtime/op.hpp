@@ -73,6 +73,13 @@ public:
     [[nodiscard]] Result<std::uint64_t> tensor_address(std::string_view name) const;
     [[nodiscard]] Result<std::uint64_t> tensor_address(std::string_view name, int rank) const;
     [[nodiscard]] Result<std::uint64_t> tensor_offset(std::string_view name) const;  ///< in every rank's heap
+    /// From the tensor in rank 0's heap to the end of the last rank's: what a descriptor spans through which
+    /// the kernel stores in all of them (fuse/inline.hpp).
+    struct FlatView {
+        std::uint64_t address = 0;
+        std::uint64_t bytes = 0;
+    };
+    [[nodiscard]] Result<FlatView> flat_view(std::string_view name) const;
     [[nodiscard]] Result<std::uint64_t> tensor_bytes(std::string_view name) const;
     [[nodiscard]] std::uint64_t control_address() const;  ///< this rank's control block
     [[nodiscard]] std::uint64_t control_address(int rank) const;
