@@ -15,6 +15,7 @@ namespace syncopate::kernel {
 
 Result<Kernel> Analysis::run() {
     if (const Status status = evaluator_.bind(); !status) return status.error();
+    evaluator_.restart(remembers_);
     if (const Status status = find_grid(); !status) return status.error();
     note_axes();
     if (const Status status = run_programs(); !status) return status.error();
@@ -58,6 +59,7 @@ void Analysis::forget() {
 Status Analysis::run_programs() {
     forget();
     for (LoopRecord& record : evaluator_.loops) record = LoopRecord{};
+    evaluator_.restart(remembers_);
     for (std::int64_t z = 0; z < grid_[2]; ++z) {
         for (std::int64_t y = 0; y < grid_[1]; ++y) {
             for (std::int64_t x = 0; x < grid_[0]; ++x) {
@@ -105,6 +107,11 @@ const Param* Kernel::find_param(const std::string& wanted) const {
 
 Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
                        const Arguments& arguments) {
+    return analyse(std::move(source), std::move(file), name, arguments, true);
+}
+
+Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+                       const Arguments& arguments, bool remember) {
     Result<std::unique_ptr<Module>> parsed = Module::parse(source, file);
     if (!parsed) return parsed.error();
     Module& module = **parsed;
@@ -114,7 +121,7 @@ Result<Kernel> analyse(std::string source, std::string file, const std::string& 
     if (const Status status = lower_reachable(module, *index, reachable); !status) return status.error();
     Result<std::vector<Directive>> directives = read_directives(module, *index);
     if (!directives) return directives.error();
-    Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable));
+    Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable), remember);
     Result<Kernel> kernel = analysis.run();
     if (!kernel) return kernel;
     kernel->source = std::move(source);

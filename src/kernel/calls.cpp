@@ -4,11 +4,24 @@
 #include <vector>
 
 #include "kernel/evaluate.hpp"
+#include "plan/did_you_mean.hpp"
 
 namespace syncopate::kernel {
 namespace {
 
 constexpr std::int32_t kDeepestCalls = 32;
+
+std::vector<std::string> names_of(const Function& function) {
+    std::vector<std::string> names;
+    for (const Parameter& parameter : function.parameters) names.push_back(parameter.name);
+    return names;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+    std::string list;
+    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+    return list.empty() ? "none" : list;
+}
 
 }  // namespace
 
@@ -69,7 +82,9 @@ Value Evaluator::call(const Expr& e, Frame& frame) {
             std::size_t p = 0;
             while (p < callee.parameters.size() && callee.parameters[p].name != key) ++p;
             if (p == callee.parameters.size())
-                return fail(expr->where, "`" + callee.name + "` has no parameter `" + key + "`");
+                return fail(expr->where, "`" + callee.name + "` has no parameter `" + key + "`" +
+                                             plan::did_you_mean(key, names_of(callee)) + "; it has " +
+                                             listed(names_of(callee)));
             all[p] = evaluate(*expr, frame);
             if (stopped()) return {};
         }
@@ -80,14 +95,19 @@ Value Evaluator::call(const Expr& e, Frame& frame) {
 
 Value Evaluator::helper(const Expr& e, std::span<const Value> arguments, Frame& frame) {
     const Function& callee = module_.functions[static_cast<std::size_t>(e.function)];
-    if (!callee.lowered) return fail(e.where, "`" + callee.name + "` cannot be followed");
+    if (!callee.lowered)
+        return fail(e.where,
+                    "`" + callee.name + "` cannot be followed; call @triton.jit functions of this file");
     if (arguments.size() > callee.parameters.size())
-        return fail(e.where, "too many arguments for `" + callee.name + "`");
+        return fail(e.where, "too many arguments for `" + callee.name + "`: it takes " +
+                                 std::to_string(callee.parameters.size()));
     if (calls_ >= kDeepestCalls)
-        return fail(e.where, "calls nested more than 32 deep at " + quoted(module_, e.where));
+        return fail(e.where, "calls nested more than 32 deep at " + quoted(module_, e.where) +
+                                 ": write a loop instead of a function that calls itself");
     const std::size_t base = stack_used_;
     if (base + callee.slots.size() > stack_.size())
-        return fail(e.where, "too many variables in the calls around here");
+        return fail(e.where,
+                    "too many variables in the calls around here; call fewer helpers inside helpers");
     stack_used_ += callee.slots.size();
     ++calls_;
     Frame inner;
@@ -101,7 +121,8 @@ Value Evaluator::helper(const Expr& e, std::span<const Value> arguments, Frame& 
         else if (callee.parameters[p].fallback != nullptr)
             inner.slots[p] = evaluate(*callee.parameters[p].fallback, frame);
         else
-            fail(e.where, "`" + callee.name + "` needs a value for `" + callee.parameters[p].name + "`");
+            fail(e.where, "`" + callee.name + "` needs a value for `" + callee.parameters[p].name +
+                              "`: pass it, or give the parameter a default");
     }
     if (!stopped()) (void)execute(callee.body, inner);
     stack_used_ = base;
@@ -155,6 +176,7 @@ Value Evaluator::count(const Expr& e, const Value& of, const Value& by, const Va
         return result;
     }
     Value made = result;
+    impure_ = true;  // notes the count, below
     const std::uint64_t bit = new_source(e, {.kind = TaintSource::Kind::count, .in_kernel = frame.is_kernel});
     TaintSource& source = sources[static_cast<std::size_t>(e.source)];
     source.count = result.integer;

@@ -48,7 +48,7 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
     if (!range.known) {
         fail(statement.value->where, "how often the loop over " + quoted(module_, statement.value->where) +
                                          " runs depends on loaded data; only loops whose bounds follow from "
-                                         "the arguments can be followed");
+                                         "the arguments can be followed: pass the bound as an argument");
         return Flow::stop;
     }
     const Affine span = range.stop - range.start;
@@ -60,7 +60,7 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
         frame.is_kernel && !in_tile_loop_ && trips_.empty() && (over.taint & program_bits_) != 0;
     if (over_tiles && has_stores(statement.body)) {
         if (range.step <= 0) {
-            fail(statement.value->where, "a loop over tiles must count upwards");
+            fail(statement.value->where, "a loop over tiles must count upwards: write a step above 0");
             return Flow::stop;
         }
         found.bound_taint |= over.taint;
@@ -71,7 +71,8 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
     if (trips > kMostTrips || span.constant > kMostTrips || span.constant < -kMostTrips ||
         step_size > kMostTrips) {
         fail(statement.value->where,
-             quoted(module_, statement.value->where) + " runs for longer than any launch");
+             quoted(module_, statement.value->where) +
+                 " runs for longer than any launch: give --args for which it ends earlier");
         return Flow::stop;
     }
     around_.push_back(statement.loop);
@@ -129,13 +130,17 @@ Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const
     trips_.push_back(trips);
     symbol_loops_.push_back(statement.loop);
 
-    Value index;
-    index.kind = ValueKind::block;
-    index.runtime = true;
-    Block* block = arena_.make<Block>();
-    block->base = range.start;
-    block->base.slope[symbol] = range.step;
-    index.block = block;
+    Value start = make_integer(range.start.constant, true, 0);
+    if (!range.start.is_constant()) {
+        Block* block = arena_.make<Block>();
+        block->base = range.start;
+        start.kind = ValueKind::block;
+        start.block = block;
+    }
+    Guess by_step;
+    by_step.kind = Guess::Kind::advance;
+    by_step.delta[0] = range.step;
+    const Value index = advanced(start, by_step, symbol, 0);
 
     const auto leave = [&] {
         trips_.pop_back();
@@ -228,7 +233,8 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         if (stopped()) return Flow::stop;
         if (!go) {
             fail(statement.value->where, "whether the loop goes on depends on loaded data: " +
-                                             quoted(module_, statement.value->where));
+                                             quoted(module_, statement.value->where) +
+                                             "; compare with what follows from the arguments");
             return Flow::stop;
         }
         const bool over_tiles =
@@ -243,7 +249,9 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
             if (i == 0) {
                 if (found.tile_loop == nullptr) found.tile_loop = &statement;
                 if (found.tile_loop != &statement) {
-                    fail(statement.where, "the kernel has two loops over tiles; only one can be reordered");
+                    fail(statement.where,
+                         "the kernel has two loops over tiles; only one can be reordered: make "
+                         "one of them");
                     return Flow::stop;
                 }
                 found.bound_taint |= condition.taint;

@@ -9,11 +9,12 @@ namespace syncopate::kernel {
 
 Evaluator::Flow Evaluator::tile_loop(const Stmt& statement, Frame& frame, const Iterable& range) {
     if (found.tile_loop != nullptr && found.tile_loop != &statement) {
-        fail(statement.where, "the kernel has two loops over tiles; only one can be reordered");
+        fail(statement.where,
+             "the kernel has two loops over tiles; only one can be reordered: make one of them");
         return Flow::stop;
     }
     if (statement.target->kind != ExprKind::name) {
-        fail(statement.target->where, "the loop over tiles needs one variable");
+        fail(statement.target->where, "the loop over tiles needs one variable: write `for tile_id in …`");
         return Flow::stop;
     }
     found.tile_loop = &statement;
@@ -73,8 +74,9 @@ void Evaluator::end_tile(Frame& frame) {
         const Value value = evaluate(*e, frame);
         if (stopped()) return std::nullopt;
         if (value.kind == ValueKind::integer) return value.integer;
-        fail(e->where,
-             quoted(module_, e->where) + " in the directive is not a whole number at the end of the tile");
+        fail(e->where, quoted(module_, e->where) +
+                           " in the directive is not a whole number at the end of the tile: write "
+                           "variables that hold one");
         return std::nullopt;
     };
     for (const Directive& directive : directives_) {
@@ -87,7 +89,8 @@ void Evaluator::end_tile(Frame& frame) {
             if (directive.ranges.size() != tensor.shape.size()) {
                 fail(directive.where, "the footprint has " + std::to_string(directive.ranges.size()) +
                                           " axes, tensor `" + kernel_.parameters[param].name + "` has " +
-                                          std::to_string(tensor.shape.size()));
+                                          std::to_string(tensor.shape.size()) +
+                                          ": write one range for each, `:` for a whole axis");
                 return;
             }
             TouchedBox touched{directive.param, write, {}};

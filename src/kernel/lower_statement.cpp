@@ -133,7 +133,8 @@ Stmt* Lowering::loop(TSNode node, bool is_for) {
     made->body = block(body);
     assigned_.pop_back();
     if (present(field(node, "alternative")))
-        fail(field(node, "alternative"), "`else` on a loop is not supported in a kernel");
+        fail(field(node, "alternative"),
+             "`else` on a loop is not supported in a kernel: write its lines after the loop");
     std::vector<std::int32_t>& slots = made->assigned;
     const std::set<std::int32_t> unique(slots.begin(), slots.end());
     slots.assign(unique.begin(), unique.end());
@@ -149,7 +150,8 @@ Stmt* Lowering::statement(TSNode node) {
         ~Depth() { --depth; }
     } const guard(depth_);
     if (depth_ > kDeepest) {
-        fail(node, "the statement is nested more than " + std::to_string(kDeepest) + " levels deep");
+        fail(node, "the statement is nested more than " + std::to_string(kDeepest) +
+                       " levels deep: call helpers for the inner ones");
         return make_stmt(StmtKind::unsupported, node);
     }
     const std::string_view kind = type(node);
@@ -166,7 +168,7 @@ Stmt* Lowering::statement(TSNode node) {
             std::string op(text(field(parts[0], "operator")));
             if (!op.empty()) op.pop_back();
             const auto known = binary_operator(op);
-            if (!known) fail(node, "unsupported assignment `" + op + "=`");
+            if (!known) fail(node, "unsupported assignment `" + op + "=`: write `x = x " + op + " y`");
             made->op = known.value_or(Operator::add);
             made->value = expression(field(parts[0], "right"));
             made->target = expression(field(parts[0], "left"));

@@ -153,6 +153,7 @@ struct Stmt {
     SourceRange where;                   ///< to the end of the last statement inside it
     SourceRange header;                  ///< loops: up to and including the colon
     std::int32_t loop = -1;              ///< loops: a number, unique in the module
+    std::int32_t memo = -1;              ///< note of an evaluation: what it knows of this statement
     std::vector<std::int32_t> assigned;  ///< loops: slots that the body assigns, the loop variable included
     std::vector<bool>
         carried;  ///< loops, one per entry of `assigned`: an iteration may see the value of the one before
@@ -206,7 +207,6 @@ public:
                                                SourceRange place);
     [[nodiscard]] std::int32_t find(std::string_view name) const;  ///< a function's index, or -1
     [[nodiscard]] std::string_view text(const SourceRange& range) const;
-    [[nodiscard]] Location location(const SourceRange& range) const;
     [[nodiscard]] Error error(const SourceRange& range, std::string message) const;
 
     std::string_view source;

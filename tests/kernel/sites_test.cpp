@@ -123,7 +123,7 @@ TEST(Sites, ACarriedVariableThatIsNotTheIdIsAnError) {
         "r))\n        ahead += STEP\n");
     EXPECT_EQ(error_of(text, arguments("n=7,B=4,STEP=3", {"x_ptr=28:fp32", "y_ptr=28:fp32"})),
               "kernel.py:11:56: addresses follow from `ahead`, which is carried from tile to tile and is not "
-              "the id of the tile here");
+              "the id of the tile here: use the variable of the loop over tiles");
 }
 
 TEST(Sites, AnEarlyReturnIsNoted) {
