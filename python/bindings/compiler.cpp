@@ -73,12 +73,10 @@ nb::list findings(const plan::Plan& plan) {
     return result;
 }
 
-emit::Artifact fuse_source(std::string source, std::string file, const std::string& name,
-                           const plan::Plan& plan, std::map<std::string, std::string> bindings,
-                           const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
-                           std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>> grid,
-                           const std::string& device, std::int32_t num_sms, bool phases,
-                           const std::string& backend) {
+using Grid = std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>>;
+
+kernel::Arguments arguments_of(const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
+                               const Grid& grid, std::int32_t num_sms) {
     kernel::Arguments arguments;
     arguments.num_sms = num_sms;
     if (grid) arguments.grid = {std::get<0>(*grid), std::get<1>(*grid), std::get<2>(*grid)};
@@ -91,6 +89,44 @@ emit::Artifact fuse_source(std::string source, std::string file, const std::stri
         arguments.tensors[parameter] = {
             .shape = shape, .strides = strides, .dtype = dtype_of(dtype), .block = block};
     }
+    return arguments;
+}
+
+nb::dict to_dict(const std::map<std::string, std::vector<plan::Region>>& boxes) {
+    nb::dict made;
+    for (const auto& [parameter, regions] : boxes) {
+        nb::list list;
+        for (const plan::Region& region : regions) list.append(nb::cast(to_box(region)));
+        made[parameter.c_str()] = list;
+    }
+    return made;
+}
+
+nb::dict analyse_source(std::string source, std::string file, const std::string& name,
+                        const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
+                        const Grid& grid, std::int32_t num_sms) {
+    const kernel::Kernel found = unwrap(kernel::analyse(std::move(source), std::move(file), name,
+                                                        arguments_of(scalars, tensors, grid, num_sms)));
+    nb::dict made;
+    nb::list axes;
+    for (const kernel::TileAxis& axis : found.axes)
+        axes.append(nb::make_tuple(axis.name, axis.count, axis.block));
+    made["axes"] = axes;
+    made["grid"] = nb::make_tuple(found.grid[0], found.grid[1], found.grid[2]);
+    made["reduction"] = found.sites.reduction ? nb::cast(found.sites.reduction->variable) : nb::none();
+    nb::list tiles;
+    for (const kernel::Tile& tile : found.tiles)
+        tiles.append(nb::make_tuple(tile.program, to_dict(tile.read_boxes), to_dict(tile.write_boxes)));
+    made["tiles"] = tiles;
+    return made;
+}
+
+emit::Artifact fuse_source(std::string source, std::string file, const std::string& name,
+                           const plan::Plan& plan, std::map<std::string, std::string> bindings,
+                           const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
+                           const Grid& grid, const std::string& device, std::int32_t num_sms, bool phases,
+                           const std::string& backend) {
+    kernel::Arguments arguments = arguments_of(scalars, tensors, grid, num_sms);
     fuse::Options options;
     options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     options.phases = phases;
@@ -208,6 +244,11 @@ void bind_compiler(nb::module_& m) {
         .def_prop_ro(
             "accumulates", [](const emit::Artifact& artifact) { return artifact.launch.accumulates; },
             "Parameters bound to what the kernel makes that it also reads, as atomic_add does.");
+    m.def("analyse", &analyse_source, nb::arg("source"), nb::arg("file"), nb::arg("kernel"),
+          nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("num_sms") = 132,
+          "What the front end finds: axes as (name, count, block), grid, the reduction loop's variable, and "
+          "for each "
+          "tile (program, boxes read by parameter, boxes written); see kernel/kernel.hpp.");
     m.def("fuse", &fuse_source, nb::arg("source"), nb::arg("file"), nb::arg("kernel"), nb::arg("plan"),
           nb::arg("bindings"), nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(),
           nb::arg("device"), nb::arg("num_sms"), nb::arg("phases"), nb::arg("backend") = "auto",

@@ -15,6 +15,19 @@ namespace syncopate::kernel {
 
 Result<Kernel> Analysis::run() {
     if (const Status status = evaluator_.bind(); !status) return status.error();
+    Result<Kernel> kernel = with_tiles();
+    if (kernel || !evaluator_.no_tiles) return kernel;
+    // The loop that looked like one over tiles is none: start over, each program one tile.
+    const Findings before = std::move(evaluator_.found);
+    evaluator_.found = Findings{};
+    evaluator_.by_program = true;
+    std::fill(evaluator_.loops.begin(), evaluator_.loops.end(), LoopRecord{});
+    if (!arguments_.grid && before.strided && before.tile_step > 1)
+        loop_programs_ = std::min(before.tile_step, before.tile_stop);
+    return with_tiles();
+}
+
+Result<Kernel> Analysis::with_tiles() {
     evaluator_.restart(remembers_);
     if (const Status status = find_grid(); !status) return status.error();
     note_axes();
@@ -38,11 +51,26 @@ Result<Kernel> Analysis::run() {
     }
     if (const Status status = number_tiles(kernel); !status) return status.error();
     if (const Status status = name_axes(kernel); !status) return status.error();
+    for (std::size_t i = 0; i < evaluator_.sources.size(); ++i) {
+        const TaintSource& source = evaluator_.sources[i];
+        const std::uint64_t places = evaluator_.found.read_taint | evaluator_.found.write_taint;
+        if (source.kind != TaintSource::Kind::carried_id || source.is_tile_id ||
+            (places >> std::min<std::size_t>(i, 63) & 1) == 0 || evaluator_.by_program)
+            continue;
+        return no_tiles(source.expr->where, "addresses follow from `" + source.expr->text +
+                                                "`, which it carries from tile to tile and is not the id of "
+                                                "the tile there");
+    }
     Result<Sites> sites = find_sites(module_, index_, evaluator_);
     if (!sites) return sites.error();
     kernel.sites = std::move(*sites);
     if (const Status status = check_directives(kernel); !status) return status.error();
     return kernel;
+}
+
+Error Analysis::no_tiles(const SourceRange& where, std::string why) {
+    evaluator_.no_tiles = {where, std::move(why)};
+    return module_.error(where, "not a loop over tiles");
 }
 
 const Directive* Analysis::directive(DirectiveKind kind) const {
@@ -76,6 +104,14 @@ Status Analysis::number_tiles(Kernel& kernel) {
         std::sort(records.begin(), records.end(),
                   [](const TileRecord& a, const TileRecord& b) { return a.id < b.id; });
     const auto count = static_cast<std::int64_t>(records.size());
+    const auto is_id = [&](std::int64_t i) { return records[static_cast<std::size_t>(i)].id == i; };
+    if (persistent_ && !evaluator_.found.strided) {
+        std::int64_t i = 0;
+        while (i < count && is_id(i)) ++i;
+        if (i < count || count < evaluator_.found.tile_stop)
+            return no_tiles(evaluator_.found.tile_loop->where,
+                            "its variable does not number the tiles from 0 on, each of them once");
+    }
     for (std::int64_t i = 0; i < count; ++i) {
         const TileRecord& record = records[static_cast<std::size_t>(i)];
         if (record.id == i) continue;

@@ -65,6 +65,10 @@ Status Analysis::find_grid() {
                  1};
         return Done{};
     }
+    if (loop_programs_ > 0) {
+        grid_ = {std::min(loop_programs_, kMostPrograms), 1, 1};
+        return Done{};
+    }
     if (const Directive* given = directive(DirectiveKind::num_tiles)) {
         const auto value = found.watched.find(given->statement);
         if (value != found.watched.end() && value->second > 0) {

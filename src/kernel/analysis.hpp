@@ -34,6 +34,8 @@ public:
 
 private:
     // analyse.cpp
+    Result<Kernel> with_tiles();
+    Error no_tiles(const SourceRange& where, std::string why);
     const Directive* directive(DirectiveKind kind) const;
     void forget();
     Status run_programs();
@@ -48,6 +50,7 @@ private:
     // analyse_axes.cpp
     std::vector<TileAxis> counted_axes(std::uint64_t taint);
     static std::int64_t product(const std::vector<TileAxis>& axes);
+    void name_counts(std::vector<TileAxis>& axes) const;
     void note_axes();
     void mark_products(const std::vector<Stmt*>& body, std::int32_t axis);
     Status name_axes(Kernel& kernel);
@@ -67,8 +70,10 @@ private:
     Evaluator evaluator_;
     std::array<std::int64_t, 3> grid_{1, 1, 1};
     bool persistent_ = false;
+    std::int64_t loop_programs_ = 0;  // what the stride of a loop over programs says of the grid
     std::vector<TileAxis> axes_;   // the tile space, when the counts make it up
     std::vector<TileAxis> named_;  // all counts
+    std::vector<TileAxis> placing_;  // those that say where a tile stores, or how many there are
     std::vector<std::string> block_texts_;
     std::vector<const Expr*> count_exprs_;
 };

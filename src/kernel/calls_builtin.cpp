@@ -378,13 +378,18 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         case Builtin::other: break;
     }
     // An operation on data. One that is handed memory could touch it in ways that are not known here.
-    for (const Value& v : arguments) {
-        const bool is_memory = v.kind == ValueKind::pointer || v.kind == ValueKind::descriptor ||
-                               v.kind == ValueKind::block_pointer || v.kind == ValueKind::lost_pointer;
-        if (!is_memory) continue;
-        const std::int32_t param = v.kind == ValueKind::pointer        ? v.block->param
-                                   : v.kind == ValueKind::lost_pointer ? v.lost->param
-                                                                       : v.descriptor->param;
+    std::vector<Value> handed(arguments.begin(), arguments.end());
+    for (const auto& [key, value] : e.keywords) {
+        handed.push_back(evaluate(*value, frame));
+        if (stopped()) return {};
+        taint |= handed.back().taint;
+    }
+    for (std::size_t i = 0; i < handed.size(); ++i) {
+        const Value v = handed[i];
+        if (v.kind == ValueKind::tuple)
+            handed.insert(handed.end(), v.tuple->items, v.tuple->items + v.tuple->size);
+        const std::int32_t param = param_of(v);
+        if (param < 0) continue;
         const auto p = static_cast<std::size_t>(param);
         if (override_read_[p] || override_write_[p]) continue;
         const std::string& name = kernel_.parameters[p].name;
@@ -392,7 +397,7 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
                                  "` is not known; state it with `# @sy.reads " + name +
                                  "[…]` or `# @sy.writes " + name + "[…]`");
     }
-    for (const Value& v : arguments) {
+    for (const Value& v : handed) {
         if (v.kind == ValueKind::opaque) return opaque(*v.why, taint);
     }
     return opaque(e, taint);

@@ -89,12 +89,12 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
             for (std::int32_t i = 0; offsets->kind == ValueKind::tuple && i < offsets->tuple->size; ++i) {
                 if (offsets->tuple->items[i].kind == ValueKind::opaque) why = offsets->tuple->items[i].why;
             }
-            return fail(e.where, "where " + quoted(module_, e.where) + " touches `" +
-                                     kernel_.parameters[param].name +
-                                     "` cannot be known before "
-                                     "the kernel runs" +
-                                     why_lost(why) + "; state it with `# @sy." +
-                                     (read ? "reads " : "writes ") + kernel_.parameters[param].name + "[…]`");
+            fail_access(e.where, why,
+                        "where " + quoted(module_, e.where) + " touches `" + kernel_.parameters[param].name +
+                            "` cannot be known before the kernel runs" + why_lost(why) +
+                            "; state it with `# @sy." + (read ? "reads " : "writes ") +
+                            kernel_.parameters[param].name + "[…]`");
+            return {};
         }
         touch_block(e, Block{}, nullptr, false, taint, false, false);
         (void)(read ? (param_read[param] = true) : false);
@@ -152,6 +152,21 @@ std::string Evaluator::why_lost(const Expr* why) const {
                  : ": it depends on " + quoted(module_, why->where) + place;
 }
 
+/// An access that cannot be followed. Inside a loop that is run for all of its iterations at once, each of them
+/// alone may tell more; and where a loop changes what it starts from, the loop is what is not known.
+void Evaluator::fail_access(const SourceRange& where, const Expr* why, std::string message) {
+    if (!trips_.empty()) {
+        not_affine_ = true;
+        return;
+    }
+    if (why == nullptr || !why->steers_loop) return (void)fail(where, std::move(message));
+    const bool counted = why->kind == ExprKind::call;
+    fail(why->where, counted ? "how often the loop over " + quoted(module_, why->where) +
+                                   " runs depends on loaded data; only loops whose bounds follow from "
+                                   "the arguments can be followed"
+                             : "whether the loop goes on depends on loaded data: " + quoted(module_, why->where));
+}
+
 void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write) {
     if (pointer.kind == ValueKind::pointer) {
         const Block& block = *pointer.block;
@@ -194,7 +209,8 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
     }
     const Expr* why = lost ? pointer.lost->why : pointer.kind == ValueKind::opaque ? pointer.why : nullptr;
     const SourceRange& where = e.kids.empty() ? e.where : e.kids[0]->where;
-    fail(where, "the address " + quoted(module_, where) + " cannot be known before the kernel runs" +
+    fail_access(where, why,
+                "the address " + quoted(module_, where) + " cannot be known before the kernel runs" +
                     why_lost(why) + "; state what a tile touches with `# @sy." +
                     (read ? "reads " : "writes ") + name + "[…]`");
 }

@@ -80,6 +80,9 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
               stack_.begin() + static_cast<std::ptrdiff_t>(stack_used_), Value{});
     const std::size_t first_tile = found.tiles.size();
     control_ = 0;
+    maybe_ = 0;
+    const std::int64_t stores = stores_;
+    loop_stores_ = 0;
     begin_tile(linear_program_);
     const std::size_t outer_begin = tile_begin_;
     const Flow flow = execute(kernel_.body, frame);
@@ -92,6 +95,10 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
             found.last_store = last_in_body_;
         }
         return Done{};
+    }
+    if (stores_ - stores != loop_stores_) {
+        (void)refuse_tiles(found.tile_loop->where, "the kernel stores outside of it, too");
+        return *error_;
     }
     if (last_in_loop_ != nullptr) found.last_store = last_in_loop_;
     // What a persistent program touches outside its tile loop: reads belong to each of its tiles, writes to

@@ -45,6 +45,7 @@ struct LoopRecord {
     std::map<std::int32_t, Advance> slices;  ///< by parameter; dim < 0: no common slice
 };
 
+inline constexpr std::int32_t kDeepestCalls = 32;
 inline constexpr std::int64_t kLargestBlock = std::int64_t{1} << 24;  ///< elements of one block
 
 struct TileRecord {
@@ -65,6 +66,7 @@ struct Findings {
     std::uint64_t all_counts = 0;   ///< every tile count that was computed
     const Stmt* tile_loop = nullptr;
     std::int64_t tile_start = 0, tile_stop = 0, tile_step = 0;  ///< of the last program's tile loop
+    bool strided = true;  ///< every program's tile loop started at its own linear id
     const Stmt* last_store = nullptr;
     std::map<const Stmt*, std::int64_t> watched;  ///< values assigned by the statements that directives name
 };
@@ -87,6 +89,14 @@ public:
     std::vector<LoopRecord> loops;
     std::vector<bool> param_read, param_written, param_descriptor, param_pointer;
     std::vector<TensorView> tensors;  ///< by parameter; without axes when not given
+    /// No loop of the kernel is one over tiles: what a program does is one tile.
+    bool by_program = false;
+    /// Why the loop that looks like one over tiles is none; run() has failed then.
+    struct NoTiles {
+        SourceRange where;
+        std::string why;
+    };
+    std::optional<NoTiles> no_tiles;
     bool arithmetic_error = false;  ///< the last failure was a division by zero: an id outside the tile space
     bool grid_asked = false;        ///< tl.num_programs was called
 
@@ -97,6 +107,10 @@ private:
         Value* slots = nullptr;
         Value result;
         bool is_kernel = false;
+        // Ways that were left on conditions that depend on data, joined where they meet again.
+        bool may_have_returned = false;       // with `result`
+        const Value* stopped = nullptr;       // the variables where the loop around was left
+        const Value* next_round = nullptr;    // the variables where its body was left
     };
     struct Guess {
         enum class Kind : std::uint8_t { absent, same, advance, lost };
@@ -117,6 +131,12 @@ private:
     Flow execute(const Stmt& statement, Frame& frame);
     Flow perform(const Stmt& statement, Frame& frame);
     Flow branch(const Stmt& statement, Frame& frame);
+    Flow give_back(const Stmt& statement, Frame& frame);
+    [[nodiscard]] Value* snapshot(const Frame& frame);
+    [[nodiscard]] Value unknown(const Value& value, const Expr& why);
+    [[nodiscard]] static std::int32_t param_of(const Value& value);  // -1: no memory
+    [[nodiscard]] Value joined(const Value& a, const Value& b, const Expr& why);
+    void join(Frame& frame, const Value* other, const Expr& why);
     void assign(const Expr& target, const Value& value, Frame& frame);
 
     // evaluate_loop.cpp
@@ -124,11 +144,15 @@ private:
     Flow while_loop(const Stmt& statement, Frame& frame);
     Flow each_round(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
     Flow all_rounds(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
+    Flow unknown_rounds(const Stmt& statement, Frame& frame, const Value& index);
+    Flow one_round(const Stmt& statement, Frame& frame);
     bool has_stores(const std::vector<Stmt*>& body) const;
 
     // evaluate_tile.cpp
     Flow tile_loop(const Stmt& statement, Frame& frame, const Iterable& range);
     Flow one_tile(const Stmt& statement, Frame& frame, std::int64_t id);
+    Flow refuse_tiles(const SourceRange& where, std::string why);
+    [[nodiscard]] std::optional<std::string> carried_along(const Stmt& statement, const Frame& frame) const;
     void note_carried_ids(const Stmt& statement, Frame& frame);
     void begin_tile(std::int64_t id);
     void end_tile(Frame& frame);
@@ -163,6 +187,11 @@ private:
     Value name(const Expr& e, Frame& frame);
     Value attribute(const Expr& e, Frame& frame);
     Value subscript(const Expr& e, Frame& frame);
+    Value tuple_slice(const Expr& e, const Value& object, Frame& frame);
+    Value tuple(const Expr& e, Frame& frame);
+    Value each(const Expr& e, Frame& frame);
+    Value unknown_syntax(const Expr& e, Frame& frame);
+    Value make_tuple(std::span<const Value> items);
     [[nodiscard]] std::optional<bool> truth(const Expr& e, const Value& value);
 
     // operators.cpp: numbers, and which rule applies
@@ -190,7 +219,7 @@ private:
     // calls.cpp: arguments, helpers and methods
     Value call(const Expr& e, Frame& frame);
     Value method(const Expr& e, Frame& frame);
-    Value helper(const Expr& e, std::span<const Value> arguments, Frame& frame);
+    Value helper(const Expr& e, const Function& callee, std::span<const Value> arguments, Frame& frame);
     Value count(const Expr& e, const Value& of, const Value& by, const Value& result, Frame& frame);
     [[nodiscard]] static std::uint64_t taint_of(const Value& value);  ///< of a tuple, that of its items too
     const Expr* keyword(const Expr& e, std::string_view name) const;
@@ -209,6 +238,7 @@ private:
     void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
                      bool read, bool write);
     [[nodiscard]] std::string why_lost(const Expr* why) const;
+    void fail_access(const SourceRange& where, const Expr* why, std::string message);
 
     // evaluate.cpp: failing, sources and limits
     Value fail(const SourceRange& where, std::string message);
@@ -234,6 +264,7 @@ private:
     std::int64_t steps_ = 0;
     std::int32_t calls_ = 0;            // nesting of helpers
     std::int32_t silent_ = 0;           // > 0: nothing is noted
+    std::int32_t maybe_ = 0;            // > 0: whether this is run depends on data
     std::vector<std::int64_t> trips_;   // of the symbolic loops around
     std::vector<std::int32_t> around_;  // numbers of the loops around, inside the tile
     std::vector<std::int32_t> symbol_loops_;
@@ -246,6 +277,9 @@ private:
     bool in_tile_loop_ = false;
     std::size_t tile_begin_ = 0;
     std::int64_t tile_id_ = 0;
+    std::vector<Value> carried_;      // of the tile loop, at the begin of a round; `assigned` has their slots
+    std::vector<bool> fresh_;         // of the tile loop: without a value when it is entered
+    std::int64_t loop_stores_ = 0;    // executed inside the tile loop, of this program
     std::array<std::int64_t, kMostAxes> coord_{-1, -1, -1, -1};
     std::int64_t stores_ = 0;  // executed so far
     const Stmt* last_in_body_ = nullptr;

@@ -21,6 +21,15 @@ std::vector<std::int32_t> slots_in(const std::vector<Expr*>& roots) {
     return {slots.begin(), slots.end()};
 }
 
+std::vector<Expr*> targets_of(const Stmt& statement) {
+    std::vector<Expr*> targets = statement.also;
+    targets.push_back(statement.target);
+    return targets;
+}
+
+/// Whether evaluating the expression assigns to variables.
+bool assigns(const Expr& e) { return e.kind == ExprKind::bind || e.kind == ExprKind::each; }
+
 }  // namespace
 
 Evaluator::Habit& Evaluator::habit_of(const Stmt& statement) {
@@ -29,7 +38,7 @@ Evaluator::Habit& Evaluator::habit_of(const Stmt& statement) {
     Habit& habit = habits_.emplace_back();
     habit.reads =
         slots_in({statement.value, statement.kind == StmtKind::augment ? statement.target : nullptr});
-    habit.writes = slots_in({statement.target});
+    habit.writes = slots_in(targets_of(statement));
     habit.refused = watch_.contains(&statement);
     // The kernel's parameters are the same in all programs, unless it assigns to them.
     const bool in_kernel =
@@ -38,10 +47,13 @@ Evaluator::Habit& Evaluator::habit_of(const Stmt& statement) {
         if (assigned_.empty()) {
             assigned_.resize(kernel_.slots.size());
             for (const Stmt* s : flattened(kernel_.body)) {
-                for (const std::int32_t slot : slots_in({s->target}))
+                for (const std::int32_t slot : slots_in(targets_of(*s)))
                     assigned_[static_cast<std::size_t>(slot)] = true;
                 for (const Expr* e : flattened(s->value)) {
                     if (e->kind == ExprKind::bind) assigned_[static_cast<std::size_t>(e->slot)] = true;
+                    if (e->kind != ExprKind::each) continue;
+                    for (const std::int32_t slot : slots_in({e->kids[1]}))
+                        assigned_[static_cast<std::size_t>(slot)] = true;
                 }
             }
         }
@@ -51,7 +63,7 @@ Evaluator::Habit& Evaluator::habit_of(const Stmt& statement) {
         });
     }
     for (const Expr* e : flattened(statement.value))
-        habit.refused = habit.refused || e->kind == ExprKind::bind;  // assigns more than its target
+        habit.refused = habit.refused || assigns(*e);
     return habit;
 }
 
@@ -74,7 +86,8 @@ Evaluator::Flow Evaluator::recall(const Stmt& statement, Frame& frame) {
     const std::size_t begin = key_.size();
     key_.push_back(reinterpret_cast<std::uintptr_t>(&statement));
     key_.push_back(control_);
-    key_.push_back(static_cast<std::uint64_t>(silent_ > 0) | around_.size() << 1 | trips_.size() << 32);
+    key_.push_back(static_cast<std::uint64_t>(silent_ > 0) | static_cast<std::uint64_t>(maybe_ > 0) << 1 |
+                   around_.size() << 2 | trips_.size() << 32);
     for (const std::int32_t loop : around_) key_.push_back(static_cast<std::uint64_t>(loop));
     for (std::size_t s = 0; s < trips_.size(); ++s) {
         key_.push_back(static_cast<std::uint64_t>(trips_[s]));

@@ -11,6 +11,7 @@ bool Evaluator::equal(const Value& a, const Value& b) const {
         case ValueKind::none: return true;
         case ValueKind::boolean: return a.boolean == b.boolean;
         case ValueKind::integer:
+        case ValueKind::function:
         case ValueKind::missing: return a.integer == b.integer;
         case ValueKind::real: return a.real == b.real;
         case ValueKind::text: return *a.text == *b.text;

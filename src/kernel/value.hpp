@@ -164,6 +164,7 @@ enum class ValueKind : std::uint8_t {
     block_pointer,
     tuple,
     iterable,
+    function,
     opaque,
 };
 
@@ -181,7 +182,7 @@ struct Value {
     bool runtime = false;  ///< not a compile-time constant: integer division truncates
     std::uint64_t taint = 0;
     union {
-        std::int64_t integer = 0;  ///< also `missing`: the parameter's index
+        std::int64_t integer = 0;  ///< also the index of a `missing` parameter or of a function
         bool boolean;
         double real;
         const std::string* text;

@@ -115,15 +115,44 @@ TEST(Sites, AWhileLoopOverTilesIsPersistentToo) {
     EXPECT_EQ(slice(k, k.sites.tile_ids[0].anchor), "tile");
 }
 
-TEST(Sites, ACarriedVariableThatIsNotTheIdIsAnError) {
+TEST(Sites, ALoopThatAddressesByAVariableThatIsNotTheIdMakesAProgramOneTile) {
     const std::string text = source(
         "x_ptr, y_ptr, n, B: tl.constexpr, STEP: tl.constexpr",
         "    start = tl.program_id(0)\n    ahead = start + STEP\n    for tile in range(start, n, STEP):\n"
         "        r = tl.arange(0, B)\n        tl.store(y_ptr + tile * B + r, tl.load(x_ptr + ahead * B + "
         "r))\n        ahead += STEP\n");
-    EXPECT_EQ(error_of(text, arguments("n=7,B=4,STEP=3", {"x_ptr=28:fp32", "y_ptr=28:fp32"})),
-              "kernel.py:11:56: addresses follow from `ahead`, which is carried from tile to tile and is not "
-              "the id of the tile here: use the variable of the loop over tiles");
+    const Kernel k = analysed(text, arguments("n=7,B=4,STEP=3", {"x_ptr=28:fp32", "y_ptr=28:fp32"}));
+    ASSERT_EQ(k.tiles.size(), 3u);
+    EXPECT_FALSE(k.sites.persistent);
+    EXPECT_EQ(k.tiles[1].write_boxes.at("y_ptr"), (std::vector<plan::Region>{{{4, 8}}, {{16, 20}}}));
+    EXPECT_EQ(k.tiles[1].read_boxes.at("x_ptr"), (std::vector<plan::Region>{{{16, 20}}}));
+}
+
+TEST(Sites, ALoopThatCarriesASumFromRoundToRoundIsNotOneOverTiles) {
+    const std::string text = source(
+        "x_ptr, y_ptr, s_ptr, ROWS: tl.constexpr, B: tl.constexpr",
+        "    first = tl.program_id(0) * ROWS\n    r = tl.arange(0, B)\n    total = tl.zeros((B,), tl.float32)\n"
+        "    for row in range(first, first + ROWS):\n        x = tl.load(x_ptr + row * B + r)\n"
+        "        tl.store(y_ptr + row * B + r, x)\n        total += x\n"
+        "    tl.store(s_ptr + tl.program_id(0) * B + r, total)\n");
+    Arguments args = arguments("ROWS=4,B=8", {"x_ptr=12x8:fp32", "y_ptr=12x8:fp32", "s_ptr=3x8:fp32"});
+    args.grid = {3, 1, 1};
+    const Kernel k = analysed(text, args);
+    ASSERT_EQ(k.tiles.size(), 3u);
+    EXPECT_FALSE(k.sites.persistent);
+    EXPECT_EQ(k.tiles[2].writes.at("y_ptr"), box(8, 12, 0, 8));
+    EXPECT_EQ(k.tiles[2].writes.at("s_ptr"), box(2, 3, 0, 8));
+}
+
+TEST(Sites, TwoLoopsOverTilesMakeAProgramOneTile) {
+    const std::string loop =
+        "    for tile in range(tl.program_id(0), n, STEP):\n"
+        "        tl.store(y_ptr + tile * B + r, tl.load(x_ptr + tile * B + r))\n";
+    const std::string text = source("x_ptr, y_ptr, n, B: tl.constexpr, STEP: tl.constexpr",
+                                    "    r = tl.arange(0, B)\n" + loop + loop);
+    const Kernel k = analysed(text, arguments("n=7,B=4,STEP=3", {"x_ptr=28:fp32", "y_ptr=28:fp32"}));
+    ASSERT_EQ(k.tiles.size(), 3u);
+    EXPECT_EQ(k.tiles[2].write_boxes.at("y_ptr"), (std::vector<plan::Region>{{{8, 12}}, {{20, 24}}}));
 }
 
 TEST(Sites, AnEarlyReturnIsNoted) {
