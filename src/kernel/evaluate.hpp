@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <span>
@@ -291,7 +292,7 @@ private:
     bool remembers_ = true;
     bool impure_ = false;  // what is being evaluated depends on more than variables and loops
     Memo memo_;
-    std::vector<Habit> habits_;       // by Stmt::memo
+    std::deque<Habit> habits_;        // by Stmt::memo
     std::vector<bool> assigned_;      // by slot of the kernel: some statement assigns to it
     std::vector<std::uint64_t> key_;  // of the evaluations in progress, one after another
     std::vector<Value> scratch_values_;
