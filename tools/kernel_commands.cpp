@@ -73,6 +73,8 @@ ordered_json json_of(const kernel::Kernel& k, bool boxes) {
             entry["read_boxes"] = unions(tile.read_boxes);
             entry["write_boxes"] = unions(tile.write_boxes);
         }
+        if (!tile.inexact_reads.empty() || !tile.inexact_writes.empty())
+            entry["inexact"] = {{"reads", tile.inexact_reads}, {"writes", tile.inexact_writes}};
         out["tiles"].push_back(std::move(entry));
     }
     return out;
@@ -130,18 +132,18 @@ std::string text_of(const kernel::Kernel& k, bool boxes) {
         for (std::size_t a = 0; a < tile.coord.size(); ++a)
             out += fmt::format(" {}={}", k.axes[a].name, tile.coord[a]);
         out += fmt::format(" (program {})\n", tile.program);
-        const auto list = [&](const char* verb, const auto& bounding, const auto& unions) {
+        const auto list = [&](const char* verb, const auto& bounding, const auto& unions, const auto& inexact) {
             for (const auto& [name, region] : bounding) {
                 out += fmt::format("  {} {}", verb, name);
                 if (!boxes)
                     out += plan::to_string(region);
                 else
                     for (const plan::Region& part : unions.at(name)) out += " " + plan::to_string(part);
-                out += "\n";
+                out += inexact.contains(name) ? "  (at most)\n" : "\n";
             }
         };
-        list("reads ", tile.reads, tile.read_boxes);
-        list("writes", tile.writes, tile.write_boxes);
+        list("reads ", tile.reads, tile.read_boxes, tile.inexact_reads);
+        list("writes", tile.writes, tile.write_boxes, tile.inexact_writes);
     }
     if (k.tiles.size() > kShown) out += fmt::format("… and {} more tiles\n", k.tiles.size() - kShown);
     return out;

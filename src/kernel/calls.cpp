@@ -185,6 +185,9 @@ Value Evaluator::method(const Expr& e, Frame& frame) {
         case Builtin::transpose:
         case Builtin::expand_dims:
         case Builtin::broadcast_to:
+        case Builtin::minimum:
+        case Builtin::maximum:
+        case Builtin::absolute:
         case Builtin::advance: return builtin(e, e.builtin, arguments, frame);
         default: return builtin(e, Builtin::other, arguments, frame);
     }

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "kernel/evaluate.hpp"
+#include "kernel/operators.hpp"
 
 namespace syncopate::kernel {
 
@@ -187,13 +188,16 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         }
         case Builtin::minimum:
         case Builtin::maximum: {
+            if (const auto reduced = e.text == "min" || e.text == "max" ? shape_builtin(e, arguments, frame) : std::nullopt) {
+                if (arguments.size() < 2 || rank_of(arguments[0]) > 0) return tainted(*reduced);
+            }
             if (arguments.size() < 2) return opaque(e, taint);  // tl.max(block): data
             // tl.max(x, axis) reduces, max(a, b) compares; a block with one known axis number is the former.
             if (arguments.size() == 2 && arguments[0].kind == ValueKind::opaque)
                 return opaque(*arguments[0].why, taint);
             if (e.text == "min" || e.text == "max") {
                 const bool blocks = std::any_of(arguments.begin(), arguments.end(), [](const Value& v) {
-                    return v.kind == ValueKind::block && v.block->rank > 0;
+                    return (v.kind == ValueKind::block && v.block->rank > 0) || v.kind == ValueKind::lazy;
                 });
                 if (blocks) return opaque(e, taint);
             }
@@ -226,8 +230,12 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
                                     (type.text->starts_with("int") || type.text->starts_with("uint"));
             const Value& value = arguments[0];
             if (is_integer && (value.kind == ValueKind::integer || value.kind == ValueKind::block ||
-                               value.kind == ValueKind::mask))
+                               value.kind == ValueKind::lazy || value.kind == ValueKind::mask))
                 return value;
+            if (type.kind == ValueKind::text && *type.text == "int1" && is_known(value)) {
+                const Value holds = compare(e, Operator::not_equal, value, make_integer(0, false, 0));
+                return stopped() ? Value{} : tainted(holds);
+            }
             if (is_integer && value.kind == ValueKind::boolean)
                 return tainted(make_integer(value.boolean ? 1 : 0, runtime, taint));
             if (is_integer && value.kind == ValueKind::real && std::abs(value.real) < 9e15) {
@@ -251,12 +259,7 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             }
             return opaque(value.kind == ValueKind::opaque ? *value.why : e, taint);
         }
-        case Builtin::transpose:
-            if (arguments.size() == 1 || (arguments.size() == 3 && arguments[1].kind == ValueKind::integer &&
-                                          arguments[1].integer == 1)) {
-                return transposed(e, arguments[0]);
-            }
-            break;
+        case Builtin::transpose: break;
         case Builtin::expand_dims: {
             const auto axis = integer_argument(1, "axis", 0);
             if (!axis) return {};
@@ -265,6 +268,7 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             if (arguments[0].kind == ValueKind::block || arguments[0].kind == ValueKind::pointer)
                 rank = arguments[0].block->rank;
             if (arguments[0].kind == ValueKind::mask) rank = arguments[0].mask->rank;
+            if (arguments[0].kind == ValueKind::lazy) rank = arguments[0].lazy->rank;
             const std::int64_t at = *axis < 0 ? *axis + rank + 1 : *axis;
             if (at < 0 || at > rank || rank >= kRank) return opaque(e, taint);
             std::array<bool, kRank> is_new{};
@@ -275,14 +279,25 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             Block* block = arena_.make<Block>();
             const Value shape = argument(e, arguments, 1, "shape", frame);
             if (stopped()) return {};
-            if (arguments.empty() || arguments[0].kind != ValueKind::block || !extents_of(shape, *block)) {
+            if (arguments.empty() || !is_known(arguments[0])) break;
+            const Value sizes = arguments.size() > 2 ? make_tuple(arguments.subspan(1)) : shape;
+            if (!extents_of(sizes, *block)) {
                 if (stopped()) return {};
                 break;
             }
             Value zero;
             zero.kind = ValueKind::block;
             zero.block = block;
-            return stopped() ? Value{} : tainted(add(e, arguments[0], zero, 1));
+            if (arguments[0].kind == ValueKind::mask) {
+                Mask* all = arena_.make<Mask>();
+                all->rank = block->rank;
+                for (std::int32_t j = 0; j < block->rank; ++j) all->axes[j].extent = block->axes[j].extent;
+                zero.kind = ValueKind::mask;
+                zero.mask = all;
+                return tainted(masks_joined(e, arguments[0], zero, true));
+            }
+            const Value stretched = binary(e, Operator::add, arguments[0], zero);
+            return stopped() ? Value{} : tainted(stretched);
         }
         case Builtin::swizzle2d: {
             for (std::size_t i = 0; i < 5; ++i) {
@@ -356,6 +371,8 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
                     arguments[0].integer < 0 ? wrap_multiply(arguments[0].integer, -1) : arguments[0].integer,
                     runtime, taint));
             }
+            if (arguments.size() == 1 && is_known(arguments[0]))
+                return tainted(lazily(e, Lazy::What::absolute, Operator::add, {arguments[0]}));
             break;
         case Builtin::length:
             if (arguments.size() == 1 && arguments[0].kind == ValueKind::tuple)
@@ -377,6 +394,8 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         case Builtin::helper:
         case Builtin::other: break;
     }
+    if (const auto made = shape_builtin(e, arguments, frame)) return stopped() ? Value{} : tainted(*made);
+    if (stopped()) return {};
     // An operation on data. One that is handed memory could touch it in ways that are not known here.
     std::vector<Value> handed(arguments.begin(), arguments.end());
     for (const auto& [key, value] : e.keywords) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernel/evaluate.hpp"
+#include "kernel/operators.hpp"
 
 namespace syncopate::kernel {
 
@@ -168,6 +169,39 @@ void Evaluator::fail_access(const SourceRange& where, const Expr* why, std::stri
 }
 
 void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write) {
+    // A condition that only a loop around has lost is known iteration by iteration.
+    if (mask != nullptr && mask->kind == ValueKind::opaque && mask->why->steers_loop && !trips_.empty()) {
+        not_affine_ = true;
+        return;
+    }
+    const bool has_form = mask != nullptr && mask->kind == ValueKind::mask && !mask->mask->exact &&
+                          mask->mask->form != nullptr && !mask->mask->never;
+    const bool is_lazy = pointer.kind == ValueKind::lazy && pointer.lazy->param >= 0;
+    if (is_lazy || (has_form && pointer.kind == ValueKind::pointer)) {
+        const std::int32_t param = is_lazy ? pointer.lazy->param : pointer.block->param;
+        const auto p = static_cast<std::size_t>(param);
+        const std::uint64_t taint = pointer.taint | (mask != nullptr ? mask->taint : 0);
+        const bool scalar = mask != nullptr && is_number(*mask);
+        const bool usable = has_form || scalar || (mask != nullptr && mask->kind == ValueKind::mask && mask->mask->exact);
+        if (tensors[p].shape.empty() || silent_ > 0) {
+            (void)note_access(e, param, false, taint, read, write);
+            return;
+        }
+        if (mask != nullptr && !usable) ++maybe_;  // data decides
+        const auto touched = found.touched.size();
+        const bool note_read = read && !override_read_[p], note_write = write && !override_write_[p];
+        const bool done =
+            (!note_read && !note_write) || touch_elements(pointer, usable ? mask : nullptr, param, note_read, note_write);
+        if (mask != nullptr && !usable) --maybe_;
+        if (done || is_lazy) {
+            if (!note_access(e, param, false, taint, read, write) || done) return;
+            found.touched.resize(touched);
+            boxes_.assign(1, Box{});  // too many to be told apart
+            for (std::size_t d = 0; d < tensors[p].shape.size(); ++d) boxes_[0][d] = {0, tensors[p].shape[d]};
+            note_boxes(param, note_read, note_write, false);
+            return;
+        }
+    }
     if (pointer.kind == ValueKind::pointer) {
         const Block& block = *pointer.block;
         std::uint64_t taint = pointer.taint;
@@ -215,23 +249,30 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
                     (read ? "reads " : "writes ") + name + "[…]`");
 }
 
-void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct,
-                            std::uint64_t taint, bool read, bool write) {
-    if (!step(e.where) || block.param < 0) return;
-    const auto param = static_cast<std::size_t>(block.param);
-    if (read) param_read[param] = true;
-    if (write) param_written[param] = true;
-    if (!direct) param_pointer[param] = true;
+/// What an access says of parameters, taints and loops; whether its boxes are wanted.
+bool Evaluator::note_access(const Expr& e, std::int32_t param, bool direct, std::uint64_t taint, bool read,
+                            bool write) {
+    if (!step(e.where) || param < 0) return false;
+    const auto p = static_cast<std::size_t>(param);
+    if (read) param_read[p] = true;
+    if (write) param_written[p] = true;
+    if (!direct) param_pointer[p] = true;
     if (write) ++stores_;
-    if (silent_ > 0) return;
+    if (silent_ > 0) return false;
     if (read) found.read_taint |= taint | control_;
     if (write) found.write_taint |= taint | control_;
     if (read) {
         for (const std::int32_t loop : around_) loops[static_cast<std::size_t>(loop)].reads = true;
+        if (around_.empty()) read_outside[p] = true;
     }
-    if (tensors[param].shape.empty()) return;
+    return !tensors[p].shape.empty() && ((read && !override_read_[p]) || (write && !override_write_[p]));
+}
+
+void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct,
+                            std::uint64_t taint, bool read, bool write) {
+    if (!note_access(e, block.param, direct, taint, read, write)) return;
+    const auto param = static_cast<std::size_t>(block.param);
     const bool note_read = read && !override_read_[param], note_write = write && !override_write_[param];
-    if (!note_read && !note_write) return;
     if (!fits(block, mask, trips_)) {
         fail(e.where, "the addresses of " + quoted(module_, e.where) +
                           " are beyond any memory: are the sizes and strides "
@@ -245,11 +286,17 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
                         .direct = direct,
                         .trips = trips_,
                         .innermost = static_cast<std::int32_t>(trips_.size()) - 1};
-    const Advance advance = footprint(access, boxes_);
-    if (note_read && advance.dim >= 0) advances_.push_back({symbol_loops_.back(), {block.param, advance}});
+    bool exact = maybe_ == 0 && (mask == nullptr || mask->exact);
+    const Advance advance = footprint(access, boxes_, exact);
+    // A read that does not move with the loop is no slice, also where others of the parameter are.
+    if (note_read && !symbol_loops_.empty()) advances_.push_back({symbol_loops_.back(), {block.param, advance}});
+    note_boxes(block.param, note_read, note_write, exact);
+}
+
+void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool exact) {
     for (const Box& box : boxes_) {
-        if (note_read) found.touched.push_back({block.param, false, box});
-        if (note_write) found.touched.push_back({block.param, true, box});
+        if (read) found.touched.push_back({param, false, exact, box});
+        if (write) found.touched.push_back({param, true, exact, box});
     }
 }
 

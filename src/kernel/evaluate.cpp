@@ -30,6 +30,7 @@ Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& argum
       arguments_(arguments),
       directives_(directives) {
     const std::size_t count = kernel_.parameters.size();
+    read_outside.resize(count);
     param_read.resize(count);
     param_written.resize(count);
     param_descriptor.resize(count);
@@ -61,6 +62,7 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
         memo_.clear();  // its values lie in the arena
         arena_.release(bound_mark_);
     }
+    forget_dense();
     program_ = program;
     grid_ = grid;
     linear_program_ = program[0] + std::max<std::int64_t>(grid[0], 1) *

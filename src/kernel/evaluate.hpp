@@ -88,6 +88,7 @@ public:
     Findings found;
     std::vector<TaintSource> sources;
     std::vector<LoopRecord> loops;
+    std::vector<bool> read_outside;  ///< outside of every loop of a tile
     std::vector<bool> param_read, param_written, param_descriptor, param_pointer;
     std::vector<TensorView> tensors;  ///< by parameter; without axes when not given
     /// No loop of the kernel is one over tiles: what a program does is one tile.
@@ -169,10 +170,10 @@ private:
     /// time.
     template <typename Make>
     Value remembered(std::size_t begin, const Make& make) {
-        const Memo::Key key(key_.data() + begin, key_.size() - begin);
-        const Memo::Entry* known = remembers_ ? memo_.find(key) : nullptr;
+        const auto key = [&] { return Memo::Key(key_.data() + begin, key_.size() - begin); };
+        const Memo::Entry* known = remembers_ ? memo_.find(key()) : nullptr;
         const Value value = known != nullptr ? memo_.values[known->values.begin] : make();
-        if (known == nullptr && remembers_) memo_.add(key, {&value, 1}, {}, {}, 0, {});
+        if (known == nullptr && remembers_) memo_.add(key(), {&value, 1}, {}, {}, 0, {});
         key_.resize(begin);
         return value;
     }
@@ -181,7 +182,9 @@ private:
     [[nodiscard]] std::optional<Guess> guess(const Value& before, const Value& after) const;
     [[nodiscard]] Value advance(const Value& start, const Guess& guess, int symbol, std::int64_t rounds);
     [[nodiscard]] Value substitute(const Value& value, int symbol, std::int64_t round);
+    [[nodiscard]] Lazy* substituted(const Lazy& lazy, int symbol, std::int64_t round);
     [[nodiscard]] bool equal(const Value& a, const Value& b) const;
+    [[nodiscard]] bool equal(const Lazy& a, const Lazy& b, int depth) const;
 
     // evaluate_expression.cpp
     Value evaluate(const Expr& e, Frame& frame);
@@ -195,6 +198,38 @@ private:
     Value make_tuple(std::span<const Value> items);
     [[nodiscard]] std::optional<bool> truth(const Expr& e, const Value& value);
 
+    // dense.cpp: what is worked out element by element
+    struct Shape {
+        std::int32_t rank = 0;
+        std::array<std::int64_t, kRank> extents{};
+        bool operator==(const Shape&) const = default;
+        [[nodiscard]] std::int64_t size() const {
+            std::int64_t product = 1;
+            for (std::int32_t j = 0; j < rank; ++j)
+                product = product > kLargestBlock ? product : product * extents[static_cast<std::size_t>(j)];
+            return product;
+        }
+    };
+    enum class Known : std::uint8_t { yes, data, moves, too_large };  // moves: with the iteration
+    static constexpr int kDeepestDense = 100;
+    [[nodiscard]] static Shape shape_of(const Value& value);
+    [[nodiscard]] static std::optional<Shape> broadcast(const Shape& a, const Shape& b);
+    [[nodiscard]] static bool is_known(const Value& value);
+    [[nodiscard]] static std::optional<std::int64_t> calculated(Operator op, std::int64_t a, std::int64_t b);
+    Lazy* new_lazy(const Expr& e, Lazy::What what, std::span<const Value> from, const Shape& shape);
+    Value from_lazy(Lazy* lazy);
+    Value lazily(const Expr& e, Lazy::What what, Operator op, std::initializer_list<Value> from);
+    Known fill(const Value& value, const Shape& shape, std::vector<std::int64_t>& out);
+    Known fill(Lazy& lazy, std::vector<std::int64_t>& out);
+    Known work_out(const Lazy& lazy, std::vector<std::int64_t>& out);
+    bool touch_elements(const Value& pointer, const Value* mask, std::int32_t param, bool read, bool write);
+    void forget_dense();
+
+    // builtin_shape.cpp: axes, order and number of elements
+    Value permuted(const Expr& e, const Value& value, std::span<const std::int32_t> axes);
+    Value reshaped(const Expr& e, const Value& value, const Shape& shape);
+    std::optional<Value> shape_builtin(const Expr& e, std::span<const Value> arguments, Frame& frame);
+
     // operators.cpp: numbers, and which rule applies
     Value unary(const Expr& e, const Value& a);
     Value binary(const Expr& e, Operator op, const Value& a, const Value& b);
@@ -203,6 +238,7 @@ private:
     // operators_mask.cpp
     Value compare(const Expr& e, Operator op, const Value& a, const Value& b);
     Value masks_joined(const Expr& e, const Value& a, const Value& b, bool both);
+    Value mask_box(const Expr& e, const Value& a, const Value& b, bool both);
     Value where(const Expr& e, const Value& condition, const Value& a, const Value& b);
     Value extreme(const Expr& e, bool most, const Value& a, const Value& b);
 
@@ -238,6 +274,8 @@ private:
     void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
     void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
                      bool read, bool write);
+    bool note_access(const Expr& e, std::int32_t param, bool direct, std::uint64_t taint, bool read, bool write);
+    void note_boxes(std::int32_t param, bool read, bool write, bool exact);  // boxes_
     [[nodiscard]] std::string why_lost(const Expr* why) const;
     void fail_access(const SourceRange& where, const Expr* why, std::string message);
 
@@ -287,6 +325,11 @@ private:
     const Stmt* last_in_loop_ = nullptr;
     std::vector<bool> override_read_, override_write_;
     std::vector<Box> boxes_;
+    std::vector<std::vector<std::int64_t>> dense_;  // elements of Lazys, of this round
+    std::size_t dense_kept_ = 0;
+    std::int32_t dense_round_ = 0;
+    std::int32_t dense_depth_ = 0;
+    std::int64_t dense_work_ = 0;
     std::vector<std::int64_t> scratch_a_, scratch_b_;
     std::map<const Stmt*, bool> watch_;
     bool remembers_ = true;

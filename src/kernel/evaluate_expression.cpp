@@ -139,6 +139,8 @@ Value Evaluator::evaluate(const Expr& e, Frame& frame) {
             if (stopped()) return {};
             const std::optional<bool> known = truth(*e.kids[0], a);
             if (stopped()) return {};
+            if (!known && is_known(a) && a.kind == ValueKind::mask)
+                return lazily(e, Lazy::What::invert, Operator::add, {a});
             if (!known) return opaque(e, a.taint);
             Value made = with(ValueKind::boolean, a, a);
             made.boolean = !*known;
@@ -316,11 +318,9 @@ Value Evaluator::attribute(const Expr& e, Frame& frame) {
         if (e.text == "strides") return tuple_of({object.descriptor->strides.data(), rank});
         if (e.text == "block_shape") return tuple_of({object.descriptor->block.data(), rank});
     }
-    if (is_block(object) && e.text == "shape") {
-        std::array<std::int64_t, kRank> extents{};
-        for (std::int32_t j = 0; j < object.block->rank; ++j)
-            extents[static_cast<std::size_t>(j)] = object.block->axes[j].extent;
-        return tuple_of({extents.data(), static_cast<std::size_t>(object.block->rank)});
+    if ((is_block(object) || object.kind == ValueKind::mask || object.kind == ValueKind::lazy) && e.text == "shape") {
+        const Shape shape = shape_of(object);
+        return tuple_of({shape.extents.data(), static_cast<std::size_t>(shape.rank)});
     }
     return opaque(object.kind == ValueKind::opaque ? *object.why : e, object.taint);
 }
@@ -369,7 +369,7 @@ Value Evaluator::subscript(const Expr& e, Frame& frame) {
         made.taint |= object.taint;
         return made;
     }
-    if (object.kind == ValueKind::block || object.kind == ValueKind::pointer ||
+    if (object.kind == ValueKind::block || object.kind == ValueKind::pointer || object.kind == ValueKind::lazy ||
         object.kind == ValueKind::mask || object.kind == ValueKind::integer) {
         std::array<bool, kRank> is_new{};
         if (e.kids.size() - 1 > kRank)

@@ -160,7 +160,8 @@ Value Evaluator::advanced(const Value& start, const Guess& guess, int symbol, st
 Value Evaluator::substituted(const Value& value, int symbol, std::int64_t round) {
     const bool varies = value.kind == ValueKind::block || value.kind == ValueKind::pointer ||
                         value.kind == ValueKind::mask || value.kind == ValueKind::descriptor ||
-                        value.kind == ValueKind::block_pointer || value.kind == ValueKind::tuple;
+                        value.kind == ValueKind::block_pointer || value.kind == ValueKind::tuple ||
+                        value.kind == ValueKind::lazy;
     if (!varies) return value;
     const std::size_t begin = key_.size();
     key_.push_back(2);

@@ -46,10 +46,37 @@ bool Evaluator::equal(const Value& a, const Value& b) const {
             return true;
         case ValueKind::lost_pointer: return a.lost->param == b.lost->param;
         case ValueKind::opaque: return true;  // unknown before, unknown after
-        case ValueKind::mask: return a.mask == b.mask;
+        case ValueKind::mask: {
+            const Mask &x = *a.mask, &y = *b.mask;
+            if (&x == &y) return true;
+            if (x.rank != y.rank || x.never != y.never || x.exact != y.exact) return false;
+            for (std::int32_t j = 0; j < x.rank; ++j) {
+                const MaskAxis &u = x.axes[j], &v = y.axes[j];
+                if (u.extent != v.extent || u.lower_count != v.lower_count || u.upper_count != v.upper_count ||
+                    !std::equal(u.lower.begin(), u.lower.begin() + u.lower_count, v.lower.begin()) ||
+                    !std::equal(u.upper.begin(), u.upper.begin() + u.upper_count, v.upper.begin()))
+                    return false;
+            }
+            if (x.exact) return true;
+            return x.form != nullptr && y.form != nullptr && equal(*x.form, *y.form, 0);
+        }
+        case ValueKind::lazy: return equal(*a.lazy, *b.lazy, 0);
         case ValueKind::iterable: return a.iterable == b.iterable;
     }
     return false;
+}
+
+bool Evaluator::equal(const Lazy& a, const Lazy& b, int depth) const {
+    if (&a == &b) return true;
+    if (depth > 8 || a.what != b.what || a.op != b.op || a.param != b.param || a.rank != b.rank ||
+        a.extents != b.extents || a.axes != b.axes || a.axis != b.axis || a.count != b.count)
+        return false;
+    for (std::int32_t i = 0; i < a.count; ++i) {
+        const Value &x = a.from[i], &y = b.from[i];
+        const bool deeper = x.kind == ValueKind::lazy && y.kind == ValueKind::lazy;
+        if (deeper ? !equal(*x.lazy, *y.lazy, depth + 1) : !equal(x, y)) return false;
+    }
+    return true;
 }
 
 std::optional<Evaluator::Guess> Evaluator::guess(const Value& before, const Value& after) const {
@@ -77,9 +104,9 @@ std::optional<Evaluator::Guess> Evaluator::guess(const Value& before, const Valu
         return made;
     }
     made.kind = Guess::Kind::lost;
-    const bool data =
-        after.kind == ValueKind::opaque || after.kind == ValueKind::real || after.kind == ValueKind::mask;
-    const bool was_data = before.kind != ValueKind::pointer && before.kind != ValueKind::lost_pointer;
+    const bool data = after.kind == ValueKind::opaque || after.kind == ValueKind::real ||
+                      (after.kind == ValueKind::mask && !is_known(after));
+    const bool was_data = param_of(before) < 0 && before.kind != ValueKind::lazy;
     if (data && was_data) return made;
     return std::nullopt;
 }
@@ -109,6 +136,16 @@ Value Evaluator::advance(const Value& start, const Guess& guess, int symbol, std
         result.descriptor = descriptor;
     }
     return result;
+}
+
+Lazy* Evaluator::substituted(const Lazy& lazy, int symbol, std::int64_t round) {
+    Lazy* made = arena_.make<Lazy>();
+    *made = lazy;
+    made->round = -1;
+    Value* from = arena_.make<Value>(static_cast<std::size_t>(lazy.count));
+    for (std::int32_t i = 0; i < lazy.count; ++i) from[i] = substituted(lazy.from[i], symbol, round);
+    made->from = from;
+    return made;
 }
 
 Value Evaluator::substitute(const Value& value, int symbol, std::int64_t round) {
@@ -159,9 +196,11 @@ Value Evaluator::substitute(const Value& value, int symbol, std::int64_t round) 
                 for (Affine& a : axis.lower) a = fix(a);
                 for (Affine& a : axis.upper) a = fix(a);
             }
+            if (mask->form != nullptr) mask->form = substituted(*mask->form, symbol, round);
             result.mask = mask;
             return result;
         }
+        case ValueKind::lazy: result.lazy = substituted(*value.lazy, symbol, round); return result;
         case ValueKind::descriptor:
         case ValueKind::block_pointer: {
             Descriptor* descriptor = arena_.make<Descriptor>();

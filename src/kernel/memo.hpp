@@ -26,6 +26,7 @@ inline constexpr std::size_t kMostAxes = 4;
 struct TouchedBox {
     std::int32_t param = -1;
     bool write = false;
+    bool exact = true;  ///< every element of the box is surely touched
     Box box{};
 };
 

@@ -27,7 +27,7 @@ inline std::int64_t number_of(const Value& v) {
 }
 
 inline std::int32_t rank_of(const Value& v) {
-    return is_block(v) ? v.block->rank : v.kind == ValueKind::mask ? v.mask->rank : 0;
+    return is_block(v) ? v.block->rank : v.kind == ValueKind::mask ? v.mask->rank : v.kind == ValueKind::lazy ? v.lazy->rank : 0;
 }
 
 /// With axes of extent 1 in front, so that there are `rank`.

@@ -58,7 +58,8 @@ std::optional<ReductionLoop> reduction_of(const Module& module, const Function& 
             loop.bound = module.text(parts[parts.size() == 1 ? 0 : 1]->where);
     }
     for (const auto& [param, advance] : only->slices) {
-        if (advance.dim < 0 || !only->same_trips) continue;
+        if (advance.dim < 0 || !only->same_trips || evaluator.read_outside[static_cast<std::size_t>(param)])
+            continue;
         loop.slices.push_back({kernel.parameters[static_cast<std::size_t>(param)].name, advance.dim,
                                advance.base, advance.step, advance.extent});
     }

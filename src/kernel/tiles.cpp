@@ -73,6 +73,8 @@ Tile make_tile(const TileRecord& record, const Findings& found, const Function& 
         const auto param = static_cast<std::size_t>(touched.param);
         const std::size_t rank = tensors[param].shape.size();
         plan::Region box(touched.box.begin(), touched.box.begin() + static_cast<std::ptrdiff_t>(rank));
+        if (!touched.exact)
+            (touched.write ? tile.inexact_writes : tile.inexact_reads).insert(kernel.parameters[param].name);
         auto& boxes = (touched.write ? tile.write_boxes : tile.read_boxes)[kernel.parameters[param].name];
         if (boxes.empty())
             boxes.push_back(std::move(box));

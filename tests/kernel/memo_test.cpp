@@ -225,7 +225,7 @@ private:
 
 TEST(Memo, GivesRandomKernelsTheSameTilesOrTheSameError) {
     int analysed = 0;
-    for (unsigned seed = 0; seed < 1500; ++seed) {
+    for (unsigned seed = 0; seed < 300; ++seed) {
         const std::string text = Writer(seed).kernel();
         std::mt19937 random(seed);
         Arguments args = arguments(
@@ -238,7 +238,7 @@ TEST(Memo, GivesRandomKernelsTheSameTilesOrTheSameError) {
         if (analyse(text, "kernel.py", "k", args).ok()) ++analysed;
         if (testing::Test::HasFailure()) return;
     }
-    EXPECT_GT(analysed, 500);
+    EXPECT_GT(analysed, 100);
 }
 
 TEST(Memo, GivesTheDiagnosedKernelsTheSameError) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -77,6 +78,9 @@ struct Tile {
     /// wrap around, a reduction split over programs). Depend on these.
     std::map<std::string, std::vector<plan::Region>> read_boxes;
     std::map<std::string, std::vector<plan::Region>> write_boxes;
+    /// Parameters of which the boxes may hold more than is touched: what is touched depends on data, or would
+    /// take too many boxes. For all others the boxes are exact.
+    std::set<std::string> inexact_reads, inexact_writes;
 };
 
 /// The reduction loop of a tile (K in a GEMM): iteration i reads `extent` elements from `base + i * step`
