@@ -128,19 +128,12 @@ public:
 
 private:
     [[nodiscard]] Error error_at(const SourceRange& range, std::string message) const {
-        Error error{std::move(message)};
-        error.location.file = kernel_.file;
-        error.location.line = range.line;
-        error.location.column = range.column;
-        return error;
+        return kernel::error_at(source_, kernel_.file, range, std::move(message));
     }
-    [[nodiscard]] Error error_at(std::uint32_t offset, std::string message) const {
-        const std::string_view before = source_.substr(0, offset);
-        SourceRange range;
+    [[nodiscard]] Error error_at(const Span& span, std::string message) const {
+        const std::string_view before = source_.substr(0, span.begin);
+        SourceRange range{span.begin, span.end};
         range.line = 1 + static_cast<std::int32_t>(std::count(before.begin(), before.end(), '\n'));
-        const std::size_t newline = before.rfind('\n');
-        range.column =
-            static_cast<std::int32_t>(offset - (newline == std::string_view::npos ? 0 : newline + 1)) + 1;
         return error_at(range, std::move(message));
     }
 
@@ -174,13 +167,14 @@ private:
         while (at < source_.size() && (source_[at] == ' ' || source_[at] == '\t' || source_[at] == '\r'))
             ++at;
         if (at >= source_.size() || source_[at] == '\n' || source_[at] == '#') return Done{};
-        return error_at(end, what + " shares its line with what follows it: put that on a line of its own");
+        return error_at(Span{end, end},
+                        what + " shares its line with what follows it: put that on a line of its own");
     }
 
     [[nodiscard]] Status check_names() const {
         for (const Identifier& identifier : facts_.identifiers) {
             if (std::find(kNames.begin(), kNames.end(), identifier.name) != kNames.end()) {
-                return error_at(identifier.where.begin,
+                return error_at(identifier.where,
                                 identifier.name + " is a name that the fused kernel needs: rename it");
             }
         }
@@ -319,7 +313,7 @@ private:
         }
         const kernel::ReductionLoop& loop = *kernel_.sites.reduction;
         if (!begins_its_line(loop.statement.begin)) {
-            return error_at(loop.statement, "the reduction loop must begin a line of its own");
+            return error_at(loop.statement, "the reduction loop must begin a line of its own: put it on one");
         }
         for (const std::uint32_t end : {loop.header.end, loop.statement.end}) {
             if (Status status = check_ends_its_line(end, "the reduction loop"); !status)
@@ -392,9 +386,9 @@ private:
     [[nodiscard]] Status add_posts() {
         const SourceRange& stored = kernel_.sites.stored;
         if (stored.end <= stored.begin) {
-            return error_at(kernel_.sites.name, "kernel " + kernel_.name +
-                                                    " makes chunks, but no store was found in its " +
-                                                    (kernel_.sites.persistent ? "loop over tiles" : "body"));
+            return error_at(kernel_.sites.name,
+                            "kernel " + kernel_.name + " makes chunks, but no store was found in its " +
+                                (kernel_.sites.persistent ? "loop over tiles" : "body") + ": store there");
         }
         if (slot_of_store_.empty()) {
             return error_at(stored,
@@ -403,12 +397,13 @@ private:
         }
         if (Status status = check_ends_its_line(stored.end, "the last store"); !status) return status.error();
         if (!begins_its_line(stored.begin))
-            return error_at(stored, "the statement with the last store must begin a line of its own");
+            return error_at(stored,
+                            "the statement with the last store must begin a line of its own: put it on one");
         for (const Identifier& target : facts_.assigned) {
             if (slot_taken_ == 0 || target.name != slot_of_store_ || target.where.begin < slot_taken_ ||
                 target.where.begin > stored.end)
                 continue;
-            return error_at(target.where.begin,
+            return error_at(target.where,
                             target.name +
                                 " says whose tile is stored below, so it may not change before that: "
                                 "count in another variable, or after the store");
