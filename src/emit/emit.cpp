@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <optional>
+#include <span>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -16,34 +17,13 @@ namespace {
 using kernel::SourceRange;
 using kernel::TileIdSite;
 
-constexpr std::array<std::string_view, 28> kNames{"sy_acquire",
-                                                  "sy_acquire_2d",
-                                                  "sy_acquire_3d",
-                                                  "sy_acquire_phase",
-                                                  "sy_control",
-                                                  "sy_copy",
-                                                  "sy_finish",
-                                                  "sy_hi",
-                                                  "sy_linear_2d",
-                                                  "sy_linear_3d",
-                                                  "sy_lo",
-                                                  "sy_num_phases",
-                                                  "sy_offset",
-                                                  "sy_phase",
-                                                  "sy_post",
-                                                  "sy_post_last",
-                                                  "sy_post_previous",
-                                                  "sy_range",
-                                                  "sy_row",
-                                                  "sy_schedule",
-                                                  "sy_slot",
-                                                  "sy_tile",
-                                                  "sy_tile_2d",
-                                                  "sy_tile_3d",
-                                                  "sy_x",
-                                                  "sy_y",
-                                                  "sy_z",
-                                                  "SyncopateFault"};
+constexpr std::array<std::string_view, 29> kNames{
+    "sy_acquire",       "sy_acquire_2d",   "sy_acquire_3d", "sy_acquire_phase", "sy_control",
+    "sy_copy",          "sy_finish",       "sy_hi",         "sy_linear_2d",     "sy_linear_3d",
+    "sy_lo",            "sy_num_phases",   "sy_offset",     "sy_phase",         "sy_post",
+    "sy_post_at_once",  "sy_post_last",    "sy_range",      "sy_row",           "sy_schedule",
+    "sy_post_previous", "sy_slot",         "sy_tile",       "sy_tile_2d",       "sy_tile_3d",
+    "sy_x",             "sy_y",            "sy_z",          "SyncopateFault"};
 
 /// Replacements and insertions, applied all at once. Those at one place come out in the order in which they
 /// were added.
@@ -74,14 +54,17 @@ private:
 };
 
 /// Whether some tile waits for more than that another rank has begun the call, or ended the last one.
-bool awaits_chunks(const fuse::Schedule& schedule) {
+bool awaits_chunks(const fuse::Schedule& schedule, std::size_t stage) {
+    const fuse::StageSlots part = schedule.stage(stage);
     using Kind = fuse::SignalMeaning::Kind;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         const auto of_op = [&](const fuse::Wait& wait) {
             const Kind kind = rank.signals[static_cast<std::size_t>(wait.signal)].kind;
             return kind != Kind::ready && kind != Kind::consumed;
         };
-        for (const fuse::Slot& slot : rank.slots) {
+        if (rank.slots.empty()) continue;
+        for (const fuse::Slot& slot : std::span(rank.slots).subspan(static_cast<std::size_t>(part.first),
+                                                                    static_cast<std::size_t>(part.count))) {
             if (std::any_of(slot.waits.begin(), slot.waits.end(), of_op)) return true;
             for (const fuse::Phase& phase : slot.phases) {
                 if (std::any_of(phase.waits.begin(), phase.waits.end(), of_op)) return true;
@@ -93,13 +76,13 @@ bool awaits_chunks(const fuse::Schedule& schedule) {
 
 class Emitter {
 public:
-    Emitter(const fuse::Program& program, const fuse::Schedule& schedule)
+    Emitter(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage)
         : kernel_(program.kernel),
           source_(kernel_.source),
-          phased_(schedule.phased),
-          produces_(schedule.produces()),
+          phased_(schedule.stage(stage).phased),
+          produces_(schedule.produces(stage)),
           stores_(schedule.stores),
-          awaits_chunks_(awaits_chunks(schedule)),
+          awaits_chunks_(awaits_chunks(schedule, stage)),
           facts_(facts_of(source_, {kernel_.sites.function.begin, kernel_.sites.function.end})) {
         const std::size_t newline = source_.find('\n');
         if (newline != std::string_view::npos && newline > 0 && source_[newline - 1] == '\r') eol_ = "\r\n";
@@ -145,19 +128,12 @@ public:
 
 private:
     [[nodiscard]] Error error_at(const SourceRange& range, std::string message) const {
-        Error error{std::move(message)};
-        error.location.file = kernel_.file;
-        error.location.line = range.line;
-        error.location.column = range.column;
-        return error;
+        return kernel::error_at(source_, kernel_.file, range, std::move(message));
     }
-    [[nodiscard]] Error error_at(std::uint32_t offset, std::string message) const {
-        const std::string_view before = source_.substr(0, offset);
-        SourceRange range;
+    [[nodiscard]] Error error_at(const Span& span, std::string message) const {
+        const std::string_view before = source_.substr(0, span.begin);
+        SourceRange range{span.begin, span.end};
         range.line = 1 + static_cast<std::int32_t>(std::count(before.begin(), before.end(), '\n'));
-        const std::size_t newline = before.rfind('\n');
-        range.column =
-            static_cast<std::int32_t>(offset - (newline == std::string_view::npos ? 0 : newline + 1)) + 1;
         return error_at(range, std::move(message));
     }
 
@@ -191,13 +167,14 @@ private:
         while (at < source_.size() && (source_[at] == ' ' || source_[at] == '\t' || source_[at] == '\r'))
             ++at;
         if (at >= source_.size() || source_[at] == '\n' || source_[at] == '#') return Done{};
-        return error_at(end, what + " shares its line with what follows it: put that on a line of its own");
+        return error_at(Span{end, end},
+                        what + " shares its line with what follows it: put that on a line of its own");
     }
 
     [[nodiscard]] Status check_names() const {
         for (const Identifier& identifier : facts_.identifiers) {
             if (std::find(kNames.begin(), kNames.end(), identifier.name) != kNames.end()) {
-                return error_at(identifier.where.begin,
+                return error_at(identifier.where,
                                 identifier.name + " is a name that the fused kernel needs: rename it");
             }
         }
@@ -336,7 +313,7 @@ private:
         }
         const kernel::ReductionLoop& loop = *kernel_.sites.reduction;
         if (!begins_its_line(loop.statement.begin)) {
-            return error_at(loop.statement, "the reduction loop must begin a line of its own");
+            return error_at(loop.statement, "the reduction loop must begin a line of its own: put it on one");
         }
         for (const std::uint32_t end : {loop.header.end, loop.statement.end}) {
             if (Status status = check_ends_its_line(end, "the reduction loop"); !status)
@@ -409,9 +386,9 @@ private:
     [[nodiscard]] Status add_posts() {
         const SourceRange& stored = kernel_.sites.stored;
         if (stored.end <= stored.begin) {
-            return error_at(kernel_.sites.name, "kernel " + kernel_.name +
-                                                    " makes chunks, but no store was found in its " +
-                                                    (kernel_.sites.persistent ? "loop over tiles" : "body"));
+            return error_at(kernel_.sites.name,
+                            "kernel " + kernel_.name + " makes chunks, but no store was found in its " +
+                                (kernel_.sites.persistent ? "loop over tiles" : "body") + ": store there");
         }
         if (slot_of_store_.empty()) {
             return error_at(stored,
@@ -420,23 +397,27 @@ private:
         }
         if (Status status = check_ends_its_line(stored.end, "the last store"); !status) return status.error();
         if (!begins_its_line(stored.begin))
-            return error_at(stored, "the statement with the last store must begin a line of its own");
+            return error_at(stored,
+                            "the statement with the last store must begin a line of its own: put it on one");
         for (const Identifier& target : facts_.assigned) {
             if (slot_taken_ == 0 || target.name != slot_of_store_ || target.where.begin < slot_taken_ ||
                 target.where.begin > stored.end)
                 continue;
-            return error_at(target.where.begin,
+            return error_at(target.where,
                             target.name +
                                 " says whose tile is stored below, so it may not change before that: "
                                 "count in another variable, or after the store");
         }
         if (can_post_later()) {
             posts_later_ = true;
-            used_.insert({"sy_post_previous", "sy_post_last"});
-            edits_.insert(
-                line_begin(stored.begin),
-                indent_at(stored.begin) + "sy_post_previous(sy_schedule, sy_control, " + slot_of_store_ +
-                    ")  # the tile before this one is stored: the last one of a chunk lets it leave" + eol_);
+            used_.insert({"sy_post_previous", "sy_post_at_once", "sy_post_last"});
+            const std::string arguments = "(sy_schedule, sy_control, " + slot_of_store_ + ")";
+            edits_.insert(line_begin(stored.begin),
+                          indent_at(stored.begin) + "sy_post_previous" + arguments +
+                              "  # the tile before this one is stored: the last one of a chunk lets it leave" +
+                              eol_);
+            add_line_after(stored.end, indent_at(stored.begin) + "sy_post_at_once" + arguments +
+                                           "  # this one, if its chunk is in a hurry");
             return Done{};
         }
         used_.insert("sy_post");
@@ -567,7 +548,11 @@ private:
 }  // namespace
 
 Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule) {
-    return Emitter(program, schedule).run();
+    return emit(program, schedule, 0);
+}
+
+Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage) {
+    return Emitter(program, schedule, stage).run();
 }
 
 }  // namespace syncopate::emit

@@ -28,6 +28,7 @@ Result<Kernel> Analysis::run() {
 }
 
 Result<Kernel> Analysis::with_tiles() {
+    evaluator_.restart(remembers_);
     if (const Status status = find_grid(); !status) return status.error();
     note_axes();
     if (const Status status = run_programs(); !status) return status.error();
@@ -86,6 +87,7 @@ void Analysis::forget() {
 Status Analysis::run_programs() {
     forget();
     for (LoopRecord& record : evaluator_.loops) record = LoopRecord{};
+    evaluator_.restart(remembers_);
     for (std::int64_t z = 0; z < grid_[2]; ++z) {
         for (std::int64_t y = 0; y < grid_[1]; ++y) {
             for (std::int64_t x = 0; x < grid_[0]; ++x) {
@@ -142,7 +144,7 @@ const Param* Kernel::find_param(const std::string& wanted) const {
 namespace {
 
 Result<Explained> analysed(std::string source, std::string file, const std::string& name,
-                           const Arguments& arguments, bool explains) {
+                           const Arguments& arguments, bool explains, bool remember) {
     Result<std::unique_ptr<Module>> parsed = Module::parse(source, file);
     if (!parsed) return parsed.error();
     Module& module = **parsed;
@@ -152,7 +154,7 @@ Result<Explained> analysed(std::string source, std::string file, const std::stri
     if (const Status status = lower_reachable(module, *index, reachable); !status) return status.error();
     Result<std::vector<Directive>> directives = read_directives(module, *index);
     if (!directives) return directives.error();
-    Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable));
+    Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable), remember);
     Result<Kernel> kernel = analysis.run();
     if (!kernel) return kernel.error();
     Explained made{std::move(*kernel), {}};
@@ -166,14 +168,19 @@ Result<Explained> analysed(std::string source, std::string file, const std::stri
 
 Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
                        const Arguments& arguments) {
-    Result<Explained> made = analysed(std::move(source), std::move(file), name, arguments, false);
+    return analyse(std::move(source), std::move(file), name, arguments, true);
+}
+
+Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+                       const Arguments& arguments, bool remember) {
+    Result<Explained> made = analysed(std::move(source), std::move(file), name, arguments, false, remember);
     if (!made) return made.error();
     return std::move(made->kernel);
 }
 
 Result<Explained> analyse_and_explain(std::string source, std::string file, const std::string& name,
                                       const Arguments& arguments) {
-    return analysed(std::move(source), std::move(file), name, arguments, true);
+    return analysed(std::move(source), std::move(file), name, arguments, true, true);
 }
 
 Result<std::vector<std::string>> list_kernels(const std::string& source, const std::string& file) {

@@ -108,7 +108,7 @@ Status Analysis::name_axes(Kernel& kernel) {
             if (axis == named_.end())
                 return module_.error(
                     map->where,
-                    "`" + name + "` is not a tile axis of this kernel; its axes are " + axis_names());
+                    "`" + name + "` is not a tile axis of this kernel: write one of " + axis_names());
             ordered.push_back(*axis);
         }
         kernel.axes = ordered;
@@ -116,7 +116,8 @@ Status Analysis::name_axes(Kernel& kernel) {
         return module_.error(map->where,
                              "this `@sy.pid_map` does not number the tiles: its variables do not take "
                              "each pair of coordinates of " +
-                                 axis_names() + " once");
+                                 axis_names() +
+                                 " once; map each axis to the variable that holds its coordinate");
     }
     if (set_recorded_coordinates(kernel, evaluator_.found.tiles)) {
         order_axes_by_writes(kernel);

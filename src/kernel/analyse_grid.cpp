@@ -52,7 +52,8 @@ Status Analysis::find_grid() {
             grid_[0] > kMostPrograms || grid_[1] > kMostPrograms / grid_[0] ||
             grid_[2] > kMostPrograms / (grid_[0] * grid_[1])) {
             return module_.error(function_.name_range, "the grid must have from 1 to " +
-                                                           std::to_string(kMostPrograms) + " programs");
+                                                           std::to_string(kMostPrograms) +
+                                                           " programs; give another --grid");
         }
         return first;
     }

@@ -21,13 +21,14 @@ namespace syncopate::kernel {
 class Analysis {
 public:
     Analysis(Module& module, std::int32_t index, const Arguments& arguments,
-             std::vector<Directive> directives, std::set<std::int32_t> functions)
+             std::vector<Directive> directives, std::set<std::int32_t> functions, bool remember)
         : module_(module),
           index_(index),
           function_(module.functions[static_cast<std::size_t>(index)]),
           arguments_(arguments),
           directives_(std::move(directives)),
           functions_(std::move(functions)),
+          remembers_(remember),
           evaluator_(module, index, arguments_, directives_) {}
 
     Result<Kernel> run();
@@ -72,6 +73,7 @@ private:
     const Arguments& arguments_;
     std::vector<Directive> directives_;
     std::set<std::int32_t> functions_;
+    bool remembers_;
     Evaluator evaluator_;
     std::array<std::int64_t, 3> grid_{1, 1, 1};
     bool persistent_ = false;
@@ -82,5 +84,10 @@ private:
     std::vector<std::string> block_texts_;
     std::vector<const Expr*> count_exprs_;
 };
+
+/// As `analyse` of kernel.hpp; without `remember`, every statement of every program is evaluated anew, as a
+/// measure of what memory is worth, and of whether it changes anything.
+[[nodiscard]] Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+                                     const Arguments& arguments, bool remember);
 
 }  // namespace syncopate::kernel

@@ -4,8 +4,25 @@
 #include <vector>
 
 #include "kernel/evaluate.hpp"
+#include "plan/did_you_mean.hpp"
 
 namespace syncopate::kernel {
+namespace {
+
+std::vector<std::string> names_of(const Function& function) {
+    std::vector<std::string> names;
+    for (const Parameter& parameter : function.parameters) names.push_back(parameter.name);
+    return names;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+    std::string list;
+    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+    return list.empty() ? "none" : list;
+}
+
+}  // namespace
+
 std::uint64_t Evaluator::taint_of(const Value& value) {
     std::uint64_t taint = value.taint;
     if (value.kind == ValueKind::tuple) {
@@ -81,7 +98,9 @@ Value Evaluator::call(const Expr& e, Frame& frame) {
             std::size_t p = 0;
             while (p < callee.parameters.size() && callee.parameters[p].name != key) ++p;
             if (p == callee.parameters.size())
-                return fail(expr->where, "`" + callee.name + "` has no parameter `" + key + "`");
+                return fail(expr->where, "`" + callee.name + "` has no parameter `" + key + "`" +
+                                             plan::did_you_mean(key, names_of(callee)) + "; it has " +
+                                             listed(names_of(callee)));
             all[p] = evaluate(*expr, frame);
             if (stopped()) return {};
         }
@@ -92,14 +111,19 @@ Value Evaluator::call(const Expr& e, Frame& frame) {
 
 Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const Value> arguments,
                         Frame& frame) {
-    if (!callee.lowered) return fail(e.where, "`" + callee.name + "` cannot be followed");
+    if (!callee.lowered)
+        return fail(e.where,
+                    "`" + callee.name + "` cannot be followed; call @triton.jit functions of this project");
     if (arguments.size() > callee.parameters.size())
-        return fail(e.where, "too many arguments for `" + callee.name + "`");
+        return fail(e.where, "too many arguments for `" + callee.name + "`: it takes " +
+                                 std::to_string(callee.parameters.size()));
     if (calls_ >= kDeepestCalls)
-        return fail(e.where, "calls nested more than 32 deep at " + quoted(module_, e.where));
+        return fail(e.where, "calls nested more than 32 deep at " + quoted(module_, e.where) +
+                                 ": write a loop instead of a function that calls itself");
     const std::size_t base = stack_used_;
     if (base + callee.slots.size() > stack_.size())
-        return fail(e.where, "too many variables in the calls around here");
+        return fail(e.where,
+                    "too many variables in the calls around here; call fewer helpers inside helpers");
     stack_used_ += callee.slots.size();
     ++calls_;
     Frame inner;
@@ -113,7 +137,8 @@ Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const V
         else if (callee.parameters[p].fallback != nullptr)
             inner.slots[p] = evaluate(*callee.parameters[p].fallback, frame);
         else
-            fail(e.where, "`" + callee.name + "` needs a value for `" + callee.parameters[p].name + "`");
+            fail(e.where, "`" + callee.name + "` needs a value for `" + callee.parameters[p].name +
+                              "`: pass it, or give the parameter a default");
     }
     const std::int32_t maybe = maybe_;
     if (!stopped() && execute(callee.body, inner) != Flow::returned && inner.may_have_returned) {
@@ -176,6 +201,7 @@ Value Evaluator::count(const Expr& e, const Value& of, const Value& by, const Va
         return result;
     }
     Value made = result;
+    impure_ = true;  // notes the count, below
     const std::uint64_t bit = new_source(e, {.kind = TaintSource::Kind::count, .in_kernel = frame.is_kernel});
     TaintSource& source = sources[static_cast<std::size_t>(e.source)];
     source.count = result.integer;

@@ -22,7 +22,9 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         if (stopped()) return std::nullopt;
         if (v.kind == ValueKind::undefined) return fallback;
         if (v.kind == ValueKind::integer) return v.integer;
-        fail(e.where, "the arguments of " + quoted(module_, e.where) + " must be known whole numbers");
+        fail(e.where, "the arguments of " + quoted(module_, e.where) +
+                          " must be known whole numbers: write numbers, or "
+                          "constexpr parameters");
         return std::nullopt;
     };
     const auto extents_of = [&](const Value& shape, Block& block) {
@@ -32,9 +34,14 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         std::int64_t size = 1;
         for (std::int32_t j = 0; j < count; ++j) {
             const Affine& extent = extents[static_cast<std::size_t>(j)];
-            if (!extent.is_constant() || extent.constant < 1 || extent.constant > kLargestBlock) return false;
-            size *= extent.constant;
-            if (size > kLargestBlock) return false;
+            if (!extent.is_constant()) return false;
+            if (extent.constant < 1 || extent.constant > kLargestBlock ||
+                (size *= extent.constant) > kLargestBlock) {
+                fail(e.where, quoted(module_, e.where) + " has an extent of " +
+                                  std::to_string(extent.constant) +
+                                  ": write 1 or more, with at most 2^24 elements in all");
+                return false;
+            }
             block.axes[static_cast<std::size_t>(j)].extent = extent.constant;
         }
         block.rank = count;
@@ -44,7 +51,9 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         case Builtin::program_id: {
             const auto axis = integer_argument(0, "axis", 0);
             if (!axis) return {};
-            if (*axis < 0 || *axis > 2) return fail(e.where, "tl.program_id takes axis 0, 1 or 2");
+            if (*axis < 0 || *axis > 2)
+                return fail(e.where, "tl.program_id takes axis 0, 1 or 2: write one of those");
+            impure_ = true;
             const std::uint64_t bit = new_source(e, {.kind = TaintSource::Kind::program_id,
                                                      .grid_axis = static_cast<std::int32_t>(*axis),
                                                      .in_kernel = frame.is_kernel});
@@ -53,8 +62,9 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         case Builtin::num_programs: {
             const auto axis = integer_argument(0, "axis", 0);
             if (!axis) return {};
-            if (*axis < 0 || *axis > 2) return fail(e.where, "tl.num_programs takes axis 0, 1 or 2");
-            grid_asked = true;
+            if (*axis < 0 || *axis > 2)
+                return fail(e.where, "tl.num_programs takes axis 0, 1 or 2: write one of those");
+            grid_asked = impure_ = true;
             const std::int64_t known = grid_[static_cast<std::size_t>(*axis)];
             return make_integer(known > 0 ? known : *axis == 0 ? arguments_.num_sms : 1, true, 0);
         }
@@ -83,8 +93,8 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         case Builtin::descriptor_load:
         case Builtin::descriptor_store: {
             if (arguments.size() < 2)
-                return fail(e.where,
-                            "a descriptor and its offsets are needed in " + quoted(module_, e.where));
+                return fail(e.where, "a descriptor and its offsets are needed in " +
+                                         quoted(module_, e.where) + ": write (descriptor, [offsets])");
             const bool is_load = builtin == Builtin::descriptor_load;
             return descriptor_access(e, arguments[0], &arguments[1], is_load, !is_load);
         }
@@ -116,8 +126,13 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         case Builtin::arange: {
             const auto start = integer_argument(0, "start", 0), end = integer_argument(1, "end", 0);
             if (!start || !end) return {};
-            if (*end <= *start || *start < -kLargestBlock || *end > kLargestBlock)
-                return fail(e.where, quoted(module_, e.where) + " is an empty or too large range");
+            if (*end <= *start)
+                return fail(e.where, quoted(module_, e.where) +
+                                         " is empty: write an end above its start, here " +
+                                         std::to_string(*start));
+            if (*start < -kLargestBlock || *end > kLargestBlock)
+                return fail(e.where, quoted(module_, e.where) + " goes up to " + std::to_string(*end) +
+                                         ": make it smaller, a block has at most 2^24 elements");
             Block* block = arena_.make<Block>();
             Piece* piece = arena_.make<Piece>();
             *piece = {0, *end - *start, {*start, {}}, 1};
@@ -137,7 +152,8 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
                                                           : argument(e, arguments, 1, "value", frame);
             if (stopped()) return {};
             Block* block = arena_.make<Block>();
-            if (!extents_of(shape, *block) || value.kind != ValueKind::integer) return opaque(e, taint);
+            if (!extents_of(shape, *block) || value.kind != ValueKind::integer)
+                return stopped() ? Value{} : opaque(e, taint);
             block->base.constant = value.integer;
             Value made;
             made.kind = ValueKind::block;
@@ -161,8 +177,7 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             const Value& b = arguments[1];
             if (a.kind == ValueKind::integer && b.kind == ValueKind::integer) {
                 if (b.integer == 0) {
-                    arithmetic_error = true;
-                    return fail(e.where, "division by zero in " + quoted(module_, e.where));
+                    return division_by_zero(e);
                 }
                 if (b.integer == -1) return opaque(e, taint);
                 const std::int64_t up = wrap_add(wrap_add(a.integer, b.integer), -1);
@@ -206,7 +221,8 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             const std::optional<bool> holds = truth(*e.kids[0], arguments[0]);
             if (!stopped() && holds && !*holds)
                 return fail(e.where, "the kernel's own assertion fails for these arguments: " +
-                                         quoted(module_, e.kids[0]->where));
+                                         quoted(module_, e.kids[0]->where) +
+                                         "; give --args for which it holds");
             return {};
         }
         case Builtin::cast: {
@@ -268,7 +284,10 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             if (stopped()) return {};
             if (arguments.empty() || !is_known(arguments[0])) break;
             const Value sizes = arguments.size() > 2 ? make_tuple(arguments.subspan(1)) : shape;
-            if (!extents_of(sizes, *block)) break;
+            if (!extents_of(sizes, *block)) {
+                if (stopped()) return {};
+                break;
+            }
             Value zero;
             zero.kind = ValueKind::block;
             zero.block = block;
@@ -299,8 +318,7 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
                                off_i = group * size_g;
             const std::int64_t rows = std::min(size_i - off_i, size_g);
             if (rows <= 0) {
-                arithmetic_error = true;
-                return fail(e.where, "division by zero in " + quoted(module_, e.where));
+                return division_by_zero(e);
             }
             const std::int64_t within = ij % size_gj;
             Tuple* tuple = arena_.make<Tuple>();
@@ -338,9 +356,9 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             }
             if (range->known &&
                 (!parts[2].is_constant() || parts[2].constant == 0 || parts[2].constant == INT64_MIN)) {
-                return parts[2].is_constant()
-                           ? fail(e.where, "the step of " + quoted(module_, e.where) + " is zero")
-                           : not_affine(e);
+                return parts[2].is_constant() ? fail(e.where, "the step of " + quoted(module_, e.where) +
+                                                                  " is zero: write another one")
+                                              : not_affine(e);
             }
             range->start = parts[0];
             range->stop = parts[1];

@@ -22,9 +22,10 @@ Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments
         if (lost && (override_read_[static_cast<std::size_t>(base.lost->param)] ||
                      override_write_[static_cast<std::size_t>(base.lost->param)]))
             return base;
-        return fail(e.where, "the base of " + quoted(module_, e.where) +
-                                 " is no pointer that can be followed" +
-                                 (lost ? why_lost(base.lost->why) : std::string()));
+        return fail(e.where,
+                    "the base of " + quoted(module_, e.where) + " is no pointer that can be followed" +
+                        (lost ? why_lost(base.lost->why) : std::string()) +
+                        "; write a pointer parameter plus an offset that follows from the arguments");
     }
     Descriptor* made = arena_.make<Descriptor>();
     made->param = base.block->param;
@@ -34,12 +35,13 @@ Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments
     if (!numbers(shape, extents, rank) || !numbers(strides, steps, stride_rank) ||
         !numbers(block, blocks, block_rank) ||
         (block_pointer && !numbers(offsets, made->offsets, offset_rank))) {
-        return fail(e.where, "the shape, strides, offsets and block of " + quoted(module_, e.where) +
-                                 " must follow from the arguments");
+        return fail(e.where,
+                    "the shape, strides, offsets and block of " + quoted(module_, e.where) +
+                        " must follow from the arguments, and be of at most 5 axes: pass them as arguments");
     }
     if (stride_rank != rank || block_rank != rank || (block_pointer && offset_rank != rank)) {
-        return fail(e.where,
-                    "shape, strides, offsets and block of " + quoted(module_, e.where) + " differ in length");
+        return fail(e.where, "shape, strides, offsets and block of " + quoted(module_, e.where) +
+                                 " differ in length: write one of each for every axis");
     }
     made->rank = rank;
     for (std::int32_t d = 0; d < rank; ++d) {
@@ -49,7 +51,8 @@ Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments
         made->strides[d] = steps[d].constant;
         made->block[d] = blocks[d].constant;
         if (made->block[d] < 1 || made->block[d] > kLargestBlock)
-            return fail(e.where, "the block of " + quoted(module_, e.where) + " is empty or too large");
+            return fail(e.where, "the block of " + quoted(module_, e.where) +
+                                     " is empty or too large: write extents from 1 to 2^24");
     }
     // One that describes the whole parameter addresses it by the tensor's own axes.
     const TensorView& tensor = tensors[static_cast<std::size_t>(made->param)];
@@ -71,7 +74,9 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
         return opaque(e, descriptor.taint);
     }
     if (descriptor.kind != ValueKind::descriptor && descriptor.kind != ValueKind::block_pointer) {
-        return fail(e.where, quoted(module_, e.where) + " is not applied to a tensor descriptor");
+        return fail(e.where, quoted(module_, e.where) +
+                                 " is not applied to a tensor descriptor: make one with "
+                                 "tl.make_tensor_descriptor");
     }
     const Descriptor& d = *descriptor.descriptor;
     const auto param = static_cast<std::size_t>(d.param);
@@ -101,7 +106,8 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
     if (!d.known) count = d.rank;
     if (d.known && count != d.rank)
         return fail(e.where, std::to_string(count) + " offsets for a descriptor of " +
-                                 std::to_string(d.rank) + " axes in " + quoted(module_, e.where));
+                                 std::to_string(d.rank) + " axes in " + quoted(module_, e.where) +
+                                 ": write " + std::to_string(d.rank));
     Block* block = arena_.make<Block>();
     Mask* mask = arena_.make<Mask>();
     block->param = d.param;
@@ -286,7 +292,9 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
     if (!note_access(e, block.param, direct, taint, read, write)) return;
     const auto param = static_cast<std::size_t>(block.param);
     if (!fits(block, mask, trips_)) {
-        fail(e.where, "the addresses of " + quoted(module_, e.where) + " are beyond any memory");
+        fail(e.where, "the addresses of " + quoted(module_, e.where) +
+                          " are beyond any memory: are the sizes and strides "
+                          "given with --args and --tensor those of a launch?");
         return;
     }
     boxes_.clear();

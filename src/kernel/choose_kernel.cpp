@@ -47,8 +47,10 @@ Result<std::int32_t> choose_kernel(Module& module, const std::string& name) {
         const std::int32_t found = module.find(name);
         if (found >= 0 && module.functions[static_cast<std::size_t>(found)].jit) return found;
         if (found >= 0)
-            return module.error(module.functions[static_cast<std::size_t>(found)].name_range,
-                                "`" + name + "` is not under @triton.jit");
+            return module.error(
+                module.functions[static_cast<std::size_t>(found)].name_range,
+                "`" + name +
+                    "` is not under @triton.jit: write @triton.jit above it, or name another function");
         std::string known;
         for (const Function& f : module.functions) {
             if (f.jit && f.file == 0) known += (known.empty() ? "" : ", ") + f.name;
@@ -74,8 +76,11 @@ Result<std::int32_t> choose_kernel(Module& module, const std::string& name) {
     std::string names;
     for (const std::int32_t k : storing)
         names += (names.empty() ? "" : ", ") + module.functions[static_cast<std::size_t>(k)].name;
-    return Error{storing.empty() ? "the file has no @triton.jit kernel that stores anything"
-                                 : "the file has several kernels; name one of: " + names,
+    if (!storing.empty())
+        return module.error(module.functions[static_cast<std::size_t>(storing[1])].name_range,
+                            "the file has several kernels; name one of: " + names + ", as in FILE.py:" +
+                                module.functions[static_cast<std::size_t>(storing[0])].name);
+    return Error{"the file has no @triton.jit kernel that stores anything: name one, as in FILE.py:NAME",
                  file};
 }
 

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,6 +20,7 @@
 
 #include "kernel/directive.hpp"
 #include "kernel/footprint.hpp"
+#include "kernel/memo.hpp"
 #include "kernel/syntax.hpp"
 #include "kernel/value.hpp"
 
@@ -46,17 +48,7 @@ struct LoopRecord {
     std::map<std::int32_t, Advance> slices;  ///< by parameter; dim < 0: no common slice
 };
 
-struct TouchedBox {
-    std::int32_t param = -1;
-    bool write = false;
-    bool exact = true;    ///< every element of the box is surely touched
-    bool solid = true;    ///< … if what the kernel does there is done at all
-    bool shadow = false;  ///< touched, but a stated footprint stands for it
-    Box box{};
-};
-
 inline constexpr std::int32_t kDeepestCalls = 32;
-inline constexpr std::size_t kMostAxes = 4;
 inline constexpr std::int64_t kLargestBlock = std::int64_t{1} << 24;  ///< elements of one block
 
 struct TileRecord {
@@ -91,6 +83,8 @@ public:
 
     /// Gives the parameters their values. Fails on arguments that do not fit.
     [[nodiscard]] Status bind();
+    /// Forgets what was evaluated before. Without `remember` everything is evaluated anew each time.
+    void restart(bool remember);
     /// Runs the program at (x, y, z) of `grid`; an axis of extent 0 is not known yet.
     [[nodiscard]] Status run(const std::array<std::int64_t, 3>& program,
                              const std::array<std::int64_t, 3>& grid);
@@ -129,14 +123,19 @@ private:
         Kind kind = Kind::absent;
         std::array<std::int64_t, kRank> delta{};
     };
-    struct PendingAdvance {
-        std::int32_t param = -1;
-        Advance advance;
+    struct Habit {                                ///< of a statement without control flow
+        std::vector<std::int32_t> reads, writes;  // slots
+        std::int64_t hits = 0, misses = 0;
+        bool refused = false;  // not worth remembering, or not to be
     };
+
+    // evaluate_bind.cpp
+    [[nodiscard]] Error unknown_parameter(const std::string& name) const;
 
     // evaluate_statement.cpp
     Flow execute(const std::vector<Stmt*>& body, Frame& frame);
     Flow execute(const Stmt& statement, Frame& frame);
+    Flow perform(const Stmt& statement, Frame& frame);
     Flow branch(const Stmt& statement, Frame& frame);
     Flow give_back(const Stmt& statement, Frame& frame);
     [[nodiscard]] Value* snapshot(const Frame& frame);
@@ -165,10 +164,29 @@ private:
     void begin_tile(std::int64_t id);
     void end_tile(Frame& frame);
 
-    // induction.cpp
-    [[nodiscard]] std::optional<Guess> guess(const Value& before, const Value& after) const;
+    // evaluate_memo.cpp
+    Habit& habit_of(const Stmt& statement);
+    Flow recall(const Stmt& statement, Frame& frame);
+    void push_key(const Value& value);
+    void show_coordinates(const std::array<std::int64_t, kMostAxes>& shown);
     [[nodiscard]] Value advanced(const Value& start, const Guess& guess, int symbol, std::int64_t rounds);
     [[nodiscard]] Value substituted(const Value& value, int symbol, std::int64_t round);
+    /// The value for the key that begins at `begin` of key_, which is taken off; `make` gives it the first
+    /// time.
+    template <typename Make>
+    Value remembered(std::size_t begin, const Make& make) {
+        const auto key = [&] { return Memo::Key(key_.data() + begin, key_.size() - begin); };
+        const Memo::Entry* known = remembers_ ? memo_.find(key()) : nullptr;
+        const Value value = known != nullptr ? memo_.values[known->values.begin] : make();
+        if (known == nullptr && remembers_) memo_.add(key(), {&value, 1}, {}, {}, 0, {});
+        key_.resize(begin);
+        return value;
+    }
+
+    // induction.cpp
+    [[nodiscard]] std::optional<Guess> guess(const Value& before, const Value& after) const;
+    [[nodiscard]] Value advance(const Value& start, const Guess& guess, int symbol, std::int64_t rounds);
+    [[nodiscard]] Value substitute(const Value& value, int symbol, std::int64_t round);
     [[nodiscard]] Lazy* substituted(const Lazy& lazy, int symbol, std::int64_t round);
     [[nodiscard]] bool equal(const Value& a, const Value& b) const;
     [[nodiscard]] bool equal(const Lazy& a, const Lazy& b, int depth) const;
@@ -231,6 +249,7 @@ private:
 
     // operators_block.cpp
     const Block* as_block(const Value& value);
+    bool fits_a_block(const Expr& e, const Block& block);
     Value from_block(const Block* block);
     [[nodiscard]] Affine lowest_highest(const Affine& a, bool highest) const;
     Value add(const Expr& e, const Value& a, const Value& b, std::int64_t factor);
@@ -269,6 +288,7 @@ private:
 
     // evaluate.cpp: failing, sources and limits
     Value fail(const SourceRange& where, std::string message);
+    Value division_by_zero(const Expr& e);
     Value not_affine(const Expr& e);
     Value opaque(const Expr& why, std::uint64_t taint);
     [[nodiscard]] bool stopped() const { return error_.has_value() || not_affine_; }
@@ -294,9 +314,9 @@ private:
     std::vector<std::int64_t> trips_;   // of the symbolic loops around
     std::vector<std::int32_t> around_;  // numbers of the loops around, inside the tile
     std::vector<std::int32_t> symbol_loops_;
-    std::vector<std::vector<Guess>> guesses_;                        // by loop
-    std::vector<std::pair<std::int32_t, PendingAdvance>> advances_;  // (loop, …), until the loop is proven
-    std::uint64_t control_ = 0;                                      // taint of the conditions around
+    std::vector<std::vector<Guess>> guesses_;  // by loop
+    Memo::Advances advances_;                  // (loop, …), until the loop is proven
+    std::uint64_t control_ = 0;                // taint of the conditions around
     std::uint64_t program_bits_ = 0, count_bits_ = 0;
     std::array<std::int64_t, 3> program_{}, grid_{};
     std::int64_t linear_program_ = 0;
@@ -320,6 +340,13 @@ private:
     std::int64_t dense_work_ = 0;
     std::vector<std::int64_t> scratch_a_, scratch_b_;
     std::map<const Stmt*, bool> watch_;
+    bool remembers_ = true;
+    bool impure_ = false;  // what is being evaluated depends on more than variables and loops
+    Memo memo_;
+    std::deque<Habit> habits_;        // by Stmt::memo
+    std::vector<bool> assigned_;      // by slot of the kernel: some statement assigns to it
+    std::vector<std::uint64_t> key_;  // of the evaluations in progress, one after another
+    std::vector<Value> scratch_values_;
 };
 
 /// The expression's text on one line, for messages.

@@ -6,6 +6,7 @@
 
 #include "kernel/evaluate.hpp"
 #include "kernel/operators.hpp"
+#include "plan/did_you_mean.hpp"
 
 namespace syncopate::kernel {
 
@@ -20,8 +21,8 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
         }
         if (e.global != nullptr) {
             if (calls_ >= kDeepestCalls)
-                return fail(e.where,
-                            "what " + quoted(module_, e.where) + " is assigned leads back to itself");
+                return fail(e.where, "what " + quoted(module_, e.where) +
+                                         " is assigned leads back to itself: assign a value that does not");
             Frame top;  // of no function: an expression of the file has no variables
             ++calls_;
             made = evaluate(*e.global, top);
@@ -29,8 +30,13 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
             return made;
         }
         if (e.unbound) {
-            return fail(e.where,
-                        "`" + e.text + "` is neither a variable of the kernel nor a constant of the file");
+            const std::string meant =
+                frame.function == nullptr ? std::string() : plan::did_you_mean(e.text, frame.function->slots);
+            return fail(e.where, "`" + e.text +
+                                     "` is neither a variable of the kernel nor a constant of the file" +
+                                     (meant.empty() ? "; assign it in the file, as in " + e.text +
+                                                          " = tl.constexpr(…), or make it a parameter"
+                                                    : meant));
         }
         return made;
     }
@@ -40,7 +46,8 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
         return {};
     }
     if (value.kind == ValueKind::undefined)
-        return fail(e.where, "`" + e.text + "` is used before it has a value");
+        return fail(e.where,
+                    "`" + e.text + "` is used before it has a value: assign it on every way to this line");
     if (value.kind == ValueKind::missing) {
         const std::string& parameter = kernel_.parameters[static_cast<std::size_t>(value.integer)].name;
         return fail(e.where, "parameter `" + parameter + "` has no value: give --args " + parameter +
@@ -48,6 +55,7 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
     }
     if (e.source >= 0 && !by_program &&
         sources[static_cast<std::size_t>(e.source)].kind == TaintSource::Kind::carried_id) {
+        impure_ = true;  // the tile's id
         Value made = value;
         TaintSource& source = sources[static_cast<std::size_t>(e.source)];
         if (value.kind != ValueKind::integer || value.integer != tile_id_) source.is_tile_id = false;
@@ -359,7 +367,9 @@ Value Evaluator::subscript(const Expr& e, Frame& frame) {
         if (index.kind != ValueKind::integer) return opaque(e, object.taint | index.taint);
         const std::int64_t size = object.tuple->size;
         const std::int64_t at = index.integer < 0 ? index.integer + size : index.integer;
-        if (at < 0 || at >= size) return fail(e.where, quoted(module_, e.where) + " is out of range");
+        if (at < 0 || at >= size)
+            return fail(e.where, quoted(module_, e.where) + " is out of range: the tuple has " +
+                                     std::to_string(size) + " items");
         Value made = object.tuple->items[at];
         made.taint |= object.taint;
         return made;
@@ -368,7 +378,8 @@ Value Evaluator::subscript(const Expr& e, Frame& frame) {
         object.kind == ValueKind::lazy || object.kind == ValueKind::mask ||
         object.kind == ValueKind::integer) {
         std::array<bool, kRank> is_new{};
-        if (e.kids.size() - 1 > kRank) return fail(e.where, "blocks of more than 5 axes are not supported");
+        if (e.kids.size() - 1 > kRank)
+            return fail(e.where, "blocks of more than 5 axes are not supported: write fewer indices");
         for (std::size_t i = 1; i < e.kids.size(); ++i) {
             const Expr& index = *e.kids[i];
             const bool whole = index.kind == ExprKind::slice && index.kids[0] == nullptr &&

@@ -64,7 +64,8 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
     if (trips > kMostTrips || span.constant > kMostTrips || span.constant < -kMostTrips ||
         step_size > kMostTrips) {
         fail(statement.value->where,
-             quoted(module_, statement.value->where) + " runs for longer than any launch");
+             quoted(module_, statement.value->where) +
+                 " runs for longer than any launch: give --args for which it ends earlier");
         return Flow::stop;
     }
     around_.push_back(statement.loop);
@@ -211,13 +212,17 @@ Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const
     trips_.push_back(trips);
     symbol_loops_.push_back(statement.loop);
 
-    Value index;
-    index.kind = ValueKind::block;
-    index.runtime = true;
-    Block* block = arena_.make<Block>();
-    block->base = range.start;
-    block->base.slope[symbol] = range.step;
-    index.block = block;
+    Value start = make_integer(range.start.constant, true, 0);
+    if (!range.start.is_constant()) {
+        Block* block = arena_.make<Block>();
+        block->base = range.start;
+        start.kind = ValueKind::block;
+        start.block = block;
+    }
+    Guess by_step;
+    by_step.kind = Guess::Kind::advance;
+    by_step.delta[0] = range.step;
+    const Value index = advanced(start, by_step, symbol, 0);
 
     const auto leave = [&] {
         trips_.pop_back();

@@ -25,6 +25,12 @@ Evaluator::Flow Evaluator::execute(const std::vector<Stmt*>& body, Frame& frame)
 
 Evaluator::Flow Evaluator::execute(const Stmt& statement, Frame& frame) {
     if (!step(statement.where)) return Flow::stop;
+    const bool straight = statement.kind == StmtKind::assign || statement.kind == StmtKind::augment ||
+                          statement.kind == StmtKind::expression;
+    return straight && remembers_ ? recall(statement, frame) : perform(statement, frame);
+}
+
+Evaluator::Flow Evaluator::perform(const Stmt& statement, Frame& frame) {
     switch (statement.kind) {
         case StmtKind::assign: {
             const Value value = evaluate(*statement.value, frame);
@@ -78,8 +84,8 @@ void Evaluator::assign(const Expr& target, const Value& value, Frame& frame) {
     if (target.kind == ExprKind::tuple) {
         const auto size = static_cast<std::int32_t>(target.kids.size());
         if (value.kind == ValueKind::tuple && value.tuple->size != size) {
-            fail(target.where,
-                 std::to_string(value.tuple->size) + " values for " + std::to_string(size) + " variables");
+            fail(target.where, std::to_string(value.tuple->size) + " values for " + std::to_string(size) +
+                                   " variables: write as many names as values");
             return;
         }
         for (std::int32_t i = 0; i < size; ++i) {
@@ -88,8 +94,8 @@ void Evaluator::assign(const Expr& target, const Value& value, Frame& frame) {
                 item = value.tuple->items[i];
                 item.taint |= value.taint;
             } else if (value.kind != ValueKind::opaque) {
-                fail(target.where,
-                     "the value assigned to " + quoted(module_, target.where) + " is not a tuple");
+                fail(target.where, "the value assigned to " + quoted(module_, target.where) +
+                                       " is not a tuple: write one name");
                 return;
             }
             assign(*target.kids[static_cast<std::size_t>(i)], item, frame);
@@ -97,11 +103,11 @@ void Evaluator::assign(const Expr& target, const Value& value, Frame& frame) {
         return;
     }
     if (target.kind == ExprKind::subscript || target.kind == ExprKind::attribute) {
-        fail(target.where,
-             "assignment to " + quoted(module_, target.where) + " is not supported in a kernel");
+        fail(target.where, "assignment to " + quoted(module_, target.where) +
+                               " is not supported in a kernel: assign to a variable");
         return;
     }
-    fail(target.where, "cannot assign to " + quoted(module_, target.where));
+    fail(target.where, "cannot assign to " + quoted(module_, target.where) + ": write a variable");
 }
 
 Evaluator::Flow Evaluator::give_back(const Stmt& statement, Frame& frame) {

@@ -110,8 +110,9 @@ void Evaluator::end_tile(Frame& frame) {
         const Value value = evaluate(*e, frame);
         if (stopped()) return std::nullopt;
         if (value.kind == ValueKind::integer) return value.integer;
-        fail(e->where,
-             quoted(module_, e->where) + " in the directive is not a whole number at the end of the tile");
+        fail(e->where, quoted(module_, e->where) +
+                           " in the directive is not a whole number at the end of the tile: write "
+                           "variables that hold one");
         return std::nullopt;
     };
     for (const Directive& directive : directives_) {
@@ -124,10 +125,12 @@ void Evaluator::end_tile(Frame& frame) {
             if (directive.ranges.size() != tensor.shape.size()) {
                 fail(directive.where, "the footprint has " + std::to_string(directive.ranges.size()) +
                                           " axes, tensor `" + kernel_.parameters[param].name + "` has " +
-                                          std::to_string(tensor.shape.size()));
+                                          std::to_string(tensor.shape.size()) +
+                                          ": write one range for each, `:` for a whole axis");
                 return;
             }
-            TouchedBox touched{directive.param, write, false, false, false, {}};
+            TouchedBox touched{directive.param, write, false,
+                               false,           false, {}};  // who states it may state more
             bool empty = false;
             for (std::size_t d = 0; d < directive.ranges.size(); ++d) {
                 plan::Interval& interval = touched.box[d];

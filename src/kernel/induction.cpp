@@ -113,8 +113,7 @@ std::optional<Evaluator::Guess> Evaluator::guess(const Value& before, const Valu
 }
 
 /// The carried value at iteration symbol + rounds, when it was `start` at iteration 0.
-Value Evaluator::advanced(const Value& start, const Guess& guess, int symbol, std::int64_t rounds) {
-    if (guess.kind != Guess::Kind::advance) return start;
+Value Evaluator::advance(const Value& start, const Guess& guess, int symbol, std::int64_t rounds) {
     Value result = start;
     const auto move = [&](Affine a, std::int64_t delta) {
         a.constant = wrap_add(a.constant, wrap_multiply(delta, rounds));
@@ -150,7 +149,7 @@ Lazy* Evaluator::substituted(const Lazy& lazy, int symbol, std::int64_t round) {
     return made;
 }
 
-Value Evaluator::substituted(const Value& value, int symbol, std::int64_t round) {
+Value Evaluator::substitute(const Value& value, int symbol, std::int64_t round) {
     Value result = value;
     const auto fix = [&](Affine a) {
         a.constant = wrap_add(a.constant, wrap_multiply(a.slope[symbol], round));
@@ -217,7 +216,7 @@ Value Evaluator::substituted(const Value& value, int symbol, std::int64_t round)
             tuple->size = value.tuple->size;
             tuple->items = arena_.make<Value>(static_cast<std::size_t>(tuple->size));
             for (std::int32_t i = 0; i < tuple->size; ++i)
-                tuple->items[i] = substituted(value.tuple->items[i], symbol, round);
+                tuple->items[i] = substitute(value.tuple->items[i], symbol, round);
             result.tuple = tuple;
             return result;
         }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernel/lower_tree.hpp"
+#include "syncopate/excerpt.hpp"
 
 namespace syncopate::kernel {
 
@@ -128,12 +129,14 @@ Status Lowering::lower_function(TSNode definition) {
         }
         if (type(identifier) != "identifier") {
             if (kind == "keyword_separator" || kind == "positional_separator") continue;
-            fail(node, "Triton kernels take plain parameters, not `" + std::string(text(node)) + "`");
+            fail(node,
+                 "Triton kernels take plain parameters, not `" + printable(text(node)) + "`: name each one");
             break;
         }
         made.name = text(identifier);
         made.constant = present(annotation) && text(annotation).find("constexpr") != std::string_view::npos;
-        if (slot_of(made.name, false) >= 0) fail(node, "parameter `" + made.name + "` is declared twice");
+        if (slot_of(made.name, false) >= 0)
+            fail(node, "parameter `" + made.name + "` is declared twice: rename one");
         slot_of(made.name, true);
         if (present(fallback)) made.fallback = expression(fallback);
         self.parameters.push_back(std::move(made));

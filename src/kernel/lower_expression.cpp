@@ -7,6 +7,7 @@
 
 #include "kernel/lower.hpp"
 #include "kernel/lower_tree.hpp"
+#include "syncopate/excerpt.hpp"
 
 namespace syncopate::kernel {
 
@@ -56,7 +57,7 @@ Expr* Lowering::number(TSNode node) {
         const char* end = digits.data() + digits.size();
         const auto [stop, code] = std::from_chars(digits.data() + skip, end, value, base);
         if (code == std::errc() && stop == end) return literal(node, value);
-        fail(node, "`" + std::string(text(node)) + "` is not a 64-bit integer");
+        fail(node, "`" + printable(text(node)) + "` is not a 64-bit integer: write one below 2^63");
         return literal(node, std::int64_t{0});
     }
     return literal(node, std::strtod(digits.c_str(), nullptr));
@@ -182,7 +183,9 @@ Expr* Lowering::comparison(TSNode node) {
         if (role != nullptr && std::string_view(role) == "operators") {
             const auto op = binary_operator(type(child));
             operators.push_back(op.value_or(Operator::equal));
-            if (!op) fail(child, "unsupported comparison `" + std::string(text(child)) + "`");
+            if (!op)
+                fail(child, "unsupported comparison `" + printable(text(child)) +
+                                "`: write one of < <= > >= == != is in");
         } else if (ts_node_is_named(child) && type(child) != "comment") {
             operands.push_back(child);
         }
@@ -217,7 +220,8 @@ Expr* Lowering::expression(TSNode node) {
         ~Depth() { --depth; }
     } const guard(depth_);
     if (depth_ > kDeepest) {
-        fail(node, "the expression is nested more than " + std::to_string(kDeepest) + " levels deep");
+        fail(node, "the expression is nested more than " + std::to_string(kDeepest) +
+                       " levels deep: assign parts of it to variables");
         return make(ExprKind::unsupported, node);
     }
     const std::string_view kind = type(node);

@@ -157,7 +157,8 @@ Stmt* Lowering::statement(TSNode node) {
         ~Depth() { --depth; }
     } const guard(depth_);
     if (depth_ > kDeepest) {
-        fail(node, "the statement is nested more than " + std::to_string(kDeepest) + " levels deep");
+        fail(node, "the statement is nested more than " + std::to_string(kDeepest) +
+                       " levels deep: call helpers for the inner ones");
         return make_stmt(StmtKind::unsupported, node);
     }
     const std::string_view kind = type(node);
@@ -175,7 +176,7 @@ Stmt* Lowering::statement(TSNode node) {
             std::string op(text(field(parts[0], "operator")));
             if (!op.empty()) op.pop_back();
             const auto known = binary_operator(op);
-            if (!known) fail(node, "unsupported assignment `" + op + "=`");
+            if (!known) fail(node, "unsupported assignment `" + op + "=`: write `x = x " + op + " y`");
             made->op = known.value_or(Operator::add);
             made->value = expression(field(parts[0], "right"));
             made->target = expression(field(parts[0], "left"));

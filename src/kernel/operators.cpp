@@ -60,14 +60,22 @@ Value Evaluator::integer_binary(const Expr& e, Operator op, std::int64_t a, std:
             break;
         }
         case Operator::power: {
-            if (b < 0 || b > 63) return opaque(e, 0);
+            if (b < 0) return opaque(e, 0);
             made.integer = 1;
-            for (std::int64_t i = 0; i < b && !overflow; ++i)
-                overflow = __builtin_mul_overflow(made.integer, a, &made.integer);
+            if (a == 0 || a == 1 || a == -1)
+                made.integer = b == 0 || a == 1 ? 1 : a == 0 ? 0 : b % 2 == 0 ? 1 : -1;
+            else  // ends after 63 rounds at the latest
+                for (std::int64_t i = 0; i < b && !overflow; ++i)
+                    overflow = __builtin_mul_overflow(made.integer, a, &made.integer);
             break;
         }
         case Operator::shift_left:
-            if (b < 0 || b > 62) return opaque(e, 0);
+            if (b < 0 || b > 63) return opaque(e, 0);
+            if (b == 63) {
+                overflow = a != 0;
+                made.integer = 0;
+                break;
+            }
             overflow = __builtin_mul_overflow(a, std::int64_t{1} << b, &made.integer);
             break;
         case Operator::shift_right:
@@ -80,15 +88,20 @@ Value Evaluator::integer_binary(const Expr& e, Operator op, std::int64_t a, std:
         default: return opaque(e, 0);
     }
     if ((op == Operator::divide || op == Operator::floor_divide || op == Operator::modulo) && b == 0) {
-        arithmetic_error = true;
-        return fail(e.where, "division by zero in " + quoted(module_, e.where));
+        return division_by_zero(e);
     }
-    if (overflow) return fail(e.where, quoted(module_, e.where) + " does not fit 64 bits");
+    if (overflow)
+        return fail(e.where, quoted(module_, e.where) + " does not fit 64 bits: give smaller --args");
     return made;
 }
 
 Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value& b) {
     if (a.kind == ValueKind::integer && b.kind == ValueKind::integer) {
+        const bool shifts = op == Operator::shift_left || op == Operator::shift_right;
+        if (shifts && (b.integer < 0 || b.integer > 63)) {
+            return fail(e.where, quoted(module_, e.where) + " shifts by " + std::to_string(b.integer) +
+                                     ": give --args for which it shifts by 0 to 63");
+        }
         Value made = integer_binary(e, op, a.integer, b.integer, a.runtime || b.runtime);
         made.runtime = a.runtime || b.runtime;
         made.taint = a.taint | b.taint;

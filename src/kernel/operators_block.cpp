@@ -28,6 +28,19 @@ const Block* Evaluator::as_block(const Value& value) {
     return block;
 }
 
+/// Whether the block has no more elements than one can have; fails otherwise.
+bool Evaluator::fits_a_block(const Expr& e, const Block& block) {
+    Wide size = 1;
+    for (std::int32_t j = 0; j < block.rank; ++j) size *= block.axes[j].extent;  // each at most kLargestBlock
+    if (size <= kLargestBlock) return true;
+    std::string shape;
+    for (std::int32_t j = 0; j < block.rank; ++j)
+        shape += (j > 0 ? " x " : "") + std::to_string(block.axes[j].extent);
+    fail(e.where, quoted(module_, e.where) + " is a block of " + shape +
+                      " elements: make it smaller, a block has at most 2^24");
+    return false;
+}
+
 Value Evaluator::from_block(const Block* block) {
     Value made;
     made.runtime = true;
@@ -55,7 +68,7 @@ Value Evaluator::add(const Expr& e, const Value& left, const Value& right, std::
         if (x.extent != y.extent && x.extent != 1 && y.extent != 1) {
             return fail(e.where, "blocks of " + std::to_string(x.extent) + " and " +
                                      std::to_string(y.extent) + " elements cannot be combined in " +
-                                     quoted(module_, e.where));
+                                     quoted(module_, e.where) + ": make them equal, or one of them 1");
         }
         // An axis of extent 1 that is stretched contributes its only element.
         BlockAxis& axis = sum->axes[j];
@@ -97,6 +110,7 @@ Value Evaluator::add(const Expr& e, const Value& left, const Value& right, std::
             axis.pieces = joined.pieces, axis.count = joined.count;
         }
     }
+    if (!fits_a_block(e, *sum)) return {};
     return from_block(sum);
 }
 
@@ -129,8 +143,7 @@ Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, cons
     if (by_constant && (op == Operator::modulo || op == Operator::floor_divide)) {
         const std::int64_t by = second->base.constant;
         if (by == 0) {
-            arithmetic_error = true;
-            return fail(e.where, "division by zero in " + quoted(module_, e.where));
+            return division_by_zero(e);
         }
         std::int64_t low = lowest_highest(first->base, false).constant,
                      high = lowest_highest(first->base, true).constant;
@@ -181,11 +194,12 @@ Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, cons
         if (a.axes[j].extent != b.axes[j].extent && a.axes[j].extent != 1 && b.axes[j].extent != 1) {
             return fail(e.where, "blocks of " + std::to_string(a.axes[j].extent) + " and " +
                                      std::to_string(b.axes[j].extent) + " elements cannot be combined in " +
-                                     quoted(module_, e.where));
+                                     quoted(module_, e.where) + ": make them equal, or one of them 1");
         }
         made->axes[j].extent = std::max(a.axes[j].extent, b.axes[j].extent);
         if (j == axis) extent = made->axes[j].extent;
     }
+    if (!fits_a_block(e, *made)) return {};
     scratch_a_.assign(1, 0);
     scratch_b_.assign(1, 0);
     if (axis >= 0) {
@@ -211,7 +225,8 @@ Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, cons
 
 Value Evaluator::expanded(const Expr& e, const Value& value, std::span<const bool> is_new) {
     std::array<std::int32_t, kRank> axes{};
-    if (is_new.size() > kRank) return fail(e.where, "blocks of more than 5 axes are not supported");
+    if (is_new.size() > kRank)
+        return fail(e.where, "blocks of more than 5 axes are not supported: write fewer indices");
     const std::int32_t rank = rank_of(value);
     std::int32_t next = 0;
     for (std::size_t j = 0; j < is_new.size(); ++j) axes[j] = is_new[j] || next >= rank ? -1 : next++;

@@ -304,6 +304,7 @@ Value Evaluator::where(const Expr& e, const Value& condition, const Value& a, co
         if (axis == j) continue;
         axis = axis == -1 ? j : -2;
     }
+    if (!fits_a_block(e, *made)) return {};
     if (!mask.exact || axis == -2) return lazy();
     if (!x.base.is_constant() || !y.base.is_constant()) return lazy();
     std::int64_t low = 0, high = INT64_MAX;

@@ -187,10 +187,10 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
                 break;
             case TaintSource::Kind::carried_id:
                 if (!source.is_tile_id) {
-                    return module.error(
-                        source.expr->where,
-                        "addresses follow from `" + source.expr->text +
-                            "`, which is carried from tile to tile and is not the id of the tile here");
+                    return module.error(source.expr->where, "addresses follow from `" + source.expr->text +
+                                                                "`, which is carried from tile to tile and "
+                                                                "is not the id of the tile here: use the "
+                                                                "variable of the loop over tiles");
                 }
                 site.kind = TileIdSite::Kind::use;
                 site.variables = {source.expr->text};

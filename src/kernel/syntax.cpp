@@ -11,6 +11,7 @@
 #include "kernel/brackets.hpp"
 #include "kernel/lower.hpp"
 #include "kernel/module_tree.hpp"
+#include "syncopate/excerpt.hpp"
 
 extern "C" const TSLanguage* tree_sitter_python(void);
 
@@ -87,16 +88,12 @@ std::string_view Module::text(const SourceRange& range) const {
     return std::string_view(here.text).substr(range.begin - here.begin, range.end - range.begin);
 }
 
-Location Module::location(const SourceRange& range) const {
-    Location location;
-    location.file = file_of(range).path;
-    location.line = range.line;
-    location.column = range.column;
-    return location;
-}
-
 Error Module::error(const SourceRange& range, std::string message) const {
-    return Error{std::move(message), location(range)};
+    const SourceFile& here = file_of(range);
+    SourceRange local = range;
+    local.begin -= here.begin;
+    local.end -= here.begin;
+    return error_at(here.text, here.path, local, std::move(message));
 }
 
 void walk(TSNode root, const std::function<bool(TSNode)>& visit) {
@@ -116,19 +113,19 @@ namespace {
 
 std::string_view type(TSNode node) { return ts_node_type(node); }
 
-/// The first line of `text`, shortened, with control bytes made visible: fit for a one-line message.
-std::string excerpt(std::string_view text) {
-    std::string shown;
-    for (const char c : text.substr(0, std::min<std::size_t>(text.find('\n'), 40))) {
-        shown += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-    }
-    return shown;
-}
-
 struct SyntaxError {
     SourceRange where;
     std::string message;
 };
+
+/// Whether a line begins as a compound statement does, and has no colon.
+bool lacks_colon(std::string_view line) {
+    static constexpr std::array<std::string_view, 9> kWords{"if",  "elif",  "else", "for",   "while",
+                                                            "def", "class", "with", "except"};
+    const std::string_view first = line.substr(0, line.find_first_of(" \t(:"));
+    return line.find(':') == std::string_view::npos &&
+           std::find(kWords.begin(), kWords.end(), first) != kWords.end();
+}
 
 std::optional<SyntaxError> first_syntax_error(TSNode root, std::string_view source) {
     if (!ts_node_has_error(root)) return std::nullopt;
@@ -145,9 +142,19 @@ std::optional<SyntaxError> first_syntax_error(TSNode root, std::string_view sour
             return false;
         }
         if (!ts_node_is_error(node)) return true;
-        const std::string shown = excerpt(source.substr(where.begin, where.end - where.begin));
-        found = SyntaxError{where, shown.empty() ? "syntax error: unexpected end of line"
-                                                 : "syntax error: unexpected `" + shown + "`"};
+        const std::string_view text = source.substr(where.begin, where.end - where.begin);
+        const std::string_view line = text.substr(0, text.find_first_of("#\n"));
+        if (lacks_colon(line)) {
+            const auto end = static_cast<std::uint32_t>(line.find_last_not_of(" \t\r") + 1);
+            found = SyntaxError{{where.begin + end, where.begin + end, where.line, where.column},
+                                "syntax error: missing `:` after `" + printable(line, 40) + "`"};
+            return false;
+        }
+        const std::string shown = printable(line, 40);
+        found = SyntaxError{
+            where, shown.empty()
+                       ? "syntax error: unexpected end of line; is something missing before it?"
+                       : "syntax error: unexpected `" + shown + "`; is something missing before it?"};
         return false;
     });
     if (!found) found = SyntaxError{Lowering::range_of(root), "syntax error"};
@@ -186,13 +193,8 @@ Result<std::int32_t> Module::add_file(std::string path, std::string text) {
     tree->tree = Tree::parse(text);
     if (!tree->tree) return Error{"tree-sitter cannot parse the file", {.file = path}};
     const TSNode root = ts_tree_root_node(tree->tree.get());
-    if (const auto wrong = first_syntax_error(root, text)) {
-        Location location;
-        location.file = path;
-        location.line = wrong->where.line;
-        location.column = wrong->where.column;
-        return Error{wrong->message, location};
-    }
+    if (const auto wrong = first_syntax_error(root, text))
+        return error_at(text, path, wrong->where, wrong->message);
     const auto index = static_cast<std::int32_t>(files.size());
     SourceFile made;
     made.path = std::move(path);
@@ -223,14 +225,20 @@ Result<Expr*> Module::lower_fragment(std::string_view fragment, std::int32_t fun
     const auto tree = Tree::parse(fragment);
     if (!tree) return error(place, "cannot parse the directive");
     TSNode node = ts_tree_root_node(tree.get());
-    if (const auto wrong = first_syntax_error(node, fragment))
-        return error(place, wrong->message + " in the directive");
+    if (const auto wrong = first_syntax_error(node, fragment)) {
+        SourceRange where = place;  // a fragment is one line
+        where.begin += wrong->where.begin;
+        where.end = place.begin + std::max(wrong->where.end, wrong->where.begin + 1);
+        return error(where, wrong->message + " in the directive");
+    }
     while (!ts_node_is_null(node) && (type(node) == "module" || type(node) == "expression_statement")) {
         if (ts_node_named_child_count(node) != 1)
-            return error(place, "the directive needs one expression here");
+            return error(place,
+                         "the directive needs one expression here: write it, or leave the directive out");
         node = ts_node_named_child(node, 0);
     }
-    if (ts_node_is_null(node)) return error(place, "the directive needs an expression here");
+    if (ts_node_is_null(node))
+        return error(place, "the directive needs an expression here: write it, or leave the directive out");
     return Lowering(*this, function).lower_fragment(node, fragment, place);
 }
 

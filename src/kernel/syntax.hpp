@@ -160,6 +160,7 @@ struct Stmt {
     SourceRange where;                   ///< to the end of the last statement inside it
     SourceRange header;                  ///< loops: up to and including the colon
     std::int32_t loop = -1;              ///< loops: a number, unique in the module
+    std::int32_t memo = -1;              ///< note of an evaluation: what it knows of this statement
     std::vector<std::int32_t> assigned;  ///< loops: slots that the body assigns, the loop variable included
     std::vector<bool>
         carried;  ///< loops, one per entry of `assigned`: an iteration may see the value of the one before
@@ -251,7 +252,6 @@ public:
     /// What `names` joined by dots stand for at the top level of a file. Follows imports.
     [[nodiscard]] Resolved resolve(std::int32_t file, const std::vector<std::string_view>& names);
     [[nodiscard]] std::string_view text(const SourceRange& range) const;
-    [[nodiscard]] Location location(const SourceRange& range) const;
     [[nodiscard]] Error error(const SourceRange& range, std::string message) const;
 
     std::string_view source;  ///< of the kernel's file

@@ -40,6 +40,7 @@ public:
     [[nodiscard]] Mark mark() const { return {block_, used_}; }
     void release(Mark mark) { block_ = mark.block, used_ = mark.used; }
     [[nodiscard]] std::size_t bytes() const { return (block_ + 1) * kBlock; }
+    [[nodiscard]] std::size_t used() const { return block_ * kBlock + used_; }
 
 private:
     static constexpr std::size_t kBlock = std::size_t{1} << 20;

@@ -27,6 +27,7 @@ class Case:
     reduction: str | None = None  # the variable of the loop that phases may cut
     inexact: str = ""  # why a footprint may be larger than what is touched; empty: it must be equal
     refused: str = ""  # the diagnostic, from "the" on, for a kernel whose addresses depend on data
+    unfusable: str = ""  # the diagnostic of fuse, for a kernel that cannot be given another tile
     gather: dict[str, int] = field(default_factory=dict)  # parameter → axis along which ranks hold it
     scatter: dict[str, int] = field(default_factory=dict)  # parameter → axis along which its sum is left
     compile: dict[str, Any] | None = (

@@ -169,6 +169,8 @@ def scatter_plan(case: Case, split: int = 2) -> tuple[Any, dict[str, str]]:
 
 def check_gather(make: Callable[[int], Case]) -> None:
     """Each rank holds a part of one input; every output is that of the unfused kernel on the whole, bit for bit."""
+    if make(0).unfusable:
+        return check_refusal(make)
     whole = run_plain(make(0))
 
     def work(place: ranks.Place) -> None:
@@ -177,7 +179,7 @@ def check_gather(make: Callable[[int], Case]) -> None:
         plan, bind = gather_plan(case)
         group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
         fused = sy.fuse(
-            case.kernel, plan, bind=bind, group=group, host_delay=1e-3, seed=place.rank, deadline=10
+            case.kernel, plan, bind=bind, group=group, host_delay=1e-3, seed=place.rank, deadline=30
         )
         arguments = full_arguments(case)
         for parameter, tensor in bind.items():
@@ -191,6 +193,16 @@ def check_gather(make: Callable[[int], Case]) -> None:
     ranks.run(RANKS, work, timeout=100)
 
 
+def check_refusal(make: Callable[[int], Case]) -> None:
+    case = make(0)
+    try:
+        emit(make, Path("/nonexistent"))
+    except sy._syncopate.SyncopateError as error:
+        expect(case.unfusable in str(error), f"the diagnostic is '{error}', expected '{case.unfusable}'")
+        return
+    raise Wrong(f"no diagnostic; expected '{case.unfusable}'")
+
+
 def check_scatter(make: Callable[[int], Case]) -> None:
     """Each rank makes an output from data of its own; its shard of the sum is left on each, added up in rank order."""
     alone = [run_plain(make(seed)) for seed in range(RANKS)]
@@ -201,7 +213,7 @@ def check_scatter(make: Callable[[int], Case]) -> None:
         plan, bind = scatter_plan(case)
         group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
         fused = sy.fuse(
-            case.kernel, plan, bind=bind, group=group, host_delay=1e-3, seed=place.rank, deadline=10
+            case.kernel, plan, bind=bind, group=group, host_delay=1e-3, seed=place.rank, deadline=30
         )
         arguments = full_arguments(case)
         fused[case.grid](**arguments)

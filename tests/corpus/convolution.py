@@ -54,7 +54,6 @@ def implicit_gemm_of_an_image(seed):
     return Case(
         implicit_gemm, (cdiv(h * w, 16), 2, n), args, {"y_ptr": y.contiguous()}, gather={"x_ptr": 1},
         scatter={"y_ptr": 1}, compile={"BM": 64, "BN": 64, "BC": 32},
-        xfail={"footprint": "where rows wrap into the next image, its mask is lost"},
     )  # fmt: skip
 
 

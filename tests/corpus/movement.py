@@ -218,5 +218,4 @@ def every_second_column_backwards(seed):
         {"y_ptr": x[:, ::2].flip(1).contiguous()},
         axes=(3,),
         scatter={"y_ptr": 0},
-        xfail={"footprint": "boxes have no steps"},
     )

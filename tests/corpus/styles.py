@@ -214,7 +214,7 @@ def an_id_taken_in_a_helper(seed):
     args = {"x_ptr": x, "y_ptr": unset((20,)), "M": 20, "BM": 8}
     return Case(
         doubled, (3,), args, {"y_ptr": 2 * x}, axes=(3,), gather={"x_ptr": 0},
-        xfail={"gather": "refused, with the helper's line: what a helper takes itself cannot be replaced"},
+        unfusable="styles.py:201:11: a helper takes the program's id itself, so it cannot be given another tile",
     )  # fmt: skip
 
 

@@ -93,6 +93,9 @@ struct MadeChunk {
     std::int64_t tiles = 0;
     std::vector<Post> posts;
     std::vector<Store> stores{};  ///< of its tiles; empty: the kernel's own place
+    /// A persistent kernel's tile counts in it as soon as it is stored, not when its program stores the next
+    /// one: the program stands still for its stores, and the chunk leaves a tile's time earlier.
+    bool at_once = false;
 };
 
 /// A region in the memory of a rank.
@@ -132,13 +135,36 @@ struct RankSchedule {
     std::vector<Post> end_posts;
 };
 
+/// The slots of one kernel of several: each rank's slots are those of the first stage, then those of the next.
+struct StageSlots {
+    std::int64_t first = 0;
+    std::int64_t count = 0;  ///< equal on all ranks; a slot's tile is one of so many
+    bool phased = false;     ///< some slot has phases: the kernel is emitted with a nested loop
+};
+
 struct Schedule {
     plan::Mesh mesh;
     std::vector<plan::Tensor> tensors;  ///< those of the plan; each rank's heap holds all of each
     std::vector<RankSchedule> ranks;
-    std::int64_t num_slots = 0;  ///< equal on all ranks
-    bool phased = false;         ///< some slot has phases: the kernel is emitted with a nested loop
+    std::int64_t num_slots = 0;  ///< of all stages; equal on all ranks
+    bool phased = false;  ///< some slot of the first stage has phases: its kernel gets a nested loop
     std::optional<StoreForm> stores{};  ///< some chunk's tiles are stored elsewhere than in the kernel's own place
+    std::vector<StageSlots> later{};  ///< the stages after the first; most programs have none
+
+    [[nodiscard]] std::size_t num_stages() const { return 1 + later.size(); }
+    [[nodiscard]] StageSlots stage(std::size_t index) const {
+        if (index > 0) return later[index - 1];
+        return {0, later.empty() ? num_slots : later.front().first, phased};
+    }
+    /// Some rank's tiles of that stage make chunks: its kernel gets a post after a tile's last store.
+    [[nodiscard]] bool produces(std::size_t index) const {
+        if (later.empty()) return produces();
+        const StageSlots slots = stage(index);
+        return std::any_of(ranks.begin(), ranks.end(), [&](const RankSchedule& rank) {
+            const auto begin = rank.slots.begin() + slots.first;
+            return std::any_of(begin, begin + slots.count, [](const Slot& s) { return !s.makes.empty(); });
+        });
+    }
 
     /// Some rank's tiles make chunks: the kernel is emitted with a post after a tile's last store.
     [[nodiscard]] bool produces() const {

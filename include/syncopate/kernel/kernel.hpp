@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -18,7 +19,7 @@
 
 namespace syncopate::kernel {
 
-/// A half-open byte range of the source, with the 1-based line and column of its first byte.
+/// A half-open byte range of the source, with the 1-based line and column, in bytes, of its first byte.
 struct SourceRange {
     std::uint32_t begin = 0;
     std::uint32_t end = 0;
@@ -173,6 +174,10 @@ struct Kernel {
     [[nodiscard]] std::int64_t num_programs() const { return grid[0] * grid[1] * grid[2]; }
     [[nodiscard]] const Param* find_param(const std::string& param) const;
 };
+
+/// An error about a range of a kernel's source: its line, its column in characters, and an excerpt.
+[[nodiscard]] Error error_at(std::string_view source, const std::string& file, const SourceRange& range,
+                             std::string message);
 
 /// Reads the kernel `name` of `source` (the only @triton.jit kernel with stores when `name` is empty; helpers
 /// are not kernels) and analyses it for `arguments`. Fails with file:line:col for a syntax error, a directive
