@@ -4,6 +4,7 @@
 #include <string>
 
 #include "fuse/sample.hpp"
+#include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/json.hpp"
 #include "syncopate/plan/join.hpp"
 #include "syncopate/plan/push_reduce.hpp"

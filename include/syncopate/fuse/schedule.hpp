@@ -21,6 +21,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -153,13 +154,19 @@ struct Schedule {
         if (index > 0) return later[index - 1];
         return {0, later.empty() ? num_slots : later.front().first, phased};
     }
+    /// A rank's slots of that stage.
+    [[nodiscard]] std::span<const Slot> slots_of(const RankSchedule& rank, std::size_t index) const {
+        if (later.empty()) return rank.slots;
+        const StageSlots part = stage(index);
+        return std::span(rank.slots).subspan(static_cast<std::size_t>(part.first),
+                                             static_cast<std::size_t>(part.count));
+    }
     /// Some rank's tiles of that stage make chunks: its kernel gets a post after a tile's last store.
     [[nodiscard]] bool produces(std::size_t index) const {
         if (later.empty()) return produces();
-        const StageSlots slots = stage(index);
         return std::any_of(ranks.begin(), ranks.end(), [&](const RankSchedule& rank) {
-            const auto begin = rank.slots.begin() + slots.first;
-            return std::any_of(begin, begin + slots.count, [](const Slot& s) { return !s.makes.empty(); });
+            const std::span<const Slot> slots = slots_of(rank, index);
+            return std::any_of(slots.begin(), slots.end(), [](const Slot& s) { return !s.makes.empty(); });
         });
     }
 
