@@ -17,12 +17,13 @@ namespace {
 using kernel::SourceRange;
 using kernel::TileIdSite;
 
-constexpr std::array<std::string_view, 25> kNames{
+constexpr std::array<std::string_view, 26> kNames{
     "sy_acquire",       "sy_acquire_2d", "sy_acquire_3d", "sy_acquire_phase", "sy_control",
     "sy_copy",          "sy_finish",     "sy_hi",         "sy_linear_2d",     "sy_linear_3d",
     "sy_lo",            "sy_num_phases", "sy_offset",     "sy_phase",         "sy_post",
-    "sy_post_last",     "sy_range",      "sy_row",        "sy_schedule",      "sy_slot",
-    "sy_post_previous", "sy_tile",       "sy_tile_2d",    "sy_tile_3d",       "SyncopateFault"};
+    "sy_post_at_once",  "sy_post_last",  "sy_range",      "sy_row",           "sy_schedule",
+    "sy_post_previous", "sy_slot",       "sy_tile",       "sy_tile_2d",       "sy_tile_3d",
+    "SyncopateFault"};
 
 /// Replacements and insertions, applied all at once. Those at one place come out in the order in which they
 /// were added.
@@ -364,12 +365,14 @@ private:
         }
         if (can_post_later()) {
             posts_later_ = true;
-            used_.insert({"sy_post_previous", "sy_post_last"});
+            used_.insert({"sy_post_previous", "sy_post_at_once", "sy_post_last"});
+            const std::string arguments = "(sy_schedule, sy_control, " + slot_of_store_ + ")";
             edits_.insert(line_begin(stored.begin),
-                          indent_at(stored.begin) + "sy_post_previous(sy_schedule, sy_control, " +
-                              slot_of_store_ +
-                              ")  # the tile before this one is stored: the last one of a chunk lets it leave" +
+                          indent_at(stored.begin) + "sy_post_previous" + arguments +
+                              "  # the tile before this one is stored: the last one of a chunk lets it leave" +
                               eol_);
+            add_line_after(stored.end, indent_at(stored.begin) + "sy_post_at_once" + arguments +
+                                           "  # this one, if its chunk is in a hurry");
             return Done{};
         }
         used_.insert("sy_post");

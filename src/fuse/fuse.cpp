@@ -1,6 +1,7 @@
 #include "syncopate/fuse/fuse.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -16,6 +17,26 @@
 
 namespace syncopate::fuse {
 namespace {
+
+/// Which made chunks' tiles count at once: those that are sent, where a program runs few tiles. By rank and
+/// chunk.
+std::vector<std::vector<bool>> in_a_hurry(const plan::Plan& plan, const Precedence& precedence,
+                                          const StageSchedule& all, const InlineStores& stores) {
+    const Production& production = all.production;
+    std::vector<std::vector<bool>> result;
+    for (const auto& chunks : production.chunks) result.emplace_back(chunks.size(), false);
+    for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
+        if (plan.op(precedence.ops[id]).reduce != plan::Reduce::none) continue;
+        for (const MadeRef& need : production.needs[id]) {
+            const std::vector<std::int64_t>& makers = production.makers[need.rank][need.index];
+            if (makers.empty() || !stores.at[need.rank][need.index].empty()) continue;
+            std::size_t stage = all.slots.size() - 1;
+            while (stage > 0 && all.slots[stage].first > makers.front()) --stage;
+            result[need.rank][need.index] = all.brief[stage];
+        }
+    }
+    return result;
+}
 
 /// A kernel may start before its call's begin waits are over, so before a program first stores into another
 /// rank's memory it waits for what that rank says of it.
@@ -81,7 +102,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     }
     if (Status status = check_stages(given, options); !status) return status.error();
 
-    auto lowered = lower(given.plan);
+    auto lowered = lower(given.plan, options.preferred);
     if (!lowered) return lowered.error();
     const plan::Plan& plan = lowered->plan;
     const Program first{given.stages.front().kernel, plan, given.stages.front().bindings};
@@ -121,6 +142,29 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     if (!stores) return stores.error();
     const Guards guards = guard(plan, *precedence, all.dependence, sync);
 
+    // A sum that reads its contributions where they are also waits for what they come after, and tells whom
+    // they would tell.
+    const auto parts_of = [&](std::int32_t id) {
+        std::vector<std::int32_t> parts{id};
+        const auto direct = lowered->direct.find(precedence->ops[id]);
+        if (direct == lowered->direct.end()) return parts;
+        for (const plan::OpRef pull : direct->second) parts.push_back(precedence->id(pull));
+        return parts;
+    };
+    const auto awaited_by = [&](std::int32_t id) {
+        std::vector<std::int32_t> awaited;
+        for (const std::int32_t part : parts_of(id)) {
+            for (const std::int32_t other : sync.transfers[part]) {
+                const auto sum = lowered->done_with.find(precedence->ops[other]);
+                if (sum == lowered->done_with.end() || precedence->id(sum->second) != id)
+                    awaited.push_back(other);
+            }
+        }
+        std::sort(awaited.begin(), awaited.end());
+        awaited.erase(std::unique(awaited.begin(), awaited.end()), awaited.end());
+        return awaited;
+    };
+
     // Who has to see which op, so that signals can be numbered.
     const auto num_ranks = static_cast<std::size_t>(plan.num_ranks());
     std::vector<std::vector<std::int32_t>> observed = guards.end_ops;
@@ -130,7 +174,9 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     }
     for (std::int32_t id = 0; id < precedence->num_ops(); ++id) {
         auto& here = observed[precedence->ops[id].rank];
-        here.insert(here.end(), sync.transfers[id].begin(), sync.transfers[id].end());
+        if (lowered->done_with.contains(precedence->ops[id])) continue;
+        const std::vector<std::int32_t> awaited = awaited_by(id);
+        here.insert(here.end(), awaited.begin(), awaited.end());
     }
     std::vector<std::vector<Post>> posts(precedence->ops.size());
     std::vector<std::vector<std::vector<Post>>> made_posts;  // by rank and chunk
@@ -176,6 +222,8 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
         signals[ack.to].add({SignalMeaning::Kind::consumed, {ack.from, -1}});
     }
 
+    const auto at_once = in_a_hurry(plan, *precedence, all, *stores);
+
     Schedule schedule;
     schedule.mesh = plan.mesh;
     schedule.tensors = plan.tensors;
@@ -211,7 +259,8 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
         for (std::size_t chunk = 0; chunk < production.chunks[rank].size(); ++chunk) {
             const std::vector<std::int64_t>& makers = production.makers[rank][chunk];
             out.chunks.push_back({production.chunks[rank][chunk], static_cast<std::int64_t>(makers.size()),
-                                  made_posts[rank][chunk], stores->at[rank][chunk]});
+                                  made_posts[rank][chunk], stores->at[rank][chunk],
+                                  at_once[rank][chunk]});
             for (const std::int64_t tile : makers)
                 out.slots[slot_of[tile]].makes.push_back(static_cast<std::int32_t>(chunk));
         }
@@ -219,13 +268,30 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
             if (sent_inline(id)) continue;
             const plan::OpRef ref = precedence->ops[id];
             const plan::Op& op = plan.op(ref);
+            if (lowered->done_with.contains(ref)) continue;
             const auto own = lowered->own.find(ref);
-            Transfer& transfer = out.transfers.emplace_back(Transfer{
-                ref, (*backends)[ref.rank][ref.index], op.source_rank(ref.rank),
-                op.destination_rank(ref.rank), op.src, op.dst, op.reduce,
-                own == lowered->own.end() ? -1 : own->second, waits_for(sync.transfers[id]), posts[id]});
-            for (const MadeRef& need : production.needs[id])
-                transfer.waits.push_back({table.of_made(need), 0});
+            Transfer& transfer =
+                out.transfers.emplace_back(Transfer{ref,
+                                                    (*backends)[ref.rank][ref.index],
+                                                    op.source_rank(ref.rank),
+                                                    op.destination_rank(ref.rank),
+                                                    op.src,
+                                                    op.dst,
+                                                    op.reduce,
+                                                    own == lowered->own.end() ? -1 : own->second,
+                                                    waits_for(awaited_by(id)),
+                                                    {}});
+            for (const std::int32_t part : parts_of(id)) {
+                transfer.posts.insert(transfer.posts.end(), posts[part].begin(), posts[part].end());
+                for (const MadeRef& need : production.needs[part]) {
+                    const Wait wait{table.of_made(need), 0};
+                    if (std::find(transfer.waits.begin(), transfer.waits.end(), wait) == transfer.waits.end())
+                        transfer.waits.push_back(wait);
+                }
+                if (part == id) continue;
+                const plan::Op& pull = plan.op(precedence->ops[part]);
+                transfer.sources.push_back({pull.peer, pull.src});
+            }
         }
         out.end_waits = waits_for(guards.end_ops[rank]);
     }

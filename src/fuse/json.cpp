@@ -77,6 +77,8 @@ Json write(const Transfer& transfer, const Schedule& schedule) {
         json["reduce"] = plan::name_of(transfer.reduce);
         json["own"] = transfer.own;
     }
+    for (const Source& source : transfer.sources)
+        json["sources"].push_back({{"rank", source.rank}, {"chunk", write(source.chunk, schedule)}});
     json["waits"] = write(transfer.waits);
     json["posts"] = write(transfer.posts);
     return json;
@@ -92,6 +94,7 @@ Json write_chunks(const RankSchedule& rank, const Schedule& schedule) {
         Json& entry = json.emplace_back(Json{{"chunk", write(rank.chunks[at].chunk, schedule)},
                                              {"posts", write(rank.chunks[at].posts)},
                                              {"slots", std::move(slots[at])}});
+        if (rank.chunks[at].at_once) entry["at_once"] = true;
         for (const Store& store : rank.chunks[at].stores)
             entry["stores"].push_back({store.rank, schedule.tensors[store.tensor].name, store.rows});
     }
@@ -264,7 +267,7 @@ Enum read_name(const Reader& reader, const std::array<Enum, count>& values) {
 
 Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size_t num_signals) {
     reader.expect_keys({"op", "backend", "src_rank", "dst_rank", "src", "dst", "waits", "posts"},
-                       {"reduce", "own"});
+                       {"reduce", "own", "sources"});
     Transfer transfer;
     (void)reader.at("op").length(2);
     transfer.op.rank = reader.at("op").at(std::size_t{0}).index_below(schedule.ranks.size());
@@ -279,6 +282,15 @@ Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size
     if (reader.has("own")) {
         transfer.own =
             static_cast<std::int32_t>(reader.at("own").integer(-1, std::numeric_limits<std::int32_t>::max()));
+    }
+    if (reader.has("sources")) {
+        const Reader sources = reader.at("sources");
+        for (std::size_t at = 0; at < sources.length(); ++at) {
+            const Reader source = sources.at(at);
+            source.expect_keys({"rank", "chunk"}, {});
+            transfer.sources.push_back({source.at("rank").index_below(schedule.ranks.size()),
+                                        read_chunk(source.at("chunk"), schedule)});
+        }
     }
     transfer.waits = read_waits(reader.at("waits"), num_signals);
     transfer.posts = read_posts(reader.at("posts"), schedule);
@@ -305,7 +317,7 @@ void read_signals(const Reader& reader, std::size_t num_ranks, std::vector<Signa
 void read_chunks(const Reader& reader, const Schedule& schedule, RankSchedule& rank) {
     for (std::size_t at = 0; at < reader.length(); ++at) {
         const Reader entry = reader.at(at);
-        entry.expect_keys({"chunk", "posts", "slots"}, {"stores"});
+        entry.expect_keys({"chunk", "posts", "slots"}, {"stores", "at_once"});
         const Reader slots = entry.at("slots");
         for (std::size_t n = 0; n < slots.length(); ++n) {
             const std::int32_t slot = slots.at(n).index_below(rank.slots.size());
@@ -318,7 +330,8 @@ void read_chunks(const Reader& reader, const Schedule& schedule, RankSchedule& r
                                static_cast<std::int64_t>(slots.length()),
                                read_posts(entry.at("posts"), schedule),
                                entry.has("stores") ? read_stores(entry.at("stores"), schedule)
-                                                   : std::vector<Store>{}});
+                                                   : std::vector<Store>{},
+                               entry.has("at_once") && entry.at("at_once").boolean()});
     }
 }
 

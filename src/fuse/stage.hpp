@@ -27,6 +27,8 @@ struct StageSchedule {
     Synchronization synchronization;
     std::vector<std::vector<std::int64_t>> tiles;  ///< by rank and slot
     std::vector<StageSlots> slots;                 ///< by stage
+    /// By stage: a program runs so few tiles that one tile's time is much of the whole (docs/performance.md).
+    std::vector<bool> brief;
     std::vector<std::int64_t> program_of;          ///< by slot, of the first stage
 };
 

@@ -223,8 +223,8 @@ FusedOp::~FusedOp() = default;
 
 Status FusedOp::allocate() {
     const auto row = static_cast<std::uint64_t>(emit::bytes_of_row(schedule_));
-    if (heap_->stride() % row != 0 ||
-        heap_->stride() / row * static_cast<std::uint64_t>(heap_->size()) > kMostRows) {
+    if (row > 1 && (heap_->stride() % row != 0 ||
+                    heap_->stride() / row * static_cast<std::uint64_t>(heap_->size()) > kMostRows)) {
         return Error{
             fmt::format("op '{}': its kernel stores rows of {} bytes in all ranks' heaps, which are {} bytes apart; "
                         "create the heap with a multiple of {} bytes, and at most {} rows in all",

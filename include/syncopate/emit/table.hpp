@@ -20,10 +20,12 @@
 //        to the word that is set
 //
 // makes_begin and makes_end: the first record and past the last one of the chunks that the slot's tile writes
-// into. A record, aligned to 16 bytes, has 4 words: word of the chunk's counter in the control
-// block, tiles that count in it, offsets of its first post and past the last one. The counters follow the
-// signals in the control block, 8 words each: {tiles counted over all calls, 0, gate, gate, …}. Whoever
-// counts last sets the posts' words to the epoch and both gates to 1; a stream that waits for a gate sets it
+// into; makes_end has the bit at_once where one of them wants its tiles at once. A record, aligned to 16 bytes, has 8 words: word of the chunk's counter in the control block, tiles
+// that count in it, offsets of its first post and past the last one, what each tile adds to its two gates
+// (copies, sums; 0 or 1), and whether posts are to be made (0: only those gates are waited for; calls that are
+// recorded post all the same). The counters follow the signals in the control block, 8 words each: {tiles
+// counted in this call, 0, gate of copies, gate of sums, …}. Whoever counts last sets the count back to 0 and
+// the posts' words to the epoch; a stream waits until its gate has reached the number of tiles, and sets it
 // back to 0.
 //
 // store: what is to be added where the slot's tile is stored (fuse/inline.hpp), a number of 64 bits: rows of a
@@ -83,6 +85,8 @@ inline constexpr std::int32_t first_slot = 16;
 inline constexpr std::int32_t slot_words = 8;
 inline constexpr std::int32_t makes = 4;  ///< of a slot record
 inline constexpr std::int32_t store = 6;  ///< of a slot record
+inline constexpr std::int32_t made_words = 8;
+inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
 }  // namespace table
 
 /// The word of the counter of made chunk `chunk`.

@@ -94,6 +94,9 @@ struct MadeChunk {
     std::int64_t tiles = 0;
     std::vector<Post> posts;
     std::vector<Store> stores{};  ///< of its tiles; empty: the kernel's own place
+    /// A persistent kernel's tile counts in it as soon as it is stored, not when its program stores the next
+    /// one: the program stands still for its stores, and the chunk leaves a tile's time earlier.
+    bool at_once = false;
 };
 
 /// A region in the memory of a rank.
