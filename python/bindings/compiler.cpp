@@ -74,14 +74,7 @@ nb::list findings(const plan::Plan& plan) {
     return result;
 }
 
-<<<<<<< HEAD
 using Grid = std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>>;
-=======
-/// A stage as Python gives it: source, file, kernel, bindings, scalars, tensors, grid.
-using StageTuple = std::tuple<std::string, std::string, std::string, std::map<std::string, std::string>,
-                              nb::dict, std::map<std::string, TensorTuple>,
-                              std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>>>;
->>>>>>> stages
 
 /// A stage as Python gives it: source, file, kernel, bindings, scalars, tensors, grid.
 using StageTuple = std::tuple<std::string, std::string, std::string, std::map<std::string, std::string>,
