@@ -4,6 +4,7 @@
 #   fuzz_NAME         with SYNCOPATE_FUZZ: libFuzzer with the address and undefined-behaviour sanitizers. clang only:
 #                     cmake -S . -B build-fuzz -G Ninja -DSYNCOPATE_FUZZ=ON -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++
 #                     build-fuzz/bin/fuzz_NAME -rss_limit_mb=1024 -timeout=10 -dict=tests/fuzz/LAYER/NAME.dict CORPUS tests/fuzz/LAYER/NAME
+#                     (and, as further seeds, the folders that tests/fuzz/LAYER/NAME.seeds lists)
 #   fuzz_NAME_replay  with SYNCOPATE_TESTS: seeds and 2,000 mutations of them, as the test fuzz.NAME
 
 set(fuzz_sanitizers address,undefined)
@@ -22,19 +23,26 @@ function(syncopate_fuzz_targets layer)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/${layer}/*.cpp)
     foreach(source IN LISTS sources)
         get_filename_component(name ${source} NAME_WE)
+        # Further seeds: NAME.seeds lists folders of the repository, one a line.
+        set(seeds ${PROJECT_SOURCE_DIR}/tests/fuzz/${layer}/${name})
+        if(EXISTS ${PROJECT_SOURCE_DIR}/tests/fuzz/${layer}/${name}.seeds)
+            file(STRINGS ${PROJECT_SOURCE_DIR}/tests/fuzz/${layer}/${name}.seeds folders)
+            list(TRANSFORM folders PREPEND ${PROJECT_SOURCE_DIR}/)
+            list(APPEND seeds ${folders})
+        endif()
         if(SYNCOPATE_FUZZ)
             add_executable(fuzz_${name} ${source})
-            target_include_directories(fuzz_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+            target_include_directories(fuzz_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
             target_link_libraries(fuzz_${name} PRIVATE syncopate_${layer} syncopate_warnings)
             target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
         endif()
         if(SYNCOPATE_TESTS)
             set(replay fuzz_${name}_replay)
             add_executable(${replay} ${source} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay.cpp)
-            target_include_directories(${replay} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+            target_include_directories(${replay} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
             target_link_libraries(${replay} PRIVATE syncopate_${layer} syncopate_warnings)
             add_test(NAME fuzz.${name} COMMAND ${replay} --mutations 2000 --max-seconds 60
-                ${PROJECT_SOURCE_DIR}/tests/fuzz/${layer}/${name})
+                ${seeds})
             set_tests_properties(fuzz.${name} PROPERTIES TIMEOUT 120 LABELS "${layer};fuzz")
         endif()
     endforeach()

@@ -15,7 +15,8 @@ std::string Location::to_string() const {
 
 std::string Error::to_string() const {
     const std::string where = location.to_string();
-    return where.empty() ? message : where + ": " + message;
+    const std::string text = where.empty() ? message : where + ": " + message;
+    return excerpt.empty() ? text : text + "\n" + excerpt;
 }
 
 }  // namespace syncopate

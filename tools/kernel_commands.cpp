@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "syncopate/io.hpp"
+#include "syncopate/kernel/explain.hpp"
 #include "syncopate/kernel/kernel.hpp"
 #include "tools/commands.hpp"
 
@@ -73,6 +74,8 @@ ordered_json json_of(const kernel::Kernel& k, bool boxes) {
             entry["read_boxes"] = unions(tile.read_boxes);
             entry["write_boxes"] = unions(tile.write_boxes);
         }
+        if (!tile.inexact_reads.empty() || !tile.inexact_writes.empty())
+            entry["inexact"] = {{"reads", tile.inexact_reads}, {"writes", tile.inexact_writes}};
         out["tiles"].push_back(std::move(entry));
     }
     return out;
@@ -90,6 +93,9 @@ std::string describe(const kernel::TileIdSite& site) {
             return fmt::format("{} set on line {}; {} follow from it", names, site.anchor.line, guards);
         case kernel::TileIdSite::Kind::rebind_grid:
             return fmt::format("{} set up to line {}; {} follow from them", names, site.anchor.line, guards);
+        case kernel::TileIdSite::Kind::entry:
+            return fmt::format("taken at the entry, line {}, for {} uses; {} follow from it",
+                               site.anchor.line, site.program_ids.size(), guards);
         case kernel::TileIdSite::Kind::use:
             return fmt::format("{} used on line {}, column {}; {} follow from it", names, site.anchor.line,
                                site.anchor.column, guards);
@@ -97,7 +103,7 @@ std::string describe(const kernel::TileIdSite& site) {
     return {};
 }
 
-std::string text_of(const kernel::Kernel& k, bool boxes) {
+std::string text_of(const kernel::Kernel& k, const std::vector<kernel::Note>& notes, bool boxes) {
     std::string out = fmt::format("{} ({}:{})\n", k.name, k.file, k.sites.name.line);
     for (const kernel::Param& param : k.params) {
         if (param.kind == kernel::ParamKind::pointer || param.kind == kernel::ParamKind::descriptor) {
@@ -123,6 +129,8 @@ std::string text_of(const kernel::Kernel& k, bool boxes) {
     }
     if (k.sites.last_store.line > 0) out += fmt::format("last store: line {}\n", k.sites.last_store.line);
     if (k.sites.early_return) out += "returns early on some path\n";
+    if (!notes.empty()) out += "why:\n";
+    for (const kernel::Note& note : notes) out += fmt::format("  line {}: {}\n", note.line, note.text);
     constexpr std::size_t kShown = 8;
     for (std::size_t i = 0; i < std::min(k.tiles.size(), kShown); ++i) {
         const kernel::Tile& tile = k.tiles[i];
@@ -130,18 +138,18 @@ std::string text_of(const kernel::Kernel& k, bool boxes) {
         for (std::size_t a = 0; a < tile.coord.size(); ++a)
             out += fmt::format(" {}={}", k.axes[a].name, tile.coord[a]);
         out += fmt::format(" (program {})\n", tile.program);
-        const auto list = [&](const char* verb, const auto& bounding, const auto& unions) {
+        const auto list = [&](const char* verb, const auto& bounding, const auto& unions, const auto& inexact) {
             for (const auto& [name, region] : bounding) {
                 out += fmt::format("  {} {}", verb, name);
                 if (!boxes)
                     out += plan::to_string(region);
                 else
                     for (const plan::Region& part : unions.at(name)) out += " " + plan::to_string(part);
-                out += "\n";
+                out += inexact.contains(name) ? "  (at most)\n" : "\n";
             }
         };
-        list("reads ", tile.reads, tile.read_boxes);
-        list("writes", tile.writes, tile.write_boxes);
+        list("reads ", tile.reads, tile.read_boxes, tile.inexact_reads);
+        list("writes", tile.writes, tile.write_boxes, tile.inexact_writes);
     }
     if (k.tiles.size() > kShown) out += fmt::format("… and {} more tiles\n", k.tiles.size() - kShown);
     return out;
@@ -187,12 +195,13 @@ void show(const ShowOptions& options) {
     }
     if (!options.grid.empty()) arguments.grid = or_fail(kernel::parse_grid(options.grid));
     const std::string source = or_fail(read_file(path));
-    const kernel::Kernel analysed = or_fail(kernel::analyse(source, path, name, arguments));
+    const kernel::Explained explained = or_fail(kernel::analyse_and_explain(source, path, name, arguments));
+    const kernel::Kernel& analysed = explained.kernel;
     const std::string out =
         options.json
             ? json_of(analysed, options.boxes).dump(-1, ' ', false, ordered_json::error_handler_t::replace) +
                   "\n"
-            : text_of(analysed, options.boxes);
+            : text_of(analysed, explained.notes, options.boxes);
     std::fwrite(out.data(), 1, out.size(), stdout);
 }
 

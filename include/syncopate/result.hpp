@@ -12,11 +12,11 @@ namespace syncopate {
 
 /// Where an error is: a file position (line and column count from 1), a rank and op, or nothing.
 struct Location {
-    std::string file;       ///< as the user named it; "-" for standard input; empty when unknown
-    std::int32_t line = 0;  ///< 1-based; 0 when unknown
-    std::int32_t column = 0;
-    std::int32_t rank = -1;  ///< of a plan; -1 when the error is not about one rank
-    std::int32_t op = -1;    ///< index in that rank's list; -1 when it is not about one op
+    std::string file;         ///< as the user named it; "-" for standard input; empty when unknown
+    std::int32_t line = 0;    ///< 1-based; 0 when unknown
+    std::int32_t column = 0;  ///< 1-based; 0 when unknown
+    std::int32_t rank = -1;   ///< of a plan; -1 when the error is not about one rank
+    std::int32_t op = -1;     ///< index in that rank's list; -1 when it is not about one op
 
     /// "file:line:col", "rank R op I", or "" — the parts that are known.
     [[nodiscard]] std::string to_string() const;
@@ -34,8 +34,10 @@ struct Error {
     std::string message;
     Location location{};
     ErrorClass error_class = ErrorClass::input;
+    std::string
+        excerpt;  ///< the line of the text that it is about, and a caret below (excerpt.hpp); may be empty
 
-    /// "LOCATION: message", without a trailing newline.
+    /// "LOCATION: message" and, on the lines after it, the excerpt; without a trailing newline.
     [[nodiscard]] std::string to_string() const;
 };
 

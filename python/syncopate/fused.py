@@ -55,6 +55,14 @@ def scalar(value: Any) -> Any:
     return str(value)
 
 
+def function_of(kernel: Any) -> Any:
+    """The Python function of a kernel, which may be wrapped (autotune, heuristics)."""
+    function = inspect.unwrap(getattr(kernel, "fn", kernel))
+    while hasattr(function, "fn"):
+        function = function.fn
+    return function
+
+
 @dataclass
 class Prepared:
     """One fused kernel for one set of arguments: its op (memory, signals, transfers) and its compiled form."""
@@ -106,10 +114,7 @@ class FusedKernel:
         self.engine_blocks = engine_blocks
         self.host_delay = host_delay
         self.seed = seed
-        function = inspect.unwrap(getattr(kernel, "fn", kernel))
-        while hasattr(function, "fn"):  # autotuned or heuristic: the kernel is further in
-            function = function.fn
-        self._function = function
+        function = self._function = function_of(kernel)
         self._file = inspect.getsourcefile(function) or "<unknown>"
         self._source = Path(self._file).read_text()
         self._signature = inspect.signature(function)
@@ -153,20 +158,22 @@ class FusedKernel:
         self._launch(prepared, arguments)
 
     def _find(self, grid: Any, *args: Any, **kwargs: Any):
-        options = {name: kwargs.pop(name) for name in LAUNCH_OPTIONS if name in kwargs}
+        options = {name: kwargs[name] for name in LAUNCH_OPTIONS if name in kwargs}
+        for name in set(options) - set(self._signature.parameters):  # a kernel may ask for num_stages itself
+            del kwargs[name]
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         arguments = dict(bound.arguments)
         if callable(grid):
-            grid = grid({name: scalar(value) for name, value in arguments.items() if not _is_tensor(value)})
+            grid = grid({name: scalar(value) for name, value in arguments.items() if not is_tensor(value)})
         grid = (tuple(int(n) for n in grid) + (1, 1, 1))[:3]
-        tensors = {name: describe(value) for name, value in arguments.items() if _is_tensor(value)}
-        scalars = {name: scalar(value) for name, value in arguments.items() if not _is_tensor(value)}
+        tensors = {name: describe(value) for name, value in arguments.items() if is_tensor(value)}
+        scalars = {name: scalar(value) for name, value in arguments.items() if not is_tensor(value)}
         key = (
             grid,
             tuple(scalars.items()),
             tuple(
-                (name, *map(tuple, (s, t)), d, tuple(b), _base(arguments[name]).device)
+                (name, *map(tuple, (s, t)), d, tuple(b), base_of(arguments[name]).device)
                 for name, (s, t, d, b) in tensors.items()
             ),
             tuple(sorted(options.items())),
@@ -177,7 +184,7 @@ class FusedKernel:
         return prepared, arguments, options
 
     def _prepare(self, grid, arguments, scalars, tensors, options) -> Prepared:
-        device = "cuda" if any(_base(arguments[name]).is_cuda for name in tensors) else "host"
+        device = "cuda" if any(base_of(arguments[name]).is_cuda for name in tensors) else "host"
         group = self._group(device)
         if group.size != self.plan.num_ranks:
             raise ValueError(f"the plan is for {self.plan.num_ranks} ranks, the group has {group.size}")
@@ -210,7 +217,7 @@ class FusedKernel:
             self.backend,
         )
         for parameter in artifact.accumulates:
-            base = _base(arguments[parameter])
+            base = base_of(arguments[parameter])
             if list(base.shape) != whole[self.bind[parameter]][0]:
                 raise ValueError(
                     f"{parameter}: the kernel adds to it, so give it whole, {whole[self.bind[parameter]][0]}, with what the "
@@ -271,7 +278,7 @@ class FusedKernel:
     def _set_inputs(self, prepared: Prepared, arguments: dict[str, Any]) -> None:
         produced = self.plan.produced
         for parameter, tensor in self.bind.items():
-            base = _base(arguments[parameter])
+            base = base_of(arguments[parameter])
             if tensor not in produced:
                 prepared.op.set_input(tensor, base.data_ptr(), [int(n) for n in base.stride()])
                 continue
@@ -288,7 +295,7 @@ class FusedKernel:
             full = self._bind(prepared, arguments)
             run_on_host(op, prepared.kernel, prepared.grid, full)
             return
-        key = tuple(_base(v).data_ptr() if _is_tensor(v) else v for v in arguments.values())
+        key = tuple(base_of(v).data_ptr() if is_tensor(v) else v for v in arguments.values())
         packed = prepared.packed.get(key)
         if packed is None:
             packed = prepared.packed[key] = prepared.compiled.pack(self._bind(prepared, arguments))
@@ -407,7 +414,7 @@ def check_shard(plan, rank, tensor, parameter, value, shape, dtype, device, ordi
 
 
 def _check_place(where, value, shape, dtype, device, ordinal, expected, what) -> None:
-    base = _base(value)
+    base = base_of(value)
     if list(base.shape) not in (expected, list(shape)) and math.prod(expected) > 0:
         raise ValueError(f"{where}: expected {what} {expected}, got {list(base.shape)}")
     if DTYPE_NAMES[base.dtype] != dtype:
@@ -420,9 +427,9 @@ def _check_place(where, value, shape, dtype, device, ordinal, expected, what) ->
         raise ValueError(f"{where}: the last axis must be contiguous, its stride is {base.stride(-1)}")
 
 
-def _base(value: Any) -> torch.Tensor:
+def base_of(value: Any) -> torch.Tensor:
     return value.base if is_descriptor(value) else value
 
 
-def _is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or is_descriptor(value)

@@ -20,9 +20,6 @@ from .language import (
     sy_linear_3d,
     sy_num_phases,
     sy_offset,
-    sy_post,
-    sy_post_last,
-    sy_post_previous,
     sy_range,
     sy_row,
     sy_tile,
@@ -45,6 +42,7 @@ __all__ = [
     "sy_num_phases",
     "sy_offset",
     "sy_post",
+    "sy_post_at_once",
     "sy_post_last",
     "sy_post_previous",
     "sy_range",
@@ -56,6 +54,13 @@ __all__ = [
 
 if not triton.knobs.runtime.interpret:
     from triton.language.extra.cuda import globaltimer
+
+    from .language import _last_slot, _post, _post_ptx
+
+    # Every chunk counts and posts, so that its signal can be watched.
+    _POST = tl.constexpr(_post_ptx("all", "all"))
+    _POST_NOW = tl.constexpr(_post_ptx("now", "all"))
+    _POST_LATER = tl.constexpr(_post_ptx("later", "all"))
 
     # One thread stores the time; like a wait, the block stays where it is between the others that are not pure.
     _STAMP = tl.constexpr("""
@@ -115,6 +120,22 @@ if not triton.knobs.runtime.interpret:
         begin, end = _acquire_phase(schedule, control, slot, phase)
         _stamp(pair + 8)
         return begin, end
+
+    @triton.jit
+    def sy_post(schedule, control, slot):
+        _post(_POST, schedule, control, slot)
+
+    @triton.jit
+    def sy_post_previous(schedule, control, slot):
+        _post(_POST_LATER, schedule, control, slot - tl.num_programs(0))
+
+    @triton.jit
+    def sy_post_at_once(schedule, control, slot):
+        _post(_POST_NOW, schedule, control, slot)
+
+    @triton.jit
+    def sy_post_last(schedule, control):
+        _post(_POST_LATER, schedule, control, _last_slot(schedule))
 
     @triton.jit
     def sy_finish(schedule, control):
@@ -190,7 +211,18 @@ else:
     import ctypes
     import time
 
-    from .language import _interpreter, _number, _programs, _split_2d, _split_3d, _words
+    from .language import (
+        _interpreter,
+        _number,
+        _programs,
+        _split_2d,
+        _split_3d,
+        _words,
+        sy_post,
+        sy_post_at_once,
+        sy_post_last,
+        sy_post_previous,
+    )
 
     def _trace_of(schedule):
         table = _words(schedule)

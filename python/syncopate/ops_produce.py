@@ -21,9 +21,14 @@ from .kernels import matmul as kernels
 from .ops import Tiling, choose_tiling, gemm_arguments, gemm_options, gemm_programs, require_supported
 
 
-def choose_split(m: int, size: int) -> int:
-    """Chunks per shard: two where a shard is large, so that half of it is summed under the last tiles."""
-    return 2 if m // max(size, 1) >= 1024 else 1
+SMALL_SHARD = 256  # rows a rank, up to which tiles are stored at their destination
+
+
+def choose_backend(rows: int) -> str:
+    """How chunks of `rows` rows for each rank leave: few rows are best stored straight into the peer's memory; many
+    would stall the multiprocessors at the speed of the links, where a copy engine sends them under the next tiles
+    (bench/gemm_rs)."""
+    return "tma_inline" if rows <= SMALL_SHARD else "auto"
 
 
 class FusedMatmul:
@@ -57,11 +62,13 @@ class FusedMatmul:
         cuda = self.group.device == "cuda"
         self.device = torch.device("cuda", self.group.ordinal) if cuda else torch.device("cpu")
         self.num_sms = torch.cuda.get_device_properties(self.device).multi_processor_count if cuda else 4
+        if cuda and backend == "auto" and self.bind[0] == "c_desc":
+            backend = choose_backend(m // max(self.group.size, 1))
         # The chunk engine's multiprocessors are not the kernel's.
         engine = cuda and backend in ("tma_dedicated", "ldst_dedicated")
         self.programs = self.num_sms - (engine_blocks if engine else 0)
         self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
-        self.split = split or (choose_split(m, self.group.size) if cuda else 1)
+        self.split = split or 1
         self.plan = self._make_plan(plans.mesh_of(self.group.size), DTYPE_NAMES[dtype])
         self.kernel = kernels.matmul_mixed if self.tiling.num_wide >= 0 else kernels.matmul
         self.fused = FusedKernel(

@@ -45,6 +45,7 @@ __all__ = [
     "from_json",
     "from_placements",
     "import_plan",
+    "join",
     "lower",
     "push_exchange",
     "push_reduce",
@@ -312,6 +313,12 @@ def push_exchange(mesh: Mesh, tensor: Tensor, to: str, split: int = 1, *, produc
     return _syncopate.push_exchange(
         list(mesh.axes), tensor.name, to, list(tensor.shape), tensor.dtype, split, produced
     )
+
+
+def join(parts: Sequence[Plan], tensors: Sequence[Tensor] = ()) -> Plan:
+    """Several plans over one mesh as one, for a program of several stages: each rank's list is that of the first part, then
+    that of the second, … `tensors`: more of them, which no op moves. Raises where meshes differ or a name comes twice."""
+    return _syncopate.join_plans(list(parts), [(t.name, list(t.shape), t.dtype) for t in tensors])
 
 
 def from_json(text: str, name: str = "<plan>") -> Plan:

@@ -78,8 +78,14 @@ def run_operator(spec: str, options: argparse.Namespace) -> list[Result]:
 
     if name in run_produced.OPERATORS:
         return run_produced.run_produced(name, spec, pairs, options)
+    if name == "feed_forward":
+        from .run_stages import run_feed_forward
+
+        if options.trace:
+            raise UsageError(f"{spec}: --trace records programs of one stage")
+        return run_feed_forward(spec, pairs, options)
     if name != "all_gather_matmul":
-        known = ", ".join(["all_gather_matmul", *run_produced.OPERATORS])
+        known = ", ".join(["all_gather_matmul", *run_produced.OPERATORS, "feed_forward"])
         raise UsageError(f"{name}: no such operator or folder; operators: {known}")
     known = {"M", "N", "K", "dtype", "split", "slices", "pull"}
     for key in pairs:

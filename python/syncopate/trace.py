@@ -35,7 +35,7 @@ __all__ = ["Arrival", "Made", "Recorder", "Send", "TileRun", "Trace", "assemble"
 
 FIRST_SIGNAL, SIGNAL_STRIDE = 32, 8  # of the control block; include/syncopate/emit/table.hpp
 FIRST_SLOT, SLOT_WORDS = 16, 8  # of the schedule table
-NUM_KERNEL_POSTS = 1
+NUM_KERNEL_POSTS, MADE_WORDS, AT_ONCE = 1, 8, 1 << 30
 TRACE_WORDS = slice(4, 7)
 
 
@@ -45,7 +45,7 @@ def without_signals(table: Any) -> Any:
     words[NUM_KERNEL_POSTS] = 0
     for at in range(FIRST_SLOT, FIRST_SLOT + SLOT_WORDS * words[0], SLOT_WORDS):
         words[at + 2] = words[at + 1]
-        for record in range(words[at + 4], words[at + 5], 4):
+        for record in range(words[at + 4], words[at + 5] & ~AT_ONCE, MADE_WORDS):
             words[record + 3] = words[record + 2]
         if phase := words[at + 3]:
             words[phase - 1] = words[at + 1]

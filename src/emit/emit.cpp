@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <optional>
+#include <span>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -16,12 +17,13 @@ namespace {
 using kernel::SourceRange;
 using kernel::TileIdSite;
 
-constexpr std::array<std::string_view, 25> kNames{
-    "sy_acquire",       "sy_acquire_2d", "sy_acquire_3d", "sy_acquire_phase", "sy_control",
-    "sy_copy",          "sy_finish",     "sy_hi",         "sy_linear_2d",     "sy_linear_3d",
-    "sy_lo",            "sy_num_phases", "sy_offset",     "sy_phase",         "sy_post",
-    "sy_post_last",     "sy_range",      "sy_row",        "sy_schedule",      "sy_slot",
-    "sy_post_previous", "sy_tile",       "sy_tile_2d",    "sy_tile_3d",       "SyncopateFault"};
+constexpr std::array<std::string_view, 29> kNames{
+    "sy_acquire",       "sy_acquire_2d",   "sy_acquire_3d", "sy_acquire_phase", "sy_control",
+    "sy_copy",          "sy_finish",       "sy_hi",         "sy_linear_2d",     "sy_linear_3d",
+    "sy_lo",            "sy_num_phases",   "sy_offset",     "sy_phase",         "sy_post",
+    "sy_post_at_once",  "sy_post_last",    "sy_range",      "sy_row",           "sy_schedule",
+    "sy_post_previous", "sy_slot",         "sy_tile",       "sy_tile_2d",       "sy_tile_3d",
+    "sy_x",             "sy_y",            "sy_z",          "SyncopateFault"};
 
 /// Replacements and insertions, applied all at once. Those at one place come out in the order in which they
 /// were added.
@@ -52,14 +54,14 @@ private:
 };
 
 /// Whether some tile waits for more than that another rank has begun the call, or ended the last one.
-bool awaits_chunks(const fuse::Schedule& schedule) {
+bool awaits_chunks(const fuse::Schedule& schedule, std::size_t stage) {
     using Kind = fuse::SignalMeaning::Kind;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         const auto of_op = [&](const fuse::Wait& wait) {
             const Kind kind = rank.signals[static_cast<std::size_t>(wait.signal)].kind;
             return kind != Kind::ready && kind != Kind::consumed;
         };
-        for (const fuse::Slot& slot : rank.slots) {
+        for (const fuse::Slot& slot : schedule.slots_of(rank, stage)) {
             if (std::any_of(slot.waits.begin(), slot.waits.end(), of_op)) return true;
             for (const fuse::Phase& phase : slot.phases) {
                 if (std::any_of(phase.waits.begin(), phase.waits.end(), of_op)) return true;
@@ -71,13 +73,13 @@ bool awaits_chunks(const fuse::Schedule& schedule) {
 
 class Emitter {
 public:
-    Emitter(const fuse::Program& program, const fuse::Schedule& schedule)
+    Emitter(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage)
         : kernel_(program.kernel),
           source_(kernel_.source),
-          phased_(schedule.phased),
-          produces_(schedule.produces()),
+          phased_(schedule.stage(stage).phased),
+          produces_(schedule.produces(stage)),
           stores_(schedule.stores),
-          awaits_chunks_(awaits_chunks(schedule)),
+          awaits_chunks_(awaits_chunks(schedule, stage)),
           facts_(facts_of(source_, {kernel_.sites.function.begin, kernel_.sites.function.end})) {
         const std::size_t newline = source_.find('\n');
         if (newline != std::string_view::npos && newline > 0 && source_[newline - 1] == '\r') eol_ = "\r\n";
@@ -95,6 +97,11 @@ public:
         add_parameters();
         for (const TileIdSite& site : kernel_.sites.tile_ids) {
             if (Status status = rewrite(site); !status) return status.error();
+        }
+        if (kernel_.sites.foreign_id.end > 0) {
+            return error_at(kernel_.sites.foreign_id,
+                            "a helper takes the program's id itself, so it cannot be given another tile: "
+                            "take it in the kernel and pass it on");
         }
         if (!acquires_) {
             return error_at(kernel_.sites.name,
@@ -118,19 +125,12 @@ public:
 
 private:
     [[nodiscard]] Error error_at(const SourceRange& range, std::string message) const {
-        Error error{std::move(message)};
-        error.location.file = kernel_.file;
-        error.location.line = range.line;
-        error.location.column = range.column;
-        return error;
+        return kernel::error_at(source_, kernel_.file, range, std::move(message));
     }
-    [[nodiscard]] Error error_at(std::uint32_t offset, std::string message) const {
-        const std::string_view before = source_.substr(0, offset);
-        SourceRange range;
+    [[nodiscard]] Error error_at(const Span& span, std::string message) const {
+        const std::string_view before = source_.substr(0, span.begin);
+        SourceRange range{span.begin, span.end};
         range.line = 1 + static_cast<std::int32_t>(std::count(before.begin(), before.end(), '\n'));
-        const std::size_t newline = before.rfind('\n');
-        range.column =
-            static_cast<std::int32_t>(offset - (newline == std::string_view::npos ? 0 : newline + 1)) + 1;
         return error_at(range, std::move(message));
     }
 
@@ -164,13 +164,14 @@ private:
         while (at < source_.size() && (source_[at] == ' ' || source_[at] == '\t' || source_[at] == '\r'))
             ++at;
         if (at >= source_.size() || source_[at] == '\n' || source_[at] == '#') return Done{};
-        return error_at(end, what + " shares its line with what follows it: put that on a line of its own");
+        return error_at(Span{end, end},
+                        what + " shares its line with what follows it: put that on a line of its own");
     }
 
     [[nodiscard]] Status check_names() const {
         for (const Identifier& identifier : facts_.identifiers) {
             if (std::find(kNames.begin(), kNames.end(), identifier.name) != kNames.end()) {
-                return error_at(identifier.where.begin,
+                return error_at(identifier.where,
                                 identifier.name + " is a name that the fused kernel needs: rename it");
             }
         }
@@ -192,7 +193,49 @@ private:
         }
     }
 
+    /// `f(x, y)` of as many axes: sy_acquire, sy_acquire_2d, ….
+    std::string of_axes(const std::string& helper, std::size_t axes) {
+        used_.insert(helper + (axes == 1 ? "" : "_" + std::to_string(axes) + "d"));
+        return helper + (axes == 1 ? "" : "_" + std::to_string(axes) + "d");
+    }
+
+    /// The tile is taken once, before all else; each tl.program_id becomes one of its coordinates.
+    [[nodiscard]] Status rewrite_entry(const TileIdSite& site) {
+        if (!begins_its_line(site.anchor.begin))
+            return error_at(site.anchor, "the first statement of the kernel must begin a line of its own");
+        const SourceRange& first = site.program_ids.front().call;
+        const std::string_view call = source_.substr(first.begin, first.end - first.begin);
+        const std::string callee(call.substr(0, call.find('(')));
+        std::string variables;
+        std::string ids;
+        for (std::size_t axis = 0; axis < site.variables.size(); ++axis) {
+            variables += (axis == 0 ? "" : ", ") + site.variables[axis];
+            ids += (axis == 0 ? "" : ", ") + callee + "(" + std::to_string(axis) + ")";
+        }
+        const std::size_t axes = site.variables.size();
+        const std::string indent = indent_at(site.anchor.begin);
+        const std::uint32_t at = line_begin(site.anchor.begin);
+        const bool posts = produces_ && site.guards_writes && slot_of_store_.empty();
+        if (posts) slot_of_store_ = "sy_slot";
+        if (phased_ || posts) {
+            edits_.insert(
+                at, indent + "sy_slot = " + (axes == 1 ? ids : of_axes("sy_linear", axes) + "(" + ids + ")") +
+                        (phased_ ? "  # whose phases the loop below takes"
+                                 : "  # which is done after the last store") +
+                        eol_);
+        }
+        acquires_ = true;  // also for what only stores: it waits for nothing
+        edits_.insert(at, indent + variables + " = " + of_axes("sy_acquire", axes) +
+                              "(sy_schedule, sy_control, " + ids +
+                              ")  # the tile of this slot, once its chunks have arrived" + eol_);
+        for (const kernel::ProgramId& id : site.program_ids) {
+            edits_.replace({id.call.begin, id.call.end}, site.variables[static_cast<std::size_t>(id.axis)]);
+        }
+        return Done{};
+    }
+
     [[nodiscard]] Status rewrite(const TileIdSite& site) {
+        if (site.kind == TileIdSite::Kind::entry) return rewrite_entry(site);
         if (site.kind == TileIdSite::Kind::use) {
             if (site.guards_writes) {
                 slot_of_store_ = site.variables.front();
@@ -267,7 +310,7 @@ private:
         }
         const kernel::ReductionLoop& loop = *kernel_.sites.reduction;
         if (!begins_its_line(loop.statement.begin)) {
-            return error_at(loop.statement, "the reduction loop must begin a line of its own");
+            return error_at(loop.statement, "the reduction loop must begin a line of its own: put it on one");
         }
         for (const std::uint32_t end : {loop.header.end, loop.statement.end}) {
             if (Status status = check_ends_its_line(end, "the reduction loop"); !status)
@@ -340,9 +383,9 @@ private:
     [[nodiscard]] Status add_posts() {
         const SourceRange& stored = kernel_.sites.stored;
         if (stored.end <= stored.begin) {
-            return error_at(kernel_.sites.name, "kernel " + kernel_.name +
-                                                    " makes chunks, but no store was found in its " +
-                                                    (kernel_.sites.persistent ? "loop over tiles" : "body"));
+            return error_at(kernel_.sites.name,
+                            "kernel " + kernel_.name + " makes chunks, but no store was found in its " +
+                                (kernel_.sites.persistent ? "loop over tiles" : "body") + ": store there");
         }
         if (slot_of_store_.empty()) {
             return error_at(stored,
@@ -351,24 +394,27 @@ private:
         }
         if (Status status = check_ends_its_line(stored.end, "the last store"); !status) return status.error();
         if (!begins_its_line(stored.begin))
-            return error_at(stored, "the statement with the last store must begin a line of its own");
+            return error_at(stored,
+                            "the statement with the last store must begin a line of its own: put it on one");
         for (const Identifier& target : facts_.assigned) {
             if (slot_taken_ == 0 || target.name != slot_of_store_ || target.where.begin < slot_taken_ ||
                 target.where.begin > stored.end)
                 continue;
-            return error_at(target.where.begin,
+            return error_at(target.where,
                             target.name +
                                 " says whose tile is stored below, so it may not change before that: "
                                 "count in another variable, or after the store");
         }
         if (can_post_later()) {
             posts_later_ = true;
-            used_.insert({"sy_post_previous", "sy_post_last"});
+            used_.insert({"sy_post_previous", "sy_post_at_once", "sy_post_last"});
+            const std::string arguments = "(sy_schedule, sy_control, " + slot_of_store_ + ")";
             edits_.insert(line_begin(stored.begin),
-                          indent_at(stored.begin) + "sy_post_previous(sy_schedule, sy_control, " +
-                              slot_of_store_ +
-                              ")  # the tile before this one is stored: the last one of a chunk lets it leave" +
+                          indent_at(stored.begin) + "sy_post_previous" + arguments +
+                              "  # the tile before this one is stored: the last one of a chunk lets it leave" +
                               eol_);
+            add_line_after(stored.end, indent_at(stored.begin) + "sy_post_at_once" + arguments +
+                                           "  # this one, if its chunk is in a hurry");
             return Done{};
         }
         used_.insert("sy_post");
@@ -391,7 +437,8 @@ private:
     /// still until its stores are complete: slot s has to be the program's next one after s - (number of
     /// programs), no tile may be left early, and none may wait for what comes from what is not yet posted.
     [[nodiscard]] bool can_post_later() const {
-        if (!kernel_.sites.persistent || kernel_.grid[1] * kernel_.grid[2] != 1 || awaits_chunks_) return false;
+        if (!kernel_.sites.persistent || kernel_.grid[1] * kernel_.grid[2] != 1 || awaits_chunks_)
+            return false;
         for (const Span& statement : facts_.returns) {
             if (statement.begin >= kernel_.sites.body.begin && statement.end <= kernel_.sites.stored.end)
                 return false;
@@ -410,7 +457,8 @@ private:
             if (call != nullptr) {
                 for (const CallArgument& argument : call->arguments) {
                     const bool first = &argument == &call->arguments.front() && argument.keyword.empty();
-                    if (first || argument.keyword == (stores_->by_row ? "offsets" : "pointer")) where = &argument;
+                    if (first || argument.keyword == (stores_->by_row ? "offsets" : "pointer"))
+                        where = &argument;
                 }
             }
             Span place = where == nullptr ? Span{} : where->value;
@@ -420,9 +468,10 @@ private:
                 place = list == facts_.lists.end() ? Span{} : list->first;
             }
             if (place.end <= place.begin) {
-                return error_at(site.call, "this store cannot be sent elsewhere: write its " +
-                                               std::string(stores_->by_row ? "coordinates as a list"
-                                                                           : "pointers as its first argument"));
+                return error_at(site.call,
+                                "this store cannot be sent elsewhere: write its " +
+                                    std::string(stores_->by_row ? "coordinates as a list"
+                                                                : "pointers as its first argument"));
             }
             const std::string name = stores_->by_row ? "sy_row" : "sy_offset";
             used_.insert(name);
@@ -432,7 +481,8 @@ private:
             std::string added = (plain ? " + " : ") + ") + name + "(sy_schedule, " + slot_of_store_;
             if (stores_->copies > 1) {
                 if (!begins_its_line(site.call.begin))
-                    return error_at(site.call, "a store that is sent to several ranks must begin a line of its own");
+                    return error_at(site.call,
+                                    "a store that is sent to several ranks must begin a line of its own");
                 used_.insert("sy_range");
                 edits_.insert(site.call.begin,
                               "for sy_copy in sy_range(" + std::to_string(stores_->copies) + "): ");
@@ -480,9 +530,9 @@ private:
     bool phased_;
     bool produces_;
     std::optional<fuse::StoreForm> stores_;
-    bool awaits_chunks_;          ///< some tile waits for what an op brings
-    std::string stored_param_;    ///< the parameter of what is sent inline
-    bool posts_later_ = false;    ///< a tile's post comes before the store of the program's next one
+    bool awaits_chunks_;         ///< some tile waits for what an op brings
+    std::string stored_param_;   ///< the parameter of what is sent inline
+    bool posts_later_ = false;   ///< a tile's post comes before the store of the program's next one
     std::string slot_of_store_;  ///< an expression for the slot whose tile the stores are of
     Facts facts_;
     std::string eol_ = "\n";
@@ -495,7 +545,11 @@ private:
 }  // namespace
 
 Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule) {
-    return Emitter(program, schedule).run();
+    return emit(program, schedule, 0);
+}
+
+Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage) {
+    return Emitter(program, schedule, stage).run();
 }
 
 }  // namespace syncopate::emit

@@ -39,13 +39,12 @@ Status check_bindings(const Program& program) {
             return Error{"kernel " + kernel.name + " has no parameter " + name + " to bind; it has " +
                          names_of(kernel.params)};
         }
-        Location where;
-        where.file = kernel.file;
-        where.line = param->where.line;
-        where.column = param->where.column;
+        const auto here = [&](std::string message) {
+            return kernel::error_at(kernel.source, kernel.file, param->where, std::move(message));
+        };
         if (param->kind != kernel::ParamKind::pointer && param->kind != kernel::ParamKind::descriptor) {
-            return Error{"parameter " + name + " is not a tensor, so it cannot be bound to " + tensor_name,
-                         where};
+            return here("parameter " + name + " is not a tensor, so it cannot be bound to " + tensor_name +
+                        ": bind a pointer or descriptor parameter");
         }
         const auto index = program.plan.find_tensor(tensor_name);
         if (!index) {
@@ -58,22 +57,20 @@ Status check_bindings(const Program& program) {
         const plan::Tensor& tensor = program.plan.tensors[*index];
         const auto argument = kernel.arguments.tensors.find(name);
         if (argument == kernel.arguments.tensors.end()) {
-            return Error{"parameter " + name + " is bound to " + tensor_name +
-                             " but the kernel was read without its " + "shape: give --tensor " + name + "=" +
-                             shape_text(tensor.shape, tensor.dtype),
-                         where};
+            return here("parameter " + name + " is bound to " + tensor_name +
+                        " but the kernel was read without its shape: give --tensor " + name + "=" +
+                        shape_text(tensor.shape, tensor.dtype));
         }
         if (argument->second.shape != tensor.shape || argument->second.dtype != tensor.dtype) {
-            return Error{"parameter " + name + " is " +
-                             shape_text(argument->second.shape, argument->second.dtype) + " but tensor " +
-                             tensor_name + " of the plan is " + shape_text(tensor.shape, tensor.dtype),
-                         where};
+            return here("parameter " + name + " is " +
+                        shape_text(argument->second.shape, argument->second.dtype) + " but tensor " +
+                        tensor_name + " of the plan is " + shape_text(tensor.shape, tensor.dtype) +
+                        ": leave --tensor " + name + " out, or make the plan for this shape");
         }
         if (!is_row_major(argument->second)) {
-            return Error{"parameter " + name + " is bound to " + tensor_name +
-                             ", which lies contiguous in row-major " +
-                             "order, so its strides cannot be others: leave them out",
-                         where};
+            return here("parameter " + name + " is bound to " + tensor_name +
+                        ", which lies contiguous in row-major order, so its strides cannot be others: leave "
+                        "them out");
         }
     }
     return Done{};

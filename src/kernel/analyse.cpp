@@ -15,6 +15,20 @@ namespace syncopate::kernel {
 
 Result<Kernel> Analysis::run() {
     if (const Status status = evaluator_.bind(); !status) return status.error();
+    Result<Kernel> kernel = with_tiles();
+    if (kernel || !evaluator_.no_tiles) return kernel;
+    // The loop that looked like one over tiles is none: start over, each program one tile.
+    const Findings before = std::move(evaluator_.found);
+    evaluator_.found = Findings{};
+    evaluator_.by_program = true;
+    std::fill(evaluator_.loops.begin(), evaluator_.loops.end(), LoopRecord{});
+    if (!arguments_.grid && before.strided && before.tile_step > 1)
+        loop_programs_ = std::min(before.tile_step, before.tile_stop);
+    return with_tiles();
+}
+
+Result<Kernel> Analysis::with_tiles() {
+    evaluator_.restart(remembers_);
     if (const Status status = find_grid(); !status) return status.error();
     note_axes();
     if (const Status status = run_programs(); !status) return status.error();
@@ -37,11 +51,26 @@ Result<Kernel> Analysis::run() {
     }
     if (const Status status = number_tiles(kernel); !status) return status.error();
     if (const Status status = name_axes(kernel); !status) return status.error();
-    Result<Sites> sites = find_sites(module_, index_, evaluator_);
+    for (std::size_t i = 0; i < evaluator_.sources.size(); ++i) {
+        const TaintSource& source = evaluator_.sources[i];
+        const std::uint64_t places = evaluator_.found.read_taint | evaluator_.found.write_taint;
+        if (source.kind != TaintSource::Kind::carried_id || source.is_tile_id ||
+            (places >> std::min<std::size_t>(i, 63) & 1) == 0 || evaluator_.by_program)
+            continue;
+        return no_tiles(source.expr->where, "addresses follow from `" + source.expr->text +
+                                                "`, which it carries from tile to tile and is not the id of "
+                                                "the tile there");
+    }
+    Result<Sites> sites = find_sites(module_, index_, evaluator_, kernel.grid);
     if (!sites) return sites.error();
     kernel.sites = std::move(*sites);
     if (const Status status = check_directives(kernel); !status) return status.error();
     return kernel;
+}
+
+Error Analysis::no_tiles(const SourceRange& where, std::string why) {
+    evaluator_.no_tiles = {where, std::move(why)};
+    return module_.error(where, "not a loop over tiles");
 }
 
 const Directive* Analysis::directive(DirectiveKind kind) const {
@@ -58,6 +87,7 @@ void Analysis::forget() {
 Status Analysis::run_programs() {
     forget();
     for (LoopRecord& record : evaluator_.loops) record = LoopRecord{};
+    evaluator_.restart(remembers_);
     for (std::int64_t z = 0; z < grid_[2]; ++z) {
         for (std::int64_t y = 0; y < grid_[1]; ++y) {
             for (std::int64_t x = 0; x < grid_[0]; ++x) {
@@ -74,6 +104,14 @@ Status Analysis::number_tiles(Kernel& kernel) {
         std::sort(records.begin(), records.end(),
                   [](const TileRecord& a, const TileRecord& b) { return a.id < b.id; });
     const auto count = static_cast<std::int64_t>(records.size());
+    const auto is_id = [&](std::int64_t i) { return records[static_cast<std::size_t>(i)].id == i; };
+    if (persistent_ && !evaluator_.found.strided) {
+        std::int64_t i = 0;
+        while (i < count && is_id(i)) ++i;
+        if (i < count || count < evaluator_.found.tile_stop)
+            return no_tiles(evaluator_.found.tile_loop->where,
+                            "its variable does not number the tiles from 0 on, each of them once");
+    }
     for (std::int64_t i = 0; i < count; ++i) {
         const TileRecord& record = records[static_cast<std::size_t>(i)];
         if (record.id == i) continue;
@@ -103,8 +141,10 @@ const Param* Kernel::find_param(const std::string& wanted) const {
     return found == params.end() ? nullptr : &*found;
 }
 
-Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
-                       const Arguments& arguments) {
+namespace {
+
+Result<Explained> analysed(std::string source, std::string file, const std::string& name, const Arguments& arguments,
+                           bool explains, bool remember) {
     Result<std::unique_ptr<Module>> parsed = Module::parse(source, file);
     if (!parsed) return parsed.error();
     Module& module = **parsed;
@@ -114,12 +154,34 @@ Result<Kernel> analyse(std::string source, std::string file, const std::string& 
     if (const Status status = lower_reachable(module, *index, reachable); !status) return status.error();
     Result<std::vector<Directive>> directives = read_directives(module, *index);
     if (!directives) return directives.error();
-    Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable));
+    Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable), remember);
     Result<Kernel> kernel = analysis.run();
-    if (!kernel) return kernel;
-    kernel->source = std::move(source);
-    kernel->file = std::move(file);
-    return kernel;
+    if (!kernel) return kernel.error();
+    Explained made{std::move(*kernel), {}};
+    made.kernel.source = std::move(source);
+    made.kernel.file = std::move(file);
+    if (explains) made.notes = analysis.notes(made.kernel);
+    return made;
+}
+
+}  // namespace
+
+Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+                       const Arguments& arguments) {
+    return analyse(std::move(source), std::move(file), name, arguments, true);
+}
+
+Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+                       const Arguments& arguments, bool remember) {
+    Result<Explained> made =
+        analysed(std::move(source), std::move(file), name, arguments, false, remember);
+    if (!made) return made.error();
+    return std::move(made->kernel);
+}
+
+Result<Explained> analyse_and_explain(std::string source, std::string file, const std::string& name,
+                                      const Arguments& arguments) {
+    return analysed(std::move(source), std::move(file), name, arguments, true, true);
 }
 
 Result<std::vector<std::string>> list_kernels(const std::string& source, const std::string& file) {

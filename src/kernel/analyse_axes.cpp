@@ -44,21 +44,35 @@ std::int64_t Analysis::product(const std::vector<TileAxis>& axes) {
     return total;
 }
 
+/// Gives the axes that counted_axes has just found the names that directives give their counts.
+void Analysis::name_counts(std::vector<TileAxis>& axes) const {
+    for (const Directive& d : directives_) {
+        if (d.kind != DirectiveKind::axis_count || d.axis.empty()) continue;
+        for (std::size_t a = 0; a < axes.size(); ++a) {
+            if (d.statement->value == count_exprs_[a]) axes[a].name = d.axis;
+        }
+    }
+}
+
 /// Axes from directives, or from the tile counts that addresses follow from; and the products tile ×
 /// block whose factors are coordinates.
 void Analysis::note_axes() {
     const std::int64_t tiles = persistent_ ? evaluator_.found.tile_stop : grid_[0] * grid_[1] * grid_[2];
     const Findings& found = evaluator_.found;
+    std::uint64_t placing = found.write_taint | found.bound_taint;
+    for (std::size_t i = 0; i < evaluator_.sources.size(); ++i) {
+        const bool named = std::any_of(directives_.begin(), directives_.end(), [&](const Directive& d) {
+            return d.kind == DirectiveKind::axis_count && d.statement->value == evaluator_.sources[i].expr;
+        });
+        if (named) placing |= std::uint64_t{1} << std::min<std::size_t>(i, 63);
+    }
+    placing_ = counted_axes(placing);
+    name_counts(placing_);
     axes_ = counted_axes(found.write_taint);
     if (axes_.empty() || product(axes_) != tiles) axes_ = counted_axes(found.write_taint | found.bound_taint);
     if (product(axes_) != tiles)
         axes_ = counted_axes(found.write_taint | found.read_taint | found.bound_taint | found.all_counts);
-    for (const Directive& d : directives_) {
-        if (d.kind != DirectiveKind::axis_count || d.axis.empty()) continue;
-        for (std::size_t a = 0; a < axes_.size(); ++a) {
-            if (d.statement->value == count_exprs_[a]) axes_[a].name = d.axis;
-        }
-    }
+    name_counts(axes_);
     named_ = axes_;
     if (product(axes_) != tiles || axes_.size() > kMostAxes) axes_.clear();
     if (directive(DirectiveKind::pid_map) != nullptr) return;
@@ -94,7 +108,7 @@ Status Analysis::name_axes(Kernel& kernel) {
             if (axis == named_.end())
                 return module_.error(
                     map->where,
-                    "`" + name + "` is not a tile axis of this kernel; its axes are " + axis_names());
+                    "`" + name + "` is not a tile axis of this kernel: write one of " + axis_names());
             ordered.push_back(*axis);
         }
         kernel.axes = ordered;
@@ -102,10 +116,14 @@ Status Analysis::name_axes(Kernel& kernel) {
         return module_.error(map->where,
                              "this `@sy.pid_map` does not number the tiles: its variables do not take "
                              "each pair of coordinates of " +
-                                 axis_names() + " once");
+                                 axis_names() +
+                                 " once; map each axis to the variable that holds its coordinate");
     }
-    if (set_recorded_coordinates(kernel, evaluator_.found.tiles)) return Done{};
-    if (kernel.tiles.empty() || set_coordinates_by_writes(kernel, named_)) return Done{};
+    if (set_recorded_coordinates(kernel, evaluator_.found.tiles)) {
+        order_axes_by_writes(kernel);
+        return Done{};
+    }
+    if (kernel.tiles.empty() || set_coordinates_by_writes(kernel, placing_)) return Done{};
     kernel.axes.clear();
     return Done{};
 }

@@ -34,7 +34,7 @@ Status Analysis::check_directives(const Kernel& kernel) {
                         return module_.error(d.block->where,
                                              "block=" + std::string(module_.text(d.block->where)) +
                                                  " contradicts " + quoted(module_, assigned.where) +
-                                                 ", which counts blocks of " +
+                                                 ", which counts blocks of another size: write block=" +
                                                  std::string(module_.text(assigned.count_by->where)));
                     }
                 }
@@ -43,11 +43,13 @@ Status Analysis::check_directives(const Kernel& kernel) {
                 if (axis != kernel.axes.end() && known && axis->count != value) {
                     return module_.error(d.where, "axis " + d.axis + " has " + std::to_string(axis->count) +
                                                       " tiles, the variable marked as its count is " +
-                                                      std::to_string(value));
+                                                      std::to_string(value) +
+                                                      ": mark the assignment of that axis's count");
                 }
                 if (axis == kernel.axes.end() && !kernel.axes.empty()) {
-                    return module_.error(
-                        d.where, "no tile follows from this count: the tile axes are " + axis_names());
+                    return module_.error(d.where, "no tile follows from this count: the tile axes are " +
+                                                      axis_names() + "; leave the directive out, or write `" +
+                                                      d.axis + "=range` if a tile loops over this axis");
                 }
                 break;
             }
@@ -55,24 +57,35 @@ Status Analysis::check_directives(const Kernel& kernel) {
                 if (known && value != static_cast<std::int64_t>(kernel.tiles.size())) {
                     return module_.error(d.where, "the variable marked as the number of tiles is " +
                                                       std::to_string(value) + ", but the launch runs " +
-                                                      std::to_string(kernel.tiles.size()) + " tiles");
+                                                      std::to_string(kernel.tiles.size()) +
+                                                      " tiles: mark the total of the tile counts, or give "
+                                                      "the launch with --grid");
                 }
                 break;
             case DirectiveKind::tile_id: {
                 if (d.persistent && !sites.persistent)
-                    return module_.error(d.where, "`persistent`: this kernel has no loop over tiles");
+                    return module_.error(
+                        d.where, "`persistent`: this kernel has no loop over tiles; write `@sy.tile_id`");
                 const std::string& variable = d.statement->target->text;
                 const bool is_id =
                     std::any_of(sites.tile_ids.begin(), sites.tile_ids.end(), [&](const TileIdSite& s) {
                         return std::find(s.variables.begin(), s.variables.end(), variable) !=
-                               s.variables.end();
+                                   s.variables.end() ||
+                               std::any_of(s.program_ids.begin(), s.program_ids.end(),
+                                           [&](const ProgramId& id) {
+                                               return s.kind == TileIdSite::Kind::entry &&
+                                                      d.statement->where.begin <= id.call.begin &&
+                                                      id.call.end <= d.statement->where.end;
+                                           });
                     });
                 const bool starts_loop =
                     sites.persistent && d.persistent;  // start_pid, where the loop starts
                 if (!is_id && !starts_loop)
                     return module_.error(
-                        d.where,
-                        "`" + variable + "` is not a tile's linear id: no address follows from it as one");
+                        d.where, "`" + variable +
+                                     "` is not a tile's linear id: no address follows from it as one; mark "
+                                     "the assignment "
+                                     "of the variable from which tl.load and tl.store find their place");
                 if (sites.persistent && !d.persistent)
                     return module_.error(d.where,
                                          "this kernel loops over its tiles; write `@sy.tile_id persistent`");
@@ -83,16 +96,18 @@ Status Analysis::check_directives(const Kernel& kernel) {
                 if (!d.begins && init != nullptr && sites.persistent &&
                     sites.tile_loop_header.begin > init->where.begin &&
                     sites.tile_loop_header.begin < d.where.begin) {
-                    return module_.error(
-                        d.where, "the tile loop (line " + std::to_string(sites.tile_loop_header.line) +
-                                     ") lies inside the lines marked as run once per program");
+                    return module_.error(d.where, "the tile loop (line " +
+                                                      std::to_string(sites.tile_loop_header.line) +
+                                                      ") lies inside the lines marked as run once per "
+                                                      "program; move this `end` above it");
                 }
                 break;
             case DirectiveKind::producer_epilogue:
                 if (sites.last_store.end > d.where.begin) {
                     return module_.error(d.where,
                                          "a tile still stores after this: its last store ends on line " +
-                                             std::to_string(last_line(sites.last_store)));
+                                             std::to_string(last_line(sites.last_store)) +
+                                             "; move the directive below that line");
                 }
                 break;
             default: break;

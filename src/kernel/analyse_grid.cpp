@@ -52,7 +52,8 @@ Status Analysis::find_grid() {
             grid_[0] > kMostPrograms || grid_[1] > kMostPrograms / grid_[0] ||
             grid_[2] > kMostPrograms / (grid_[0] * grid_[1])) {
             return module_.error(function_.name_range, "the grid must have from 1 to " +
-                                                           std::to_string(kMostPrograms) + " programs");
+                                                           std::to_string(kMostPrograms) +
+                                                           " programs; give another --grid");
         }
         return first;
     }
@@ -62,6 +63,10 @@ Status Analysis::find_grid() {
             return needs_grid("its tile loop does not start at the program id");
         grid_ = {std::clamp<std::int64_t>(std::min(found.tile_step, found.tile_stop), 1, kMostPrograms), 1,
                  1};
+        return Done{};
+    }
+    if (loop_programs_ > 0) {
+        grid_ = {std::min(loop_programs_, kMostPrograms), 1, 1};
         return Done{};
     }
     if (const Directive* given = directive(DirectiveKind::num_tiles)) {

@@ -13,6 +13,7 @@
 #include "kernel/directive.hpp"
 #include "kernel/evaluate.hpp"
 #include "kernel/syntax.hpp"
+#include "syncopate/kernel/explain.hpp"
 #include "syncopate/kernel/kernel.hpp"
 
 namespace syncopate::kernel {
@@ -20,19 +21,24 @@ namespace syncopate::kernel {
 class Analysis {
 public:
     Analysis(Module& module, std::int32_t index, const Arguments& arguments,
-             std::vector<Directive> directives, std::set<std::int32_t> functions)
+             std::vector<Directive> directives, std::set<std::int32_t> functions, bool remember)
         : module_(module),
           index_(index),
           function_(module.functions[static_cast<std::size_t>(index)]),
           arguments_(arguments),
           directives_(std::move(directives)),
           functions_(std::move(functions)),
+          remembers_(remember),
           evaluator_(module, index, arguments_, directives_) {}
 
     Result<Kernel> run();
+    /// Why `kernel`, what run() has returned, is what it is.
+    std::vector<Note> notes(const Kernel& kernel);
 
 private:
     // analyse.cpp
+    Result<Kernel> with_tiles();
+    Error no_tiles(const SourceRange& where, std::string why);
     const Directive* directive(DirectiveKind kind) const;
     void forget();
     Status run_programs();
@@ -47,10 +53,15 @@ private:
     // analyse_axes.cpp
     std::vector<TileAxis> counted_axes(std::uint64_t taint);
     static std::int64_t product(const std::vector<TileAxis>& axes);
+    void name_counts(std::vector<TileAxis>& axes) const;
     void note_axes();
     void mark_products(const std::vector<Stmt*>& body, std::int32_t axis);
     Status name_axes(Kernel& kernel);
     std::string axis_names() const;
+
+    // analyse_notes.cpp
+    void note_axes_found(const Kernel& kernel, std::vector<Note>& all);
+    void note_loops(const Kernel& kernel, std::vector<Note>& all);
 
     // analyse_directives.cpp
     Status check_directives(const Kernel& kernel);
@@ -62,13 +73,21 @@ private:
     const Arguments& arguments_;
     std::vector<Directive> directives_;
     std::set<std::int32_t> functions_;
+    bool remembers_;
     Evaluator evaluator_;
     std::array<std::int64_t, 3> grid_{1, 1, 1};
     bool persistent_ = false;
+    std::int64_t loop_programs_ = 0;  // what the stride of a loop over programs says of the grid
     std::vector<TileAxis> axes_;   // the tile space, when the counts make it up
     std::vector<TileAxis> named_;  // all counts
+    std::vector<TileAxis> placing_;  // those that say where a tile stores, or how many there are
     std::vector<std::string> block_texts_;
     std::vector<const Expr*> count_exprs_;
 };
+
+/// As `analyse` of kernel.hpp; without `remember`, every statement of every program is evaluated anew, as a
+/// measure of what memory is worth, and of whether it changes anything.
+[[nodiscard]] Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+                                     const Arguments& arguments, bool remember);
 
 }  // namespace syncopate::kernel

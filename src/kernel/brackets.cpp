@@ -53,10 +53,11 @@ std::optional<BracketError> mismatched_bracket(std::string_view source) {
         if (kOpening.find(c) != std::string_view::npos) open.push_back(at);
         if (const std::size_t kind = kClosing.find(c); kind != std::string_view::npos) {
             if (open.empty() || source[open.back()] != kOpening[kind]) {
-                std::string message = std::string("`") + c + "` closes nothing";
+                std::string message = std::string("`") + c + "` closes nothing: leave it out";
                 if (!open.empty()) {
                     message = std::string("`") + c + "` does not close the `" + source[open.back()] +
-                              "` of line " + std::to_string(range_at(source, open.back()).line);
+                              "` of line " + std::to_string(range_at(source, open.back()).line) +
+                              ": write `" + kClosing[kOpening.find(source[open.back()])] + "`";
                 }
                 return BracketError{range_at(source, at), std::move(message)};
             }
@@ -66,7 +67,8 @@ std::optional<BracketError> mismatched_bracket(std::string_view source) {
     }
     if (open.empty()) return std::nullopt;
     return BracketError{range_at(source, open.back()),
-                        std::string("`") + source[open.back()] + "` is never closed"};
+                        std::string("`") + source[open.back()] + "` is never closed: write `" +
+                            kClosing[kOpening.find(source[open.back()])] + "`"};
 }
 
 }  // namespace syncopate::kernel

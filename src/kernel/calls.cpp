@@ -4,11 +4,22 @@
 #include <vector>
 
 #include "kernel/evaluate.hpp"
+#include "plan/did_you_mean.hpp"
 
 namespace syncopate::kernel {
 namespace {
 
-constexpr std::int32_t kDeepestCalls = 32;
+std::vector<std::string> names_of(const Function& function) {
+    std::vector<std::string> names;
+    for (const Parameter& parameter : function.parameters) names.push_back(parameter.name);
+    return names;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+    std::string list;
+    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+    return list.empty() ? "none" : list;
+}
 
 }  // namespace
 
@@ -54,40 +65,63 @@ bool Evaluator::numbers(const Value& value, std::array<Affine, kRank>& out, std:
 Value Evaluator::call(const Expr& e, Frame& frame) {
     std::array<Value, 16> small;
     std::vector<Value> large;
-    if (e.kids.size() > small.size()) large.resize(e.kids.size());
-    const std::span<Value> arguments =
-        large.empty() ? std::span<Value>(small.data(), e.kids.size()) : std::span<Value>(large);
-    for (std::size_t i = 0; i < e.kids.size(); ++i) {
-        arguments[i] = evaluate(*e.kids[i], frame);
+    const bool splats = std::any_of(e.kids.begin(), e.kids.end(),
+                                    [](const Expr* kid) { return kid->kind == ExprKind::splat; });
+    std::span<Value> arguments(small.data(), std::min(small.size(), e.kids.size()));
+    if (splats) {
+        const Value all = tuple(e, frame);
         if (stopped()) return {};
+        if (all.kind != ValueKind::tuple) return all;
+        large.assign(all.tuple->items, all.tuple->items + all.tuple->size);
+        arguments = large;
+    } else {
+        if (e.kids.size() > small.size()) large.resize(e.kids.size()), arguments = large;
+        for (std::size_t i = 0; i < e.kids.size(); ++i) {
+            arguments[i] = evaluate(*e.kids[i], frame);
+            if (stopped()) return {};
+        }
     }
-    if (e.builtin == Builtin::helper) {
+    std::int32_t function = e.builtin == Builtin::helper ? e.function : -1;
+    if (e.slot >= 0 && frame.slots[e.slot].kind == ValueKind::function)  // a combine function, an activation
+        function = static_cast<std::int32_t>(frame.slots[e.slot].integer);
+    if (function >= 0) {
         std::vector<Value> all(arguments.begin(), arguments.end());
-        const Function& callee = module_.functions[static_cast<std::size_t>(e.function)];
+        const Function& callee = module_.functions[static_cast<std::size_t>(function)];
+        if (!callee.parameters.empty() && callee.parameters.back().rest) {
+            const std::size_t named = std::min(all.size(), callee.parameters.size() - 1);
+            const Value rest = make_tuple(std::span<const Value>(all).subspan(named));
+            all.resize(callee.parameters.size());
+            all.back() = rest;
+        }
         all.resize(std::max(all.size(), callee.parameters.size()));
         for (const auto& [key, expr] : e.keywords) {
             std::size_t p = 0;
             while (p < callee.parameters.size() && callee.parameters[p].name != key) ++p;
             if (p == callee.parameters.size())
-                return fail(expr->where, "`" + callee.name + "` has no parameter `" + key + "`");
+                return fail(expr->where, "`" + callee.name + "` has no parameter `" + key + "`" +
+                                             plan::did_you_mean(key, names_of(callee)) + "; it has " +
+                                             listed(names_of(callee)));
             all[p] = evaluate(*expr, frame);
             if (stopped()) return {};
         }
-        return helper(e, all, frame);
+        return helper(e, callee, all, frame);
     }
     return builtin(e, e.builtin, arguments, frame);
 }
 
-Value Evaluator::helper(const Expr& e, std::span<const Value> arguments, Frame& frame) {
-    const Function& callee = module_.functions[static_cast<std::size_t>(e.function)];
-    if (!callee.lowered) return fail(e.where, "`" + callee.name + "` cannot be followed");
+Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const Value> arguments, Frame& frame) {
+    if (!callee.lowered)
+        return fail(e.where, "`" + callee.name + "` cannot be followed; call @triton.jit functions of this project");
     if (arguments.size() > callee.parameters.size())
-        return fail(e.where, "too many arguments for `" + callee.name + "`");
+        return fail(e.where, "too many arguments for `" + callee.name + "`: it takes " +
+                                 std::to_string(callee.parameters.size()));
     if (calls_ >= kDeepestCalls)
-        return fail(e.where, "calls nested more than 32 deep at " + quoted(module_, e.where));
+        return fail(e.where, "calls nested more than 32 deep at " + quoted(module_, e.where) +
+                                 ": write a loop instead of a function that calls itself");
     const std::size_t base = stack_used_;
     if (base + callee.slots.size() > stack_.size())
-        return fail(e.where, "too many variables in the calls around here");
+        return fail(e.where,
+                    "too many variables in the calls around here; call fewer helpers inside helpers");
     stack_used_ += callee.slots.size();
     ++calls_;
     Frame inner;
@@ -101,9 +135,16 @@ Value Evaluator::helper(const Expr& e, std::span<const Value> arguments, Frame& 
         else if (callee.parameters[p].fallback != nullptr)
             inner.slots[p] = evaluate(*callee.parameters[p].fallback, frame);
         else
-            fail(e.where, "`" + callee.name + "` needs a value for `" + callee.parameters[p].name + "`");
+            fail(e.where, "`" + callee.name + "` needs a value for `" + callee.parameters[p].name +
+                              "`: pass it, or give the parameter a default");
     }
-    if (!stopped()) (void)execute(callee.body, inner);
+    const std::int32_t maybe = maybe_;
+    if (!stopped() && execute(callee.body, inner) != Flow::returned && inner.may_have_returned) {
+        Value none;
+        none.kind = ValueKind::none;
+        inner.result = joined(inner.result, none, e);
+    }
+    maybe_ = maybe;
     stack_used_ = base;
     --calls_;
     return stopped() ? Value{} : inner.result;
@@ -144,6 +185,9 @@ Value Evaluator::method(const Expr& e, Frame& frame) {
         case Builtin::transpose:
         case Builtin::expand_dims:
         case Builtin::broadcast_to:
+        case Builtin::minimum:
+        case Builtin::maximum:
+        case Builtin::absolute:
         case Builtin::advance: return builtin(e, e.builtin, arguments, frame);
         default: return builtin(e, Builtin::other, arguments, frame);
     }
@@ -155,6 +199,7 @@ Value Evaluator::count(const Expr& e, const Value& of, const Value& by, const Va
         return result;
     }
     Value made = result;
+    impure_ = true;  // notes the count, below
     const std::uint64_t bit = new_source(e, {.kind = TaintSource::Kind::count, .in_kernel = frame.is_kernel});
     TaintSource& source = sources[static_cast<std::size_t>(e.source)];
     source.count = result.integer;

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "kernel/evaluate.hpp"
+#include "kernel/operators.hpp"
 
 namespace syncopate::kernel {
 
@@ -21,7 +22,9 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         if (stopped()) return std::nullopt;
         if (v.kind == ValueKind::undefined) return fallback;
         if (v.kind == ValueKind::integer) return v.integer;
-        fail(e.where, "the arguments of " + quoted(module_, e.where) + " must be known whole numbers");
+        fail(e.where, "the arguments of " + quoted(module_, e.where) +
+                          " must be known whole numbers: write numbers, or "
+                          "constexpr parameters");
         return std::nullopt;
     };
     const auto extents_of = [&](const Value& shape, Block& block) {
@@ -31,9 +34,14 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         std::int64_t size = 1;
         for (std::int32_t j = 0; j < count; ++j) {
             const Affine& extent = extents[static_cast<std::size_t>(j)];
-            if (!extent.is_constant() || extent.constant < 1 || extent.constant > kLargestBlock) return false;
-            size *= extent.constant;
-            if (size > kLargestBlock) return false;
+            if (!extent.is_constant()) return false;
+            if (extent.constant < 1 || extent.constant > kLargestBlock ||
+                (size *= extent.constant) > kLargestBlock) {
+                fail(e.where, quoted(module_, e.where) + " has an extent of " +
+                                  std::to_string(extent.constant) +
+                                  ": write 1 or more, with at most 2^24 elements in all");
+                return false;
+            }
             block.axes[static_cast<std::size_t>(j)].extent = extent.constant;
         }
         block.rank = count;
@@ -43,7 +51,9 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         case Builtin::program_id: {
             const auto axis = integer_argument(0, "axis", 0);
             if (!axis) return {};
-            if (*axis < 0 || *axis > 2) return fail(e.where, "tl.program_id takes axis 0, 1 or 2");
+            if (*axis < 0 || *axis > 2)
+                return fail(e.where, "tl.program_id takes axis 0, 1 or 2: write one of those");
+            impure_ = true;
             const std::uint64_t bit = new_source(e, {.kind = TaintSource::Kind::program_id,
                                                      .grid_axis = static_cast<std::int32_t>(*axis),
                                                      .in_kernel = frame.is_kernel});
@@ -52,8 +62,9 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         case Builtin::num_programs: {
             const auto axis = integer_argument(0, "axis", 0);
             if (!axis) return {};
-            if (*axis < 0 || *axis > 2) return fail(e.where, "tl.num_programs takes axis 0, 1 or 2");
-            grid_asked = true;
+            if (*axis < 0 || *axis > 2)
+                return fail(e.where, "tl.num_programs takes axis 0, 1 or 2: write one of those");
+            grid_asked = impure_ = true;
             const std::int64_t known = grid_[static_cast<std::size_t>(*axis)];
             return make_integer(known > 0 ? known : *axis == 0 ? arguments_.num_sms : 1, true, 0);
         }
@@ -80,8 +91,8 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         case Builtin::descriptor_load:
         case Builtin::descriptor_store: {
             if (arguments.size() < 2)
-                return fail(e.where,
-                            "a descriptor and its offsets are needed in " + quoted(module_, e.where));
+                return fail(e.where, "a descriptor and its offsets are needed in " +
+                                         quoted(module_, e.where) + ": write (descriptor, [offsets])");
             const bool is_load = builtin == Builtin::descriptor_load;
             return descriptor_access(e, arguments[0], &arguments[1], is_load, !is_load);
         }
@@ -113,8 +124,13 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         case Builtin::arange: {
             const auto start = integer_argument(0, "start", 0), end = integer_argument(1, "end", 0);
             if (!start || !end) return {};
-            if (*end <= *start || *start < -kLargestBlock || *end > kLargestBlock)
-                return fail(e.where, quoted(module_, e.where) + " is an empty or too large range");
+            if (*end <= *start)
+                return fail(e.where, quoted(module_, e.where) +
+                                         " is empty: write an end above its start, here " +
+                                         std::to_string(*start));
+            if (*start < -kLargestBlock || *end > kLargestBlock)
+                return fail(e.where, quoted(module_, e.where) + " goes up to " + std::to_string(*end) +
+                                         ": make it smaller, a block has at most 2^24 elements");
             Block* block = arena_.make<Block>();
             Piece* piece = arena_.make<Piece>();
             *piece = {0, *end - *start, {*start, {}}, 1};
@@ -134,7 +150,8 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
                                                           : argument(e, arguments, 1, "value", frame);
             if (stopped()) return {};
             Block* block = arena_.make<Block>();
-            if (!extents_of(shape, *block) || value.kind != ValueKind::integer) return opaque(e, taint);
+            if (!extents_of(shape, *block) || value.kind != ValueKind::integer)
+                return stopped() ? Value{} : opaque(e, taint);
             block->base.constant = value.integer;
             Value made;
             made.kind = ValueKind::block;
@@ -158,8 +175,7 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             const Value& b = arguments[1];
             if (a.kind == ValueKind::integer && b.kind == ValueKind::integer) {
                 if (b.integer == 0) {
-                    arithmetic_error = true;
-                    return fail(e.where, "division by zero in " + quoted(module_, e.where));
+                    return division_by_zero(e);
                 }
                 if (b.integer == -1) return opaque(e, taint);
                 const std::int64_t up = wrap_add(wrap_add(a.integer, b.integer), -1);
@@ -172,13 +188,16 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         }
         case Builtin::minimum:
         case Builtin::maximum: {
+            if (const auto reduced = e.text == "min" || e.text == "max" ? shape_builtin(e, arguments, frame) : std::nullopt) {
+                if (arguments.size() < 2 || rank_of(arguments[0]) > 0) return tainted(*reduced);
+            }
             if (arguments.size() < 2) return opaque(e, taint);  // tl.max(block): data
             // tl.max(x, axis) reduces, max(a, b) compares; a block with one known axis number is the former.
             if (arguments.size() == 2 && arguments[0].kind == ValueKind::opaque)
                 return opaque(*arguments[0].why, taint);
             if (e.text == "min" || e.text == "max") {
                 const bool blocks = std::any_of(arguments.begin(), arguments.end(), [](const Value& v) {
-                    return v.kind == ValueKind::block && v.block->rank > 0;
+                    return (v.kind == ValueKind::block && v.block->rank > 0) || v.kind == ValueKind::lazy;
                 });
                 if (blocks) return opaque(e, taint);
             }
@@ -199,7 +218,8 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             const std::optional<bool> holds = truth(*e.kids[0], arguments[0]);
             if (!stopped() && holds && !*holds)
                 return fail(e.where, "the kernel's own assertion fails for these arguments: " +
-                                         quoted(module_, e.kids[0]->where));
+                                         quoted(module_, e.kids[0]->where) +
+                                         "; give --args for which it holds");
             return {};
         }
         case Builtin::cast: {
@@ -210,8 +230,12 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
                                     (type.text->starts_with("int") || type.text->starts_with("uint"));
             const Value& value = arguments[0];
             if (is_integer && (value.kind == ValueKind::integer || value.kind == ValueKind::block ||
-                               value.kind == ValueKind::mask))
+                               value.kind == ValueKind::lazy || value.kind == ValueKind::mask))
                 return value;
+            if (type.kind == ValueKind::text && *type.text == "int1" && is_known(value)) {
+                const Value holds = compare(e, Operator::not_equal, value, make_integer(0, false, 0));
+                return stopped() ? Value{} : tainted(holds);
+            }
             if (is_integer && value.kind == ValueKind::boolean)
                 return tainted(make_integer(value.boolean ? 1 : 0, runtime, taint));
             if (is_integer && value.kind == ValueKind::real && std::abs(value.real) < 9e15) {
@@ -235,12 +259,7 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             }
             return opaque(value.kind == ValueKind::opaque ? *value.why : e, taint);
         }
-        case Builtin::transpose:
-            if (arguments.size() == 1 || (arguments.size() == 3 && arguments[1].kind == ValueKind::integer &&
-                                          arguments[1].integer == 1)) {
-                return transposed(e, arguments[0]);
-            }
-            break;
+        case Builtin::transpose: break;
         case Builtin::expand_dims: {
             const auto axis = integer_argument(1, "axis", 0);
             if (!axis) return {};
@@ -249,6 +268,7 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             if (arguments[0].kind == ValueKind::block || arguments[0].kind == ValueKind::pointer)
                 rank = arguments[0].block->rank;
             if (arguments[0].kind == ValueKind::mask) rank = arguments[0].mask->rank;
+            if (arguments[0].kind == ValueKind::lazy) rank = arguments[0].lazy->rank;
             const std::int64_t at = *axis < 0 ? *axis + rank + 1 : *axis;
             if (at < 0 || at > rank || rank >= kRank) return opaque(e, taint);
             std::array<bool, kRank> is_new{};
@@ -259,12 +279,25 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             Block* block = arena_.make<Block>();
             const Value shape = argument(e, arguments, 1, "shape", frame);
             if (stopped()) return {};
-            if (arguments.empty() || arguments[0].kind != ValueKind::block || !extents_of(shape, *block))
+            if (arguments.empty() || !is_known(arguments[0])) break;
+            const Value sizes = arguments.size() > 2 ? make_tuple(arguments.subspan(1)) : shape;
+            if (!extents_of(sizes, *block)) {
+                if (stopped()) return {};
                 break;
+            }
             Value zero;
             zero.kind = ValueKind::block;
             zero.block = block;
-            return stopped() ? Value{} : tainted(add(e, arguments[0], zero, 1));
+            if (arguments[0].kind == ValueKind::mask) {
+                Mask* all = arena_.make<Mask>();
+                all->rank = block->rank;
+                for (std::int32_t j = 0; j < block->rank; ++j) all->axes[j].extent = block->axes[j].extent;
+                zero.kind = ValueKind::mask;
+                zero.mask = all;
+                return tainted(masks_joined(e, arguments[0], zero, true));
+            }
+            const Value stretched = binary(e, Operator::add, arguments[0], zero);
+            return stopped() ? Value{} : tainted(stretched);
         }
         case Builtin::swizzle2d: {
             for (std::size_t i = 0; i < 5; ++i) {
@@ -282,8 +315,7 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
                                off_i = group * size_g;
             const std::int64_t rows = std::min(size_i - off_i, size_g);
             if (rows <= 0) {
-                arithmetic_error = true;
-                return fail(e.where, "division by zero in " + quoted(module_, e.where));
+                return division_by_zero(e);
             }
             const std::int64_t within = ij % size_gj;
             Tuple* tuple = arena_.make<Tuple>();
@@ -321,9 +353,9 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             }
             if (range->known &&
                 (!parts[2].is_constant() || parts[2].constant == 0 || parts[2].constant == INT64_MIN)) {
-                return parts[2].is_constant()
-                           ? fail(e.where, "the step of " + quoted(module_, e.where) + " is zero")
-                           : not_affine(e);
+                return parts[2].is_constant() ? fail(e.where, "the step of " + quoted(module_, e.where) +
+                                                                  " is zero: write another one")
+                                              : not_affine(e);
             }
             range->start = parts[0];
             range->stop = parts[1];
@@ -339,6 +371,8 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
                     arguments[0].integer < 0 ? wrap_multiply(arguments[0].integer, -1) : arguments[0].integer,
                     runtime, taint));
             }
+            if (arguments.size() == 1 && is_known(arguments[0]))
+                return tainted(lazily(e, Lazy::What::absolute, Operator::add, {arguments[0]}));
             break;
         case Builtin::length:
             if (arguments.size() == 1 && arguments[0].kind == ValueKind::tuple)
@@ -360,14 +394,21 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         case Builtin::helper:
         case Builtin::other: break;
     }
+    if (const auto made = shape_builtin(e, arguments, frame)) return stopped() ? Value{} : tainted(*made);
+    if (stopped()) return {};
     // An operation on data. One that is handed memory could touch it in ways that are not known here.
-    for (const Value& v : arguments) {
-        const bool is_memory = v.kind == ValueKind::pointer || v.kind == ValueKind::descriptor ||
-                               v.kind == ValueKind::block_pointer || v.kind == ValueKind::lost_pointer;
-        if (!is_memory) continue;
-        const std::int32_t param = v.kind == ValueKind::pointer        ? v.block->param
-                                   : v.kind == ValueKind::lost_pointer ? v.lost->param
-                                                                       : v.descriptor->param;
+    std::vector<Value> handed(arguments.begin(), arguments.end());
+    for (const auto& [key, value] : e.keywords) {
+        handed.push_back(evaluate(*value, frame));
+        if (stopped()) return {};
+        taint |= handed.back().taint;
+    }
+    for (std::size_t i = 0; i < handed.size(); ++i) {
+        const Value v = handed[i];
+        if (v.kind == ValueKind::tuple)
+            handed.insert(handed.end(), v.tuple->items, v.tuple->items + v.tuple->size);
+        const std::int32_t param = param_of(v);
+        if (param < 0) continue;
         const auto p = static_cast<std::size_t>(param);
         if (override_read_[p] || override_write_[p]) continue;
         const std::string& name = kernel_.parameters[p].name;
@@ -375,7 +416,7 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
                                  "` is not known; state it with `# @sy.reads " + name +
                                  "[…]` or `# @sy.writes " + name + "[…]`");
     }
-    for (const Value& v : arguments) {
+    for (const Value& v : handed) {
         if (v.kind == ValueKind::opaque) return opaque(*v.why, taint);
     }
     return opaque(e, taint);

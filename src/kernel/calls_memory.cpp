@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernel/evaluate.hpp"
+#include "kernel/operators.hpp"
 
 namespace syncopate::kernel {
 
@@ -21,9 +22,10 @@ Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments
         if (lost && (override_read_[static_cast<std::size_t>(base.lost->param)] ||
                      override_write_[static_cast<std::size_t>(base.lost->param)]))
             return base;
-        return fail(e.where, "the base of " + quoted(module_, e.where) +
-                                 " is no pointer that can be followed" +
-                                 (lost ? why_lost(base.lost->why) : std::string()));
+        return fail(e.where,
+                    "the base of " + quoted(module_, e.where) + " is no pointer that can be followed" +
+                        (lost ? why_lost(base.lost->why) : std::string()) +
+                        "; write a pointer parameter plus an offset that follows from the arguments");
     }
     Descriptor* made = arena_.make<Descriptor>();
     made->param = base.block->param;
@@ -33,12 +35,13 @@ Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments
     if (!numbers(shape, extents, rank) || !numbers(strides, steps, stride_rank) ||
         !numbers(block, blocks, block_rank) ||
         (block_pointer && !numbers(offsets, made->offsets, offset_rank))) {
-        return fail(e.where, "the shape, strides, offsets and block of " + quoted(module_, e.where) +
-                                 " must follow from the arguments");
+        return fail(e.where,
+                    "the shape, strides, offsets and block of " + quoted(module_, e.where) +
+                        " must follow from the arguments, and be of at most 5 axes: pass them as arguments");
     }
     if (stride_rank != rank || block_rank != rank || (block_pointer && offset_rank != rank)) {
-        return fail(e.where,
-                    "shape, strides, offsets and block of " + quoted(module_, e.where) + " differ in length");
+        return fail(e.where, "shape, strides, offsets and block of " + quoted(module_, e.where) +
+                                 " differ in length: write one of each for every axis");
     }
     made->rank = rank;
     for (std::int32_t d = 0; d < rank; ++d) {
@@ -48,7 +51,8 @@ Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments
         made->strides[d] = steps[d].constant;
         made->block[d] = blocks[d].constant;
         if (made->block[d] < 1 || made->block[d] > kLargestBlock)
-            return fail(e.where, "the block of " + quoted(module_, e.where) + " is empty or too large");
+            return fail(e.where, "the block of " + quoted(module_, e.where) +
+                                     " is empty or too large: write extents from 1 to 2^24");
     }
     // One that describes the whole parameter addresses it by the tensor's own axes.
     const TensorView& tensor = tensors[static_cast<std::size_t>(made->param)];
@@ -70,7 +74,9 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
         return opaque(e, descriptor.taint);
     }
     if (descriptor.kind != ValueKind::descriptor && descriptor.kind != ValueKind::block_pointer) {
-        return fail(e.where, quoted(module_, e.where) + " is not applied to a tensor descriptor");
+        return fail(e.where, quoted(module_, e.where) +
+                                 " is not applied to a tensor descriptor: make one with "
+                                 "tl.make_tensor_descriptor");
     }
     const Descriptor& d = *descriptor.descriptor;
     const auto param = static_cast<std::size_t>(d.param);
@@ -84,12 +90,12 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
             for (std::int32_t i = 0; offsets->kind == ValueKind::tuple && i < offsets->tuple->size; ++i) {
                 if (offsets->tuple->items[i].kind == ValueKind::opaque) why = offsets->tuple->items[i].why;
             }
-            return fail(e.where, "where " + quoted(module_, e.where) + " touches `" +
-                                     kernel_.parameters[param].name +
-                                     "` cannot be known before "
-                                     "the kernel runs" +
-                                     why_lost(why) + "; state it with `# @sy." +
-                                     (read ? "reads " : "writes ") + kernel_.parameters[param].name + "[…]`");
+            fail_access(e.where, why,
+                        "where " + quoted(module_, e.where) + " touches `" + kernel_.parameters[param].name +
+                            "` cannot be known before the kernel runs" + why_lost(why) +
+                            "; state it with `# @sy." + (read ? "reads " : "writes ") +
+                            kernel_.parameters[param].name + "[…]`");
+            return {};
         }
         touch_block(e, Block{}, nullptr, false, taint, false, false);
         (void)(read ? (param_read[param] = true) : false);
@@ -100,7 +106,8 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
     if (!d.known) count = d.rank;
     if (d.known && count != d.rank)
         return fail(e.where, std::to_string(count) + " offsets for a descriptor of " +
-                                 std::to_string(d.rank) + " axes in " + quoted(module_, e.where));
+                                 std::to_string(d.rank) + " axes in " + quoted(module_, e.where) +
+                                 ": write " + std::to_string(d.rank));
     Block* block = arena_.make<Block>();
     Mask* mask = arena_.make<Mask>();
     block->param = d.param;
@@ -146,6 +153,22 @@ std::string Evaluator::why_lost(const Expr* why) const {
                  : ": it depends on " + quoted(module_, why->where) + place;
 }
 
+/// An access that cannot be followed. Inside a loop that is run for all of its iterations at once, each of
+/// them alone may tell more; and where a loop changes what it starts from, the loop is what is not known.
+void Evaluator::fail_access(const SourceRange& where, const Expr* why, std::string message) {
+    if (!trips_.empty()) {
+        not_affine_ = true;
+        return;
+    }
+    if (why == nullptr || !why->steers_loop) return (void)fail(where, std::move(message));
+    const bool counted = why->kind == ExprKind::call;
+    fail(why->where, counted
+                         ? "how often the loop over " + quoted(module_, why->where) +
+                               " runs depends on loaded data; only loops whose bounds follow from "
+                               "the arguments can be followed"
+                         : "whether the loop goes on depends on loaded data: " + quoted(module_, why->where));
+}
+
 void Evaluator::note_store(const Expr& e, std::int32_t param) {
     ++stores_;
     if (found.stores.empty() || latest_store_ != std::pair(&e, param)) {
@@ -155,6 +178,39 @@ void Evaluator::note_store(const Expr& e, std::int32_t param) {
 }
 
 void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write) {
+    // A condition that only a loop around has lost is known iteration by iteration.
+    if (mask != nullptr && mask->kind == ValueKind::opaque && mask->why->steers_loop && !trips_.empty()) {
+        not_affine_ = true;
+        return;
+    }
+    const bool has_form = mask != nullptr && mask->kind == ValueKind::mask && !mask->mask->exact &&
+                          mask->mask->form != nullptr && !mask->mask->never;
+    const bool is_lazy = pointer.kind == ValueKind::lazy && pointer.lazy->param >= 0;
+    if (is_lazy || (has_form && pointer.kind == ValueKind::pointer)) {
+        const std::int32_t param = is_lazy ? pointer.lazy->param : pointer.block->param;
+        const auto p = static_cast<std::size_t>(param);
+        const std::uint64_t taint = pointer.taint | (mask != nullptr ? mask->taint : 0);
+        const bool scalar = mask != nullptr && is_number(*mask);
+        const bool usable = has_form || scalar || (mask != nullptr && mask->kind == ValueKind::mask && mask->mask->exact);
+        if (tensors[p].shape.empty() || silent_ > 0) {
+            (void)note_access(e, param, false, taint, read, write);
+            return;
+        }
+        if (mask != nullptr && !usable) ++maybe_;  // data decides
+        const auto touched = found.touched.size();
+        const bool note_read = read && !override_read_[p], note_write = write && !override_write_[p];
+        const bool done =
+            (!note_read && !note_write) || touch_elements(pointer, usable ? mask : nullptr, param, note_read, note_write);
+        if (mask != nullptr && !usable) --maybe_;
+        if (done || is_lazy) {
+            if (!note_access(e, param, false, taint, read, write) || done) return;
+            found.touched.resize(touched);
+            boxes_.assign(1, Box{});  // too many to be told apart
+            for (std::size_t d = 0; d < tensors[p].shape.size(); ++d) boxes_[0][d] = {0, tensors[p].shape[d]};
+            note_boxes(param, note_read, note_write, false);
+            return;
+        }
+    }
     if (pointer.kind == ValueKind::pointer) {
         const Block& block = *pointer.block;
         std::uint64_t taint = pointer.taint;
@@ -196,30 +252,40 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
     }
     const Expr* why = lost ? pointer.lost->why : pointer.kind == ValueKind::opaque ? pointer.why : nullptr;
     const SourceRange& where = e.kids.empty() ? e.where : e.kids[0]->where;
-    fail(where, "the address " + quoted(module_, where) + " cannot be known before the kernel runs" +
+    fail_access(where, why,
+                "the address " + quoted(module_, where) + " cannot be known before the kernel runs" +
                     why_lost(why) + "; state what a tile touches with `# @sy." +
                     (read ? "reads " : "writes ") + name + "[…]`");
 }
 
-void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct,
-                            std::uint64_t taint, bool read, bool write) {
-    if (!step(e.where) || block.param < 0) return;
-    const auto param = static_cast<std::size_t>(block.param);
-    if (read) param_read[param] = true;
-    if (write) param_written[param] = true;
-    if (!direct) param_pointer[param] = true;
-    if (write) note_store(e, block.param);
-    if (silent_ > 0) return;
+/// What an access says of parameters, taints and loops; whether its boxes are wanted.
+bool Evaluator::note_access(const Expr& e, std::int32_t param, bool direct, std::uint64_t taint, bool read,
+                            bool write) {
+    if (!step(e.where) || param < 0) return false;
+    const auto p = static_cast<std::size_t>(param);
+    if (read) param_read[p] = true;
+    if (write) param_written[p] = true;
+    if (!direct) param_pointer[p] = true;
+    if (write) note_store(e, param);
+    if (silent_ > 0) return false;
     if (read) found.read_taint |= taint | control_;
     if (write) found.write_taint |= taint | control_;
     if (read) {
         for (const std::int32_t loop : around_) loops[static_cast<std::size_t>(loop)].reads = true;
+        if (around_.empty()) read_outside[p] = true;
     }
-    if (tensors[param].shape.empty()) return;
+    return !tensors[p].shape.empty() && ((read && !override_read_[p]) || (write && !override_write_[p]));
+}
+
+void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct,
+                            std::uint64_t taint, bool read, bool write) {
+    if (!note_access(e, block.param, direct, taint, read, write)) return;
+    const auto param = static_cast<std::size_t>(block.param);
     const bool note_read = read && !override_read_[param], note_write = write && !override_write_[param];
-    if (!note_read && !note_write) return;
     if (!fits(block, mask, trips_)) {
-        fail(e.where, "the addresses of " + quoted(module_, e.where) + " are beyond any memory");
+        fail(e.where, "the addresses of " + quoted(module_, e.where) +
+                          " are beyond any memory: are the sizes and strides "
+                          "given with --args and --tensor those of a launch?");
         return;
     }
     boxes_.clear();
@@ -229,11 +295,17 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
                         .direct = direct,
                         .trips = trips_,
                         .innermost = static_cast<std::int32_t>(trips_.size()) - 1};
-    const Advance advance = footprint(access, boxes_);
-    if (note_read && advance.dim >= 0) advances_.push_back({symbol_loops_.back(), {block.param, advance}});
+    bool exact = maybe_ == 0 && (mask == nullptr || mask->exact);
+    const Advance advance = footprint(access, boxes_, exact);
+    // A read that does not move with the loop is no slice, also where others of the parameter are.
+    if (note_read && !symbol_loops_.empty()) advances_.push_back({symbol_loops_.back(), {block.param, advance}});
+    note_boxes(block.param, note_read, note_write, exact);
+}
+
+void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool exact) {
     for (const Box& box : boxes_) {
-        if (note_read) found.touched.push_back({block.param, false, box});
-        if (note_write) found.touched.push_back({block.param, true, box});
+        if (read) found.touched.push_back({param, false, exact, box});
+        if (write) found.touched.push_back({param, true, exact, box});
     }
 }
 

@@ -12,26 +12,29 @@ Status lower_reachable(Module& module, std::int32_t function, std::set<std::int3
         pending.pop_front();
         if (!seen.insert(next).second) continue;
         if (const Status status = module.lower(next); !status) return status;
-        for (const std::string& callee : module.functions[static_cast<std::size_t>(next)].calls)
-            pending.push_back(module.find(callee));
+        for (const std::int32_t callee : module.functions[static_cast<std::size_t>(next)].calls)
+            pending.push_back(callee);
     }
     return Done{};
 }
 
 Result<std::vector<std::int32_t>> kernels_of(Module& module) {
-    std::set<std::string> called;
+    std::set<std::int32_t> called;
     for (std::size_t i = 0; i < module.functions.size(); ++i) {
-        if (!module.functions[i].jit) continue;
+        if (!module.functions[i].jit || module.functions[i].file != 0) continue;
         if (const Status status = module.lower(static_cast<std::int32_t>(i)); !status) return status.error();
         const Function& function = module.functions[i];
-        for (const std::string& callee : function.calls) {
-            if (callee != function.name) called.insert(callee);
+        for (const std::int32_t callee : function.calls) {
+            if (callee != static_cast<std::int32_t>(i)) called.insert(callee);
         }
     }
     std::vector<std::int32_t> kernels;
     for (std::size_t i = 0; i < module.functions.size(); ++i) {
-        if (module.functions[i].jit && !called.contains(module.functions[i].name))
-            kernels.push_back(static_cast<std::int32_t>(i));
+        const auto index = static_cast<std::int32_t>(i);
+        const Function& function = module.functions[i];
+        // A later definition replaces an earlier one, as in Python.
+        if (function.jit && function.file == 0 && !called.contains(index) && module.find(function.name) == index)
+            kernels.push_back(index);
     }
     return kernels;
 }
@@ -43,11 +46,13 @@ Result<std::int32_t> choose_kernel(Module& module, const std::string& name) {
         const std::int32_t found = module.find(name);
         if (found >= 0 && module.functions[static_cast<std::size_t>(found)].jit) return found;
         if (found >= 0)
-            return module.error(module.functions[static_cast<std::size_t>(found)].name_range,
-                                "`" + name + "` is not under @triton.jit");
+            return module.error(
+                module.functions[static_cast<std::size_t>(found)].name_range,
+                "`" + name +
+                    "` is not under @triton.jit: write @triton.jit above it, or name another function");
         std::string known;
         for (const Function& f : module.functions) {
-            if (f.jit) known += (known.empty() ? "" : ", ") + f.name;
+            if (f.jit && f.file == 0) known += (known.empty() ? "" : ", ") + f.name;
         }
         return Error{"no function `" + name + "`" +
                          (known.empty() ? std::string(": the file has no @triton.jit function")
@@ -70,8 +75,11 @@ Result<std::int32_t> choose_kernel(Module& module, const std::string& name) {
     std::string names;
     for (const std::int32_t k : storing)
         names += (names.empty() ? "" : ", ") + module.functions[static_cast<std::size_t>(k)].name;
-    return Error{storing.empty() ? "the file has no @triton.jit kernel that stores anything"
-                                 : "the file has several kernels; name one of: " + names,
+    if (!storing.empty())
+        return module.error(module.functions[static_cast<std::size_t>(storing[1])].name_range,
+                            "the file has several kernels; name one of: " + names + ", as in FILE.py:" +
+                                module.functions[static_cast<std::size_t>(storing[0])].name);
+    return Error{"the file has no @triton.jit kernel that stores anything: name one, as in FILE.py:NAME",
                  file};
 }
 

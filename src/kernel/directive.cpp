@@ -42,7 +42,11 @@ public:
             if (const Status status = one(comment.where); !status) return status.error();
         }
         for (std::size_t open : open_) {
-            if (open != kNone) return module_.error(result_[open].where, "this `begin` has no `end`");
+            if (open != kNone) {
+                return module_.error(result_[open].where,
+                                     "this `begin` has no `end`: write the same directive with `end` below "
+                                     "the lines that it is about");
+            }
         }
         return std::move(result_);
     }
@@ -132,7 +136,10 @@ private:
         if (!lowered) return lowered;
         for (const Expr* e : flattened(*lowered)) {
             if (e->kind == ExprKind::unsupported)
-                return wrong(e->where, "this is not an expression that a directive can use");
+                return wrong(
+                    e->where,
+                    "this is not an expression that a directive can use: write variables, whole numbers "
+                    "and operators");
             if (e->kind == ExprKind::name && e->slot < 0) {
                 return wrong(e->where, "`" + e->text + "` is not a variable of kernel `" + kernel_.name +
                                            "`" + plan::did_you_mean(e->text, kernel_.slots));
@@ -169,10 +176,12 @@ private:
                 if (host) result_.push_back(made);
                 return Done{};
             }
-            return wrong(made.where, "`@sy." + std::string(name) + "` belongs inside a kernel");
+            return wrong(made.where,
+                         "`@sy." + std::string(name) + "` belongs inside a kernel: move it there");
         }
         if (host)
-            return wrong(made.where, "`@sy." + std::string(name) + "` belongs in host code, not in a kernel");
+            return wrong(made.where, "`@sy." + std::string(name) +
+                                         "` belongs in host code, not in a kernel: move it there");
         made.statement = statement_of(comment);
         const Status status = arguments(made, rest, name);
         if (status) result_.push_back(std::move(made));
@@ -185,7 +194,7 @@ private:
             if (given.size() > count)
                 return wrong(given[count].where, "`" + std::string(given[count].text) +
                                                      "` is not expected after `@sy." + std::string(name) +
-                                                     "`");
+                                                     "`: leave it out");
             return Done{};
         };
         const auto needs_assignment = [&]() -> Status {
@@ -193,8 +202,9 @@ private:
             const bool assigns = made.statement != nullptr && made.statement->kind == StmtKind::assign &&
                                  made.statement->target->kind == ExprKind::name;
             if (assigns || (is_loop && made.kind == DirectiveKind::tile_id)) return Done{};
-            return wrong(made.where,
-                         "`@sy." + std::string(name) + "` belongs on the assignment of one variable");
+            return wrong(made.where, "`@sy." + std::string(name) +
+                                         "` belongs on the assignment of one variable: move it to "
+                                         "that line");
         };
         switch (made.kind) {
             case DirectiveKind::axis_count: {
@@ -205,8 +215,9 @@ private:
                 std::string_view axis = given[0].text;
                 if (const std::size_t equals = axis.find('='); equals != std::string_view::npos) {
                     if (axis.substr(equals + 1) != "range")
-                        return wrong(given[0].where,
-                                     "`" + std::string(axis) + "`: an axis is NAME or NAME=range");
+                        return wrong(
+                            given[0].where,
+                            "`" + std::string(axis) + "`: an axis is NAME or NAME=range; write one of those");
                     axis = {};
                 }
                 made.axis = axis;
@@ -244,9 +255,12 @@ private:
                 made.begins = given[0].text == "begin";
                 std::size_t& open = open_[made.kind == DirectiveKind::dispatch ? 1 : 0];
                 if (made.begins && open != kNone)
-                    return wrong(made.where, "`@sy." + std::string(name) + " begin` inside another one");
+                    return wrong(made.where, "`@sy." + std::string(name) +
+                                                 " begin` inside another one: write its `end` first");
                 if (!made.begins && open == kNone)
-                    return wrong(made.where, "`@sy." + std::string(name) + " end` without a `begin`");
+                    return wrong(made.where, "`@sy." + std::string(name) +
+                                                 " end` without a `begin`: write that above the lines "
+                                                 "that it is about");
                 open = made.begins ? result_.size() : kNone;
                 return no_more(1);
             }
@@ -254,11 +268,15 @@ private:
                 if (open_[1] == kNone)
                     return wrong(made.where,
                                  "`@sy.pid_map` belongs between `@sy.dispatch begin` and `@sy.dispatch end`");
-                if (given.empty()) return wrong(made.where, "`@sy.pid_map` needs AXIS=VARIABLE pairs");
+                if (given.empty())
+                    return wrong(
+                        made.where,
+                        "`@sy.pid_map` needs AXIS=VARIABLE pairs, as in `@sy.pid_map M=pid_m N=pid_n`");
                 for (const Word& word : given) {
                     const std::size_t equals = word.text.find('=');
                     if (equals == std::string_view::npos || equals == 0)
-                        return wrong(word.where, "`" + std::string(word.text) + "` is not AXIS=VARIABLE");
+                        return wrong(word.where,
+                                     "`" + std::string(word.text) + "` is not AXIS=VARIABLE, as in M=pid_m");
                     const std::string axis(word.text.substr(0, equals));
                     const std::size_t dots = word.text.find("..", equals);
                     const auto variable = [&](std::size_t begin, std::size_t stop) {
@@ -294,12 +312,15 @@ private:
                     e.kids[0]->slot >= 0 &&
                     static_cast<std::size_t>(e.kids[0]->slot) < kernel_.parameters.size();
                 if (!names_param)
-                    return wrong(place, "a footprint is PARAMETER[range, …], with a parameter of the kernel");
+                    return wrong(
+                        place,
+                        "a footprint is PARAMETER[range, …], with a parameter of the kernel: write `@sy." +
+                            std::string(name) + " A[m*BM:(m+1)*BM, :]`");
                 made.param = e.kids[0]->slot;
                 for (std::size_t i = 1; i < e.kids.size(); ++i) {
                     Expr* range = e.kids[i];
                     if (range->kind == ExprKind::slice && range->kids[2] != nullptr)
-                        return wrong(range->where, "a footprint's range has no step");
+                        return wrong(range->where, "a footprint's range has no step: write begin:end");
                     if (range->kind == ExprKind::slice)
                         made.ranges.push_back({range->kids[0], range->kids[1], false});
                     else

@@ -5,30 +5,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "syncopate/excerpt.hpp"
+
 namespace syncopate::kernel {
 namespace {
 
 constexpr std::int64_t kMostSteps = 40'000'000;  // expressions and statements of one analysis
 constexpr std::size_t kMostMemory = std::size_t{512} << 20;
+constexpr std::size_t kMostKept = std::size_t{4} << 20;  // from program to program; stays in cache
 constexpr std::size_t kMostBoxesInAll = 16'000'000;
 constexpr std::size_t kStack = std::size_t{1} << 14;  // values of all frames
 
 }  // namespace
 
 std::string quoted(const Module& module, const SourceRange& where) {
-    std::string shown;
-    bool space = false;
-    for (const char c : module.text(where)) {
-        if (c == ' ' || c == '\n' || c == '\t' || c == '\r') {
-            space = true;
-            continue;
-        }
-        if (space && !shown.empty()) shown += ' ';
-        space = false;
-        shown += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-        if (shown.size() > 80) return "`" + shown + "…`";
-    }
-    return "`" + shown + "`";
+    return "`" + printable(module.text(where)) + "`";
 }
 
 Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& arguments,
@@ -39,6 +30,7 @@ Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& argum
       arguments_(arguments),
       directives_(directives) {
     const std::size_t count = kernel_.parameters.size();
+    read_outside.resize(count);
     param_read.resize(count);
     param_written.resize(count);
     param_descriptor.resize(count);
@@ -59,8 +51,18 @@ Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& argum
     }
 }
 
-Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::array<std::int64_t, 3>& grid) {
+void Evaluator::restart(bool remember) {
+    remembers_ = remember;
+    memo_.clear();
     arena_.release(bound_mark_);
+}
+
+Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::array<std::int64_t, 3>& grid) {
+    if (!remembers_ || arena_.bytes() + memo_.bytes() > kMostKept) {
+        memo_.clear();  // its values lie in the arena
+        arena_.release(bound_mark_);
+    }
+    forget_dense();
     program_ = program;
     grid_ = grid;
     linear_program_ = program[0] + std::max<std::int64_t>(grid[0], 1) *
@@ -69,7 +71,8 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
     arithmetic_error = not_affine_ = in_tile_loop_ = false;
     stack_used_ = kernel_.slots.size();
     if (stack_used_ > stack_.size())
-        return module_.error(kernel_.name_range, "the kernel has too many variables");
+        return module_.error(kernel_.name_range,
+                             "the kernel has more than " + std::to_string(kStack) + " variables: use fewer");
     Frame frame;
     frame.function = &kernel_;
     frame.slots = stack_.data();
@@ -79,6 +82,9 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
               stack_.begin() + static_cast<std::ptrdiff_t>(stack_used_), Value{});
     const std::size_t first_tile = found.tiles.size();
     control_ = 0;
+    maybe_ = 0;
+    const std::int64_t stores = stores_;
+    loop_stores_ = 0;
     begin_tile(linear_program_);
     const std::size_t outer_begin = tile_begin_;
     const Flow flow = execute(kernel_.body, frame);
@@ -91,6 +97,10 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
             found.last_store = last_in_body_;
         }
         return Done{};
+    }
+    if (stores_ - stores != loop_stores_) {
+        (void)refuse_tiles(found.tile_loop->where, "the kernel stores outside of it, too");
+        return *error_;
     }
     if (last_in_loop_ != nullptr) found.last_store = last_in_loop_;
     // What a persistent program touches outside its tile loop: reads belong to each of its tiles, writes to
@@ -126,9 +136,18 @@ Value Evaluator::fail(const SourceRange& where, std::string message) {
     return {};
 }
 
+Value Evaluator::division_by_zero(const Expr& e) {
+    arithmetic_error = true;
+    return fail(e.where, "division by zero in " + quoted(module_, e.where) +
+                             ": give --args for which the divisor is not 0");
+}
+
 Value Evaluator::not_affine(const Expr& e) {
     if (trips_.empty()) {
-        return fail(e.where, quoted(module_, e.where) + " is not a form of address that can be followed");
+        return fail(e.where, quoted(module_, e.where) +
+                                 " is not a form of address that can be followed; state "
+                                 "what a tile touches with `# @sy.reads` or `# "
+                                 "@sy.writes`");
     }
     not_affine_ = true;  // the loop around is run iteration by iteration instead
     return {};
@@ -159,7 +178,9 @@ std::uint64_t Evaluator::new_source(const Expr& e, TaintSource source) {
 bool Evaluator::step(const SourceRange& where) {
     if (++steps_ > kMostSteps || arena_.bytes() > kMostMemory || found.touched.size() > kMostBoxesInAll) {
         fail(where,
-             "the analysis gives up here: too many iterations; are the arguments those of a real launch?");
+             "the analysis gives up here after too many iterations: give --args of a smaller launch, or a "
+             "loop "
+             "that ends");
         return false;
     }
     return true;

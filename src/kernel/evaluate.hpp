@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,6 +20,7 @@
 
 #include "kernel/directive.hpp"
 #include "kernel/footprint.hpp"
+#include "kernel/memo.hpp"
 #include "kernel/syntax.hpp"
 #include "kernel/value.hpp"
 
@@ -45,13 +47,7 @@ struct LoopRecord {
     std::map<std::int32_t, Advance> slices;  ///< by parameter; dim < 0: no common slice
 };
 
-struct TouchedBox {
-    std::int32_t param = -1;
-    bool write = false;
-    Box box{};
-};
-
-inline constexpr std::size_t kMostAxes = 4;
+inline constexpr std::int32_t kDeepestCalls = 32;
 inline constexpr std::int64_t kLargestBlock = std::int64_t{1} << 24;  ///< elements of one block
 
 struct TileRecord {
@@ -72,6 +68,7 @@ struct Findings {
     std::uint64_t all_counts = 0;   ///< every tile count that was computed
     const Stmt* tile_loop = nullptr;
     std::int64_t tile_start = 0, tile_stop = 0, tile_step = 0;  ///< of the last program's tile loop
+    bool strided = true;  ///< every program's tile loop started at its own linear id
     const Stmt* last_store = nullptr;
     std::set<std::pair<const Expr*, std::int32_t>> stores;  ///< the calls that store, and through which parameter
     std::map<const Stmt*, std::int64_t> watched;  ///< values assigned by the statements that directives name
@@ -84,6 +81,8 @@ public:
 
     /// Gives the parameters their values. Fails on arguments that do not fit.
     [[nodiscard]] Status bind();
+    /// Forgets what was evaluated before. Without `remember` everything is evaluated anew each time.
+    void restart(bool remember);
     /// Runs the program at (x, y, z) of `grid`; an axis of extent 0 is not known yet.
     [[nodiscard]] Status run(const std::array<std::int64_t, 3>& program,
                              const std::array<std::int64_t, 3>& grid);
@@ -91,8 +90,17 @@ public:
     Findings found;
     std::vector<TaintSource> sources;
     std::vector<LoopRecord> loops;
+    std::vector<bool> read_outside;  ///< outside of every loop of a tile
     std::vector<bool> param_read, param_written, param_descriptor, param_pointer;
     std::vector<TensorView> tensors;  ///< by parameter; without axes when not given
+    /// No loop of the kernel is one over tiles: what a program does is one tile.
+    bool by_program = false;
+    /// Why the loop that looks like one over tiles is none; run() has failed then.
+    struct NoTiles {
+        SourceRange where;
+        std::string why;
+    };
+    std::optional<NoTiles> no_tiles;
     bool arithmetic_error = false;  ///< the last failure was a division by zero: an id outside the tile space
     bool grid_asked = false;        ///< tl.num_programs was called
 
@@ -103,21 +111,36 @@ private:
         Value* slots = nullptr;
         Value result;
         bool is_kernel = false;
+        // Ways that were left on conditions that depend on data, joined where they meet again.
+        bool may_have_returned = false;       // with `result`
+        const Value* stopped = nullptr;       // the variables where the loop around was left
+        const Value* next_round = nullptr;    // the variables where its body was left
     };
     struct Guess {
         enum class Kind : std::uint8_t { absent, same, advance, lost };
         Kind kind = Kind::absent;
         std::array<std::int64_t, kRank> delta{};
     };
-    struct PendingAdvance {
-        std::int32_t param = -1;
-        Advance advance;
+    struct Habit {                                ///< of a statement without control flow
+        std::vector<std::int32_t> reads, writes;  // slots
+        std::int64_t hits = 0, misses = 0;
+        bool refused = false;  // not worth remembering, or not to be
     };
+
+    // evaluate_bind.cpp
+    [[nodiscard]] Error unknown_parameter(const std::string& name) const;
 
     // evaluate_statement.cpp
     Flow execute(const std::vector<Stmt*>& body, Frame& frame);
     Flow execute(const Stmt& statement, Frame& frame);
+    Flow perform(const Stmt& statement, Frame& frame);
     Flow branch(const Stmt& statement, Frame& frame);
+    Flow give_back(const Stmt& statement, Frame& frame);
+    [[nodiscard]] Value* snapshot(const Frame& frame);
+    [[nodiscard]] Value unknown(const Value& value, const Expr& why);
+    [[nodiscard]] static std::int32_t param_of(const Value& value);  // -1: no memory
+    [[nodiscard]] Value joined(const Value& a, const Value& b, const Expr& why);
+    void join(Frame& frame, const Value* other, const Expr& why);
     void assign(const Expr& target, const Value& value, Frame& frame);
 
     // evaluate_loop.cpp
@@ -125,27 +148,89 @@ private:
     Flow while_loop(const Stmt& statement, Frame& frame);
     Flow each_round(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
     Flow all_rounds(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
+    Flow unknown_rounds(const Stmt& statement, Frame& frame, const Value& index);
+    Flow one_round(const Stmt& statement, Frame& frame);
     bool has_stores(const std::vector<Stmt*>& body) const;
 
     // evaluate_tile.cpp
     Flow tile_loop(const Stmt& statement, Frame& frame, const Iterable& range);
     Flow one_tile(const Stmt& statement, Frame& frame, std::int64_t id);
+    Flow refuse_tiles(const SourceRange& where, std::string why);
+    [[nodiscard]] std::optional<std::string> carried_along(const Stmt& statement, const Frame& frame) const;
     void note_carried_ids(const Stmt& statement, Frame& frame);
     void begin_tile(std::int64_t id);
     void end_tile(Frame& frame);
 
-    // induction.cpp
-    [[nodiscard]] std::optional<Guess> guess(const Value& before, const Value& after) const;
+    // evaluate_memo.cpp
+    Habit& habit_of(const Stmt& statement);
+    Flow recall(const Stmt& statement, Frame& frame);
+    void push_key(const Value& value);
+    void show_coordinates(const std::array<std::int64_t, kMostAxes>& shown);
     [[nodiscard]] Value advanced(const Value& start, const Guess& guess, int symbol, std::int64_t rounds);
     [[nodiscard]] Value substituted(const Value& value, int symbol, std::int64_t round);
+    /// The value for the key that begins at `begin` of key_, which is taken off; `make` gives it the first
+    /// time.
+    template <typename Make>
+    Value remembered(std::size_t begin, const Make& make) {
+        const auto key = [&] { return Memo::Key(key_.data() + begin, key_.size() - begin); };
+        const Memo::Entry* known = remembers_ ? memo_.find(key()) : nullptr;
+        const Value value = known != nullptr ? memo_.values[known->values.begin] : make();
+        if (known == nullptr && remembers_) memo_.add(key(), {&value, 1}, {}, {}, 0, {});
+        key_.resize(begin);
+        return value;
+    }
+
+    // induction.cpp
+    [[nodiscard]] std::optional<Guess> guess(const Value& before, const Value& after) const;
+    [[nodiscard]] Value advance(const Value& start, const Guess& guess, int symbol, std::int64_t rounds);
+    [[nodiscard]] Value substitute(const Value& value, int symbol, std::int64_t round);
+    [[nodiscard]] Lazy* substituted(const Lazy& lazy, int symbol, std::int64_t round);
     [[nodiscard]] bool equal(const Value& a, const Value& b) const;
+    [[nodiscard]] bool equal(const Lazy& a, const Lazy& b, int depth) const;
 
     // evaluate_expression.cpp
     Value evaluate(const Expr& e, Frame& frame);
     Value name(const Expr& e, Frame& frame);
     Value attribute(const Expr& e, Frame& frame);
     Value subscript(const Expr& e, Frame& frame);
+    Value tuple_slice(const Expr& e, const Value& object, Frame& frame);
+    Value tuple(const Expr& e, Frame& frame);
+    Value each(const Expr& e, Frame& frame);
+    Value unknown_syntax(const Expr& e, Frame& frame);
+    Value make_tuple(std::span<const Value> items);
     [[nodiscard]] std::optional<bool> truth(const Expr& e, const Value& value);
+
+    // dense.cpp: what is worked out element by element
+    struct Shape {
+        std::int32_t rank = 0;
+        std::array<std::int64_t, kRank> extents{};
+        bool operator==(const Shape&) const = default;
+        [[nodiscard]] std::int64_t size() const {
+            std::int64_t product = 1;
+            for (std::int32_t j = 0; j < rank; ++j)
+                product = product > kLargestBlock ? product : product * extents[static_cast<std::size_t>(j)];
+            return product;
+        }
+    };
+    enum class Known : std::uint8_t { yes, data, moves, too_large };  // moves: with the iteration
+    static constexpr int kDeepestDense = 100;
+    [[nodiscard]] static Shape shape_of(const Value& value);
+    [[nodiscard]] static std::optional<Shape> broadcast(const Shape& a, const Shape& b);
+    [[nodiscard]] static bool is_known(const Value& value);
+    [[nodiscard]] static std::optional<std::int64_t> calculated(Operator op, std::int64_t a, std::int64_t b);
+    Lazy* new_lazy(const Expr& e, Lazy::What what, std::span<const Value> from, const Shape& shape);
+    Value from_lazy(Lazy* lazy);
+    Value lazily(const Expr& e, Lazy::What what, Operator op, std::initializer_list<Value> from);
+    Known fill(const Value& value, const Shape& shape, std::vector<std::int64_t>& out);
+    Known fill(Lazy& lazy, std::vector<std::int64_t>& out);
+    Known work_out(const Lazy& lazy, std::vector<std::int64_t>& out);
+    bool touch_elements(const Value& pointer, const Value* mask, std::int32_t param, bool read, bool write);
+    void forget_dense();
+
+    // builtin_shape.cpp: axes, order and number of elements
+    Value permuted(const Expr& e, const Value& value, std::span<const std::int32_t> axes);
+    Value reshaped(const Expr& e, const Value& value, const Shape& shape);
+    std::optional<Value> shape_builtin(const Expr& e, std::span<const Value> arguments, Frame& frame);
 
     // operators.cpp: numbers, and which rule applies
     Value unary(const Expr& e, const Value& a);
@@ -155,11 +240,13 @@ private:
     // operators_mask.cpp
     Value compare(const Expr& e, Operator op, const Value& a, const Value& b);
     Value masks_joined(const Expr& e, const Value& a, const Value& b, bool both);
+    Value mask_box(const Expr& e, const Value& a, const Value& b, bool both);
     Value where(const Expr& e, const Value& condition, const Value& a, const Value& b);
     Value extreme(const Expr& e, bool most, const Value& a, const Value& b);
 
     // operators_block.cpp
     const Block* as_block(const Value& value);
+    bool fits_a_block(const Expr& e, const Block& block);
     Value from_block(const Block* block);
     [[nodiscard]] Affine lowest_highest(const Affine& a, bool highest) const;
     Value add(const Expr& e, const Value& a, const Value& b, std::int64_t factor);
@@ -171,7 +258,7 @@ private:
     // calls.cpp: arguments, helpers and methods
     Value call(const Expr& e, Frame& frame);
     Value method(const Expr& e, Frame& frame);
-    Value helper(const Expr& e, std::span<const Value> arguments, Frame& frame);
+    Value helper(const Expr& e, const Function& callee, std::span<const Value> arguments, Frame& frame);
     Value count(const Expr& e, const Value& of, const Value& by, const Value& result, Frame& frame);
     [[nodiscard]] static std::uint64_t taint_of(const Value& value);  ///< of a tuple, that of its items too
     const Expr* keyword(const Expr& e, std::string_view name) const;
@@ -190,10 +277,14 @@ private:
     void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
     void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
                      bool read, bool write);
+    bool note_access(const Expr& e, std::int32_t param, bool direct, std::uint64_t taint, bool read, bool write);
+    void note_boxes(std::int32_t param, bool read, bool write, bool exact);  // boxes_
     [[nodiscard]] std::string why_lost(const Expr* why) const;
+    void fail_access(const SourceRange& where, const Expr* why, std::string message);
 
     // evaluate.cpp: failing, sources and limits
     Value fail(const SourceRange& where, std::string message);
+    Value division_by_zero(const Expr& e);
     Value not_affine(const Expr& e);
     Value opaque(const Expr& why, std::uint64_t taint);
     [[nodiscard]] bool stopped() const { return error_.has_value() || not_affine_; }
@@ -215,18 +306,22 @@ private:
     std::int64_t steps_ = 0;
     std::int32_t calls_ = 0;            // nesting of helpers
     std::int32_t silent_ = 0;           // > 0: nothing is noted
+    std::int32_t maybe_ = 0;            // > 0: whether this is run depends on data
     std::vector<std::int64_t> trips_;   // of the symbolic loops around
     std::vector<std::int32_t> around_;  // numbers of the loops around, inside the tile
     std::vector<std::int32_t> symbol_loops_;
-    std::vector<std::vector<Guess>> guesses_;                        // by loop
-    std::vector<std::pair<std::int32_t, PendingAdvance>> advances_;  // (loop, …), until the loop is proven
-    std::uint64_t control_ = 0;                                      // taint of the conditions around
+    std::vector<std::vector<Guess>> guesses_;  // by loop
+    Memo::Advances advances_;                  // (loop, …), until the loop is proven
+    std::uint64_t control_ = 0;                // taint of the conditions around
     std::uint64_t program_bits_ = 0, count_bits_ = 0;
     std::array<std::int64_t, 3> program_{}, grid_{};
     std::int64_t linear_program_ = 0;
     bool in_tile_loop_ = false;
     std::size_t tile_begin_ = 0;
     std::int64_t tile_id_ = 0;
+    std::vector<Value> carried_;      // of the tile loop, at the begin of a round; `assigned` has their slots
+    std::vector<bool> fresh_;         // of the tile loop: without a value when it is entered
+    std::int64_t loop_stores_ = 0;    // executed inside the tile loop, of this program
     std::array<std::int64_t, kMostAxes> coord_{-1, -1, -1, -1};
     std::int64_t stores_ = 0;  // executed so far
     std::pair<const Expr*, std::int32_t> latest_store_;
@@ -234,8 +329,20 @@ private:
     const Stmt* last_in_loop_ = nullptr;
     std::vector<bool> override_read_, override_write_;
     std::vector<Box> boxes_;
+    std::vector<std::vector<std::int64_t>> dense_;  // elements of Lazys, of this round
+    std::size_t dense_kept_ = 0;
+    std::int32_t dense_round_ = 0;
+    std::int32_t dense_depth_ = 0;
+    std::int64_t dense_work_ = 0;
     std::vector<std::int64_t> scratch_a_, scratch_b_;
     std::map<const Stmt*, bool> watch_;
+    bool remembers_ = true;
+    bool impure_ = false;  // what is being evaluated depends on more than variables and loops
+    Memo memo_;
+    std::deque<Habit> habits_;        // by Stmt::memo
+    std::vector<bool> assigned_;      // by slot of the kernel: some statement assigns to it
+    std::vector<std::uint64_t> key_;  // of the evaluations in progress, one after another
+    std::vector<Value> scratch_values_;
 };
 
 /// The expression's text on one line, for messages.

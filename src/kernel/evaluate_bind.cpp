@@ -5,31 +5,45 @@
 #include <utility>
 
 #include "kernel/evaluate.hpp"
+#include "plan/did_you_mean.hpp"
 
 namespace syncopate::kernel {
+
+Error Evaluator::unknown_parameter(const std::string& name) const {
+    std::vector<std::string> names;
+    std::string list;
+    for (const Parameter& parameter : kernel_.parameters) {
+        names.push_back(parameter.name);
+        list += (list.empty() ? "" : ", ") + parameter.name;
+    }
+    return module_.error(kernel_.name_range, "kernel `" + kernel_.name + "` has no parameter `" + name + "`" +
+                                                 plan::did_you_mean(name, names) + "; it has " +
+                                                 (list.empty() ? "none" : list));
+}
 
 Status Evaluator::bind() {
     for (const auto& [name, value] : arguments_.scalars) {
         if (kernel_.slot(name) < 0 ||
             static_cast<std::size_t>(kernel_.slot(name)) >= kernel_.parameters.size()) {
-            return module_.error(kernel_.name_range,
-                                 "kernel `" + kernel_.name + "` has no parameter `" + name + "`");
+            return unknown_parameter(name);
         }
     }
     for (const auto& [name, tensor] : arguments_.tensors) {
         const std::int32_t slot = kernel_.slot(name);
         if (slot < 0 || static_cast<std::size_t>(slot) >= kernel_.parameters.size()) {
-            return module_.error(kernel_.name_range,
-                                 "kernel `" + kernel_.name + "` has no parameter `" + name + "`");
+            return unknown_parameter(name);
         }
         const SourceRange& where = kernel_.parameters[static_cast<std::size_t>(slot)].where;
         if (tensor.shape.empty() || tensor.shape.size() > kRank) {
-            return module_.error(
-                where, "tensor `" + name + "` needs 1 to 5 axes, not " + std::to_string(tensor.shape.size()));
+            return module_.error(where, "tensor `" + name + "` needs 1 to 5 axes, not " +
+                                            std::to_string(tensor.shape.size()) + ": give --tensor " + name +
+                                            "=512x256:bf16");
         }
         if ((!tensor.strides.empty() && tensor.strides.size() != tensor.shape.size()) ||
             (!tensor.block.empty() && tensor.block.size() != tensor.shape.size())) {
-            return module_.error(where, "tensor `" + name + "` needs one stride and one block size per axis");
+            return module_.error(where, "tensor `" + name +
+                                            "` needs one stride and one block size per axis: give --tensor " +
+                                            name + "=512x256:bf16:256,1@128x64");
         }
         constexpr std::int64_t kLargest = std::int64_t{1} << 40;
         const TensorView view(tensor);
@@ -39,20 +53,26 @@ Status Evaluator::bind() {
         const auto large = [](std::int64_t x) { return x > kLargest; };
         if (last > kLargest || std::any_of(view.shape.begin(), view.shape.end(), large) ||
             std::any_of(view.strides.begin(), view.strides.end(), large)) {
-            return module_.error(where, "tensor `" + name + "` spans more than 2^40 elements");
+            return module_.error(
+                where, "tensor `" + name +
+                           "` spans more than 2^40 elements: give the shape and strides of a launch");
         }
         if (std::any_of(tensor.block.begin(), tensor.block.end(),
                         [](std::int64_t x) { return x > (std::int64_t{1} << 24); })) {
-            return module_.error(where,
-                                 "the block of descriptor `" + name + "` is larger than any shared memory");
+            return module_.error(where, "the block of descriptor `" + name +
+                                            "` is larger than any shared memory: give a block of at "
+                                            "most 2^24 elements an axis");
         }
         const auto negative = [](std::int64_t x) { return x < 0; };
         if (std::any_of(tensor.shape.begin(), tensor.shape.end(), negative) ||
             std::any_of(tensor.strides.begin(), tensor.strides.end(), negative)) {
-            return module_.error(where, "tensor `" + name + "` has a negative extent or stride");
+            return module_.error(
+                where, "tensor `" + name +
+                           "` has a negative extent or stride: give those of the memory that it lies in");
         }
         if (std::any_of(tensor.block.begin(), tensor.block.end(), [](std::int64_t x) { return x < 1; })) {
-            return module_.error(where, "the block of descriptor `" + name + "` has an extent below 1");
+            return module_.error(where, "the block of descriptor `" + name +
+                                            "` has an extent below 1: give at least 1 for each axis");
         }
     }
     Frame frame;
@@ -68,7 +88,9 @@ Status Evaluator::bind() {
         const bool given = scalar != arguments_.scalars.end();
         if (given && tensor != arguments_.tensors.end()) {
             return module_.error(parameter.where,
-                                 "parameter `" + parameter.name + "` is given both a value and a tensor");
+                                 "parameter `" + parameter.name +
+                                     "` is given both a value and a tensor: leave one of --args and "
+                                     "--tensor out");
         }
         if (tensor != arguments_.tensors.end()) {
             const TensorArgument& t = tensor->second;

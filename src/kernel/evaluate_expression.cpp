@@ -6,27 +6,57 @@
 
 #include "kernel/evaluate.hpp"
 #include "kernel/operators.hpp"
+#include "plan/did_you_mean.hpp"
 
 namespace syncopate::kernel {
 
 Value Evaluator::name(const Expr& e, Frame& frame) {
     if (e.slot < 0) {
         Value made = opaque(e, 0);
-        if (module_.find(e.text) < 0 && !module_.imports.contains(e.text)) {
-            return fail(e.where,
-                        "`" + e.text + "` is neither a variable of the kernel nor a constant of the file");
+        if (e.function >= 0) {
+            made.kind = ValueKind::function;
+            made.runtime = false;
+            made.integer = e.function;
+            return made;
+        }
+        if (e.global != nullptr) {
+            if (calls_ >= kDeepestCalls)
+                return fail(e.where, "what " + quoted(module_, e.where) +
+                                         " is assigned leads back to itself: assign a value that does not");
+            Frame top;  // of no function: an expression of the file has no variables
+            ++calls_;
+            made = evaluate(*e.global, top);
+            --calls_;
+            return made;
+        }
+        if (e.unbound) {
+            const std::string meant = frame.function == nullptr
+                                          ? std::string()
+                                          : plan::did_you_mean(e.text, frame.function->slots);
+            return fail(e.where, "`" + e.text +
+                                     "` is neither a variable of the kernel nor a constant of the file" +
+                                     (meant.empty() ? "; assign it in the file, as in " + e.text +
+                                                          " = tl.constexpr(…), or make it a parameter"
+                                                    : meant));
         }
         return made;
     }
     const Value& value = frame.slots[e.slot];
+    if (value.kind == ValueKind::undefined && in_tile_loop_ && frame.is_kernel) {
+        (void)refuse_tiles(found.tile_loop->where, "it carries `" + e.text + "` from one round to the next");
+        return {};
+    }
     if (value.kind == ValueKind::undefined)
-        return fail(e.where, "`" + e.text + "` is used before it has a value");
+        return fail(e.where,
+                    "`" + e.text + "` is used before it has a value: assign it on every way to this line");
     if (value.kind == ValueKind::missing) {
         const std::string& parameter = kernel_.parameters[static_cast<std::size_t>(value.integer)].name;
         return fail(e.where, "parameter `" + parameter + "` has no value: give --args " + parameter +
                                  "=… (or --tensor " + parameter + "=… if it is a tensor)");
     }
-    if (e.source >= 0 && sources[static_cast<std::size_t>(e.source)].kind == TaintSource::Kind::carried_id) {
+    if (e.source >= 0 && !by_program &&
+        sources[static_cast<std::size_t>(e.source)].kind == TaintSource::Kind::carried_id) {
+        impure_ = true;  // the tile's id
         Value made = value;
         TaintSource& source = sources[static_cast<std::size_t>(e.source)];
         if (value.kind != ValueKind::integer || value.integer != tile_id_) source.is_tile_id = false;
@@ -54,19 +84,7 @@ Value Evaluator::evaluate(const Expr& e, Frame& frame) {
                 made.kind = ValueKind::none;
             return made;
         }
-        case ExprKind::tuple: {
-            Tuple* tuple = arena_.make<Tuple>();
-            tuple->size = static_cast<std::int32_t>(e.kids.size());
-            tuple->items = arena_.make<Value>(e.kids.size());
-            for (std::size_t i = 0; i < e.kids.size(); ++i) {
-                tuple->items[i] = evaluate(*e.kids[i], frame);
-                if (stopped()) return {};
-            }
-            Value made;
-            made.kind = ValueKind::tuple;
-            made.tuple = tuple;
-            return made;
-        }
+        case ExprKind::tuple: return tuple(e, frame);
         case ExprKind::attribute: return attribute(e, frame);
         case ExprKind::call: return call(e, frame);
         case ExprKind::method: return method(e, frame);
@@ -121,6 +139,8 @@ Value Evaluator::evaluate(const Expr& e, Frame& frame) {
             if (stopped()) return {};
             const std::optional<bool> known = truth(*e.kids[0], a);
             if (stopped()) return {};
+            if (!known && is_known(a) && a.kind == ValueKind::mask)
+                return lazily(e, Lazy::What::invert, Operator::add, {a});
             if (!known) return opaque(e, a.taint);
             Value made = with(ValueKind::boolean, a, a);
             made.boolean = !*known;
@@ -148,10 +168,83 @@ Value Evaluator::evaluate(const Expr& e, Frame& frame) {
             if (!stopped() && e.slot >= 0) frame.slots[e.slot] = a;
             return a;
         }
-        case ExprKind::slice:
-        case ExprKind::unsupported: return opaque(e, 0);
+        case ExprKind::each: return each(e, frame);
+        case ExprKind::unsupported: return unknown_syntax(e, frame);
+        case ExprKind::splat:
+        case ExprKind::slice: return opaque(e, 0);
     }
     return {};
+}
+
+Value Evaluator::make_tuple(std::span<const Value> items) {
+    Tuple* tuple = arena_.make<Tuple>();
+    tuple->size = static_cast<std::int32_t>(items.size());
+    tuple->items = arena_.make<Value>(items.size());
+    std::copy(items.begin(), items.end(), tuple->items);
+    Value made;
+    made.kind = ValueKind::tuple;
+    made.tuple = tuple;
+    return made;
+}
+
+Value Evaluator::tuple(const Expr& e, Frame& frame) {
+    std::vector<Value> items;
+    items.reserve(e.kids.size());
+    for (const Expr* kid : e.kids) {
+        const Value item = evaluate(kid->kind == ExprKind::splat ? *kid->kids[0] : *kid, frame);
+        if (stopped()) return {};
+        if (kid->kind != ExprKind::splat)
+            items.push_back(item);
+        else if (item.kind == ValueKind::tuple)
+            items.insert(items.end(), item.tuple->items, item.tuple->items + item.tuple->size);
+        else
+            return unknown_syntax(*kid, frame);
+    }
+    return make_tuple(items);
+}
+
+Value Evaluator::each(const Expr& e, Frame& frame) {
+    const Value over = evaluate(*e.kids[2], frame);
+    if (stopped()) return {};
+    std::vector<Value> items;
+    constexpr std::int64_t kMost = 1024;
+    const bool counts = over.kind == ValueKind::iterable && over.iterable->known &&
+                        over.iterable->start.is_constant() && over.iterable->stop.is_constant();
+    if (over.kind == ValueKind::tuple) {
+        items.assign(over.tuple->items, over.tuple->items + over.tuple->size);
+    } else if (counts) {
+        const Iterable& range = *over.iterable;
+        for (std::int64_t i = range.start.constant; range.step > 0 ? i < range.stop.constant : i > range.stop.constant;
+             i += range.step) {
+            if (static_cast<std::int64_t>(items.size()) >= kMost) return fail(e.where, quoted(module_, e.where) + " is too long");
+            items.push_back(make_integer(i, false, over.taint));
+        }
+    } else {
+        return unknown_syntax(e, frame);
+    }
+    for (Value& item : items) {
+        assign(*e.kids[1], item, frame);
+        if (stopped()) return {};
+        item = evaluate(*e.kids[0], frame);
+        if (stopped()) return {};
+    }
+    return make_tuple(items);
+}
+
+/// Syntax that is not understood. Its value is unknown; it must not be able to touch memory.
+Value Evaluator::unknown_syntax(const Expr& e, Frame& frame) {
+    for (const Expr* part : flattened(const_cast<Expr*>(&e))) {
+        const bool calls = part->kind == ExprKind::call || part->kind == ExprKind::method;
+        const bool names_memory =
+            part->kind == ExprKind::name && part->slot >= 0 && param_of(frame.slots[part->slot]) >= 0;
+        const bool touches = calls && (part->builtin == Builtin::helper || part->builtin == Builtin::load ||
+                                       part->builtin == Builtin::store || part->builtin == Builtin::atomic ||
+                                       part->builtin == Builtin::descriptor_load ||
+                                       part->builtin == Builtin::descriptor_store);
+        if (names_memory || touches)
+            return fail(e.where, "this is not understood, and could touch memory: " + quoted(module_, e.where));
+    }
+    return opaque(e, 0);
 }
 
 std::optional<bool> Evaluator::truth(const Expr& e, const Value& value) {
@@ -225,34 +318,62 @@ Value Evaluator::attribute(const Expr& e, Frame& frame) {
         if (e.text == "strides") return tuple_of({object.descriptor->strides.data(), rank});
         if (e.text == "block_shape") return tuple_of({object.descriptor->block.data(), rank});
     }
-    if (is_block(object) && e.text == "shape") {
-        std::array<std::int64_t, kRank> extents{};
-        for (std::int32_t j = 0; j < object.block->rank; ++j)
-            extents[static_cast<std::size_t>(j)] = object.block->axes[j].extent;
-        return tuple_of({extents.data(), static_cast<std::size_t>(object.block->rank)});
+    if ((is_block(object) || object.kind == ValueKind::mask || object.kind == ValueKind::lazy) && e.text == "shape") {
+        const Shape shape = shape_of(object);
+        return tuple_of({shape.extents.data(), static_cast<std::size_t>(shape.rank)});
     }
     return opaque(object.kind == ValueKind::opaque ? *object.why : e, object.taint);
+}
+
+/// t[begin:end:step] of a tuple.
+Value Evaluator::tuple_slice(const Expr& e, const Value& object, Frame& frame) {
+    const std::int64_t size = object.tuple->size;
+    std::array<std::optional<std::int64_t>, 3> given;
+    for (std::size_t i = 0; i < 3; ++i) {
+        if (e.kids[1]->kids[i] == nullptr) continue;
+        const Value part = evaluate(*e.kids[1]->kids[i], frame);
+        if (stopped()) return {};
+        if (part.kind == ValueKind::none) continue;
+        if (part.kind != ValueKind::integer) return opaque(e, object.taint | part.taint);
+        given[i] = part.integer;
+    }
+    const std::int64_t by = given[2].value_or(1);
+    if (by == 0) return fail(e.where, quoted(module_, e.where) + " has a step of zero");
+    const auto place = [&](std::optional<std::int64_t> at, std::int64_t otherwise) {
+        if (!at) return otherwise;
+        return std::clamp<std::int64_t>(*at < 0 ? wrap_add(*at, size) : *at, by > 0 ? 0 : -1, by > 0 ? size : size - 1);
+    };
+    const std::int64_t begin = place(given[0], by > 0 ? 0 : size - 1), end = place(given[1], by > 0 ? size : -1);
+    std::vector<Value> items;
+    for (std::int64_t i = begin; by > 0 ? i < end : i > end; i = wrap_add(i, by)) items.push_back(object.tuple->items[i]);
+    Value made = make_tuple(items);
+    made.taint = object.taint;
+    return made;
 }
 
 Value Evaluator::subscript(const Expr& e, Frame& frame) {
     const Value object = evaluate(*e.kids[0], frame);
     if (stopped()) return {};
     if (object.kind == ValueKind::tuple) {
-        if (e.kids.size() != 2 || e.kids[1]->kind == ExprKind::slice) return opaque(e, object.taint);
+        if (e.kids.size() == 2 && e.kids[1]->kind == ExprKind::slice) return tuple_slice(e, object, frame);
+        if (e.kids.size() != 2) return opaque(e, object.taint);
         const Value index = evaluate(*e.kids[1], frame);
         if (stopped()) return {};
         if (index.kind != ValueKind::integer) return opaque(e, object.taint | index.taint);
         const std::int64_t size = object.tuple->size;
         const std::int64_t at = index.integer < 0 ? index.integer + size : index.integer;
-        if (at < 0 || at >= size) return fail(e.where, quoted(module_, e.where) + " is out of range");
+        if (at < 0 || at >= size)
+            return fail(e.where, quoted(module_, e.where) + " is out of range: the tuple has " +
+                                     std::to_string(size) + " items");
         Value made = object.tuple->items[at];
         made.taint |= object.taint;
         return made;
     }
-    if (object.kind == ValueKind::block || object.kind == ValueKind::pointer ||
+    if (object.kind == ValueKind::block || object.kind == ValueKind::pointer || object.kind == ValueKind::lazy ||
         object.kind == ValueKind::mask || object.kind == ValueKind::integer) {
         std::array<bool, kRank> is_new{};
-        if (e.kids.size() - 1 > kRank) return fail(e.where, "blocks of more than 5 axes are not supported");
+        if (e.kids.size() - 1 > kRank)
+            return fail(e.where, "blocks of more than 5 axes are not supported: write fewer indices");
         for (std::size_t i = 1; i < e.kids.size(); ++i) {
             const Expr& index = *e.kids[i];
             const bool whole = index.kind == ExprKind::slice && index.kids[0] == nullptr &&
@@ -262,7 +383,11 @@ Value Evaluator::subscript(const Expr& e, Frame& frame) {
             if (!whole && !none) return opaque(e, object.taint);
             is_new[i - 1] = none;
         }
-        return expanded(e, object, {is_new.data(), e.kids.size() - 1});
+        // x[None] of a block with axes: they follow.
+        std::size_t rank = e.kids.size() - 1;
+        const auto olds = static_cast<std::int32_t>(std::count(is_new.begin(), is_new.begin() + rank, false));
+        for (std::int32_t more = rank_of(object) - olds; more > 0 && rank < kRank; --more) ++rank;
+        return expanded(e, object, {is_new.data(), rank});
     }
     if (object.kind == ValueKind::lost_pointer) return object;
     return opaque(object.kind == ValueKind::opaque ? *object.why : e, object.taint);

@@ -33,45 +33,38 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
     if (over.kind == ValueKind::tuple) {
         for (std::int32_t i = 0; i < over.tuple->size; ++i) {
             assign(*statement.target, over.tuple->items[i], frame);
-            const Flow flow = stopped() ? Flow::stop : execute(statement.body, frame);
-            if (flow == Flow::stop_loop) break;
+            const Flow flow = stopped() ? Flow::stop : one_round(statement, frame);
+            if (flow == Flow::stop_loop) return Flow::next;
             if (flow == Flow::stop || flow == Flow::returned) return flow;
         }
-        return Flow::next;
+        return execute(statement.otherwise, frame);
     }
+    if (over.kind == ValueKind::opaque) return unknown_rounds(statement, frame, over);
     if (over.kind != ValueKind::iterable) {
         fail(statement.value->where,
              "a kernel's loop must run over range(…), not " + quoted(module_, statement.value->where));
         return Flow::stop;
     }
     const Iterable& range = *over.iterable;
-    if (!range.known) {
-        fail(statement.value->where, "how often the loop over " + quoted(module_, statement.value->where) +
-                                         " runs depends on loaded data; only loops whose bounds follow from "
-                                         "the arguments can be followed");
-        return Flow::stop;
-    }
+    if (!range.known) return unknown_rounds(statement, frame, opaque(*statement.value, over.taint));
     const Affine span = range.stop - range.start;
     if (!span.is_constant()) return (void)not_affine(*statement.value), Flow::stop;
     const std::int64_t step_size = range.step > 0 ? range.step : wrap_multiply(range.step, -1);
     const std::int64_t length = range.step > 0 ? span.constant : wrap_multiply(span.constant, -1);
     const std::int64_t trips = length <= 0 ? 0 : (length - 1) / step_size + 1;
     const bool over_tiles =
-        frame.is_kernel && !in_tile_loop_ && trips_.empty() && (over.taint & program_bits_) != 0;
+        frame.is_kernel && !by_program && !in_tile_loop_ && trips_.empty() && (over.taint & program_bits_) != 0;
     if (over_tiles && has_stores(statement.body)) {
-        if (range.step <= 0) {
-            fail(statement.value->where, "a loop over tiles must count upwards");
-            return Flow::stop;
-        }
         found.bound_taint |= over.taint;
         return tile_loop(statement, frame, range);
     }
-    if (trips == 0) return Flow::next;
+    if (trips == 0) return execute(statement.otherwise, frame);
     constexpr std::int64_t kMostTrips = std::int64_t{1} << 40;
     if (trips > kMostTrips || span.constant > kMostTrips || span.constant < -kMostTrips ||
         step_size > kMostTrips) {
         fail(statement.value->where,
-             quoted(module_, statement.value->where) + " runs for longer than any launch");
+             quoted(module_, statement.value->where) +
+                 " runs for longer than any launch: give --args for which it ends earlier");
         return Flow::stop;
     }
     around_.push_back(statement.loop);
@@ -87,11 +80,79 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
     const Flow flow =
         symbolic ? all_rounds(statement, frame, range, trips) : each_round(statement, frame, range, trips);
     around_.pop_back();
-    return flow;
+    if (flow == Flow::stop_loop) return Flow::next;
+    return flow == Flow::next ? execute(statement.otherwise, frame) : flow;
+}
+
+/// One round of a loop's body, and the rounds that were left early on a condition that depends on data.
+Evaluator::Flow Evaluator::one_round(const Stmt& statement, Frame& frame) {
+    const Value* around = frame.next_round;
+    frame.next_round = nullptr;
+    Flow flow = execute(statement.body, frame);
+    if (frame.next_round != nullptr && (flow == Flow::next || flow == Flow::next_round)) {
+        join(frame, frame.next_round, *statement.value);
+        flow = Flow::next;
+    }
+    frame.next_round = around;
+    return flow == Flow::next_round ? Flow::next : flow;
+}
+
+/// A loop of which only the kernel's data says how often it runs. What its rounds change is unknown in them
+/// and after it; what they leave as it was stays known.
+Evaluator::Flow Evaluator::unknown_rounds(const Stmt& statement, Frame& frame, const Value& index) {
+    const Expr& why = *statement.value;
+    const Value* entry = snapshot(frame);
+    std::vector<bool> changes(statement.assigned.size());
+    const Value* around = frame.stopped;
+    const std::int32_t maybe = maybe_++;
+    const auto enter = [&] {
+        std::copy_n(entry, frame.function->slots.size(), frame.slots);
+        for (std::size_t i = 0; i < changes.size(); ++i) {
+            Value& slot = frame.slots[statement.assigned[i]];
+            if (changes[i]) slot = unknown(slot, why);
+        }
+        if (statement.target != nullptr) assign(*statement.target, unknown(index, why), frame);
+        frame.stopped = nullptr;
+    };
+    const auto leave = [&](Flow flow) {
+        frame.stopped = around;
+        maybe_ = maybe + (flow == Flow::returned ? 1 : 0);
+        return stopped() ? Flow::stop : Flow::next;
+    };
+    for (bool again = true; again;) {
+        again = false;
+        enter();
+        if (stopped()) return leave(Flow::stop);
+        ++silent_;
+        const Flow flow = one_round(statement, frame);
+        --silent_;
+        if (flow == Flow::stop) return leave(flow);
+        for (std::size_t i = 0; i < changes.size(); ++i) {
+            const std::int32_t slot = statement.assigned[i];
+            if (changes[i] || entry[slot].kind == ValueKind::undefined) continue;
+            if (equal(entry[slot], frame.slots[slot])) continue;
+            changes[i] = again = true;
+        }
+    }
+    enter();
+    const Flow flow = one_round(statement, frame);
+    if (flow == Flow::stop) return leave(flow);
+    if (frame.stopped != nullptr) join(frame, frame.stopped, why);
+    join(frame, entry, why);
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+        Value& slot = frame.slots[statement.assigned[i]];
+        if (changes[i]) slot = unknown(slot, why);
+    }
+    const Flow left = leave(flow);
+    return left == Flow::next ? execute(statement.otherwise, frame) : left;
 }
 
 Evaluator::Flow Evaluator::each_round(const Stmt& statement, Frame& frame, const Iterable& range,
                                       std::int64_t trips) {
+    const Value* around = frame.stopped;
+    const std::int32_t maybe = maybe_;
+    frame.stopped = nullptr;
+    Flow left = Flow::next;
     for (std::int64_t i = 0; i < trips; ++i) {
         const Affine at = range.start + wrap_multiply(range.step, i);
         Value index = make_integer(at.constant, true, 0);
@@ -103,12 +164,21 @@ Evaluator::Flow Evaluator::each_round(const Stmt& statement, Frame& frame, const
         }
         index.runtime = !range.unrolled;
         assign(*statement.target, index, frame);
-        const Flow flow = stopped() ? Flow::stop : execute(statement.body, frame);
-        if (flow == Flow::stop_loop) break;
-        if (flow == Flow::stop || flow == Flow::returned) return flow;
-        if (!step(statement.where)) return Flow::stop;
+        const bool in_doubt = frame.stopped != nullptr;  // the loop may have been left before
+        if (in_doubt) ++maybe_;
+        left = stopped() ? Flow::stop : one_round(statement, frame);
+        if (in_doubt) --maybe_;
+        if (left == Flow::next && !step(statement.where)) left = Flow::stop;
+        if (left != Flow::next) break;
     }
-    return Flow::next;
+    // Where it may have been left early on data, or run to its end.
+    if (frame.stopped != nullptr && (left == Flow::next || left == Flow::stop_loop)) {
+        join(frame, frame.stopped, *statement.value);
+        left = Flow::next;
+    }
+    frame.stopped = around;
+    (void)maybe;
+    return left;
 }
 
 // Runs the body once with the iteration as an unknown. What is carried around the loop is guessed to advance
@@ -129,13 +199,17 @@ Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const
     trips_.push_back(trips);
     symbol_loops_.push_back(statement.loop);
 
-    Value index;
-    index.kind = ValueKind::block;
-    index.runtime = true;
-    Block* block = arena_.make<Block>();
-    block->base = range.start;
-    block->base.slope[symbol] = range.step;
-    index.block = block;
+    Value start = make_integer(range.start.constant, true, 0);
+    if (!range.start.is_constant()) {
+        Block* block = arena_.make<Block>();
+        block->base = range.start;
+        start.kind = ValueKind::block;
+        start.block = block;
+    }
+    Guess by_step;
+    by_step.kind = Guess::Kind::advance;
+    by_step.delta[0] = range.step;
+    const Value index = advanced(start, by_step, symbol, 0);
 
     const auto leave = [&] {
         trips_.pop_back();
@@ -144,8 +218,12 @@ Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const
     };
     const auto once = [&]() -> bool {
         frame.slots[statement.target->slot] = index;
-        const Flow flow = execute(statement.body, frame);
-        return flow == Flow::next || (flow == Flow::next_round);
+        const Value* around = frame.stopped;
+        frame.stopped = nullptr;
+        const Flow flow = one_round(statement, frame);
+        const bool may_stop = frame.stopped != nullptr;
+        frame.stopped = around;
+        return flow == Flow::next && !may_stop;
     };
     std::vector<Guess>& guesses = guesses_[static_cast<std::size_t>(statement.loop)];
     bool proven = false;
@@ -226,13 +304,9 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         if (stopped()) return Flow::stop;
         const std::optional<bool> go = truth(*statement.value, condition);
         if (stopped()) return Flow::stop;
-        if (!go) {
-            fail(statement.value->where, "whether the loop goes on depends on loaded data: " +
-                                             quoted(module_, statement.value->where));
-            return Flow::stop;
-        }
+        if (!go) return unknown_rounds(statement, frame, Value{});
         const bool over_tiles =
-            frame.is_kernel && trips_.empty() && (condition.taint & program_bits_) != 0 &&
+            frame.is_kernel && !by_program && trips_.empty() && (condition.taint & program_bits_) != 0 &&
             (found.tile_loop == &statement || (!in_tile_loop_ && has_stores(statement.body)));
         // while tile_id < num_tiles: …; tile_id += step
         const Expr* compared =
@@ -242,18 +316,19 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         if (over_tiles && names_id) {
             if (i == 0) {
                 if (found.tile_loop == nullptr) found.tile_loop = &statement;
-                if (found.tile_loop != &statement) {
-                    fail(statement.where, "the kernel has two loops over tiles; only one can be reordered");
-                    return Flow::stop;
-                }
+                if (found.tile_loop != &statement)
+                    return refuse_tiles(statement.where,
+                                        "it is the second loop over tiles, after that on line " +
+                                            std::to_string(found.tile_loop->where.line));
                 found.bound_taint |= condition.taint;
                 note_carried_ids(statement, frame);
                 found.tile_start = frame.slots[compared->slot].integer;
+                found.strided = found.strided && found.tile_start == linear_program_;
                 const Value bound = evaluate(*statement.value->kids[1], frame);
                 found.tile_stop = bound.kind == ValueKind::integer ? bound.integer : 0;
                 found.tile_step = 0;
             }
-            if (!*go) break;
+            if (!*go) return execute(statement.otherwise, frame);
             const std::int64_t id = frame.slots[compared->slot].integer;
             const Flow flow = one_tile(statement, frame, id);
             if (i == 0 && frame.slots[compared->slot].kind == ValueKind::integer)
@@ -262,10 +337,16 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
             if (flow == Flow::stop || flow == Flow::returned) return flow;
             continue;
         }
-        if (!*go) break;
-        const Flow flow = execute(statement.body, frame);
-        if (flow == Flow::stop_loop) break;
+        if (!*go) return execute(statement.otherwise, frame);
+        const Value* around = frame.stopped;
+        frame.stopped = nullptr;
+        const Flow flow = one_round(statement, frame);
+        const bool may_stop = frame.stopped != nullptr;
+        frame.stopped = around;
         if (flow == Flow::stop || flow == Flow::returned) return flow;
+        // Left early or not, depending on data: from here on nothing is known of how often it runs.
+        if (may_stop) return unknown_rounds(statement, frame, Value{});
+        if (flow == Flow::stop_loop) break;
     }
     return Flow::next;
 }

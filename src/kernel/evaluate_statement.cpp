@@ -25,6 +25,12 @@ Evaluator::Flow Evaluator::execute(const std::vector<Stmt*>& body, Frame& frame)
 
 Evaluator::Flow Evaluator::execute(const Stmt& statement, Frame& frame) {
     if (!step(statement.where)) return Flow::stop;
+    const bool straight = statement.kind == StmtKind::assign || statement.kind == StmtKind::augment ||
+                          statement.kind == StmtKind::expression;
+    return straight && remembers_ ? recall(statement, frame) : perform(statement, frame);
+}
+
+Evaluator::Flow Evaluator::perform(const Stmt& statement, Frame& frame) {
     switch (statement.kind) {
         case StmtKind::assign: {
             const Value value = evaluate(*statement.value, frame);
@@ -34,6 +40,7 @@ Evaluator::Flow Evaluator::execute(const Stmt& statement, Frame& frame) {
                 found.watched[&statement] = value.integer;
             }
             assign(*statement.target, value, frame);
+            for (const Expr* target : statement.also) assign(*target, value, frame);
             break;
         }
         case StmtKind::augment: {
@@ -52,20 +59,19 @@ Evaluator::Flow Evaluator::execute(const Stmt& statement, Frame& frame) {
         case StmtKind::branch: return branch(statement, frame);
         case StmtKind::for_loop: return for_loop(statement, frame);
         case StmtKind::while_loop: return while_loop(statement, frame);
-        case StmtKind::give_back:
-            frame.result = Value{};
-            frame.result.kind = ValueKind::none;
-            if (statement.value != nullptr) frame.result = evaluate(*statement.value, frame);
-            return stopped() ? Flow::stop : Flow::returned;
+        case StmtKind::give_back: return give_back(statement, frame);
         case StmtKind::pass:
         case StmtKind::assertion: break;
         case StmtKind::stop_loop: return Flow::stop_loop;
         case StmtKind::next_round: return Flow::next_round;
         case StmtKind::block: return execute(statement.body, frame);
-        case StmtKind::unsupported:
-            fail(statement.where,
-                 "this statement is not supported in a kernel: " + quoted(module_, statement.where));
+        case StmtKind::unsupported: {
+            const Value unknown = unknown_syntax(*statement.value, frame);
+            for (const Expr* target : statement.also) {
+                if (!stopped()) assign(*target, unknown, frame);
+            }
             break;
+        }
     }
     return stopped() ? Flow::stop : Flow::next;
 }
@@ -78,8 +84,8 @@ void Evaluator::assign(const Expr& target, const Value& value, Frame& frame) {
     if (target.kind == ExprKind::tuple) {
         const auto size = static_cast<std::int32_t>(target.kids.size());
         if (value.kind == ValueKind::tuple && value.tuple->size != size) {
-            fail(target.where,
-                 std::to_string(value.tuple->size) + " values for " + std::to_string(size) + " variables");
+            fail(target.where, std::to_string(value.tuple->size) + " values for " + std::to_string(size) +
+                                   " variables: write as many names as values");
             return;
         }
         for (std::int32_t i = 0; i < size; ++i) {
@@ -88,8 +94,8 @@ void Evaluator::assign(const Expr& target, const Value& value, Frame& frame) {
                 item = value.tuple->items[i];
                 item.taint |= value.taint;
             } else if (value.kind != ValueKind::opaque) {
-                fail(target.where,
-                     "the value assigned to " + quoted(module_, target.where) + " is not a tuple");
+                fail(target.where, "the value assigned to " + quoted(module_, target.where) +
+                                       " is not a tuple: write one name");
                 return;
             }
             assign(*target.kids[static_cast<std::size_t>(i)], item, frame);
@@ -97,11 +103,80 @@ void Evaluator::assign(const Expr& target, const Value& value, Frame& frame) {
         return;
     }
     if (target.kind == ExprKind::subscript || target.kind == ExprKind::attribute) {
-        fail(target.where,
-             "assignment to " + quoted(module_, target.where) + " is not supported in a kernel");
+        fail(target.where, "assignment to " + quoted(module_, target.where) +
+                               " is not supported in a kernel: assign to a variable");
         return;
     }
-    fail(target.where, "cannot assign to " + quoted(module_, target.where));
+    fail(target.where, "cannot assign to " + quoted(module_, target.where) + ": write a variable");
+}
+
+Evaluator::Flow Evaluator::give_back(const Stmt& statement, Frame& frame) {
+    Value result;
+    result.kind = ValueKind::none;
+    if (statement.value != nullptr) result = evaluate(*statement.value, frame);
+    if (stopped()) return Flow::stop;
+    // An earlier `return` may have been taken, on a condition that depends on data.
+    if (frame.may_have_returned && statement.value != nullptr)
+        result = joined(frame.result, result, *statement.value);
+    frame.result = result;
+    frame.may_have_returned = frame.may_have_returned || maybe_ > 0;
+    return Flow::returned;
+}
+
+Value* Evaluator::snapshot(const Frame& frame) {
+    const std::size_t count = frame.function->slots.size();
+    Value* copy = arena_.make<Value>(count);
+    std::copy_n(frame.slots, count, copy);
+    return copy;
+}
+
+/// What a variable is where two ways meet.
+Value Evaluator::joined(const Value& a, const Value& b, const Expr& why) {
+    if (a.kind == ValueKind::undefined) return b;
+    if (b.kind == ValueKind::undefined) return a;
+    Value made = a;
+    made.taint |= b.taint;
+    if (equal(a, b)) return made;
+    if (a.kind == ValueKind::tuple && b.kind == ValueKind::tuple && a.tuple->size == b.tuple->size) {
+        Tuple* tuple = arena_.make<Tuple>();
+        tuple->size = a.tuple->size;
+        tuple->items = arena_.make<Value>(static_cast<std::size_t>(tuple->size));
+        for (std::int32_t i = 0; i < tuple->size; ++i)
+            tuple->items[i] = joined(a.tuple->items[i], b.tuple->items[i], why);
+        made.tuple = tuple;
+        return made;
+    }
+    return unknown(made, why);
+}
+
+/// `value`, made unknown: memory stays memory of the same parameter.
+Value Evaluator::unknown(const Value& value, const Expr& why) {
+    const std::int32_t param = param_of(value);
+    if (param < 0) return opaque(why, value.taint);
+    LostPointer* lost = arena_.make<LostPointer>();
+    lost->param = param;
+    lost->why = &why;
+    Value made;
+    made.kind = ValueKind::lost_pointer;
+    made.runtime = true;
+    made.taint = value.taint;
+    made.lost = lost;
+    return made;
+}
+
+std::int32_t Evaluator::param_of(const Value& value) {
+    switch (value.kind) {
+        case ValueKind::pointer: return value.block->param;
+        case ValueKind::lost_pointer: return value.lost->param;
+        case ValueKind::descriptor:
+        case ValueKind::block_pointer: return value.descriptor->param;
+        default: return -1;
+    }
+}
+
+void Evaluator::join(Frame& frame, const Value* other, const Expr& why) {
+    for (std::size_t i = 0; i < frame.function->slots.size(); ++i)
+        frame.slots[i] = joined(frame.slots[i], other[i], why);
 }
 
 Evaluator::Flow Evaluator::branch(const Stmt& statement, Frame& frame) {
@@ -116,24 +191,45 @@ Evaluator::Flow Evaluator::branch(const Stmt& statement, Frame& frame) {
         flow = execute(*taken ? statement.body : statement.otherwise, frame);
     } else {
         // Which way depends on loaded data: both are run, and what they leave different is unknown.
-        const std::size_t count = frame.function->slots.size();
-        Value* before = arena_.make<Value>(count);
-        std::copy_n(frame.slots, count, before);
+        const Expr& why = *statement.value;
+        const Value* before = snapshot(frame);
+        ++maybe_;
+        const std::int32_t maybe = maybe_;
         const Flow first = execute(statement.body, frame);
         if (first == Flow::stop) return control_ = control, Flow::stop;
-        Value* after = arena_.make<Value>(count);
-        std::copy_n(frame.slots, count, after);
-        const Value result = frame.result;
-        std::copy_n(before, count, frame.slots);
+        const Value* after = snapshot(frame);
+        std::copy_n(before, frame.function->slots.size(), frame.slots);
         const Flow second = execute(statement.otherwise, frame);
         if (second == Flow::stop) return control_ = control, Flow::stop;
-        for (std::size_t i = 0; i < count; ++i) {
-            if (!equal(after[i], frame.slots[i]))
-                frame.slots[i] = opaque(*statement.value, after[i].taint | frame.slots[i].taint);
-        }
-        if (first == Flow::returned && second == Flow::returned) {
-            if (!equal(result, frame.result)) frame.result = opaque(*statement.value, 0);
-            flow = Flow::returned;
+        // What is left one way only goes on the other way, in doubt from here on.
+        const bool returns = first == Flow::returned || second == Flow::returned;
+        maybe_ = maybe - 1 + (returns && first != second ? 1 : 0);
+        const auto leave = [&](Flow way, const Value*& where) {
+            if (first != way && second != way) return;
+            const Value* left = first == way ? after : snapshot(frame);
+            if (first == second) join(frame, after, why), left = snapshot(frame);
+            if (where != nullptr) {
+                const Value* now = snapshot(frame);
+                std::copy_n(left, frame.function->slots.size(), frame.slots);
+                join(frame, where, why);
+                left = snapshot(frame);
+                std::copy_n(now, frame.function->slots.size(), frame.slots);
+            }
+            where = left;
+        };
+        if (first == second) {
+            join(frame, after, why);
+            flow = first;
+        } else {
+            leave(Flow::stop_loop, frame.stopped);
+            leave(Flow::next_round, frame.next_round);
+            flow = Flow::next;
+            if (second == Flow::next || first == Flow::next) {
+                if (second != Flow::next) std::copy_n(after, frame.function->slots.size(), frame.slots);
+            } else {  // both ways are left, each its own way: nothing follows
+                flow = second == Flow::returned ? first : second;
+                if (flow == first) std::copy_n(after, frame.function->slots.size(), frame.slots);
+            }
         }
     }
     control_ = control;

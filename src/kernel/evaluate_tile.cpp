@@ -9,18 +9,18 @@ namespace syncopate::kernel {
 
 Evaluator::Flow Evaluator::tile_loop(const Stmt& statement, Frame& frame, const Iterable& range) {
     if (found.tile_loop != nullptr && found.tile_loop != &statement) {
-        fail(statement.where, "the kernel has two loops over tiles; only one can be reordered");
-        return Flow::stop;
+        return refuse_tiles(statement.where, "it is the second loop over tiles, after that on line " +
+                                                 std::to_string(found.tile_loop->where.line));
     }
-    if (statement.target->kind != ExprKind::name) {
-        fail(statement.target->where, "the loop over tiles needs one variable");
-        return Flow::stop;
-    }
+    if (range.step <= 0) return refuse_tiles(statement.value->where, "it counts downwards");
+    if (statement.target->kind != ExprKind::name)
+        return refuse_tiles(statement.target->where, "it has several variables");
     found.tile_loop = &statement;
     found.tile_start = range.start.constant;
     found.tile_stop = range.stop.constant;
     found.tile_step = range.step;
     const std::uint64_t bit = new_source(*statement.target, {.kind = TaintSource::Kind::tile_loop});
+    found.strided = found.strided && range.start.constant == linear_program_;
     note_carried_ids(statement, frame);
     for (std::int64_t id = range.start.constant; id < range.stop.constant; id = wrap_add(id, range.step)) {
         frame.slots[statement.target->slot] = make_integer(id, true, bit);
@@ -34,18 +34,56 @@ Evaluator::Flow Evaluator::tile_loop(const Stmt& statement, Frame& frame, const 
 
 Evaluator::Flow Evaluator::one_tile(const Stmt& statement, Frame& frame, std::int64_t id) {
     const std::size_t outer = tile_begin_;
+    const std::int64_t stores = stores_;
     in_tile_loop_ = true;
     begin_tile(id);
-    const Flow flow = execute(statement.body, frame);
+    carried_.clear();
+    for (std::size_t i = 0; i < statement.assigned.size(); ++i) {
+        Value& slot = frame.slots[statement.assigned[i]];
+        const bool counts = statement.target != nullptr && statement.assigned[i] == statement.target->slot;
+        if (fresh_[i] && !counts) slot = Value{};  // left over from an earlier tile
+        carried_.push_back(slot);
+    }
+    const Flow flow = one_round(statement, frame);
+    if (frame.stopped != nullptr) return refuse_tiles(statement.where, "it may end early, on data");
     if (flow != Flow::stop) end_tile(frame);
+    loop_stores_ += stores_ - stores;
     in_tile_loop_ = false;
     tile_begin_ = outer;
+    if (const auto carried = carried_along(statement, frame); carried && flow != Flow::stop)
+        return refuse_tiles(statement.where, "it carries `" + *carried + "` from one round to the next");
     return stopped() ? Flow::stop : flow;
+}
+
+/// The program is taken as one tile instead: analyse starts over.
+Evaluator::Flow Evaluator::refuse_tiles(const SourceRange& where, std::string why) {
+    if (!no_tiles) no_tiles = {where, std::move(why)};
+    (void)fail(where, "not a loop over tiles");
+    return Flow::stop;
+}
+
+/// A variable by which a round of the tile loop hands something on to the next: then rounds cannot be
+/// exchanged. The ids of tiles that are counted beside the loop's own are no such thing.
+std::optional<std::string> Evaluator::carried_along(const Stmt& statement, const Frame& frame) const {
+    for (std::size_t i = 0; i < statement.assigned.size(); ++i) {
+        const std::int32_t slot = statement.assigned[i];
+        const Value &before = carried_[i], &after = frame.slots[slot];
+        if (!statement.carried[i] || fresh_[i]) continue;
+        if (statement.target != nullptr && slot == statement.target->slot) continue;
+        if (before.kind == ValueKind::integer && (before.taint & program_bits_) != 0) continue;
+        const bool data = after.kind == ValueKind::opaque || after.kind == ValueKind::lost_pointer;
+        if (data || !equal(before, after))
+            return frame.function->slots[static_cast<std::size_t>(slot)];
+    }
+    return std::nullopt;
 }
 
 /// Variables carried around the tile loop that started from the program id may be tile ids too: each place
 /// that reads one, other than its own increment, becomes a source.
 void Evaluator::note_carried_ids(const Stmt& statement, Frame& frame) {
+    fresh_.clear();
+    for (const std::int32_t slot : statement.assigned)
+        fresh_.push_back(frame.slots[slot].kind == ValueKind::undefined);
     for (const std::int32_t slot : statement.assigned) {
         if (statement.kind == StmtKind::for_loop && slot == statement.target->slot) continue;
         const Value& value = frame.slots[slot];
@@ -73,8 +111,9 @@ void Evaluator::end_tile(Frame& frame) {
         const Value value = evaluate(*e, frame);
         if (stopped()) return std::nullopt;
         if (value.kind == ValueKind::integer) return value.integer;
-        fail(e->where,
-             quoted(module_, e->where) + " in the directive is not a whole number at the end of the tile");
+        fail(e->where, quoted(module_, e->where) +
+                           " in the directive is not a whole number at the end of the tile: write "
+                           "variables that hold one");
         return std::nullopt;
     };
     for (const Directive& directive : directives_) {
@@ -87,10 +126,11 @@ void Evaluator::end_tile(Frame& frame) {
             if (directive.ranges.size() != tensor.shape.size()) {
                 fail(directive.where, "the footprint has " + std::to_string(directive.ranges.size()) +
                                           " axes, tensor `" + kernel_.parameters[param].name + "` has " +
-                                          std::to_string(tensor.shape.size()));
+                                          std::to_string(tensor.shape.size()) +
+                                          ": write one range for each, `:` for a whole axis");
                 return;
             }
-            TouchedBox touched{directive.param, write, {}};
+            TouchedBox touched{directive.param, write, false, {}};  // who states it may state more
             bool empty = false;
             for (std::size_t d = 0; d < directive.ranges.size(); ++d) {
                 plan::Interval& interval = touched.box[d];

@@ -4,11 +4,13 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "kernel/footprint_boxes.hpp"
+
 namespace syncopate::kernel {
 namespace {
 
-constexpr std::int64_t kFarthest = std::int64_t{1} << 44;  // elements from the start of a tensor
-constexpr std::int64_t kMostBoxes = 1024;                  // of one access; beyond that, one box around them
+constexpr std::int64_t kFarthest = std::int64_t{1} << 44;       // elements from the start of a tensor
+constexpr std::int64_t kMostEnumerated = std::int64_t{1} << 20;  // addresses of one access, one by one
 
 std::int64_t floor_div(std::int64_t a, std::int64_t b) {
     return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
@@ -16,7 +18,7 @@ std::int64_t floor_div(std::int64_t a, std::int64_t b) {
 
 class Footprint {
 public:
-    explicit Footprint(const Access& access) : access_(access), tensor_(*access.tensor) {
+    Footprint(const Access& access, bool& exact) : access_(access), tensor_(*access.tensor), exact_(exact) {
         rank_ = static_cast<std::int32_t>(tensor_.shape.size());
     }
 
@@ -36,27 +38,6 @@ public:
     }
 
 private:
-    /// Coordinates along one axis of the tensor: from the largest lower to the smallest upper bound.
-    struct Range {
-        static constexpr int kBounds = MaskAxis::kBounds + 1;
-        Affine start;
-        std::int32_t lower_count = 0, upper_count = 0;
-        std::array<Affine, kBounds> lower, upper;  // relative to start
-        std::int64_t dense = 1;                    // extent of one iteration's block, unclipped
-        bool used = false;
-    };
-
-    std::int64_t least(const Affine& value) const { return extreme(value, false); }
-    std::int64_t most(const Affine& value) const { return extreme(value, true); }
-    std::int64_t extreme(const Affine& value, bool most) const {
-        std::int64_t result = value.constant;
-        for (std::size_t s = 0; s < access_.trips.size(); ++s) {
-            if ((value.slope[s] > 0) == most)
-                result = wrap_add(result, wrap_multiply(value.slope[s], access_.trips[s] - 1));
-        }
-        return result;
-    }
-
     std::int64_t step_of(const BlockAxis& axis) const {
         for (std::int32_t p = 0; p < axis.count; ++p) {
             if (axis.pieces[p].step != 0) return axis.pieces[p].step;
@@ -91,7 +72,7 @@ private:
         if (symbol >= 0) {
             // A loop that advances a block by its own extent along an axis stays on that axis.
             for (std::int32_t d = 0; d < rank_; ++d) {
-                if (ranges[d].used && stride(d) > 0 &&
+                if (ranges[d].count > 0 && stride(d) > 0 &&
                     std::llabs(offset) == wrap_multiply(stride(d), ranges[d].dense)) {
                     ranges[d].start.slope[symbol] += offset / stride(d);
                     return;
@@ -106,59 +87,62 @@ private:
         }
     }
 
+    /// The indices that a piece and the mask let through along axis j of the block.
+    Term indices(std::int32_t j, const Piece& piece) const {
+        Term term;
+        term.lower[term.lower_count++] = {piece.begin, {}};
+        term.upper[term.upper_count++] = {piece.end, {}};
+        if (access_.mask == nullptr || j >= access_.mask->rank) return term;
+        const MaskAxis& bounds = access_.mask->axes[j];
+        for (std::int32_t b = 0; b < bounds.lower_count; ++b) term.lower[term.lower_count++] = bounds.lower[b];
+        for (std::int32_t b = 0; b < bounds.upper_count; ++b) term.upper[term.upper_count++] = bounds.upper[b];
+        return term;
+    }
+
     void one_choice(const std::array<std::int32_t, kRank>& choice, std::vector<Box>& boxes) {
         const Block& block = *access_.pointer;
-        std::array<Range, kRank> ranges{};
+        Ranges ranges;
         Affine rest = block.base;
         bool lost = false;  // an axis that no stride of the tensor explains
         for (std::int32_t j = 0; j < block.rank; ++j) {
             const BlockAxis& axis = block.axes[j];
             Piece piece{0, axis.extent, {}, 0};
             if (axis.count > 0) piece = axis.pieces[choice[j]];
-            Range indices;
-            indices.lower[indices.lower_count++] = {piece.begin, {}};
-            indices.upper[indices.upper_count++] = {piece.end, {}};
-            if (access_.mask != nullptr && j < access_.mask->rank) {
-                const MaskAxis& bounds = access_.mask->axes[j];
-                for (std::int32_t b = 0; b < bounds.lower_count; ++b)
-                    indices.lower[indices.lower_count++] = bounds.lower[b];
-                for (std::int32_t b = 0; b < bounds.upper_count; ++b)
-                    indices.upper[indices.upper_count++] = bounds.upper[b];
-            }
-            if (is_empty(indices)) return;
+            const Term term = indices(j, piece);
             const std::int32_t d = dims_[j];
             if (d < 0) {
                 if (piece.step != 0) lost = true;
                 rest = rest + piece.base;
+                ranges.idle[ranges.idle_count++] = term;
                 continue;
             }
             const std::int64_t unit = access_.direct ? 1 : stride(d);
-            const std::int64_t step = piece.step / unit;
             if (divides(unit, piece.base)) {
-                ranges[d].start = ranges[d].start + quotient(piece.base, unit);
+                ranges.axes[d].start = ranges.axes[d].start + quotient(piece.base, unit);
             } else {
                 rest = rest + piece.base;
             }
-            narrow(ranges[d], indices, step, piece.end - piece.begin);
+            if (!access_.direct && piece.step % unit != 0) lost = true;
+            widen(ranges, d, term, piece.step / unit, piece.end - piece.begin);
         }
         if (!access_.direct) {
-            spread(rest.constant, -1, ranges);
-            for (int s = 0; s < kSymbols; ++s) spread(rest.slope[s], s, ranges);
+            spread(rest.constant, -1, ranges.axes);
+            for (int s = 0; s < kSymbols; ++s) spread(rest.slope[s], s, ranges.axes);
         }
-        for (std::int32_t d = 0; d < rank_; ++d) {
-            if (!ranges[d].used) {
-                ranges[d].lower[ranges[d].lower_count++] = {};
-                ranges[d].upper[ranges[d].upper_count++] = {1, {}};
+        if (lost) {
+            if (!enumerate(choice, boxes)) {  // sound, and hopeless to do better
+                Box box{};
+                for (std::int32_t d = 0; d < rank_; ++d)
+                    box[d] = {0, tensor_.shape[static_cast<std::size_t>(d)]};
+                boxes.push_back(box);
+                exact_ = false;
             }
-        }
-        if (lost) {  // sound, and hopeless to do better
-            Box box{};
-            for (std::int32_t d = 0; d < rank_; ++d) box[d] = {0, tensor_.shape[static_cast<std::size_t>(d)]};
-            boxes.push_back(box);
+            advanced_ = true;
+            advance_.several = true;
             return;
         }
-        note_advance(ranges);
-        emit(ranges, boxes);
+        note_advance(ranges.axes);
+        if (!boxes_of(tensor_, access_.direct, access_.trips, ranges, boxes)) exact_ = false;
     }
 
     static bool divides(std::int64_t unit, const Affine& value) {
@@ -172,50 +156,64 @@ private:
         return value;
     }
 
-    bool is_empty(const Range& range) const {
-        std::int64_t low = most_lower(range), high = least_upper(range);
-        return high <= low;
-    }
-    std::int64_t most_lower(const Range& range) const {
-        std::int64_t low = least(range.lower[0]);
-        for (std::int32_t b = 1; b < range.lower_count; ++b) low = std::max(low, least(range.lower[b]));
-        return low;
-    }
-    std::int64_t least_upper(const Range& range) const {
-        std::int64_t high = most(range.upper[0]);
-        for (std::int32_t b = 1; b < range.upper_count; ++b) high = std::min(high, most(range.upper[b]));
-        return high;
-    }
-
-    /// Adds step * index, index within `indices`, to a range of coordinates.
-    void narrow(Range& range, const Range& indices, std::int64_t step, std::int64_t extent) const {
-        Range scaled;
-        const auto lower = [&](Affine a) { scaled.lower[scaled.lower_count++] = a; };
-        const auto upper = [&](Affine a) { scaled.upper[scaled.upper_count++] = a; };
-        if (step > 0) {
-            for (std::int32_t b = 0; b < indices.lower_count; ++b) lower(indices.lower[b] * step);
-            for (std::int32_t b = 0; b < indices.upper_count; ++b) upper((indices.upper[b] + -1) * step + 1);
-        } else if (step < 0) {
-            for (std::int32_t b = 0; b < indices.upper_count; ++b) lower((indices.upper[b] + -1) * step);
-            for (std::int32_t b = 0; b < indices.lower_count; ++b) upper(indices.lower[b] * step + 1);
-        } else {
-            lower({});
-            upper({1, {}});
-        }
-        scaled.dense = wrap_add(wrap_multiply(std::llabs(step), std::max<std::int64_t>(0, extent - 1)), 1);
-        if (!range.used) {
-            scaled.start = range.start;
-            scaled.used = true;
-            range = scaled;
+    /// Adds step × index to the coordinates along axis d.
+    static void widen(Ranges& ranges, std::int32_t d, Term term, std::int64_t step, std::int64_t extent) {
+        Range& range = ranges.axes[d];
+        if (step == 0) {
+            ranges.idle[ranges.idle_count++] = term;
             return;
         }
-        // Two axes of the block along one of the tensor: the sum of the ranges, by their extremes.
-        const std::int64_t low = wrap_add(most_lower(range), most_lower(scaled));
-        const std::int64_t high = wrap_add(wrap_add(least_upper(range), least_upper(scaled)), -1);
-        range.lower_count = range.upper_count = 1;
-        range.lower[0] = {low, {}};
-        range.upper[0] = {high, {}};
-        range.dense = wrap_add(range.dense, scaled.dense - 1);
+        const std::int64_t begin = term.lower[0].constant, end = term.upper[0].constant;
+        range.first = wrap_add(range.first, wrap_multiply(step, step > 0 ? begin : end - 1));
+        range.dense = wrap_add(range.dense, wrap_multiply(std::llabs(step), extent - 1));
+        if (step < 0) {  // by the index counted from above
+            Term turned;
+            for (std::int32_t b = 0; b < term.upper_count; ++b)
+                turned.lower[turned.lower_count++] = term.upper[b] * -1 + 1;
+            for (std::int32_t b = 0; b < term.lower_count; ++b)
+                turned.upper[turned.upper_count++] = term.lower[b] * -1 + 1;
+            term = turned;
+            step = -step;
+        }
+        term.step = step;
+        range.terms[range.count++] = term;
+    }
+
+    /// One address after another: for blocks that run along no axis of the tensor.
+    bool enumerate(const std::array<std::int32_t, kRank>& choice, std::vector<Box>& boxes) const {
+        const Block& block = *access_.pointer;
+        std::int64_t count = 1;
+        for (const std::int64_t trips : access_.trips) count = trips > kMostEnumerated ? 0 : count * trips;
+        for (std::int32_t j = 0; j < block.rank && count > 0 && count <= kMostEnumerated; ++j)
+            count *= block.axes[j].extent;
+        if (count < 1 || count > kMostEnumerated) return false;
+        std::vector<std::int64_t> offsets;
+        std::array<std::int64_t, kSymbols> round{};
+        const auto at = [&](const Affine& a) {
+            std::int64_t value = a.constant;
+            for (std::size_t s = 0; s < access_.trips.size(); ++s)
+                value = wrap_add(value, wrap_multiply(a.slope[s], round[s]));
+            return value;
+        };
+        const auto add = [&](const auto& self, std::int32_t j, std::int64_t offset) -> void {
+            if (j == block.rank) return offsets.push_back(offset);
+            Piece piece{0, block.axes[j].extent, {}, 0};
+            if (block.axes[j].count > 0) piece = block.axes[j].pieces[choice[j]];
+            const Term term = indices(j, piece);
+            std::int64_t low = at(term.lower[0]), high = at(term.upper[0]);
+            for (std::int32_t b = 1; b < term.lower_count; ++b) low = std::max(low, at(term.lower[b]));
+            for (std::int32_t b = 1; b < term.upper_count; ++b) high = std::min(high, at(term.upper[b]));
+            for (std::int64_t i = low; i < high; ++i)
+                self(self, j + 1, wrap_add(offset, wrap_add(at(piece.base), wrap_multiply(piece.step, i))));
+        };
+        while (true) {
+            add(add, 0, at(block.base));
+            std::size_t s = 0;
+            while (s < access_.trips.size() && ++round[s] >= access_.trips[s]) round[s++] = 0;
+            if (s == access_.trips.size()) break;
+        }
+        boxes_of_offsets(tensor_, offsets, boxes);
+        return true;
     }
 
     void note_advance(const std::array<Range, kRank>& ranges) {
@@ -225,9 +223,9 @@ private:
             const std::int64_t slope = ranges[d].start.slope[access_.innermost];
             if (slope == 0) continue;
             made.several = made.dim >= 0;
-            // The unclipped block of iteration 0, whose lowest coordinate is the first lower bound's.
+            // The unclipped block of iteration 0.
             made.dim = d;
-            made.base = wrap_add(ranges[d].start.constant, ranges[d].lower[0].constant);
+            made.base = wrap_add(ranges[d].start.constant, ranges[d].first);
             made.step = slope;
             made.extent = ranges[d].dense;
         }
@@ -239,128 +237,9 @@ private:
             advance_.several = true;
     }
 
-    void emit(const std::array<Range, kRank>& ranges, std::vector<Box>& boxes) {
-        // Iterations whose blocks leave gaps between them are boxes of their own.
-        for (std::size_t s = 0; s < access_.trips.size(); ++s) {
-            bool gaps = false;
-            for (std::int32_t d = 0; d < rank_; ++d)
-                gaps = gaps || std::llabs(ranges[d].start.slope[s]) > ranges[d].dense;
-            if (!gaps || access_.trips[s] > kMostBoxes || access_.trips[s] < 2) continue;
-            for (std::int64_t i = 0; i < access_.trips[s]; ++i) {
-                std::array<Range, kRank> fixed = ranges;
-                const auto fix = [&](Affine& a) {
-                    a.constant = wrap_add(a.constant, wrap_multiply(a.slope[s], i));
-                    a.slope[s] = 0;
-                };
-                for (std::int32_t d = 0; d < rank_; ++d) {
-                    fix(fixed[d].start);
-                    for (Affine& a : fixed[d].lower) fix(a);
-                    for (Affine& a : fixed[d].upper) fix(a);
-                }
-                emit(fixed, boxes);
-            }
-            return;
-        }
-        Box box{};
-        for (std::int32_t d = 0; d < rank_; ++d) {
-            const Range& r = ranges[d];
-            std::int64_t low = least(r.start + r.lower[0]);
-            for (std::int32_t b = 1; b < r.lower_count; ++b) low = std::max(low, least(r.start + r.lower[b]));
-            std::int64_t high = most(r.start + r.upper[0]);
-            for (std::int32_t b = 1; b < r.upper_count; ++b)
-                high = std::min(high, most(r.start + r.upper[b]));
-            if (high <= low) return;
-            box[d] = {low, high};
-        }
-        if (!access_.direct && spills(box)) return linear(box, boxes);
-        push(box, boxes);
-    }
-
-    void push(Box box, std::vector<Box>& boxes) const {
-        for (std::int32_t d = 0; d < rank_; ++d) {
-            box[d].begin = std::max<std::int64_t>(box[d].begin, 0);
-            box[d].end = std::min(box[d].end, tensor_.shape[static_cast<std::size_t>(d)]);
-            if (box[d].empty()) return;
-        }
-        boxes.push_back(box);
-    }
-
-    /// Coordinates beyond the end of an inner axis are elements of the next row.
-    bool spills(const Box& box) const {
-        for (std::int32_t i = 1; i < rank_; ++i) {
-            const std::int32_t d = tensor_.by_stride[static_cast<std::size_t>(i)];
-            if (stride(d) > 0 &&
-                (box[d].begin < 0 || box[d].end > tensor_.shape[static_cast<std::size_t>(d)]))
-                return true;
-        }
-        return false;
-    }
-
-    /// The box as ranges of linear offsets, each mapped back: first row, whole rows, last row.
-    void linear(const Box& box, std::vector<Box>& boxes) const {
-        if (rank_ < 2) return push(box, boxes);
-        const std::int32_t inner = tensor_.by_stride.back();
-        std::int64_t rows = 1;
-        bool near = true;
-        for (std::int32_t d = 0; d < rank_; ++d) {
-            near = near && box[d].begin > -kFarthest && box[d].end < kFarthest;
-            if (d != inner && near)
-                rows = std::min(rows * std::min(box[d].size(), kMostBoxes + 1), kMostBoxes + 1);
-        }
-        if (stride(inner) != 1 || rows > kMostBoxes || !near) {
-            Box whole{};
-            for (std::int32_t d = 0; d < rank_; ++d)
-                whole[d] = {0, tensor_.shape[static_cast<std::size_t>(d)]};
-            boxes.push_back(whole);
-            return;
-        }
-        std::array<std::int64_t, kRank> row{};
-        for (std::int64_t r = 0; r < rows; ++r) {
-            std::int64_t rest = r, offset = 0;
-            for (std::int32_t d = 0; d < rank_; ++d) {
-                row[d] = box[d].begin;
-                if (d == inner) continue;
-                row[d] += rest % box[d].size();
-                rest /= box[d].size();
-            }
-            for (std::int32_t d = 0; d < rank_; ++d)
-                offset = wrap_add(offset, wrap_multiply(row[d], stride(d)));
-            linear_range(offset, wrap_add(offset, box[inner].size()), 0, Box{}, boxes);
-        }
-    }
-
-    /// Elements [begin, end) counted from the start of the sub-tensor of axes by_stride[level:].
-    void linear_range(std::int64_t begin, std::int64_t end, std::size_t level, Box box,
-                      std::vector<Box>& boxes) const {
-        if (end <= begin) return;
-        const std::int32_t d = tensor_.by_stride[level];
-        if (level + 1 == tensor_.by_stride.size()) {
-            box[d] = {begin, end};
-            return push(box, boxes);
-        }
-        const std::int64_t size = stride(d);
-        if (size <= 0) {
-            box[d] = {0, tensor_.shape[static_cast<std::size_t>(d)]};
-            return linear_range(begin, end, level + 1, box, boxes);
-        }
-        const std::int64_t first = floor_div(begin, size), last = floor_div(wrap_add(end, -1), size);
-        const bool cut_first = begin != first * size, cut_last = end != (last + 1) * size;
-        const auto part = [&](std::int64_t row, std::int64_t from, std::int64_t to) {
-            box[d] = {row, row + 1};
-            linear_range(from, to, level + 1, box, boxes);
-        };
-        if (first == last) return part(first, begin - first * size, end - first * size);
-        if (cut_first) part(first, begin - first * size, size);
-        const std::int64_t from = first + (cut_first ? 1 : 0), to = last + (cut_last ? 0 : 1);
-        if (from < to) {
-            box[d] = {from, to};
-            linear_range(0, size, level + 1, box, boxes);
-        }
-        if (cut_last) part(last, 0, end - last * size);
-    }
-
     const Access& access_;
     const TensorView& tensor_;
+    bool& exact_;
     std::int32_t rank_ = 0;
     std::array<std::int32_t, kRank> dims_{};
     Advance advance_;
@@ -412,6 +291,8 @@ TensorView::TensorView(const TensorArgument& tensor) : shape(tensor.shape), stri
     });
 }
 
-Advance footprint(const Access& access, std::vector<Box>& boxes) { return Footprint(access).run(boxes); }
+Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact) {
+    return Footprint(access, exact).run(boxes);
+}
 
 }  // namespace syncopate::kernel

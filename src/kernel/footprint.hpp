@@ -1,6 +1,6 @@
 // Footprints: from a block of pointers and the mask over it to boxes of the tensor. Strides tell which axis
 // of the tensor each axis of the block runs along; the boxes together hold every element that is touched, and
-// no other when blocks are dense (step 1 along each axis) and loops advance by no more than a block.
+// no other unless that would take too many of them.
 #pragma once
 
 #include <array>
@@ -49,7 +49,8 @@ struct Access {
 /// in turn.
 [[nodiscard]] bool fits(const Block& block, const Mask* mask, std::span<const std::int64_t> trips);
 
-/// Appends the boxes that the access touches over all iterations, clipped to the tensor.
-[[nodiscard]] Advance footprint(const Access& access, std::vector<Box>& boxes);
+/// Appends the boxes that the access touches over all iterations, clipped to the tensor. `exact` becomes false
+/// where they hold more than that, since exact ones would be too many.
+[[nodiscard]] Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact);
 
 }  // namespace syncopate::kernel

@@ -11,6 +11,7 @@ bool Evaluator::equal(const Value& a, const Value& b) const {
         case ValueKind::none: return true;
         case ValueKind::boolean: return a.boolean == b.boolean;
         case ValueKind::integer:
+        case ValueKind::function:
         case ValueKind::missing: return a.integer == b.integer;
         case ValueKind::real: return a.real == b.real;
         case ValueKind::text: return *a.text == *b.text;
@@ -45,10 +46,37 @@ bool Evaluator::equal(const Value& a, const Value& b) const {
             return true;
         case ValueKind::lost_pointer: return a.lost->param == b.lost->param;
         case ValueKind::opaque: return true;  // unknown before, unknown after
-        case ValueKind::mask: return a.mask == b.mask;
+        case ValueKind::mask: {
+            const Mask &x = *a.mask, &y = *b.mask;
+            if (&x == &y) return true;
+            if (x.rank != y.rank || x.never != y.never || x.exact != y.exact) return false;
+            for (std::int32_t j = 0; j < x.rank; ++j) {
+                const MaskAxis &u = x.axes[j], &v = y.axes[j];
+                if (u.extent != v.extent || u.lower_count != v.lower_count || u.upper_count != v.upper_count ||
+                    !std::equal(u.lower.begin(), u.lower.begin() + u.lower_count, v.lower.begin()) ||
+                    !std::equal(u.upper.begin(), u.upper.begin() + u.upper_count, v.upper.begin()))
+                    return false;
+            }
+            if (x.exact) return true;
+            return x.form != nullptr && y.form != nullptr && equal(*x.form, *y.form, 0);
+        }
+        case ValueKind::lazy: return equal(*a.lazy, *b.lazy, 0);
         case ValueKind::iterable: return a.iterable == b.iterable;
     }
     return false;
+}
+
+bool Evaluator::equal(const Lazy& a, const Lazy& b, int depth) const {
+    if (&a == &b) return true;
+    if (depth > 8 || a.what != b.what || a.op != b.op || a.param != b.param || a.rank != b.rank ||
+        a.extents != b.extents || a.axes != b.axes || a.axis != b.axis || a.count != b.count)
+        return false;
+    for (std::int32_t i = 0; i < a.count; ++i) {
+        const Value &x = a.from[i], &y = b.from[i];
+        const bool deeper = x.kind == ValueKind::lazy && y.kind == ValueKind::lazy;
+        if (deeper ? !equal(*x.lazy, *y.lazy, depth + 1) : !equal(x, y)) return false;
+    }
+    return true;
 }
 
 std::optional<Evaluator::Guess> Evaluator::guess(const Value& before, const Value& after) const {
@@ -76,16 +104,15 @@ std::optional<Evaluator::Guess> Evaluator::guess(const Value& before, const Valu
         return made;
     }
     made.kind = Guess::Kind::lost;
-    const bool data =
-        after.kind == ValueKind::opaque || after.kind == ValueKind::real || after.kind == ValueKind::mask;
-    const bool was_data = before.kind != ValueKind::pointer && before.kind != ValueKind::lost_pointer;
+    const bool data = after.kind == ValueKind::opaque || after.kind == ValueKind::real ||
+                      (after.kind == ValueKind::mask && !is_known(after));
+    const bool was_data = param_of(before) < 0 && before.kind != ValueKind::lazy;
     if (data && was_data) return made;
     return std::nullopt;
 }
 
 /// The carried value at iteration symbol + rounds, when it was `start` at iteration 0.
-Value Evaluator::advanced(const Value& start, const Guess& guess, int symbol, std::int64_t rounds) {
-    if (guess.kind != Guess::Kind::advance) return start;
+Value Evaluator::advance(const Value& start, const Guess& guess, int symbol, std::int64_t rounds) {
     Value result = start;
     const auto move = [&](Affine a, std::int64_t delta) {
         a.constant = wrap_add(a.constant, wrap_multiply(delta, rounds));
@@ -111,7 +138,17 @@ Value Evaluator::advanced(const Value& start, const Guess& guess, int symbol, st
     return result;
 }
 
-Value Evaluator::substituted(const Value& value, int symbol, std::int64_t round) {
+Lazy* Evaluator::substituted(const Lazy& lazy, int symbol, std::int64_t round) {
+    Lazy* made = arena_.make<Lazy>();
+    *made = lazy;
+    made->round = -1;
+    Value* from = arena_.make<Value>(static_cast<std::size_t>(lazy.count));
+    for (std::int32_t i = 0; i < lazy.count; ++i) from[i] = substituted(lazy.from[i], symbol, round);
+    made->from = from;
+    return made;
+}
+
+Value Evaluator::substitute(const Value& value, int symbol, std::int64_t round) {
     Value result = value;
     const auto fix = [&](Affine a) {
         a.constant = wrap_add(a.constant, wrap_multiply(a.slope[symbol], round));
@@ -159,9 +196,11 @@ Value Evaluator::substituted(const Value& value, int symbol, std::int64_t round)
                 for (Affine& a : axis.lower) a = fix(a);
                 for (Affine& a : axis.upper) a = fix(a);
             }
+            if (mask->form != nullptr) mask->form = substituted(*mask->form, symbol, round);
             result.mask = mask;
             return result;
         }
+        case ValueKind::lazy: result.lazy = substituted(*value.lazy, symbol, round); return result;
         case ValueKind::descriptor:
         case ValueKind::block_pointer: {
             Descriptor* descriptor = arena_.make<Descriptor>();
@@ -176,7 +215,7 @@ Value Evaluator::substituted(const Value& value, int symbol, std::int64_t round)
             tuple->size = value.tuple->size;
             tuple->items = arena_.make<Value>(static_cast<std::size_t>(tuple->size));
             for (std::int32_t i = 0; i < tuple->size; ++i)
-                tuple->items[i] = substituted(value.tuple->items[i], symbol, round);
+                tuple->items[i] = substitute(value.tuple->items[i], symbol, round);
             result.tuple = tuple;
             return result;
         }

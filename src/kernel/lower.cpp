@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernel/lower_tree.hpp"
+#include "syncopate/excerpt.hpp"
 
 namespace syncopate::kernel {
 
@@ -17,12 +18,16 @@ SourceRange Lowering::range_of(TSNode node) {
 
 std::string_view Lowering::text(TSNode node) const {
     const SourceRange range = range_of(node);
-    return (in_fragment_ ? fragment_ : module_.source).substr(range.begin, range.end - range.begin);
+    return (in_fragment_ ? fragment_ : file_text_).substr(range.begin, range.end - range.begin);
 }
 
 SourceRange Lowering::place(TSNode node) const {
     SourceRange range = range_of(node);
-    if (!in_fragment_) return range;
+    if (!in_fragment_) {
+        range.begin += file_begin_;
+        range.end += file_begin_;
+        return range;
+    }
     range.begin += fragment_place_.begin;
     range.end += fragment_place_.begin;
     range.column += fragment_place_.column - 1;  // a fragment is one line
@@ -63,16 +68,22 @@ std::int32_t Lowering::slot_of(std::string_view wanted, bool create) {
 
 // Python decides by the whole function which names are local: find them before lowering any expression.
 void Lowering::collect_names(TSNode body) {
+    collect_targets(body, [&](TSNode identifier) { slot_of(text(identifier), true); });
+}
+
+/// Every identifier that something in `body` assigns.
+void Lowering::collect_targets(TSNode body, const std::function<void(TSNode)>& found) const {
     std::vector<TSNode> pending{body};
     const auto bind = [&](TSNode target) {
         std::vector<TSNode> targets{target};
         while (!targets.empty()) {
             const TSNode next = targets.back();
             targets.pop_back();
+            if (ts_node_is_null(next)) continue;
             if (type(next) == "identifier") {
-                slot_of(text(next), true);
+                found(next);
             } else if (type(next) == "pattern_list" || type(next) == "tuple_pattern" ||
-                       type(next) == "list_pattern") {
+                       type(next) == "list_pattern" || type(next) == "list_splat_pattern") {
                 for (const TSNode child : children(next)) targets.push_back(child);
             }
         }
@@ -81,8 +92,10 @@ void Lowering::collect_names(TSNode body) {
         const TSNode node = pending.back();
         pending.pop_back();
         const std::string_view kind = type(node);
+        if (kind == "function_definition" || kind == "class_definition") bind(field(node, "name"));
         if (kind == "function_definition" || kind == "class_definition" || kind == "lambda") continue;
-        if (kind == "assignment" || kind == "augmented_assignment" || kind == "for_statement")
+        if (kind == "assignment" || kind == "augmented_assignment" || kind == "for_statement" ||
+            kind == "for_in_clause")
             bind(field(node, "left"));
         if (kind == "named_expression") bind(field(node, "name"));
         const std::uint32_t count = ts_node_named_child_count(node);
@@ -110,14 +123,20 @@ Status Lowering::lower_function(TSNode definition) {
             fallback = field(node, "value");
             if (kind == "typed_default_parameter") annotation = field(node, "type");
         }
+        if (type(identifier) == "list_splat_pattern" && !children(identifier).empty()) {
+            identifier = children(identifier)[0];
+            made.rest = true;
+        }
         if (type(identifier) != "identifier") {
             if (kind == "keyword_separator" || kind == "positional_separator") continue;
-            fail(node, "Triton kernels take plain parameters, not `" + std::string(text(node)) + "`");
+            fail(node,
+                 "Triton kernels take plain parameters, not `" + printable(text(node)) + "`: name each one");
             break;
         }
         made.name = text(identifier);
         made.constant = present(annotation) && text(annotation).find("constexpr") != std::string_view::npos;
-        if (slot_of(made.name, false) >= 0) fail(node, "parameter `" + made.name + "` is declared twice");
+        if (slot_of(made.name, false) >= 0)
+            fail(node, "parameter `" + made.name + "` is declared twice: rename one");
         slot_of(made.name, true);
         if (present(fallback)) made.fallback = expression(fallback);
         self.parameters.push_back(std::move(made));
@@ -136,6 +155,12 @@ Status Lowering::lower_function(TSNode definition) {
     self.lowered = true;
     if (error_) return *error_;
     return Done{};
+}
+
+Result<Expr*> Lowering::lower_value(TSNode node) {
+    Expr* made = expression(node);
+    if (error_) return *error_;
+    return made;
 }
 
 Result<Expr*> Lowering::lower_fragment(TSNode node, std::string_view whole, SourceRange where) {

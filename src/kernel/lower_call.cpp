@@ -76,35 +76,45 @@ Builtin Lowering::builtin_named(std::string_view name) {
     return found == table.end() ? Builtin::other : found->second;
 }
 
+/// object.name(…): memory is a descriptor's, of a parameter maybe.
+void Lowering::method(Expr* made, TSNode callee) {
+    made->text = text(field(callee, "attribute"));
+    made->builtin = builtin_named(made->text);
+    made->kind = ExprKind::method;
+    made->kids.push_back(expression(field(callee, "object")));
+    const Expr* receiver = made->kids[0];
+    const std::string& m = made->text;
+    const bool transfers =
+        m == "load" || m == "store" || m == "gather" || m == "scatter" || made->builtin == Builtin::atomic;
+    if (transfers && m != "load" && m != "gather") function().has_stores = true;
+    if (transfers && receiver->kind == ExprKind::name && receiver->slot >= 0 &&
+        static_cast<std::size_t>(receiver->slot) < function().parameters.size()) {
+        function().parameters[static_cast<std::size_t>(receiver->slot)].descriptor = true;
+    }
+}
+
 Expr* Lowering::call(TSNode node) {
     const TSNode callee = field(node, "function");
     const TSNode arguments = field(node, "arguments");
     Expr* made = make(ExprKind::call, node);
-    if (type(callee) == "attribute") {
-        made->text = text(field(callee, "attribute"));
-        made->builtin = builtin_named(made->text);
-        if (!is_module_path(field(callee, "object"))) {
-            made->kind = ExprKind::method;
-            made->kids.push_back(expression(field(callee, "object")));
-            const Expr* receiver = made->kids[0];
-            const std::string& m = made->text;
-            const bool transfers = m == "load" || m == "store" || m == "gather" || m == "scatter" ||
-                                   made->builtin == Builtin::atomic;
-            if (transfers && m != "load" && m != "gather") function().has_stores = true;
-            if (transfers && receiver->kind == ExprKind::name && receiver->slot >= 0 &&
-                static_cast<std::size_t>(receiver->slot) < function().parameters.size()) {
-                function().parameters[static_cast<std::size_t>(receiver->slot)].descriptor = true;
-            }
+    const std::vector<std::string_view> path = global_path(callee);
+    if (!path.empty()) {
+        const Resolved found = module_.resolve(function().file, path);
+        made->text = found.kind == Resolved::Kind::external ? found.last : std::string(path.back());
+        if (found.kind == Resolved::Kind::function) {
+            made->function = found.function;
+            made->builtin = Builtin::helper;
+            function().calls.insert(found.function);
+        } else if (found.kind != Resolved::Kind::value || path.size() == 1) {
+            made->builtin = found.kind == Resolved::Kind::value ? Builtin::other : builtin_named(made->text);
+        } else {
+            method(made, callee);  // of a module-level value
         }
-    } else if (type(callee) == "identifier") {
-        made->text = text(callee);
-        if (slot_of(made->text, false) < 0) {
-            made->function = module_.find(made->text);
-            made->builtin = made->function >= 0 ? Builtin::helper : builtin_named(made->text);
-            if (made->function >= 0) function().calls.insert(made->text);
-        }
+    } else if (type(callee) == "attribute") {
+        method(made, callee);
     } else {
         made->text = text(callee);
+        made->slot = type(callee) == "identifier" ? slot_of(made->text, false) : -1;
     }
     if (made->kind == ExprKind::call && is_store(*made)) function().has_stores = true;
     if (type(arguments) != "argument_list") {

@@ -7,6 +7,7 @@
 
 #include "kernel/lower.hpp"
 #include "kernel/lower_tree.hpp"
+#include "syncopate/excerpt.hpp"
 
 namespace syncopate::kernel {
 
@@ -56,39 +57,77 @@ Expr* Lowering::number(TSNode node) {
         const char* end = digits.data() + digits.size();
         const auto [stop, code] = std::from_chars(digits.data() + skip, end, value, base);
         if (code == std::errc() && stop == end) return literal(node, value);
-        fail(node, "`" + std::string(text(node)) + "` is not a 64-bit integer");
+        fail(node, "`" + printable(text(node)) + "` is not a 64-bit integer: write one below 2^63");
         return literal(node, std::int64_t{0});
     }
     return literal(node, std::strtod(digits.c_str(), nullptr));
 }
 
-Expr* Lowering::name(TSNode node) {
-    const std::string_view identifier = text(node);
+std::vector<std::string_view> Lowering::global_path(TSNode node) {
+    std::vector<std::string_view> names;
+    while (type(node) == "attribute") {
+        names.insert(names.begin(), text(field(node, "attribute")));
+        node = field(node, "object");
+    }
+    if (type(node) != "identifier" || slot_of(text(node), false) >= 0) return {};
+    names.insert(names.begin(), text(node));
+    return names;
+}
+
+/// What a global name or path stands for; `none` for a variable of the function and for what is built in.
+Resolved Lowering::resolved(TSNode node) {
+    const std::vector<std::string_view> names = global_path(node);
+    return names.empty() ? Resolved{} : module_.resolve(function().file, names);
+}
+
+/// A global that is met in an expression: its literal, a reference to what it is assigned, or to a function.
+Expr* Lowering::reference(TSNode node, const Resolved& found, const std::vector<std::string_view>& path) {
     Expr* made = make(ExprKind::name, node);
-    made->text = identifier;
-    made->slot = slot_of(identifier, false);
-    if (made->slot < 0) {
-        const auto constant = module_.constants.find(identifier);
-        if (constant != module_.constants.end()) {
+    made->text = path.front();
+    made->unbound = found.kind == Resolved::Kind::none && path.size() == 1;
+    if (found.kind == Resolved::Kind::function) {
+        made->function = found.function;
+        function().calls.insert(found.function);
+    } else if (found.kind == Resolved::Kind::value) {
+        made->global = found.value;
+        if (found.value != nullptr && found.value->kind == ExprKind::literal) {
             made->kind = ExprKind::literal;
-            made->literal = constant->second;
+            made->literal = found.value->literal;
         }
+        // What the expression names must be lowered too when it is evaluated.
+        const std::set<std::int32_t>& named = module_.functions[static_cast<std::size_t>(file().scratch)].calls;
+        function().calls.insert(named.begin(), named.end());
     }
     return made;
 }
 
-/// a.b.c whose root is no variable: a path into an imported module.
-bool Lowering::is_module_path(TSNode node) const {
-    while (type(node) == "attribute") node = field(node, "object");
-    if (type(node) != "identifier") return false;
-    const std::string_view root = text(node);
-    return const_cast<Lowering*>(this)->slot_of(root, false) < 0 &&
-           module_.constants.find(root) == module_.constants.end();
+Expr* Lowering::name(TSNode node) {
+    const std::string_view identifier = text(node);
+    const std::int32_t slot = slot_of(identifier, false);
+    if (slot >= 0) {
+        Expr* made = make(ExprKind::name, node);
+        made->text = identifier;
+        made->slot = slot;
+        return made;
+    }
+    const Resolved found = resolved(node);
+    if (found.kind == Resolved::Kind::external && is_dtype(found.last))  // from triton.language import float16
+        return literal(node, dtype_name(found.last));
+    return reference(node, found, {identifier});
 }
 
 Expr* Lowering::attribute(TSNode node) {
     const std::string_view member = text(field(node, "attribute"));
-    if (is_module_path(field(node, "object"))) return literal(node, dtype_name(member));  // tl.float32
+    const std::vector<std::string_view> path = global_path(node);
+    if (!path.empty()) {
+        const Resolved found = module_.resolve(function().file, path);
+        if (found.kind == Resolved::Kind::function ||
+            (found.kind == Resolved::Kind::value && found.consumed == path.size()))
+            return reference(node, found, path);
+        if (found.kind != Resolved::Kind::value && is_dtype(member))
+            return literal(node, dtype_name(member));  // tl.float32
+        if (found.kind != Resolved::Kind::value) return reference(node, found, path);
+    }
     Expr* made = make(ExprKind::attribute, node);
     made->text = member;
     made->kids.push_back(expression(field(node, "object")));
@@ -142,7 +181,9 @@ Expr* Lowering::comparison(TSNode node) {
         if (role != nullptr && std::string_view(role) == "operators") {
             const auto op = binary_operator(type(child));
             operators.push_back(op.value_or(Operator::equal));
-            if (!op) fail(child, "unsupported comparison `" + std::string(text(child)) + "`");
+            if (!op)
+                fail(child, "unsupported comparison `" + printable(text(child)) +
+                                "`: write one of < <= > >= == != is in");
         } else if (ts_node_is_named(child) && type(child) != "comment") {
             operands.push_back(child);
         }
@@ -177,7 +218,8 @@ Expr* Lowering::expression(TSNode node) {
         ~Depth() { --depth; }
     } const guard(depth_);
     if (depth_ > kDeepest) {
-        fail(node, "the expression is nested more than " + std::to_string(kDeepest) + " levels deep");
+        fail(node, "the expression is nested more than " + std::to_string(kDeepest) +
+                       " levels deep: assign parts of it to variables");
         return make(ExprKind::unsupported, node);
     }
     const std::string_view kind = type(node);
@@ -193,6 +235,20 @@ Expr* Lowering::expression(TSNode node) {
         }
         return literal(node, content);
     }
+    if (kind == "concatenated_string") {
+        std::string content;
+        for (const TSNode part : children(node)) {
+            const Expr* one = expression(part);
+            if (const auto* piece = std::get_if<std::string>(&one->literal)) content += *piece;
+        }
+        return literal(node, content);
+    }
+    if (kind == "list_splat") {
+        Expr* made = make(ExprKind::splat, node);
+        const std::vector<TSNode> inner = children(node);
+        if (inner.size() == 1) return made->kids.push_back(expression(inner[0])), made;
+    }
+    if (kind == "list_comprehension" || kind == "generator_expression") return each(node);
     if (kind == "binary_operator") return binary(node);
     if (kind == "comparison_operator") return comparison(node);
     if (kind == "call") return call(node);
@@ -270,7 +326,36 @@ Expr* Lowering::expression(TSNode node) {
         made->kids.push_back(expression(field(node, "value")));
         return made;
     }
-    return make(ExprKind::unsupported, node);
+    return unknown_expression(node);
+}
+
+/// [item for target in items]; with conditions or several loops it is not understood.
+Expr* Lowering::each(TSNode node) {
+    const std::vector<TSNode> parts = children(node);
+    if (parts.size() != 2 || type(parts[1]) != "for_in_clause") return unknown_expression(node);
+    Expr* made = make(ExprKind::each, node);
+    made->kids = {expression(parts[0]), expression(field(parts[1], "left")),
+                  expression(field(parts[1], "right"))};
+    note_assigned(made->kids[1]);
+    return made;
+}
+
+/// Syntax that is not understood is kept, with the calls and names inside it: whether it matters shows when an
+/// address depends on it, or when it is handed memory.
+Expr* Lowering::unknown_expression(TSNode node) {
+    Expr* made = make(ExprKind::unsupported, node);
+    std::vector<TSNode> pending = children(node);
+    while (!pending.empty()) {
+        const TSNode next = pending.back();
+        pending.pop_back();
+        if (type(next) == "call" || type(next) == "identifier") {
+            if (type(next) == "identifier" && slot_of(text(next), false) < 0) continue;
+            made->kids.push_back(expression(next));
+            continue;
+        }
+        for (const TSNode child : children(next)) pending.push_back(child);
+    }
+    return made;
 }
 
 }  // namespace syncopate::kernel

@@ -28,12 +28,16 @@ Stmt* Lowering::assignment(TSNode node, TSNode whole) {
     const TSNode right = field(node, "right");
     if (!present(right)) return make_stmt(StmtKind::pass, whole);  // a bare annotation
     Stmt* made = make_stmt(StmtKind::assign, whole);
-    if (type(right) == "assignment") {  // a = b = value
-        fail(node, "chained assignment is not supported in a kernel; write one assignment a line");
-        return made;
+    TSNode value = right;
+    std::vector<TSNode> targets;
+    while (type(value) == "assignment") {  // a = b = value
+        targets.push_back(field(value, "left"));
+        value = field(value, "right");
+        if (!present(value)) break;
     }
-    made->value = expression(right);
+    made->value = present(value) ? expression(value) : make(ExprKind::unsupported, node);
     made->target = expression(field(node, "left"));
+    for (const TSNode target : targets) made->also.push_back(expression(target));
     return made;
 }
 
@@ -85,11 +89,13 @@ void Lowering::note_carried(Stmt* loop) {
                 reads(s->value, set);
                 if (s->kind == StmtKind::augment) reads(s->target, set);
                 if (s->kind == StmtKind::assign || s->kind == StmtKind::augment) sets(s->target, set);
+                for (Expr* target : s->also) sets(target, set);
                 if (s->kind == StmtKind::block) visit(s->body, set);
                 if (s->kind == StmtKind::for_loop || s->kind == StmtKind::while_loop) {
                     std::set<std::int32_t> inside = set;
                     if (s->target != nullptr) sets(s->target, inside);
                     visit(s->body, inside);
+                    visit(s->otherwise, inside);
                 }
                 if (s->kind == StmtKind::branch) {
                     std::set<std::int32_t> yes = set, no = set;
@@ -122,6 +128,7 @@ Stmt* Lowering::loop(TSNode node, bool is_for) {
     } else {
         made->value = expression(field(node, "condition"));
     }
+    made->value->steers_loop = true;
     const TSNode body = field(node, "body");
     made->header = made->where;
     const std::uint32_t count = ts_node_child_count(node);
@@ -132,8 +139,9 @@ Stmt* Lowering::loop(TSNode node, bool is_for) {
     }
     made->body = block(body);
     assigned_.pop_back();
-    if (present(field(node, "alternative")))
-        fail(field(node, "alternative"), "`else` on a loop is not supported in a kernel");
+    // What follows the last iteration belongs to the statement, but not to what iterations hand on.
+    if (const TSNode other = field(node, "alternative"); present(other))
+        made->otherwise = block(field(other, "body"));
     std::vector<std::int32_t>& slots = made->assigned;
     const std::set<std::int32_t> unique(slots.begin(), slots.end());
     slots.assign(unique.begin(), unique.end());
@@ -149,7 +157,8 @@ Stmt* Lowering::statement(TSNode node) {
         ~Depth() { --depth; }
     } const guard(depth_);
     if (depth_ > kDeepest) {
-        fail(node, "the statement is nested more than " + std::to_string(kDeepest) + " levels deep");
+        fail(node, "the statement is nested more than " + std::to_string(kDeepest) +
+                       " levels deep: call helpers for the inner ones");
         return make_stmt(StmtKind::unsupported, node);
     }
     const std::string_view kind = type(node);
@@ -159,6 +168,7 @@ Stmt* Lowering::statement(TSNode node) {
         if (parts.size() == 1 && type(parts[0]) == "assignment") {
             Stmt* made = assignment(parts[0], node);
             note_assigned(made->target);
+            for (Expr* target : made->also) note_assigned(target);
             return made;
         }
         if (parts.size() == 1 && type(parts[0]) == "augmented_assignment") {
@@ -166,7 +176,7 @@ Stmt* Lowering::statement(TSNode node) {
             std::string op(text(field(parts[0], "operator")));
             if (!op.empty()) op.pop_back();
             const auto known = binary_operator(op);
-            if (!known) fail(node, "unsupported assignment `" + op + "=`");
+            if (!known) fail(node, "unsupported assignment `" + op + "=`: write `x = x " + op + " y`");
             made->op = known.value_or(Operator::add);
             made->value = expression(field(parts[0], "right"));
             made->target = expression(field(parts[0], "left"));
@@ -199,7 +209,21 @@ Stmt* Lowering::statement(TSNode node) {
         kind == "print_statement" || kind == "delete_statement" || kind == "global_statement") {
         return make_stmt(StmtKind::pass, node);
     }
-    return make_stmt(StmtKind::unsupported, node);
+    return unknown_statement(node);
+}
+
+/// A statement that is not understood: it may assign anything to its variables, and must not touch memory.
+Stmt* Lowering::unknown_statement(TSNode node) {
+    Stmt* made = make_stmt(StmtKind::unsupported, node);
+    made->value = unknown_expression(node);
+    std::set<std::int32_t> seen;
+    collect_targets(node, [&](TSNode identifier) {
+        Expr* target = name(identifier);
+        if (target->slot < 0 || !seen.insert(target->slot).second) return;
+        made->also.push_back(target);
+        note_assigned(target);
+    });
+    return made;
 }
 
 }  // namespace syncopate::kernel

@@ -17,8 +17,11 @@ Value Evaluator::unary(const Expr& e, const Value& a) {
             made.taint = a.taint;
             return made;
         }
+        if (a.kind == ValueKind::lazy || a.kind == ValueKind::mask)
+            return lazily(e, Lazy::What::arithmetic, Operator::subtract, {make_integer(0, false, 0), a});
     } else {
         if (is_number(a)) return made.kind = ValueKind::integer, made.integer = ~number_of(a), made;
+        if (a.kind == ValueKind::mask && is_known(a)) return lazily(e, Lazy::What::invert, Operator::add, {a});
         if (a.kind == ValueKind::mask) {  // everything, to be safe
             Mask* mask = arena_.make<Mask>();
             mask->rank = a.mask->rank;
@@ -26,6 +29,8 @@ Value Evaluator::unary(const Expr& e, const Value& a) {
             mask->exact = false;
             return made.mask = mask, made;
         }
+        if (is_block(a) || a.kind == ValueKind::lazy)  // -x - 1
+            return lazily(e, Lazy::What::arithmetic, Operator::subtract, {make_integer(-1, false, 0), a});
     }
     return opaque(e, a.taint);
 }
@@ -54,14 +59,22 @@ Value Evaluator::integer_binary(const Expr& e, Operator op, std::int64_t a, std:
             break;
         }
         case Operator::power: {
-            if (b < 0 || b > 63) return opaque(e, 0);
+            if (b < 0) return opaque(e, 0);
             made.integer = 1;
-            for (std::int64_t i = 0; i < b && !overflow; ++i)
-                overflow = __builtin_mul_overflow(made.integer, a, &made.integer);
+            if (a == 0 || a == 1 || a == -1)
+                made.integer = b == 0 || a == 1 ? 1 : a == 0 ? 0 : b % 2 == 0 ? 1 : -1;
+            else  // ends after 63 rounds at the latest
+                for (std::int64_t i = 0; i < b && !overflow; ++i)
+                    overflow = __builtin_mul_overflow(made.integer, a, &made.integer);
             break;
         }
         case Operator::shift_left:
-            if (b < 0 || b > 62) return opaque(e, 0);
+            if (b < 0 || b > 63) return opaque(e, 0);
+            if (b == 63) {
+                overflow = a != 0;
+                made.integer = 0;
+                break;
+            }
             overflow = __builtin_mul_overflow(a, std::int64_t{1} << b, &made.integer);
             break;
         case Operator::shift_right:
@@ -74,15 +87,20 @@ Value Evaluator::integer_binary(const Expr& e, Operator op, std::int64_t a, std:
         default: return opaque(e, 0);
     }
     if ((op == Operator::divide || op == Operator::floor_divide || op == Operator::modulo) && b == 0) {
-        arithmetic_error = true;
-        return fail(e.where, "division by zero in " + quoted(module_, e.where));
+        return division_by_zero(e);
     }
-    if (overflow) return fail(e.where, quoted(module_, e.where) + " does not fit 64 bits");
+    if (overflow)
+        return fail(e.where, quoted(module_, e.where) + " does not fit 64 bits: give smaller --args");
     return made;
 }
 
 Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value& b) {
     if (a.kind == ValueKind::integer && b.kind == ValueKind::integer) {
+        const bool shifts = op == Operator::shift_left || op == Operator::shift_right;
+        if (shifts && (b.integer < 0 || b.integer > 63)) {
+            return fail(e.where, quoted(module_, e.where) + " shifts by " + std::to_string(b.integer) +
+                                     ": give --args for which it shifts by 0 to 63");
+        }
         Value made = integer_binary(e, op, a.integer, b.integer, a.runtime || b.runtime);
         made.runtime = a.runtime || b.runtime;
         made.taint = a.taint | b.taint;
@@ -100,9 +118,10 @@ Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value&
     if (a.kind == ValueKind::opaque || b.kind == ValueKind::opaque) {
         const Value& unknown = a.kind == ValueKind::opaque ? a : b;
         const Value& other = a.kind == ValueKind::opaque ? b : a;
-        if (other.kind == ValueKind::pointer) {
+        const std::int32_t memory = other.kind == ValueKind::lazy ? other.lazy->param : param_of(other);
+        if (memory >= 0) {
             LostPointer* lost = arena_.make<LostPointer>();
-            lost->param = other.block->param;
+            lost->param = memory;
             lost->why = unknown.why;
             Value made;
             made.kind = ValueKind::lost_pointer;
@@ -113,6 +132,7 @@ Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value&
             Mask* mask = arena_.make<Mask>();
             *mask = *other.mask;
             mask->exact = false;
+            mask->form = nullptr;
             Value made;
             made.kind = ValueKind::mask;
             made.mask = mask;
@@ -124,7 +144,16 @@ Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value&
         (a.kind == ValueKind::boolean && b.kind == ValueKind::boolean)) {
         if (op == Operator::bit_and || op == Operator::bit_or)
             return masks_joined(e, a, b, op == Operator::bit_and);
-        if (a.kind == ValueKind::mask || b.kind == ValueKind::mask) return opaque(e, taint);
+        if (op == Operator::bit_xor && is_known(a) && is_known(b))
+            return tainted(lazily(e, Lazy::What::comparison, Operator::not_equal, {a, b}));
+        if (a.kind == ValueKind::mask || b.kind == ValueKind::mask) {  // as 0 and 1
+            const bool whole = op != Operator::divide && op != Operator::power && op != Operator::matmul;
+            return whole ? tainted(lazily(e, Lazy::What::arithmetic, op, {a, b})) : opaque(e, taint);
+        }
+    }
+    if ((a.kind == ValueKind::lazy || b.kind == ValueKind::lazy) && is_known(a) && is_known(b)) {
+        if (op == Operator::divide || op == Operator::power || op == Operator::matmul) return opaque(e, taint);
+        return tainted(lazily(e, Lazy::What::arithmetic, op, {a, b}));
     }
     if (a.kind == ValueKind::real || b.kind == ValueKind::real) {
         const auto real = [](const Value& v) {

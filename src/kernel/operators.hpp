@@ -26,6 +26,10 @@ inline std::int64_t number_of(const Value& v) {
     return v.kind == ValueKind::boolean ? (v.boolean ? 1 : 0) : v.integer;
 }
 
+inline std::int32_t rank_of(const Value& v) {
+    return is_block(v) ? v.block->rank : v.kind == ValueKind::mask ? v.mask->rank : v.kind == ValueKind::lazy ? v.lazy->rank : 0;
+}
+
 /// With axes of extent 1 in front, so that there are `rank`.
 inline Block aligned(const Block& block, std::int32_t rank) {
     Block made = block;

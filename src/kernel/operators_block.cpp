@@ -28,6 +28,19 @@ const Block* Evaluator::as_block(const Value& value) {
     return block;
 }
 
+/// Whether the block has no more elements than one can have; fails otherwise.
+bool Evaluator::fits_a_block(const Expr& e, const Block& block) {
+    Wide size = 1;
+    for (std::int32_t j = 0; j < block.rank; ++j) size *= block.axes[j].extent;  // each at most kLargestBlock
+    if (size <= kLargestBlock) return true;
+    std::string shape;
+    for (std::int32_t j = 0; j < block.rank; ++j)
+        shape += (j > 0 ? " x " : "") + std::to_string(block.axes[j].extent);
+    fail(e.where, quoted(module_, e.where) + " is a block of " + shape +
+                      " elements: make it smaller, a block has at most 2^24");
+    return false;
+}
+
 Value Evaluator::from_block(const Block* block) {
     Value made;
     made.runtime = true;
@@ -55,7 +68,7 @@ Value Evaluator::add(const Expr& e, const Value& left, const Value& right, std::
         if (x.extent != y.extent && x.extent != 1 && y.extent != 1) {
             return fail(e.where, "blocks of " + std::to_string(x.extent) + " and " +
                                      std::to_string(y.extent) + " elements cannot be combined in " +
-                                     quoted(module_, e.where));
+                                     quoted(module_, e.where) + ": make them equal, or one of them 1");
         }
         // An axis of extent 1 that is stretched contributes its only element.
         BlockAxis& axis = sum->axes[j];
@@ -88,7 +101,8 @@ Value Evaluator::add(const Expr& e, const Value& left, const Value& right, std::
             axis.pieces = piece, axis.count = 1;
         } else {
             if (axis.extent > kLargestExpanded || !expand(x, scratch_a_) || !expand(y, scratch_b_))
-                return not_affine(e);
+                return lazily(e, Lazy::What::arithmetic, factor == 1 ? Operator::add : Operator::subtract,
+                              {left, right});
             for (std::size_t i = 0; i < scratch_a_.size(); ++i) {
                 scratch_a_[i] = wrap_add(scratch_a_[i], wrap_multiply(scratch_b_[i], factor));
             }
@@ -96,6 +110,7 @@ Value Evaluator::add(const Expr& e, const Value& left, const Value& right, std::
             axis.pieces = joined.pieces, axis.count = joined.count;
         }
     }
+    if (!fits_a_block(e, *sum)) return {};
     return from_block(sum);
 }
 
@@ -128,8 +143,7 @@ Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, cons
     if (by_constant && (op == Operator::modulo || op == Operator::floor_divide)) {
         const std::int64_t by = second->base.constant;
         if (by == 0) {
-            arithmetic_error = true;
-            return fail(e.where, "division by zero in " + quoted(module_, e.where));
+            return division_by_zero(e);
         }
         std::int64_t low = lowest_highest(first->base, false).constant,
                      high = lowest_highest(first->base, true).constant;
@@ -168,8 +182,11 @@ Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, cons
     }
     const Block a = aligned(*first, rank), b = aligned(*second, rank);
     const std::int32_t axis = varying_axis(a, b);
-    if (axis == -2) return opaque(e, 0);
-    if (!a.base.is_constant() || !b.base.is_constant()) return not_affine(e);
+    const auto lazy = [&] {
+        return op == Operator::power ? opaque(e, 0) : lazily(e, Lazy::What::arithmetic, op, {left, right});
+    };
+    if (axis == -2) return lazy();
+    if (!a.base.is_constant() || !b.base.is_constant()) return rank > 0 ? lazy() : not_affine(e);
     Block* made = arena_.make<Block>();
     made->rank = rank;
     std::int64_t extent = 1;
@@ -177,16 +194,17 @@ Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, cons
         if (a.axes[j].extent != b.axes[j].extent && a.axes[j].extent != 1 && b.axes[j].extent != 1) {
             return fail(e.where, "blocks of " + std::to_string(a.axes[j].extent) + " and " +
                                      std::to_string(b.axes[j].extent) + " elements cannot be combined in " +
-                                     quoted(module_, e.where));
+                                     quoted(module_, e.where) + ": make them equal, or one of them 1");
         }
         made->axes[j].extent = std::max(a.axes[j].extent, b.axes[j].extent);
         if (j == axis) extent = made->axes[j].extent;
     }
+    if (!fits_a_block(e, *made)) return {};
     scratch_a_.assign(1, 0);
     scratch_b_.assign(1, 0);
     if (axis >= 0) {
-        if (extent > kLargestExpanded) return opaque(e, 0);
-        if (!expand(a.axes[axis], scratch_a_) || !expand(b.axes[axis], scratch_b_)) return not_affine(e);
+        if (extent > kLargestExpanded) return lazy();
+        if (!expand(a.axes[axis], scratch_a_) || !expand(b.axes[axis], scratch_b_)) return lazy();
     }
     std::vector<std::int64_t> results(static_cast<std::size_t>(extent));
     for (std::size_t i = 0; i < results.size(); ++i) {
@@ -206,52 +224,21 @@ Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, cons
 }
 
 Value Evaluator::expanded(const Expr& e, const Value& value, std::span<const bool> is_new) {
-    Value made = value;
-    const auto rank = static_cast<std::int32_t>(is_new.size());
-    if (rank > kRank) return fail(e.where, "blocks of more than 5 axes are not supported");
-    if (value.kind == ValueKind::mask) {
-        Mask* mask = arena_.make<Mask>();
-        *mask = *value.mask;
-        std::int32_t next = 0;
-        for (std::int32_t j = 0; j < rank; ++j) {
-            mask->axes[j] = is_new[static_cast<std::size_t>(j)] || next >= value.mask->rank
-                                ? MaskAxis{}
-                                : value.mask->axes[next++];
-        }
-        mask->rank = rank;
-        made.mask = mask;
-        return made;
-    }
-    const Block* from = as_block(value);
-    if (from == nullptr) return opaque(e, value.taint);
-    Block* block = arena_.make<Block>();
-    block->param = from->param;
-    block->base = from->base;
-    block->rank = rank;
+    std::array<std::int32_t, kRank> axes{};
+    if (is_new.size() > kRank)
+        return fail(e.where, "blocks of more than 5 axes are not supported: write fewer indices");
+    const std::int32_t rank = rank_of(value);
     std::int32_t next = 0;
-    for (std::int32_t j = 0; j < rank; ++j) {
-        if (!is_new[static_cast<std::size_t>(j)] && next < from->rank) block->axes[j] = from->axes[next++];
-    }
-    made.kind = from->param >= 0 ? ValueKind::pointer : ValueKind::block;
-    made.block = block;
-    return made;
+    for (std::size_t j = 0; j < is_new.size(); ++j) axes[j] = is_new[j] || next >= rank ? -1 : next++;
+    return permuted(e, value, {axes.data(), is_new.size()});
 }
 
+/// x.T: the axes the other way round.
 Value Evaluator::transposed(const Expr& e, const Value& value) {
-    Value made = value;
-    if (value.kind == ValueKind::mask && value.mask->rank == 2) {
-        Mask* mask = arena_.make<Mask>();
-        *mask = *value.mask;
-        std::swap(mask->axes[0], mask->axes[1]);
-        return made.mask = mask, made;
-    }
-    if (is_block(value) && value.block->rank == 2) {
-        Block* block = arena_.make<Block>();
-        *block = *value.block;
-        std::swap(block->axes[0], block->axes[1]);
-        return made.block = block, made;
-    }
-    return opaque(value.kind == ValueKind::opaque ? *value.why : e, value.taint);
+    std::array<std::int32_t, kRank> axes{};
+    const std::int32_t rank = rank_of(value);
+    for (std::int32_t j = 0; j < rank; ++j) axes[static_cast<std::size_t>(j)] = rank - 1 - j;
+    return permuted(e, value, {axes.data(), static_cast<std::size_t>(rank)});
 }
 
 }  // namespace syncopate::kernel

@@ -67,15 +67,21 @@ Value Evaluator::compare(const Expr& e, Operator op, const Value& a, const Value
         const auto known = decide(real(a), real(b));
         return known ? (made.boolean = *known, made) : opaque(e, made.taint);
     }
+    if ((a.kind == ValueKind::lazy || b.kind == ValueKind::lazy || a.kind == ValueKind::mask ||
+         b.kind == ValueKind::mask) &&
+        is_known(a) && is_known(b))
+        return lazily(e, Lazy::What::comparison, op, {a, b});
     if (!((is_block(a) || is_number(a)) && (is_block(b) || is_number(b))) || a.kind == ValueKind::pointer ||
         b.kind == ValueKind::pointer) {
         const Value& unknown = a.kind == ValueKind::opaque ? a : b;
         return opaque(unknown.kind == ValueKind::opaque ? *unknown.why : e, made.taint);
     }
 
+    const auto lazy = [&] { return lazily(e, Lazy::What::comparison, op, {a, b}); };
     // difference OP 0, then a bound on the index of the one axis along which the difference varies.
     Value difference = add(e, a, b, -1);
     if (stopped()) return {};
+    if (difference.kind == ValueKind::lazy) return lazy();
     const Block* d = as_block(difference);
     if (d->rank == 0) {
         const std::int64_t low = lowest_highest(d->base, false).constant,
@@ -91,10 +97,7 @@ Value Evaluator::compare(const Expr& e, Operator op, const Value& a, const Value
     made.mask = mask;
     for (std::int32_t j = 0; j < d->rank; ++j) mask->axes[j].extent = d->axes[j].extent;
     const std::int32_t axis = varying_axis(*d, *d);
-    if (axis == -2 || op == Operator::not_equal) {
-        mask->exact = false;
-        return made;
-    }
+    if (axis == -2 || (axis >= 0 && op == Operator::not_equal)) return lazy();
     if (axis == -1) {
         const auto at_low = decide(lowest_highest(d->base, false).constant, std::int64_t{0});
         const auto at_high = decide(lowest_highest(d->base, true).constant, std::int64_t{0});
@@ -103,7 +106,7 @@ Value Evaluator::compare(const Expr& e, Operator op, const Value& a, const Value
         else if (at_low && at_high && !is_equality && !*at_low && !*at_high)
             mask->never = true;
         else
-            mask->exact = false;
+            return lazy();
         return made;
     }
     MaskAxis& bounds = mask->axes[axis];
@@ -139,11 +142,10 @@ Value Evaluator::compare(const Expr& e, Operator op, const Value& a, const Value
         if (op == Operator::greater) solved = below_zero(base * -1, wrap_multiply(piece.step, -1));
         if (op == Operator::greater_equal || op == Operator::equal)
             solved = solved && below_zero(base * -1 + -1, wrap_multiply(piece.step, -1));
-        if (!solved) return not_affine(e);
-        return made;
+        return solved ? made : lazy();
     }
-    if (d->axes[axis].extent > kLargestExpanded) return mask->exact = false, made;
-    if (!d->base.is_constant() || !expand(d->axes[axis], scratch_a_)) return not_affine(e);
+    if (d->axes[axis].extent > kLargestExpanded) return lazy();
+    if (!d->base.is_constant() || !expand(d->axes[axis], scratch_a_)) return lazy();
     std::int64_t low = -1, high = -1, holding = 0;
     for (std::size_t i = 0; i < scratch_a_.size(); ++i) {
         const auto holds = decide(wrap_add(d->base.constant, scratch_a_[i]), std::int64_t{0});
@@ -157,12 +159,27 @@ Value Evaluator::compare(const Expr& e, Operator op, const Value& a, const Value
     } else if (holding < static_cast<std::int64_t>(scratch_a_.size())) {
         bounds.lower[bounds.lower_count++] = {low, {}};
         bounds.upper[bounds.upper_count++] = {high, {}};
-        mask->exact = holding == high - low;
+        if (holding != high - low) return lazy();
     }
     return made;
 }
 
 Value Evaluator::masks_joined(const Expr& e, const Value& a, const Value& b, bool both) {
+    Value made = mask_box(e, a, b, both);
+    if (made.kind != ValueKind::mask || made.mask->exact || stopped()) return made;
+    Mask* mask = arena_.make<Mask>();
+    *mask = *made.mask;
+    mask->form = nullptr;
+    if (is_known(a) && is_known(b)) {
+        const Value form = lazily(e, both ? Lazy::What::both : Lazy::What::either, Operator::add, {a, b});
+        if (form.kind == ValueKind::mask) mask->form = form.mask->form;
+    }
+    made.mask = mask;
+    return made;
+}
+
+/// The box of masks_joined, without its form.
+Value Evaluator::mask_box(const Expr& e, const Value& a, const Value& b, bool both) {
     Value made = with(ValueKind::mask, a, b);
     if (a.kind == ValueKind::boolean && b.kind == ValueKind::boolean) {
         made.kind = ValueKind::boolean;
@@ -194,9 +211,18 @@ Value Evaluator::masks_joined(const Expr& e, const Value& a, const Value& b, boo
         if (a.mask->never)
             *joined = other;
         else if (!b.mask->never) {
+            const bool all = [&] {  // one side lets everything through
+                for (const Mask* side : {a.mask, b.mask}) {
+                    bool through = side->exact && side->rank == rank;
+                    for (std::int32_t j = 0; j < side->rank; ++j)
+                        through = through && side->axes[j].lower_count + side->axes[j].upper_count == 0;
+                    if (through) return true;
+                }
+                return false;
+            }();
             for (std::int32_t j = 0; j < rank; ++j)
                 joined->axes[j] = {std::max(joined->axes[j].extent, other.axes[j].extent), 0, 0, {}, {}};
-            joined->exact = false;
+            joined->exact = all;
         }
         made.mask = joined;
         return made;
@@ -241,7 +267,7 @@ Value Evaluator::masks_joined(const Expr& e, const Value& a, const Value& b, boo
 
 Value Evaluator::where(const Expr& e, const Value& condition, const Value& a, const Value& b) {
     const std::uint64_t taint = condition.taint | a.taint | b.taint;
-    if (condition.kind != ValueKind::mask) {
+    if (condition.kind != ValueKind::mask && condition.kind != ValueKind::lazy) {
         const std::optional<bool> known = truth(e, condition);
         if (stopped()) return {};
         if (!known) return opaque(condition.kind == ValueKind::opaque ? *condition.why : e, taint);
@@ -249,10 +275,20 @@ Value Evaluator::where(const Expr& e, const Value& condition, const Value& a, co
         made.taint = taint;
         return made;
     }
+    const auto lazy = [&] {
+        return is_known(condition) && is_known(a) && is_known(b)
+                   ? lazily(e, Lazy::What::where, Operator::add, {condition, a, b})
+                   : opaque(condition.kind == ValueKind::opaque ? *condition.why
+                            : a.kind == ValueKind::opaque       ? *a.why
+                            : b.kind == ValueKind::opaque       ? *b.why
+                                                                : e,
+                            taint);
+    };
     const Block* first = as_block(a);
     const Block* second = as_block(b);
-    if (first == nullptr || second == nullptr || first->param >= 0 || second->param >= 0)
-        return opaque(e, taint);
+    if (condition.kind == ValueKind::lazy || first == nullptr || second == nullptr || first->param >= 0 ||
+        second->param >= 0)
+        return lazy();
     const Mask& given = *condition.mask;
     const std::int32_t rank = std::max({given.rank, first->rank, second->rank});
     const Block x = aligned(*first, rank), y = aligned(*second, rank);
@@ -264,22 +300,23 @@ Value Evaluator::where(const Expr& e, const Value& condition, const Value& a, co
     for (std::int32_t j = 0; j < rank; ++j) {
         made->axes[j].extent = std::max({x.axes[j].extent, y.axes[j].extent, mask.axes[j].extent});
         if (mask.axes[j].lower_count + mask.axes[j].upper_count == 0) continue;
-        if (mask.axes[j].extent != made->axes[j].extent) return opaque(e, taint);
+        if (mask.axes[j].extent != made->axes[j].extent) return lazy();
         if (axis == j) continue;
         axis = axis == -1 ? j : -2;
     }
-    if (!mask.exact || axis == -2) return opaque(e, taint);
-    if (!x.base.is_constant() || !y.base.is_constant()) return not_affine(e);
+    if (!fits_a_block(e, *made)) return {};
+    if (!mask.exact || axis == -2) return lazy();
+    if (!x.base.is_constant() || !y.base.is_constant()) return lazy();
     std::int64_t low = 0, high = INT64_MAX;
     if (axis >= 0) {
         extent = made->axes[axis].extent;
-        if (extent > kLargestExpanded) return opaque(e, taint);
-        if (!expand(x.axes[axis], scratch_a_) || !expand(y.axes[axis], scratch_b_)) return not_affine(e);
+        if (extent > kLargestExpanded) return lazy();
+        if (!expand(x.axes[axis], scratch_a_) || !expand(y.axes[axis], scratch_b_)) return lazy();
         const MaskAxis& bounds = mask.axes[axis];
         for (std::int32_t i = 0; i < bounds.lower_count + bounds.upper_count; ++i) {
             const bool lower = i < bounds.lower_count;
             const Affine& bound = lower ? bounds.lower[i] : bounds.upper[i - bounds.lower_count];
-            if (!bound.is_constant()) return not_affine(e);
+            if (!bound.is_constant()) return lazy();
             (lower ? low : high) = lower ? std::max(low, bound.constant) : std::min(high, bound.constant);
         }
     } else {
@@ -310,6 +347,10 @@ Value Evaluator::extreme(const Expr& e, bool most, const Value& a, const Value& 
     }
     if (a.kind == ValueKind::opaque) return opaque(*a.why, made.taint);
     if (b.kind == ValueKind::opaque) return opaque(*b.why, made.taint);
+    if ((a.kind == ValueKind::lazy || b.kind == ValueKind::lazy || a.kind == ValueKind::mask ||
+         b.kind == ValueKind::mask) &&
+        is_known(a) && is_known(b))
+        return lazily(e, most ? Lazy::What::most : Lazy::What::least, Operator::add, {a, b});
     const Block* first = as_block(a);
     const Block* second = as_block(b);
     if (first == nullptr || second == nullptr || first->param >= 0 || second->param >= 0)

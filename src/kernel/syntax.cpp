@@ -3,32 +3,26 @@
 #include <tree_sitter/api.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <optional>
 #include <unordered_map>
 
 #include "kernel/brackets.hpp"
 #include "kernel/lower.hpp"
+#include "kernel/module_tree.hpp"
+#include "syncopate/excerpt.hpp"
 
 extern "C" const TSLanguage* tree_sitter_python(void);
 
 namespace syncopate::kernel {
 
-struct Module::Tree {
-    struct Delete {
-        void operator()(TSTree* tree) const { ts_tree_delete(tree); }
-        void operator()(TSParser* parser) const { ts_parser_delete(parser); }
-    };
-    std::unique_ptr<TSTree, Delete> tree;
-    std::vector<TSNode> definitions;  // of the functions, by index
-
-    static std::unique_ptr<TSTree, Delete> parse(std::string_view text) {
-        const std::unique_ptr<TSParser, Delete> parser(ts_parser_new());
-        if (!ts_parser_set_language(parser.get(), tree_sitter_python())) return nullptr;
-        return std::unique_ptr<TSTree, Delete>(ts_parser_parse_string(
-            parser.get(), nullptr, text.data(), static_cast<std::uint32_t>(text.size())));
-    }
-};
+std::unique_ptr<TSTree, Module::Tree::Delete> Module::Tree::parse(std::string_view text) {
+    const std::unique_ptr<TSParser, Delete> parser(ts_parser_new());
+    if (!ts_parser_set_language(parser.get(), tree_sitter_python())) return nullptr;
+    return std::unique_ptr<TSTree, Delete>(ts_parser_parse_string(
+        parser.get(), nullptr, text.data(), static_cast<std::uint32_t>(text.size())));
+}
 
 Module::~Module() = default;
 
@@ -38,6 +32,14 @@ std::string dtype_name(std::string_view name) {
         {"float64", "fp64"}, {"float8e4nv", "fp8e4m3"}, {"float8e5", "fp8e5m2"}};
     const auto found = names.find(name);
     return std::string(found == names.end() ? name : found->second);
+}
+
+bool is_dtype(std::string_view name) {
+    static constexpr std::array<std::string_view, 8> kPrefixes{"float", "bfloat", "int", "uint",
+                                                               "fp",    "bf",     "void", "pi32_t"};
+    return std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) {
+        return name.starts_with(prefix) && (name == "void" || name.find_first_of("0123456789") != name.npos);
+    });
 }
 
 std::vector<Stmt*> flattened(const std::vector<Stmt*>& body) {
@@ -69,34 +71,31 @@ std::int32_t Function::slot(std::string_view wanted) const {
 }
 
 std::int32_t Module::find(std::string_view name) const {
-    // Later definitions replace earlier ones, as in Python.
-    for (std::size_t i = functions.size(); i-- > 0;) {
-        if (functions[i].name == name) return static_cast<std::int32_t>(i);
-    }
-    return -1;
+    const auto found = files.front().names.find(name);
+    return found != files.front().names.end() && found->second.kind == Binding::Kind::function
+               ? found->second.function
+               : -1;
+}
+
+const SourceFile& Module::file_of(const SourceRange& range) const {
+    std::size_t index = files.size() - 1;
+    while (index > 0 && range.begin < files[index].begin) --index;
+    return files[index];
 }
 
 std::string_view Module::text(const SourceRange& range) const {
-    return source.substr(range.begin, range.end - range.begin);
-}
-
-Location Module::location(const SourceRange& range) const {
-    Location location;
-    location.file = file;
-    location.line = range.line;
-    location.column = range.column;
-    return location;
+    const SourceFile& here = file_of(range);
+    return std::string_view(here.text).substr(range.begin - here.begin, range.end - range.begin);
 }
 
 Error Module::error(const SourceRange& range, std::string message) const {
-    return Error{std::move(message), location(range)};
+    const SourceFile& here = file_of(range);
+    SourceRange local = range;
+    local.begin -= here.begin;
+    local.end -= here.begin;
+    return error_at(here.text, here.path, local, std::move(message));
 }
 
-namespace {
-
-std::string_view type(TSNode node) { return ts_node_type(node); }
-
-/// Visits every node of the tree in document order without recursion; `visit` says whether to go inside.
 void walk(TSNode root, const std::function<bool(TSNode)>& visit) {
     TSTreeCursor cursor = ts_tree_cursor_new(root);
     while (true) {
@@ -110,19 +109,23 @@ void walk(TSNode root, const std::function<bool(TSNode)>& visit) {
     }
 }
 
-/// The first line of `text`, shortened, with control bytes made visible: fit for a one-line message.
-std::string excerpt(std::string_view text) {
-    std::string shown;
-    for (const char c : text.substr(0, std::min<std::size_t>(text.find('\n'), 40))) {
-        shown += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-    }
-    return shown;
-}
+namespace {
+
+std::string_view type(TSNode node) { return ts_node_type(node); }
 
 struct SyntaxError {
     SourceRange where;
     std::string message;
 };
+
+/// Whether a line begins as a compound statement does, and has no colon.
+bool lacks_colon(std::string_view line) {
+    static constexpr std::array<std::string_view, 9> kWords{"if",  "elif",  "else", "for",   "while",
+                                                            "def", "class", "with", "except"};
+    const std::string_view first = line.substr(0, line.find_first_of(" \t(:"));
+    return line.find(':') == std::string_view::npos &&
+           std::find(kWords.begin(), kWords.end(), first) != kWords.end();
+}
 
 std::optional<SyntaxError> first_syntax_error(TSNode root, std::string_view source) {
     if (!ts_node_has_error(root)) return std::nullopt;
@@ -139,146 +142,104 @@ std::optional<SyntaxError> first_syntax_error(TSNode root, std::string_view sour
             return false;
         }
         if (!ts_node_is_error(node)) return true;
-        const std::string shown = excerpt(source.substr(where.begin, where.end - where.begin));
-        found = SyntaxError{where, shown.empty() ? "syntax error: unexpected end of line"
-                                                 : "syntax error: unexpected `" + shown + "`"};
+        const std::string_view text = source.substr(where.begin, where.end - where.begin);
+        const std::string_view line = text.substr(0, text.find_first_of("#\n"));
+        if (lacks_colon(line)) {
+            const auto end = static_cast<std::uint32_t>(line.find_last_not_of(" \t\r") + 1);
+            found = SyntaxError{{where.begin + end, where.begin + end, where.line, where.column},
+                                "syntax error: missing `:` after `" + printable(line, 40) + "`"};
+            return false;
+        }
+        const std::string shown = printable(line, 40);
+        found = SyntaxError{
+            where, shown.empty()
+                       ? "syntax error: unexpected end of line; is something missing before it?"
+                       : "syntax error: unexpected `" + shown + "`; is something missing before it?"};
         return false;
     });
     if (!found) found = SyntaxError{Lowering::range_of(root), "syntax error"};
     return found;
 }
 
-TSNode field(TSNode node, std::string_view name) {
-    return ts_node_child_by_field_name(node, name.data(), static_cast<std::uint32_t>(name.size()));
-}
-
-/// @triton.jit, @jit, @triton.jit(...), @triton.experimental.…jit: the decorator's last name is `jit`.
-bool is_jit(TSNode decorator, std::string_view source) {
-    TSNode node = ts_node_named_child(decorator, 0);
-    if (!ts_node_is_null(node) && type(node) == "call") node = field(node, "function");
-    if (!ts_node_is_null(node) && type(node) == "attribute") node = field(node, "attribute");
-    if (ts_node_is_null(node) || type(node) != "identifier") return false;
-    const SourceRange where = Lowering::range_of(node);
-    return source.substr(where.begin, where.end - where.begin) == "jit";
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Module>> Module::parse(const std::string& source, const std::string& file) {
     std::unique_ptr<Module> module(new Module());
-    module->source = source;
     module->file = file;
-    constexpr std::size_t kLargest = std::size_t{64} << 20;
-    if (source.size() > kLargest) return Error{"a kernel source of more than 64 MiB", {.file = file}};
-    module->tree_ = std::make_unique<Tree>();
-    module->tree_->tree = Tree::parse(module->source);
-    if (!module->tree_->tree) return Error{"tree-sitter cannot parse the file", {.file = file}};
-    const TSNode root = ts_tree_root_node(module->tree_->tree.get());
-    if (const auto wrong = first_syntax_error(root, module->source))
-        return module->error(wrong->where, wrong->message);
-
-    const auto text = [&](TSNode node) { return module->text(Lowering::range_of(node)); };
+    const Result<std::int32_t> added = module->add_file(file, source);
+    if (!added) return added.error();
+    module->source = module->files.front().text;
+    const TSNode root = ts_tree_root_node(module->trees_.front()->tree.get());
     walk(root, [&](TSNode node) {
         if (type(node) == "comment") module->comments.push_back({Lowering::range_of(node)});
         return true;
     });
-    const auto line_after = [&](std::uint32_t byte) {
-        const std::size_t end = source.find('\n', byte);
-        return static_cast<std::uint32_t>(end == std::string::npos ? source.size() : end + 1);
-    };
-    const auto note_import = [&](TSNode statement) {
-        walk(statement, [&](TSNode node) {
-            if (type(node) == "identifier") module->imports.emplace(text(node));
-            return true;
-        });
-    };
-    const auto note_function = [&](TSNode definition, TSNode outer, bool jit) {
-        Function made;
-        made.name = text(field(definition, "name"));
-        made.jit = jit;
-        made.whole = Lowering::range_of(outer);
-        made.name_range = Lowering::range_of(field(definition, "name"));
-        made.parameters_range = Lowering::range_of(field(definition, "parameters"));
-        made.parameters_range.begin += 1;
-        made.parameters_range.column += 1;
-        made.parameters_range.end -= 1;
-        module->functions.push_back(std::move(made));
-        module->tree_->definitions.push_back(definition);
-    };
-    std::vector<std::pair<std::string, TSNode>> assignments;
     const std::uint32_t count = ts_node_named_child_count(root);
     for (std::uint32_t i = 0; i < count; ++i) {
         const TSNode node = ts_node_named_child(root, i);
-        const std::string_view kind = type(node);
-        if (kind == "import_statement" || kind == "import_from_statement" ||
-            kind == "future_import_statement") {
-            module->imports_end = line_after(ts_node_end_byte(node));
-            note_import(node);
-        } else if (kind == "function_definition") {
-            note_function(node, node, false);
-        } else if (kind == "decorated_definition") {
-            const TSNode definition = field(node, "definition");
-            if (ts_node_is_null(definition) || type(definition) != "function_definition") continue;
-            bool jit = false;
-            const std::uint32_t parts = ts_node_named_child_count(node);
-            for (std::uint32_t j = 0; j < parts; ++j) {
-                const TSNode part = ts_node_named_child(node, j);
-                if (type(part) == "decorator") jit = jit || is_jit(part, module->source);
-            }
-            note_function(definition, node, jit);
-        } else if (kind == "expression_statement" && ts_node_named_child_count(node) == 1) {
-            const TSNode inner = ts_node_named_child(node, 0);
-            if (type(inner) != "assignment") continue;
-            const TSNode left = field(inner, "left");
-            const TSNode right = field(inner, "right");
-            if (!ts_node_is_null(right) && type(left) == "identifier")
-                assignments.emplace_back(text(left), right);
-        }
+        if (type(node) != "import_statement" && type(node) != "import_from_statement" &&
+            type(node) != "future_import_statement")
+            continue;
+        const std::size_t end = source.find('\n', ts_node_end_byte(node));
+        module->imports_end =
+            static_cast<std::uint32_t>(end == std::string::npos ? source.size() : end + 1);
     }
-    // Module-level constants: a literal, or tl.constexpr(literal), or the negative of one.
-    Function scratch;
-    module->functions.push_back(scratch);
-    const std::int32_t last = static_cast<std::int32_t>(module->functions.size()) - 1;
-    for (const auto& [name, value] : assignments) {
-        Lowering lowering(*module, last);
-        const Result<Expr*> lowered = lowering.lower_fragment(value, module->source, SourceRange{0, 0, 1, 1});
-        if (!lowered || *lowered == nullptr) continue;
-        const Expr* e = *lowered;
-        if (e->kind == ExprKind::call && e->text == "constexpr" && e->kids.size() == 1) e = e->kids[0];
-        if (e->kind == ExprKind::literal)
-            module->constants[name] = e->literal;
-        else if (e->kind == ExprKind::unary && e->op == Operator::negative &&
-                 e->kids[0]->kind == ExprKind::literal) {
-            if (const auto* number = std::get_if<std::int64_t>(&e->kids[0]->literal))
-                module->constants[name] = -*number;
-            if (const auto* number = std::get_if<double>(&e->kids[0]->literal))
-                module->constants[name] = -*number;
-        } else {
-            module->constants.erase(name);
-        }
-    }
-    module->functions.pop_back();
     return module;
+}
+
+Result<std::int32_t> Module::add_file(std::string path, std::string text) {
+    constexpr std::size_t kLargest = std::size_t{64} << 20;
+    if (text.size() > kLargest) return Error{"a kernel source of more than 64 MiB", {.file = path}};
+    auto tree = std::make_unique<Tree>();
+    tree->tree = Tree::parse(text);
+    if (!tree->tree) return Error{"tree-sitter cannot parse the file", {.file = path}};
+    const TSNode root = ts_tree_root_node(tree->tree.get());
+    if (const auto wrong = first_syntax_error(root, text))
+        return error_at(text, path, wrong->where, wrong->message);
+    const auto index = static_cast<std::int32_t>(files.size());
+    SourceFile made;
+    made.path = std::move(path);
+    made.text = std::move(text);
+    if (!files.empty())
+        made.begin = files.back().begin + static_cast<std::uint32_t>(files.back().text.size()) + 1;
+    if (std::uint64_t{made.begin} + made.text.size() > UINT32_MAX)
+        return Error{"the files that the kernel imports hold more than 4 GiB", {.file = made.path}};
+    made.scratch = static_cast<std::int32_t>(functions.size());
+    functions.emplace_back().file = index;
+    files.push_back(std::move(made));
+    Scope(functions, files.back(), index, tree->definitions, tree->values).collect(root);
+    trees_.push_back(std::move(tree));
+    return index;
 }
 
 Status Module::lower(std::int32_t function) {
     const auto index = static_cast<std::size_t>(function);
     if (functions[index].lowered) return Done{};
-    return Lowering(*this, function).lower_function(tree_->definitions[index]);
+    for (const auto& [known, definition] :
+         trees_[static_cast<std::size_t>(functions[index].file)]->definitions) {
+        if (known == function) return Lowering(*this, function).lower_function(definition);
+    }
+    return error(functions[index].whole, "this function cannot be followed");
 }
 
 Result<Expr*> Module::lower_fragment(std::string_view fragment, std::int32_t function, SourceRange place) {
     const auto tree = Tree::parse(fragment);
     if (!tree) return error(place, "cannot parse the directive");
     TSNode node = ts_tree_root_node(tree.get());
-    if (const auto wrong = first_syntax_error(node, fragment))
-        return error(place, wrong->message + " in the directive");
+    if (const auto wrong = first_syntax_error(node, fragment)) {
+        SourceRange where = place;  // a fragment is one line
+        where.begin += wrong->where.begin;
+        where.end = place.begin + std::max(wrong->where.end, wrong->where.begin + 1);
+        return error(where, wrong->message + " in the directive");
+    }
     while (!ts_node_is_null(node) && (type(node) == "module" || type(node) == "expression_statement")) {
         if (ts_node_named_child_count(node) != 1)
-            return error(place, "the directive needs one expression here");
+            return error(place,
+                         "the directive needs one expression here: write it, or leave the directive out");
         node = ts_node_named_child(node, 0);
     }
-    if (ts_node_is_null(node)) return error(place, "the directive needs an expression here");
+    if (ts_node_is_null(node))
+        return error(place, "the directive needs an expression here: write it, or leave the directive out");
     return Lowering(*this, function).lower_fragment(node, fragment, place);
 }
 

@@ -40,6 +40,7 @@ public:
     [[nodiscard]] Mark mark() const { return {block_, used_}; }
     void release(Mark mark) { block_ = mark.block, used_ = mark.used; }
     [[nodiscard]] std::size_t bytes() const { return (block_ + 1) * kBlock; }
+    [[nodiscard]] std::size_t used() const { return block_ * kBlock + used_; }
 
 private:
     static constexpr std::size_t kBlock = std::size_t{1} << 20;
@@ -115,11 +116,13 @@ struct MaskAxis {
     std::array<Affine, kBounds> lower;
     std::array<Affine, kBounds> upper;  ///< exclusive
 };
+struct Lazy;
 /// A box of indices that contains all for which the condition holds. Too large is sound, too small is not.
 struct Mask {
     std::int32_t rank = 0;
     bool never = false;
-    bool exact = true;  ///< false: some index inside the box may fail the condition
+    bool exact = true;           ///< false: some index inside the box may fail the condition
+    Lazy* form = nullptr;  ///< not exact, yet no data decides: what the condition is
     std::array<MaskAxis, kRank> axes;
 };
 
@@ -163,7 +166,49 @@ enum class ValueKind : std::uint8_t {
     block_pointer,
     tuple,
     iterable,
+    function,
+    lazy,
     opaque,
+};
+
+/// A block that is no sum of functions of one index each: what it is computed from. Its elements are worked
+/// out one by one where an address needs them.
+struct Lazy {
+    enum class What : std::uint8_t {
+        arithmetic,  ///< from[0] op from[1]
+        comparison,  ///< from[0] op from[1]: 0 or 1
+        both,        ///< from[0] and from[1]
+        either,
+        invert,
+        where,   ///< from[0] ? from[1] : from[2]
+        least,   ///< of from[0] and from[1]
+        most,
+        absolute,
+        permute,    ///< axis j is axis `axes[j]` of from[0]; -1: a new one
+        reshape,    ///< the elements of from[0] in the same order
+        flip,       ///< from[0] backwards along `axis`
+        join,       ///< from[0] and from[1] along a new last axis
+        split,      ///< element `axis` of the last axis of from[0]
+        cat,        ///< from[0], then from[1]
+        interleave, ///< from[0] and from[1] in turn, along the last axis
+        gather,     ///< from[0] at the indices from[1] along `axis`
+        sum,        ///< along `axis`; -1: of all
+        lowest,
+        highest,
+        running,  ///< sums of what comes before and itself along `axis`
+    };
+    What what = What::arithmetic;
+    Operator op = Operator::add;
+    std::int32_t param = -1;  ///< of a block of pointers
+    std::int32_t rank = 0;
+    std::array<std::int64_t, kRank> extents{};
+    std::array<std::int32_t, kRank> axes{};
+    std::int32_t axis = -1;
+    std::int32_t count = 0;
+    const Value* from = nullptr;
+    const Expr* e = nullptr;
+    std::int32_t made = -1;  ///< its elements, once worked out: an entry of the evaluator's list
+    std::int32_t round = -1;  ///< … while this is the list's number
 };
 
 struct Iterable {
@@ -180,7 +225,7 @@ struct Value {
     bool runtime = false;  ///< not a compile-time constant: integer division truncates
     std::uint64_t taint = 0;
     union {
-        std::int64_t integer = 0;  ///< also `missing`: the parameter's index
+        std::int64_t integer = 0;  ///< also the index of a `missing` parameter or of a function
         bool boolean;
         double real;
         const std::string* text;
@@ -190,6 +235,7 @@ struct Value {
         const Tuple* tuple;
         const Iterable* iterable;
         const LostPointer* lost;
+        Lazy* lazy;
         const Expr* why;  ///< opaque: the expression that cannot be known
     };
 };

@@ -74,9 +74,11 @@ __device__ __noinline__ void sum_boxes(const EngineOp& op, const EnginePiece par
     const std::uint32_t lane = threadIdx.x % 32;
     const std::uint32_t units = part.bytes / kEngineUnit;
     const std::uint32_t num_sources = op.num_sources;
+#pragma unroll 1
     for (std::uint32_t row = part.row; row < part.row + part.rows; ++row) {
         auto* dst = reinterpret_cast<uint4*>(row_address(op, op.dst, row) + part.column);
         std::uint64_t mine = summand(op, boxes, lane, row, part.column);  // of 32 summands, one a lane
+#pragma unroll 1
         for (std::uint32_t first = 0; first < units; first += 32 * kUnits) {
             std::uint32_t at[kUnits];
 #pragma unroll
@@ -141,6 +143,7 @@ public:
         for (std::uint32_t piece = first;; piece += step) {
             while (piece >= table[index].last_piece) {
                 if (++index == a_.count) {
+                    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");  // also of what is not counted
                     settle<0>();
                     return;
                 }

@@ -1,13 +1,13 @@
 // The part of a call on cuda that follows the fused kernel's own progress: transfers of what its tiles make,
 // and sums. All of it is enqueued after the kernel has been launched, on two streams beside the caller's:
 //
-//   caller's stream | sy_begin | fork | fused kernel: tile … tile, last of a chunk: gates = 1 … | join |
+//   caller's stream | sy_begin | fork | fused kernel: tile … tile, each adds 1 to its gates … | join |
 //   sy_end | copies                         └ wait gate, gate = 0, copy, post to the peer | …            ┘
 //   sums                           └ wait gate, gate = 0, sy_await, sy_reduce    | …            ┘
 //
 // A stream waits for nothing but its own kernel's gates: that kernel ends whatever happens, as its waits have
 // a deadline, so no stream can hang. What other ranks send is awaited by sy_await, which has the deadline. A
-// gate is a word that is 1 once its chunk is made and that the waiting stream sets back: no value of it
+// gate is a word to which each tile of a chunk adds 1 and which the waiting stream sets back: no value of it
 // depends on the call, so a captured call can be replayed. Each stream has a gate of its own for each chunk.
 #pragma once
 

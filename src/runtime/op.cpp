@@ -78,7 +78,8 @@ Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& ra
     };
     for (const fuse::MadeChunk& chunk : rank.chunks) {
         for (const fuse::Store& store : chunk.stores) {
-            const plan::Interval rows = chunk.chunk.region.empty() ? plan::Interval{0, 1} : chunk.chunk.region[0];
+            const plan::Interval rows =
+                chunk.chunk.region.empty() ? plan::Interval{0, 1} : chunk.chunk.region[0];
             if (!schedule.stores || chunk.chunk.tensor != schedule.stores->tensor ||
                 schedule.tensors[static_cast<std::size_t>(store.tensor)].dtype !=
                     schedule.tensors[static_cast<std::size_t>(chunk.chunk.tensor)].dtype ||
@@ -223,12 +224,13 @@ FusedOp::~FusedOp() = default;
 
 Status FusedOp::allocate() {
     const auto row = static_cast<std::uint64_t>(emit::bytes_of_row(schedule_));
-    if (heap_->stride() % row != 0 ||
-        heap_->stride() / row * static_cast<std::uint64_t>(heap_->size()) > kMostRows) {
+    if (row > 1 && (heap_->stride() % row != 0 ||
+                    heap_->stride() / row * static_cast<std::uint64_t>(heap_->size()) > kMostRows)) {
         return Error{
-            fmt::format("op '{}': its kernel stores rows of {} bytes in all ranks' heaps, which are {} bytes apart; "
-                        "create the heap with a multiple of {} bytes, and at most {} rows in all",
-                        options_.name, row, heap_->stride(), std::lcm(row, std::uint64_t{2} << 20), kMostRows),
+            fmt::format(
+                "op '{}': its kernel stores rows of {} bytes in all ranks' heaps, which are {} bytes apart; "
+                "create the heap with a multiple of {} bytes, and at most {} rows in all",
+                options_.name, row, heap_->stride(), std::lcm(row, std::uint64_t{2} << 20), kMostRows),
             {.rank = rank()},
             ErrorClass::usage};
     }
@@ -257,6 +259,20 @@ Status FusedOp::allocate() {
     words[emit::control::rank] = static_cast<std::uint32_t>(rank());
     words[emit::control::epoch] = heap_->device().kind == Device::Kind::cuda ? 1 : 0;
     return heap_->write(control_address(), words.data(), words.size() * 4);
+}
+
+void FusedOp::make_tables() {
+    constexpr std::size_t kAlignment = 64;  // words: a table begins at a multiple of 256 bytes
+    for (std::size_t stage = 0; stage < schedule_.num_stages(); ++stage) {
+        const std::vector<std::int32_t> table =
+            emit::make_table(schedule_, rank(), static_cast<std::int64_t>(heap_->stride()),
+                             options_.num_programs, tensor_offsets_, stage);
+        stage_begin_.push_back(table_.size());
+        table_.insert(table_.end(), table.begin(), table.end());
+        if (stage + 1 < schedule_.num_stages())
+            table_.resize((table_.size() + kAlignment - 1) / kAlignment * kAlignment, 0);
+    }
+    stage_begin_.push_back(table_.size());
 }
 
 Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> heap,
@@ -349,9 +365,7 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
                                   .in_order = transfer.backend == plan::Backend::copy_engine});
     }
     if (ready) {
-        op->table_ =
-            emit::make_table(schedule, rank, static_cast<std::int64_t>(heap->stride()), options.num_programs,
-                             op->tensor_offsets_);
+        op->make_tables();
         Result<std::unique_ptr<CallExecutor>> executor =
             heap->device().kind == Device::Kind::host
                 ? make_host_calls(std::move(plan), op->table_, mine, options)
@@ -409,17 +423,26 @@ Result<std::uint64_t> FusedOp::tensor_bytes(std::string_view name) const {
 
 std::uint64_t FusedOp::control_address() const { return control_address(rank()); }
 std::uint64_t FusedOp::control_address(int of_rank) const { return heap_->address(of_rank, control_offset_); }
-std::uint64_t FusedOp::table_address() const { return executor_->table_address(); }
+std::uint64_t FusedOp::table_address(std::size_t stage) const {
+    return executor_->table_address() + 4 * stage_begin_[stage];
+}
+
+std::span<const std::int32_t> FusedOp::table(std::size_t stage) const {
+    return std::span(table_).subspan(stage_begin_[stage], stage_begin_[stage + 1] - stage_begin_[stage]);
+}
 
 Status FusedOp::set_num_programs(std::int64_t num_programs) {
     if (num_programs < 1 || num_programs > std::numeric_limits<std::int32_t>::max()) {
         return Error{
             fmt::format("a grid of {} programs makes no sense", num_programs), {}, ErrorClass::usage};
     }
-    constexpr std::size_t kWord = emit::table::num_programs;
-    if (table_[kWord] == num_programs) return Done{};
-    table_[kWord] = static_cast<std::int32_t>(num_programs);
-    return executor_->write_table_word(kWord, table_[kWord]);
+    for (std::size_t stage = 0; stage < schedule_.num_stages(); ++stage) {
+        const std::size_t word = stage_begin_[stage] + emit::table::num_programs;
+        if (table_[word] == num_programs) continue;
+        table_[word] = static_cast<std::int32_t>(num_programs);
+        if (Status written = executor_->write_table_word(word, table_[word]); !written) return written;
+    }
+    return Done{};
 }
 
 Result<FusedOp::Place> FusedOp::place_of(std::string_view name, const plan::Region& region,
@@ -610,8 +633,25 @@ Status FusedOp::begin_call(CudaStream stream) {
 }
 
 Status FusedOp::call(CudaKernel& kernel, Grid grid, CudaStream stream, const KernelArguments& arguments) {
+    const Launch only{&kernel, grid, &arguments};
+    return call(std::span(&only, 1), stream);
+}
+
+Status FusedOp::call(std::span<const Launch> stages, CudaStream stream) {
+    if (stages.size() != schedule_.num_stages()) {
+        return Error{fmt::format("op '{}': it has {} stages, {} kernels were given", options_.name,
+                                 schedule_.num_stages(), stages.size()),
+                     {.rank = rank()},
+                     ErrorClass::usage};
+    }
     if (Status begun = begin_call(stream); !begun) return begun;
-    const Status launched = kernel.launch(grid, stream, arguments, executor_->kernel_may_start_early());
+    Status launched = Done{};
+    for (const Launch& stage : stages) {
+        // A later stage reads what the one before it wrote, so it starts when that one has ended.
+        const bool early = &stage == &stages.front() && executor_->kernel_may_start_early();
+        launched = stage.kernel->launch(stage.grid, stream, *stage.arguments, early);
+        if (!launched) break;
+    }
     const Status ended = end_call(stream, static_cast<bool>(launched));
     return launched ? ended : launched;
 }

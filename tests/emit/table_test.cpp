@@ -71,13 +71,13 @@ TEST(Table, SaysWhichChunksATileMakesAndWhomTheLastOneTells) {
     };
     EXPECT_EQ(records(0), records(3)) << "slots that make the same share their records";
     EXPECT_EQ(records(2).first, records(2).second);
-    EXPECT_EQ(records(0).second - records(0).first, 4);
-    ASSERT_EQ(records(1).second - records(1).first, 8);
+    EXPECT_EQ(records(0).second - records(0).first, 8);
+    ASSERT_EQ(records(1).second - records(1).first, 16);
     const auto record = [&](std::size_t at) { return Words(words.begin() + at, words.begin() + at + 4); };
     const auto both = static_cast<std::size_t>(records(1).first);
     EXPECT_EQ(both % 4, 0U) << "records are read 16 bytes at a time";
     const Words first = record(both);
-    const Words second = record(both + 4);
+    const Words second = record(both + 8);
     EXPECT_EQ(first[0], control::word_of(3)) << "counters follow the signals";
     EXPECT_EQ(first[1], 3);
     EXPECT_EQ(first[3] - first[2], 2);

@@ -80,6 +80,37 @@ TEST(Assign, NamesACollectiveThatIsNotCarriedOut) {
     EXPECT_NE(result.error().message.find("all_reduce"), std::string::npos);
 }
 
+TEST(Assign, LetsTheEngineMoveWhatIsAlignedOnBothDevicesAndSaysWhatIsNot) {
+    const auto outcome = [](std::vector<std::int64_t> shape, plan::Region region, Device device) {
+        plan::Op op = copy(std::move(region));
+        op.backend = plan::Backend::tma_dedicated;
+        const auto result = assign(one_push(op, std::move(shape)), device);
+        return result ? std::string("legal") : result.error().to_string();
+    };
+    for (const Device device : {Device::host, Device::cuda}) {
+        EXPECT_EQ(outcome({8, 8}, {{0, 4}, {0, 8}}, device), "legal");
+        EXPECT_EQ(outcome({8, 9}, {{0, 8}, {0, 9}}, device), "legal") << "144 bytes in one run";
+        EXPECT_EQ(
+            outcome({8, 9}, {{0, 4}, {0, 9}}, device),
+            "rank 0 op 0: tma_dedicated moves multiples of 16 bytes, and A[0:4, 0:9] has rows of 72 bytes: "
+            "use copy_engine or auto");
+        EXPECT_NE(outcome({8, 9}, {{0, 4}, {0, 8}}, device).find("has rows 18 bytes apart"),
+                  std::string::npos);
+        EXPECT_NE(outcome({8, 16}, {{0, 4}, {4, 12}}, device).find("begins at byte 8"), std::string::npos);
+        EXPECT_EQ(outcome({4, 3, 16}, {{0, 4}, {1, 3}, {8, 16}}, device), "legal");
+        EXPECT_EQ(outcome({8, 1}, {{0, 8}, {0, 1}}, device), "legal");
+    }
+}
+
+TEST(Assign, PrefersTheEngineOnlyWhereItIsLegal) {
+    const auto backend = [](std::vector<std::int64_t> shape) {
+        const plan::Plan plan = one_push(copy({{0, 4}, {0, shape[1]}}), shape);
+        return assign(plan, Device::cuda, plan::Backend::ldst_dedicated).value()[0][0];
+    };
+    EXPECT_EQ(backend({8, 8}), plan::Backend::ldst_dedicated);
+    EXPECT_EQ(backend({8, 9}), plan::Backend::copy_engine);
+}
+
 TEST(StridedLevels, CountsTheLoopsAroundAContiguousRun) {
     const auto levels = [](std::vector<std::int64_t> shape, plan::Region region) {
         const plan::Plan plan = one_push(copy(region), std::move(shape));

@@ -30,9 +30,9 @@ TEST(Directive, AnUnknownVariableIsAnErrorAtItsPlace) {
 
 TEST(Directive, AContradictedBlockIsAnError) {
     const std::string text = changed("M block=BLOCK_M", "M block=BLOCK_K");
-    EXPECT_EQ(
-        error_of(text, pointers(200, 144, 96)),
-        "kernel.py:32:63: block=BLOCK_K contradicts `tl.cdiv(M, BLOCK_M)`, which counts blocks of BLOCK_M");
+    EXPECT_EQ(error_of(text, pointers(200, 144, 96)),
+              "kernel.py:32:63: block=BLOCK_K contradicts `tl.cdiv(M, BLOCK_M)`, which counts blocks of "
+              "another size: write block=BLOCK_M");
 }
 
 TEST(Directive, APidMapThatDoesNotNumberTheTilesIsAnError) {
@@ -44,18 +44,20 @@ TEST(Directive, APidMapThatDoesNotNumberTheTilesIsAnError) {
 TEST(Directive, AVariableThatIsNoTileIdIsAnError) {
     const std::string message = error_after("num_pid_in_group = GROUP_M * num_pid_n",
                                             "num_pid_in_group = GROUP_M * num_pid_n  # @sy.tile_id");
-    EXPECT_EQ(
-        message,
-        "kernel.py:37:47: `num_pid_in_group` is not a tile's linear id: no address follows from it as one");
+    EXPECT_EQ(message,
+              "kernel.py:37:47: `num_pid_in_group` is not a tile's linear id: no address follows from it as "
+              "one; mark the assignment of the variable from which tl.load and tl.store find their place");
 }
 
 TEST(Directive, PersistentOnAKernelWithoutATileLoopIsAnError) {
     EXPECT_EQ(error_after("# @sy.tile_id", "# @sy.tile_id persistent"),
-              "kernel.py:31:36: `persistent`: this kernel has no loop over tiles");
+              "kernel.py:31:36: `persistent`: this kernel has no loop over tiles; write `@sy.tile_id`");
 }
 
 TEST(Directive, ABeginWithoutAnEndIsAnError) {
-    EXPECT_EQ(error_after("    # @sy.dispatch end\n", ""), "kernel.py:36:7: this `begin` has no `end`");
+    EXPECT_EQ(error_after("    # @sy.dispatch end\n", ""),
+              "kernel.py:36:7: this `begin` has no `end`: write the same directive with `end` below the "
+              "lines that it is about");
     const std::string message = error_after("    # @sy.dispatch begin\n", "");
     EXPECT_EQ(message,
               "kernel.py:42:7: `@sy.pid_map` belongs between `@sy.dispatch begin` and `@sy.dispatch end`");
@@ -64,7 +66,9 @@ TEST(Directive, ABeginWithoutAnEndIsAnError) {
 TEST(Directive, AnEpilogueBeforeTheLastStoreIsAnError) {
     const std::string message =
         error_after("    offs_cm = pid_m", "    # @sy.producer_epilogue\n    offs_cm = pid_m");
-    EXPECT_EQ(message, "kernel.py:61:7: a tile still stores after this: its last store ends on line 66");
+    EXPECT_EQ(message,
+              "kernel.py:61:7: a tile still stores after this: its last store ends on line 66; move the "
+              "directive below that line");
 }
 
 TEST(Directive, AWrongNumberOfTilesIsAnError) {
@@ -73,9 +77,9 @@ TEST(Directive, AWrongNumberOfTilesIsAnError) {
                 "    total = num_pid_m * num_pid_n + 1  # @sy.num_tiles\n    num_pid_in_group =");
     Arguments args = pointers(200, 144, 96);
     args.grid = {12, 1, 1};
-    EXPECT_EQ(
-        error_of(text, args),
-        "kernel.py:37:42: the variable marked as the number of tiles is 13, but the launch runs 12 tiles");
+    EXPECT_EQ(error_of(text, args),
+              "kernel.py:37:42: the variable marked as the number of tiles is 13, but the launch runs 12 "
+              "tiles: mark the total of the tile counts, or give the launch with --grid");
 }
 
 TEST(Directive, NumTilesGivesTheGrid) {
@@ -97,6 +101,8 @@ TEST(Directive, AFootprintStatedByHandReplacesOneThatDependsOnData) {
     ASSERT_EQ(k.tiles.size(), 3u);
     EXPECT_EQ(k.tiles[2].reads.at("x_ptr"), (plan::Region{{16, 20}}));
     EXPECT_TRUE(k.find_param("x_ptr")->read);
+    EXPECT_TRUE(k.tiles[2].inexact_reads.contains("x_ptr")) << "a person may state more than is touched";
+    EXPECT_FALSE(k.tiles[2].inexact_reads.contains("i_ptr"));
     EXPECT_EQ(error_of(source(signature, body.substr(body.find("    pid"))), args),
               "kernel.py:10:33: the address `x_ptr + i` cannot be known before the kernel runs: it depends "
               "on data loaded by "
@@ -105,7 +111,7 @@ TEST(Directive, AFootprintStatedByHandReplacesOneThatDependsOnData) {
 
 TEST(Directive, HostDirectivesBelongInHostCode) {
     EXPECT_EQ(error_after("# @sy.tile_id", "# @sy.kernel_launch"),
-              "kernel.py:31:36: `@sy.kernel_launch` belongs in host code, not in a kernel");
+              "kernel.py:31:36: `@sy.kernel_launch` belongs in host code, not in a kernel: move it there");
 }
 
 }  // namespace

@@ -18,11 +18,11 @@ TEST(Errors, ASyntaxErrorHasItsLineAndColumn) {
 TEST(Errors, ABracketThatDoesNotMatchIsShownWhereItIs) {
     EXPECT_EQ(
         error_of("@triton.jit\ndef k(x):\n    n = tl.cdiv(x, 4  # (\n    z = ')' + \"\"\"]\"\"\" + 2\n", {}),
-        "kernel.py:3:16: syntax error: `(` is never closed");
+        "kernel.py:3:16: syntax error: `(` is never closed: write `)`");
     EXPECT_EQ(error_of("@triton.jit\ndef k(x):\n    n = x[4)\n", {}),
-              "kernel.py:3:12: syntax error: `)` does not close the `[` of line 3");
+              "kernel.py:3:12: syntax error: `)` does not close the `[` of line 3: write `]`");
     EXPECT_EQ(error_of("@triton.jit\ndef k(x):\n    n = 4}\n", {}),
-              "kernel.py:3:10: syntax error: `}` closes nothing");
+              "kernel.py:3:10: syntax error: `}` closes nothing: leave it out");
 }
 
 TEST(Errors, AMissingArgumentIsNamed) {
@@ -34,12 +34,13 @@ TEST(Errors, AMissingArgumentIsNamed) {
 
 TEST(Errors, AnArgumentThatIsNoParameterIsNamed) {
     EXPECT_EQ(error_of(source("x_ptr, y_ptr, B: tl.constexpr", kCopy), arguments("B=4,C=1", {})),
-              "kernel.py:6:5: kernel `k` has no parameter `C`");
+              "kernel.py:6:5: kernel `k` has no parameter `C`; did you mean \"B\"?; it has x_ptr, y_ptr, B");
 }
 
 TEST(Errors, AnUndefinedNameIsNamed) {
     EXPECT_EQ(error_of(source("y_ptr", "    tl.store(y_ptr + nothing, 0)\n"), {}),
-              "kernel.py:7:22: `nothing` is neither a variable of the kernel nor a constant of the file");
+              "kernel.py:7:22: `nothing` is neither a variable of the kernel nor a constant of the file; "
+              "assign it in the file, as in nothing = tl.constexpr(…), or make it a parameter");
 }
 
 TEST(Errors, AHostDescriptorNeedsItsBlock) {
@@ -81,14 +82,17 @@ TEST(Errors, AFailingStaticAssertionIsReported) {
     const std::string message = error_of(
         source("y_ptr, B: tl.constexpr", "    tl.static_assert(B % 16 == 0)\n    tl.store(y_ptr, 0)\n"),
         arguments("B=8", {}));
-    EXPECT_EQ(message, "kernel.py:7:5: the kernel's own assertion fails for these arguments: `B % 16 == 0`");
+    EXPECT_EQ(message,
+              "kernel.py:7:5: the kernel's own assertion fails for these arguments: `B % 16 == 0`; give "
+              "--args for which it holds");
 }
 
 TEST(Errors, UnknownKernelsAreListed) {
     const std::string text = source("y_ptr", "    tl.store(y_ptr, 0)\n") +
                              "\n\n@triton.jit\ndef other(y_ptr):\n    tl.store(y_ptr, 1)\n";
     EXPECT_EQ(error_of(text, {}, "nope"), "kernel.py: no function `nope`; under @triton.jit are: k, other");
-    EXPECT_EQ(error_of(text, {}), "kernel.py: the file has several kernels; name one of: k, other");
+    EXPECT_EQ(error_of(text, {}),
+              "kernel.py:11:5: the file has several kernels; name one of: k, other, as in FILE.py:k");
 }
 
 TEST(Errors, EndlessWorkIsGivenUp) {

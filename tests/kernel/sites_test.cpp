@@ -115,15 +115,44 @@ TEST(Sites, AWhileLoopOverTilesIsPersistentToo) {
     EXPECT_EQ(slice(k, k.sites.tile_ids[0].anchor), "tile");
 }
 
-TEST(Sites, ACarriedVariableThatIsNotTheIdIsAnError) {
+TEST(Sites, ALoopThatAddressesByAVariableThatIsNotTheIdMakesAProgramOneTile) {
     const std::string text = source(
         "x_ptr, y_ptr, n, B: tl.constexpr, STEP: tl.constexpr",
         "    start = tl.program_id(0)\n    ahead = start + STEP\n    for tile in range(start, n, STEP):\n"
         "        r = tl.arange(0, B)\n        tl.store(y_ptr + tile * B + r, tl.load(x_ptr + ahead * B + "
         "r))\n        ahead += STEP\n");
-    EXPECT_EQ(error_of(text, arguments("n=7,B=4,STEP=3", {"x_ptr=28:fp32", "y_ptr=28:fp32"})),
-              "kernel.py:11:56: addresses follow from `ahead`, which is carried from tile to tile and is not "
-              "the id of the tile here");
+    const Kernel k = analysed(text, arguments("n=7,B=4,STEP=3", {"x_ptr=28:fp32", "y_ptr=28:fp32"}));
+    ASSERT_EQ(k.tiles.size(), 3u);
+    EXPECT_FALSE(k.sites.persistent);
+    EXPECT_EQ(k.tiles[1].write_boxes.at("y_ptr"), (std::vector<plan::Region>{{{4, 8}}, {{16, 20}}}));
+    EXPECT_EQ(k.tiles[1].read_boxes.at("x_ptr"), (std::vector<plan::Region>{{{16, 20}}}));
+}
+
+TEST(Sites, ALoopThatCarriesASumFromRoundToRoundIsNotOneOverTiles) {
+    const std::string text = source(
+        "x_ptr, y_ptr, s_ptr, ROWS: tl.constexpr, B: tl.constexpr",
+        "    first = tl.program_id(0) * ROWS\n    r = tl.arange(0, B)\n    total = tl.zeros((B,), tl.float32)\n"
+        "    for row in range(first, first + ROWS):\n        x = tl.load(x_ptr + row * B + r)\n"
+        "        tl.store(y_ptr + row * B + r, x)\n        total += x\n"
+        "    tl.store(s_ptr + tl.program_id(0) * B + r, total)\n");
+    Arguments args = arguments("ROWS=4,B=8", {"x_ptr=12x8:fp32", "y_ptr=12x8:fp32", "s_ptr=3x8:fp32"});
+    args.grid = {3, 1, 1};
+    const Kernel k = analysed(text, args);
+    ASSERT_EQ(k.tiles.size(), 3u);
+    EXPECT_FALSE(k.sites.persistent);
+    EXPECT_EQ(k.tiles[2].writes.at("y_ptr"), box(8, 12, 0, 8));
+    EXPECT_EQ(k.tiles[2].writes.at("s_ptr"), box(2, 3, 0, 8));
+}
+
+TEST(Sites, TwoLoopsOverTilesMakeAProgramOneTile) {
+    const std::string loop =
+        "    for tile in range(tl.program_id(0), n, STEP):\n"
+        "        tl.store(y_ptr + tile * B + r, tl.load(x_ptr + tile * B + r))\n";
+    const std::string text = source("x_ptr, y_ptr, n, B: tl.constexpr, STEP: tl.constexpr",
+                                    "    r = tl.arange(0, B)\n" + loop + loop);
+    const Kernel k = analysed(text, arguments("n=7,B=4,STEP=3", {"x_ptr=28:fp32", "y_ptr=28:fp32"}));
+    ASSERT_EQ(k.tiles.size(), 3u);
+    EXPECT_EQ(k.tiles[2].write_boxes.at("y_ptr"), (std::vector<plan::Region>{{{8, 12}}, {{20, 24}}}));
 }
 
 TEST(Sites, AnEarlyReturnIsNoted) {
@@ -133,6 +162,60 @@ TEST(Sites, AnEarlyReturnIsNoted) {
     const Kernel k = analysed(text, arguments("n=16,B=4", {"y_ptr=16:fp32"}));
     EXPECT_TRUE(k.sites.early_return);
     EXPECT_EQ(k.tiles.size(), 4u);
+}
+
+/// Three axes, of which the kernel's `body` uses some; y is 2 x 3 x 8.
+Kernel on_a_grid(const std::string& body, std::array<std::int64_t, 3> grid) {
+    Arguments args = arguments("B=8", {"x_ptr=2x3x8:fp32", "y_ptr=2x3x8:fp32"});
+    args.grid = grid;
+    return analysed(
+        source("x_ptr, y_ptr, B: tl.constexpr", body + "    r = (z * 3 + y) * B + tl.arange(0, B)\n"
+                                                       "    tl.store(y_ptr + r, tl.load(x_ptr + r))\n"),
+        args);
+}
+
+TEST(Sites, IdsThatAreAssignedOneAfterAnotherAreReboundTogether) {
+    const Kernel k = on_a_grid("    z = tl.program_id(1)\n    y = tl.program_id(0)\n", {3, 2, 1});
+    ASSERT_EQ(k.sites.tile_ids.size(), 1u);
+    EXPECT_EQ(k.sites.tile_ids[0].kind, TileIdSite::Kind::rebind_grid);
+    EXPECT_EQ(k.sites.tile_ids[0].variables, (std::vector<std::string>{"y", "z"}));
+    EXPECT_EQ(slice(k, k.sites.tile_ids[0].anchor), "y = tl.program_id(0)");
+}
+
+TEST(Sites, OtherIdsAreTakenAtTheEntryAllTogether) {
+    const std::vector<std::string> bodies{
+        "    z = tl.program_id(1).to(tl.int64)\n    y = tl.program_id(0)\n",    // a cast
+        "    z, y = tl.program_id(1), tl.program_id(0)\n",                      // no statements of their own
+        "    z = tl.program_id(1)\n    w = z * 2\n    y = tl.program_id(0)\n",  // used between them
+        "    z = tl.program_id(1)\n    y = tl.program_id(0)\n    tl.device_assert(tl.program_id(0) < 3)\n"};
+    for (const std::string& body : bodies) {
+        const Kernel k = on_a_grid("    \"\"\"What it does.\"\"\"\n" + body, {3, 2, 1});
+        ASSERT_EQ(k.sites.tile_ids.size(), 1u) << body;
+        const TileIdSite& site = k.sites.tile_ids[0];
+        EXPECT_EQ(site.kind, TileIdSite::Kind::entry) << body;
+        EXPECT_EQ(site.variables, (std::vector<std::string>{"sy_x", "sy_y"}));
+        EXPECT_TRUE(slice(k, site.anchor).starts_with("z")) << "after the docstring";
+        EXPECT_GE(site.program_ids.size(), 2u);
+        for (const ProgramId& id : site.program_ids)
+            EXPECT_TRUE(slice(k, id.call).starts_with("tl.program_id(")) << slice(k, id.call);
+    }
+}
+
+TEST(Sites, AnAxisThatTheKernelDoesNotAskForCountsAllTheSame) {
+    const Kernel k = on_a_grid("    z = 0\n    y = tl.program_id(0)\n", {3, 1, 2});
+    ASSERT_EQ(k.sites.tile_ids.size(), 1u);
+    EXPECT_EQ(k.sites.tile_ids[0].kind, TileIdSite::Kind::entry);
+    EXPECT_EQ(k.sites.tile_ids[0].variables.size(), 3u);
+}
+
+TEST(Sites, AnIdThatAHelperTakesIsNoted) {
+    const std::string text =
+        "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef at(B: tl.constexpr):\n"
+        "    return tl.program_id(0) * B + tl.arange(0, B)\n\n\n@triton.jit\n"
+        "def k(x_ptr, y_ptr, B: tl.constexpr):\n    r = at(B)\n    tl.store(y_ptr + r, tl.load(x_ptr + r))\n";
+    const Kernel k = analysed(text, arguments("B=8", {"x_ptr=16:fp32", "y_ptr=16:fp32"}));
+    EXPECT_EQ(k.tiles.size(), 2u);
+    EXPECT_EQ(slice(k, k.sites.foreign_id), "tl.program_id(0)");
 }
 
 TEST(Kernels, HelpersAreNotKernels) {

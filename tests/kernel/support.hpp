@@ -42,11 +42,12 @@ inline Kernel analysed(const std::string& text, const Arguments& arguments, cons
     return kernel.ok() ? *std::move(kernel) : Kernel{};
 }
 
+/// The first line of the error.
 inline std::string error_of(const std::string& text, const Arguments& arguments,
                             const std::string& name = "") {
     const Result<Kernel> kernel = analyse(text, "kernel.py", name, arguments);
     EXPECT_FALSE(kernel.ok());
-    return kernel.ok() ? std::string() : kernel.error().to_string();
+    return kernel.ok() ? std::string() : kernel.error().location.to_string() + ": " + kernel.error().message;
 }
 
 inline std::string slice(const Kernel& kernel, const SourceRange& range) {

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -17,7 +19,7 @@
 
 namespace syncopate::kernel {
 
-/// A half-open byte range of the source, with the 1-based line and column of its first byte.
+/// A half-open byte range of the source, with the 1-based line and column, in bytes, of its first byte.
 struct SourceRange {
     std::uint32_t begin = 0;
     std::uint32_t end = 0;
@@ -76,6 +78,9 @@ struct Tile {
     /// wrap around, a reduction split over programs). Depend on these.
     std::map<std::string, std::vector<plan::Region>> read_boxes;
     std::map<std::string, std::vector<plan::Region>> write_boxes;
+    /// Parameters of which the boxes may hold more than is touched: what is touched depends on data, or would
+    /// take too many boxes. For all others the boxes are exact.
+    std::set<std::string> inexact_reads, inexact_writes;
 };
 
 /// The reduction loop of a tile (K in a GEMM): iteration i reads `extent` elements from `base + i * step`
@@ -99,6 +104,12 @@ struct ReductionLoop {
     std::vector<LoopSlice> slices;
 };
 
+/// A call of tl.program_id in the kernel.
+struct ProgramId {
+    SourceRange call;
+    std::int32_t axis = 0;
+};
+
 /// A place where the kernel turns its linear id into a tile. emit makes the table speak there.
 struct TileIdSite {
     enum class Kind : std::uint8_t {
@@ -106,14 +117,17 @@ struct TileIdSite {
         rebind_grid,  ///< after `anchor`, rebind one variable per grid axis (axis order x, y, z) in
                       ///< `variables`
         use,          ///< wrap the occurrence `anchor` of the identifier `variables[0]` in a look-up
+        entry,        ///< before `anchor`, take the tile once, with as many axes as `variables`, and replace
+                      ///< each of `program_ids`
     };
     Kind kind = Kind::rebind;
     std::vector<std::string> variables;
     SourceRange
         anchor;  ///< rebind: the statement or loop header line after which to add; use: the identifier
-    std::int32_t indent = 0;     ///< columns for the added line
-    bool guards_reads = true;    ///< addresses of loads follow from it: waits belong here
-    bool guards_writes = false;  ///< addresses of stores follow from it
+    std::int32_t indent = 0;             ///< columns for the added line
+    bool guards_reads = true;            ///< addresses of loads follow from it: waits belong here
+    bool guards_writes = false;          ///< addresses of stores follow from it
+    std::vector<ProgramId> program_ids;  ///< entry: all that the kernel evaluates
 };
 
 /// A call that stores through a parameter: `p.store(…)` of a descriptor, `tl.store(…)` of pointers.
@@ -134,7 +148,8 @@ struct Sites {
     bool persistent = false;       ///< a loop over tiles inside a program
     bool early_return = false;     ///< the kernel returns before the end of its body on some path
     SourceRange tile_loop_header;  ///< persistent: `for … :`
-    SourceRange last_store;        ///< the last statement that stores a tile's output
+    SourceRange foreign_id;  ///< tl.program_id in a helper (not persistent): emit cannot give that its tile
+    SourceRange last_store;  ///< the last statement that stores a tile's output
     /// The statement of the tile loop's body (of the kernel's, without one) that holds the last store: where
     /// it ends, a tile's stores are all issued, and a post goes. Empty without a store there.
     SourceRange stored;
@@ -159,6 +174,10 @@ struct Kernel {
     [[nodiscard]] std::int64_t num_programs() const { return grid[0] * grid[1] * grid[2]; }
     [[nodiscard]] const Param* find_param(const std::string& param) const;
 };
+
+/// An error about a range of a kernel's source: its line, its column in characters, and an excerpt.
+[[nodiscard]] Error error_at(std::string_view source, const std::string& file, const SourceRange& range,
+                             std::string message);
 
 /// Reads the kernel `name` of `source` (the only @triton.jit kernel with stores when `name` is empty; helpers
 /// are not kernels) and analyses it for `arguments`. Fails with file:line:col for a syntax error, a directive

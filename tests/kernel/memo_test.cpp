@@ -1,0 +1,260 @@
+// Statements taken from memory against statements evaluated anew: the same kernel, or the same error, bit for
+// bit.
+#include <filesystem>
+#include <random>
+#include <sstream>
+
+#include "kernel/analysis.hpp"
+#include "kernel/support.hpp"
+
+namespace syncopate::kernel::test {
+namespace {
+
+std::string text_of(const SourceRange& range) {
+    return std::to_string(range.begin) + "-" + std::to_string(range.end) + "@" + std::to_string(range.line) +
+           ":" + std::to_string(range.column) + " ";
+}
+
+/// Everything that an analysis found, as text.
+std::string text_of(const Result<Kernel>& result) {
+    if (!result) return "error: " + result.error().to_string();
+    const Kernel& k = *result;
+    std::ostringstream out;
+    for (const Param& p : k.params) out << p.name << static_cast<int>(p.kind) << p.read << p.written << " ";
+    for (const TileAxis& a : k.axes) out << a.name << "=" << a.count << "x" << a.block << " ";
+    out << k.grid[0] << "," << k.grid[1] << "," << k.grid[2] << "\n";
+    const auto boxes = [&](const auto& all) {
+        for (const auto& [name, parts] : all) {
+            out << " " << name;
+            for (const plan::Region& part : parts) out << plan::to_string(part);
+        }
+    };
+    for (const Tile& t : k.tiles) {
+        out << t.id << "@" << t.program << ":";
+        for (const std::int64_t c : t.coord) out << c << ",";
+        boxes(t.read_boxes);
+        out << " |";
+        boxes(t.write_boxes);
+        for (const auto& [name, region] : t.reads) out << " r " << name << plan::to_string(region);
+        for (const auto& [name, region] : t.writes) out << " w " << name << plan::to_string(region);
+        out << "\n";
+    }
+    const Sites& s = k.sites;
+    out << text_of(s.last_store) << text_of(s.stored) << text_of(s.tile_loop_header) << s.persistent
+        << s.early_return;
+    for (const TileIdSite& site : s.tile_ids) {
+        out << " id" << static_cast<int>(site.kind) << text_of(site.anchor) << site.guards_reads
+            << site.guards_writes;
+        for (const std::string& v : site.variables) out << v << ",";
+    }
+    if (s.reduction) {
+        out << " loop " << text_of(s.reduction->header) << s.reduction->trips << s.reduction->bound;
+        for (const LoopSlice& slice : s.reduction->slices)
+            out << " " << slice.param << slice.dim << ":" << slice.base << "+" << slice.step << "x"
+                << slice.extent;
+    }
+    return out.str();
+}
+
+void expect_same(const std::string& text, const Arguments& args, const std::string& name = "") {
+    const std::string remembered = text_of(analyse(text, "kernel.py", name, args, true));
+    const std::string anew = text_of(analyse(text, "kernel.py", name, args, false));
+    EXPECT_EQ(remembered, anew) << text;
+}
+
+TEST(Memo, GivesTheExamplesTheSameTiles) {
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{200, 144, 96}, {64, 64, 32}, {1000, 300, 70}}) {
+        expect_same(example("matmul_pointers.py"), pointers(m, n, k));
+        expect_same(example("matmul_persistent_device_tma.py"), descriptors(m, n, k, false));
+        expect_same(example("matmul_persistent_host_tma.py"), descriptors(m, n, k, true));
+    }
+}
+
+TEST(Memo, ForgetsWhenItIsFullAndGoesOn) {
+    Arguments args =
+        pointers(64 * 120, 64 * 110, 96);  // values of more than what is kept from program to program
+    expect_same(example("matmul_pointers.py"), args);
+}
+
+/// Random kernels: statements that mix the program's ids, blocks, masks, loops, branches and helpers.
+class Writer {
+public:
+    explicit Writer(unsigned seed) : random_(seed) {}
+
+    std::string kernel() {
+        text_ =
+            "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef split(i, n, G: "
+            "tl.constexpr):\n"
+            "    if i > n:\n        return i - n, G\n    return i // G, i % G\n\n\n"
+            "@triton.jit\ndef gather(p, r, n, m):\n    s = tl.zeros((8,), tl.float32)\n"
+            "    for j in range(0, n, 8):\n        s += tl.load(p + r + j, mask=r + j < m)\n    return "
+            "s\n\n\n"
+            "@triton.jit\ndef k(x_ptr, y_ptr, n, m, B: tl.constexpr, S: tl.constexpr):\n"
+            "    p = tl.program_id(0)\n    q = tl.program_id(1)\n";
+        numbers_ = {"p", "q", "n", "m", "B", "p", "q"};
+        blocks_ = {"tl.arange(0, 8)"};
+        const bool persistent = below(4) == 0;
+        if (persistent) {
+            text_ += "    for t in range(p, n, S):\n";
+            numbers_.emplace_back("t");
+            indent_ = 8;
+        }
+        const int statements = 6 + below(10);
+        for (int i = 0; i < statements; ++i) statement(2);
+        line("tl.store(y_ptr + " + (persistent ? std::string("t") : std::string("(p * 3 + q)")) +
+             " * 8 + tl.arange(0, 8), 0.0)");
+        return text_;
+    }
+
+private:
+    int below(int bound) { return static_cast<int>(random_() % static_cast<unsigned>(bound)); }
+    const std::string& pick(const std::vector<std::string>& from) {
+        return from[static_cast<std::size_t>(below(static_cast<int>(from.size())))];
+    }
+    void line(const std::string& text) {
+        text_ += std::string(static_cast<std::size_t>(indent_), ' ') + text + "\n";
+    }
+
+    std::string number(int depth = 2) {
+        if (depth == 0 || below(3) == 0) return below(4) == 0 ? std::to_string(1 + below(9)) : pick(numbers_);
+        const std::string a = number(depth - 1), b = number(depth - 1), c = std::to_string(1 + below(7));
+        switch (below(8)) {
+            case 0: return "(" + a + " + " + b + ")";
+            case 1: return "(" + a + " - " + b + ")";
+            case 2: return "(" + a + " * " + c + ")";
+            case 3: return "(" + a + " // " + c + ")";
+            case 4: return "(" + a + " % " + c + ")";
+            case 5: return "min(" + a + ", " + b + ")";
+            case 6: return "tl.cdiv(" + a + ", " + c + ")";
+            default: return "(" + a + " if " + b + " > " + c + " else " + c + ")";
+        }
+    }
+    std::string block() {
+        const std::string& a = pick(blocks_);
+        switch (below(6)) {
+            case 0: return "(" + a + " + " + number() + ")";
+            case 1: return "(" + a + " * " + std::to_string(1 + below(3)) + ")";
+            case 2: return "((" + a + " + " + number(1) + ") % " + std::to_string(5 + below(40)) + ")";
+            case 3: return "(" + number(1) + " + " + a + ")";
+            case 4:
+                return "tl.where(" + a + " < " + number(1) + ", " + a + ", " + std::to_string(below(20)) +
+                       ")";
+            default: return "(" + a + " + " + pick(blocks_) + ")";
+        }
+    }
+    std::string name(const char* kind) { return kind + std::to_string(next_++); }
+
+    void statement(int depth) {
+        switch (below(depth > 0 ? 12 : 8)) {
+            case 0:
+            case 1: {
+                const std::string made = name("i");
+                line(made + " = " + number());
+                numbers_.push_back(made);
+                break;
+            }
+            case 2:
+            case 3: {
+                const std::string made = name("b");
+                line(made + " = " + block());
+                blocks_.push_back(made);
+                break;
+            }
+            case 4:
+                line(name("v") + " = tl.load(x_ptr + " + block() + ", mask=" + pick(blocks_) + " < " +
+                     number(1) + ")");
+                break;
+            case 5:
+                line(name("v") + " = tl.load(x_ptr + " + block() +
+                     "[:, None] * 4 + tl.arange(0, 4)[None, :])");
+                break;
+            case 6: line("tl.store(y_ptr + " + block() + ", 1.0)"); break;
+            case 7: {
+                const std::string a = name("i"), b = name("i");
+                line(a + ", " + b + " = split(" + number(1) + ", " + number(1) + ", " +
+                     std::to_string(1 + below(5)) + ")");
+                numbers_.push_back(a);
+                numbers_.push_back(b);
+                break;
+            }
+            case 8: {  // a loop that carries an index and a pointer
+                const std::string i = name("i"), at = name("a"), by = name("j");
+                line(i + " = " + number(1));
+                line(at + " = x_ptr + " + block());
+                line("for " + by + " in range(" + number(1) + ", " + number(1) + " % 9):");
+                const auto numbers = numbers_, blocks = blocks_;
+                indent_ += 4;
+                numbers_.push_back(by);
+                numbers_.push_back(i);
+                statement(depth - 1);
+                line(name("v") + " = tl.load(" + at + " + " + (below(2) == 0 ? by : i) + ")");
+                line(at + " += " + std::to_string(1 + below(9)));
+                line(i + (below(3) == 0 ? " *= 2" : " += " + std::to_string(below(5))));
+                indent_ -= 4;
+                numbers_ = numbers, blocks_ = blocks;
+                break;
+            }
+            case 9: {
+                line("if " + number(1) + " > " + number(1) + ":");
+                const auto numbers = numbers_, blocks = blocks_;
+                indent_ += 4;
+                statement(depth - 1);
+                statement(depth - 1);
+                indent_ -= 4;
+                numbers_ = numbers, blocks_ = blocks;
+                break;
+            }
+            case 10:
+                line(name("v") + " = gather(x_ptr, " + block() + ", " + number(1) + " % 33, " + number(1) +
+                     ")");
+                break;
+            default: {
+                const std::string& b = pick(blocks_);
+                if (b.find('(') == std::string::npos) line(b + " += " + number(1));
+                break;
+            }
+        }
+    }
+
+    std::mt19937 random_;
+    std::string text_;
+    std::vector<std::string> numbers_, blocks_;
+    int indent_ = 4;
+    int next_ = 0;
+};
+
+TEST(Memo, GivesRandomKernelsTheSameTilesOrTheSameError) {
+    int analysed = 0;
+    for (unsigned seed = 0; seed < 300; ++seed) {
+        const std::string text = Writer(seed).kernel();
+        std::mt19937 random(seed);
+        Arguments args = arguments(
+            "n=" + std::to_string(random() % 40) + ",m=" + std::to_string(random() % 200) +
+                ",B=" + std::to_string(1 + random() % 16) + ",S=" + std::to_string(1 + random() % 3),
+            {random() % 2 == 0 ? "x_ptr=300:fp32" : "x_ptr=20x15:fp32", "y_ptr=40x8:fp32"});
+        args.grid = {static_cast<std::int64_t>(1 + random() % 5), static_cast<std::int64_t>(1 + random() % 3),
+                     1};
+        expect_same(text, args, "k");
+        if (analyse(text, "kernel.py", "k", args).ok()) ++analysed;
+        if (testing::Test::HasFailure()) return;
+    }
+    EXPECT_GT(analysed, 100);
+}
+
+TEST(Memo, GivesTheDiagnosedKernelsTheSameError) {
+    const std::filesystem::path folder =
+        std::filesystem::path(SYNCOPATE_SOURCE_DIR) / "tests/kernel/diagnostics";
+    int seen = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        const Result<std::string> text = read_file(entry.path().string());
+        ASSERT_TRUE(text.ok());
+        const std::size_t begin = text->find("--- kernel.py\n") + 14;
+        const std::string kernel = text->substr(begin, text->find("--- expected\n") - begin);
+        expect_same(kernel, arguments("n=64,B=16", {"x_ptr=64:fp32", "y_ptr=64:fp32"}));
+        ++seen;
+    }
+    EXPECT_GT(seen, 30);
+}
+
+}  // namespace
+}  // namespace syncopate::kernel::test
