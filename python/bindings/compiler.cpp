@@ -284,10 +284,10 @@ void bind_compiler(nb::module_& m) {
     m.def(
         "fuse",
         [](const std::string& source, const std::string& file, const std::string& kernel,
-           const plan::Plan& plan, const std::map<std::string, std::string>& bindings, const nb::dict& scalars,
-           const std::map<std::string, TensorTuple>& tensors,
-           std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>> grid, const std::string& device,
-           std::int32_t num_sms, bool phases, const std::string& backend) {
+           const plan::Plan& plan, const std::map<std::string, std::string>& bindings,
+           const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
+           std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>> grid,
+           const std::string& device, std::int32_t num_sms, bool phases, const std::string& backend) {
             return fuse_stages({{source, file, kernel, bindings, scalars, tensors, grid}}, plan, device,
                                num_sms, phases, backend);
         },

@@ -327,8 +327,8 @@ void bind_op(nb::module_& module) {
             },
             nb::rv_policy::automatic, "This rank's control block as torch int32.")
         .def_prop_ro(
-            "table_tensor", [](nb::handle self) { return table_tensor(self, 0); },
-            nb::rv_policy::automatic, "The schedule table as torch int32.")
+            "table_tensor", [](nb::handle self) { return table_tensor(self, 0); }, nb::rv_policy::automatic,
+            "The schedule table as torch int32.")
         .def("table_tensor_of", &table_tensor, "stage"_a, nb::rv_policy::automatic,
              "The table of a stage as torch int32.")
         .def(

@@ -190,7 +190,8 @@ void bind_templates(nb::module_& m) {
                                        .pull = pull,
                                        .inner = inner,
                                        .seed = seed};
-            for (const std::string& word : with) options.rules.push_back(unwrap(plan::parse_lower_rule(word)));
+            for (const std::string& word : with)
+                options.rules.push_back(unwrap(plan::parse_lower_rule(word)));
             if (topology) options.topology = unwrap(plan::find_topology(*topology));
             nb::gil_scoped_release release;
             return unwrap(plan::lower_collectives(plan, options));

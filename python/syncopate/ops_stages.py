@@ -17,7 +17,6 @@ from .fused import DTYPE_NAMES, outputs_of
 from .group import Group, of_process_group
 from .kernels import matmul as kernels
 from .ops import Tiling, choose_tiling, gemm_arguments, gemm_options, gemm_programs, require_supported
-from .ops_produce import choose_split
 from .staged import Call, FusedStages, Stage
 
 
@@ -77,7 +76,7 @@ class FeedForward:
                     mesh,
                     plans.Tensor("C", (m, n), name),
                     0,
-                    split or (choose_split(m, size) if cuda else 1),
+                    split or 1,
                 ),
             ],
             [plans.Tensor("H", (m, f), name)],

@@ -306,8 +306,7 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
     Artifact artifact;
     Launch& launch = artifact.launch;
     for (const fuse::Stage& stage : program.stages) {
-        auto source =
-            emit({stage.kernel, program.plan, stage.bindings}, *schedule, artifact.sources.size());
+        auto source = emit({stage.kernel, program.plan, stage.bindings}, *schedule, artifact.sources.size());
         if (!source) return source.error();
         artifact.sources.push_back({*std::move(source), stage.kernel.source});
         launch.stages.push_back(launch_of(stage, program.plan, options));
@@ -328,8 +327,7 @@ Result<Artifact> make_artifact(std::vector<StageText> stages, plan::Plan plan, c
     for (StageText& stage : stages) {
         for (const auto& [param, tensor_name] : stage.bindings) {
             const auto tensor = program.plan.find_tensor(tensor_name);
-            if (!tensor)
-                return Error{"the plan has no tensor " + tensor_name + " to bind " + param + " to"};
+            if (!tensor) return Error{"the plan has no tensor " + tensor_name + " to bind " + param + " to"};
             stage.arguments.tensors.try_emplace(
                 param, kernel::TensorArgument{
                            program.plan.tensors[*tensor].shape, {}, program.plan.tensors[*tensor].dtype, {}});

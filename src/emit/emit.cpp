@@ -55,16 +55,13 @@ private:
 
 /// Whether some tile waits for more than that another rank has begun the call, or ended the last one.
 bool awaits_chunks(const fuse::Schedule& schedule, std::size_t stage) {
-    const fuse::StageSlots part = schedule.stage(stage);
     using Kind = fuse::SignalMeaning::Kind;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         const auto of_op = [&](const fuse::Wait& wait) {
             const Kind kind = rank.signals[static_cast<std::size_t>(wait.signal)].kind;
             return kind != Kind::ready && kind != Kind::consumed;
         };
-        if (rank.slots.empty()) continue;
-        for (const fuse::Slot& slot : std::span(rank.slots).subspan(static_cast<std::size_t>(part.first),
-                                                                    static_cast<std::size_t>(part.count))) {
+        for (const fuse::Slot& slot : schedule.slots_of(rank, stage)) {
             if (std::any_of(slot.waits.begin(), slot.waits.end(), of_op)) return true;
             for (const fuse::Phase& phase : slot.phases) {
                 if (std::any_of(phase.waits.begin(), phase.waits.end(), of_op)) return true;

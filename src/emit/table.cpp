@@ -162,9 +162,8 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
                                      std::int64_t heap_stride, std::int64_t num_programs,
                                      std::span<const std::uint64_t> offsets, std::size_t stage) {
     const fuse::RankSchedule& schedule = of_all.ranks[static_cast<std::size_t>(rank)];
-    const fuse::StageSlots part = of_all.stage(stage);
-    const auto num_slots = static_cast<std::size_t>(part.count);
-    const std::span slots = std::span(schedule.slots).subspan(static_cast<std::size_t>(part.first), num_slots);
+    const std::span<const fuse::Slot> slots = of_all.slots_of(schedule, stage);
+    const std::size_t num_slots = slots.size();
     const std::vector<fuse::Post> none;
     const std::vector<fuse::Post>& kernel_posts =
         stage + 1 == of_all.num_stages() ? schedule.kernel_posts : none;

@@ -259,8 +259,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
         for (std::size_t chunk = 0; chunk < production.chunks[rank].size(); ++chunk) {
             const std::vector<std::int64_t>& makers = production.makers[rank][chunk];
             out.chunks.push_back({production.chunks[rank][chunk], static_cast<std::int64_t>(makers.size()),
-                                  made_posts[rank][chunk], stores->at[rank][chunk],
-                                  at_once[rank][chunk]});
+                                  made_posts[rank][chunk], stores->at[rank][chunk], at_once[rank][chunk]});
             for (const std::int64_t tile : makers)
                 out.slots[slot_of[tile]].makes.push_back(static_cast<std::int32_t>(chunk));
         }

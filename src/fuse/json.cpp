@@ -251,8 +251,7 @@ Slot read_slot(const Reader& row, const StageSlots& stage, std::size_t num_signa
         phase.waits = waits();
         slot.phases.push_back(std::move(phase));
     }
-    if (stage.phased && slot.phases.empty())
-        row.fail("a slot of a phased schedule needs at least one phase");
+    if (stage.phased && slot.phases.empty()) row.fail("a slot of a phased schedule needs at least one phase");
     return slot;
 }
 
@@ -326,12 +325,11 @@ void read_chunks(const Reader& reader, const Schedule& schedule, RankSchedule& r
             if (!makes.empty() && makes.back() == chunk) slots.at(n).fail("the slot is there already");
             makes.push_back(chunk);
         }
-        rank.chunks.push_back({read_chunk(entry.at("chunk"), schedule),
-                               static_cast<std::int64_t>(slots.length()),
-                               read_posts(entry.at("posts"), schedule),
-                               entry.has("stores") ? read_stores(entry.at("stores"), schedule)
-                                                   : std::vector<Store>{},
-                               entry.has("at_once") && entry.at("at_once").boolean()});
+        rank.chunks.push_back(
+            {read_chunk(entry.at("chunk"), schedule), static_cast<std::int64_t>(slots.length()),
+             read_posts(entry.at("posts"), schedule),
+             entry.has("stores") ? read_stores(entry.at("stores"), schedule) : std::vector<Store>{},
+             entry.has("at_once") && entry.at("at_once").boolean()});
     }
 }
 

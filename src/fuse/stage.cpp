@@ -65,9 +65,7 @@ void repack(const kernel::Kernel& kernel, const Dependence& dependence,
     }
 }
 
-bool is_sum(const plan::Op& op) {
-    return op.kind == plan::OpKind::local && op.reduce != plan::Reduce::none;
-}
+bool is_sum(const plan::Op& op) { return op.kind == plan::OpKind::local && op.reduce != plan::Reduce::none; }
 
 }  // namespace
 
@@ -87,12 +85,14 @@ Status check_stages(const StagedProgram& program, const Options& options) {
         if (stage.kernel.tiles.empty())
             return Error{"kernel " + stage.kernel.name + " has no tiles for these arguments"};
         for (const auto& [param, tensor] : stage.bindings) {
-            if (!stage.kernel.find_param(param)->written || !moved.contains(*program.plan.find_tensor(tensor)))
+            if (!stage.kernel.find_param(param)->written ||
+                !moved.contains(*program.plan.find_tensor(tensor)))
                 continue;
             const Stage* const first = writer.emplace(tensor, &stage).first->second;
             if (first == &stage) continue;
             return Error{"tensor " + tensor + " is moved by the plan and written by two stages, " +
-                         first->kernel.name + " and " + stage.kernel.name + ": only one can say when it is made"};
+                         first->kernel.name + " and " + stage.kernel.name +
+                         ": only one can say when it is made"};
         }
     }
     return Done{};
@@ -124,8 +124,7 @@ Result<StageSchedule> schedule_stage(const Program& program, const Lowered& lowe
     if (!dependence) return dependence.error();
     auto production = produce(program, lowered, precedence);
     if (!production) return production.error();
-    const auto deadlines =
-        deadlines_of(program.plan, precedence, *production, arrivals, kernel.tiles.size());
+    const auto deadlines = deadlines_of(program.plan, precedence, *production, arrivals, kernel.tiles.size());
 
     // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read it.
     const auto& reduction = kernel.sites.reduction;
@@ -160,7 +159,8 @@ Status check_stage_order(const StagedProgram& program, const plan::Plan& plan, c
                          const std::vector<StageSchedule>& stages, Device device) {
     if (stages.size() < 2) return Done{};
     constexpr std::size_t kNone = 0;  // else 1 + the stage
-    std::vector<std::size_t> made_by(precedence.ops.size(), kNone);  // the last stage whose chunks an op needs
+    std::vector<std::size_t> made_by(precedence.ops.size(),
+                                     kNone);  // the last stage whose chunks an op needs
     for (std::size_t stage = 0; stage < stages.size(); ++stage) {
         for (std::size_t id = 0; id < made_by.size(); ++id) {
             if (!stages[stage].production.needs[id].empty()) made_by[id] = stage + 1;
@@ -209,7 +209,8 @@ StageSchedule merge(std::vector<StageSchedule> stages) {
         all.slots.push_back({first_tile, next.slots.front().count, next.slots.front().phased});
         for (std::size_t rank = 0; rank < all.tiles.size(); ++rank) {
             const auto append = [](auto& to, auto& from) {
-                to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+                to.insert(to.end(), std::make_move_iterator(from.begin()),
+                          std::make_move_iterator(from.end()));
             };
             append(all.tiles[rank], next.tiles[rank]);
             append(all.dependence.needs[rank], next.dependence.needs[rank]);

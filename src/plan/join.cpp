@@ -39,7 +39,8 @@ Result<Plan> join(const std::vector<Plan>& parts, const std::vector<Tensor>& ten
         append(whole.produced, part.produced, first_tensor);
         append(whole.final, part.final, first_tensor);
         std::vector<std::int32_t> first_op;
-        for (const std::vector<Op>& ops : whole.ranks) first_op.push_back(static_cast<std::int32_t>(ops.size()));
+        for (const std::vector<Op>& ops : whole.ranks)
+            first_op.push_back(static_cast<std::int32_t>(ops.size()));
         for (std::size_t rank = 0; rank < part.ranks.size(); ++rank) {
             for (Op op : part.ranks[rank]) {
                 op.src.tensor += first_tensor;

@@ -78,7 +78,8 @@ Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& ra
     };
     for (const fuse::MadeChunk& chunk : rank.chunks) {
         for (const fuse::Store& store : chunk.stores) {
-            const plan::Interval rows = chunk.chunk.region.empty() ? plan::Interval{0, 1} : chunk.chunk.region[0];
+            const plan::Interval rows =
+                chunk.chunk.region.empty() ? plan::Interval{0, 1} : chunk.chunk.region[0];
             if (!schedule.stores || chunk.chunk.tensor != schedule.stores->tensor ||
                 schedule.tensors[static_cast<std::size_t>(store.tensor)].dtype !=
                     schedule.tensors[static_cast<std::size_t>(chunk.chunk.tensor)].dtype ||
@@ -226,9 +227,10 @@ Status FusedOp::allocate() {
     if (row > 1 && (heap_->stride() % row != 0 ||
                     heap_->stride() / row * static_cast<std::uint64_t>(heap_->size()) > kMostRows)) {
         return Error{
-            fmt::format("op '{}': its kernel stores rows of {} bytes in all ranks' heaps, which are {} bytes apart; "
-                        "create the heap with a multiple of {} bytes, and at most {} rows in all",
-                        options_.name, row, heap_->stride(), std::lcm(row, std::uint64_t{2} << 20), kMostRows),
+            fmt::format(
+                "op '{}': its kernel stores rows of {} bytes in all ranks' heaps, which are {} bytes apart; "
+                "create the heap with a multiple of {} bytes, and at most {} rows in all",
+                options_.name, row, heap_->stride(), std::lcm(row, std::uint64_t{2} << 20), kMostRows),
             {.rank = rank()},
             ErrorClass::usage};
     }

@@ -17,7 +17,6 @@ namespace {
 template <typename Type, typename Combine>
 __device__ void sum_units(const ReduceArguments& a) {
     constexpr int kUnroll = 2;
-    constexpr int kAhead = 4;  // summands whose loads are in flight together
     const std::uint32_t stride = gridDim.x * blockDim.x;
     const std::uint32_t count = a.rows * a.row_units;
     for (std::uint32_t first = blockIdx.x * blockDim.x + threadIdx.x; first < count;
@@ -32,30 +31,18 @@ __device__ void sum_units(const ReduceArguments& a) {
             rows[u] = a.rows == 1 ? 0 : unit / a.row_units;
             columns[u] = unit - rows[u] * a.row_units;
         }
-        // The summands in order: the slots before the own place, that, the slots after it.
-        const std::int32_t own = a.own_place < 0 ? a.num_slots : a.own_place;
-        const std::int32_t count_of_summands = a.num_slots + (a.own_place < 0 ? 0 : 1);
-        for (std::int32_t begin = 0; begin < count_of_summands; begin += kAhead) {
-            uint4 units[kAhead][kUnroll];
+        const auto add_all = [&](std::uint64_t base, std::uint64_t pitch, bool first_one) {
+            uint4 units[kUnroll];
 #pragma unroll
-            for (int i = 0; i < kAhead; ++i) {
-                const std::int32_t summand = begin + i;
-                if (summand >= count_of_summands) break;
-                const bool is_own = summand == own;
-                const std::int32_t slot = summand > own ? summand - 1 : summand;
-                const std::uint64_t base = is_own ? a.own : a.slots + slot * a.slot_distance;
-                const std::uint64_t pitch = is_own ? a.own_pitch : a.slot_pitch;
+            for (int u = 0; u < kUnroll; ++u)
+                units[u] = __ldcg(reinterpret_cast<const uint4*>(base + rows[u] * pitch) + columns[u]);
 #pragma unroll
-                for (int u = 0; u < kUnroll; ++u)
-                    units[i][u] = __ldcg(reinterpret_cast<const uint4*>(base + rows[u] * pitch) + columns[u]);
-            }
-#pragma unroll
-            for (int i = 0; i < kAhead; ++i) {
-                if (begin + i >= count_of_summands) break;
-#pragma unroll
-                for (int u = 0; u < kUnroll; ++u)
-                    add<Type, Combine>(totals[u], units[i][u], begin + i == 0);
-            }
+            for (int u = 0; u < kUnroll; ++u) add<Type, Combine>(totals[u], units[u], first_one);
+        };
+        if (a.own_place == 0) add_all(a.own, a.own_pitch, true);
+        for (std::int32_t slot = 0; slot < a.num_slots; ++slot) {
+            add_all(a.slots + slot * a.slot_distance, a.slot_pitch, slot == 0 && a.own_place != 0);
+            if (slot + 1 == a.own_place) add_all(a.own, a.own_pitch, false);
         }
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u) {

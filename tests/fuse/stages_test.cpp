@@ -4,6 +4,7 @@
 #include <string>
 
 #include "fuse/sample.hpp"
+#include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/json.hpp"
 #include "syncopate/plan/join.hpp"
 #include "syncopate/plan/push_reduce.hpp"
@@ -79,7 +80,8 @@ TEST(Stages, MustCoverAllSlotsWhenRead) {
     const std::string count = "\"count\":4";
     ASSERT_NE(text.find(count), std::string::npos);
     text.replace(text.find(count), count.size(), "\"count\":3");
-    EXPECT_NE(schedule_from_json(text).error().to_string().find("end before the last slot"), std::string::npos);
+    EXPECT_NE(schedule_from_json(text).error().to_string().find("end before the last slot"),
+              std::string::npos);
 }
 
 TEST(Stages, ReadWhatAnEarlierOneWroteAndNotWhatALaterOneWill) {
@@ -100,8 +102,10 @@ TEST(Stages, AreRefusedWhenOneWouldWaitForWhatOnlyALaterOneLetsGo) {
     // The first stage reads on each rank what the second makes there and on the other one, all-reduced.
     plan::PushReduceOptions all;
     all.all = true;
-    const plan::Plan plan = plan::join({plan::push_reduce(sample::ranks(kRanks), tensor("C", 16, 4), all).value(),
-                                        gather()}, {tensor("H", 16, 8)}).value();
+    const plan::Plan plan =
+        plan::join({plan::push_reduce(sample::ranks(kRanks), tensor("C", 16, 4), all).value(), gather()},
+                   {tensor("H", 16, 8)})
+            .value();
     const sample::Gemm first{16, 8, 4, 4, 4, 4, 2};
     const StagedProgram program{{{sample::gemm(first), {{"a_ptr", "C"}, {"c_ptr", "H"}}}, down()}, plan};
     EXPECT_NE(refusal(program).find("that stage would never end"), std::string::npos) << refusal(program);

@@ -11,8 +11,8 @@
 //    "A"}, "accumulates": ["c_ptr"] (only if there are some), "grid": [8, 1, 1], "num_sms": 132, "device":
 //    "host", "plan": {…},            syncopate.plan/1 "schedule": {…}}        fuse/json.hpp
 //
-// A program of several stages has "stages", a list of objects with the keys from "kernel" to "grid", instead of
-// those keys.
+// A program of several stages has "stages", a list of objects with the keys from "kernel" to "grid", instead
+// of those keys.
 #pragma once
 
 #include <array>

@@ -10,8 +10,8 @@
 //   copy stream                                                 | transfers, each with waits → data → posts |
 //   sums                                                        |      the same: waits → sum → posts |
 //
-// Transfers that the kernel carries out itself (inline.hpp) are not in the list: a chunk's tiles say where they
-// are stored, and the chunk's posts include theirs.
+// Transfers that the kernel carries out itself (inline.hpp) are not in the list: a chunk's tiles say where
+// they are stored, and the chunk's posts include theirs.
 //
 // A signal is a word of a rank's control block. Posting sets it to the poster's epoch, so it only grows.
 // A wait with lag L is over when word >= epoch - L (compared modulo 2^32).
@@ -21,6 +21,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -135,7 +136,8 @@ struct RankSchedule {
     std::vector<Post> end_posts;
 };
 
-/// The slots of one kernel of several: each rank's slots are those of the first stage, then those of the next.
+/// The slots of one kernel of several: each rank's slots are those of the first stage, then those of the
+/// next.
 struct StageSlots {
     std::int64_t first = 0;
     std::int64_t count = 0;  ///< equal on all ranks; a slot's tile is one of so many
@@ -147,8 +149,9 @@ struct Schedule {
     std::vector<plan::Tensor> tensors;  ///< those of the plan; each rank's heap holds all of each
     std::vector<RankSchedule> ranks;
     std::int64_t num_slots = 0;  ///< of all stages; equal on all ranks
-    bool phased = false;  ///< some slot of the first stage has phases: its kernel gets a nested loop
-    std::optional<StoreForm> stores{};  ///< some chunk's tiles are stored elsewhere than in the kernel's own place
+    bool phased = false;         ///< some slot of the first stage has phases: its kernel gets a nested loop
+    std::optional<StoreForm>
+        stores{};  ///< some chunk's tiles are stored elsewhere than in the kernel's own place
     std::vector<StageSlots> later{};  ///< the stages after the first; most programs have none
 
     [[nodiscard]] std::size_t num_stages() const { return 1 + later.size(); }
@@ -156,13 +159,19 @@ struct Schedule {
         if (index > 0) return later[index - 1];
         return {0, later.empty() ? num_slots : later.front().first, phased};
     }
+    /// A rank's slots of that stage.
+    [[nodiscard]] std::span<const Slot> slots_of(const RankSchedule& rank, std::size_t index) const {
+        if (later.empty()) return rank.slots;
+        const StageSlots part = stage(index);
+        return std::span(rank.slots)
+            .subspan(static_cast<std::size_t>(part.first), static_cast<std::size_t>(part.count));
+    }
     /// Some rank's tiles of that stage make chunks: its kernel gets a post after a tile's last store.
     [[nodiscard]] bool produces(std::size_t index) const {
         if (later.empty()) return produces();
-        const StageSlots slots = stage(index);
         return std::any_of(ranks.begin(), ranks.end(), [&](const RankSchedule& rank) {
-            const auto begin = rank.slots.begin() + slots.first;
-            return std::any_of(begin, begin + slots.count, [](const Slot& s) { return !s.makes.empty(); });
+            const std::span<const Slot> slots = slots_of(rank, index);
+            return std::any_of(slots.begin(), slots.end(), [](const Slot& s) { return !s.makes.empty(); });
         });
     }
 

@@ -11,9 +11,9 @@
 
 namespace syncopate::plan {
 
-/// `parts`: at least one, all over the same mesh, with tensors of different names. `tensors`: more of them, that
-/// no op moves (what one stage hands to the next on its own device). Fails, naming the plan by its place from 0,
-/// where meshes differ or a name comes twice.
+/// `parts`: at least one, all over the same mesh, with tensors of different names. `tensors`: more of them,
+/// that no op moves (what one stage hands to the next on its own device). Fails, naming the plan by its place
+/// from 0, where meshes differ or a name comes twice.
 [[nodiscard]] Result<Plan> join(const std::vector<Plan>& parts, const std::vector<Tensor>& tensors = {});
 
 }  // namespace syncopate::plan

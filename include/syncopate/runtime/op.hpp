@@ -35,7 +35,7 @@ class CallExecutor;  // src/runtime/call_executor.hpp: begin and end on one kind
 struct OpOptions {
     std::string name = "op";            ///< in messages
     std::int64_t deadline_ms = 30'000;  ///< of one wait; 0: none
-    std::int64_t num_programs = 1;      ///< of the fused kernel's grid; of several stages, of all grids together
+    std::int64_t num_programs = 1;  ///< of the fused kernel's grid; of several stages, of all grids together
     /// What this rank holds initially (Plan::initial; maybe nothing), for set_input without a region; if
     /// known.
     std::optional<std::vector<plan::Chunk>> initial{};
@@ -167,8 +167,8 @@ private:
     std::vector<std::uint64_t> tensor_offsets_;
     std::uint64_t control_offset_ = 0;
     std::int64_t control_words_ = 0;
-    std::vector<std::int32_t> table_;         ///< of all stages, one after another
-    std::vector<std::size_t> stage_begin_;    ///< in table_, by stage; one more entry for the end
+    std::vector<std::int32_t> table_;       ///< of all stages, one after another
+    std::vector<std::size_t> stage_begin_;  ///< in table_, by stage; one more entry for the end
     std::map<Key, Input> inputs_;
     std::map<Key, Input> outputs_;
     std::unique_ptr<CallExecutor> executor_;
