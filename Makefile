@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 export JOBS
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: build test demo lint format deps setup clean
+.PHONY: build test sanitize demo lint format deps setup clean
 
 build: setup
 	@scripts/build
@@ -13,6 +13,9 @@ build: setup
 test: build
 	@ctest --test-dir build --output-on-failure -j $(JOBS)
 	@$(PYTHON) -m pytest -q tests
+
+sanitize: setup
+	@scripts/sanitize
 
 demo: build
 	@$(PYTHON) -m syncopate.demo

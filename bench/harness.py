@@ -5,12 +5,14 @@ A measurement of one call, on every rank alike:
     hidden    sleep on the device (the host enqueues everything meanwhile) | barrier | start | call | end
     visible   synchronise, barrier on the device                                     | start | call | end
 
-Candidates of one shape take turns within a round, so that clocks and temperature drift for all of them alike.
+Candidates of one shape take turns within a round, so that clocks and temperature drift for all of them alike. Without a
+GPU the host's clock takes the events' place, and hidden is visible: enough to run a bench's logic.
 """
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -36,6 +38,8 @@ def device_barrier(token: torch.Tensor) -> None:
 
 def measure(candidates: list[Candidate], rounds: int = 15, warmup: int = 3) -> dict[str, dict[str, float]]:
     """Returns {name: {"hidden_us": t, "visible_us": t}}: medians over `rounds` of the maximum over ranks."""
+    if not torch.cuda.is_available():
+        return _measure_on_host(candidates, rounds)
     token = torch.zeros(1, device="cuda")
     for candidate in candidates:
         for i in range(warmup):
@@ -67,8 +71,30 @@ def measure(candidates: list[Candidate], rounds: int = 15, warmup: int = 3) -> d
     return result
 
 
-def capture(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
+def _measure_on_host(candidates: list[Candidate], rounds: int) -> dict[str, dict[str, float]]:
+    times: dict[str, list[float]] = {}
+    for turn in range(rounds):
+        for candidate in candidates:
+            dist.barrier()
+            begin = time.perf_counter()
+            candidate.call(turn)
+            taken = torch.tensor([(time.perf_counter() - begin) * 1e6], dtype=torch.float64)
+            dist.all_reduce(taken, op=dist.ReduceOp.MAX)
+            times.setdefault(candidate.name, []).append(taken.item())
+    return {name: {"hidden_us": statistics.median(values)} for name, values in times.items()}
+
+
+class _Again:
+    """What stands for a graph on the host."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.replay = call
+
+
+def capture(call: Callable[[], object]) -> torch.cuda.CUDAGraph | _Again:
     """A CUDA graph of one call, warmed up on a side stream as capture demands."""
+    if not torch.cuda.is_available():
+        return _Again(call)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -76,6 +102,7 @@ def capture(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # thread_local: NCCL's watchdog thread may query its events meanwhile.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         call()
     return graph

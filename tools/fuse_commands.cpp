@@ -127,6 +127,24 @@ void write_directory(const std::string& directory,
     }
 }
 
+std::string kernels_of(const emit::Artifact& artifact) {
+    std::string names;
+    for (const emit::KernelLaunch& stage : artifact.launch.stages)
+        names += (names.empty() ? "" : ", then ") + stage.kernel;
+    return names;
+}
+
+/// One stage: kernel.py and original.py; several: kernel_0.py, …
+std::vector<std::pair<std::string, const std::string*>> files_of(const emit::Artifact& artifact) {
+    std::vector<std::pair<std::string, const std::string*>> files{{"schedule.json", &artifact.schedule_json}};
+    for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {
+        const std::string number = artifact.sources.size() > 1 ? "_" + std::to_string(stage) : "";
+        files.emplace_back("original" + number + ".py", &artifact.sources[stage].original);
+        files.emplace_back("kernel" + number + ".py", &artifact.sources[stage].kernel);
+    }
+    return files;
+}
+
 void run_fuse(const FuseOptions& options) {
     const auto [file, name] = split_kernel(options.kernel);
     if (file == "-" && options.plan == "-")
@@ -143,9 +161,7 @@ void run_fuse(const FuseOptions& options) {
     const emit::Artifact artifact =
         or_fail(emit::make_artifact(or_fail(read_file(file)), file, name, std::move(arguments),
                                     std::move(plan), std::move(bindings), fuse_options));
-    write_directory(options.output, {{"original.py", &artifact.original_source},
-                                     {"schedule.json", &artifact.schedule_json},
-                                     {"kernel.py", &artifact.kernel_source}});
+    write_directory(options.output, files_of(artifact));
 
     const fuse::Schedule& schedule = artifact.launch.schedule;
     std::size_t transfers = 0;
@@ -159,7 +175,7 @@ void run_fuse(const FuseOptions& options) {
     }
     if (options.json) {
         std::cout << nlohmann::ordered_json{{"directory", options.output},
-                                            {"kernel", artifact.launch.kernel},
+                                            {"kernel", kernels_of(artifact)},
                                             {"ranks", schedule.ranks.size()},
                                             {"tiles", schedule.num_slots},
                                             {"transfers", transfers},
@@ -168,7 +184,7 @@ void run_fuse(const FuseOptions& options) {
                          .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
                   << '\n';
     } else {
-        std::cout << options.output << ": " << artifact.launch.kernel << " on " << schedule.ranks.size()
+        std::cout << options.output << ": " << kernels_of(artifact) << " on " << schedule.ranks.size()
                   << " ranks, " << schedule.num_slots << " tiles each"
                   << (schedule.phased ? " in phases" : "") << ", " << transfers << " transfers, " << waits
                   << " waits\n";

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "syncopate/io.hpp"
+#include "syncopate/kernel/explain.hpp"
 #include "syncopate/kernel/kernel.hpp"
 #include "tools/commands.hpp"
 
@@ -92,6 +93,9 @@ std::string describe(const kernel::TileIdSite& site) {
             return fmt::format("{} set on line {}; {} follow from it", names, site.anchor.line, guards);
         case kernel::TileIdSite::Kind::rebind_grid:
             return fmt::format("{} set up to line {}; {} follow from them", names, site.anchor.line, guards);
+        case kernel::TileIdSite::Kind::entry:
+            return fmt::format("taken at the entry, line {}, for {} uses; {} follow from it",
+                               site.anchor.line, site.program_ids.size(), guards);
         case kernel::TileIdSite::Kind::use:
             return fmt::format("{} used on line {}, column {}; {} follow from it", names, site.anchor.line,
                                site.anchor.column, guards);
@@ -99,7 +103,7 @@ std::string describe(const kernel::TileIdSite& site) {
     return {};
 }
 
-std::string text_of(const kernel::Kernel& k, bool boxes) {
+std::string text_of(const kernel::Kernel& k, const std::vector<kernel::Note>& notes, bool boxes) {
     std::string out = fmt::format("{} ({}:{})\n", k.name, k.file, k.sites.name.line);
     for (const kernel::Param& param : k.params) {
         if (param.kind == kernel::ParamKind::pointer || param.kind == kernel::ParamKind::descriptor) {
@@ -125,6 +129,8 @@ std::string text_of(const kernel::Kernel& k, bool boxes) {
     }
     if (k.sites.last_store.line > 0) out += fmt::format("last store: line {}\n", k.sites.last_store.line);
     if (k.sites.early_return) out += "returns early on some path\n";
+    if (!notes.empty()) out += "why:\n";
+    for (const kernel::Note& note : notes) out += fmt::format("  line {}: {}\n", note.line, note.text);
     constexpr std::size_t kShown = 8;
     for (std::size_t i = 0; i < std::min(k.tiles.size(), kShown); ++i) {
         const kernel::Tile& tile = k.tiles[i];
@@ -189,12 +195,13 @@ void show(const ShowOptions& options) {
     }
     if (!options.grid.empty()) arguments.grid = or_fail(kernel::parse_grid(options.grid));
     const std::string source = or_fail(read_file(path));
-    const kernel::Kernel analysed = or_fail(kernel::analyse(source, path, name, arguments));
+    const kernel::Explained explained = or_fail(kernel::analyse_and_explain(source, path, name, arguments));
+    const kernel::Kernel& analysed = explained.kernel;
     const std::string out =
         options.json
             ? json_of(analysed, options.boxes).dump(-1, ' ', false, ordered_json::error_handler_t::replace) +
                   "\n"
-            : text_of(analysed, options.boxes);
+            : text_of(analysed, explained.notes, options.boxes);
     std::fwrite(out.data(), 1, out.size(), stdout);
 }
 

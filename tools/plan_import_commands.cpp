@@ -10,8 +10,10 @@
 #include "syncopate/ingest/ingest.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/plan/json.hpp"
+#include "syncopate/plan/lower.hpp"
 #include "syncopate/plan/notation.hpp"
 #include "tools/commands.hpp"
+#include "tools/lowering_options.hpp"
 
 namespace syncopate::tools {
 namespace {
@@ -30,6 +32,7 @@ struct Arguments {
     bool unchecked = false;
     bool list = false;
     bool json = false;
+    LoweringArguments lowering;
     ingest::ImportOptions options;
 };
 
@@ -61,6 +64,24 @@ void list(const Arguments& arguments, ingest::Format format) {
                                  : ingest::candidates_table(candidates));
 }
 
+/// With --lower: transfers in the place of collectives.
+plan::Plan lowered(const Arguments& arguments, const plan::Plan& plan) {
+    const bool asked = !arguments.lowering.words.empty();
+    if (!asked && (!arguments.lowering.topology.empty() || arguments.lowering.seed != 0))
+        fail(Error{"--topology and --seed belong to --lower synth", {}, ErrorClass::usage});
+    if (!asked) return plan;
+    if (arguments.unchecked)
+        fail(
+            Error{"--lower needs a plan that has been checked; leave out --no-check", {}, ErrorClass::usage});
+    Result<plan::Plan> lowered = plan::lower_collectives(plan, take(to_options(arguments.lowering)));
+    if (!lowered) {
+        Error error = lowered.error();
+        if (error.error_class == ErrorClass::input) error.location.file = arguments.path;
+        fail(error);
+    }
+    return *std::move(lowered);
+}
+
 void import(const Arguments& arguments) {
     const ingest::Format format = format_of(arguments.format);
     if (arguments.list) return list(arguments, format);
@@ -77,9 +98,10 @@ void import(const Arguments& arguments) {
             std::cerr << "error: " << finding.to_string(arguments.path) << '\n';
         if (!findings.empty()) throw Exit{static_cast<int>(ErrorClass::input)};
     }
-    take(write_file_atomically(arguments.output, plan::to_json(imported.plan)));
+    const plan::Plan plan = lowered(arguments, imported.plan);
+    take(write_file_atomically(arguments.output, plan::to_json(plan)));
     std::size_t ops = 0;
-    for (const auto& list : imported.plan.ranks) ops += list.size();
+    for (const auto& list : plan.ranks) ops += list.size();
     (arguments.output == "-" ? std::cerr : std::cout)
         << fmt::format("ok: {}: {}; {} ops, {}\n", arguments.path, summary(imported), ops,
                        arguments.unchecked ? "not checked" : "no findings");
@@ -108,6 +130,7 @@ void register_plan_import(CLI::App& group) {
         ->add_option("--ranks", arguments->options.ranks,
                      "HLO, StableHLO: number of devices, where the text does not say")
         ->check(CLI::Range(1, plan::kMaxRanks));
+    add_lowering_options(*command, "--lower", arguments->lowering);
     command->add_flag("--no-check", arguments->unchecked, "Write the plan even if it is wrong");
     command->add_option("-o,--output", arguments->output, "Plan file to write");
     command->callback([arguments] { import(*arguments); });

@@ -18,6 +18,7 @@
 #include "syncopate/plan/notation.hpp"
 #include "syncopate/plan/templates.hpp"
 #include "tools/commands.hpp"
+#include "tools/lowering_options.hpp"
 
 namespace syncopate::tools {
 namespace {
@@ -38,14 +39,14 @@ struct MakeArguments {
     std::string tensor;
     std::string algorithm = "auto";
     std::string reduce = "sum";
-    std::string lowering = "template";
+    LoweringArguments lowering{.words = {"template"}};
     std::string output = "-";
     plan::TemplateOptions options;
 };
 
 struct LowerArguments {
     std::string path;
-    std::string lowering = "template";
+    LoweringArguments lowering{.words = {"template"}};
     std::string algorithm = "auto";
     std::string output = "-";
     plan::LowerOptions options;
@@ -70,9 +71,14 @@ plan::Algorithm algorithm_of(const std::string& name) {
     fail_usage(fmt::format("there is no algorithm \"{}\"; there are: {}", name, fmt::join(names, ", ")));
 }
 
-plan::Lowering lowering_of(const std::string& name) {
-    if (const auto lowering = plan::lowering_from(name)) return *lowering;
-    fail_usage(fmt::format("collectives cannot be lowered by \"{}\"; expected template or direct", name));
+Result<plan::Plan> made(const std::string& name, const plan::Mesh& mesh, const plan::Tensor& tensor,
+                        plan::TemplateOptions options, plan::LowerOptions lowering) {
+    if (lowering.with == plan::Lowering::templated && !lowering.topology && lowering.seed == 0)
+        return plan::make_plan(name, mesh, tensor, options);
+    // What cuts a template's shards cuts the pieces of the synthesised collective.
+    if (lowering.with == plan::Lowering::synthesised) lowering.split = std::exchange(options.split, 1);
+    Result<plan::Plan> collective = plan::make_collective(name, mesh, tensor, options);
+    return collective ? plan::lower_collectives(*collective, lowering) : collective;
 }
 
 void make(const MakeArguments& arguments) {
@@ -83,22 +89,20 @@ void make(const MakeArguments& arguments) {
     } else if (arguments.reduce != "sum") {
         fail_usage(fmt::format("--reduce is \"{}\"; expected sum or max", arguments.reduce));
     }
-    const plan::Lowering lowering = lowering_of(arguments.lowering);
+    const plan::LowerOptions lowering = take(to_options(arguments.lowering));
+    if (!lowering.rules.empty()) fail_usage("--lower of one collective is template, direct or synth alone");
     if (plan::find_template(arguments.name) == nullptr) {
         // Said before anything else, for the other options depend on it.
         fail(plan::make_plan(arguments.name, {}, {}).error());
     }
     const plan::Mesh mesh = mesh_of(arguments);
     const plan::Tensor tensor = take(plan::parse_tensor(arguments.tensor));
-    const plan::Plan made =
-        take(lowering == plan::Lowering::direct ? plan::make_collective(arguments.name, mesh, tensor, options)
-                                                : plan::make_plan(arguments.name, mesh, tensor, options));
-    take(write_file_atomically(arguments.output, plan::to_json(made)));
+    take(write_file_atomically(arguments.output,
+                               plan::to_json(take(made(arguments.name, mesh, tensor, options, lowering)))));
 }
 
 void lower(const LowerArguments& arguments) {
-    plan::LowerOptions options = arguments.options;
-    options.with = lowering_of(arguments.lowering);
+    plan::LowerOptions options = take(to_options(arguments.lowering, arguments.options));
     options.algorithm = algorithm_of(arguments.algorithm);
     const plan::Plan loaded = take(plan::from_json(take(read_file(arguments.path)), arguments.path));
     Result<plan::Plan> lowered = plan::lower_collectives(loaded, options);
@@ -155,22 +159,20 @@ void register_make(CLI::App& group) {
     command->add_option("--reduce", arguments->reduce, "sum or max");
     command->add_flag("--produced", options.produced,
                       "The kernel writes what ranks start with, tile by tile");
-    command->add_option("--lower", arguments->lowering,
-                        "template: transfers; direct: one collective op per rank, for a library");
+    add_lowering_options(*command, "--lower", arguments->lowering);
     command->add_option("-o,--output", arguments->output, "Plan file to write");
     command->callback([arguments] { make(*arguments); });
 }
 
 void register_lower(CLI::App& group) {
-    CLI::App* command =
-        group.add_subcommand("lower", "Put the transfers of a template in the place of a plan's collectives");
+    CLI::App* command = group.add_subcommand("lower", "Put transfers in the place of a plan's collectives");
     auto arguments = std::make_shared<LowerArguments>();
     plan::LowerOptions& options = arguments->options;
     command->add_option("plan", arguments->path, "Plan file")->required();
-    command->add_option("--with", arguments->lowering, "template, or direct to leave them");
+    add_lowering_options(*command, "--with", arguments->lowering);
     command->add_option("--algorithm", arguments->algorithm,
                         "For each collective that has it; auto is each one's default");
-    command->add_option("--split", options.split, "Chunks per piece");
+    command->add_option("--split", options.split, "Chunks per piece; synth: 0 for as many as are fastest");
     command->add_flag("--pull", options.pull, "Destinations read, instead of sources writing");
     command->add_option("--inner", options.inner,
                         "Ranks of the inner of two levels; 0 for the mesh's last axis");

@@ -20,6 +20,7 @@
 #include "bindings.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/plan/check.hpp"
+#include "syncopate/plan/join.hpp"
 #include "syncopate/plan/json.hpp"
 #include "syncopate/plan/push_reduce.hpp"
 #include "syncopate/plan/show.hpp"
@@ -75,6 +76,10 @@ nb::list findings(const plan::Plan& plan) {
 
 using Grid = std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>>;
 
+/// A stage as Python gives it: source, file, kernel, bindings, scalars, tensors, grid.
+using StageTuple = std::tuple<std::string, std::string, std::string, std::map<std::string, std::string>,
+                              nb::dict, std::map<std::string, TensorTuple>, Grid>;
+
 kernel::Arguments arguments_of(const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
                                const Grid& grid, std::int32_t num_sms) {
     kernel::Arguments arguments;
@@ -102,6 +107,12 @@ nb::dict to_dict(const std::map<std::string, std::vector<plan::Region>>& boxes) 
     return made;
 }
 
+nb::list to_list(const std::set<std::string>& names) {
+    nb::list list;
+    for (const std::string& name : names) list.append(name);
+    return list;
+}
+
 nb::dict analyse_source(std::string source, std::string file, const std::string& name,
                         const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
                         const Grid& grid, std::int32_t num_sms) {
@@ -116,17 +127,18 @@ nb::dict analyse_source(std::string source, std::string file, const std::string&
     made["reduction"] = found.sites.reduction ? nb::cast(found.sites.reduction->variable) : nb::none();
     nb::list tiles;
     for (const kernel::Tile& tile : found.tiles)
-        tiles.append(nb::make_tuple(tile.program, to_dict(tile.read_boxes), to_dict(tile.write_boxes)));
+        tiles.append(nb::make_tuple(tile.program, to_dict(tile.read_boxes), to_dict(tile.write_boxes),
+                                    to_list(tile.inexact_reads), to_list(tile.inexact_writes)));
     made["tiles"] = tiles;
     return made;
 }
 
-emit::Artifact fuse_source(std::string source, std::string file, const std::string& name,
-                           const plan::Plan& plan, std::map<std::string, std::string> bindings,
-                           const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
-                           const Grid& grid, const std::string& device, std::int32_t num_sms, bool phases,
+emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
+                           const std::string& device, std::int32_t num_sms, bool phases,
                            const std::string& backend) {
-    kernel::Arguments arguments = arguments_of(scalars, tensors, grid, num_sms);
+    std::vector<emit::StageText> texts;
+    for (const auto& [source, file, name, bindings, scalars, tensors, grid] : stages)
+        texts.push_back({source, file, name, arguments_of(scalars, tensors, grid, num_sms), bindings});
     fuse::Options options;
     options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     options.phases = phases;
@@ -134,8 +146,7 @@ emit::Artifact fuse_source(std::string source, std::string file, const std::stri
     if (!preferred) throw nb::value_error(("unknown backend '" + backend + "'").c_str());
     options.preferred = *preferred;
     nb::gil_scoped_release release;
-    return unwrap(emit::make_artifact(std::move(source), std::move(file), name, std::move(arguments), plan,
-                                      std::move(bindings), options));
+    return unwrap(emit::make_artifact(std::move(texts), plan, options));
 }
 
 }  // namespace
@@ -202,6 +213,12 @@ void bind_compiler(nb::module_& m) {
         .def("check", &findings,
              "Everything wrong with the plan, as `plan check --json` lists it; empty if nothing is.");
 
+    nb::list backends;
+    for (std::size_t i = 0; i < plan::kNumBackends; ++i) {
+        const std::string_view name = plan::name_of(static_cast<plan::Backend>(i));
+        backends.append(nb::str(name.data(), name.size()));
+    }
+    m.attr("BACKENDS") = nb::tuple(backends);
     m.def(
         "plan_from_json",
         [](const std::string& text, const std::string& name) { return unwrap(plan::from_json(text, name)); },
@@ -237,22 +254,61 @@ void bind_compiler(nb::module_& m) {
         nb::arg("mesh"), nb::arg("name"), nb::arg("to"), nb::arg("shape"), nb::arg("dtype"), nb::arg("split"),
         nb::arg("produced"));
 
-    nb::class_<emit::Artifact>(m, "Artifact", "A fused kernel as text: its source and its schedule.")
-        .def_ro("kernel_source", &emit::Artifact::kernel_source)
-        .def_ro("original_source", &emit::Artifact::original_source)
-        .def_ro("schedule_json", &emit::Artifact::schedule_json)
+    const auto accumulates = [](const emit::Artifact& artifact) {
+        std::vector<std::vector<std::string>> of_stages;
+        for (const emit::KernelLaunch& stage : artifact.launch.stages) of_stages.push_back(stage.accumulates);
+        return of_stages;
+    };
+    nb::class_<emit::Artifact>(m, "Artifact", "Fused kernels as text: their sources and their schedule.")
         .def_prop_ro(
-            "accumulates", [](const emit::Artifact& artifact) { return artifact.launch.accumulates; },
-            "Parameters bound to what the kernel makes that it also reads, as atomic_add does.");
+            "sources",
+            [](const emit::Artifact& artifact) {
+                std::vector<std::string> sources;
+                for (const emit::StageSource& stage : artifact.sources) sources.push_back(stage.kernel);
+                return sources;
+            },
+            "The emitted source of each stage.")
+        .def_prop_ro("kernel_source", [](const emit::Artifact& artifact) { return artifact.kernel_source(); })
+        .def_ro("schedule_json", &emit::Artifact::schedule_json)
+        .def_prop_ro("accumulates_of_stages", accumulates,
+                     "Of each stage, parameters bound to what the kernel makes that it also reads, as "
+                     "atomic_add does.")
+        .def_prop_ro(
+            "accumulates",
+            [accumulates](const emit::Artifact& artifact) { return accumulates(artifact).front(); },
+            "Of the first stage.");
+    m.def("fuse_stages", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"),
+          nb::arg("num_sms"), nb::arg("phases"), nb::arg("backend") = "auto",
+          "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
+          "them with a plan and emits them; see emit/artifact.hpp.");
+    m.def(
+        "fuse",
+        [](const std::string& source, const std::string& file, const std::string& kernel,
+           const plan::Plan& plan, const std::map<std::string, std::string>& bindings,
+           const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
+           std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>> grid,
+           const std::string& device, std::int32_t num_sms, bool phases, const std::string& backend) {
+            return fuse_stages({{source, file, kernel, bindings, scalars, tensors, grid}}, plan, device,
+                               num_sms, phases, backend);
+        },
+        nb::arg("source"), nb::arg("file"), nb::arg("kernel"), nb::arg("plan"), nb::arg("bindings"),
+        nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("device"), nb::arg("num_sms"),
+        nb::arg("phases"), nb::arg("backend") = "auto", "fuse_stages of one stage.");
+    m.def(
+        "join_plans",
+        [](const std::vector<plan::Plan>& parts,
+           const std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::string>>& tensors) {
+            std::vector<plan::Tensor> added;
+            for (const auto& [name, shape, dtype] : tensors) added.push_back({name, shape, dtype_of(dtype)});
+            return unwrap(plan::join(parts, added));
+        },
+        nb::arg("plans"), nb::arg("tensors"));
     m.def("analyse", &analyse_source, nb::arg("source"), nb::arg("file"), nb::arg("kernel"),
           nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("num_sms") = 132,
           "What the front end finds: axes as (name, count, block), grid, the reduction loop's variable, and "
           "for each "
-          "tile (program, boxes read by parameter, boxes written); see kernel/kernel.hpp.");
-    m.def("fuse", &fuse_source, nb::arg("source"), nb::arg("file"), nb::arg("kernel"), nb::arg("plan"),
-          nb::arg("bindings"), nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(),
-          nb::arg("device"), nb::arg("num_sms"), nb::arg("phases"), nb::arg("backend") = "auto",
-          "Analyses a kernel, fuses it with a plan and emits it; see emit/artifact.hpp.");
+          "tile (program, boxes read by parameter, boxes written, parameters whose boxes may be too large: "
+          "read, written); see kernel/kernel.hpp.");
 }
 
 }  // namespace syncopate::bindings

@@ -256,6 +256,32 @@ void bind_heap(nb::module_& module) {
     module.def("cuda_device_count", [] { return unwrap(cuda_device_count()); });
 }
 
+using StageLaunch = std::tuple<CudaKernel*, std::vector<std::uint32_t>, const KernelArguments*>;
+
+void require_stage(const FusedOp& op, std::size_t stage) {
+    if (stage >= op.schedule().num_stages())
+        throw Raised(Error{"there is no stage " + std::to_string(stage), {}, ErrorClass::usage});
+}
+
+std::vector<std::int32_t> table_words(const FusedOp& op, std::size_t stage) {
+    require_stage(op, stage);
+    const std::span<const std::int32_t> words = op.table(stage);
+    return {words.begin(), words.end()};
+}
+
+TorchArray<std::int32_t> table_tensor(nb::handle self, std::size_t stage) {
+    const auto& op = nb::cast<const FusedOp&>(self);
+    require_stage(op, stage);
+    const bool cuda = op.heap()->device().kind == Device::Kind::cuda;
+    return {reinterpret_cast<void*>(op.table_address(stage)),
+            {op.table(stage).size()},
+            self,
+            {},
+            nb::dtype<std::int32_t>(),
+            cuda ? nb::device::cuda::value : nb::device::cpu::value,
+            cuda ? op.heap()->device().ordinal : 0};
+}
+
 void bind_op(nb::module_& module) {
     nb::class_<FusedOp>(module, "FusedOp", "A fused operator in memory on one rank; see runtime/op.hpp.")
         .def(nb::new_(&make_op), "heap"_a, "schedule"_a, "name"_a = "op", "deadline_ms"_a = 30'000,
@@ -282,9 +308,18 @@ void bind_op(nb::module_& module) {
             },
             "tensor"_a, "rank"_a = nb::none(),
             "The tensor's full buffer on this rank (or `rank`) as torch uint8.")
+        .def(
+            "flat_tensor",
+            [](const FusedOp& op, const std::string& tensor) {
+                const FusedOp::FlatView view = unwrap(op.flat_view(tensor));
+                return array_in<std::uint8_t>(op.heap(), view.address, view.bytes);
+            },
+            "tensor"_a,
+            "From the tensor in rank 0's heap to the end of the last rank's heap, as torch uint8.")
         .def_prop_ro("control_address", [](const FusedOp& op) { return op.control_address(); })
-        .def_prop_ro("table_address", &FusedOp::table_address)
-        .def_prop_ro("table", &FusedOp::table)
+        .def_prop_ro("table_address", [](const FusedOp& op) { return op.table_address(); })
+        .def_prop_ro("table", [](const FusedOp& op) { return table_words(op, 0); })
+        .def("table_of", &table_words, "stage"_a, "The table of a stage.")
         .def_prop_ro(
             "control_tensor",
             [](const FusedOp& op) {
@@ -292,16 +327,10 @@ void bind_op(nb::module_& module) {
             },
             nb::rv_policy::automatic, "This rank's control block as torch int32.")
         .def_prop_ro(
-            "table_tensor",
-            [](nb::handle self) {
-                const auto& op = nb::cast<const FusedOp&>(self);
-                const bool cuda = op.heap()->device().kind == Device::Kind::cuda;
-                return TorchArray<std::int32_t>(reinterpret_cast<void*>(op.table_address()),
-                                                {op.table().size()}, self, {}, nb::dtype<std::int32_t>(),
-                                                cuda ? nb::device::cuda::value : nb::device::cpu::value,
-                                                cuda ? op.heap()->device().ordinal : 0);
-            },
-            nb::rv_policy::automatic, "The schedule table as torch int32.")
+            "table_tensor", [](nb::handle self) { return table_tensor(self, 0); }, nb::rv_policy::automatic,
+            "The schedule table as torch int32.")
+        .def("table_tensor_of", &table_tensor, "stage"_a, nb::rv_policy::automatic,
+             "The table of a stage as torch int32.")
         .def(
             "set_num_programs", [](FusedOp& op, std::int64_t count) { unwrap(op.set_num_programs(count)); },
             "count"_a)
@@ -336,6 +365,17 @@ void bind_op(nb::module_& module) {
                 unwrap(op.call(kernel, sizes, stream, arguments));
             },
             "kernel"_a, "grid"_a, "stream"_a, "arguments"_a, "begin_call, launch and end_call in one.")
+        .def(
+            "call_stages",
+            [](FusedOp& op, const std::vector<StageLaunch>& stages, CudaStream stream) {
+                std::vector<FusedOp::Launch> launches;
+                launches.reserve(stages.size());
+                for (const auto& [kernel, grid, arguments] : stages)
+                    launches.push_back({kernel, grid_of(grid), arguments});
+                const nb::gil_scoped_release released;
+                unwrap(op.call(launches, stream));
+            },
+            "stages"_a, "stream"_a, "The same for several stages: (kernel, grid, arguments) of each.")
         .def(
             "check",
             [](FusedOp& op, bool synchronize) {

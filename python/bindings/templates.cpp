@@ -182,18 +182,21 @@ void bind_templates(nb::module_& m) {
         "The plan of a template, or with `direct` of the one collective op that it stands for.");
     m.def(
         "lower_collectives",
-        [](const plan::Plan& plan, const std::string& with, const std::string& algorithm, std::int32_t split,
-           bool pull, std::int32_t inner) {
-            const plan::LowerOptions options{.with = named(plan::lowering_from(with), "lowering", with),
-                                             .algorithm = to_algorithm(algorithm),
-                                             .split = split,
-                                             .pull = pull,
-                                             .inner = inner};
+        [](const plan::Plan& plan, const std::vector<std::string>& with, const std::string& algorithm,
+           std::int32_t split, bool pull, std::int32_t inner, const std::optional<std::string>& topology,
+           std::uint64_t seed) {
+            plan::LowerOptions options{.algorithm = to_algorithm(algorithm),
+                                       .split = split,
+                                       .pull = pull,
+                                       .inner = inner,
+                                       .seed = seed};
+            for (const std::string& word : with) options.rules.push_back(unwrap(plan::parse_lower_rule(word)));
+            if (topology) options.topology = unwrap(plan::find_topology(*topology));
             nb::gil_scoped_release release;
             return unwrap(plan::lower_collectives(plan, options));
         },
         nb::arg("plan"), nb::arg("with"), nb::arg("algorithm"), nb::arg("split"), nb::arg("pull"),
-        nb::arg("inner"));
+        nb::arg("inner"), nb::arg("topology").none(), nb::arg("seed"));
 
     nb::class_<NamedBuilder>(m, "Builder")
         .def(nb::init<const Axes&, bool>(), nb::arg("mesh"), nb::arg("pull"))

@@ -187,7 +187,7 @@ def analyse(kernel: Any, grid: Sequence[int], arguments: Mapping[str, Any]) -> d
 def footprints_by_program(analysis: Mapping[str, Any]) -> dict[tuple[int, bool], dict[str, list]]:
     """(program, write) → parameter → the boxes of all its tiles."""
     boxes: dict[tuple[int, bool], dict[str, list]] = {}
-    for program, reads, writes in analysis["tiles"]:
+    for program, reads, writes, *_ in analysis["tiles"]:
         for write, found in ((False, reads), (True, writes)):
             for name, parts in found.items():
                 boxes.setdefault((program, write), {}).setdefault(name, []).extend(parts)

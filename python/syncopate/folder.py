@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from . import _syncopate, interpreter, jit, trace
-from .fused import DTYPES, heap_bytes, run_on_host, shard_box
+from .fused import DTYPES, flat_rows, heap_bytes, run_on_host, shard_box, stored_by_row
 from .group import Group
 from .ranks import RankError
 
@@ -78,7 +78,7 @@ class FolderRun:
             else:
                 poison(self.buffers[tensor])
         before = {name: value.clone() for name, value in local.items()}
-        arguments = self._arguments(self.buffers, local)
+        arguments = self._arguments(self._in_heap(), local)
         started = stopwatch(self.device)
         self._launch(arguments)
         times.append(started())
@@ -135,7 +135,7 @@ class FolderRun:
         local = {
             n: self._data(n, 0, shared=False) for n in self.spec["tensors"] if n not in self.spec["bindings"]
         }
-        arguments = self._arguments(self.buffers, local)
+        arguments = self._arguments(self._in_heap(), local)
         full = {**arguments, "sy_schedule": self.op.table_tensor, "sy_control": self.op.control_tensor}
         if self._recorder is None:
             self._recorder = trace.Recorder(self.op, self.spec, self._source, self.grid)
@@ -154,6 +154,11 @@ class FolderRun:
             self.compiled = jit.compile_kernel(self.emitted, full, self.grid, {})
         stream = torch.cuda.current_stream().cuda_stream
         self.op.call(self.compiled.kernel, list(self.grid), stream, self.compiled.pack(full))
+
+    def _in_heap(self) -> dict[str, torch.Tensor]:
+        """What the fused kernel is given for the plan's tensors."""
+        stored = stored_by_row(self.spec)
+        return {t: flat_rows(self.op, t, b) if t == stored else b for t, b in self.buffers.items()}
 
     def _arguments(self, bound: dict[str, torch.Tensor], local: dict[str, torch.Tensor]) -> dict[str, Any]:
         arguments: dict[str, Any] = dict(self.spec["arguments"])

@@ -23,7 +23,13 @@ __all__ = [
     "sy_linear_2d",
     "sy_linear_3d",
     "sy_num_phases",
+    "sy_offset",
     "sy_post",
+    "sy_post_at_once",
+    "sy_post_last",
+    "sy_post_previous",
+    "sy_range",
+    "sy_row",
     "sy_tile",
     "sy_tile_2d",
     "sy_tile_3d",
@@ -55,7 +61,7 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
         .reg .pred sy_p;
         .reg .b32 sy_tile_r, sy_at, sy_end, sy_phase_r, sy_word, sy_lag, sy_seen, sy_want, sy_epoch, sy_polls, sy_t, sy_lo, sy_hi;
         .reg .b64 sy_record, sy_addr, sy_now, sy_start, sy_limit;
-        mul.wide.s32 sy_record, {slot}, 16;
+        mul.wide.s32 sy_record, {slot}, 32;
         add.s64 sy_record, {schedule}, sy_record;
         ld.global.v4.b32 {{sy_tile_r, sy_at, sy_end, sy_phase_r}}, [sy_record + 64];
         {load_bounds}
@@ -192,24 +198,33 @@ _FINISH = tl.constexpr("""
     """)
 
 # A tile is stored. Every thread waits until its own TMA stores are complete (Triton itself waits only until they have
-# read shared memory) and orders them before its later writes; the barrier collects all threads' stores in thread 0,
-# whose acquire-release count at GPU scope hands them on from tile to tile; the tile that counts last fences and posts
-# at system scope, since copy engines and peers read what it lets go. The votes keep the first warp whole.
-_POST = tl.constexpr("""
-    {
+# read shared memory; the completion of a bulk copy is followed by an implicit proxy fence), and the barrier collects all
+# threads' stores in thread 0. That one adds to the gates that streams of this GPU wait for: it needs no answer, and so
+# does not stand still (GPU scope, since copy engines read through this GPU's L2 cache, too). Where others are to be told,
+# it also counts; the tile that counts last acquires and posts at system scope (the fence does both), and sets the count
+# back for the next call. Nobody else acquires: that would empty the L1 cache, in which the next look at the table hits.
+# The votes keep the first warp whole. A slot below 0 stands for no tile.
+def _post_ptx(when: str, told: str) -> str:
+    """`when`: all slots, or those whose makes_end has the bit at_once ("now"), or those without ("later"). `told`: which
+    chunks also count: "all", or the "some" that others than streams wait for."""
+    leave = {"all": "", "now": "@!sy_p bra.uni SY_DONE;", "later": "@sy_p bra.uni SY_DONE;"}[when]
+    unless_told = {"all": "", "some": "@sy_p bra.uni SY_NEXT;"}[told]
+    return f"""
+    {{
         .reg .pred sy_p, sy_first, sy_last;
-        .reg .b32 sy_t, sy_at, sy_end, sy_word, sy_tiles, sy_post, sy_post_end, sy_old, sy_epoch, sy_lo, sy_hi;
-        .reg .b64 sy_addr, sy_counter, sy_distance, sy_open;
+        .reg .b32 sy_t, sy_at, sy_end, sy_word, sy_tiles, sy_post, sy_post_end, sy_old, sy_epoch, sy_lo, sy_hi, sy_told;
+        .reg .b64 sy_addr, sy_counter, sy_distance, sy_gates;
         mov.b32 $0, 0;
-        cp.async.bulk.wait_group 0;
-        fence.proxy.async.global;
-        ld.global.b32 sy_at, [$1 + 28];
-        setp.eq.s32 sy_p, sy_at, 0;
+        setp.lt.s32 sy_p, $3, 0;
         @sy_p bra.uni SY_DONE;
-        mad.lo.s32 sy_at, $3, 2, sy_at;
-        mul.wide.s32 sy_addr, sy_at, 4;
+        mul.wide.s32 sy_addr, $3, 32;
         add.s64 sy_addr, $1, sy_addr;
-        ld.global.v2.b32 {sy_at, sy_end}, [sy_addr];
+        ld.global.v2.b32 {{sy_at, sy_end}}, [sy_addr + 80];
+        and.b32 sy_t, sy_end, 0x40000000;
+        setp.ne.s32 sy_p, sy_t, 0;
+        {leave}
+        and.b32 sy_end, sy_end, 0x3fffffff;
+        cp.async.bulk.wait_group 0;
         setp.ge.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_DONE;
         bar.sync 0;
@@ -217,44 +232,53 @@ _POST = tl.constexpr("""
         setp.ge.u32 sy_p, sy_t, 32;
         @sy_p bra.uni SY_DONE;
         setp.eq.s32 sy_first, sy_t, 0;
-        ld.global.b32 sy_epoch, [$2];
-        mov.b32 sy_old, 0;
-        mov.b64 sy_open, 0x0000000100000001;
     SY_CHUNK:
         mul.wide.s32 sy_addr, sy_at, 4;
         add.s64 sy_addr, $1, sy_addr;
-        ld.global.v4.b32 {sy_word, sy_tiles, sy_post, sy_post_end}, [sy_addr];
+        ld.global.v4.b32 {{sy_word, sy_tiles, sy_post, sy_post_end}}, [sy_addr];
+        ld.global.v4.b32 {{sy_lo, sy_hi, sy_told, sy_t}}, [sy_addr + 16];
         mul.wide.s32 sy_counter, sy_word, 4;
         add.s64 sy_counter, $2, sy_counter;
-        mul.lo.s32 sy_tiles, sy_tiles, sy_epoch;
-        @sy_first atom.acq_rel.gpu.global.add.u32 sy_old, [sy_counter], 1;
+        mov.b64 sy_gates, {{sy_lo, sy_hi}};
+        setp.ne.and.s64 sy_p, sy_gates, 0, sy_first;
+        @sy_p red.release.gpu.global.add.u64 [sy_counter + 8], sy_gates;
+        setp.eq.s32 sy_p, sy_told, 0;
+        {unless_told}
+        mov.b32 sy_old, 0;
+        @sy_first atom.release.gpu.global.add.u32 sy_old, [sy_counter], 1;
         add.s32 sy_t, sy_old, 1;
         setp.eq.and.s32 sy_last, sy_t, sy_tiles, sy_first;
         vote.sync.any.pred sy_p, sy_last, 0xffffffff;
         @!sy_p bra.uni SY_NEXT;
+        @sy_last st.relaxed.gpu.global.b32 [sy_counter], 0;
         @sy_last fence.acq_rel.sys;
+        ld.global.b32 sy_epoch, [$2];
     SY_EACH:
         setp.ge.s32 sy_p, sy_post, sy_post_end;
-        @sy_p bra.uni SY_GATES;
+        @sy_p bra.uni SY_NEXT;
         mul.wide.s32 sy_addr, sy_post, 4;
         add.s64 sy_addr, $1, sy_addr;
-        ld.global.v2.b32 {sy_lo, sy_hi}, [sy_addr];
-        mov.b64 sy_distance, {sy_lo, sy_hi};
+        ld.global.v2.b32 {{sy_lo, sy_hi}}, [sy_addr];
+        mov.b64 sy_distance, {{sy_lo, sy_hi}};
         add.s64 sy_distance, $2, sy_distance;
         @sy_last st.release.sys.global.b32 [sy_distance], sy_epoch;
         add.s32 sy_post, sy_post, 2;
         bra.uni SY_EACH;
-    SY_GATES:
-        @sy_last st.release.sys.global.b64 [sy_counter + 8], sy_open;
     SY_NEXT:
-        add.s32 sy_at, sy_at, 4;
+        add.s32 sy_at, sy_at, 8;
         setp.lt.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_CHUNK;
     SY_DONE:
-    }
-    """)
+    }}
+    """
+
+
+_POST = tl.constexpr(_post_ptx("all", "some"))
+_POST_NOW = tl.constexpr(_post_ptx("now", "some"))
+_POST_LATER = tl.constexpr(_post_ptx("later", "some"))
 
 if not triton.knobs.runtime.interpret:
+    sy_range = tl.static_range  # over the places of a tile that is stored several times
 
     @triton.jit
     def _address(block):
@@ -264,7 +288,7 @@ if not triton.knobs.runtime.interpret:
     def sy_tile(schedule, slot):
         """The tile of `slot` (int32). No wait: for addresses of stores, of tiles that were acquired before."""
         words = _address(schedule).to(tl.pointer_type(tl.int32))
-        return tl.load(words + 16 + 4 * slot)
+        return tl.load(words + 16 + 8 * slot)
 
     @triton.jit
     def sy_acquire(schedule, control, slot):
@@ -282,7 +306,7 @@ if not triton.knobs.runtime.interpret:
     def sy_num_phases(schedule, slot):
         """Into how many phases the reduction loop of `slot` is cut (at least 1 in a phased schedule)."""
         words = _address(schedule).to(tl.pointer_type(tl.int32))
-        return tl.load(words + tl.load(words + 16 + 4 * slot + 3) - 4)
+        return tl.load(words + tl.load(words + 16 + 8 * slot + 3) - 4)
 
     @triton.jit
     def sy_acquire_phase(schedule, control, slot, phase):
@@ -310,16 +334,60 @@ if not triton.knobs.runtime.interpret:
         )
 
     @triton.jit
-    def sy_post(schedule, control, slot):
-        """The tile of `slot` is stored: counts it in the chunks that it writes into; the last one lets a chunk go."""
+    def _post(ptx: tl.constexpr, schedule, control, slot):
         tl.inline_asm_elementwise(
-            _POST,
+            ptx,
             "=r,l,l,r",
             [_address(schedule), _address(control), slot],
             dtype=tl.int32,
             is_pure=False,
             pack=1,
         )
+
+    @triton.jit
+    def _last_slot(schedule):
+        slots = tl.load(_address(schedule).to(tl.pointer_type(tl.int32)))
+        programs, program = tl.num_programs(0), tl.program_id(0)
+        last = program + (slots - 1 - program) // programs * programs
+        return tl.where(program < slots, last, -1)
+
+    @triton.jit
+    def sy_post(schedule, control, slot):
+        """The tile of `slot` is stored: counts it in the chunks that it writes into; the last one lets a chunk go."""
+        _post(_POST, schedule, control, slot)
+
+    @triton.jit
+    def sy_post_previous(schedule, control, slot):
+        """sy_post for the tile that this program stored before that of `slot`, unless that one posted at once: its stores
+        are long complete."""
+        _post(_POST_LATER, schedule, control, slot - tl.num_programs(0))
+
+    @triton.jit
+    def sy_post_at_once(schedule, control, slot):
+        """sy_post if one of the tile's chunks wants it at once."""
+        _post(_POST_NOW, schedule, control, slot)
+
+    @triton.jit
+    def sy_post_last(schedule, control):
+        """sy_post_previous for the last tile of this program."""
+        _post(_POST_LATER, schedule, control, _last_slot(schedule))
+
+    @triton.jit
+    def _store(schedule, slot, copy):
+        words = _address(schedule).to(tl.pointer_type(tl.int32)) + 16 + 8 * slot + 6
+        if copy is not None:
+            words = _address(schedule).to(tl.pointer_type(tl.int32)) + tl.load(words) + 2 * copy
+        return words
+
+    @triton.jit
+    def sy_row(schedule, slot, copy=None):
+        """What is added to the first coordinate (int32) where the tile of `slot` is stored, for the `copy`-th time."""
+        return tl.load(_store(schedule, slot, copy))
+
+    @triton.jit
+    def sy_offset(schedule, slot, copy=None):
+        """What is added to the pointers (int64, elements) where the tile of `slot` is stored, for the `copy`-th time."""
+        return tl.load(_store(schedule, slot, copy).to(tl.pointer_type(tl.int64)))
 
     @triton.jit
     def sy_linear_2d(x, y):
@@ -380,8 +448,11 @@ else:
     _interpreter._patch_lang_tensor = _patch_lang_tensor_with_index
 
     _EPOCH, _FINISHED, _DEADLINE_MS, _FAULT, _FAULT_SEEN, _FAULT_EPOCH, _FAULT_WHERE = range(7)
-    _FIRST_SIGNAL, _SIGNAL_STRIDE, _FIRST_SLOT, _SLOT_WORDS = 32, 8, 16, 4
-    _MAKES, _GATE = 7, 2  # of the table; of a chunk's counter
+    _FIRST_SIGNAL, _SIGNAL_STRIDE, _FIRST_SLOT, _SLOT_WORDS = 32, 8, 16, 8
+    _MAKES, _STORE, _MADE_WORDS = 4, 6, 8  # of a slot's record (two of them); of a made chunk's
+    _AT_ONCE = 1 << 30
+
+    sy_range = range
 
     def _number(value):
         return int(value.handle.data.item()) if isinstance(value, tl.tensor) else int(value)
@@ -452,17 +523,50 @@ else:
         _wait_all(table, _words(control), slot, table[at - 1], table[at + 1])
         return tl.tuple([_scalar(table[at - 2]), _scalar(table[at])])
 
-    def sy_post(schedule, control, slot):
-        table, words = _words(schedule), _words(control)
-        if table[_MAKES] == 0:
+    def _post(schedule, control, slot, when=None):
+        if _number(slot) < 0:
             return
-        at = table[_MAKES] + 2 * _number(slot)
-        for record in range(table[at], table[at + 1], 4):
+        table, words = _words(schedule), _words(control)
+        at = _FIRST_SLOT + _SLOT_WORDS * _number(slot) + _MAKES
+        if when is not None and bool(table[at + 1] & _AT_ONCE) != when:
+            return
+        for record in range(table[at], table[at + 1] & ~_AT_ONCE, _MADE_WORDS):
             counter, tiles, posts, posts_end = (table[record + n] for n in range(4))
-            words[counter] = _signed(words[counter] + 1)
-            if words[counter] == _signed(tiles * words[_EPOCH]):
+            words[counter] += 1
+            if words[counter] == tiles:
+                words[counter] = 0
                 _post_all(table, control, posts, posts_end)
-                words[counter + _GATE] = words[counter + _GATE + 1] = 1
+
+    def sy_post(schedule, control, slot):
+        _post(schedule, control, slot)
+
+    def sy_post_previous(schedule, control, slot):
+        _post(schedule, control, _number(slot) - _programs(0), False)
+
+    def sy_post_at_once(schedule, control, slot):
+        _post(schedule, control, slot, True)
+
+    def sy_post_last(schedule, control):
+        slots, programs, program = (
+            _words(schedule)[0],
+            _programs(0),
+            _interpreter.interpreter_builder.grid_idx[0],
+        )
+        if program < slots:
+            _post(schedule, control, program + (slots - 1 - program) // programs * programs, False)
+
+    def _store(schedule, slot, copy):
+        table = _words(schedule)
+        at = _FIRST_SLOT + _SLOT_WORDS * _number(slot) + _STORE
+        if copy is not None:
+            at = table[at] + 2 * _number(copy)
+        return (table[at] & 0xFFFFFFFF) | (table[at + 1] << 32)
+
+    def sy_row(schedule, slot, copy=None):
+        return _scalar(_store(schedule, slot, copy))
+
+    def sy_offset(schedule, slot, copy=None):
+        return _interpreter.interpreter_semantic.to_tensor(_store(schedule, slot, copy))
 
     def _post_all(table, control, begin, end):
         for at in range(begin, end, 2):

@@ -19,7 +19,9 @@ from .language import (
     sy_linear_2d,
     sy_linear_3d,
     sy_num_phases,
-    sy_post,
+    sy_offset,
+    sy_range,
+    sy_row,
     sy_tile,
     sy_tile_2d,
     sy_tile_3d,
@@ -38,7 +40,13 @@ __all__ = [
     "sy_linear_2d",
     "sy_linear_3d",
     "sy_num_phases",
+    "sy_offset",
     "sy_post",
+    "sy_post_at_once",
+    "sy_post_last",
+    "sy_post_previous",
+    "sy_range",
+    "sy_row",
     "sy_tile",
     "sy_tile_2d",
     "sy_tile_3d",
@@ -46,6 +54,13 @@ __all__ = [
 
 if not triton.knobs.runtime.interpret:
     from triton.language.extra.cuda import globaltimer
+
+    from .language import _last_slot, _post, _post_ptx
+
+    # Every chunk counts and posts, so that its signal can be watched.
+    _POST = tl.constexpr(_post_ptx("all", "all"))
+    _POST_NOW = tl.constexpr(_post_ptx("now", "all"))
+    _POST_LATER = tl.constexpr(_post_ptx("later", "all"))
 
     # One thread stores the time; like a wait, the block stays where it is between the others that are not pure.
     _STAMP = tl.constexpr("""
@@ -88,7 +103,7 @@ if not triton.knobs.runtime.interpret:
 
     @triton.jit
     def sy_acquire(schedule, control, slot):
-        record = _trace_of(schedule) + 8 * (16 + 4 * slot).to(tl.int64)
+        record = _trace_of(schedule) + 8 * (16 + 8 * slot).to(tl.int64)
         _stamp(record)
         tile = _acquire(schedule, control, slot)
         _stamp(record + 8)
@@ -100,11 +115,27 @@ if not triton.knobs.runtime.interpret:
     @triton.jit
     def sy_acquire_phase(schedule, control, slot, phase):
         words = schedule.to(tl.int64, bitcast=False).to(tl.pointer_type(tl.int32))
-        pair = _trace_of(schedule) + 8 * (tl.load(words + 16 + 4 * slot + 3) + 2 * phase).to(tl.int64)
+        pair = _trace_of(schedule) + 8 * (tl.load(words + 16 + 8 * slot + 3) + 2 * phase).to(tl.int64)
         _stamp(pair)
         begin, end = _acquire_phase(schedule, control, slot, phase)
         _stamp(pair + 8)
         return begin, end
+
+    @triton.jit
+    def sy_post(schedule, control, slot):
+        _post(_POST, schedule, control, slot)
+
+    @triton.jit
+    def sy_post_previous(schedule, control, slot):
+        _post(_POST_LATER, schedule, control, slot - tl.num_programs(0))
+
+    @triton.jit
+    def sy_post_at_once(schedule, control, slot):
+        _post(_POST_NOW, schedule, control, slot)
+
+    @triton.jit
+    def sy_post_last(schedule, control):
+        _post(_POST_LATER, schedule, control, _last_slot(schedule))
 
     @triton.jit
     def sy_finish(schedule, control):
@@ -149,11 +180,49 @@ if not triton.knobs.runtime.interpret:
             if tl.load(control + 3, volatile=True) != 0:
                 left = 0
 
+    _ANSWER = tl.constexpr("""
+    {
+        .reg .pred sy_p;
+        .reg .b32 sy_t;
+        .reg .b64 sy_now;
+        mov.b32 $0, 0;
+        mov.u32 sy_t, %tid.x;
+        setp.eq.s32 sy_p, sy_t, 0;
+        mov.u64 sy_now, %globaltimer;
+        @sy_p st.release.sys.global.b64 [$1], sy_now;
+    }
+    """)
+
+    @triton.jit
+    def sy_clock(words, rounds, deadline):
+        """One warp, of trace_clock: sees words[0] become i in the host's pinned memory and answers with the time in
+        words[i], for i = 1 … rounds. Ends early when the host has not asked for `deadline` ns."""
+        begin = globaltimer()
+        turn = 1
+        while turn <= rounds:
+            if tl.load(words, volatile=True) >= turn:
+                address = words.to(tl.int64, bitcast=False) + 8 * turn
+                tl.inline_asm_elementwise(_ANSWER, "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1)
+                turn += 1
+            elif globaltimer() - begin > deadline:
+                turn = rounds + 1
+
 else:
     import ctypes
     import time
 
-    from .language import _interpreter, _number, _programs, _split_2d, _split_3d, _words
+    from .language import (
+        _interpreter,
+        _number,
+        _programs,
+        _split_2d,
+        _split_3d,
+        _words,
+        sy_post,
+        sy_post_at_once,
+        sy_post_last,
+        sy_post_previous,
+    )
 
     def _trace_of(schedule):
         table = _words(schedule)
@@ -166,7 +235,7 @@ else:
 
     def sy_acquire(schedule, control, slot):
         _, trace = _trace_of(schedule)
-        record = 16 + 4 * _number(slot)
+        record = 16 + 8 * _number(slot)
         trace[record] = time.monotonic_ns()
         tile = _acquire(schedule, control, slot)
         trace[record + 1] = time.monotonic_ns()
@@ -175,7 +244,7 @@ else:
 
     def sy_acquire_phase(schedule, control, slot, phase):
         table, trace = _trace_of(schedule)
-        pair = table[16 + 4 * _number(slot) + 3] + 2 * _number(phase)
+        pair = table[16 + 8 * _number(slot) + 3] + 2 * _number(phase)
         trace[pair] = time.monotonic_ns()
         bounds = _acquire_phase(schedule, control, slot, phase)
         trace[pair + 1] = time.monotonic_ns()

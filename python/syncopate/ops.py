@@ -138,7 +138,7 @@ def gemm_programs(m: int, n: int, t: Tiling, programs: int) -> int:
 
 def gemm_arguments(
     m: int, n: int, k: int, t: Tiling, programs: int, w_transposed: bool,
-    a: torch.Tensor, w: torch.Tensor, out: torch.Tensor,
+    a: torch.Tensor, w: torch.Tensor, out: torch.Tensor, activation: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     """The arguments of kernels.matmul, or of kernels.matmul_mixed, for a [m, k] (or a rank's shard of it) and w."""
     from triton.tools.tensor_descriptor import TensorDescriptor
@@ -164,6 +164,7 @@ def gemm_arguments(
         "NUM_SMS": programs,
         "B_TRANSPOSED": w_transposed,
         "PRECISION": t.precision,
+        "ACTIVATION": activation,
     }
     if t.num_wide >= 0:
         arguments["b_narrow_desc"] = weights(t.block_n // 2)
@@ -178,7 +179,8 @@ def gemm_options(t: Tiling) -> dict[str, int]:
 
 
 class AllGatherMatmul:
-    """y = all_gather(x) @ w for one shape: x [M / ranks, K] on each rank, w [K, N] local, y [M, N] local.
+    """y = act(all_gather(x) @ w) for one shape: x [M / ranks, K] on each rank, w [K, N] local, y [M, N] local.
+    `activation`: one of kernels.matmul.ACTIVATIONS, applied to the fp32 product; "": none.
 
     Writing x straight into `shard` (this rank's place in the heap) saves the copy of the own shard. M need not be a
     multiple of the ranks: the first M % ranks of them hold one row more. The result is the same, bit for bit, as that
@@ -196,6 +198,7 @@ class AllGatherMatmul:
         w_transposed: bool = False,
         tiling: Tiling | None = None,
         chunking: Chunking | None = None,
+        activation: str = "",
         pull: bool = False,
         deadline: float = 30.0,
         device: str = "cuda",
@@ -205,6 +208,9 @@ class AllGatherMatmul:
         self.m, self.n, self.k, self.dtype = m, n, k, dtype
         self.group = group if isinstance(group, Group) else of_process_group(group, device)
         self.w_transposed = w_transposed
+        if activation not in kernels.ACTIVATIONS:
+            raise ValueError(f"activation: expected one of {kernels.ACTIVATIONS}, got {activation!r}")
+        self.activation = activation
         cuda = self.group.device == "cuda"
         self.num_sms = (
             torch.cuda.get_device_properties(self.group.ordinal).multi_processor_count if cuda else 4
@@ -250,7 +256,9 @@ class AllGatherMatmul:
 
     def arguments(self, a: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> dict[str, Any]:
         """The kernel's arguments, for `a` the whole input or this rank's shard of it."""
-        return gemm_arguments(self.m, self.n, self.k, self.tiling, self.grid[0], self.w_transposed, a, w, out)
+        return gemm_arguments(
+            self.m, self.n, self.k, self.tiling, self.grid[0], self.w_transposed, a, w, out, self.activation
+        )
 
     @property
     def options(self) -> dict[str, int]:
@@ -377,17 +385,20 @@ from .ops_produce import (  # noqa: E402 - they use what is above
     matmul_all_to_all,
     matmul_reduce_scatter,
 )
+from .ops_stages import FeedForward, feed_forward  # noqa: E402
 
 __all__ = [
     "AllGatherMatmul",
     "AllToAllMatmul",
     "Chunking",
+    "FeedForward",
     "MatmulAllReduce",
     "MatmulAllToAll",
     "MatmulReduceScatter",
     "Tiling",
     "all_gather_matmul",
     "all_to_all_matmul",
+    "feed_forward",
     "matmul_all_reduce",
     "matmul_all_to_all",
     "matmul_reduce_scatter",

@@ -14,16 +14,21 @@ from typing import Any
 
 import torch
 
-from . import _syncopate, plans
+from . import _syncopate, plans, trace
 from .fused import DTYPE_NAMES, FusedKernel, Prepared, outputs_of, run_on_host
 from .group import Group, of_process_group
 from .kernels import matmul as kernels
 from .ops import Tiling, choose_tiling, gemm_arguments, gemm_options, gemm_programs, require_supported
 
 
-def choose_split(m: int, size: int) -> int:
-    """Chunks per shard: two where a shard is large, so that half of it is summed under the last tiles."""
-    return 2 if m // max(size, 1) >= 1024 else 1
+SMALL_SHARD = 256  # rows a rank, up to which tiles are stored at their destination
+
+
+def choose_backend(rows: int) -> str:
+    """How chunks of `rows` rows for each rank leave: few rows are best stored straight into the peer's memory; many
+    would stall the multiprocessors at the speed of the links, where a copy engine sends them under the next tiles
+    (bench/gemm_rs)."""
+    return "tma_inline" if rows <= SMALL_SHARD else "auto"
 
 
 class FusedMatmul:
@@ -46,6 +51,8 @@ class FusedMatmul:
         split: int | None = None,
         deadline: float = 30.0,
         device: str = "cuda",
+        backend: str = "auto",
+        engine_blocks: int = 8,
         **options: Any,
     ) -> None:
         require_supported(m, n, k, dtype)
@@ -55,12 +62,26 @@ class FusedMatmul:
         cuda = self.group.device == "cuda"
         self.device = torch.device("cuda", self.group.ordinal) if cuda else torch.device("cpu")
         self.num_sms = torch.cuda.get_device_properties(self.device).multi_processor_count if cuda else 4
-        self.tiling = tiling or choose_tiling(m, n, k, dtype, self.num_sms)
-        self.split = split or (choose_split(m, self.group.size) if cuda else 1)
+        if cuda and backend == "auto" and self.bind[0] == "c_desc":
+            backend = choose_backend(m // max(self.group.size, 1))
+        # The chunk engine's multiprocessors are not the kernel's.
+        engine = cuda and backend in ("tma_dedicated", "ldst_dedicated")
+        self.programs = self.num_sms - (engine_blocks if engine else 0)
+        self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
+        self.split = split or 1
         self.plan = self._make_plan(plans.mesh_of(self.group.size), DTYPE_NAMES[dtype])
         self.kernel = kernels.matmul_mixed if self.tiling.num_wide >= 0 else kernels.matmul
-        self.fused = FusedKernel(self.kernel, self.plan, dict([self.bind]), self.group, deadline, **options)
-        self.grid = (gemm_programs(m, n, self.tiling, self.num_sms),)
+        self.fused = FusedKernel(
+            self.kernel,
+            self.plan,
+            dict([self.bind]),
+            self.group,
+            deadline,
+            backend=backend,
+            engine_blocks=engine_blocks,
+            **options,
+        )
+        self.grid = (gemm_programs(m, n, self.tiling, self.programs),)
         self.prepared: Prepared | None = None
         self._packed: dict[tuple, Any] = {}
         self._kept: tuple = ()
@@ -142,12 +163,13 @@ class FusedMatmul:
         return self.arguments(x, w, self._kept[2])
 
     def run_local(self, x: torch.Tensor, w: torch.Tensor) -> None:
-        """The fused kernel alone, after a call: what the added lines cost (for benchmarks). It runs on a copy of the
-        control block, in which no count is reached again, so that nothing is posted."""
+        """The fused kernel alone, after a call: what the added lines cost (for benchmarks). It counts in a copy of the
+        control block, by a table in which nobody waits and nothing is posted; what it sends inline it does send."""
         key = ("local", x.data_ptr(), w.data_ptr())
         if key not in self._packed:
             full = self._full(x, w, self._stand_in(self.m, self.n))
             full["sy_control"] = self.prepared.op.control_tensor.clone()
+            full["sy_schedule"] = trace.without_signals(self.prepared.op.table_tensor)
             self._packed[key] = self.prepared.compiled.pack(full), full
         packed, _ = self._packed[key]
         self.prepared.compiled.kernel.launch(self.grid, torch.cuda.current_stream().cuda_stream, packed)

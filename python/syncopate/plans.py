@@ -13,7 +13,8 @@ Templates write the plans of well-known collectives. All take the mesh, the tens
     minor_axis, minor_split
                 cut along a second axis too: all first slices travel before any second one
     lower       "template"; or "direct": one collective op on each rank, which a library executes (with axis, over,
-                group and produced only)
+                group and produced only); or "synth": the transfers that a search finds for a `topology` (with the
+                same options, split and seed)
 
 and raise UsageError, a ValueError, with what is wrong. Each C++ header (include/syncopate/plan/NAME.hpp) draws who sends
 what when.
@@ -30,6 +31,7 @@ from . import _syncopate, placements
 from ._syncopate import Plan, Simulation
 
 __all__ = [
+    "BACKENDS",
     "Builder",
     "Mesh",
     "Plan",
@@ -43,6 +45,7 @@ __all__ = [
     "from_json",
     "from_placements",
     "import_plan",
+    "join",
     "lower",
     "push_exchange",
     "push_reduce",
@@ -52,6 +55,9 @@ __all__ = [
     "synthesise",
     "topologies",
 ]
+
+#: How a transfer may be carried out, by name; which are legal for one, fuse says.
+BACKENDS: tuple[str, ...] = _syncopate.BACKENDS
 
 
 @dataclass(frozen=True)
@@ -86,8 +92,11 @@ def _tensor(tensor: Tensor) -> tuple[str, list[int], str]:
 
 
 def _make(name: str, mesh: Mesh, tensor: Tensor, lower: str, options: dict[str, object]) -> Plan:
-    if lower not in ("template", "direct"):
-        raise ValueError(f'{name}: lower is "{lower}"; expected "template" or "direct"')
+    if lower not in ("template", "direct", "synth"):
+        raise ValueError(f'{name}: lower is "{lower}"; expected "template", "direct" or "synth"')
+    if lower == "synth":
+        search = {key: options.pop(key) for key in ("split", "topology", "seed") if key in options}
+        return _lower(_make(name, mesh, tensor, "direct", options), "synth", **search)
     return _syncopate.make_plan(name, list(mesh.axes), _tensor(tensor), lower == "direct", **options)
 
 
@@ -196,18 +205,28 @@ def double_ring(mesh: Mesh, tensor: Tensor, axis: int = 0, split: int = 1, **opt
 
 def lower(
     plan: Plan,
-    to: str = "template",
+    to: str | Sequence[str] = "template",
     *,
     algorithm: str = "auto",
     split: int = 1,
     pull: bool = False,
     inner: int = 0,
+    topology: str | None = None,
+    seed: int = 0,
 ) -> Plan:
-    """`plan` with the transfers of a template in the place of each collective; `to="direct"` leaves them.
+    """`plan` with transfers in the place of its collectives.
 
-    `algorithm` is for each collective that has it; the others take their default.
+    `to`: "template", "synth" (those that a search finds for `topology`, as of simulate(), and `seed`), or "direct",
+    which leaves them; or several words, such as ["synth", "all_reduce=template", "2:5=direct"], for collectives of one
+    kind, or for the one that op 5 of rank 2 is part of. The last that fits counts; without any, "template".
+    `algorithm` is for each collective whose template has it; the others take their default. `split`: chunks per piece;
+    0 with "synth": as many as are fastest.
     """
-    return _syncopate.lower_collectives(plan, to, algorithm, split, pull, inner)
+    words = [to] if isinstance(to, str) else list(to)
+    return _syncopate.lower_collectives(plan, words, algorithm, split, pull, inner, topology, seed)
+
+
+_lower = lower  # where a template's own option has that name
 
 
 Box = Sequence[tuple[int, int]]
@@ -294,6 +313,12 @@ def push_exchange(mesh: Mesh, tensor: Tensor, to: str, split: int = 1, *, produc
     return _syncopate.push_exchange(
         list(mesh.axes), tensor.name, to, list(tensor.shape), tensor.dtype, split, produced
     )
+
+
+def join(parts: Sequence[Plan], tensors: Sequence[Tensor] = ()) -> Plan:
+    """Several plans over one mesh as one, for a program of several stages: each rank's list is that of the first part, then
+    that of the second, … `tensors`: more of them, which no op moves. Raises where meshes differ or a name comes twice."""
+    return _syncopate.join_plans(list(parts), [(t.name, list(t.shape), t.dtype) for t in tensors])
 
 
 def from_json(text: str, name: str = "<plan>") -> Plan:

@@ -78,8 +78,14 @@ def run_operator(spec: str, options: argparse.Namespace) -> list[Result]:
 
     if name in run_produced.OPERATORS:
         return run_produced.run_produced(name, spec, pairs, options)
+    if name == "feed_forward":
+        from .run_stages import run_feed_forward
+
+        if options.trace:
+            raise UsageError(f"{spec}: --trace records programs of one stage")
+        return run_feed_forward(spec, pairs, options)
     if name != "all_gather_matmul":
-        known = ", ".join(["all_gather_matmul", *run_produced.OPERATORS])
+        known = ", ".join(["all_gather_matmul", *run_produced.OPERATORS, "feed_forward"])
         raise UsageError(f"{name}: no such operator or folder; operators: {known}")
     known = {"M", "N", "K", "dtype", "split", "slices", "pull"}
     for key in pairs:
@@ -377,6 +383,10 @@ def main(arguments: list[str] | None = None) -> int:
         folder = Path(options.spec)
         if options.trace and not Path(options.trace).absolute().parent.is_dir():
             raise RankError(f"--trace {options.trace}: no such folder")
+        if options.trace.lower().endswith(".png"):
+            from .trace_picture import require_matplotlib
+
+            require_matplotlib()
         results = run_folder(folder, options) if folder.is_dir() else run_operator(options.spec, options)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

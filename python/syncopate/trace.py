@@ -1,14 +1,18 @@
-"""What happened in one call of a fused kernel: when each chunk arrived, and when each tile waited and ran.
+"""What happened in one call of a fused kernel: when each chunk was made, sent, summed and had arrived, and when each tile
+waited and ran.
 
     recorded = trace.record(fused, grid, a, b, c, M, N, K, …)     # one call, as fused[grid](…); collective
     trace.write([…every rank's…], "trace.json")                   # opens in https://ui.perfetto.dev
+    trace.write([…every rank's…], "trace.png")                    # a picture, and trace.json beside it
 
 Recording runs a variant of the emitted kernel (syncopate.language_traced) and watches the chunks' signals from beside
 it: a thread on the host, one warp in a second stream on a GPU. A call that is not recorded pays nothing.
 
-Times are nanoseconds: CLOCK_MONOTONIC on the host; %globaltimer on GPUs, which is each GPU's own (tens of microseconds
-apart were seen within one machine), so that a written trace shows GPUs from the begin of the call on each. A tile's end is the moment when its
-program asks for its next tile; where Triton pipelines across tiles that is a few iterations early.
+Times are nanoseconds of the host's CLOCK_MONOTONIC, one for all ranks of a machine. A GPU's own clock (%globaltimer, tens
+of microseconds apart between the GPUs of one machine) is set against it after the call (syncopate.trace_clock); what
+may be wrong by that is `Trace.clock_error`. A tile's end is the moment when its program asks for its next tile; where
+Triton pipelines across tiles that is a few iterations early. A chunk is sent from when it is made to when its receiver
+sees it, its time in a queue included. A sum that nothing waits for by a signal ends with the call and is not shown.
 """
 
 from __future__ import annotations
@@ -19,63 +23,35 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from . import _syncopate, interpreter, jit
+from .trace_model import Arrival, Made, Send, TileRun, Trace, on_clock
+
+__all__ = ["Arrival", "Made", "Recorder", "Send", "TileRun", "Trace", "assemble", "record", "write"]
 
 FIRST_SIGNAL, SIGNAL_STRIDE = 32, 8  # of the control block; include/syncopate/emit/table.hpp
-FIRST_SLOT, SLOT_WORDS = 16, 4  # of the schedule table
+FIRST_SLOT, SLOT_WORDS = 16, 8  # of the schedule table
+NUM_KERNEL_POSTS, MADE_WORDS, AT_ONCE = 1, 8, 1 << 30
 TRACE_WORDS = slice(4, 7)
 
 
-@dataclass
-class TileRun:
-    """A tile: it waited in [wait_begin, start) and ran in [start, end)."""
-
-    slot: int
-    tile: int
-    program: int
-    multiprocessor: int  # 0 on the host
-    wait_begin: int
-    start: int
-    end: int
-    waits: list[int] = field(default_factory=list)  # signals that it was told to wait for before it started
-    phases: list[tuple[int, int, list[int]]] = field(default_factory=list)  # wait began, wait over, signals
-
-
-@dataclass
-class Arrival:
-    """A chunk that another rank sent, or that this rank fetched."""
-
-    signal: int
-    source: int  # rank
-    tensor: str
-    region: list[tuple[int, int]]
-    time: int
-
-    @property
-    def label(self) -> str:
-        box = ", ".join(f"{begin}:{end}" for begin, end in self.region)
-        return f"{self.tensor}[{box}] from rank {self.source}"
-
-
-@dataclass
-class Trace:
-    """One call on one rank."""
-
-    rank: int
-    device: str
-    begin: int
-    end: int
-    tiles: list[TileRun]  # by slot
-    chunks: list[Arrival]  # by time
-
-    def finished_by(self, moment: int) -> int:
-        """Tiles that had ended by then."""
-        return sum(tile.end <= moment for tile in self.tiles)
+def without_signals(table: Any) -> Any:
+    """A copy of a schedule table (torch int32) by which no tile waits and nothing is posted; tiles still count."""
+    words = table.tolist()
+    words[NUM_KERNEL_POSTS] = 0
+    for at in range(FIRST_SLOT, FIRST_SLOT + SLOT_WORDS * words[0], SLOT_WORDS):
+        words[at + 2] = words[at + 1]
+        for record in range(words[at + 4], words[at + 5] & ~AT_ONCE, MADE_WORDS):
+            words[record + 3] = words[record + 2]
+        if phase := words[at + 3]:
+            words[phase - 1] = words[at + 1]
+            for n in range(words[phase - 4]):
+                words[phase + 2 * n + 1] = words[at + 1]
+    return table.new_tensor(words)
 
 
 def record(fused: Any, grid: Any, *args: Any, **kwargs: Any) -> Trace:
@@ -117,6 +93,9 @@ class Recorder:
         self.options = dict(options or {})
         self.device = op.heap.device
         self.chunks = arrivals_of(schedule, op.rank)
+        self.made = made_of(schedule, op.rank)
+        self.sends = sends_of(schedule, op.rank)
+        self._signals = [c.signal for c in (*self.chunks, *(m for m in self.made if m.signal >= 0))]
         name = schedule["kernel"]
         kernel = getattr(jit.load_module(traced_source(source), name + "_traced", package), name)
         while hasattr(kernel, "fn") and not hasattr(kernel, "arg_names"):
@@ -142,10 +121,28 @@ class Recorder:
         finally:
             self.op.table_tensor[TRACE_WORDS] = 0
         self.op.check()
-        return assemble(self.op.rank, self.device, table, times.tolist(), self.chunks, arrived, begin, end)
+        seen = dict(zip(self._signals, arrived, strict=True))
+        recorded = assemble(
+            self.op.rank,
+            self.device,
+            table,
+            times.tolist(),
+            self.chunks,
+            [seen[chunk.signal] for chunk in self.chunks],
+            begin,
+            end,
+            [replace(chunk, time=seen.get(chunk.signal, 0)) for chunk in self.made],
+            self.sends,
+        )
+        if self.device == "host":
+            return recorded
+        from .trace_clock import align
+
+        clock = align(place)
+        return replace(recorded, clock_error=None) if clock is None else on_clock(recorded, *clock)
 
     def _call_host(self, arguments: dict[str, Any]) -> tuple[int, int, list[int]]:
-        watcher = _Watcher(self.op.control_address, [word_of(chunk.signal) for chunk in self.chunks])
+        watcher = _Watcher(self.op.control_address, [word_of(signal) for signal in self._signals])
         begin = watcher.start()
         try:
             self.op.begin_call()
@@ -164,10 +161,8 @@ class Recorder:
         from .language_traced import sy_watch
 
         device = torch.device("cuda", self.op.heap.ordinal)
-        count = len(self.chunks)
-        words = torch.tensor(
-            [word_of(chunk.signal) for chunk in self.chunks] or [0], dtype=torch.int32, device=device
-        )
+        count = len(self._signals)
+        words = torch.tensor([word_of(s) for s in self._signals] or [0], dtype=torch.int32, device=device)
         arrived = torch.zeros(1 + count, dtype=torch.int64, device=device)
         watched = {
             "control": arguments["sy_control"],
@@ -252,9 +247,53 @@ def arrivals_of(schedule: dict[str, Any], rank: int) -> list[Arrival]:
         transfer = transfers.get(tuple(op))
         if kind == "arrived" and transfer is not None:
             destination = transfer["dst"]
-            region = [(int(begin), int(end)) for begin, end in destination["region"]]
-            chunks.append(Arrival(signal, transfer["src_rank"], destination["tensor"], region, 0))
+            summed = transfer.get("reduce", "none") != "none" and transfer["src_rank"] == rank
+            chunks.append(
+                Arrival(
+                    signal,
+                    transfer["src_rank"],
+                    destination["tensor"],
+                    region_of(destination),
+                    0,
+                    tuple(op),
+                    summed,
+                )
+            )
     return chunks
+
+
+def made_of(schedule: dict[str, Any], rank: int) -> list[Made]:
+    """The chunks that `rank`'s kernel makes in each call, their times not yet known."""
+    mine = schedule["schedule"]["ranks"][rank]
+    told = {
+        op[1]: signal
+        for signal, (kind, *op) in enumerate(mine["signals"])
+        if kind == "made" and op[0] == rank
+    }
+    return [
+        Made(told.get(index, -1), made["chunk"]["tensor"], region_of(made["chunk"]), list(made["slots"]), 0)
+        for index, made in enumerate(mine.get("chunks", []))
+    ]
+
+
+def sends_of(schedule: dict[str, Any], rank: int) -> list[Send]:
+    """The transfers that `rank` carries out to others."""
+    return [
+        Send(
+            tuple(t["op"]),
+            t["dst_rank"],
+            t["src"]["tensor"],
+            region_of(t["src"]),
+            [signal for signal, lag in t.get("waits", []) if lag == 0],
+            0,
+        )
+        for t in schedule["schedule"]["ranks"][rank]["transfers"]
+        if t["dst_rank"] != rank
+    ]
+
+
+def region_of(chunk: dict[str, Any]) -> list[tuple[int, int]]:
+    return [(int(begin), int(end)) for begin, end in chunk["region"]]
 
 
 def assemble(
@@ -266,8 +305,11 @@ def assemble(
     arrived: Sequence[int],
     begin: int,
     end: int,
+    made: Sequence[Made] = (),
+    sends: Sequence[Send] = (),
 ) -> Trace:
-    """The trace of one call from its table, the times that the kernel left, and those that the watcher saw."""
+    """The trace of one call from its table, the times that the kernel left, and those that the watcher saw (0: none), of
+    `chunks` in `arrived` and of `made` in their `time`."""
 
     def signals(first: int, last: int) -> list[int]:
         return [(table[at] - FIRST_SIGNAL) // SIGNAL_STRIDE for at in range(first, last, 2)]
@@ -301,72 +343,47 @@ def assemble(
     seen = []
     for chunk, moment in zip(chunks, arrived, strict=True):
         moment = min(moment or proof.get(chunk.signal, 0), proof.get(chunk.signal, moment))
-        seen.append(Arrival(chunk.signal, chunk.source, chunk.tensor, chunk.region, moment))
+        seen.append(replace(chunk, time=moment))
+    # So does a tile that has ended, of what it made.
+    ends = {tile.slot: tile.end for tile in tiles}
+    complete = []
+    for chunk in made:
+        last = max((ends[slot] for slot in chunk.slots if slot in ends), default=chunk.time)
+        complete.append(replace(chunk, time=min(chunk.time or last, last)))
     begin = min([begin, *(t.wait_begin for t in tiles)])
     end = max([end, *(t.end for t in tiles), *(c.time for c in seen)])
-    return Trace(rank, device, begin, end, tiles, sorted(seen, key=lambda c: c.time))
-
-
-def to_perfetto(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Chrome trace events: a process per rank, in it a thread "chunks" and one per program. Microseconds from the
-    first rank's begin; on GPUs from each rank's own, as their clocks differ."""
-    first = min((trace.begin for trace in traces), default=0)
-    origin = first
-    events: list[dict[str, Any]] = []
-
-    def add(phase: str, name: str, rank: int, thread: int, **more: Any) -> None:
-        events.append({"ph": phase, "name": name, "pid": rank, "tid": thread, **more})
-
-    def span(
-        name: str, category: str, rank: int, thread: int, begin: int, end: int, **arguments: Any
-    ) -> None:
-        if end > begin:
-            moment, length = (begin - origin) / 1e3, (end - begin) / 1e3
-            add("X", name, rank, thread, cat=category, ts=moment, dur=length, args=arguments)
-
-    for trace in traces:
-        origin = trace.begin if trace.device == "cuda" else first
-        labels = {chunk.signal: chunk.label for chunk in trace.chunks}
-        add("M", "process_name", trace.rank, 0, args={"name": f"rank {trace.rank} ({trace.device})"})
-        add("M", "thread_name", trace.rank, 0, args={"name": "chunks"})
-        for program, sm in sorted({t.program: t.multiprocessor for t in trace.tiles}.items()):
-            name = f"program {program}" + (f" (SM {sm})" if trace.device == "cuda" else "")
-            add("M", "thread_name", trace.rank, 1 + program, args={"name": name})
-        span("call", "call", trace.rank, 0, trace.begin, trace.end)
-        for chunk in trace.chunks:
-            add(
-                "i", chunk.label, trace.rank, 0,
-                cat="chunk", s="t", ts=(chunk.time - origin) / 1e3, args={"signal": chunk.signal, "source": chunk.source},
-            )  # fmt: skip
-        for tile in trace.tiles:
-            thread = 1 + tile.program
-            waits = [labels.get(signal, f"signal {signal}") for signal in tile.waits]
-            span(
-                "wait", "wait", trace.rank, thread, tile.wait_begin, tile.start, slot=tile.slot, signals=waits
-            )
-            span(
-                f"tile {tile.tile}",
-                "tile",
-                trace.rank,
-                thread,
-                tile.start,
-                tile.end,
-                slot=tile.slot,
-                tile=tile.tile,
-            )
-            for begin, over, signals in tile.phases:
-                if signals:
-                    waits = [labels.get(signal, f"signal {signal}") for signal in signals]
-                    span("wait", "wait", trace.rank, thread, begin, over, slot=tile.slot, signals=waits)
-    return {"displayTimeUnit": "ns", "traceEvents": events}
+    moments = {chunk.signal: chunk.time for chunk in (*seen, *complete)}
+    ready = [replace(s, ready=max([begin, *(moments.get(signal, 0) for signal in s.waits)])) for s in sends]
+    return Trace(
+        rank,
+        device,
+        begin,
+        end,
+        tiles,
+        sorted(seen, key=lambda c: c.time),
+        sorted(complete, key=lambda c: c.time),
+        ready,
+    )
 
 
 def write(traces: Sequence[Trace], path: str | os.PathLike[str]) -> None:
-    """Writes to_perfetto(traces) as JSON: the whole file or none."""
+    """Writes the traces as JSON for Perfetto; to a name that ends in .png a picture, and the JSON beside it. Whole files
+    or none. Raises PictureError where a picture is asked for and matplotlib is missing."""
+    from .trace_perfetto import to_perfetto
+
     path = Path(path)
+    if path.suffix.lower() == ".png":
+        from .trace_picture import draw
+
+        _write_whole(path, lambda scratch: draw(traces, scratch))
+        path = path.with_suffix(".json")
+    _write_whole(path, lambda scratch: scratch.write_text(json.dumps(to_perfetto(traces), allow_nan=False)))
+
+
+def _write_whole(path: Path, fill: Callable[[Path], object]) -> None:
     scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        scratch.write_text(json.dumps(to_perfetto(traces)))
+        fill(scratch)
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)

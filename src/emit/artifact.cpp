@@ -1,9 +1,11 @@
 #include "syncopate/emit/artifact.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <type_traits>
 #include <variant>
 
@@ -121,54 +123,82 @@ kernel::TensorArgument tensor_of(const Json& json, const std::string& path) {
     return tensor;
 }
 
-Launch read_launch(const Json& json) {
-    constexpr std::array<std::string_view, 13> keys{
-        "schema",      "kernel", "file",    "parameters", "arguments", "tensors", "bindings",
-        "accumulates", "grid",   "num_sms", "device",     "plan",      "schedule"};
-    for (const auto& item : object_of(json, "the file").items()) {
-        if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) {
-            throw Fault{"unknown key \"" + item.key() + "\""};
-        }
-    }
-    if (text_of(member(json, "schema", ""), "schema") != kSchema) {
-        throw Fault{"schema: expected \"" + std::string(kSchema) + "\""};
-    }
-    Launch launch;
-    launch.kernel = text_of(member(json, "kernel", ""), "kernel");
-    launch.file = text_of(member(json, "file", ""), "file");
-    const Json& parameters = member(json, "parameters", "");
-    if (!parameters.is_array()) throw Fault{"parameters: expected an array"};
+constexpr std::array<std::string_view, 8> kKernelKeys{"kernel",  "file",     "parameters",  "arguments",
+                                                      "tensors", "bindings", "accumulates", "grid"};
+constexpr std::array<std::string_view, 5> kLaunchKeys{"schema", "num_sms", "device", "plan", "schedule"};
+
+bool is_one_of(std::string_view key, std::span<const std::string_view> keys) {
+    return std::ranges::find(keys, key) != keys.end();
+}
+
+/// The keys of one kernel, which are at `where`.
+KernelLaunch read_kernel(const Json& json, const std::string& where) {
+    const std::string at = where.empty() ? "" : where + ".";
+    KernelLaunch launch;
+    launch.kernel = text_of(member(json, "kernel", where), at + "kernel");
+    launch.file = text_of(member(json, "file", where), at + "file");
+    const Json& parameters = member(json, "parameters", where);
+    if (!parameters.is_array()) throw Fault{at + "parameters: expected an array"};
     for (const Json& entry : parameters) {
         if (!entry.is_array() || entry.size() != 2)
-            throw Fault{"parameters: expected pairs of name and kind"};
-        const std::string kind = text_of(entry[1], "parameters");
+            throw Fault{at + "parameters: expected pairs of name and kind"};
+        const std::string kind = text_of(entry[1], at + "parameters");
         const auto found =
             std::find_if(kKinds.begin(), kKinds.end(), [&](const auto& k) { return k.second == kind; });
-        if (found == kKinds.end()) throw Fault{"parameters: unknown kind \"" + kind + "\""};
-        launch.parameters.emplace_back(text_of(entry[0], "parameters"), found->first);
+        if (found == kKinds.end()) throw Fault{at + "parameters: unknown kind \"" + kind + "\""};
+        launch.parameters.emplace_back(text_of(entry[0], at + "parameters"), found->first);
     }
-    for (const auto& item : object_of(member(json, "arguments", ""), "arguments").items()) {
-        launch.arguments.scalars.emplace(item.key(), scalar_of(item.value(), "arguments." + item.key()));
-    }
-    for (const auto& item : object_of(member(json, "tensors", ""), "tensors").items()) {
-        launch.arguments.tensors.emplace(item.key(), tensor_of(item.value(), "tensors." + item.key()));
-    }
-    for (const auto& item : object_of(member(json, "bindings", ""), "bindings").items()) {
-        launch.bindings.emplace(item.key(), text_of(item.value(), "bindings." + item.key()));
-    }
+    for (const auto& item : object_of(member(json, "arguments", where), at + "arguments").items())
+        launch.arguments.scalars.emplace(item.key(), scalar_of(item.value(), at + "arguments." + item.key()));
+    for (const auto& item : object_of(member(json, "tensors", where), at + "tensors").items())
+        launch.arguments.tensors.emplace(item.key(), tensor_of(item.value(), at + "tensors." + item.key()));
+    for (const auto& item : object_of(member(json, "bindings", where), at + "bindings").items())
+        launch.bindings.emplace(item.key(), text_of(item.value(), at + "bindings." + item.key()));
     if (const auto found = json.find("accumulates"); found != json.end()) {
-        if (!found->is_array()) throw Fault{"accumulates: expected an array of names"};
-        for (const Json& name : *found) launch.accumulates.push_back(text_of(name, "accumulates"));
+        if (!found->is_array()) throw Fault{at + "accumulates: expected an array of names"};
+        for (const Json& name : *found) launch.accumulates.push_back(text_of(name, at + "accumulates"));
     }
-    const Json& grid = member(json, "grid", "");
-    if (!grid.is_array() || grid.size() != 3) throw Fault{"grid: expected three integers"};
+    const Json& grid = member(json, "grid", where);
+    if (!grid.is_array() || grid.size() != 3) throw Fault{at + "grid: expected three integers"};
     launch.arguments.grid.emplace();
     for (std::size_t axis = 0; axis < 3; ++axis) {
         (*launch.arguments.grid)[axis] =
-            integer_of(grid[axis], "grid", 1, std::numeric_limits<std::int32_t>::max());
+            integer_of(grid[axis], at + "grid", 1, std::numeric_limits<std::int32_t>::max());
     }
-    launch.arguments.num_sms = static_cast<std::int32_t>(
+    return launch;
+}
+
+std::vector<KernelLaunch> read_stages(const Json& json) {
+    const auto found = json.find("stages");
+    const bool several = found != json.end();
+    for (const auto& item : json.items()) {
+        const bool known = is_one_of(item.key(), kLaunchKeys) ||
+                           (several ? item.key() == "stages" : is_one_of(item.key(), kKernelKeys));
+        if (!known) throw Fault{"unknown key \"" + item.key() + "\""};
+    }
+    if (!several) return {read_kernel(json, "")};
+    if (!found->is_array() || found->size() < 2) throw Fault{"stages: expected an array of two or more"};
+    std::vector<KernelLaunch> stages;
+    for (const Json& entry : *found) {
+        const std::string at = "stages[" + std::to_string(stages.size()) + "]";
+        for (const auto& item : object_of(entry, at).items()) {
+            if (!is_one_of(item.key(), kKernelKeys)) throw Fault{at + ": unknown key \"" + item.key() + "\""};
+        }
+        stages.push_back(read_kernel(entry, at));
+    }
+    return stages;
+}
+
+Launch read_launch(const Json& json) {
+    (void)object_of(json, "the file");
+    Launch launch;
+    launch.stages = read_stages(json);
+    if (text_of(member(json, "schema", ""), "schema") != kSchema) {
+        throw Fault{"schema: expected \"" + std::string(kSchema) + "\""};
+    }
+    const auto num_sms = static_cast<std::int32_t>(
         integer_of(member(json, "num_sms", ""), "num_sms", 1, std::numeric_limits<std::int32_t>::max()));
+    for (KernelLaunch& stage : launch.stages) stage.arguments.num_sms = num_sms;
     const std::string device = text_of(member(json, "device", ""), "device");
     if (device != "host" && device != "cuda") throw Fault{"device: expected \"host\" or \"cuda\""};
     launch.device = device == "host" ? fuse::Device::host : fuse::Device::cuda;
@@ -178,12 +208,15 @@ Launch read_launch(const Json& json) {
     auto schedule = fuse::schedule_from_json(member(json, "schedule", "").dump());
     if (!schedule) throw Fault{"schedule." + schedule.error().to_string()};
     launch.schedule = *std::move(schedule);
+    if (launch.schedule.num_stages() != launch.stages.size()) {
+        throw Fault{"schedule: it has " + std::to_string(launch.schedule.num_stages()) + " stages, not " +
+                    std::to_string(launch.stages.size())};
+    }
     return launch;
 }
 
-}  // namespace
-
-std::string to_json(const Launch& launch) {
+/// The keys of one kernel, without the braces around them.
+std::string write_kernel(const KernelLaunch& launch) {
     Json parameters = Json::array();
     for (const auto& [name, kind] : launch.parameters) {
         parameters.push_back({name, std::find_if(kKinds.begin(), kKinds.end(), [kind = kind](const auto& k) {
@@ -198,11 +231,8 @@ std::string to_json(const Launch& launch) {
     for (const auto& [name, tensor] : launch.bindings) bindings[name] = tensor;
     const std::array<std::int64_t, 3> grid =
         launch.arguments.grid.value_or(std::array<std::int64_t, 3>{1, 1, 1});
-    std::string plan = plan::to_json(launch.plan);
-    while (!plan.empty() && plan.back() == '\n') plan.pop_back();
     const auto replace = Json::error_handler_t::replace;  // names that are not UTF-8 must not throw
-    return "{\"schema\": \"" + std::string(kSchema) +
-           "\",\n\"kernel\": " + Json(launch.kernel).dump(-1, ' ', false, replace) +
+    return "\"kernel\": " + Json(launch.kernel).dump(-1, ' ', false, replace) +
            ", \"file\": " + Json(launch.file).dump(-1, ' ', false, replace) +
            ",\n\"parameters\": " + parameters.dump(-1, ' ', false, replace) +
            ",\n\"arguments\": " + arguments.dump(-1, ' ', false, replace) +
@@ -211,8 +241,24 @@ std::string to_json(const Launch& launch) {
            (launch.accumulates.empty()
                 ? std::string()
                 : ",\n\"accumulates\": " + Json(launch.accumulates).dump(-1, ' ', false, replace)) +
-           ",\n\"grid\": " + Json(grid).dump() +
-           ", \"num_sms\": " + std::to_string(launch.arguments.num_sms) + ", \"device\": \"" +
+           ",\n\"grid\": " + Json(grid).dump();
+}
+
+}  // namespace
+
+std::string to_json(const Launch& launch) {
+    std::string kernels;
+    if (launch.stages.size() == 1) {
+        kernels = write_kernel(launch.stages.front());
+    } else {
+        for (const KernelLaunch& stage : launch.stages)
+            kernels += (kernels.empty() ? "{" : ",\n{") + write_kernel(stage) + "}";
+        kernels = "\"stages\": [" + kernels + "]";
+    }
+    std::string plan = plan::to_json(launch.plan);
+    while (!plan.empty() && plan.back() == '\n') plan.pop_back();
+    return "{\"schema\": \"" + std::string(kSchema) + "\",\n" + kernels +
+           ", \"num_sms\": " + std::to_string(launch.stages.front().arguments.num_sms) + ", \"device\": \"" +
            std::string(fuse::name_of(launch.device)) + "\",\n\"plan\":\n" + plan + ",\n\"schedule\":\n" +
            fuse::to_json(launch.schedule) + "}\n";
 }
@@ -229,31 +275,41 @@ Result<Launch> launch_from_json(std::string_view text, const std::string& file_n
     }
 }
 
-Result<Artifact> make_artifact(const fuse::Program& program, const fuse::Options& options) {
-    auto schedule = fuse::fuse(program, options);
-    if (!schedule) return schedule.error();
-    auto source = emit(program, *schedule);
-    if (!source) return source.error();
+namespace {
 
-    Artifact artifact;
-    artifact.kernel_source = *std::move(source);
-    artifact.original_source = program.kernel.source;
-    Launch& launch = artifact.launch;
-    launch.kernel = program.kernel.name;
-    launch.file = program.kernel.file;
-    for (const kernel::Param& param : program.kernel.params)
-        launch.parameters.emplace_back(param.name, param.kind);
-    launch.arguments = program.kernel.arguments;
+KernelLaunch launch_of(const fuse::Stage& stage, const plan::Plan& plan, const fuse::Options& options) {
+    const kernel::Kernel& kernel = stage.kernel;
+    KernelLaunch launch;
+    launch.kernel = kernel.name;
+    launch.file = kernel.file;
+    for (const kernel::Param& param : kernel.params) launch.parameters.emplace_back(param.name, param.kind);
+    launch.arguments = kernel.arguments;
     launch.arguments.grid =
-        options.num_programs ? std::array<std::int64_t, 3>{*options.num_programs, 1, 1} : program.kernel.grid;
-    launch.bindings = program.bindings;
-    for (const auto& [name, tensor] : program.bindings) {
-        const kernel::Param* param = program.kernel.find_param(name);
-        const auto makes = [&, t = program.plan.find_tensor(tensor)](const plan::Holding& holding) {
+        options.num_programs ? std::array<std::int64_t, 3>{*options.num_programs, 1, 1} : kernel.grid;
+    launch.bindings = stage.bindings;
+    for (const auto& [name, tensor] : stage.bindings) {
+        const kernel::Param* param = kernel.find_param(name);
+        const auto makes = [&, t = plan.find_tensor(tensor)](const plan::Holding& holding) {
             return holding.chunk.tensor == *t;
         };
-        if (param->read && param->written && std::ranges::any_of(program.plan.produced, makes))
+        if (param->read && param->written && std::ranges::any_of(plan.produced, makes))
             launch.accumulates.push_back(name);
+    }
+    return launch;
+}
+
+}  // namespace
+
+Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::Options& options) {
+    auto schedule = fuse::fuse(program, options);
+    if (!schedule) return schedule.error();
+    Artifact artifact;
+    Launch& launch = artifact.launch;
+    for (const fuse::Stage& stage : program.stages) {
+        auto source = emit({stage.kernel, program.plan, stage.bindings}, *schedule, artifact.sources.size());
+        if (!source) return source.error();
+        artifact.sources.push_back({*std::move(source), stage.kernel.source});
+        launch.stages.push_back(launch_of(stage, program.plan, options));
     }
     launch.device = options.device;
     launch.plan = program.plan;
@@ -262,20 +318,34 @@ Result<Artifact> make_artifact(const fuse::Program& program, const fuse::Options
     return artifact;
 }
 
+Result<Artifact> make_artifact(const fuse::Program& program, const fuse::Options& options) {
+    return make_artifact(fuse::StagedProgram{{{program.kernel, program.bindings}}, program.plan}, options);
+}
+
+Result<Artifact> make_artifact(std::vector<StageText> stages, plan::Plan plan, const fuse::Options& options) {
+    fuse::StagedProgram program{{}, std::move(plan)};
+    for (StageText& stage : stages) {
+        for (const auto& [param, tensor_name] : stage.bindings) {
+            const auto tensor = program.plan.find_tensor(tensor_name);
+            if (!tensor) return Error{"the plan has no tensor " + tensor_name + " to bind " + param + " to"};
+            stage.arguments.tensors.try_emplace(
+                param, kernel::TensorArgument{
+                           program.plan.tensors[*tensor].shape, {}, program.plan.tensors[*tensor].dtype, {}});
+        }
+        auto kernel =
+            kernel::analyse(std::move(stage.source), std::move(stage.file), stage.name, stage.arguments);
+        if (!kernel) return kernel.error();
+        program.stages.push_back({*std::move(kernel), std::move(stage.bindings)});
+    }
+    return make_artifact(program, options);
+}
+
 Result<Artifact> make_artifact(std::string source, std::string file, const std::string& name,
                                kernel::Arguments arguments, plan::Plan plan,
                                std::map<std::string, std::string> bindings, const fuse::Options& options) {
-    for (const auto& [param, tensor_name] : bindings) {
-        const auto tensor = plan.find_tensor(tensor_name);
-        if (!tensor) {
-            return Error{"the plan has no tensor " + tensor_name + " to bind " + param + " to"};
-        }
-        arguments.tensors.try_emplace(
-            param, kernel::TensorArgument{plan.tensors[*tensor].shape, {}, plan.tensors[*tensor].dtype, {}});
-    }
-    auto kernel = kernel::analyse(std::move(source), std::move(file), name, arguments);
-    if (!kernel) return kernel.error();
-    return make_artifact(fuse::Program{*std::move(kernel), std::move(plan), std::move(bindings)}, options);
+    std::vector<StageText> stages;
+    stages.push_back({std::move(source), std::move(file), name, std::move(arguments), std::move(bindings)});
+    return make_artifact(std::move(stages), std::move(plan), options);
 }
 
 }  // namespace syncopate::emit

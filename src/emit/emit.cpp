@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <optional>
+#include <span>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -14,11 +17,13 @@ namespace {
 using kernel::SourceRange;
 using kernel::TileIdSite;
 
-constexpr std::array<std::string_view, 19> kNames{
-    "sy_acquire",    "sy_acquire_2d", "sy_acquire_3d", "sy_acquire_phase", "sy_control",
-    "sy_finish",     "sy_hi",         "sy_linear_2d",  "sy_linear_3d",     "sy_lo",
-    "sy_num_phases", "sy_phase",      "sy_post",       "sy_schedule",      "sy_slot",
-    "sy_tile",       "sy_tile_2d",    "sy_tile_3d",    "SyncopateFault"};
+constexpr std::array<std::string_view, 29> kNames{
+    "sy_acquire",       "sy_acquire_2d",   "sy_acquire_3d", "sy_acquire_phase", "sy_control",
+    "sy_copy",          "sy_finish",       "sy_hi",         "sy_linear_2d",     "sy_linear_3d",
+    "sy_lo",            "sy_num_phases",   "sy_offset",     "sy_phase",         "sy_post",
+    "sy_post_at_once",  "sy_post_last",    "sy_range",      "sy_row",           "sy_schedule",
+    "sy_post_previous", "sy_slot",         "sy_tile",       "sy_tile_2d",       "sy_tile_3d",
+    "sy_x",             "sy_y",            "sy_z",          "SyncopateFault"};
 
 /// Replacements and insertions, applied all at once. Those at one place come out in the order in which they
 /// were added.
@@ -48,16 +53,43 @@ private:
     std::vector<Edit> edits_;
 };
 
+/// Whether some tile waits for more than that another rank has begun the call, or ended the last one.
+bool awaits_chunks(const fuse::Schedule& schedule, std::size_t stage) {
+    using Kind = fuse::SignalMeaning::Kind;
+    for (const fuse::RankSchedule& rank : schedule.ranks) {
+        const auto of_op = [&](const fuse::Wait& wait) {
+            const Kind kind = rank.signals[static_cast<std::size_t>(wait.signal)].kind;
+            return kind != Kind::ready && kind != Kind::consumed;
+        };
+        for (const fuse::Slot& slot : schedule.slots_of(rank, stage)) {
+            if (std::any_of(slot.waits.begin(), slot.waits.end(), of_op)) return true;
+            for (const fuse::Phase& phase : slot.phases) {
+                if (std::any_of(phase.waits.begin(), phase.waits.end(), of_op)) return true;
+            }
+        }
+    }
+    return false;
+}
+
 class Emitter {
 public:
-    Emitter(const kernel::Kernel& kernel, bool phased, bool produces)
-        : kernel_(kernel),
-          source_(kernel.source),
-          phased_(phased),
-          produces_(produces),
-          facts_(facts_of(source_, {kernel.sites.function.begin, kernel.sites.function.end})) {
+    Emitter(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage)
+        : kernel_(program.kernel),
+          source_(kernel_.source),
+          phased_(schedule.stage(stage).phased),
+          produces_(schedule.produces(stage)),
+          stores_(schedule.stores),
+          awaits_chunks_(awaits_chunks(schedule, stage)),
+          facts_(facts_of(source_, {kernel_.sites.function.begin, kernel_.sites.function.end})) {
         const std::size_t newline = source_.find('\n');
         if (newline != std::string_view::npos && newline > 0 && source_[newline - 1] == '\r') eol_ = "\r\n";
+        if (!stores_) return;
+        for (const auto& [param, tensor] : program.bindings) {
+            const kernel::Param* found = kernel_.find_param(param);
+            if (found != nullptr && found->written &&
+                tensor == schedule.tensors[static_cast<std::size_t>(stores_->tensor)].name)
+                stored_param_ = param;
+        }
     }
 
     Result<std::string> run() {
@@ -65,6 +97,11 @@ public:
         add_parameters();
         for (const TileIdSite& site : kernel_.sites.tile_ids) {
             if (Status status = rewrite(site); !status) return status.error();
+        }
+        if (kernel_.sites.foreign_id.end > 0) {
+            return error_at(kernel_.sites.foreign_id,
+                            "a helper takes the program's id itself, so it cannot be given another tile: "
+                            "take it in the kernel and pass it on");
         }
         if (!acquires_) {
             return error_at(kernel_.sites.name,
@@ -77,6 +114,9 @@ public:
         }
         if (produces_) {
             if (Status status = add_posts(); !status) return status.error();
+        }
+        if (stores_) {
+            if (Status status = redirect_stores(); !status) return status.error();
         }
         add_finish();
         add_import();
@@ -153,7 +193,49 @@ private:
         }
     }
 
+    /// `f(x, y)` of as many axes: sy_acquire, sy_acquire_2d, ….
+    std::string of_axes(const std::string& helper, std::size_t axes) {
+        used_.insert(helper + (axes == 1 ? "" : "_" + std::to_string(axes) + "d"));
+        return helper + (axes == 1 ? "" : "_" + std::to_string(axes) + "d");
+    }
+
+    /// The tile is taken once, before all else; each tl.program_id becomes one of its coordinates.
+    [[nodiscard]] Status rewrite_entry(const TileIdSite& site) {
+        if (!begins_its_line(site.anchor.begin))
+            return error_at(site.anchor, "the first statement of the kernel must begin a line of its own");
+        const SourceRange& first = site.program_ids.front().call;
+        const std::string_view call = source_.substr(first.begin, first.end - first.begin);
+        const std::string callee(call.substr(0, call.find('(')));
+        std::string variables;
+        std::string ids;
+        for (std::size_t axis = 0; axis < site.variables.size(); ++axis) {
+            variables += (axis == 0 ? "" : ", ") + site.variables[axis];
+            ids += (axis == 0 ? "" : ", ") + callee + "(" + std::to_string(axis) + ")";
+        }
+        const std::size_t axes = site.variables.size();
+        const std::string indent = indent_at(site.anchor.begin);
+        const std::uint32_t at = line_begin(site.anchor.begin);
+        const bool posts = produces_ && site.guards_writes && slot_of_store_.empty();
+        if (posts) slot_of_store_ = "sy_slot";
+        if (phased_ || posts) {
+            edits_.insert(
+                at, indent + "sy_slot = " + (axes == 1 ? ids : of_axes("sy_linear", axes) + "(" + ids + ")") +
+                        (phased_ ? "  # whose phases the loop below takes"
+                                 : "  # which is done after the last store") +
+                        eol_);
+        }
+        acquires_ = true;  // also for what only stores: it waits for nothing
+        edits_.insert(at, indent + variables + " = " + of_axes("sy_acquire", axes) +
+                              "(sy_schedule, sy_control, " + ids +
+                              ")  # the tile of this slot, once its chunks have arrived" + eol_);
+        for (const kernel::ProgramId& id : site.program_ids) {
+            edits_.replace({id.call.begin, id.call.end}, site.variables[static_cast<std::size_t>(id.axis)]);
+        }
+        return Done{};
+    }
+
     [[nodiscard]] Status rewrite(const TileIdSite& site) {
+        if (site.kind == TileIdSite::Kind::entry) return rewrite_entry(site);
         if (site.kind == TileIdSite::Kind::use) {
             if (site.guards_writes) {
                 slot_of_store_ = site.variables.front();
@@ -323,6 +405,18 @@ private:
                                 " says whose tile is stored below, so it may not change before that: "
                                 "count in another variable, or after the store");
         }
+        if (can_post_later()) {
+            posts_later_ = true;
+            used_.insert({"sy_post_previous", "sy_post_at_once", "sy_post_last"});
+            const std::string arguments = "(sy_schedule, sy_control, " + slot_of_store_ + ")";
+            edits_.insert(line_begin(stored.begin),
+                          indent_at(stored.begin) + "sy_post_previous" + arguments +
+                              "  # the tile before this one is stored: the last one of a chunk lets it leave" +
+                              eol_);
+            add_line_after(stored.end, indent_at(stored.begin) + "sy_post_at_once" + arguments +
+                                           "  # this one, if its chunk is in a hurry");
+            return Done{};
+        }
         used_.insert("sy_post");
         const std::string call = "sy_post(sy_schedule, sy_control, " + slot_of_store_ + ")";
         for (const Span& statement : facts_.returns) {
@@ -339,9 +433,70 @@ private:
         return Done{};
     }
 
+    /// Whether a program may post for a tile when it comes to store the next one, so that it need not stand
+    /// still until its stores are complete: slot s has to be the program's next one after s - (number of
+    /// programs), no tile may be left early, and none may wait for what comes from what is not yet posted.
+    [[nodiscard]] bool can_post_later() const {
+        if (!kernel_.sites.persistent || kernel_.grid[1] * kernel_.grid[2] != 1 || awaits_chunks_)
+            return false;
+        for (const Span& statement : facts_.returns) {
+            if (statement.begin >= kernel_.sites.body.begin && statement.end <= kernel_.sites.stored.end)
+                return false;
+        }
+        return std::all_of(kernel_.tiles.begin(), kernel_.tiles.end(), [&](const kernel::Tile& tile) {
+            return tile.program == tile.id % kernel_.num_programs();
+        });
+    }
+
+    /// Stores of what is sent inline go where the schedule says.
+    [[nodiscard]] Status redirect_stores() {
+        for (const kernel::StoreSite& site : kernel_.sites.stores) {
+            if (site.param != stored_param_) continue;
+            const Call* call = find_call({site.call.begin, site.call.end});
+            const CallArgument* where = nullptr;
+            if (call != nullptr) {
+                for (const CallArgument& argument : call->arguments) {
+                    const bool first = &argument == &call->arguments.front() && argument.keyword.empty();
+                    if (first || argument.keyword == (stores_->by_row ? "offsets" : "pointer"))
+                        where = &argument;
+                }
+            }
+            Span place = where == nullptr ? Span{} : where->value;
+            if (where != nullptr && stores_->by_row) {
+                const auto list = std::find_if(facts_.lists.begin(), facts_.lists.end(),
+                                               [&](const List& l) { return l.whole.begin == place.begin; });
+                place = list == facts_.lists.end() ? Span{} : list->first;
+            }
+            if (place.end <= place.begin) {
+                return error_at(site.call,
+                                "this store cannot be sent elsewhere: write its " +
+                                    std::string(stores_->by_row ? "coordinates as a list"
+                                                                : "pointers as its first argument"));
+            }
+            const std::string name = stores_->by_row ? "sy_row" : "sy_offset";
+            used_.insert(name);
+            const bool plain = std::all_of(source_.begin() + place.begin, source_.begin() + place.end,
+                                           [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+            if (!plain) edits_.insert(place.begin, "(");
+            std::string added = (plain ? " + " : ") + ") + name + "(sy_schedule, " + slot_of_store_;
+            if (stores_->copies > 1) {
+                if (!begins_its_line(site.call.begin))
+                    return error_at(site.call,
+                                    "a store that is sent to several ranks must begin a line of its own");
+                used_.insert("sy_range");
+                edits_.insert(site.call.begin,
+                              "for sy_copy in sy_range(" + std::to_string(stores_->copies) + "): ");
+                added += ", sy_copy";
+            }
+            edits_.insert(place.end, added + ")");
+        }
+        return Done{};
+    }
+
     void add_finish() {
         used_.insert("sy_finish");
-        const std::string call = "sy_finish(sy_schedule, sy_control)";
+        const std::string call = std::string(posts_later_ ? "sy_post_last(sy_schedule, sy_control); " : "") +
+                                 "sy_finish(sy_schedule, sy_control)";
         const std::string comment = "  # the last program to end tells the ranks that may now send again";
         bool ends_with_return = false;
         for (const Span& statement : facts_.returns) {
@@ -374,6 +529,10 @@ private:
     std::string_view source_;
     bool phased_;
     bool produces_;
+    std::optional<fuse::StoreForm> stores_;
+    bool awaits_chunks_;         ///< some tile waits for what an op brings
+    std::string stored_param_;   ///< the parameter of what is sent inline
+    bool posts_later_ = false;   ///< a tile's post comes before the store of the program's next one
     std::string slot_of_store_;  ///< an expression for the slot whose tile the stores are of
     Facts facts_;
     std::string eol_ = "\n";
@@ -386,7 +545,11 @@ private:
 }  // namespace
 
 Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule) {
-    return Emitter(program.kernel, schedule.phased, schedule.produces()).run();
+    return emit(program, schedule, 0);
+}
+
+Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage) {
+    return Emitter(program, schedule, stage).run();
 }
 
 }  // namespace syncopate::emit

@@ -27,6 +27,12 @@ struct Call {
     std::vector<CallArgument> arguments;
 };
 
+/// A list display with at least one item.
+struct List {
+    Span whole;
+    Span first;
+};
+
 struct Identifier {
     std::string name;
     Span where;
@@ -38,6 +44,7 @@ struct Facts {
     std::vector<Identifier> identifiers;  ///< each occurrence
     std::vector<Identifier> assigned;     ///< those that are targets of an assignment, or of a loop
     std::vector<Call> calls;              ///< in source order, an outer one before those inside it
+    std::vector<List> lists;              ///< in source order
     bool has_error = false;               ///< the whole source, not only the stretch
 };
 

@@ -1,10 +1,19 @@
 #include "syncopate/emit/table.hpp"
 
+#include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
 
 namespace syncopate::emit {
 namespace {
+
+/// Whom the tiles of a made chunk tell: the stream of copies, the stream of sums, anyone by its posts.
+struct Gates {
+    bool copies = false;
+    bool sums = false;
+    bool told = false;
+};
 
 void append_waits(std::vector<std::int32_t>& words, const std::vector<fuse::Wait>& waits) {
     for (const fuse::Wait& wait : waits) {
@@ -13,64 +22,171 @@ void append_waits(std::vector<std::int32_t>& words, const std::vector<fuse::Wait
     }
 }
 
+/// Who waits for each made chunk of `rank`.
+std::vector<Gates> gates_of(const fuse::RankSchedule& schedule, std::int32_t rank) {
+    std::vector<Gates> gates(schedule.chunks.size());
+    for (std::size_t chunk = 0; chunk < gates.size(); ++chunk) {
+        const std::vector<fuse::Post>& posts = schedule.chunks[chunk].posts;
+        gates[chunk].told = std::any_of(posts.begin(), posts.end(),
+                                        [&](const fuse::Post& post) { return post.rank != rank; });
+    }
+    const auto add = [&](const fuse::Wait& wait, bool stream, bool sums) {
+        const fuse::SignalMeaning& meaning = schedule.signals[static_cast<std::size_t>(wait.signal)];
+        if (meaning.kind != fuse::SignalMeaning::Kind::made || meaning.op.rank != rank) return;
+        Gates& of_chunk = gates[static_cast<std::size_t>(meaning.op.index)];
+        (!stream ? of_chunk.told : sums ? of_chunk.sums : of_chunk.copies) = true;
+    };
+    for (const fuse::Transfer& transfer : schedule.transfers) {
+        const bool stream = transfer.backend == plan::Backend::copy_engine;
+        for (const fuse::Wait& wait : transfer.waits)
+            add(wait, stream, transfer.reduce != plan::Reduce::none);
+    }
+    for (const fuse::Slot& slot : schedule.slots) {
+        for (const fuse::Wait& wait : slot.waits) add(wait, false, false);
+    }
+    return gates;
+}
+
 /// What each slot's tile makes. Slots that make the same chunks share their records.
 template <typename AppendPosts>
-void append_makes(std::vector<std::int32_t>& words, const fuse::RankSchedule& schedule,
-                  const AppendPosts& append_posts) {
+void append_makes(std::vector<std::int32_t>& words, const fuse::RankSchedule& schedule, std::int32_t rank,
+                  std::span<const fuse::Slot> slots, const AppendPosts& append_posts) {
     std::vector<std::pair<std::int32_t, std::int32_t>> posts;
     for (const fuse::MadeChunk& chunk : schedule.chunks) {
         const auto begin = static_cast<std::int32_t>(words.size());
         append_posts(chunk.posts);
         posts.emplace_back(begin, static_cast<std::int32_t>(words.size()));
     }
+    const std::vector<Gates> gates = gates_of(schedule, rank);
     words.resize((words.size() + 3) / 4 * 4, 0);
-    const std::size_t makes = words.size();
-    words[table::makes] = static_cast<std::int32_t>(makes);
-    words.resize((makes + 2 * schedule.slots.size() + 3) / 4 * 4, 0);
     std::map<std::vector<std::int32_t>, std::pair<std::int32_t, std::int32_t>> known;
-    for (std::size_t slot = 0; slot < schedule.slots.size(); ++slot) {
-        const std::vector<std::int32_t>& made = schedule.slots[slot].makes;
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+        const std::vector<std::int32_t>& made = slots[slot].makes;
         const auto begin = static_cast<std::int32_t>(words.size());
-        const auto end = begin + 4 * static_cast<std::int32_t>(made.size());
+        const auto end = begin + table::made_words * static_cast<std::int32_t>(made.size());
         const auto [found, is_new] = known.try_emplace(made, begin, end);
         if (is_new) {
             for (const std::int32_t chunk : made) {
                 const auto index = static_cast<std::size_t>(chunk);
                 words.insert(words.end(), {counter_of(schedule, chunk),
                                            static_cast<std::int32_t>(schedule.chunks[index].tiles),
-                                           posts[index].first, posts[index].second});
+                                           posts[index].first, posts[index].second,
+                                           gates[index].copies ? 1 : 0, gates[index].sums ? 1 : 0,
+                                           gates[index].told ? 1 : 0, 0});
             }
         }
-        words[makes + 2 * slot] = found->second.first;
-        words[makes + 2 * slot + 1] = found->second.second;
+        const std::size_t record = table::first_slot + table::slot_words * slot + table::makes;
+        words[record] = found->second.first;
+        const bool hurry = std::any_of(made.begin(), made.end(), [&](std::int32_t chunk) {
+            return schedule.chunks[static_cast<std::size_t>(chunk)].at_once;
+        });
+        words[record + 1] = found->second.second | (hurry ? table::at_once : 0);
     }
 }
 
+void append_number(std::vector<std::int32_t>& words, std::int64_t number) {
+    words.push_back(static_cast<std::int32_t>(static_cast<std::uint64_t>(number) & 0xffffffffU));
+    words.push_back(static_cast<std::int32_t>(number >> 32));
+}
+
+/// Where each slot's tile is stored.
+class Stores {
+public:
+    Stores(const fuse::Schedule& schedule, std::int32_t rank, std::int64_t heap_stride,
+           std::span<const std::uint64_t> offsets)
+        : form_(*schedule.stores), rank_(rank), heap_stride_(heap_stride), offsets_(offsets) {
+        const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(form_.tensor)];
+        element_ = static_cast<std::int64_t>(plan::size_of(tensor.dtype));
+        row_elements_ = tensor.shape.empty() || tensor.shape[0] == 0 ? 1 : plan::num_elements(tensor.whole()) / tensor.shape[0];
+    }
+
+    void append(std::vector<std::int32_t>& words, const fuse::RankSchedule& schedule) const {
+        std::map<std::vector<std::int64_t>, std::int32_t> known;
+        for (std::size_t slot = 0; slot < schedule.slots.size(); ++slot) {
+            std::vector<std::int64_t> numbers;
+            for (const std::int32_t chunk : schedule.slots[slot].makes) {
+                for (const fuse::Store& store : schedule.chunks[static_cast<std::size_t>(chunk)].stores) {
+                    const std::int64_t number = number_of(store);
+                    if (std::find(numbers.begin(), numbers.end(), number) == numbers.end())
+                        numbers.push_back(number);
+                }
+            }
+            if (numbers.empty()) numbers.push_back(number_of({rank_, form_.tensor, 0}));
+            // A tile with fewer places is stored in the last one again: the same value, by the same program.
+            numbers.resize(static_cast<std::size_t>(std::max<std::int32_t>(form_.copies, 1)), numbers.back());
+            const std::size_t record = table::first_slot + table::slot_words * slot + table::store;
+            if (form_.copies <= 1) {
+                words[record] = static_cast<std::int32_t>(static_cast<std::uint64_t>(numbers[0]) & 0xffffffffU);
+                words[record + 1] = static_cast<std::int32_t>(numbers[0] >> 32);
+                continue;
+            }
+            const auto [found, is_new] = known.try_emplace(numbers, static_cast<std::int32_t>(words.size()));
+            if (is_new) {
+                for (const std::int64_t number : numbers) append_number(words, number);
+            }
+            words[record] = found->second;
+        }
+    }
+
+private:
+    [[nodiscard]] std::int64_t number_of(const fuse::Store& store) const {
+        const auto offset = [&](std::int32_t tensor) {
+            return static_cast<std::int64_t>(offsets_[static_cast<std::size_t>(tensor)]);
+        };
+        const std::int64_t from = form_.by_row ? 0 : rank_;
+        const std::int64_t bytes =
+            (store.rank - from) * heap_stride_ + offset(store.tensor) - offset(form_.tensor);
+        const std::int64_t unit = form_.by_row ? row_elements_ * element_ : element_;
+        return bytes / unit + store.rows * (form_.by_row ? 1 : row_elements_);
+    }
+
+    fuse::StoreForm form_;
+    std::int32_t rank_;
+    std::int64_t heap_stride_;
+    std::span<const std::uint64_t> offsets_;
+    std::int64_t element_ = 1;
+    std::int64_t row_elements_ = 1;
+};
+
 }  // namespace
 
-std::vector<std::int32_t> make_table(const fuse::RankSchedule& schedule, std::int32_t rank,
-                                     std::int64_t heap_stride, std::int64_t num_programs) {
-    const std::size_t num_slots = schedule.slots.size();
+std::int64_t bytes_of_row(const fuse::Schedule& schedule) {
+    if (!schedule.stores || !schedule.stores->by_row) return 1;
+    const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(schedule.stores->tensor)];
+    if (tensor.shape.empty() || tensor.shape[0] == 0) return 1;
+    return plan::num_elements(tensor.whole()) / tensor.shape[0] *
+           static_cast<std::int64_t>(plan::size_of(tensor.dtype));
+}
+
+std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t rank,
+                                     std::int64_t heap_stride, std::int64_t num_programs,
+                                     std::span<const std::uint64_t> offsets, std::size_t stage) {
+    const fuse::RankSchedule& schedule = of_all.ranks[static_cast<std::size_t>(rank)];
+    const std::span<const fuse::Slot> slots = of_all.slots_of(schedule, stage);
+    const std::size_t num_slots = slots.size();
+    const std::vector<fuse::Post> none;
+    const std::vector<fuse::Post>& kernel_posts =
+        stage + 1 == of_all.num_stages() ? schedule.kernel_posts : none;
     std::vector<std::int32_t> words(table::first_slot + table::slot_words * num_slots, 0);
     words[table::num_slots] = static_cast<std::int32_t>(num_slots);
-    words[table::num_kernel_posts] = static_cast<std::int32_t>(schedule.kernel_posts.size());
+    words[table::num_kernel_posts] = static_cast<std::int32_t>(kernel_posts.size());
     words[table::num_programs] = static_cast<std::int32_t>(num_programs);
 
     // Waits: those of a slot, then those of its phases, one after another.
     std::vector<std::vector<std::int32_t>> phase_wait_ends(num_slots);
     for (std::size_t slot = 0; slot < num_slots; ++slot) {
         const std::size_t record = table::first_slot + table::slot_words * slot;
-        words[record] = static_cast<std::int32_t>(schedule.slots[slot].tile);
+        words[record] = static_cast<std::int32_t>(slots[slot].tile);
         words[record + 1] = static_cast<std::int32_t>(words.size());
-        append_waits(words, schedule.slots[slot].waits);
+        append_waits(words, slots[slot].waits);
         words[record + 2] = static_cast<std::int32_t>(words.size());
-        for (const fuse::Phase& phase : schedule.slots[slot].phases) {
+        for (const fuse::Phase& phase : slots[slot].phases) {
             append_waits(words, phase.waits);
             phase_wait_ends[slot].push_back(static_cast<std::int32_t>(words.size()));
         }
     }
     for (std::size_t slot = 0; slot < num_slots; ++slot) {
-        const auto& phases = schedule.slots[slot].phases;
+        const auto& phases = slots[slot].phases;
         if (phases.empty()) continue;
         const std::size_t record = table::first_slot + table::slot_words * slot;
         words.push_back(static_cast<std::int32_t>(phases.size()));
@@ -88,13 +204,13 @@ std::vector<std::int32_t> make_table(const fuse::RankSchedule& schedule, std::in
             const std::int64_t distance =
                 (post.rank - rank) * heap_stride +
                 std::int64_t{control::word_of(post.signal)} * static_cast<std::int64_t>(sizeof(std::int32_t));
-            words.push_back(static_cast<std::int32_t>(static_cast<std::uint64_t>(distance) & 0xffffffffU));
-            words.push_back(static_cast<std::int32_t>(distance >> 32));
+            append_number(words, distance);
         }
     };
     words[table::kernel_posts] = static_cast<std::int32_t>(words.size());
-    append_posts(schedule.kernel_posts);
-    if (!schedule.chunks.empty()) append_makes(words, schedule, append_posts);
+    append_posts(kernel_posts);
+    if (!schedule.chunks.empty()) append_makes(words, schedule, rank, slots, append_posts);
+    if (of_all.stores) Stores(of_all, rank, heap_stride, offsets).append(words, schedule);
     return words;
 }
 

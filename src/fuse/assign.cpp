@@ -36,42 +36,99 @@ std::vector<std::int64_t> extents_of(const plan::Region& region) {
     return extents;
 }
 
-/// Why `backend` cannot carry out the op on `device`; empty if it can.
-std::string objection(const plan::Plan& plan, const plan::Op& op, Backend backend, Device device) {
+/// Why a copy of the two regions is not one of three strided levels; empty if it is.
+std::string level_objection(const plan::Plan& plan, const plan::Chunk& src, const plan::Chunk& dst,
+                            Backend backend) {
+    const std::int32_t levels = strided_levels(plan, src, dst);
+    if (levels == 0) {
+        return std::string(name_of(backend)) + " copies between regions of the same extents, not from " +
+               to_string(src.region) + " to " + to_string(dst.region);
+    }
+    if (levels > kCopyEngineLevels) {
+        return std::string(name_of(backend)) + " copies boxes of at most three strided levels; " +
+               to_string(src.region) + " has " + std::to_string(levels) +
+               ": split the op along its first axis";
+    }
+    return {};
+}
+
+/// The first axis of the slots of a staging tensor, and of a slot in it, left aside.
+struct Box {
+    std::vector<std::int64_t> shape;
+    std::vector<std::int64_t> extents;
+    std::int64_t first = 0;  ///< element
+};
+
+Box box_of(const plan::Plan& plan, const plan::Chunk& chunk, std::size_t axes) {
+    Box box{plan.tensors[chunk.tensor].shape, extents_of(chunk.region)};
+    for (std::size_t axis = 0; axis < box.shape.size(); ++axis)
+        box.first = box.first * box.shape[axis] + chunk.region[axis].begin;
+    while (box.extents.size() > axes) {
+        box.extents.erase(box.extents.begin());
+        box.shape.erase(box.shape.begin());
+    }
+    return box;
+}
+
+/// What of the box is no multiple of 16 bytes: its first byte, its runs, or a stride from run to run.
+std::string odd_part(const Box& box, const std::vector<std::int64_t>& other_shape, std::int64_t element) {
+    constexpr std::int64_t kUnit = 16;
+    const auto odd = [&](std::int64_t elements) { return elements * element % kUnit != 0; };
+    if (odd(box.first)) return "begins at byte " + std::to_string(box.first * element);
+    std::int64_t run = 1;     // elements that are contiguous on both sides
+    std::int64_t stride = 1;  // of the axis
+    bool whole = true;
+    for (std::size_t axis = box.extents.size(); axis-- > 0;) {
+        if (box.extents[axis] != 1) {
+            if (whole) {
+                run *= box.extents[axis];
+            } else if (odd(stride)) {
+                return "has rows " + std::to_string(stride * element) + " bytes apart";
+            }
+            whole = whole && box.extents[axis] == box.shape[axis] && box.extents[axis] == other_shape[axis];
+        } else if (box.shape[axis] != 1 || other_shape[axis] != 1) {
+            whole = false;
+        }
+        stride *= box.shape[axis];
+    }
+    if (odd(run)) return "has rows of " + std::to_string(run * element) + " bytes";
+    return {};
+}
+
+/// Why a collective, a sum or a transfer cannot go by `backend` on `device`; empty if it can.
+std::string objection(const plan::Plan& plan, plan::OpRef ref, Backend backend, Device device,
+                      const InlineObjection& kernel) {
+    const plan::Op& op = plan.op(ref);
     if (op.kind == plan::OpKind::collective) {
         return "collective " + std::string(name_of(op.collective)) +
                " is not carried out yet: use a template that expands it into push and pull ops";
     }
-    if (is_sum(op)) {
-        const Backend only = device == Device::host ? Backend::host : Backend::ldst_dedicated;
-        if (backend == only) return {};
-        return "a sum of contributions goes by " + std::string(name_of(only)) + ", not " +
-               std::string(name_of(backend));
+    if (is_inline(backend)) {
+        if (is_sum(op)) return "a sum of contributions is not done by " + std::string(name_of(backend));
+        return kernel ? kernel(ref, backend)
+                      : std::string(name_of(backend)) + " needs a kernel that stores what is sent";
+    }
+    if (lane_of(backend) == Backend::tma_dedicated) {
+        if (op.reduce != plan::Reduce::none && !is_sum(op))
+            return std::string(name_of(backend)) + " cannot reduce (" + std::string(name_of(op.reduce)) +
+                   ") into another rank: its contributions are staged first";
+        return engine_objection(plan, op.src, op.dst, backend);
     }
     if (device == Device::host) {
         if (backend == Backend::host) return {};
         return "backend " + std::string(name_of(backend)) +
-               " does not exist on device host: use \"host\" or \"auto\"";
+               " does not exist on device host: use \"host\", \"tma_dedicated\", \"ldst_dedicated\" or "
+               "\"auto\"";
     }
     if (backend == Backend::host) return "backend host does not exist on device cuda: use \"auto\"";
-    if (backend != Backend::copy_engine && lane_of(backend) != Backend::tma_dedicated) {
+    if (backend != Backend::copy_engine) {
         return "backend " + std::string(name_of(backend)) +
                " is not built yet: use \"copy_engine\", \"tma_dedicated\", \"ldst_dedicated\" or \"auto\"";
     }
-    if (op.reduce != plan::Reduce::none) {
+    if (is_sum(op)) return {};
+    if (op.reduce != plan::Reduce::none)
         return std::string(name_of(backend)) + " cannot reduce (" + std::string(name_of(op.reduce)) + ")";
-    }
-    const std::int32_t levels = strided_levels(plan, op.src, op.dst);
-    if (levels == 0) {
-        return std::string(name_of(backend)) + " copies between regions of the same extents, not from " +
-               to_string(op.src.region) + " to " + to_string(op.dst.region);
-    }
-    if (levels > kCopyEngineLevels) {
-        return std::string(name_of(backend)) + " copies boxes of at most three strided levels; " +
-               to_string(op.src.region) + " has " + std::to_string(levels) +
-               ": split the op along its first axis";
-    }
-    return {};
+    return level_objection(plan, op.src, op.dst, backend);
 }
 
 Error error_at(plan::OpRef ref, std::string message) {
@@ -102,21 +159,56 @@ std::int32_t strided_levels(const plan::Plan& plan, const plan::Chunk& src, cons
     return contiguous ? 1 : 0;
 }
 
-Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef ref, Device device) {
-    const plan::Op& op = plan.op(ref);
-    const Backend backend = device == Device::host ? Backend::host
-                            : is_sum(op)           ? Backend::ldst_dedicated
-                                                   : Backend::copy_engine;
-    std::string why = objection(plan, op, backend, device);
+std::string engine_objection(const plan::Plan& plan, const plan::Chunk& src, const plan::Chunk& dst,
+                             Backend backend) {
+    plan::Chunk slot = src;  // of a sum: its first
+    if (src.region.size() > dst.region.size()) slot.region.front().end = slot.region.front().begin + 1;
+    const bool is_slot = slot.region.size() > dst.region.size();
+    if (std::string why = level_objection(plan, is_slot ? dst : slot, is_slot ? slot : dst, backend);
+        !why.empty())
+        return why;
+    const std::size_t axes = std::min(slot.region.size(), dst.region.size());
+    const Box from = box_of(plan, slot, axes);
+    const Box to = box_of(plan, dst, axes);
+    const auto element = static_cast<std::int64_t>(size_of(plan.tensors[dst.tensor].dtype));
+    const bool alike = from.extents == to.extents;  // else both are contiguous
+    const auto say = [&](const plan::Chunk& chunk, const Box& box, const Box& other) -> std::string {
+        const std::string odd = odd_part(box, alike ? other.shape : box.shape, element);
+        if (odd.empty()) return {};
+        return std::string(name_of(backend)) + " moves multiples of 16 bytes, and " +
+               plan.tensors[chunk.tensor].name + to_string(chunk.region) + " " + odd +
+               ": use copy_engine or auto";
+    };
+    if (std::string why = say(src, from, to); !why.empty()) return why;
+    if (std::string why = say(dst, to, from); !why.empty()) return why;
+    if (src.region.size() > dst.region.size() && src.region.front().size() > 1) {
+        const std::vector<std::int64_t>& staging = plan.tensors[src.tensor].shape;
+        std::int64_t slot_bytes = element;
+        for (std::size_t axis = 1; axis < staging.size(); ++axis) slot_bytes *= staging[axis];
+        if (slot_bytes % 16 != 0) {
+            return std::string(name_of(backend)) + " moves multiples of 16 bytes, and the slots of " +
+                   plan.tensors[src.tensor].name + " are " + std::to_string(slot_bytes) +
+                   " bytes apart: use copy_engine or auto";
+        }
+    }
+    return {};
+}
+
+Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef ref, Device device,
+                                            const InlineObjection& kernel) {
+    const Backend best = device == Device::host ? Backend::host : Backend::copy_engine;
+    std::string why = objection(plan, ref, best, device, kernel);
     if (!why.empty()) return error_at(ref, std::move(why));
-    std::vector<Backend> legal{backend};
-    for (const Backend engine : {Backend::tma_dedicated, Backend::ldst_dedicated}) {
-        if (engine != backend && objection(plan, op, engine, device).empty()) legal.push_back(engine);
+    std::vector<Backend> legal{best};
+    for (const Backend other :
+         {Backend::tma_dedicated, Backend::ldst_dedicated, Backend::tma_inline, Backend::ldst_inline}) {
+        if (objection(plan, ref, other, device, kernel).empty()) legal.push_back(other);
     }
     return legal;
 }
 
-Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred) {
+Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred,
+                        const InlineObjection& kernel) {
     Backends backends(plan.ranks.size());
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
         backends[rank].reserve(plan.ranks[rank].size());
@@ -124,12 +216,14 @@ Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred
             const plan::OpRef ref{rank, index};
             const plan::Op& op = plan.op(ref);
             if (op.backend == Backend::automatic) {
-                const auto legal = legal_backends(plan, ref, device);
-                if (!legal) return legal.error();
-                const bool can = std::find(legal->begin(), legal->end(), preferred) != legal->end();
-                backends[rank].push_back(can ? preferred : legal->front());
+                const Backend best = device == Device::host ? Backend::host : Backend::copy_engine;
+                const bool can = preferred != Backend::automatic &&
+                                 objection(plan, ref, preferred, device, kernel).empty();
+                std::string why = can ? std::string() : objection(plan, ref, best, device, kernel);
+                if (!why.empty()) return error_at(ref, std::move(why));
+                backends[rank].push_back(can ? preferred : best);
             } else {
-                std::string why = objection(plan, op, op.backend, device);
+                std::string why = objection(plan, ref, op.backend, device, kernel);
                 if (!why.empty()) return error_at(ref, std::move(why));
                 backends[rank].push_back(op.backend);
             }

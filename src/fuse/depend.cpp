@@ -114,7 +114,7 @@ bool is_produced(const plan::Plan& plan, std::int32_t tensor) {
 
 }  // namespace
 
-Result<Dependence> depend(const Program& program, const Precedence& precedence) {
+Result<Dependence> depend(const Program& program, const Precedence& precedence, const Written& written) {
     const kernel::Kernel& kernel = program.kernel;
     const plan::Plan& plan = program.plan;
     std::vector<BoundParam> params;
@@ -168,6 +168,11 @@ Result<Dependence> depend(const Program& program, const Precedence& precedence) 
     for (const plan::Holding& holding : plan.initial) {
         if (is_empty(holding.chunk.region)) continue;
         supplies[holding.rank][holding.chunk.tensor].push_back({holding.chunk.region, -1});
+    }
+    for (const auto& [tensor, regions] : written) {
+        for (auto& on_rank : supplies) {
+            for (const Region& region : regions) on_rank[tensor].push_back({region, -1});
+        }
     }
     for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
         const plan::OpRef ref = precedence.ops[id];

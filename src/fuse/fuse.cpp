@@ -1,70 +1,57 @@
 #include "syncopate/fuse/fuse.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
-#include "syncopate/fuse/cost.hpp"
-#include "syncopate/fuse/depend.hpp"
+#include "fuse/stage.hpp"
 #include "syncopate/fuse/guards.hpp"
+#include "syncopate/fuse/inline.hpp"
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/order.hpp"
-#include "syncopate/fuse/pack.hpp"
 #include "syncopate/fuse/precedence.hpp"
-#include "syncopate/fuse/produce.hpp"
-#include "syncopate/fuse/synchronize.hpp"
 #include "syncopate/plan/check.hpp"
 
 namespace syncopate::fuse {
 namespace {
 
-/// By slot, the program that runs it.
-Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel, const Options& options) {
-    const std::int64_t own = kernel.num_programs();
-    const std::int64_t programs = options.num_programs.value_or(own);
-    if (programs < 1) return Error{"a grid of " + std::to_string(programs) + " programs runs nothing"};
-    std::vector<std::int64_t> result;
-    result.reserve(kernel.tiles.size());
-    if (programs != own) {
-        if (!kernel.sites.persistent) {
-            return Error{kernel.name + " runs one tile per program, so its grid has " + std::to_string(own) +
-                         " programs, not " + std::to_string(programs)};
+/// Which made chunks' tiles count at once: those that are sent, where a program runs few tiles. By rank and
+/// chunk.
+std::vector<std::vector<bool>> in_a_hurry(const plan::Plan& plan, const Precedence& precedence,
+                                          const StageSchedule& all, const InlineStores& stores) {
+    const Production& production = all.production;
+    std::vector<std::vector<bool>> result;
+    for (const auto& chunks : production.chunks) result.emplace_back(chunks.size(), false);
+    for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
+        if (plan.op(precedence.ops[id]).reduce != plan::Reduce::none) continue;
+        for (const MadeRef& need : production.needs[id]) {
+            const std::vector<std::int64_t>& makers = production.makers[need.rank][need.index];
+            if (makers.empty() || !stores.at[need.rank][need.index].empty()) continue;
+            std::size_t stage = all.slots.size() - 1;
+            while (stage > 0 && all.slots[stage].first > makers.front()) --stage;
+            result[need.rank][need.index] = all.brief[stage];
         }
-        for (std::size_t slot = 0; slot < kernel.tiles.size(); ++slot) {
-            result.push_back(static_cast<std::int64_t>(slot) % programs);
-        }
-    } else {
-        for (const kernel::Tile& tile : kernel.tiles) result.push_back(tile.program);
     }
     return result;
 }
 
-/// Replaces the order of a persistent kernel's tiles where these take unequal times.
-void repack(const kernel::Kernel& kernel, const Dependence& dependence,
-            const std::vector<std::int64_t>& arrivals, const std::vector<std::int64_t>& program_of,
-            const std::vector<std::vector<std::int64_t>>& deadlines,
-            std::vector<std::vector<std::int64_t>>& tiles) {
-    const std::vector<double> times = estimate_tile_times(kernel);
-    if (!differ(times)) return;
-    const std::int64_t programs = 1 + *std::max_element(program_of.begin(), program_of.end());
-    for (std::size_t slot = 0; slot < program_of.size(); ++slot) {
-        if (program_of[slot] != static_cast<std::int64_t>(slot) % programs)
-            return;  // another way of counting
-    }
-    std::vector<double> ready(times.size());
-    for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
-        for (std::size_t tile = 0; tile < times.size(); ++tile) {
-            ready[tile] = 0;
-            for (const Need& need :
-                 dependence.needs[rank][static_cast<std::size_t>(dependence.class_of[tile])]) {
-                ready[tile] =
-                    std::max(ready[tile], static_cast<double>(arrivals[need.op]) / kLinkBytesPerMicrosecond);
+/// A kernel may start before its call's begin waits are over, so before a program first stores into another
+/// rank's memory it waits for what that rank says of it.
+void guard_stores(const std::vector<std::int64_t>& program_of, RankSchedule& rank) {
+    std::set<std::pair<std::int64_t, std::int32_t>> guarded;  // program, rank
+    for (std::size_t slot = 0; slot < rank.slots.size(); ++slot) {
+        for (const std::int32_t chunk : rank.slots[slot].makes) {
+            for (const Store& store : rank.chunks[static_cast<std::size_t>(chunk)].stores) {
+                if (!guarded.insert({program_of[slot], store.rank}).second) continue;
+                for (const Wait& wait : rank.begin_waits) {
+                    if (rank.signals[static_cast<std::size_t>(wait.signal)].op.rank == store.rank)
+                        rank.slots[slot].waits.push_back(wait);
+                }
             }
         }
-        const bool waits = std::any_of(ready.begin(), ready.end(), [](double time) { return time > 0; });
-        tiles[rank] = deadlines.empty() || waits ? pack_tiles(times, ready, programs)
-                                                 : pack_by_deadline(times, deadlines[rank], programs);
     }
 }
 
@@ -101,8 +88,11 @@ private:
 
 }  // namespace
 
-Result<Schedule> fuse(const Program& given, const Options& options) {
-    const kernel::Kernel& kernel = given.kernel;
+Result<Schedule> fuse(const Program& program, const Options& options) {
+    return fuse(StagedProgram{{{program.kernel, program.bindings}}, program.plan}, options);
+}
+
+Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     if (const auto findings = plan::check(given.plan); !findings.empty()) {
         Error error{std::string("the plan is wrong (") + std::string(plan::name_of(findings.front().kind)) +
                     "): " + findings.front().message};
@@ -110,21 +100,21 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
         error.location.op = findings.front().op;
         return error;
     }
-    if (Status status = check_bindings(given); !status) return status.error();
-    if (kernel.tiles.empty()) return Error{"kernel " + kernel.name + " has no tiles for these arguments"};
-    const auto program_of = programs_of_slots(kernel, options);
-    if (!program_of) return program_of.error();
+    if (Status status = check_stages(given, options); !status) return status.error();
 
-    auto lowered = lower(given.plan);
+    auto lowered = lower(given.plan, options.preferred);
     if (!lowered) return lowered.error();
-    const Program program{kernel, lowered->plan, given.bindings};
-    const plan::Plan& plan = program.plan;
-    const auto backends = assign(plan, options.device, options.preferred);
+    const plan::Plan& plan = lowered->plan;
+    const Program first{given.stages.front().kernel, plan, given.stages.front().bindings};
+    const bool staged = given.stages.size() > 1;
+    const auto backends =
+        assign(plan, options.device, options.preferred, [&](plan::OpRef ref, plan::Backend backend) {
+            if (staged) return std::string("a program of several stages sends nothing inline yet");
+            return inline_objection(first, ref, backend);
+        });
     if (!backends) return backends.error();
     const auto precedence = precede(plan, *backends);
     if (!precedence) return precedence.error();
-    const auto dependence = depend(program, *precedence);
-    if (!dependence) return dependence.error();
     std::vector<std::int64_t> arrivals;
     if (options.topology) {
         auto simulated = expect_arrivals(plan, *precedence, *backends, *options.topology);
@@ -133,30 +123,47 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
     } else {
         arrivals = expect_arrivals(plan, *precedence);
     }
-    const auto production = produce(program, *lowered, *precedence);
-    if (!production) return production.error();
-    const auto deadlines = deadlines_of(plan, *precedence, *production, arrivals, kernel.tiles.size());
+    std::vector<StageSchedule> stages;
+    Written written;
+    for (const Stage& stage : given.stages) {
+        const Program program{stage.kernel, plan, stage.bindings};
+        auto scheduled = schedule_stage(program, *lowered, *precedence, arrivals, written, options);
+        if (!scheduled) return scheduled.error();
+        stages.push_back(*std::move(scheduled));
+        add_written(program, written);
+    }
+    if (Status status = check_stage_order(given, plan, *precedence, stages, options.device); !status)
+        return status.error();
+    const StageSchedule all = merge(std::move(stages));
+    const Production& production = all.production;
+    const Synchronization& sync = all.synchronization;
+    const auto& tiles = all.tiles;
+    const auto stores = store_inline(first, *lowered, *precedence, production, *backends);
+    if (!stores) return stores.error();
+    const Guards guards = guard(plan, *precedence, all.dependence, sync);
 
-    // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read it.
-    const auto& reduction = kernel.sites.reduction;
-    const bool can_cut = options.phases && reduction && !reduction->bound.empty() && reduction->trips > 1;
-    Synchronization sync;
-    std::vector<std::vector<std::int64_t>> tiles;
-    bool phased = false;
-    if (can_cut) {
-        tiles = order_tiles(*dependence, arrivals, true, deadlines);
-        sync = synchronize(*precedence, *dependence, tiles, *program_of, reduction->trips);
-        for (const auto& slots : sync.slots) {
-            phased |= std::any_of(slots.begin(), slots.end(),
-                                  [](const SlotWaits& s) { return s.phases.size() > 1; });
+    // A sum that reads its contributions where they are also waits for what they come after, and tells whom
+    // they would tell.
+    const auto parts_of = [&](std::int32_t id) {
+        std::vector<std::int32_t> parts{id};
+        const auto direct = lowered->direct.find(precedence->ops[id]);
+        if (direct == lowered->direct.end()) return parts;
+        for (const plan::OpRef pull : direct->second) parts.push_back(precedence->id(pull));
+        return parts;
+    };
+    const auto awaited_by = [&](std::int32_t id) {
+        std::vector<std::int32_t> awaited;
+        for (const std::int32_t part : parts_of(id)) {
+            for (const std::int32_t other : sync.transfers[part]) {
+                const auto sum = lowered->done_with.find(precedence->ops[other]);
+                if (sum == lowered->done_with.end() || precedence->id(sum->second) != id)
+                    awaited.push_back(other);
+            }
         }
-    }
-    if (!phased) {
-        tiles = order_tiles(*dependence, arrivals, false, deadlines);
-        if (kernel.sites.persistent) repack(kernel, *dependence, arrivals, *program_of, deadlines, tiles);
-        sync = synchronize(*precedence, *dependence, tiles, *program_of, 0);
-    }
-    const Guards guards = guard(plan, *precedence, *dependence, sync);
+        std::sort(awaited.begin(), awaited.end());
+        awaited.erase(std::unique(awaited.begin(), awaited.end()), awaited.end());
+        return awaited;
+    };
 
     // Who has to see which op, so that signals can be numbered.
     const auto num_ranks = static_cast<std::size_t>(plan.num_ranks());
@@ -167,11 +174,13 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
     }
     for (std::int32_t id = 0; id < precedence->num_ops(); ++id) {
         auto& here = observed[precedence->ops[id].rank];
-        here.insert(here.end(), sync.transfers[id].begin(), sync.transfers[id].end());
+        if (lowered->done_with.contains(precedence->ops[id])) continue;
+        const std::vector<std::int32_t> awaited = awaited_by(id);
+        here.insert(here.end(), awaited.begin(), awaited.end());
     }
     std::vector<std::vector<Post>> posts(precedence->ops.size());
     std::vector<std::vector<std::vector<Post>>> made_posts;  // by rank and chunk
-    for (const auto& chunks : production->chunks) made_posts.emplace_back(chunks.size());
+    for (const auto& chunks : production.chunks) made_posts.emplace_back(chunks.size());
     std::vector<SignalTable> signals(num_ranks);
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
         auto& ids = observed[rank];
@@ -188,9 +197,18 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
             posts[id].push_back({static_cast<std::int32_t>(rank), signal});
         }
     }
+    const auto sent_inline = [&](std::int32_t id) {
+        const plan::OpRef ref = precedence->ops[id];
+        return is_inline((*backends)[ref.rank][ref.index]);
+    };
     for (std::int32_t id = 0; id < precedence->num_ops(); ++id) {
         const std::int32_t executor = precedence->ops[id].rank;
-        for (const MadeRef& need : production->needs[id]) {
+        for (const MadeRef& need : production.needs[id]) {
+            if (sent_inline(id)) {  // who completes the chunk has sent it
+                std::vector<Post>& to = made_posts[need.rank][need.index];
+                to.insert(to.end(), posts[id].begin(), posts[id].end());
+                continue;
+            }
             const std::int32_t signal =
                 signals[executor].add({SignalMeaning::Kind::made, {need.rank, need.index}});
             std::vector<Post>& to = made_posts[need.rank][need.index];
@@ -204,11 +222,15 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
         signals[ack.to].add({SignalMeaning::Kind::consumed, {ack.from, -1}});
     }
 
+    const auto at_once = in_a_hurry(plan, *precedence, all, *stores);
+
     Schedule schedule;
     schedule.mesh = plan.mesh;
     schedule.tensors = plan.tensors;
-    schedule.num_slots = static_cast<std::int64_t>(kernel.tiles.size());
-    schedule.phased = phased;
+    schedule.num_slots = all.slots.back().first + all.slots.back().count;
+    schedule.phased = all.slots.front().phased;
+    schedule.later.assign(all.slots.begin() + 1, all.slots.end());
+    schedule.stores = stores->form;
     schedule.ranks.resize(num_ranks);
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
         RankSchedule& out = schedule.ranks[rank];
@@ -229,26 +251,46 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
                 to.phases.push_back({phase.iteration_end, waits_for(phase.ops)});
             }
         }
-        std::vector<std::int64_t> slot_of(out.slots.size());
-        for (std::size_t slot = 0; slot < out.slots.size(); ++slot)
-            slot_of[out.slots[slot].tile] = static_cast<std::int64_t>(slot);
-        for (std::size_t chunk = 0; chunk < production->chunks[rank].size(); ++chunk) {
-            const std::vector<std::int64_t>& makers = production->makers[rank][chunk];
-            out.chunks.push_back({production->chunks[rank][chunk], static_cast<std::int64_t>(makers.size()),
-                                  made_posts[rank][chunk]});
+        std::vector<std::int64_t> slot_of(out.slots.size());  // by tile, tiles numbered over all stages
+        for (const StageSlots& stage : all.slots) {
+            for (std::int64_t slot = stage.first; slot < stage.first + stage.count; ++slot)
+                slot_of[stage.first + out.slots[slot].tile] = slot;
+        }
+        for (std::size_t chunk = 0; chunk < production.chunks[rank].size(); ++chunk) {
+            const std::vector<std::int64_t>& makers = production.makers[rank][chunk];
+            out.chunks.push_back({production.chunks[rank][chunk], static_cast<std::int64_t>(makers.size()),
+                                  made_posts[rank][chunk], stores->at[rank][chunk], at_once[rank][chunk]});
             for (const std::int64_t tile : makers)
                 out.slots[slot_of[tile]].makes.push_back(static_cast<std::int32_t>(chunk));
         }
         for (const std::int32_t id : precedence->start_order[rank]) {
+            if (sent_inline(id)) continue;
             const plan::OpRef ref = precedence->ops[id];
             const plan::Op& op = plan.op(ref);
+            if (lowered->done_with.contains(ref)) continue;
             const auto own = lowered->own.find(ref);
-            Transfer& transfer = out.transfers.emplace_back(Transfer{
-                ref, (*backends)[ref.rank][ref.index], op.source_rank(ref.rank),
-                op.destination_rank(ref.rank), op.src, op.dst, op.reduce,
-                own == lowered->own.end() ? -1 : own->second, waits_for(sync.transfers[id]), posts[id]});
-            for (const MadeRef& need : production->needs[id])
-                transfer.waits.push_back({table.of_made(need), 0});
+            Transfer& transfer =
+                out.transfers.emplace_back(Transfer{ref,
+                                                    (*backends)[ref.rank][ref.index],
+                                                    op.source_rank(ref.rank),
+                                                    op.destination_rank(ref.rank),
+                                                    op.src,
+                                                    op.dst,
+                                                    op.reduce,
+                                                    own == lowered->own.end() ? -1 : own->second,
+                                                    waits_for(awaited_by(id)),
+                                                    {}});
+            for (const std::int32_t part : parts_of(id)) {
+                transfer.posts.insert(transfer.posts.end(), posts[part].begin(), posts[part].end());
+                for (const MadeRef& need : production.needs[part]) {
+                    const Wait wait{table.of_made(need), 0};
+                    if (std::find(transfer.waits.begin(), transfer.waits.end(), wait) == transfer.waits.end())
+                        transfer.waits.push_back(wait);
+                }
+                if (part == id) continue;
+                const plan::Op& pull = plan.op(precedence->ops[part]);
+                transfer.sources.push_back({pull.peer, pull.src});
+            }
         }
         out.end_waits = waits_for(guards.end_ops[rank]);
     }
@@ -262,6 +304,10 @@ Result<Schedule> fuse(const Program& given, const Options& options) {
         RankSchedule& from = schedule.ranks[ack.from];
         (ack.at_end ? from.end_posts : from.kernel_posts).push_back({ack.to, signal});
         schedule.ranks[ack.to].begin_waits.push_back({signal, 1});
+    }
+    if (schedule.stores) {
+        for (std::size_t rank = 0; rank < num_ranks; ++rank)
+            guard_stores(all.program_of, schedule.ranks[rank]);
     }
     return schedule;
 }

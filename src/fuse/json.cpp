@@ -77,6 +77,8 @@ Json write(const Transfer& transfer, const Schedule& schedule) {
         json["reduce"] = plan::name_of(transfer.reduce);
         json["own"] = transfer.own;
     }
+    for (const Source& source : transfer.sources)
+        json["sources"].push_back({{"rank", source.rank}, {"chunk", write(source.chunk, schedule)}});
     json["waits"] = write(transfer.waits);
     json["posts"] = write(transfer.posts);
     return json;
@@ -89,9 +91,12 @@ Json write_chunks(const RankSchedule& rank, const Schedule& schedule) {
     }
     Json json = Json::array();
     for (std::size_t at = 0; at < rank.chunks.size(); ++at) {
-        json.push_back({{"chunk", write(rank.chunks[at].chunk, schedule)},
-                        {"posts", write(rank.chunks[at].posts)},
-                        {"slots", std::move(slots[at])}});
+        Json& entry = json.emplace_back(Json{{"chunk", write(rank.chunks[at].chunk, schedule)},
+                                             {"posts", write(rank.chunks[at].posts)},
+                                             {"slots", std::move(slots[at])}});
+        if (rank.chunks[at].at_once) entry["at_once"] = true;
+        for (const Store& store : rank.chunks[at].stores)
+            entry["stores"].push_back({store.rank, schedule.tensors[store.tensor].name, store.rows});
     }
     return json;
 }
@@ -185,24 +190,41 @@ std::vector<Post> read_posts(const Reader& reader, const Schedule& schedule) {
     return posts;
 }
 
-plan::Chunk read_chunk(const Reader& reader, const Schedule& schedule) {
-    reader.expect_keys({"tensor", "region"});
-    const std::string name = reader.at("tensor").text();
+std::int32_t read_tensor(const Reader& reader, const Schedule& schedule) {
+    const std::string name = reader.text();
     const auto found = std::find_if(schedule.tensors.begin(), schedule.tensors.end(),
                                     [&](const plan::Tensor& tensor) { return tensor.name == name; });
-    if (found == schedule.tensors.end()) reader.at("tensor").fail("there is no tensor " + name);
-    plan::Chunk chunk{static_cast<std::int32_t>(found - schedule.tensors.begin()), {}};
+    if (found == schedule.tensors.end()) reader.fail("there is no tensor " + name);
+    return static_cast<std::int32_t>(found - schedule.tensors.begin());
+}
+
+std::vector<Store> read_stores(const Reader& reader, const Schedule& schedule) {
+    if (!schedule.stores) reader.fail("the schedule has no \"stores\"");
+    std::vector<Store> stores;
+    for (std::size_t at = 0; at < reader.length(); ++at) {
+        const Reader row = reader.at(at);
+        (void)row.length(3);
+        stores.push_back({row.at(std::size_t{0}).index_below(schedule.ranks.size()),
+                          read_tensor(row.at(std::size_t{1}), schedule), row.at(std::size_t{2}).integer()});
+    }
+    return stores;
+}
+
+plan::Chunk read_chunk(const Reader& reader, const Schedule& schedule) {
+    reader.expect_keys({"tensor", "region"});
+    plan::Chunk chunk{read_tensor(reader.at("tensor"), schedule), {}};
+    const std::vector<std::int64_t>& shape = schedule.tensors[static_cast<std::size_t>(chunk.tensor)].shape;
     const Reader region = reader.at("region");
-    for (std::size_t axis = 0; axis < region.length(found->shape.size()); ++axis) {
+    for (std::size_t axis = 0; axis < region.length(shape.size()); ++axis) {
         const Reader interval = region.at(axis);
         (void)interval.length(2);
-        const std::int64_t begin = interval.at(std::size_t{0}).integer(0, found->shape[axis]);
-        chunk.region.push_back({begin, interval.at(std::size_t{1}).integer(begin, found->shape[axis])});
+        const std::int64_t begin = interval.at(std::size_t{0}).integer(0, shape[axis]);
+        chunk.region.push_back({begin, interval.at(std::size_t{1}).integer(begin, shape[axis])});
     }
     return chunk;
 }
 
-Slot read_slot(const Reader& row, const Schedule& schedule, std::size_t num_signals) {
+Slot read_slot(const Reader& row, const StageSlots& stage, std::size_t num_signals) {
     std::size_t at = 0;
     const std::size_t length = row.length();
     const auto next = [&]() -> Reader {
@@ -219,7 +241,7 @@ Slot read_slot(const Reader& row, const Schedule& schedule, std::size_t num_sign
         return result;
     };
     Slot slot;
-    slot.tile = next().integer(0, schedule.num_slots - 1);
+    slot.tile = next().integer(0, stage.count - 1);
     slot.waits = waits();
     std::int64_t end = 0;
     while (at < length) {
@@ -229,8 +251,7 @@ Slot read_slot(const Reader& row, const Schedule& schedule, std::size_t num_sign
         phase.waits = waits();
         slot.phases.push_back(std::move(phase));
     }
-    if (schedule.phased && slot.phases.empty())
-        row.fail("a slot of a phased schedule needs at least one phase");
+    if (stage.phased && slot.phases.empty()) row.fail("a slot of a phased schedule needs at least one phase");
     return slot;
 }
 
@@ -245,7 +266,7 @@ Enum read_name(const Reader& reader, const std::array<Enum, count>& values) {
 
 Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size_t num_signals) {
     reader.expect_keys({"op", "backend", "src_rank", "dst_rank", "src", "dst", "waits", "posts"},
-                       {"reduce", "own"});
+                       {"reduce", "own", "sources"});
     Transfer transfer;
     (void)reader.at("op").length(2);
     transfer.op.rank = reader.at("op").at(std::size_t{0}).index_below(schedule.ranks.size());
@@ -260,6 +281,15 @@ Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size
     if (reader.has("own")) {
         transfer.own =
             static_cast<std::int32_t>(reader.at("own").integer(-1, std::numeric_limits<std::int32_t>::max()));
+    }
+    if (reader.has("sources")) {
+        const Reader sources = reader.at("sources");
+        for (std::size_t at = 0; at < sources.length(); ++at) {
+            const Reader source = sources.at(at);
+            source.expect_keys({"rank", "chunk"}, {});
+            transfer.sources.push_back({source.at("rank").index_below(schedule.ranks.size()),
+                                        read_chunk(source.at("chunk"), schedule)});
+        }
     }
     transfer.waits = read_waits(reader.at("waits"), num_signals);
     transfer.posts = read_posts(reader.at("posts"), schedule);
@@ -286,7 +316,7 @@ void read_signals(const Reader& reader, std::size_t num_ranks, std::vector<Signa
 void read_chunks(const Reader& reader, const Schedule& schedule, RankSchedule& rank) {
     for (std::size_t at = 0; at < reader.length(); ++at) {
         const Reader entry = reader.at(at);
-        entry.expect_keys({"chunk", "posts", "slots"});
+        entry.expect_keys({"chunk", "posts", "slots"}, {"stores", "at_once"});
         const Reader slots = entry.at("slots");
         for (std::size_t n = 0; n < slots.length(); ++n) {
             const std::int32_t slot = slots.at(n).index_below(rank.slots.size());
@@ -295,9 +325,11 @@ void read_chunks(const Reader& reader, const Schedule& schedule, RankSchedule& r
             if (!makes.empty() && makes.back() == chunk) slots.at(n).fail("the slot is there already");
             makes.push_back(chunk);
         }
-        rank.chunks.push_back({read_chunk(entry.at("chunk"), schedule),
-                               static_cast<std::int64_t>(slots.length()),
-                               read_posts(entry.at("posts"), schedule)});
+        rank.chunks.push_back(
+            {read_chunk(entry.at("chunk"), schedule), static_cast<std::int64_t>(slots.length()),
+             read_posts(entry.at("posts"), schedule),
+             entry.has("stores") ? read_stores(entry.at("stores"), schedule) : std::vector<Store>{},
+             entry.has("at_once") && entry.at("at_once").boolean()});
     }
 }
 
@@ -305,11 +337,16 @@ void read_rank(const Reader& reader, Schedule& schedule, RankSchedule& rank) {
     const std::size_t num_signals = rank.signals.size();
     const Reader slots = reader.at("slots");
     const std::size_t num_slots = slots.length(static_cast<std::size_t>(schedule.num_slots));
-    std::vector<bool> taken(num_slots, false);
-    for (std::size_t at = 0; at < num_slots; ++at) {
-        rank.slots.push_back(read_slot(slots.at(at), schedule, num_signals));
-        if (taken[rank.slots.back().tile]) slots.at(at).fail("the tile is taken by an earlier slot");
-        taken[rank.slots.back().tile] = true;
+    std::vector<bool> taken(num_slots, false);  // by tile, tiles numbered over all stages
+    for (std::size_t index = 0; index < schedule.num_stages(); ++index) {
+        const StageSlots stage = schedule.stage(index);
+        for (std::int64_t n = stage.first; n < stage.first + stage.count; ++n) {
+            const Reader row = slots.at(static_cast<std::size_t>(n));
+            rank.slots.push_back(read_slot(row, stage, num_signals));
+            const auto tile = static_cast<std::size_t>(stage.first + rank.slots.back().tile);
+            if (taken[tile]) row.fail("the tile is taken by an earlier slot");
+            taken[tile] = true;
+        }
     }
     if (reader.has("chunks")) read_chunks(reader.at("chunks"), schedule, rank);
     const Reader transfers = reader.at("transfers");
@@ -323,8 +360,24 @@ void read_rank(const Reader& reader, Schedule& schedule, RankSchedule& rank) {
     rank.end_posts = read_posts(reader.at("end_posts"), schedule);
 }
 
+/// The stages after the first, which follow each other up to the last slot.
+void read_later(const Reader& reader, Schedule& schedule) {
+    if (reader.length() == 0) reader.fail("expected at least one stage");
+    std::int64_t next = 0;
+    for (std::size_t at = 0; at < reader.length(); ++at) {
+        const Reader entry = reader.at(at);
+        entry.expect_keys({"first", "count", "phased"});
+        const std::int64_t first = at == 0 ? entry.at("first").integer(0, schedule.num_slots)
+                                           : entry.at("first").integer(next, next);
+        const std::int64_t count = entry.at("count").integer(0, schedule.num_slots - first);
+        schedule.later.push_back({first, count, entry.at("phased").boolean()});
+        next = first + count;
+    }
+    if (next != schedule.num_slots) reader.fail("the stages end before the last slot");
+}
+
 Schedule read_schedule(const Reader& reader) {
-    reader.expect_keys({"mesh", "tensors", "num_slots", "phased", "ranks"});
+    reader.expect_keys({"mesh", "tensors", "num_slots", "phased", "ranks"}, {"stores", "later"});
     Schedule schedule;
     const Reader mesh = reader.at("mesh");
     for (std::size_t at = 0; at < mesh.length(); ++at) {
@@ -349,6 +402,15 @@ Schedule read_schedule(const Reader& reader) {
     }
     schedule.num_slots = reader.at("num_slots").integer(0, std::numeric_limits<std::int32_t>::max());
     schedule.phased = reader.at("phased").boolean();
+    if (reader.has("stores")) {
+        const Reader stores = reader.at("stores");
+        stores.expect_keys({"tensor", "by", "copies"});
+        const std::string by = stores.at("by").text();
+        if (by != "row" && by != "element") stores.at("by").fail("expected \"row\" or \"element\"");
+        schedule.stores = StoreForm{read_tensor(stores.at("tensor"), schedule), by == "row",
+                                    static_cast<std::int32_t>(stores.at("copies").integer(1, 1024))};
+    }
+    if (reader.has("later")) read_later(reader.at("later"), schedule);
 
     const Reader ranks = reader.at("ranks");
     schedule.ranks.resize(ranks.length(static_cast<std::size_t>(schedule.mesh.num_ranks())));
@@ -375,7 +437,20 @@ std::string to_json(const Schedule& schedule) {
     }
     std::string text = "{\"mesh\": " + mesh.dump() + ", \"tensors\": " + tensors.dump() +
                        ", \"num_slots\": " + std::to_string(schedule.num_slots) +
-                       ", \"phased\": " + (schedule.phased ? "true" : "false") + ",\n \"ranks\": [";
+                       ", \"phased\": " + (schedule.phased ? "true" : "false");
+    if (!schedule.later.empty()) {
+        Json later = Json::array();
+        for (const StageSlots& stage : schedule.later)
+            later.push_back({{"first", stage.first}, {"count", stage.count}, {"phased", stage.phased}});
+        text += ", \"later\": " + later.dump();
+    }
+    if (schedule.stores) {
+        const Json stores{{"tensor", schedule.tensors[schedule.stores->tensor].name},
+                          {"by", schedule.stores->by_row ? "row" : "element"},
+                          {"copies", schedule.stores->copies}};
+        text += ", \"stores\": " + stores.dump();
+    }
+    text += ",\n \"ranks\": [";
     for (std::size_t at = 0; at < schedule.ranks.size(); ++at) {
         const RankSchedule& rank = schedule.ranks[at];
         Json signals = Json::array();

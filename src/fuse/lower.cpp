@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "syncopate/fuse/assign.hpp"
+
 namespace syncopate::fuse {
 namespace {
 
@@ -28,6 +30,8 @@ struct Group {
     std::vector<OpRef> contributions;  ///< in the order in which they are added
     std::vector<OpRef> writers;        ///< copies that bring what the destination itself holds
     std::int32_t own = -1;
+    plan::Backend engine = plan::Backend::automatic;  ///< of all contributions, if that is the chunk engine
+    bool direct = false;                              ///< read where they are
     OpRef sum;
 };
 
@@ -37,7 +41,7 @@ std::string name_of_chunk(const plan::Plan& plan, const plan::Chunk& chunk) {
 
 class Lowering {
 public:
-    explicit Lowering(const plan::Plan& plan) : plan_(plan) {}
+    Lowering(const plan::Plan& plan, plan::Backend preferred) : plan_(plan), preferred_(preferred) {}
 
     Result<Lowered> run() {
         if (Status status = collect(); !status) return status.error();
@@ -45,6 +49,8 @@ public:
         if (groups_.empty()) return std::move(result_);
         for (Group& group : groups_) {
             if (Status status = complete(group); !status) return status.error();
+            group.engine = engine_of(group);
+            group.direct = can_read_directly(group);
         }
         add_staging();
         add_sums();
@@ -186,10 +192,41 @@ private:
         return Done{};
     }
 
+    /// The chunk engine's backend that all contributions go by; automatic where they do not.
+    [[nodiscard]] plan::Backend engine_of(const Group& group) const {
+        const auto backend_of = [&](OpRef ref) {
+            const plan::Backend named = plan_.op(ref).backend;
+            return named == plan::Backend::automatic ? preferred_ : named;
+        };
+        const plan::Backend first = backend_of(group.contributions.front());
+        const bool all = std::all_of(group.contributions.begin(), group.contributions.end(), [&](OpRef ref) {
+            return lane_of(backend_of(ref)) == plan::Backend::tma_dedicated &&
+                   engine_objection(plan_, plan_.op(ref).src, group.chunk, first).empty();
+        });
+        return all ? first : plan::Backend::automatic;
+    }
+
+    /// Whether the destination's engine pulls every contribution, from boxes that lie in memory alike.
+    [[nodiscard]] bool can_read_directly(const Group& group) const {
+        if (group.engine == plan::Backend::automatic) return false;
+        const plan::Chunk& like = plan_.op(group.contributions.front()).src;
+        return std::all_of(group.contributions.begin(), group.contributions.end(), [&](OpRef ref) {
+            const plan::Op& op = plan_.op(ref);
+            bool same = op.kind == plan::OpKind::pull && ref.rank == group.rank &&
+                        op.src.region.size() == like.region.size() &&
+                        plan_.tensors[static_cast<std::size_t>(op.src.tensor)].shape ==
+                            plan_.tensors[static_cast<std::size_t>(like.tensor)].shape;
+            for (std::size_t axis = 0; same && axis < like.region.size(); ++axis)
+                same = op.src.region[axis].size() == like.region[axis].size();
+            return same;
+        });
+    }
+
     /// One staging tensor for each tensor that is reduced into, as large as the neediest rank asks.
     void add_staging() {
         std::map<std::int32_t, std::int64_t> slots;
         for (const Group& group : groups_) {
+            if (group.direct) continue;
             Region& box = boxes_[{group.chunk.tensor, group.rank}];
             box = box.empty() ? group.chunk.region : bounding_box(box, group.chunk.region);
             std::int64_t& most = slots[group.chunk.tensor];
@@ -227,9 +264,14 @@ private:
             group.sum = {group.rank, static_cast<std::int32_t>(list.size())};
             plan::Op& sum = list.emplace_back();
             sum.kind = plan::OpKind::local;
-            sum.src = staged(group, 0, static_cast<std::int64_t>(group.contributions.size()));
             sum.dst = group.chunk;
+            sum.src = group.direct ? group.chunk
+                                   : staged(group, 0, static_cast<std::int64_t>(group.contributions.size()));
             sum.reduce = group.reduce;
+            if (group.engine != plan::Backend::automatic &&
+                engine_objection(result_.plan, sum.src, sum.dst, group.engine).empty())
+                sum.backend = group.engine;
+            if (group.direct) result_.direct[group.sum] = group.contributions;
             sum.after = group.contributions;
             sum.after.insert(sum.after.end(), group.writers.begin(), group.writers.end());
             result_.own[group.sum] = group.own;
@@ -238,8 +280,14 @@ private:
                 plan::Op& op =
                     result_.plan
                         .ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-                op.dst = staged(group, static_cast<std::int64_t>(slot), static_cast<std::int64_t>(slot) + 1);
                 op.reduce = plan::Reduce::none;
+                if (group.direct) {
+                    op.backend = group.engine;
+                    result_.done_with[ref] = group.sum;
+                } else {
+                    op.dst =
+                        staged(group, static_cast<std::int64_t>(slot), static_cast<std::int64_t>(slot) + 1);
+                }
             }
         }
     }
@@ -260,6 +308,7 @@ private:
     }
 
     const plan::Plan& plan_;
+    plan::Backend preferred_;
     std::vector<Group> groups_;
     std::map<OpRef, std::size_t> group_of_;
     std::map<OpRef, std::int32_t> rounds_;
@@ -275,6 +324,8 @@ bool can_reduce(plan::DType dtype) {
     return dtype == bf16 || dtype == fp16 || dtype == fp32 || dtype == int32;
 }
 
-Result<Lowered> lower(const plan::Plan& plan) { return Lowering(plan).run(); }
+Result<Lowered> lower(const plan::Plan& plan, plan::Backend preferred) {
+    return Lowering(plan, preferred).run();
+}
 
 }  // namespace syncopate::fuse

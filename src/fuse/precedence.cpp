@@ -90,11 +90,13 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
         for (const std::int32_t id : order) {
             const plan::OpRef ref = result.ops[id];
             const plan::Backend backend = backends[ref.rank][ref.index];
-            const bool sums = plan.op(ref).reduce != plan::Reduce::none;
+            if (is_inline(backend)) continue;  // by the kernel's tiles, in no order
+            const bool engine = lane_of(backend) == plan::Backend::tma_dedicated;
+            const bool sums = plan.op(ref).reduce != plan::Reduce::none && !engine;
             const auto [found, first] = last.try_emplace({lane_of(backend), sums}, id);
             if (first) continue;
             result.started_before[id] = std::exchange(found->second, id);
-            if (backend == plan::Backend::host) continue;  // runs its transfers concurrently
+            if (backend == plan::Backend::host || engine) continue;  // begin one before another has ended
             result.stream_previous[id] = result.started_before[id];
             result.before[id].push_back(result.stream_previous[id]);
         }

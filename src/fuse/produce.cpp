@@ -185,6 +185,7 @@ private:
     /// it.
     Status check_overwritten(std::int32_t id) const {
         const plan::OpRef ref = precedence_.ops[id];
+        if (lowered_.done_with.contains(ref)) return Done{};  // it is its sum that writes
         const plan::Op& op = program_.plan.op(ref);
         const std::int32_t rank = op.destination_rank(ref.rank);
         const auto made = produced_.find({rank, op.dst.tensor});

@@ -89,6 +89,29 @@ constexpr std::array kReaders{
 constexpr std::array<std::string_view, kNumFormats> kNames{"auto", "msccl_xml", "mscclpp_json", "sccl_json",
                                                            "hlo",  "stablehlo", "partition",    "loop"};
 
+/// Chakra execution traces: what a rank did, as protobuf (.et) or as JSON made of it.
+std::optional<std::string> refuse_chakra(std::string_view text) {
+    const bool nodes = has(text, "comm_type") || has(text, "is_cpu_op") || has(text, "COMM_COLL_NODE");
+    const bool json = looks_like_json(text) && (nodes || has(text, "chakra")) && has(text, "\"nodes\"");
+    const bool protobuf =
+        !looks_like_json(text) && !looks_like_xml(text) && text.find('\0') != text.npos && nodes;
+    if (!json && !protobuf) return std::nullopt;
+    const std::string what =
+        fmt::format("is a Chakra execution trace ({}), which is not imported: ", json ? "JSON" : "protobuf");
+    if (has(text, "<algo ")) {
+        return what +
+               "it is one rank's part of a schedule that was made from MSCCL XML; import that XML, of which "
+               "its "
+               "metadata holds a copy (<algo …>)";
+    }
+    return what +
+           "its nodes give the kind and the bytes of a rank's collectives, but not which tensor they move; "
+           "write "
+           "each with `syncopate plan make KIND --ranks N --tensor NAME:SHAPE:DTYPE`, with --lower direct as "
+           "one "
+           "op per rank";
+}
+
 std::string readable_formats() {
     std::string names;
     for (const Row& row : kReaders) names += (names.empty() ? "" : ", ") + std::string(name_of(row.format));
@@ -118,6 +141,8 @@ Result<Import> import_plan(std::string_view text, const std::string& file_name, 
     if (format == Format::automatic) {
         const std::optional<Format> found = detect(text);
         if (!found) {
+            if (std::optional<std::string> why = refuse_chakra(text))
+                return Error{*std::move(why), {file_name}};
             return Error{
                 "is in no format that can be imported, or it cannot be told which; name it with --format: " +
                     readable_formats(),

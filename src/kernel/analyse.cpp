@@ -61,7 +61,7 @@ Result<Kernel> Analysis::with_tiles() {
                                                 "`, which it carries from tile to tile and is not the id of "
                                                 "the tile there");
     }
-    Result<Sites> sites = find_sites(module_, index_, evaluator_);
+    Result<Sites> sites = find_sites(module_, index_, evaluator_, kernel.grid);
     if (!sites) return sites.error();
     kernel.sites = std::move(*sites);
     if (const Status status = check_directives(kernel); !status) return status.error();
@@ -141,13 +141,10 @@ const Param* Kernel::find_param(const std::string& wanted) const {
     return found == params.end() ? nullptr : &*found;
 }
 
-Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
-                       const Arguments& arguments) {
-    return analyse(std::move(source), std::move(file), name, arguments, true);
-}
+namespace {
 
-Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
-                       const Arguments& arguments, bool remember) {
+Result<Explained> analysed(std::string source, std::string file, const std::string& name, const Arguments& arguments,
+                           bool explains, bool remember) {
     Result<std::unique_ptr<Module>> parsed = Module::parse(source, file);
     if (!parsed) return parsed.error();
     Module& module = **parsed;
@@ -159,10 +156,32 @@ Result<Kernel> analyse(std::string source, std::string file, const std::string& 
     if (!directives) return directives.error();
     Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable), remember);
     Result<Kernel> kernel = analysis.run();
-    if (!kernel) return kernel;
-    kernel->source = std::move(source);
-    kernel->file = std::move(file);
-    return kernel;
+    if (!kernel) return kernel.error();
+    Explained made{std::move(*kernel), {}};
+    made.kernel.source = std::move(source);
+    made.kernel.file = std::move(file);
+    if (explains) made.notes = analysis.notes(made.kernel);
+    return made;
+}
+
+}  // namespace
+
+Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+                       const Arguments& arguments) {
+    return analyse(std::move(source), std::move(file), name, arguments, true);
+}
+
+Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+                       const Arguments& arguments, bool remember) {
+    Result<Explained> made =
+        analysed(std::move(source), std::move(file), name, arguments, false, remember);
+    if (!made) return made.error();
+    return std::move(made->kernel);
+}
+
+Result<Explained> analyse_and_explain(std::string source, std::string file, const std::string& name,
+                                      const Arguments& arguments) {
+    return analysed(std::move(source), std::move(file), name, arguments, true, true);
 }
 
 Result<std::vector<std::string>> list_kernels(const std::string& source, const std::string& file) {

@@ -121,7 +121,10 @@ Status Analysis::name_axes(Kernel& kernel) {
                                  axis_names() +
                                  " once; map each axis to the variable that holds its coordinate");
     }
-    if (set_recorded_coordinates(kernel, evaluator_.found.tiles)) return Done{};
+    if (set_recorded_coordinates(kernel, evaluator_.found.tiles)) {
+        order_axes_by_writes(kernel);
+        return Done{};
+    }
     if (kernel.tiles.empty() || set_coordinates_by_writes(kernel, placing_)) return Done{};
     kernel.axes.clear();
     return Done{};

@@ -70,7 +70,13 @@ Status Analysis::check_directives(const Kernel& kernel) {
                 const bool is_id =
                     std::any_of(sites.tile_ids.begin(), sites.tile_ids.end(), [&](const TileIdSite& s) {
                         return std::find(s.variables.begin(), s.variables.end(), variable) !=
-                               s.variables.end();
+                                   s.variables.end() ||
+                               std::any_of(s.program_ids.begin(), s.program_ids.end(),
+                                           [&](const ProgramId& id) {
+                                               return s.kind == TileIdSite::Kind::entry &&
+                                                      d.statement->where.begin <= id.call.begin &&
+                                                      id.call.end <= d.statement->where.end;
+                                           });
                     });
                 const bool starts_loop =
                     sites.persistent && d.persistent;  // start_pid, where the loop starts

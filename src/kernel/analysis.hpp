@@ -13,6 +13,7 @@
 #include "kernel/directive.hpp"
 #include "kernel/evaluate.hpp"
 #include "kernel/syntax.hpp"
+#include "syncopate/kernel/explain.hpp"
 #include "syncopate/kernel/kernel.hpp"
 
 namespace syncopate::kernel {
@@ -31,6 +32,8 @@ public:
           evaluator_(module, index, arguments_, directives_) {}
 
     Result<Kernel> run();
+    /// Why `kernel`, what run() has returned, is what it is.
+    std::vector<Note> notes(const Kernel& kernel);
 
 private:
     // analyse.cpp
@@ -55,6 +58,10 @@ private:
     void mark_products(const std::vector<Stmt*>& body, std::int32_t axis);
     Status name_axes(Kernel& kernel);
     std::string axis_names() const;
+
+    // analyse_notes.cpp
+    void note_axes_found(const Kernel& kernel, std::vector<Note>& all);
+    void note_loops(const Kernel& kernel, std::vector<Note>& all);
 
     // analyse_directives.cpp
     Status check_directives(const Kernel& kernel);

@@ -105,7 +105,7 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
         touch_block(e, Block{}, nullptr, false, taint, false, false);
         (void)(read ? (param_read[param] = true) : false);
         (void)(write ? (param_written[param] = true) : false);
-        if (write) ++stores_;
+        if (write) note_store(e, d.param);
         return opaque(e, taint);
     }
     if (!d.known) count = d.rank;
@@ -158,8 +158,8 @@ std::string Evaluator::why_lost(const Expr* why) const {
                  : ": it depends on " + quoted(module_, why->where) + place;
 }
 
-/// An access that cannot be followed. Inside a loop that is run for all of its iterations at once, each of them
-/// alone may tell more; and where a loop changes what it starts from, the loop is what is not known.
+/// An access that cannot be followed. Inside a loop that is run for all of its iterations at once, each of
+/// them alone may tell more; and where a loop changes what it starts from, the loop is what is not known.
 void Evaluator::fail_access(const SourceRange& where, const Expr* why, std::string message) {
     if (!trips_.empty()) {
         not_affine_ = true;
@@ -167,10 +167,19 @@ void Evaluator::fail_access(const SourceRange& where, const Expr* why, std::stri
     }
     if (why == nullptr || !why->steers_loop) return (void)fail(where, std::move(message));
     const bool counted = why->kind == ExprKind::call;
-    fail(why->where, counted ? "how often the loop over " + quoted(module_, why->where) +
-                                   " runs depends on loaded data; only loops whose bounds follow from "
-                                   "the arguments can be followed"
-                             : "whether the loop goes on depends on loaded data: " + quoted(module_, why->where));
+    fail(why->where, counted
+                         ? "how often the loop over " + quoted(module_, why->where) +
+                               " runs depends on loaded data; only loops whose bounds follow from "
+                               "the arguments can be followed"
+                         : "whether the loop goes on depends on loaded data: " + quoted(module_, why->where));
+}
+
+void Evaluator::note_store(const Expr& e, std::int32_t param) {
+    ++stores_;
+    if (found.stores.empty() || latest_store_ != std::pair(&e, param)) {
+        latest_store_ = {&e, param};
+        found.stores.insert(latest_store_);
+    }
 }
 
 void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write) {
@@ -231,9 +240,9 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
         }
         return touch_block(e, block, used, false, taint, read, write);
     }
-    if (write) ++stores_;
     const bool lost = pointer.kind == ValueKind::lost_pointer;
     const std::int32_t param = lost ? pointer.lost->param : -1;
+    if (write) note_store(e, param);
     const std::string name = param >= 0 ? kernel_.parameters[static_cast<std::size_t>(param)].name : "TENSOR";
     if (param >= 0) {
         const auto p = static_cast<std::size_t>(param);
@@ -262,7 +271,7 @@ bool Evaluator::note_access(const Expr& e, std::int32_t param, bool direct, std:
     if (read) param_read[p] = true;
     if (write) param_written[p] = true;
     if (!direct) param_pointer[p] = true;
-    if (write) ++stores_;
+    if (write) note_store(e, param);
     if (silent_ > 0) return false;
     if (read) found.read_taint |= taint | control_;
     if (write) found.write_taint |= taint | control_;

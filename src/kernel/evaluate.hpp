@@ -13,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -69,6 +70,7 @@ struct Findings {
     std::int64_t tile_start = 0, tile_stop = 0, tile_step = 0;  ///< of the last program's tile loop
     bool strided = true;  ///< every program's tile loop started at its own linear id
     const Stmt* last_store = nullptr;
+    std::set<std::pair<const Expr*, std::int32_t>> stores;  ///< the calls that store, and through which parameter
     std::map<const Stmt*, std::int64_t> watched;  ///< values assigned by the statements that directives name
 };
 
@@ -272,6 +274,7 @@ private:
     Value make_descriptor(const Expr& e, std::span<const Value> arguments, Frame& frame, bool block_pointer);
     Value descriptor_access(const Expr& e, const Value& descriptor, const Value* offsets, bool read,
                             bool write);
+    void note_store(const Expr& e, std::int32_t param);
     void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
     void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
                      bool read, bool write);
@@ -324,6 +327,7 @@ private:
     std::int64_t loop_stores_ = 0;    // executed inside the tile loop, of this program
     std::array<std::int64_t, kMostAxes> coord_{-1, -1, -1, -1};
     std::int64_t stores_ = 0;  // executed so far
+    std::pair<const Expr*, std::int32_t> latest_store_;
     const Stmt* last_in_body_ = nullptr;
     const Stmt* last_in_loop_ = nullptr;
     std::vector<bool> override_read_, override_write_;

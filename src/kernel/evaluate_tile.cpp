@@ -130,7 +130,7 @@ void Evaluator::end_tile(Frame& frame) {
                                           ": write one range for each, `:` for a whole axis");
                 return;
             }
-            TouchedBox touched{directive.param, write, true, {}};
+            TouchedBox touched{directive.param, write, false, {}};  // who states it may state more
             bool empty = false;
             for (std::size_t d = 0; d < directive.ranges.size(); ++d) {
                 plan::Interval& interval = touched.box[d];

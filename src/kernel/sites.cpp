@@ -2,19 +2,67 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <tuple>
 
 namespace syncopate::kernel {
 namespace {
 
-/// The statement `variable = CALL` (or CALL.to(…)) of the kernel; null when the call is part of something
-/// larger.
+/// Whether a statement of the kernel's own block is `variable = CALL`. A cast is more: what replaces the id
+/// must come before it.
 const Stmt* assignment_of(const std::vector<Stmt*>& body, const Expr* call) {
-    for (const Stmt* s : flattened(body)) {
-        if (s->kind != StmtKind::assign || s->target->kind != ExprKind::name) continue;
-        const bool casts = s->value->kind == ExprKind::method && s->value->builtin == Builtin::cast;
-        if (s->value == call || (casts && s->value->kids[0] == call)) return s;
+    const auto found = std::find_if(body.begin(), body.end(), [&](const Stmt* s) {
+        return s->kind == StmtKind::assign && s->target->kind == ExprKind::name && s->value == call;
+    });
+    return found == body.end() ? nullptr : *found;
+}
+
+bool is_docstring(const Stmt& s) {
+    return s.kind == StmtKind::expression && s.value->kind == ExprKind::literal;
+}
+
+/// Where a kernel of one tile a program takes its tile: where its ids are assigned, if that is one place,
+/// from which all else follows; else at the entry, for all ids.
+TileIdSite grid_site(const Function& kernel, const std::vector<const TaintSource*>& ids,
+                     const std::array<std::int64_t, 3>& grid) {
+    TileIdSite site;
+    std::int32_t axes = 1;
+    for (std::int32_t a = 0; a < 3; ++a) {
+        if (grid[static_cast<std::size_t>(a)] > 1) axes = a + 1;
     }
-    return nullptr;
+    std::array<const Stmt*, 3> assigned{};
+    bool simple = true;
+    std::size_t first = kernel.body.size();
+    std::size_t last = 0;
+    for (const TaintSource* id : ids) {
+        site.program_ids.push_back({id->expr->where, id->grid_axis});
+        axes = std::max(axes, id->grid_axis + 1);
+        const Stmt* statement = assignment_of(kernel.body, id->expr);
+        const Stmt*& place = assigned[static_cast<std::size_t>(id->grid_axis)];
+        simple = simple && statement != nullptr && place == nullptr;
+        if (!simple) continue;
+        place = statement;
+        const auto at = static_cast<std::size_t>(
+            std::find(kernel.body.begin(), kernel.body.end(), statement) - kernel.body.begin());
+        first = std::min(first, at);
+        last = std::max(last, at);
+    }
+    // Nothing between the assignments that could use an id that is not yet the tile's.
+    simple = simple && ids.size() == static_cast<std::size_t>(axes) && last - first + 1 == ids.size();
+    if (simple) {
+        site.kind = axes == 1 ? TileIdSite::Kind::rebind : TileIdSite::Kind::rebind_grid;
+        for (std::int32_t a = 0; a < axes; ++a)
+            site.variables.push_back(assigned[static_cast<std::size_t>(a)]->target->text);
+        site.anchor = kernel.body[last]->where;
+    } else {
+        site.kind = TileIdSite::Kind::entry;
+        const std::array<std::string, 3> names{"sy_x", "sy_y", "sy_z"};
+        site.variables.assign(names.begin(), names.begin() + axes);
+        const auto begin = std::find_if_not(kernel.body.begin(), kernel.body.end(),
+                                            [](const Stmt* s) { return is_docstring(*s); });
+        site.anchor = (*begin)->where;
+    }
+    site.indent = site.anchor.column - 1;
+    return site;
 }
 
 bool returns_early(const std::vector<Stmt*>& body, bool top) {
@@ -29,6 +77,15 @@ bool returns_early(const std::vector<Stmt*>& body, bool top) {
 bool is_literal(const Expr* e, std::int64_t value) {
     return e->kind == ExprKind::literal && std::holds_alternative<std::int64_t>(e->literal) &&
            std::get<std::int64_t>(e->literal) == value;
+}
+
+/// Whether something in the body of a loop ends the loop before its last round.
+bool ends_early(const std::vector<Stmt*>& body) {
+    return std::any_of(body.begin(), body.end(), [](const Stmt* s) {
+        if (s->kind == StmtKind::stop_loop || s->kind == StmtKind::give_back) return true;
+        const bool loop = s->kind == StmtKind::for_loop || s->kind == StmtKind::while_loop;
+        return loop ? false : ends_early(s->body) || ends_early(s->otherwise);
+    });
 }
 
 std::optional<ReductionLoop> reduction_of(const Module& module, const Function& kernel,
@@ -54,7 +111,8 @@ std::optional<ReductionLoop> reduction_of(const Module& module, const Function& 
         const auto& parts = over.kids;
         const bool from_zero = parts.size() == 1 || (parts.size() >= 2 && is_literal(parts[0], 0));
         const bool by_one = parts.size() < 3 || is_literal(parts[2], 1);
-        if (!parts.empty() && from_zero && by_one)
+        const bool whole = statement.otherwise.empty() && !ends_early(statement.body);
+        if (!parts.empty() && from_zero && by_one && whole)
             loop.bound = module.text(parts[parts.size() == 1 ? 0 : 1]->where);
     }
     for (const auto& [param, advance] : only->slices) {
@@ -76,7 +134,8 @@ const Stmt* holder_of(const std::vector<Stmt*>& body, const Stmt& inner) {
 
 }  // namespace
 
-Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluator& evaluator) {
+Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluator& evaluator,
+                         const std::array<std::int64_t, 3>& grid) {
     const Function& kernel = module.functions[static_cast<std::size_t>(index)];
     const Findings& found = evaluator.found;
     Sites sites;
@@ -93,17 +152,29 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
         const std::vector<Stmt*>& body = found.tile_loop != nullptr ? found.tile_loop->body : kernel.body;
         if (const Stmt* holder = holder_of(body, *found.last_store)) sites.stored = holder->where;
     }
+    for (const auto& [call, param] : found.stores) {
+        if (param < 0) continue;
+        sites.stores.push_back({kernel.parameters[static_cast<std::size_t>(param)].name, call->where});
+    }
+    std::sort(sites.stores.begin(), sites.stores.end(), [](const StoreSite& a, const StoreSite& b) {
+        return std::tie(a.call.begin, a.param) < std::tie(b.call.begin, b.param);
+    });
     if (found.tile_loop != nullptr) sites.tile_loop_header = found.tile_loop->header;
     sites.reduction = reduction_of(module, kernel, evaluator);
 
-    std::vector<TileIdSite> grid;
-    std::vector<std::int32_t> grid_axes;
+    std::vector<const TaintSource*> ids;
     for (std::size_t i = 0; i < evaluator.sources.size(); ++i) {
         const TaintSource& source = evaluator.sources[i];
         const std::uint64_t bit = std::uint64_t{1} << std::min<std::size_t>(i, 63);
         TileIdSite site;
         site.guards_reads = (found.read_taint & bit) != 0;
         site.guards_writes = (found.write_taint & bit) != 0;
+        if (source.kind == TaintSource::Kind::program_id && found.tile_loop == nullptr) {
+            if (source.in_kernel)
+                ids.push_back(&source);  // also one that no address follows from: a seed, a branch
+            else
+                sites.foreign_id = source.expr->where;
+        }
         if (!site.guards_reads && !site.guards_writes) continue;
         switch (source.kind) {
             case TaintSource::Kind::count: break;
@@ -127,45 +198,14 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
                 site.indent = source.expr->where.column - 1;
                 sites.tile_ids.push_back(site);
                 break;
-            case TaintSource::Kind::program_id: {
-                if (found.tile_loop != nullptr || !source.in_kernel) break;
-                const Stmt* assigned = assignment_of(kernel.body, source.expr);
-                if (assigned == nullptr) {
-                    site.kind = TileIdSite::Kind::use;
-                    site.variables = {std::string(module.text(source.expr->where))};
-                    site.anchor = source.expr->where;
-                    site.indent = source.expr->where.column - 1;
-                } else {
-                    site.variables = {assigned->target->text};
-                    site.anchor = assigned->where;
-                    site.indent = assigned->where.column - 1;
-                }
-                grid.push_back(site);
-                grid_axes.push_back(source.grid_axis);
-                break;
-            }
+            case TaintSource::Kind::program_id: break;  // below, all together
         }
     }
-    const bool one_axis =
-        std::all_of(grid_axes.begin(), grid_axes.end(), [](std::int32_t axis) { return axis == 0; });
-    const bool all_assigned = std::all_of(
-        grid.begin(), grid.end(), [](const TileIdSite& s) { return s.kind == TileIdSite::Kind::rebind; });
-    if (one_axis || !all_assigned) {
-        sites.tile_ids.insert(sites.tile_ids.end(), grid.begin(), grid.end());
-    } else {
-        TileIdSite site;
-        site.kind = TileIdSite::Kind::rebind_grid;
-        site.guards_reads = site.guards_writes = false;
-        site.variables.assign(
-            static_cast<std::size_t>(*std::max_element(grid_axes.begin(), grid_axes.end())) + 1, "_");
-        for (std::size_t i = 0; i < grid.size(); ++i) {
-            site.variables[static_cast<std::size_t>(grid_axes[i])] = grid[i].variables[0];
-            site.guards_reads = site.guards_reads || grid[i].guards_reads;
-            site.guards_writes = site.guards_writes || grid[i].guards_writes;
-            if (grid[i].anchor.end > site.anchor.end)
-                site.anchor = grid[i].anchor, site.indent = grid[i].indent;
-        }
-        sites.tile_ids.push_back(site);
+    if (found.tile_loop == nullptr && !ids.empty()) {
+        // All that such a program does is its tile's, whether or not an address was seen to follow from an id.
+        TileIdSite site = grid_site(kernel, ids, grid);
+        site.guards_reads = site.guards_writes = true;
+        sites.tile_ids.push_back(std::move(site));
     }
     std::sort(sites.tile_ids.begin(), sites.tile_ids.end(),
               [](const TileIdSite& a, const TileIdSite& b) { return a.anchor.begin < b.anchor.begin; });

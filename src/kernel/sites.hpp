@@ -2,6 +2,9 @@
 // store and the reduction loop, from what the evaluation found.
 #pragma once
 
+#include <array>
+#include <cstdint>
+
 #include "kernel/evaluate.hpp"
 #include "kernel/syntax.hpp"
 #include "syncopate/kernel/kernel.hpp"
@@ -10,6 +13,7 @@
 namespace syncopate::kernel {
 
 /// Fails where an address follows from a variable that looks like a tile id and is none.
-[[nodiscard]] Result<Sites> find_sites(const Module& module, std::int32_t kernel, const Evaluator& evaluator);
+[[nodiscard]] Result<Sites> find_sites(const Module& module, std::int32_t kernel, const Evaluator& evaluator,
+                                       const std::array<std::int64_t, 3>& grid);
 
 }  // namespace syncopate::kernel

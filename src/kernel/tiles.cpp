@@ -61,6 +61,54 @@ void simplify(std::vector<plan::Region>& boxes) {
     });
 }
 
+/// Many boxes as disjoint ones: cut along the first axis where any of them begins or ends, the other axes
+/// within each slab likewise, equal neighbours put together again.
+std::vector<plan::Region> disjoint(const std::vector<plan::Region>& boxes, std::size_t axis) {
+    std::vector<plan::Region> made;
+    std::vector<std::int64_t> cuts;
+    for (const plan::Region& box : boxes) cuts.insert(cuts.end(), {box[axis].begin, box[axis].end});
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    std::vector<const plan::Region*> starting;
+    for (const plan::Region& box : boxes) starting.push_back(&box);
+    std::sort(starting.begin(), starting.end(), [&](const plan::Region* a, const plan::Region* b) {
+        return (*a)[axis].begin < (*b)[axis].begin;
+    });
+    std::size_t next = 0, last_begin = 0;
+    std::vector<const plan::Region*> open;
+    for (std::size_t c = 0; c + 1 < cuts.size(); ++c) {
+        std::erase_if(open, [&](const plan::Region* box) { return (*box)[axis].end <= cuts[c]; });
+        while (next < starting.size() && (*starting[next])[axis].begin == cuts[c]) open.push_back(starting[next++]);
+        if (open.empty()) {
+            last_begin = made.size();
+            continue;
+        }
+        std::vector<plan::Region> slab;
+        if (axis + 1 == boxes.front().size()) {
+            slab.push_back(*open.front());
+        } else {
+            std::vector<plan::Region> inside;
+            for (const plan::Region* box : open) inside.push_back(*box);
+            slab = disjoint(inside, axis + 1);
+        }
+        for (plan::Region& part : slab) part[axis] = {cuts[c], cuts[c + 1]};
+        const bool joins = made.size() - last_begin == slab.size() && !slab.empty() &&
+                           std::equal(slab.begin(), slab.end(), made.begin() + static_cast<std::ptrdiff_t>(last_begin),
+                                      [&](const plan::Region& a, const plan::Region& b) {
+                                          return b[axis].end == a[axis].begin &&
+                                                 std::equal(a.begin() + static_cast<std::ptrdiff_t>(axis) + 1, a.end(),
+                                                            b.begin() + static_cast<std::ptrdiff_t>(axis) + 1);
+                                      });
+        if (joins) {
+            for (std::size_t i = last_begin; i < made.size(); ++i) made[i][axis].end = cuts[c + 1];
+        } else {
+            last_begin = made.size();
+            for (plan::Region& part : slab) made.push_back(std::move(part));
+        }
+    }
+    return made;
+}
+
 }  // namespace
 
 Tile make_tile(const TileRecord& record, const Findings& found, const Function& kernel,
@@ -68,6 +116,9 @@ Tile make_tile(const TileRecord& record, const Findings& found, const Function& 
     Tile tile;
     tile.id = record.id;
     tile.program = record.program;
+    std::map<std::pair<bool, std::int32_t>, std::size_t> counts;
+    for (std::size_t i = record.begin; i < record.end; ++i)
+        ++counts[{found.touched[i].write, found.touched[i].param}];
     for (std::size_t i = record.begin; i < record.end; ++i) {
         const TouchedBox& touched = found.touched[i];
         const auto param = static_cast<std::size_t>(touched.param);
@@ -76,13 +127,14 @@ Tile make_tile(const TileRecord& record, const Findings& found, const Function& 
         if (!touched.exact)
             (touched.write ? tile.inexact_writes : tile.inexact_reads).insert(kernel.parameters[param].name);
         auto& boxes = (touched.write ? tile.write_boxes : tile.read_boxes)[kernel.parameters[param].name];
-        if (boxes.empty())
+        if (boxes.empty() || counts[{touched.write, touched.param}] > kMostToMerge)
             boxes.push_back(std::move(box));
         else
             unite(boxes, std::move(box));
     }
     const auto bound = [](auto& all, auto& bounding) {
         for (auto& [name, boxes] : all) {
+            if (boxes.size() > kMostToMerge) boxes = disjoint(boxes, 0);
             simplify(boxes);
             plan::Region box = boxes.front();
             for (std::size_t i = 1; i < boxes.size(); ++i) box = plan::bounding_box(box, boxes[i]);
@@ -115,6 +167,45 @@ bool set_recorded_coordinates(Kernel& kernel, const std::vector<TileRecord>& rec
                                      records[i].coord.begin() + static_cast<std::ptrdiff_t>(rank));
     }
     return true;
+}
+
+void order_axes_by_writes(Kernel& kernel) {
+    const std::size_t rank = kernel.axes.size();
+    if (rank < 2 || kernel.tiles.empty()) return;
+    // The tiles at 0, and at 1 along one axis.
+    const auto tile_at = [&](std::size_t axis) -> const Tile* {
+        for (const Tile& tile : kernel.tiles) {
+            bool here = true;
+            for (std::size_t a = 0; a < rank; ++a) here = here && tile.coord[a] == (a == axis ? 1 : 0);
+            if (here) return &tile;
+        }
+        return nullptr;
+    };
+    const Tile* origin = tile_at(rank);
+    if (origin == nullptr) return;
+    for (const auto& [param, box] : origin->writes) {
+        std::vector<std::pair<std::size_t, std::size_t>> places;  // (axis of the tensor, axis of the tiles)
+        for (std::size_t a = 0; a < rank; ++a) {
+            const Tile* next = kernel.axes[a].count > 1 ? tile_at(a) : nullptr;
+            if (next == nullptr || !next->writes.contains(param)) break;
+            const plan::Region& moved = next->writes.at(param);
+            std::vector<std::size_t> along;
+            for (std::size_t d = 0; d < box.size(); ++d)
+                if (moved[d].begin != box[d].begin) along.push_back(d);
+            if (along.size() == 1) places.emplace_back(along[0], a);
+        }
+        if (places.size() != rank) continue;
+        std::sort(places.begin(), places.end());
+        for (std::size_t a = 0; a + 1 < rank; ++a)
+            if (places[a].first == places[a + 1].first) return;
+        const std::vector<TileAxis> axes = kernel.axes;
+        for (std::size_t a = 0; a < rank; ++a) kernel.axes[a] = axes[places[a].second];
+        for (Tile& tile : kernel.tiles) {
+            const std::vector<std::int64_t> coord = tile.coord;
+            for (std::size_t a = 0; a < rank; ++a) tile.coord[a] = coord[places[a].second];
+        }
+        return;
+    }
 }
 
 bool set_coordinates_by_writes(Kernel& kernel, const std::vector<TileAxis>& named) {

@@ -22,4 +22,7 @@ namespace syncopate::kernel {
 /// and blocks are taken from `named` where counts agree.
 [[nodiscard]] bool set_coordinates_by_writes(Kernel& kernel, const std::vector<TileAxis>& named);
 
+/// Puts the axes in the order of the axes of the tensor that the tiles write, where each runs along one.
+void order_axes_by_writes(Kernel& kernel);
+
 }  // namespace syncopate::kernel

@@ -16,6 +16,8 @@
 
 #include "cut.hpp"
 #include "syncopate/plan/builder.hpp"
+#include "syncopate/result.hpp"
+#include "synthesis_steps.hpp"
 #include "team.hpp"
 
 namespace syncopate::plan {
@@ -54,11 +56,17 @@ void gather_direct(const Script& script, const Gather& data, bool peer_by_peer =
 void gather_ring(const Script& script, const Gather& data, std::int32_t right, std::int32_t left);
 void gather_double_ring(const Script& script, const Gather& data);
 void gather_hierarchical(const Script& script, const Gather& data);
+/// As a search finds for the topology; so all that end in _synthesised. A cut's split of 0: as fine as is
+/// fastest. They fail (ErrorClass::usage) where some member has no way to another, and where too many ops
+/// come out.
+Status gather_synthesised(const Script& script, const Gather& data, const SynthesisSearch& search);
 
 /// Spreading: piece `root` of a Gather goes to every member.
 void broadcast_direct(const Script& script, const Gather& data, std::int32_t root);
 void broadcast_chain(const Script& script, const Gather& data, std::int32_t root);
 void broadcast_tree(const Script& script, const Gather& data, std::int32_t root);
+Status broadcast_synthesised(const Script& script, const Gather& data, std::int32_t root,
+                             const SynthesisSearch& search);
 
 /// Reducing: member i is to have the reduction of what all members contribute to piece i, at work(i, i).
 struct Reduction {
@@ -93,6 +101,8 @@ void reduce_direct(const Script& script, const Reduction& data, Slots& slots);
 void reduce_ring(const Script& script, const Reduction& data);
 /// Slots: outer × (inner - 1), and outer - 1. In the order of positions inside a node, then of nodes.
 void reduce_hierarchical(const Script& script, const Reduction& data, Slots& inner_slots, Slots& outer_slots);
+/// No slots. Contributions to one place come in any order.
+Status reduce_synthesised(const Script& script, const Reduction& data, const SynthesisSearch& search);
 
 /// Exchanging: every ordered pair of members has a piece of its own; nullopt where it has none.
 struct Exchange {
@@ -105,5 +115,9 @@ struct Exchange {
 };
 void exchange_direct(const Script& script, const Exchange& data);
 void exchange_hierarchical(const Script& script, const Exchange& data);
+/// `make_slots`: as many as are needed, for pieces that change hands on the way.
+Status exchange_synthesised(const Script& script, const Exchange& data,
+                            const std::function<Slots(std::int64_t count)>& make_slots,
+                            const SynthesisSearch& search);
 
 }  // namespace syncopate::plan

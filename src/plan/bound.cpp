@@ -14,7 +14,8 @@
 namespace syncopate::plan {
 namespace {
 
-constexpr double kBytesPerMicrosecond = 1e3;     // of 1 GB/s
+constexpr double kBytesPerMicrosecond = 1e3;  // of 1 GB/s
+constexpr std::int32_t kMostRanksForEveryCut = 16;
 constexpr std::int32_t kMostRanksForWays = 256;  // ways between all pairs are looked at up to here
 
 /// One region that is wanted at the end, as the value or as a reduction, and all ranks that want it.
@@ -110,12 +111,14 @@ public:
             consider_own_moves();
             return best_;
         }
-        consider_borders(devices, groups, "rank");
+        consider_borders(devices, groups, [](std::size_t rank) { return fmt::format("rank {}", rank); });
         if (topology_.num_nodes() > 1) {
             for (std::size_t rank = 0; rank < groups.size(); ++rank)
                 groups[rank] = topology_.devices[rank].node;
-            consider_borders(crossing(groups, topology_.num_nodes()), groups, "node");
+            consider_borders(crossing(groups, topology_.num_nodes()), groups,
+                             [](std::size_t node) { return fmt::format("node {}", node); });
         }
+        consider_cuts();
         if (disjoint_) {
             double ingress = 0;
             for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) ingress += border({rank}).first;
@@ -292,16 +295,37 @@ private:
         return {in, out};
     }
 
-    void consider_borders(const Crossing& crossing, const std::vector<std::int32_t>& groups,
-                          const char* noun) {
+    /// Cuts of the machine in two: the first ranks and the others, and, for rows of a grid, the first ones of
+    /// each row.
+    void consider_cuts() {
+        const std::int32_t ranks = plan_.num_ranks();
+        const std::int32_t step = ranks <= kMostRanksForEveryCut ? 1 : (ranks + 1) / 2;
+        std::vector<std::int32_t> side(static_cast<std::size_t>(ranks));
+        const auto consider_cut = [&](std::int32_t row, std::int32_t first) {
+            for (std::int32_t rank = 0; rank < ranks; ++rank)
+                side[static_cast<std::size_t>(rank)] = rank % row < first ? 0 : 1;
+            consider_borders(crossing(side, 2), side, [&](std::size_t which) {
+                const std::string low = fmt::format("ranks 0 to {}", first - 1);
+                const std::string high = fmt::format("ranks {} to {}", first, row - 1);
+                return (which == 0 ? low : high) + (row == ranks ? "" : fmt::format(" of every {}", row));
+            });
+        };
+        for (std::int32_t first = step; first < ranks; first += step) consider_cut(ranks, first);
+        for (std::int32_t row = 2; row <= ranks / 2; ++row) {
+            if (ranks % row == 0 && ranks <= kMostRanksForWays) consider_cut(row, (row + 1) / 2);
+        }
+    }
+
+    template <typename Name>
+    void consider_borders(const Crossing& crossing, const std::vector<std::int32_t>& groups, Name name) {
         std::vector<std::vector<std::int32_t>> members(crossing.in.size());
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank)
             members[static_cast<std::size_t>(groups[static_cast<std::size_t>(rank)])].push_back(rank);
         for (std::size_t group = 0; group < members.size(); ++group) {
             if (members[group].empty() || (crossing.in[group] == 0 && crossing.out[group] == 0)) continue;
             const auto [in, out] = border(members[group]);
-            consider(crossing.in[group], in, fmt::format("bytes into {} {}", noun, group));
-            consider(crossing.out[group], out, fmt::format("bytes out of {} {}", noun, group));
+            consider(crossing.in[group], in, "bytes into " + name(group));
+            consider(crossing.out[group], out, "bytes out of " + name(group));
         }
     }
 

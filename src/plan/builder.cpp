@@ -86,9 +86,38 @@ OpRef Builder::transfer(const Place& from, const Place& to, Reduce reduce, std::
     return append(pull_ ? to.rank : from.rank, std::move(op));
 }
 
-OpRef Builder::append(std::int32_t owner, Op op) {
-    if (problem_.empty() && op.kind == OpKind::collective)
-        problem_ = "a program has no collectives; lower_collectives puts transfers in their place";
+OpRef Builder::join(const Place& from, const Place& to, Reduce reduce, std::vector<OpRef> after) {
+    if (problem_.empty() && reduce == Reduce::none)
+        problem_ = fmt::format("transfer {}: a join needs a reduction, sum or max", program_.size());
+    const OpRef ref = transfer(from, to, reduce, std::move(after));
+    if (ref.index >= 0) joins_.push_back(ref);
+    return ref;
+}
+
+std::vector<OpRef> Builder::collective(std::vector<std::pair<std::int32_t, Op>> members) {
+    std::vector<OpRef> refs;
+    for (auto& [owner, op] : members) {
+        if (problem_.empty() && op.kind != OpKind::collective)
+            problem_ =
+                fmt::format("op {}: is a {}, not part of a collective", program_.size(), name_of(op.kind));
+        refs.push_back(push_back(owner, std::move(op)));
+    }
+    return refs;
+}
+
+OpRef Builder::append(std::int32_t owner, Op op, bool joins) {
+    if (problem_.empty() && op.kind == OpKind::collective) {
+        problem_ = fmt::format(
+            "op {}: is one participant's part of a collective; append all of them by collective()",
+            program_.size());
+    }
+    joins = joins && op.reduce != Reduce::none;
+    const OpRef ref = push_back(owner, std::move(op));
+    if (joins && ref.index >= 0) joins_.push_back(ref);
+    return ref;
+}
+
+OpRef Builder::push_back(std::int32_t owner, Op op) {
     if (problem_.empty()) judge(op.source_rank(owner), op.src);
     if (problem_.empty()) judge(op.destination_rank(owner), op.dst);
     if (problem_.empty() && program_.size() == static_cast<std::size_t>(kMaxOps))
@@ -107,15 +136,16 @@ void Builder::set_backend(OpRef ref, Backend backend) {
 }
 
 Result<Plan> Builder::take() {
-    const std::vector<OpRef> program = std::move(program_);
-    program_.clear();
+    const std::vector<OpRef> program = std::exchange(program_, {});
+    const std::vector<OpRef> joins = std::exchange(joins_, {});
     Result<Plan> plan = take_unordered();
     if (!plan) return plan;
-    return with_data_order(*std::move(plan), program);
+    return with_data_order(*std::move(plan), program, joins);
 }
 
 Result<Plan> Builder::take_unordered() {
     program_.clear();
+    joins_.clear();
     Plan plan = std::exchange(plan_, Plan{});
     std::string problem = std::exchange(problem_, {});
     if (!problem.empty()) return Error{std::move(problem), {}, ErrorClass::usage};

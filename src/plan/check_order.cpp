@@ -217,7 +217,7 @@ private:
         // A plain write that is not ordered with this will be found as a race.
         std::vector<Region> missing = gap;
         arrivals().visit(access.rank, access.chunk, [&](const Region& box, Arrivals::Writer writer) {
-            const bool race = writer.event != event && writer.reduce == Reduce::none &&
+            const bool race = writer.event >= 0 && writer.event != event && writer.reduce == Reduce::none &&
                               !happens_before_.before(event, writer.event);
             return !race || remove(missing, box);
         });

@@ -13,9 +13,10 @@ namespace {
 
 /// Who last wrote, and who has read since, each place of one tensor in one rank's memory.
 struct History {
-    explicit History(std::size_t axis) : writes(axis), reads(axis) {}
+    explicit History(std::size_t axis) : writes(axis), reads(axis), joins(axis) {}
     BoxIndex<OpRef> writes;  ///< disjoint boxes
     BoxIndex<OpRef> reads;   ///< one entry per read of what has not been overwritten since
+    BoxIndex<OpRef> joins;  ///< one entry per join since the last other write; of one kind where they overlap
 };
 
 /// Takes `region` out of the entries that overlap it and returns their values.
@@ -54,8 +55,11 @@ std::size_t key_axis(const std::vector<const Region*>& boxes) {
 
 class Sequencer {
 public:
-    Sequencer(Plan& plan, std::span<const OpRef> program)
-        : plan_(plan), num_tensors_(static_cast<std::int64_t>(plan.tensors.size())) {
+    Sequencer(Plan& plan, std::span<const OpRef> program, std::vector<OpRef> joins)
+        : plan_(plan),
+          num_tensors_(static_cast<std::int64_t>(plan.tensors.size())),
+          joins_(std::move(joins)) {
+        std::sort(joins_.begin(), joins_.end());
         std::unordered_map<std::int64_t, std::vector<const Region*>> boxes;
         for (const OpRef ref : program) {
             const Op& op = plan.op(ref);
@@ -71,14 +75,20 @@ public:
         const std::int32_t source = op.source_rank(ref.rank);
         const std::int32_t destination = op.destination_rank(ref.rank);
         add_writers(source, op.src, after);
-        if (op.reduce != Reduce::none) add_writers(destination, op.dst, after);
-        history(source, op.src).reads.insert(op.src.region, ref);
         History& written = history(destination, op.dst);
-        for (const OpRef earlier : cut_out(written.reads, op.dst.region)) {
-            if (earlier != ref) after.push_back(earlier);
+        if (std::binary_search(joins_.begin(), joins_.end(), ref)) {
+            join(ref, op, written, after);
+        } else {
+            if (op.reduce != Reduce::none) add_writers(destination, op.dst, after);
+            history(source, op.src).reads.insert(op.src.region, ref);
+            for (const OpRef earlier : cut_out(written.reads, op.dst.region)) {
+                if (earlier != ref) after.push_back(earlier);
+            }
+            for (auto* index : {&written.writes, &written.joins}) {
+                for (const OpRef earlier : cut_out(*index, op.dst.region)) after.push_back(earlier);
+            }
+            written.writes.insert(op.dst.region, ref);
         }
-        for (const OpRef earlier : cut_out(written.writes, op.dst.region)) after.push_back(earlier);
-        written.writes.insert(op.dst.region, ref);
         op.after = without_implied(std::move(after));
     }
 
@@ -89,10 +99,31 @@ private:
     History& history(std::int32_t rank, const Chunk& chunk) { return histories_.at(key(rank, chunk)); }
 
     void add_writers(std::int32_t rank, const Chunk& chunk, std::vector<OpRef>& after) {
-        history(rank, chunk).writes.visit_overlapping(chunk.region, [&](const auto& entry) {
+        History& written = history(rank, chunk);
+        for (auto* index : {&written.writes, &written.joins}) {
+            index->visit_overlapping(chunk.region, [&](const auto& entry) {
+                after.push_back(entry.value);
+                return true;
+            });
+        }
+    }
+
+    /// Waits for writes and reads of its destination, but not for joins like itself. Reads stay in the
+    /// history, for the joins that follow wait for them too.
+    void join(OpRef ref, const Op& op, History& written, std::vector<OpRef>& after) {
+        const auto wait = [&](const auto& entry) {
+            if (plan_.op(entry.value).reduce != op.reduce) after.push_back(entry.value);
+            return true;
+        };
+        const auto wait_all = [&](const auto& entry) {
             after.push_back(entry.value);
             return true;
-        });
+        };
+        written.reads.visit_overlapping(op.dst.region, wait_all);
+        written.writes.visit_overlapping(op.dst.region, wait_all);
+        written.joins.visit_overlapping(op.dst.region, wait);
+        history(op.source_rank(ref.rank), op.src).reads.insert(op.src.region, ref);
+        written.joins.insert(op.dst.region, ref);
     }
 
     /// Leaves out what another of the ops waits for itself: a read has waited for the write that it read.
@@ -113,13 +144,14 @@ private:
 
     Plan& plan_;
     std::int64_t num_tensors_;
+    std::vector<OpRef> joins_;
     std::unordered_map<std::int64_t, History> histories_;  ///< by rank and tensor
 };
 
 }  // namespace
 
-Plan with_data_order(Plan plan, std::span<const OpRef> program) {
-    Sequencer sequencer(plan, program);
+Plan with_data_order(Plan plan, std::span<const OpRef> program, std::vector<OpRef> joins) {
+    Sequencer sequencer(plan, program, std::move(joins));
     for (const OpRef ref : program) sequencer.run(ref);
     return plan;
 }

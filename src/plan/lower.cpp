@@ -1,25 +1,21 @@
 #include "syncopate/plan/lower.hpp"
 
 #include <algorithm>
-#include <array>
 #include <queue>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "data_order.hpp"
 #include "event_graph.hpp"
 #include "lower_collective.hpp"
 #include "syncopate/plan/check.hpp"
-#include "syncopate/plan/templates.hpp"
 
 namespace syncopate::plan {
 namespace {
 
-constexpr std::array<std::string_view, 2> kLowerings{"direct", "template"};
 constexpr std::int32_t kNone = -1;
 
 using Refs = std::vector<OpRef>;
@@ -82,12 +78,17 @@ public:
                 continue;
             }
             const CollectiveGroup group(members.begin(), members.end());
+            if (lowering_for(plan_, group, options_) == Lowering::direct) {
+                keep(group);
+                continue;
+            }
             if (const Status spliced = splice(group); !spliced) return spliced.error();
         }
         const Refs program = builder_.program();
+        std::vector<OpRef> joins = builder_.joins();
         Result<Plan> lowered = builder_.take_unordered();
         if (!lowered) return lowered;
-        Plan plan = with_data_order(*std::move(lowered), program);
+        Plan plan = with_data_order(*std::move(lowered), program, std::move(joins));
         add_entries(plan, program);
         plan = listed(std::move(plan));
         plan.initial = plan_.initial;
@@ -123,10 +124,26 @@ private:
     void copy(OpRef ref) {
         Op op = plan_.op(ref);
         op.after = waits(op);
-        const OpRef copied = builder_.append(ref.rank, std::move(op));
+        // Where contributions to one place have an order, they wait for each other by `after`.
+        const OpRef copied = builder_.append(ref.rank, std::move(op), true);
         if (copied.index < 0) return;  // too many ops: the builder says so at the end
         at(ends_, ref) = {copied};
         note(copied, {ref.index, kNone});
+    }
+
+    /// Copies a collective that stays one.
+    void keep(const CollectiveGroup& group) {
+        std::vector<std::pair<std::int32_t, Op>> members;
+        for (const OpRef member : group) {
+            members.emplace_back(member.rank, plan_.op(member));
+            members.back().second.after = waits(members.back().second);
+        }
+        const Refs copied = builder_.collective(std::move(members));
+        for (std::size_t i = 0; i < group.size(); ++i) {
+            if (copied[i].index < 0) return;
+            at(ends_, group[i]) = {copied[i]};
+            note(copied[i], {group[i].index, kNone});
+        }
     }
 
     Status splice(const CollectiveGroup& group) {
@@ -239,33 +256,18 @@ private:
     std::vector<std::vector<std::pair<std::int32_t, Refs>>> entries_;
 };
 
-Status judge(const LowerOptions& options, const std::vector<CollectiveGroup>& groups, const Plan& plan) {
-    const auto usage = [](std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; };
-    if (options.split < 1) return usage(fmt::format("split is {}; expected at least 1", options.split));
-    if (options.algorithm == Algorithm::automatic || groups.empty()) return Done{};
-    std::vector<std::string_view> kinds;
-    for (const CollectiveGroup& group : groups) {
-        const CollectiveKind kind = plan.op(group.front()).collective;
-        if (algorithm_for(kind, options) == options.algorithm) return Done{};
-        if (std::find(kinds.begin(), kinds.end(), name_of(kind)) == kinds.end())
-            kinds.push_back(name_of(kind));
-    }
-    return usage(fmt::format("no collective of the plan has the algorithm \"{}\"; there are: {}",
-                             name_of(options.algorithm), fmt::join(kinds, ", ")));
-}
-
 }  // namespace
 
-std::string_view name_of(Lowering lowering) { return kLowerings[static_cast<std::size_t>(lowering)]; }
-
-std::optional<Lowering> lowering_from(std::string_view name) {
-    const auto* const found = std::find(kLowerings.begin(), kLowerings.end(), name);
-    if (found == kLowerings.end()) return std::nullopt;
-    return static_cast<Lowering>(found - kLowerings.begin());
-}
-
-Result<Plan> lower_collectives(const Plan& plan, const LowerOptions& options) {
-    if (options.with == Lowering::direct) return plan;
+Result<Plan> lower_collectives(const Plan& plan, const LowerOptions& asked) {
+    LowerOptions options = asked;
+    options.rules.clear();
+    for (const LowerRule& rule : asked.rules) {
+        options.rules.push_back(rule);
+        if (rule.kind || rule.op) continue;
+        options.with = rule.with;  // it fits all
+        options.rules.clear();
+    }
+    if (options.with == Lowering::direct && options.rules.empty()) return plan;
     const std::vector<Finding> findings = check(plan);
     if (!findings.empty()) {
         const Finding& first = findings.front();

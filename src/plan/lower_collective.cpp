@@ -34,7 +34,9 @@ public:
           plan_(plan),
           members_(members),
           options_(options),
-          algorithm_(algorithm_for(plan.op(members.front()).collective, options)) {
+          synthesised_(lowering_for(plan, members, options) == Lowering::synthesised),
+          algorithm_(synthesised_ ? Algorithm::automatic
+                                  : algorithm_for(plan.op(members.front()).collective, options)) {
         for (const OpRef member : members) team_.ranks.push_back(member.rank);
         for (std::int32_t member = 0; member < n(); ++member) {
             in_place_ = in_place_ && op(member).src.tensor == op(0).src.tensor &&
@@ -52,18 +54,29 @@ public:
             team_ = std::move(teams.front());
         }
         if (const Status judged = judge(); !judged) return judged;
+        Status moved = move();
+        if (moved) return moved;
+        const OpRef first = members_.front();  // the search names no op
+        return Error{fmt::format("{}: {}", name_of(kind()), moved.error().message),
+                     {"", 0, 0, first.rank, first.index},
+                     moved.error().error_class};
+    }
+
+private:
+    Status move() {
         switch (kind()) {
-            case CollectiveKind::all_gather: all_gather(); break;
-            case CollectiveKind::broadcast: broadcast(); break;
-            case CollectiveKind::all_to_all: all_to_all(); break;
-            case CollectiveKind::reduce_scatter: reduce_scatter(); break;
-            case CollectiveKind::all_reduce: all_reduce(); break;
+            case CollectiveKind::all_gather: return all_gather();
+            case CollectiveKind::broadcast: return broadcast();
+            case CollectiveKind::all_to_all: return all_to_all();
+            case CollectiveKind::reduce_scatter: return reduce_scatter();
+            case CollectiveKind::all_reduce: return all_reduce();
             case CollectiveKind::permute: break;  // check() refuses it
         }
         return Done{};
     }
 
-private:
+    SynthesisSearch search() const { return {*options_.topology, team_.ranks, options_.seed}; }
+
     std::int32_t n() const { return team_.size(); }
     CollectiveKind kind() const { return op(0).collective; }
     const Op& op(std::int32_t member) const { return plan_.op(members_[static_cast<std::size_t>(member)]); }
@@ -135,13 +148,14 @@ private:
         return {builder_, std::move(model), script.cut.axis, count};
     }
 
-    void all_gather() {
+    Status all_gather() {
         const Gather data{[&](std::int32_t member) { return op(member).src; },
                           [&](std::int32_t member, std::int32_t piece) {
                               return in_place_ ? op(piece).src
                                                : nth_part(op(member).dst, part_axis_, piece, n());
                           }};
         const Script script = this->script(op(0).src.region, 1);
+        if (synthesised_) return gather_synthesised(script, data, search());
         switch (algorithm_) {
             case Algorithm::ring: gather_ring(script, data, n() - 1, 0); break;
             case Algorithm::bidirectional: gather_ring(script, data, n() / 2, (n() - 1) / 2); break;
@@ -149,20 +163,23 @@ private:
             case Algorithm::hierarchical: gather_hierarchical(script, data); break;
             default: gather_direct(script, data); break;
         }
+        return Done{};
     }
 
-    void broadcast() {
+    Status broadcast() {
         const Gather data{[&](std::int32_t member) { return op(member).src; },
                           [&](std::int32_t member, std::int32_t) { return op(member).dst; }};
         const Script script = this->script(op(0).src.region, 1);
+        if (synthesised_) return broadcast_synthesised(script, data, 0, search());
         switch (algorithm_) {
             case Algorithm::chain: broadcast_chain(script, data, 0); break;
             case Algorithm::tree: broadcast_tree(script, data, 0); break;
             default: broadcast_direct(script, data, 0); break;
         }
+        return Done{};
     }
 
-    void all_to_all() {
+    Status all_to_all() {
         const auto common = [&](std::int32_t from, std::int32_t to) -> std::optional<Chunk> {
             std::optional<Region> region = intersect(op(from).src.region, op(to).dst.region);
             return region ? std::optional(Chunk{op(0).src.tensor, *std::move(region)}) : std::nullopt;
@@ -179,7 +196,7 @@ private:
                 if (const std::optional<Chunk> piece = source(from, to)) pieces.push_back(piece->region);
             }
         }
-        if (pieces.empty()) return;
+        if (pieces.empty()) return Done{};
         const Script script = this->script(pieces.front(), 1);
         Slots relays = slots(script, pieces, n());
         const Exchange data{source, target, [&](std::int32_t from, std::int32_t to) {
@@ -187,14 +204,19 @@ private:
                                     team_.position(to / team_.inner, from % team_.inner);
                                 return relays.at(slot, source(from, to)->region);
                             }};
+        if (synthesised_) {
+            return exchange_synthesised(
+                script, data, [&](std::int64_t count) { return slots(script, pieces, count); }, search());
+        }
         if (algorithm_ == Algorithm::hierarchical) {
             exchange_hierarchical(script, data);
         } else {
             exchange_direct(script, data);
         }
+        return Done{};
     }
 
-    void reduce_scatter() {
+    Status reduce_scatter() {
         std::vector<Region> pieces;
         for (std::int32_t piece = 0; piece < n(); ++piece) pieces.push_back(op(piece).dst.region);
         const Script script = this->script(pieces.front(), 1);
@@ -209,10 +231,10 @@ private:
                                             : partial.at(piece, pieces[static_cast<std::size_t>(piece)]);
                              },
                              reduction(0)};
-        reduce(script, data, pieces);
+        return reduce(script, data, pieces);
     }
 
-    void all_reduce() {
+    Status all_reduce() {
         const Region& whole = op(0).src.region;
         const bool one_shot = algorithm_ == Algorithm::one_shot;
         Script script = this->script(whole, one_shot ? 1 : n());
@@ -229,16 +251,19 @@ private:
             [&](std::int32_t member, std::int32_t piece) { return part(op(member).dst, piece); },
             reduction(0)};
         const Gather result{[&](std::int32_t member) { return data.work(member, member); }, data.work};
-        reduce(script, data, {part(op(0).src, 0).region});
+        if (Status reduced = reduce(script, data, {part(op(0).src, 0).region}); !reduced) return reduced;
+        if (synthesised_) return gather_synthesised(script, result, search());
         switch (algorithm_) {
             case Algorithm::one_shot: break;
             case Algorithm::ring: gather_ring(script, result, n() - 1, 0); break;
             case Algorithm::hierarchical: gather_hierarchical(script, result); break;
             default: gather_direct(script, result); break;
         }
+        return Done{};
     }
 
-    void reduce(const Script& script, const Reduction& data, const std::vector<Region>& pieces) {
+    Status reduce(const Script& script, const Reduction& data, const std::vector<Region>& pieces) {
+        if (synthesised_) return reduce_synthesised(script, data, search());
         if (algorithm_ == Algorithm::ring) {
             reduce_ring(script, data);
         } else if (algorithm_ == Algorithm::hierarchical) {
@@ -249,12 +274,14 @@ private:
             Slots staging = slots(script, pieces, n() - 1);
             reduce_direct(script, data, staging);
         }
+        return Done{};
     }
 
     Builder& builder_;
     const Plan& plan_;
     const CollectiveGroup& members_;
     const LowerOptions& options_;
+    bool synthesised_;  ///< instead of an algorithm
     Algorithm algorithm_;
     Team team_;
     bool in_place_ = true;  ///< all sources and destinations are in one tensor, where each keeps its place
@@ -262,12 +289,6 @@ private:
 };
 
 }  // namespace
-
-Algorithm algorithm_for(CollectiveKind kind, const LowerOptions& options) {
-    const std::vector<Algorithm>& known = find_template(kind)->algorithms;
-    const bool has = std::find(known.begin(), known.end(), options.algorithm) != known.end();
-    return has ? options.algorithm : known.front();
-}
 
 Status expand(Builder& builder, const Plan& plan, const CollectiveGroup& members,
               const LowerOptions& options) {

@@ -8,30 +8,19 @@
 
 #include <fmt/format.h>
 
-#include "hop_network.hpp"
-#include "match_chunks.hpp"
+#include "cut.hpp"
 #include "syncopate/plan/simulate.hpp"
 #include "syncopate/plan/templates.hpp"
+#include "synthesis_steps.hpp"
 
 namespace syncopate::plan {
 namespace {
 
-constexpr std::int32_t kMostChunksTried = 256;
-constexpr double kClearlySlower = 1.1;  // twice as many chunks will not make up for that
+constexpr std::int32_t kMostGroups = 16;
+constexpr std::int32_t kMostChunksGrouped = 64;
 
 Error usage(const SynthesiseOptions& options, const std::string& message) {
     return Error{fmt::format("synthesise {}: {}", name_of(options.kind), message), {}, ErrorClass::usage};
-}
-
-Topology reversed(Topology topology) {
-    for (Link& link : topology.links) std::swap(link.from, link.to);
-    for (Device& device : topology.devices) std::swap(device.egress_gbps, device.ingress_gbps);
-    return topology;
-}
-
-Region with_axis(Region region, std::int32_t axis, const Interval& interval) {
-    region[static_cast<std::size_t>(axis)] = interval;
-    return region;
 }
 
 /// Done, or what is wrong with the arguments.
@@ -87,8 +76,8 @@ Status validate(const Mesh& mesh, const Tensor& tensor, const Topology& topology
 class Synthesis {
 public:
     Synthesis(const Mesh& mesh, const Tensor& tensor, const Topology& topology,
-              const SynthesiseOptions& options)
-        : topology_(topology), options_(options), members_(options.ranks) {
+              const SynthesiseOptions& options, std::int32_t groups)
+        : topology_(topology), options_(options), groups_(groups), members_(options.ranks) {
         if (members_.empty()) {
             members_.resize(static_cast<std::size_t>(mesh.num_ranks()));
             std::iota(members_.begin(), members_.end(), 0);
@@ -106,19 +95,18 @@ public:
         delivered_.assign(chunks_.size() * members_.size(), {});
         switch (options_.kind) {
             case CollectiveKind::reduce_scatter:
-                if (Status done = gather_sums(); !done) return done.error();
+                if (Status done = add(SynthesisPattern::sum); !done) return done.error();
                 break;
             case CollectiveKind::all_reduce:
-                if (Status done = gather_sums(); !done) return done.error();
-                if (Status done = forward(spread_chunks); !done) return done.error();
+                if (Status done = all_reduce(); !done) return done.error();
                 break;
             case CollectiveKind::all_to_all:
-                if (Status done = forward(send_chunks); !done) return done.error();
+                if (Status done = add(SynthesisPattern::send); !done) return done.error();
                 break;
             case CollectiveKind::all_gather:
             case CollectiveKind::broadcast:
             case CollectiveKind::permute:
-                if (Status done = forward(spread_chunks); !done) return done.error();
+                if (Status done = add(SynthesisPattern::spread); !done) return done.error();
                 break;
         }
         return std::move(plan_);
@@ -205,140 +193,73 @@ private:
         }
     }
 
-    /// The fastest of some searches.
-    template <typename Search>
-    Result<Matching> best_of(const HopNetwork& network, Search search) {
-        // As many as a second or so allows.
-        const double work = static_cast<double>(chunks_.size()) * count() *
-                            (static_cast<double>(network.hops.size()) / count() + 8);
-        const std::int32_t attempts = options_.attempts > 0 ? options_.attempts
-                                      : work < 2e5          ? 16
-                                      : work < 2e6          ? 4
-                                                            : 1;
-        Matching best;
-        for (std::int32_t attempt = 0; attempt < attempts; ++attempt) {
-            const std::uint64_t seed = attempt == 0 && options_.seed == 0
-                                           ? 0
-                                           : 1 + options_.seed * 1000 + static_cast<std::uint64_t>(attempt);
-            Matching found = search(network, chunks_, seed);
-            if (!found.unreachable.empty()) {
-                const auto [chunk, participant] = found.unreachable.front();
-                return usage(
-                    options_,
-                    fmt::format("there is no way from rank {} to rank {} through the ranks that take "
-                                "part, on topology {}",
-                                rank(chunks_[static_cast<std::size_t>(chunk)].origin), rank(participant),
-                                topology_.name));
-            }
-            if (attempt == 0 || found.makespan_us < best.makespan_us) best = std::move(found);
-        }
-        return best;
-    }
-
     std::vector<OpRef>& delivered(std::int32_t chunk, std::int32_t participant) {
         return delivered_[static_cast<std::size_t>(chunk) * members_.size() +
                           static_cast<std::size_t>(participant)];
     }
 
-    /// Appends a push, after what brought its chunk; false: the plan would have too many ops.
-    Status push(std::int32_t chunk, std::int32_t from, std::int32_t to, Reduce reduce) {
-        std::vector<Op>& list = plan_.ranks[static_cast<std::size_t>(rank(from))];
-        if (++num_ops_ > kMaxOps)
-            return usage(options_,
-                         fmt::format("the plan would have more than {} ops; use fewer chunks", kMaxOps));
+    /// Sums group by group, each spread while the next one is summed: the two halves load different
+    /// directions of a link, and different engines.
+    Status all_reduce() {
+        for (std::int32_t group = 0; group <= groups_; ++group) {
+            if (group < groups_) {
+                if (Status done = add(SynthesisPattern::sum, group); !done) return done;
+            }
+            if (group > 0) {
+                if (Status done = add(SynthesisPattern::spread, group - 1); !done) return done;
+            }
+        }
+        return Done{};
+    }
+
+    /// Searches for ways of all chunks, or of those of a group: every so many'th of each shard. Appends what
+    /// is found as pushes.
+    Status add(SynthesisPattern pattern, std::int32_t group = -1) {
+        std::vector<std::int32_t> ids;
+        std::vector<MovingChunk> chunks;
+        for (std::size_t i = 0; i < chunks_.size(); ++i) {
+            const auto id = static_cast<std::int32_t>(i);
+            if (group >= 0 && id % groups_ != group) continue;
+            ids.push_back(id);
+            chunks.push_back(chunks_[i]);
+        }
+        Result<SynthesisSteps> found =
+            synthesis_steps({topology_, members_, options_.seed, options_.attempts}, pattern, chunks);
+        if (!found) return usage(options_, found.error().message);
+        const Reduce reduce = pattern == SynthesisPattern::sum ? Reduce::sum : Reduce::none;
+        std::vector<OpRef> refs;  // by step
+        for (SynthesisStep& step : found->steps) {
+            step.chunk = ids[static_cast<std::size_t>(step.chunk)];
+            if (++num_ops_ > kMaxOps)
+                return usage(options_,
+                             fmt::format("the plan would have more than {} ops; use fewer chunks", kMaxOps));
+            refs.push_back(push(step, reduce));
+            if (step.yields_to < 0) continue;
+            const OpRef other = refs[static_cast<std::size_t>(step.yields_to)];
+            std::vector<OpRef>& after = plan_.ranks[static_cast<std::size_t>(rank(step.from))].back().after;
+            if (std::find(after.begin(), after.end(), other) == after.end()) after.push_back(other);
+        }
+        return Done{};
+    }
+
+    /// Appends a push, after what brought its chunk.
+    OpRef push(const SynthesisStep& step, Reduce reduce) {
+        std::vector<Op>& list = plan_.ranks[static_cast<std::size_t>(rank(step.from))];
         Op& op = list.emplace_back();
         op.kind = OpKind::push;
-        op.peer = rank(to);
-        op.src = op.dst = regions_[static_cast<std::size_t>(chunk)];
+        op.peer = rank(step.to);
+        op.src = op.dst = regions_[static_cast<std::size_t>(step.chunk)];
         op.reduce = reduce;
-        op.after = delivered(chunk, from);
-        const OpRef ref{rank(from), static_cast<std::int32_t>(list.size()) - 1};
-        if (reduce == Reduce::none) delivered(chunk, to).clear();
-        delivered(chunk, to).push_back(ref);
-        return Done{};
-    }
-
-    /// Appends the movements, given in order of start, as pushes.
-    ///
-    /// A sender that has to sit still until another one's transfer has left a link that both use, could start
-    /// earlier in a run that does not keep the time of the search to the dot, and the two would share the
-    /// link, at a loss. Its op is therefore also `after` that transfer's.
-    Status append(const HopNetwork& network, const std::vector<Movement>& movements, bool backwards,
-                  Reduce reduce) {
-        struct Last {
-            OpRef op{-1, -1};
-            double end_us = 0;
-        };
-        std::vector<Last> on_link(network.capacity.size());  // by resource
-        std::vector<double> lane_end(network.capacity.size() + 2 * members_.size(), 0);
-        std::vector<double> arrival(chunks_.size() * members_.size(), 0);
-        constexpr double kGap = 1e-3;  // µs
-        for (const Movement& movement : movements) {
-            const Hop& hop = network.hops[static_cast<std::size_t>(movement.hop)];
-            const std::int32_t from = backwards ? hop.to : hop.from;
-            const std::int32_t to = backwards ? hop.from : hop.to;
-            const double busy_us = movement.end_us - movement.start_us - hop.latency_us;
-            if (Status pushed = push(movement.chunk, from, to, reduce); !pushed) return pushed;
-            std::vector<Op>& list = plan_.ranks[static_cast<std::size_t>(rank(from))];
-            const OpRef self{rank(from), static_cast<std::int32_t>(list.size()) - 1};
-            const auto resources = network.resources_of(hop);
-            // Backwards, the lane is the receiver's; the sender's are told apart by whether they lead out of
-            // its node.
-            const std::size_t lane =
-                backwards
-                    ? network.capacity.size() + 2 * static_cast<std::size_t>(from) + (hop.crosses ? 1 : 0)
-                    : static_cast<std::size_t>(resources.front());
-            double& here = arrival[static_cast<std::size_t>(movement.chunk) * members_.size() +
-                                   static_cast<std::size_t>(from)];
-            if (movement.start_us > std::max(lane_end[lane], here) + kGap) {
-                const Last* latest = nullptr;
-                for (const std::int32_t link : resources.subspan(1)) {
-                    const Last& last = on_link[static_cast<std::size_t>(link)];
-                    if (last.op.rank < 0 || last.op.rank == self.rank) continue;
-                    if (latest == nullptr || last.end_us > latest->end_us) latest = &last;
-                }
-                if (latest != nullptr && std::find(list.back().after.begin(), list.back().after.end(),
-                                                   latest->op) == list.back().after.end()) {
-                    list.back().after.push_back(latest->op);
-                }
-            }
-            for (const std::int32_t link : resources.subspan(1))
-                on_link[static_cast<std::size_t>(link)] = {self, movement.end_us};
-            lane_end[lane] = std::max(lane_end[lane], movement.start_us + busy_us);
-            double& there = arrival[static_cast<std::size_t>(movement.chunk) * members_.size() +
-                                    static_cast<std::size_t>(to)];
-            there = std::max(there, movement.end_us);
-        }
-        return Done{};
-    }
-
-    template <typename Search>
-    Status forward(Search search) {
-        const HopNetwork network = hop_network(topology_, members_, false);
-        const Result<Matching> matching = best_of(network, search);
-        if (!matching) return matching.error();
-        return append(network, matching->movements, false, Reduce::none);
-    }
-
-    /// Spreads chunks from their owners over the reversed links, and runs that backwards.
-    Status gather_sums() {
-        const Topology backwards = reversed(topology_);
-        const HopNetwork network = hop_network(backwards, members_, true);
-        Result<Matching> matching = best_of(network, spread_chunks);
-        if (!matching) return matching.error();
-        std::vector<Movement> movements = std::move(matching->movements);
-        for (Movement& movement : movements) {
-            const double start_us = matching->makespan_us - movement.end_us;
-            movement.end_us = matching->makespan_us - movement.start_us;
-            movement.start_us = start_us;
-        }
-        std::stable_sort(movements.begin(), movements.end(),
-                         [](const Movement& a, const Movement& b) { return a.start_us < b.start_us; });
-        return append(network, movements, true, Reduce::sum);
+        op.after = delivered(step.chunk, step.from);
+        const OpRef ref{rank(step.from), static_cast<std::int32_t>(list.size()) - 1};
+        if (reduce == Reduce::none) delivered(step.chunk, step.to).clear();
+        delivered(step.chunk, step.to).push_back(ref);
+        return ref;
     }
 
     const Topology& topology_;
     const SynthesiseOptions& options_;
+    std::int32_t groups_;                ///< all_reduce: of chunks, which go one after another
     std::vector<std::int32_t> members_;  ///< by participant: its rank
     Plan plan_;
     Region whole_;
@@ -349,27 +270,40 @@ private:
     std::int64_t num_ops_ = 0;
 };
 
+/// A broadcast's chunks fill a pipeline as long as the machine is wide, so there may be more of them.
+std::int32_t most_chunks(const SynthesiseOptions& options) {
+    return options.kind == CollectiveKind::broadcast ? 4 * kMostChunksTried : kMostChunksTried;
+}
+
 }  // namespace
 
 Result<Plan> synthesise(const Mesh& mesh, const Tensor& tensor, const Topology& topology,
                         const SynthesiseOptions& options) {
     if (Status valid = validate(mesh, tensor, topology, options); !valid) return valid.error();
-    if (options.chunks != 0) return Synthesis(mesh, tensor, topology, options).make();
-    // Finer chunks fill pipelines and cost start-ups: double them as long as that pays.
+    // A plan with each number of chunks, and of groups of them, that may be the fastest; the simulation
+    // tells.
     std::optional<Plan> best;
     double shortest = 0;
     SynthesiseOptions cut = options;
-    for (cut.chunks = 1; cut.chunks <= kMostChunksTried; cut.chunks *= 2) {
-        Result<Plan> plan = Synthesis(mesh, tensor, topology, cut).make();
-        if (!plan && !best) return plan.error();
-        if (!plan) break;
-        const Result<Simulation> run = simulate(*plan, topology);
-        if (!run) return run.error();
-        if (best && run->makespan_us > kClearlySlower * shortest) break;
-        if (!best || run->makespan_us < shortest) {
+    const bool open = options.chunks == 0;
+    for (cut.chunks = open ? 1 : options.chunks; cut.chunks <= (open ? most_chunks(options) : options.chunks);
+         cut.chunks *= 2) {
+        const bool grouped = options.kind == CollectiveKind::all_reduce && cut.chunks <= kMostChunksGrouped;
+        double fastest = kUnlimited;
+        for (std::int32_t groups = 1; groups <= (grouped ? std::min(cut.chunks, kMostGroups) : 1);
+             groups *= 2) {
+            Result<Plan> plan = Synthesis(mesh, tensor, topology, cut, groups).make();
+            if (!plan && !best) return plan.error();
+            if (!plan) return *std::move(best);
+            if (!open && !grouped) return plan;
+            const Result<Simulation> run = simulate(*plan, topology);
+            if (!run) return run.error();
+            fastest = std::min(fastest, run->makespan_us);
+            if (best && run->makespan_us >= shortest) continue;
             best = *std::move(plan);
             shortest = run->makespan_us;
         }
+        if (!open || fastest > kClearlySlower * shortest) break;
     }
     return *std::move(best);
 }

@@ -1,11 +1,14 @@
 #include "syncopate/plan/trace.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <map>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -30,12 +33,13 @@ constexpr std::array<std::string_view, 12> kColours{"thread_state_running",
                                                     "bad",
                                                     "startup",
                                                     "heap_dump_child_node_arrow"};
-constexpr std::int32_t kMaxLanes = 1024;
+constexpr std::int32_t kMaxLanes = 2 * kMaxRanks;  // at least one for each peer
 
 class Trace {
 public:
     Trace(const Plan& plan, const Topology& topology, const Simulation& simulation)
         : plan_(plan), simulation_(simulation), origins_(plan) {
+        find_slices();
         put("{{\"displayTimeUnit\": \"ns\", \"otherData\": {{\"topology\": {}, \"makespan_us\": {:.3f}}},\n"
             "\"traceEvents\": [",
             quoted(topology.name), simulation.makespan_us);
@@ -74,6 +78,41 @@ private:
         return static_cast<std::int32_t>(time(ref).engine) * kMaxLanes + time(ref).lane;
     }
 
+    /// What is drawn of an op, in ns: a chunk that has left its lane may still be on its way when the next
+    /// one starts there, but slices of one track must not overlap. So it is drawn until then, and its arrival
+    /// told beside it.
+    struct Slice {
+        std::int64_t begin = 0;
+        std::int64_t end = 0;
+    };
+
+    void find_slices() {
+        for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
+            const auto count = static_cast<std::int32_t>(plan_.ranks[static_cast<std::size_t>(rank)].size());
+            std::vector<Slice>& slices = slices_.emplace_back();
+            std::map<std::int32_t, std::vector<std::pair<std::int64_t, std::int32_t>>>
+                tracks;  // begin, index
+            for (std::int32_t index = 0; index < count; ++index) {
+                const OpTime& at = time({rank, index});
+                slices.push_back({std::llround(at.start_us * 1e3), std::llround(at.end_us * 1e3)});
+                tracks[thread({rank, index})].emplace_back(slices.back().begin, index);
+            }
+            for (auto& [id, track] : tracks) {
+                std::sort(track.begin(), track.end());
+                for (std::size_t i = 0; i + 1 < track.size(); ++i) {
+                    std::int64_t& end = slices[static_cast<std::size_t>(track[i].second)].end;
+                    end = std::min(end, track[i + 1].first);
+                }
+            }
+        }
+    }
+
+    Slice slice(OpRef ref) const {
+        return slices_[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+    }
+    /// In µs, to the ns.
+    static std::string us(std::int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
+
     void names(std::int32_t rank) {
         next_event();
         put(R"({{"ph":"M","pid":{0},"name":"process_name","args":{{"name":"rank {0}"}}}},)", rank);
@@ -108,22 +147,23 @@ private:
                                   : fmt::format("{} {}", op.kind == OpKind::push ? "to" : "from", op.peer),
                               origin);
         next_event();
-        put(R"({{"ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"name":{},"cname":"{}",)", ref.rank,
-            thread(ref), at.start_us, length, quoted(what),
+        const Slice drawn = slice(ref);
+        put(R"({{"ph":"X","cat":"op","pid":{},"tid":{},"ts":{},"dur":{},"name":{},"cname":"{}",)", ref.rank,
+            thread(ref), us(drawn.begin), us(drawn.end - drawn.begin), quoted(what),
             kColours[static_cast<std::size_t>(origin) % kColours.size()]);
-        put(R"("args":{{"op":{},"src":{},"dst":{},"bytes":{},"GB/s":{:.1f}{}}}}})", ref.index,
-            quoted(to_string(plan_, op.src)), quoted(to_string(plan_, op.dst)), bytes,
-            length > 0 ? static_cast<double>(bytes) / (length * 1e3) : 0.0,
+        put(R"("args":{{"op":{},"src":{},"dst":{},"bytes":{},"GB/s":{:.1f},"arrives_us":{:.3f}{}}}}})",
+            ref.index, quoted(to_string(plan_, op.src)), quoted(to_string(plan_, op.dst)), bytes,
+            length > 0 ? static_cast<double>(bytes) / (length * 1e3) : 0.0, at.end_us,
             op.reduce == Reduce::none ? "" : fmt::format(",\"reduce\":\"{}\"", name_of(op.reduce)));
         for (const OpRef earlier : op.after) {
             // Bound to the slices around these moments: just before the one's end, and the other's start.
-            const OpTime& from = time(earlier);
+            const Slice from = slice(earlier);
             next_event();
-            put(R"({{"ph":"s","pid":{},"tid":{},"ts":{:.3f},"id":{},"name":"after","cat":"after"}},)",
-                earlier.rank, thread(earlier), from.start_us + 0.999 * (from.end_us - from.start_us), flow_);
+            put(R"({{"ph":"s","pid":{},"tid":{},"ts":{},"id":{},"name":"after","cat":"after"}},)",
+                earlier.rank, thread(earlier), us(std::max(from.begin, from.end - 1)), flow_);
             put("\n"
-                R"({{"ph":"f","bp":"e","pid":{},"tid":{},"ts":{:.3f},"id":{},"name":"after","cat":"after"}})",
-                ref.rank, thread(ref), at.start_us, flow_);
+                R"({{"ph":"f","bp":"e","pid":{},"tid":{},"ts":{},"id":{},"name":"after","cat":"after"}})",
+                ref.rank, thread(ref), us(drawn.begin), flow_);
             ++flow_;
         }
     }
@@ -131,6 +171,7 @@ private:
     const Plan& plan_;
     const Simulation& simulation_;
     Origins origins_;
+    std::vector<std::vector<Slice>> slices_;  ///< by rank and op
     std::string text_;
     bool first_ = true;
     std::int64_t flow_ = 0;

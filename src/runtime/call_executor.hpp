@@ -57,6 +57,7 @@ public:
 
 /// `table` must outlive the executor.
 Result<std::unique_ptr<CallExecutor>> make_host_calls(CallPlan plan, const std::vector<std::int32_t>& table,
+                                                      const fuse::RankSchedule& schedule,
                                                       const OpOptions& options);
 Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan plan, const std::vector<std::int32_t>& table,
                                                       SymmetricHeap& heap, const fuse::RankSchedule& schedule,

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "syncopate/runtime/engine_format.hpp"
+
 namespace syncopate::runtime::device {
 
 /// Words of the control block; the same as in emit/table.hpp and runtime/control.hpp (op_cuda.cpp asserts
@@ -29,48 +31,6 @@ enum MirrorWord : std::int32_t {
 };
 
 constexpr std::uint32_t kPeerFault = 0x80000000u;
-
-struct WaitEntry {
-    std::uint64_t word;  ///< address
-    std::uint32_t lag;
-    std::int32_t signal;  ///< for the fault word
-};
-
-/// How the chunk engine carries out one transfer.
-enum class EngineMethod : std::uint32_t {
-    bulk,  ///< bulk copies through shared memory (tma_dedicated)
-    ldst,  ///< loads and stores of 16 bytes a thread (ldst_dedicated)
-};
-
-constexpr std::uint32_t kEngineWarps = 12;  ///< that copy; one more posts
-constexpr std::uint32_t kEngineThreads = 32 * (kEngineWarps + 1);
-constexpr std::uint32_t kEnginePieceBytes = 16 * 1024;  ///< what a warp copies at a time
-constexpr std::uint32_t kEngineTableEntries = 256;      ///< as many are read from shared memory
-
-/// Rows that the chunk engine copies: a transfer, or a part of one. Addresses, pitches and sizes are
-/// multiples of 16 bytes.
-struct EngineTransfer {
-    std::uint64_t src;
-    std::uint64_t dst;
-    std::uint64_t src_pitch;
-    std::uint64_t dst_pitch;
-    std::uint32_t rows;
-    std::uint32_t row_bytes;       ///< at most kEnginePieceBytes
-    std::uint32_t last_row_bytes;  ///< of the last row, which may be shorter
-    std::uint32_t rows_per_piece;
-    std::uint32_t last_piece;  ///< past the last of its pieces, which are counted over the whole table
-    std::uint32_t num_pieces;
-    std::uint32_t expected;    ///< pieces of the whole transfer; when so many are written, it is posted
-    std::uint32_t counter;     ///< in EngineArguments::finished
-    std::uint32_t first_post;  ///< in EngineArguments::posts
-    std::uint32_t num_posts;
-    std::uint32_t first_wait;  ///< in EngineArguments::waits
-    std::uint32_t num_waits;
-    EngineMethod method;
-    std::int32_t where;  ///< for the fault word
-};
-
-enum SumType : std::int32_t { kSumBf16 = 0, kSumFp16 = 1, kSumFp32 = 2, kSumInt32 = 3 };
 
 /// The parameter of sy_reduce: rows of `num_slots` boxes a fixed distance apart, and of the own content, are
 /// summed in order. Addresses and pitches in bytes.
@@ -117,15 +77,16 @@ struct BoundaryArguments {
     std::int32_t num_ranks;
 };
 
-/// The parameter of sy_engine.
+/// The parameter of sy_engine: a table (engine_format.hpp) in device memory.
 struct EngineArguments {
     BoundaryArguments begin;
-    const EngineTransfer* transfers;
-    const std::uint64_t* posts;  ///< addresses of the words to set
+    const EngineOp* ops;
+    const EngineSource* sources;
+    const std::uint64_t* posts;
     const WaitEntry* waits;
-    std::uint32_t* finished;  ///< per transfer, pieces that are written, over all calls
-    std::uint32_t count;
-    std::uint32_t begins;  ///< 1: the engine also does what sy_begin does
+    std::uint32_t* finished;  ///< the counters
+    std::uint32_t count;      ///< of ops
+    std::uint32_t begins;     ///< 1: the engine also does what sy_begin does
 };
 
 }  // namespace syncopate::runtime::device

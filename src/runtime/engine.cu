@@ -1,18 +1,21 @@
-// The chunk engine: a persistent kernel of a few blocks that carries out a table of transfers, in order. A
-// transfer is cut into pieces, which go round the warps of all blocks:
+// The chunk engine: a persistent kernel of a few blocks that carries out a table of chunk ops (its format:
+// syncopate/runtime/engine_format.hpp; the same with the CPU: host_engine.cpp). Each warp walks the table and
+// does its pieces.
 //
-//      transfer 0  | 0 1 2 3 4 |  transfer 1  | 5 6 7 |  …        4 warps: warp 1 copies 1, 5, …
-//
-// A warp brings a piece into its own part of shared memory and stores it from there, by bulk copies; a store
+// A copy in bulk: a warp brings a piece into its own part of shared memory and stores it from there; a store
 // is acknowledged by the other GPU microseconds after it has left, and meanwhile the warp loads its next
 // piece:
 //
-//      piece n     | load | store leaves | on its way ...   | count
+//      piece n     | load | store leaves | on its way ...   | written
 //      piece n + 1                       | load | store leaves     | on its way ...
 //
-// Each piece is counted when it is written; whoever counts a transfer's last piece has acquired, through the
-// count, that all are, and releases that with the post. A warp that has to wait for a signal first counts
-// what it has stored: another rank may need that to go on.
+// A sum in bulk: a piece of every summand is brought into shared memory at once, from wherever it is, and
+// then added from there in order; by loads and stores, a thread has 16 loads of 16 bytes on their way at
+// once.
+//
+// A warp counts what it has done of an op when it has left the op, once that is written; whoever counts an
+// op's last piece has acquired, through the count, that all are, and releases that with the post. A warp that
+// has to wait for a signal first counts what it has stored: another rank may need that to go on.
 //
 // A block wants a multiprocessor for itself: beside a GEMM, which keeps shared memory busy all the time, its
 // copies hardly get through (measured on H200: 5 GB/s instead of 44 a block). It takes so much shared memory
@@ -20,6 +23,7 @@
 // that one start when all its own blocks run: so it can never wait for a multiprocessor that the fused kernel
 // holds.
 #include "runtime/boundary.cuh"
+#include "runtime/summation.cuh"
 
 namespace syncopate::runtime::device {
 namespace {
@@ -31,17 +35,95 @@ __device__ __forceinline__ bool is_over(const WaitEntry& wait, std::uint32_t epo
     return static_cast<std::int32_t>(seen - (epoch - wait.lag)) >= 0;
 }
 
-/// A warp's rows of a transfer.
-struct Piece {
-    std::uint32_t row;
-    std::uint32_t rows;
+/// What a warp adds up: the op's boxes, or, in bulk, what of them is in its stage.
+struct Summands {
+    const EngineSource* boxes;
+    const char* stage;
 };
 
-__device__ __forceinline__ std::uint32_t bytes_of(const EngineTransfer& transfer, std::uint32_t row) {
-    return row + 1 == transfer.rows ? transfer.last_row_bytes : transfer.row_bytes;
+/// From the stage, which holds the piece of one summand after that of another.
+template <typename Type, typename Combine>
+__device__ __noinline__ void sum_stage(const EngineOp& op, const EnginePiece part, const char* stage) {
+    const std::uint32_t num_sources = op.num_sources;
+    const std::uint32_t bytes = part.rows * part.bytes;
+    for (std::uint32_t at = threadIdx.x % 32 * kEngineUnit; at < bytes; at += 32 * kEngineUnit) {
+        Totals<Type> totals;
+        add<Type, Combine>(totals, *reinterpret_cast<const uint4*>(stage + at), true);
+#pragma unroll 2
+        for (std::uint32_t source = 1; source < num_sources; ++source)
+            add<Type, Combine>(totals, *reinterpret_cast<const uint4*>(stage + source * bytes + at), false);
+        const std::uint32_t row = part.rows == 1 ? 0 : at / part.bytes;
+        *reinterpret_cast<uint4*>(row_address(op, op.dst, part.row + row) + part.column +
+                                  (at - row * part.bytes)) = narrowed<Type>(totals);
+    }
 }
 
-/// One warp of the engine. All its lanes agree on everything but the rows that they issue.
+/// Where row `row` of summand `source` begins, for a piece; 0 past the last summand.
+__device__ __forceinline__ std::uint64_t summand(const EngineOp& op, const EngineSource* boxes,
+                                                 std::uint32_t source, std::uint32_t row,
+                                                 std::uint64_t column) {
+    return source < op.num_sources ? row_address(op, boxes[source], row) + column : 0;
+}
+
+/// From wherever the summands are: each thread has kAtOnce * kUnits loads on their way at once.
+template <typename Type, typename Combine>
+__device__ __noinline__ void sum_boxes(const EngineOp& op, const EnginePiece part,
+                                       const EngineSource* boxes) {
+    constexpr std::uint32_t kUnits = 3;
+    constexpr std::uint32_t kAtOnce = 4;  // summands
+    const std::uint32_t lane = threadIdx.x % 32;
+    const std::uint32_t units = part.bytes / kEngineUnit;
+    const std::uint32_t num_sources = op.num_sources;
+#pragma unroll 1
+    for (std::uint32_t row = part.row; row < part.row + part.rows; ++row) {
+        auto* dst = reinterpret_cast<uint4*>(row_address(op, op.dst, row) + part.column);
+        std::uint64_t mine = summand(op, boxes, lane, row, part.column);  // of 32 summands, one a lane
+#pragma unroll 1
+        for (std::uint32_t first = 0; first < units; first += 32 * kUnits) {
+            std::uint32_t at[kUnits];
+#pragma unroll
+            for (std::uint32_t u = 0; u < kUnits; ++u) at[u] = min(first + 32 * u + lane, units - 1);
+            Totals<Type> totals[kUnits];
+#pragma unroll 1
+            for (std::uint32_t source = 0; source < num_sources; source += kAtOnce) {
+                if (num_sources > 32 && source % 32 == 0)
+                    mine = summand(op, boxes, source + lane, row, part.column);
+                uint4 values[kAtOnce][kUnits];
+#pragma unroll
+                for (std::uint32_t i = 0; i < kAtOnce; ++i) {
+                    const auto* from = reinterpret_cast<const uint4*>(
+                        __shfl_sync(0xffffffffu, mine, static_cast<int>((source + i) % 32)));
+                    if (source + i >= num_sources) continue;
+#pragma unroll
+                    for (std::uint32_t u = 0; u < kUnits; ++u) values[i][u] = __ldcg(from + at[u]);
+                }
+#pragma unroll
+                for (std::uint32_t i = 0; i < kAtOnce; ++i) {
+                    if (source + i >= num_sources) continue;
+#pragma unroll
+                    for (std::uint32_t u = 0; u < kUnits; ++u)
+                        add<Type, Combine>(totals[u], values[i][u], source + i == 0);
+                }
+            }
+            // A unit past the end was the last one once more.
+#pragma unroll
+            for (std::uint32_t u = 0; u < kUnits; ++u) {
+                if (first + 32 * u + lane < units) dst[at[u]] = narrowed<Type>(totals[u]);
+            }
+        }
+    }
+}
+
+template <typename Type, typename Combine>
+__device__ __forceinline__ void sum_up(const EngineOp& op, const EnginePiece& part, const Summands& from) {
+    if (op.method == EngineMethod::bulk) {
+        sum_stage<Type, Combine>(op, part, from.stage);
+    } else {
+        sum_boxes<Type, Combine>(op, part, from.boxes);
+    }
+}
+
+/// One warp of the engine. All its lanes agree on everything but what they load and store.
 class EngineWarp {
 public:
     /// `stage`: kEnginePieceBytes of shared memory; `barrier`: an mbarrier for one arrival.
@@ -49,72 +131,81 @@ public:
         : a_(a),
           epoch_(epoch),
           lane_(threadIdx.x % 32),
-          stage_(static_cast<std::uint32_t>(__cvta_generic_to_shared(stage))),
+          stage_(stage),
           barrier_(static_cast<std::uint32_t>(__cvta_generic_to_shared(barrier))) {}
 
-    /// Copies every `step`-th piece of the table from piece `first` on; ends at once after a fault.
-    __device__ void run(const EngineTransfer* table, std::uint32_t first, std::uint32_t step) {
+    /// Does every `step`-th piece of the table from piece `first` on; ends at once after a fault.
+    __device__ void run(const EngineOp* table, std::uint32_t first, std::uint32_t step) {
         if (a_.count == 0) return;
+        fence_proxy_async();
         std::uint32_t index = 0;
-        EngineTransfer transfer = table[0];
         bool entered = false;  // its waits are over
         for (std::uint32_t piece = first;; piece += step) {
-            while (piece >= transfer.last_piece) {
+            while (piece >= table[index].last_piece) {
                 if (++index == a_.count) {
-                    count<0>();
+                    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");  // also of what is not counted
+                    settle<0>();
                     return;
                 }
-                transfer = table[index];
                 entered = false;
             }
-            if (!entered && transfer.num_waits > 0 && !enter(transfer)) return;
+            const EngineOp& op = table[index];
+            if (!entered && op.num_waits > 0 && !enter(op)) return;
             entered = true;
-            const std::uint32_t row =
-                (piece - (transfer.last_piece - transfer.num_pieces)) * transfer.rows_per_piece;
-            const Piece part{row, min(transfer.rows_per_piece, transfer.rows - row)};
-            if (transfer.method == EngineMethod::bulk) {
-                copy_in_bulk(transfer, part);
+            std::uint32_t* const counter = op.expected > 0 ? a_.finished + op.counter : nullptr;
+            const bool another = counter != counter_;
+            const EnginePiece part = piece_of(op, piece);
+            if (op.reduce != EngineReduce::none) {
+                sum(op, part, another);
+            } else if (op.method == EngineMethod::bulk) {
+                copy_in_bulk(op, part, another);
             } else {
-                count<0>();
-                copy_by_threads(transfer, part);
+                if (another) settle<0>();
+                copy_by_threads(op, part);
             }
-            uncounted_ = true;
-            counter_ = transfer.expected > 0 ? a_.finished + transfer.counter : nullptr;
+            counter_ = counter;
+            if (counter != nullptr) ++done_;
         }
     }
 
 private:
-    /// Waits for the transfer's signals. False after a fault.
-    __device__ bool enter(const EngineTransfer& transfer) {
+    /// Waits for the op's signals. False after a fault.
+    __device__ bool enter(const EngineOp& op) {
         bool over = true;
-        for (std::uint32_t i = lane_; i < transfer.num_waits; i += 32)
-            over = is_over(a_.waits[transfer.first_wait + i], epoch_) && over;
+        for (std::uint32_t i = lane_; i < op.num_waits; i += 32)
+            over = is_over(a_.waits[op.first_wait + i], epoch_) && over;
         if (!__all_sync(0xffffffffu, over)) {
-            count<0>();
-            for (std::uint32_t i = lane_; i < transfer.num_waits; i += 32)
-                wait_for(a_.begin.control, a_.waits[transfer.first_wait + i], epoch_, transfer.where);
+            settle<0>();
+            for (std::uint32_t i = lane_; i < op.num_waits; i += 32)
+                wait_for(a_.begin.control, a_.waits[op.first_wait + i], epoch_, op.where);
         }
         __syncwarp();
         fence_proxy_async();
         return fault_of(a_.begin, static_cast<std::int32_t>(lane_)) == 0;
     }
 
-    __device__ void copy_in_bulk(const EngineTransfer& transfer, Piece part) {
+    /// Says that `bytes` will be loaded into the stage. All lanes have read what was there.
+    __device__ void expect(std::uint32_t bytes) {
+        fence_proxy_async();  // their reads come before the loads
+        __syncwarp();
         if (lane_ == 0) {
-            const std::uint32_t bytes =
-                (part.rows - 1) * transfer.row_bytes + bytes_of(transfer, part.row + part.rows - 1);
             asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier_), "r"(bytes)
                          : "memory");
         }
         __syncwarp();
-        for (std::uint32_t i = lane_; i < part.rows; i += 32) {
-            asm volatile(
-                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-                    "r"(stage_ + i * transfer.row_bytes),
-                "l"(transfer.src + (part.row + i) * transfer.src_pitch),
-                "r"(bytes_of(transfer, part.row + i)), "r"(barrier_)
-                : "memory");
-        }
+    }
+
+    /// Starts a load of `bytes` into the stage at `offset`.
+    __device__ void load(std::uint32_t offset, std::uint64_t from, std::uint32_t bytes) {
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                stage_address() + offset),
+            "l"(from), "r"(bytes), "r"(barrier_)
+            : "memory");
+    }
+
+    /// Until all that was expected is in the stage.
+    __device__ void wait_for_loads() {
         std::uint32_t over = 0;
         while (over == 0) {
             asm volatile(
@@ -124,24 +215,31 @@ private:
                 : "memory");
         }
         parity_ ^= 1u;
+    }
+
+    __device__ void copy_in_bulk(const EngineOp& op, const EnginePiece& part, bool another) {
+        expect(part.rows * part.bytes);
+        for (std::uint32_t i = lane_; i < part.rows; i += 32)
+            load(i * part.bytes, row_address(op, op.source, part.row + i) + part.column, part.bytes);
+        wait_for_loads();
         for (std::uint32_t i = lane_; i < part.rows; i += 32) {
             asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(
-                             transfer.dst + (part.row + i) * transfer.dst_pitch),
-                         "r"(stage_ + i * transfer.row_bytes), "r"(bytes_of(transfer, part.row + i))
+                             row_address(op, op.dst, part.row + i) + part.column),
+                         "r"(stage_address() + i * part.bytes), "r"(part.bytes)
                          : "memory");
         }
         asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-        count<1>();                                                     // the piece before
+        if (another) settle<1>();
         asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");  // the stage may be loaded again
         __syncwarp();
     }
 
-    __device__ void copy_by_threads(const EngineTransfer& transfer, Piece part) {
+    __device__ void copy_by_threads(const EngineOp& op, const EnginePiece& part) {
         constexpr std::uint32_t kUnroll = 16;
+        const std::uint32_t units = part.bytes / kEngineUnit;
         for (std::uint32_t row = part.row; row < part.row + part.rows; ++row) {
-            const auto* src = reinterpret_cast<const int4*>(transfer.src + row * transfer.src_pitch);
-            auto* dst = reinterpret_cast<int4*>(transfer.dst + row * transfer.dst_pitch);
-            const std::uint32_t units = bytes_of(transfer, row) / sizeof(int4);
+            const auto* src = reinterpret_cast<const int4*>(row_address(op, op.source, row) + part.column);
+            auto* dst = reinterpret_cast<int4*>(row_address(op, op.dst, row) + part.column);
             std::uint32_t at = lane_;
             for (; at + 32 * (kUnroll - 1) < units; at += 32 * kUnroll) {
                 int4 values[kUnroll];
@@ -154,43 +252,84 @@ private:
         }
     }
 
-    /// Counts the piece that is not counted yet, once it is written; `kLater` bulk copies have been committed
-    /// since.
+    __device__ void sum(const EngineOp& op, const EnginePiece& part, bool another) {
+        if (op.method == EngineMethod::bulk) {
+            load_summands(op, part);
+            if (another) settle<0>();
+            wait_for_loads();
+        } else if (another) {
+            settle<0>();
+        }
+        const Summands from{a_.sources + op.first_source, stage_};
+        const bool largest = op.reduce == EngineReduce::max;
+        switch (op.type) {
+            case kSumBf16:
+                largest ? sum_up<Bf16, Max>(op, part, from) : sum_up<Bf16, Sum>(op, part, from);
+                break;
+            case kSumFp16:
+                largest ? sum_up<Fp16, Max>(op, part, from) : sum_up<Fp16, Sum>(op, part, from);
+                break;
+            case kSumFp32:
+                largest ? sum_up<Fp32, Max>(op, part, from) : sum_up<Fp32, Sum>(op, part, from);
+                break;
+            default: largest ? sum_up<Int32, Max>(op, part, from) : sum_up<Int32, Sum>(op, part, from); break;
+        }
+    }
+
+    /// Into the stage: the piece of one summand after that of another.
+    __device__ void load_summands(const EngineOp& op, const EnginePiece& part) {
+        const std::uint32_t bytes = part.rows * part.bytes;
+        expect(op.num_sources * bytes);
+        for (std::uint32_t i = lane_; i < op.num_sources * part.rows; i += 32) {
+            const std::uint32_t source = i / part.rows;
+            const std::uint32_t row = i - source * part.rows;
+            load(source * bytes + row * part.bytes,
+                 row_address(op, a_.sources[op.first_source + source], part.row + row) + part.column,
+                 part.bytes);
+        }
+    }
+
+    /// Counts the pieces done of the op before, once they are written; `kLater` bulk copies have been
+    /// committed since.
     template <std::uint32_t kLater>
-    __device__ void count() {
-        if (!uncounted_) return;
-        uncounted_ = false;
+    __device__ void settle() {
+        if (done_ == 0) return;
         asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kLater) : "memory");
         __syncwarp();
-        if (lane_ != 0 || counter_ == nullptr) return;
-        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter_) : "memory");
+        if (lane_ == 0)
+            asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter_), "r"(done_) : "memory");
+        done_ = 0;
+    }
+
+    __device__ std::uint32_t stage_address() const {
+        return static_cast<std::uint32_t>(__cvta_generic_to_shared(stage_));
     }
 
     const EngineArguments& a_;
     std::uint32_t epoch_;
     std::uint32_t lane_;
-    std::uint32_t stage_;
+    char* stage_;
     std::uint32_t barrier_;
     std::uint32_t parity_ = 0;
-    bool uncounted_ = false;            // a piece is stored and not counted
-    std::uint32_t* counter_ = nullptr;  // its transfer's
+    std::uint32_t done_ = 0;            // pieces stored and not counted
+    std::uint32_t* counter_ = nullptr;  // their op's
 };
 
-/// One thread posts the transfers, in order, as their pieces are counted. It stops at a fault.
-__device__ void post_transfers(const EngineArguments& a, const EngineTransfer* table, std::uint32_t epoch) {
+/// One thread posts the ops, in order, as their pieces are counted. It stops at a fault.
+__device__ void post_ops(const EngineArguments& a, const EngineOp* table, std::uint32_t epoch) {
     for (std::uint32_t index = 0; index < a.count; ++index) {
-        const EngineTransfer& transfer = table[index];
-        if (transfer.num_posts == 0) continue;
-        const std::uint32_t* counter = a.finished + transfer.counter;
-        const std::uint32_t target = epoch * transfer.expected;
+        const EngineOp& op = table[index];
+        if (op.num_posts == 0) continue;
+        const std::uint32_t* counter = a.finished + op.counter;
+        const std::uint32_t target = epoch * op.expected;
         for (std::uint32_t polls = 1;; ++polls) {
             std::uint32_t seen;
             asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
             if (static_cast<std::int32_t>(seen - target) >= 0) break;
             if (polls % 64 == 0 && load_acquire(a.begin.control + kFault) != 0) return;
         }
-        for (std::uint32_t i = 0; i < transfer.num_posts; ++i) {
-            store_release(reinterpret_cast<std::uint32_t*>(a.posts[transfer.first_post + i]), epoch);
+        for (std::uint32_t i = 0; i < op.num_posts; ++i) {
+            store_release(reinterpret_cast<std::uint32_t*>(a.posts[op.first_post + i]), epoch);
         }
     }
 }
@@ -199,7 +338,7 @@ __device__ void post_transfers(const EngineArguments& a, const EngineTransfer* t
 
 extern "C" __global__ void __launch_bounds__(kEngineThreads, 1) sy_engine(const EngineArguments a) {
     extern __shared__ __align__(128) char stages[];
-    __shared__ __align__(16) EngineTransfer entries[kEngineTableEntries];
+    __shared__ __align__(16) EngineOp entries[kEngineTableEntries];
     __shared__ __align__(8) std::uint64_t barriers[kEngineWarps];
     __shared__ std::uint32_t shared_fault;
     __shared__ std::uint32_t shared_epoch;
@@ -207,7 +346,7 @@ extern "C" __global__ void __launch_bounds__(kEngineThreads, 1) sy_engine(const 
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
     launch_next();
 
-    const EngineTransfer* table = a.count <= kEngineTableEntries ? entries : a.transfers;
+    const EngineOp* table = a.count <= kEngineTableEntries ? entries : a.ops;
     if (warp == kEngineWarps) {
         // The epoch is this call's until the fused kernel ends, which it does after this kernel.
         const std::uint32_t epoch = a.begin.control[kEpoch];
@@ -230,9 +369,9 @@ extern "C" __global__ void __launch_bounds__(kEngineThreads, 1) sy_engine(const 
             fence_proxy_async();
         }
     } else if (table == entries) {
-        const auto* from = reinterpret_cast<const uint2*>(a.transfers);
+        const auto* from = reinterpret_cast<const uint2*>(a.ops);
         auto* to = reinterpret_cast<uint2*>(entries);
-        for (std::uint32_t i = threadIdx.x; i < a.count * (sizeof(EngineTransfer) / sizeof(uint2));
+        for (std::uint32_t i = threadIdx.x; i < a.count * (sizeof(EngineOp) / sizeof(uint2));
              i += 32 * kEngineWarps) {
             to[i] = from[i];
         }
@@ -243,7 +382,7 @@ extern "C" __global__ void __launch_bounds__(kEngineThreads, 1) sy_engine(const 
     if (warp == kEngineWarps) {
         if (good && blockIdx.x == 0) {
             if (a.begins != 0) publish(a.begin, epoch, lane);
-            if (lane == 0) post_transfers(a, table, epoch);
+            if (lane == 0) post_ops(a, table, epoch);
         }
     } else if (good) {
         EngineWarp engine(a, epoch, stages + warp * kEnginePieceBytes, barriers + warp);

@@ -10,7 +10,8 @@ namespace syncopate::runtime {
 HostExecutor::HostExecutor(std::vector<PreparedTransfer> transfers, HostControl control,
                            std::int64_t max_delay_us, std::uint64_t seed)
     : transfers_(std::move(transfers)), control_(control), max_delay_us_(max_delay_us), random_(seed) {
-    if (!transfers_.empty()) thread_ = std::thread([this] { run(); });
+    if (!std::ranges::all_of(transfers_, &PreparedTransfer::by_engine))
+        thread_ = std::thread([this] { run(); });
 }
 
 HostExecutor::~HostExecutor() {
@@ -39,7 +40,7 @@ void HostExecutor::join() {
 
 PreparedSum* HostExecutor::sum_of(std::size_t index) {
     std::optional<PreparedSum>& sum = transfers_.at(index).sum;
-    return sum ? &*sum : nullptr;
+    return sum && !transfers_.at(index).by_engine ? &*sum : nullptr;
 }
 
 void HostExecutor::run() {
@@ -57,8 +58,10 @@ void HostExecutor::run() {
 }
 
 void HostExecutor::execute(std::uint32_t epoch) {
-    std::vector<std::size_t> waiting(transfers_.size());
-    for (std::size_t i = 0; i < waiting.size(); ++i) waiting[i] = i;
+    std::vector<std::size_t> waiting;
+    for (std::size_t i = 0; i < transfers_.size(); ++i) {
+        if (!transfers_[i].by_engine) waiting.push_back(i);
+    }
     std::vector<std::size_t> eligible;  // places in `waiting`
     const std::chrono::milliseconds deadline(control_.load(emit::control::deadline_ms));
     auto progress = std::chrono::steady_clock::now();

@@ -7,17 +7,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
-#include <tuple>
+
+#include "runtime/copy_stream.hpp"
+#include "syncopate/runtime/engine_table.hpp"
 
 namespace syncopate::runtime {
 namespace {
 
 using Kind = fuse::SignalMeaning::Kind;
 
-constexpr unsigned kSumThreads = 256;
-constexpr std::uint64_t kThreadBytes = 32;   // what a thread sums at a time (reduce.cu)
-constexpr unsigned kBlocksPerProcessor = 4;  // of sy_reduce
-constexpr std::uint32_t kGateOpen = 1;
 
 /// The transfer of this rank that `op` names; nullopt for another rank's.
 std::optional<std::size_t> own_transfer(const fuse::RankSchedule& schedule, plan::OpRef op) {
@@ -25,15 +23,6 @@ std::optional<std::size_t> own_transfer(const fuse::RankSchedule& schedule, plan
         if (schedule.transfers[i].op == op) return i;
     }
     return std::nullopt;
-}
-
-device::SumType type_of(plan::DType dtype) {
-    switch (dtype) {
-        case plan::DType::bf16: return device::kSumBf16;
-        case plan::DType::fp16: return device::kSumFp16;
-        case plan::DType::fp32: return device::kSumFp32;
-        default: return device::kSumInt32;
-    }
 }
 
 Status create_event(const CudaApi& api, CUevent& event) {
@@ -55,6 +44,7 @@ std::vector<bool> LateTransfers::select(const fuse::RankSchedule& schedule, int 
             const auto own = own_transfer(schedule, meaning.op);
             return own && late[*own];
         };
+        if (is_by_engine(transfer)) continue;  // it waits for signals itself
         const bool sums = transfer.reduce != plan::Reduce::none;
         late[i] = sums || lanes.contains(transfer.backend) || std::ranges::any_of(transfer.waits, follows);
         if (late[i] && !sums) lanes.insert(transfer.backend);
@@ -66,21 +56,19 @@ Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<Cud
                                                              SymmetricHeap& heap, const CallPlan& plan,
                                                              const fuse::RankSchedule& schedule,
                                                              const std::vector<bool>& selected,
-                                                             CUfunction await, CUfunction reduce,
-                                                             EnqueueCopy copy, const std::string& name) {
+                                                             const DeviceModule& module,
+                                                             const std::string& name) {
     const CurrentContext current(*context);
     std::unique_ptr<LateTransfers> made(new LateTransfers(context, heap, plan.control()));
     made->rank_ = plan.rank;
-    made->await_ = await;
-    made->reduce_ = reduce;
-    made->copy_ = std::move(copy);
+    made->module_ = &module;
     if (Status sorted = made->sort(plan, schedule, selected, name); !sorted) return sorted.error();
     CUdevice device = 0;
     SYNCOPATE_CUDA(made->api_, cuCtxGetDevice, &device);
     int processors = 0;
     SYNCOPATE_CUDA(made->api_, cuDeviceGetAttribute, &processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
                    device);
-    made->max_blocks_ = static_cast<unsigned>(processors) * kBlocksPerProcessor;
+    made->processors_ = static_cast<unsigned>(processors);
     for (Step& step : made->steps_) {
         Lane& lane = step.sums ? made->sums_ : made->copies_;
         if (lane.stream == nullptr) {
@@ -120,13 +108,15 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
         const fuse::Transfer& transfer = schedule.transfers[i];
         Step step{.index = i, .sums = transfer.reduce != plan::Reduce::none};
         step.copies = plan.transfers[i].copies;
-        step.posts = plan.transfers[i].post_words;
-        if (plan.transfers[i].sum) step.sum = *plan.transfers[i].sum;
+        (step.sums ? step.sum.posts : step.posts) = plan.transfers[i].post_words;
+        step.sum.index = i;
+        if (plan.transfers[i].sum) step.sum.sum = *plan.transfers[i].sum;
         for (const fuse::Wait& wait : transfer.waits) {
             if (Status added = add_wait(step, wait, schedule, name); !added) return added;
         }
-        for (const SumPart& part : step.sum.parts) {
-            const std::uint64_t elements = part.slot.width * part.slot.height / plan::size_of(step.sum.dtype);
+        for (const SumPart& part : step.sum.sum.parts) {
+            const std::uint64_t elements =
+                part.slot.width * part.slot.height / plan::size_of(step.sum.sum.dtype);
             if (elements >= std::uint64_t{1} << 31) {
                 return Error{fmt::format("op '{}': a sum of {} elements in one piece is too large; split it",
                                          name, elements),
@@ -150,8 +140,9 @@ Status LateTransfers::add_wait(Step& step, const fuse::Wait& wait, const fuse::R
         CUstreamBatchMemOpParams opened{};
         opened.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
         opened.waitValue.address = gate;
-        opened.waitValue.value = kGateOpen;
-        opened.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+        opened.waitValue.value = static_cast<cuuint32_t>(
+            schedule.chunks[static_cast<std::size_t>(meaning.op.index)].tiles);
+        opened.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
         CUstreamBatchMemOpParams closed{};
         closed.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
         closed.writeValue.address = gate;
@@ -184,8 +175,8 @@ Status LateTransfers::add_wait(Step& step, const fuse::Wait& wait, const fuse::R
                         name, wait.signal),
             {.rank = op.rank, .op = op.index}};
     }
-    step.waits.push_back({control_ + static_cast<std::uint64_t>(emit::control::word_of(wait.signal)) * 4,
-                          static_cast<std::uint32_t>(wait.lag), wait.signal});
+    step.sum.waits.push_back({control_ + static_cast<std::uint64_t>(emit::control::word_of(wait.signal)) * 4,
+                              static_cast<std::uint32_t>(wait.lag), wait.signal});
     return Done{};
 }
 
@@ -198,17 +189,25 @@ Status LateTransfers::upload() {
         std::copy_n(static_cast<const std::byte*>(values), size, bytes.data() + offset);
         return offset;
     };
-    for (Step& step : steps_) {
+    std::vector<std::size_t> offsets;
+    for (const Step& step : steps_) {
         if (!step.sums) continue;
         const std::uint32_t none = 0;
-        step.waits_at = append(step.waits.data(), step.waits.size() * sizeof(step.waits[0]));
-        step.posts_at = append(step.posts.data(), step.posts.size() * sizeof(step.posts[0]));
-        step.finished_at = append(&none, sizeof(none));
+        offsets.push_back(append(step.sum.waits.data(), step.sum.waits.size() * sizeof(step.sum.waits[0])));
+        offsets.push_back(append(step.sum.posts.data(), step.sum.posts.size() * sizeof(step.sum.posts[0])));
+        offsets.push_back(append(&none, sizeof(none)));
     }
     if (bytes.empty()) return Done{};
     Result<std::unique_ptr<DeviceBuffer>> buffer = DeviceBuffer::create(context_, bytes.size());
     if (!buffer) return buffer.error();
     tables_ = std::move(buffer).value();
+    std::size_t at = 0;
+    for (Step& step : steps_) {
+        if (!step.sums) continue;
+        step.sum.device_waits = tables_->address() + offsets[at++];
+        step.sum.device_posts = tables_->address() + offsets[at++];
+        step.sum.finished = tables_->address() + offsets[at++];
+    }
     return heap_.write(tables_->address(), bytes.data(), bytes.size());
 }
 
@@ -226,7 +225,9 @@ Status LateTransfers::enqueue(CUevent fork, CUevent copies_before) {
             SYNCOPATE_CUDA(api_, cuStreamBatchMemOp, stream, static_cast<unsigned>(step.gates.size()),
                            step.gates.data(), 0);
         }
-        if (Status done = step.sums ? enqueue_sum(step) : enqueue_copies(step); !done) return done;
+        const Status done =
+            step.sums ? enqueue_sum(*module_, step.sum, control_, processors_, stream) : enqueue_copies(step);
+        if (!done) return done;
         if (step.done != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, step.done, stream);
     }
     for (const Lane* lane : {&copies_, &sums_}) {
@@ -245,74 +246,16 @@ Status LateTransfers::join(CUstream stream) {
 Status LateTransfers::enqueue_copies(const Step& step) {
     const CUstream stream = copies_.stream->get();
     for (const StridedCopy& copy : step.copies) {
-        if (Status copied = copy_(copy, stream); !copied) return copied;
+        if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
     }
     for (const std::uint64_t word : step.posts)
         SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, control_ + 4 * control::published, 4, stream);
     return Done{};
 }
 
-Status LateTransfers::enqueue_sum(const Step& step) {
-    const auto launch = [&](CUfunction function, void* arguments, unsigned blocks,
-                            unsigned threads) -> Status {
-        void* parameters[] = {arguments};
-        CUlaunchConfig config{};
-        config.gridDimX = blocks;
-        config.gridDimY = config.gridDimZ = 1;
-        config.blockDimX = threads;
-        config.blockDimY = config.blockDimZ = 1;
-        config.hStream = sums_.stream->get();
-        SYNCOPATE_CUDA(api_, cuLaunchKernelEx, &config, function, parameters, nullptr);
-        return Done{};
-    };
-    const CUdeviceptr tables = tables_->address();
-    if (!step.waits.empty()) {
-        device::AwaitArguments await{
-            .control = reinterpret_cast<std::uint32_t*>(control_),
-            .waits = reinterpret_cast<const device::WaitEntry*>(tables + step.waits_at),
-            .num_waits = static_cast<std::int32_t>(step.waits.size()),
-            .where = kWhereTransfer - static_cast<std::int32_t>(step.index)};
-        if (Status launched = launch(await_, &await, 1, 32); !launched) return launched;
-    }
-    device::ReduceArguments a{.control = reinterpret_cast<const std::uint32_t*>(control_),
-                              .posts = reinterpret_cast<const std::uint64_t*>(tables + step.posts_at),
-                              .finished = reinterpret_cast<std::uint32_t*>(tables + step.finished_at),
-                              .slot_distance = step.sum.slot_distance,
-                              .num_slots = step.sum.num_slots,
-                              .own_place = step.sum.own,
-                              .type = type_of(step.sum.dtype),
-                              .largest = step.sum.reduce == plan::Reduce::max ? 1 : 0};
-    const std::uint64_t element = plan::size_of(step.sum.dtype);
-    for (std::size_t p = 0; p < step.sum.parts.size(); ++p) {
-        const SumPart& part = step.sum.parts[p];
-        const StridedCopy& box = part.slot;
-        for (std::uint64_t plane = 0; plane < box.depth; ++plane) {
-            a.slots = box.src + plane * box.src_plane;
-            a.slot_pitch = box.src_pitch;
-            a.own = box.dst + plane * box.dst_plane;
-            a.own_pitch = box.dst_pitch;
-            a.out = part.out == 0 ? a.own : part.out + plane * part.out_plane;
-            a.out_pitch = part.out == 0 ? a.own_pitch : part.out_pitch;
-            std::uint64_t odd = a.slots | a.own | a.out | box.width | a.slot_distance;
-            if (box.height > 1) odd |= a.slot_pitch | a.own_pitch | a.out_pitch;
-            a.aligned = odd % 16 == 0 ? 1 : 0;
-            a.rows = static_cast<std::uint32_t>(box.height);
-            a.row_units = static_cast<std::uint32_t>(box.width / (a.aligned != 0 ? 16 : element));
-            const bool last = p + 1 == step.sum.parts.size() && plane + 1 == box.depth;
-            a.num_posts = last ? static_cast<std::int32_t>(step.posts.size()) : 0;
-            // As many blocks whether aligned or not: the blocks are counted over all calls.
-            const std::uint64_t wanted =
-                (box.width * box.height + kThreadBytes * kSumThreads - 1) / (kThreadBytes * kSumThreads);
-            const auto blocks = static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, max_blocks_));
-            if (Status launched = launch(reduce_, &a, blocks, kSumThreads); !launched) return launched;
-        }
-    }
-    return Done{};
-}
-
 PreparedSum* LateTransfers::sum_of(std::size_t index) {
     const auto step = step_of_.find(index);
-    return step == step_of_.end() || !steps_[step->second].sums ? nullptr : &steps_[step->second].sum;
+    return step == step_of_.end() || !steps_[step->second].sums ? nullptr : &steps_[step->second].sum.sum;
 }
 
 }  // namespace syncopate::runtime

@@ -1,20 +1,19 @@
 // The part of a call on cuda that follows the fused kernel's own progress: transfers of what its tiles make,
 // and sums. All of it is enqueued after the kernel has been launched, on two streams beside the caller's:
 //
-//   caller's stream | sy_begin | fork | fused kernel: tile … tile, last of a chunk: gates = 1 … | join |
+//   caller's stream | sy_begin | fork | fused kernel: tile … tile, each adds 1 to its gates … | join |
 //   sy_end | copies                         └ wait gate, gate = 0, copy, post to the peer | …            ┘
 //   sums                           └ wait gate, gate = 0, sy_await, sy_reduce    | …            ┘
 //
 // A stream waits for nothing but its own kernel's gates: that kernel ends whatever happens, as its waits have
 // a deadline, so no stream can hang. What other ranks send is awaited by sy_await, which has the deadline. A
-// gate is a word that is 1 once its chunk is made and that the waiting stream sets back: no value of it
+// gate is a word to which each tile of a chunk adds 1 and which the waiting stream sets back: no value of it
 // depends on the call, so a captured call can be replayed. Each stream has a gate of its own for each chunk.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -24,26 +23,22 @@
 
 #include "runtime/call_executor.hpp"
 #include "runtime/cuda_api.hpp"
-#include "runtime/device_types.hpp"
+#include "runtime/stream_sum.hpp"
 
 namespace syncopate::runtime {
-
-/// Enqueues one strided copy.
-using EnqueueCopy = std::function<Status(const StridedCopy&, CUstream)>;
 
 class LateTransfers {
 public:
     /// Which of a rank's transfers wait for its kernel or a sum, and those after them in one lane: by index.
     [[nodiscard]] static std::vector<bool> select(const fuse::RankSchedule& schedule, int rank);
 
-    /// Takes over the selected transfers of `plan`, whose copies must be such as `copy` can enqueue. `await`,
-    /// `reduce`: sy_await and sy_reduce. Fails, with rank and op, on a wait that a stream cannot do.
+    /// Takes over the selected transfers of `plan`, whose copies must be such as enqueue_copy takes. `module`
+    /// must outlive them. Fails, with rank and op, on a wait that a stream cannot do.
     static Result<std::unique_ptr<LateTransfers>> create(std::shared_ptr<CudaContext> context,
                                                          SymmetricHeap& heap, const CallPlan& plan,
                                                          const fuse::RankSchedule& schedule,
-                                                         const std::vector<bool>& selected, CUfunction await,
-                                                         CUfunction reduce, EnqueueCopy copy,
-                                                         const std::string& name);
+                                                         const std::vector<bool>& selected,
+                                                         const DeviceModule& module, const std::string& name);
     ~LateTransfers();
     LateTransfers(const LateTransfers&) = delete;
     LateTransfers& operator=(const LateTransfers&) = delete;
@@ -65,12 +60,8 @@ private:
         std::vector<CUstreamBatchMemOpParams> gates;  ///< wait, and set back
         std::vector<std::size_t> after;               ///< steps of the other lane
         std::vector<StridedCopy> copies;
-        std::vector<std::uint64_t> posts;      ///< addresses
-        std::vector<device::WaitEntry> waits;  ///< of a sum
-        PreparedSum sum;
-        std::size_t waits_at = 0;  ///< bytes into tables_
-        std::size_t posts_at = 0;
-        std::size_t finished_at = 0;
+        std::vector<std::uint64_t> posts;  ///< addresses; of copies
+        StreamSum sum;
         CUevent done = nullptr;  ///< recorded after it, where a step of the other lane waits for it
     };
     /// A stream, and the event that ends its part of a call.
@@ -89,23 +80,20 @@ private:
     Status open(Lane& lane);
     Status upload();
     Status enqueue_copies(const Step& step);
-    Status enqueue_sum(const Step& step);
 
     std::shared_ptr<CudaContext> context_;
     const CudaApi& api_;
     SymmetricHeap& heap_;
     CUdeviceptr control_ = 0;
     int rank_ = 0;
-    CUfunction await_ = nullptr;
-    CUfunction reduce_ = nullptr;
-    EnqueueCopy copy_;
+    const DeviceModule* module_ = nullptr;
     std::vector<Step> steps_;
     std::map<std::size_t, std::size_t> step_of_;          ///< by index in the schedule
     std::set<std::pair<bool, std::int32_t>> gates_seen_;  ///< by lane (sums) and chunk
     Lane copies_;
     Lane sums_;
     std::unique_ptr<DeviceBuffer> tables_;
-    unsigned max_blocks_ = 0;  ///< of sy_reduce
+    unsigned processors_ = 0;  ///< of the GPU
 };
 
 }  // namespace syncopate::runtime

@@ -4,14 +4,19 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "runtime/call_executor.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/lower.hpp"
+#include "syncopate/runtime/engine_table.hpp"
 
 namespace syncopate::runtime {
 namespace {
+
+constexpr std::uint64_t kTensorAlignment = 1024;
+constexpr std::uint64_t kMostRows = std::uint64_t{1} << 31;  // a coordinate has 32 bits
 
 Error at_op(plan::OpRef op, std::string message) {
     return Error{std::move(message), {.rank = op.rank, .op = op.index}};
@@ -29,7 +34,7 @@ Status check_chunk(const fuse::Schedule& schedule, plan::OpRef op, const plan::C
     return Done{};
 }
 
-Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int rank) {
+Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int rank, int size) {
     if (sum.src_rank != rank || sum.dst_rank != rank) {
         return at_op(sum.op,
                      fmt::format("it sums ({}) over ranks: contributions are staged first (fuse does)",
@@ -40,10 +45,49 @@ Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int 
         return at_op(sum.op, fmt::format("elements of type {} are not reduced",
                                          plan::name_of(schedule.tensors[source].dtype)));
     }
+    if (!sum.sources.empty()) {
+        if (sum.own > static_cast<std::int64_t>(sum.sources.size()) || !is_by_engine(sum))
+            return at_op(sum.op, "only the chunk engine sums what lies on other ranks");
+        for (const fuse::Source& read : sum.sources) {
+            if (read.rank < 0 || read.rank >= size)
+                return at_op(sum.op, fmt::format("there is no rank {}", read.rank));
+            if (Status good = check_chunk(schedule, sum.op, read.chunk); !good) return good;
+            if (schedule.tensors[static_cast<std::size_t>(read.chunk.tensor)].dtype !=
+                schedule.tensors[static_cast<std::size_t>(sum.dst.tensor)].dtype)
+                return at_op(sum.op, "its sources and the destination differ in dtype");
+        }
+        return Done{};
+    }
     if (sum.src.region.size() != sum.dst.region.size() + 1 || sum.src.region.front().size() < 1 ||
         sum.own > sum.src.region.front().size()) {
         return at_op(sum.op, fmt::format("{} is no list of slots to sum into {}",
                                          plan::to_string(sum.src.region), plan::to_string(sum.dst.region)));
+    }
+    return Done{};
+}
+
+/// A kernel may store only within the tensors of the op.
+Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& rank) {
+    const auto rows_of = [&](std::int32_t tensor) {
+        const std::vector<std::int64_t>& shape = schedule.tensors[static_cast<std::size_t>(tensor)].shape;
+        const std::vector<std::int64_t>& own =
+            schedule.tensors[static_cast<std::size_t>(schedule.stores->tensor)].shape;
+        std::int64_t rows = 1;
+        for (std::size_t axis = 0; axis + own.size() < shape.size() + 1; ++axis) rows *= shape[axis];
+        return rows;
+    };
+    for (const fuse::MadeChunk& chunk : rank.chunks) {
+        for (const fuse::Store& store : chunk.stores) {
+            const plan::Interval rows =
+                chunk.chunk.region.empty() ? plan::Interval{0, 1} : chunk.chunk.region[0];
+            if (!schedule.stores || chunk.chunk.tensor != schedule.stores->tensor ||
+                schedule.tensors[static_cast<std::size_t>(store.tensor)].dtype !=
+                    schedule.tensors[static_cast<std::size_t>(chunk.chunk.tensor)].dtype ||
+                rows.begin + store.rows < 0 || rows.end + store.rows > rows_of(store.tensor)) {
+                return Error{fmt::format("the stores of chunk {} do not lie in the schedule's tensors",
+                                         plan::to_string(chunk.chunk.region))};
+            }
+        }
     }
     return Done{};
 }
@@ -89,7 +133,9 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
     }
     for (const fuse::MadeChunk& chunk : mine.chunks) {
         if (Status good = check_posts(chunk.posts); !good) return good;
+        if (Status good = check_chunk(schedule, {rank, -1}, chunk.chunk); !good) return good;
     }
+    if (Status good = check_stores(schedule, mine); !good) return good;
     for (const auto* waits : {&mine.begin_waits, &mine.end_waits}) {
         if (Status good = check_waits(*waits); !good) return good;
     }
@@ -98,7 +144,10 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
             if (end < 0 || end >= size) return at_op(transfer.op, fmt::format("there is no rank {}", end));
         }
         if (transfer.reduce != plan::Reduce::none) {
-            if (Status good = check_sum(schedule, transfer, rank); !good) return good;
+            if (!transfer.sources.empty()) {
+                if (Status good = check_chunk(schedule, transfer.op, transfer.dst); !good) return good;
+            }
+            if (Status good = check_sum(schedule, transfer, rank, size); !good) return good;
         }
         for (const plan::Chunk* chunk : {&transfer.src, &transfer.dst}) {
             if (Status good = check_chunk(schedule, transfer.op, *chunk); !good) return good;
@@ -174,8 +223,20 @@ FusedOp::FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& sche
 FusedOp::~FusedOp() = default;
 
 Status FusedOp::allocate() {
+    const auto row = static_cast<std::uint64_t>(emit::bytes_of_row(schedule_));
+    if (row > 1 && (heap_->stride() % row != 0 ||
+                    heap_->stride() / row * static_cast<std::uint64_t>(heap_->size()) > kMostRows)) {
+        return Error{
+            fmt::format(
+                "op '{}': its kernel stores rows of {} bytes in all ranks' heaps, which are {} bytes apart; "
+                "create the heap with a multiple of {} bytes, and at most {} rows in all",
+                options_.name, row, heap_->stride(), std::lcm(row, std::uint64_t{2} << 20), kMostRows),
+            {.rank = rank()},
+            ErrorClass::usage};
+    }
     for (const plan::Tensor& tensor : schedule_.tensors) {
-        Result<std::uint64_t> offset = heap_->allocate(bytes_of(tensor), 1024);
+        Result<std::uint64_t> offset =
+            heap_->allocate(bytes_of(tensor), std::lcm(row, std::uint64_t{kTensorAlignment}));
         if (!offset) {
             Error error = offset.error();
             error.message = fmt::format("op '{}', tensor {}: {}", options_.name, tensor.name, error.message);
@@ -198,6 +259,20 @@ Status FusedOp::allocate() {
     words[emit::control::rank] = static_cast<std::uint32_t>(rank());
     words[emit::control::epoch] = heap_->device().kind == Device::Kind::cuda ? 1 : 0;
     return heap_->write(control_address(), words.data(), words.size() * 4);
+}
+
+void FusedOp::make_tables() {
+    constexpr std::size_t kAlignment = 64;  // words: a table begins at a multiple of 256 bytes
+    for (std::size_t stage = 0; stage < schedule_.num_stages(); ++stage) {
+        const std::vector<std::int32_t> table =
+            emit::make_table(schedule_, rank(), static_cast<std::int64_t>(heap_->stride()),
+                             options_.num_programs, tensor_offsets_, stage);
+        stage_begin_.push_back(table_.size());
+        table_.insert(table_.end(), table.begin(), table.end());
+        if (stage + 1 < schedule_.num_stages())
+            table_.resize((table_.size() + kAlignment - 1) / kAlignment * kAlignment, 0);
+    }
+    stage_begin_.push_back(table_.size());
 }
 
 Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> heap,
@@ -257,17 +332,23 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     Status ready = Done{};
     for (const fuse::Transfer& transfer : mine.transfers) {
         if (transfer.reduce != plan::Reduce::none) {
+            const plan::DType dtype = schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype;
+            const BoxView destination = box_of(rank, transfer.dst);
+            std::vector<BoxView> sources;
+            for (const fuse::Source& source : transfer.sources)
+                sources.push_back(box_of(source.rank, source.chunk));
             Result<PreparedSum> sum =
-                prepare_sum(box_of(rank, transfer.src), box_of(rank, transfer.dst),
-                            schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype,
-                            transfer.reduce, transfer.own);
+                sources.empty() ? prepare_sum(box_of(rank, transfer.src), destination, dtype, transfer.reduce,
+                                              transfer.own)
+                                : prepare_sum(sources, destination, dtype, transfer.reduce, transfer.own);
             if (!sum) {
                 ready = at_op(transfer.op, sum.error().message);
                 break;
             }
             plan.transfers.push_back({.sum = std::move(sum).value(),
                                       .waits = transfer.waits,
-                                      .post_words = words_of(transfer.posts)});
+                                      .post_words = words_of(transfer.posts),
+                                      .by_engine = is_by_engine(transfer)});
             continue;
         }
         Result<std::vector<StridedCopy>> copies = copies_between(
@@ -280,14 +361,14 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
         plan.transfers.push_back({.copies = std::move(copies).value(),
                                   .waits = transfer.waits,
                                   .post_words = words_of(transfer.posts),
+                                  .by_engine = is_by_engine(transfer),
                                   .in_order = transfer.backend == plan::Backend::copy_engine});
     }
     if (ready) {
-        op->table_ =
-            emit::make_table(mine, rank, static_cast<std::int64_t>(heap->stride()), options.num_programs);
+        op->make_tables();
         Result<std::unique_ptr<CallExecutor>> executor =
             heap->device().kind == Device::Kind::host
-                ? make_host_calls(std::move(plan), op->table_, options)
+                ? make_host_calls(std::move(plan), op->table_, mine, options)
                 : make_cuda_calls(std::move(plan), op->table_, *heap, mine, options);
         if (executor) {
             op->executor_ = std::move(executor).value();
@@ -321,6 +402,14 @@ Result<std::uint64_t> FusedOp::tensor_address(std::string_view name, int of_rank
     return heap_->address(of_rank, *offset);
 }
 
+Result<FusedOp::FlatView> FusedOp::flat_view(std::string_view name) const {
+    Result<std::uint64_t> offset = tensor_offset(name);
+    if (!offset) return offset.error();
+    const std::uint64_t end = heap_->address(heap_->size() - 1, 0) + heap_->stride();
+    const std::uint64_t begin = heap_->address(0, *offset);
+    return FlatView{begin, end - begin};
+}
+
 Result<std::uint64_t> FusedOp::tensor_address(std::string_view name) const {
     return tensor_address(name, rank());
 }
@@ -334,17 +423,26 @@ Result<std::uint64_t> FusedOp::tensor_bytes(std::string_view name) const {
 
 std::uint64_t FusedOp::control_address() const { return control_address(rank()); }
 std::uint64_t FusedOp::control_address(int of_rank) const { return heap_->address(of_rank, control_offset_); }
-std::uint64_t FusedOp::table_address() const { return executor_->table_address(); }
+std::uint64_t FusedOp::table_address(std::size_t stage) const {
+    return executor_->table_address() + 4 * stage_begin_[stage];
+}
+
+std::span<const std::int32_t> FusedOp::table(std::size_t stage) const {
+    return std::span(table_).subspan(stage_begin_[stage], stage_begin_[stage + 1] - stage_begin_[stage]);
+}
 
 Status FusedOp::set_num_programs(std::int64_t num_programs) {
     if (num_programs < 1 || num_programs > std::numeric_limits<std::int32_t>::max()) {
         return Error{
             fmt::format("a grid of {} programs makes no sense", num_programs), {}, ErrorClass::usage};
     }
-    constexpr std::size_t kWord = emit::table::num_programs;
-    if (table_[kWord] == num_programs) return Done{};
-    table_[kWord] = static_cast<std::int32_t>(num_programs);
-    return executor_->write_table_word(kWord, table_[kWord]);
+    for (std::size_t stage = 0; stage < schedule_.num_stages(); ++stage) {
+        const std::size_t word = stage_begin_[stage] + emit::table::num_programs;
+        if (table_[word] == num_programs) continue;
+        table_[word] = static_cast<std::int32_t>(num_programs);
+        if (Status written = executor_->write_table_word(word, table_[word]); !written) return written;
+    }
+    return Done{};
 }
 
 Result<FusedOp::Place> FusedOp::place_of(std::string_view name, const plan::Region& region,
@@ -535,8 +633,25 @@ Status FusedOp::begin_call(CudaStream stream) {
 }
 
 Status FusedOp::call(CudaKernel& kernel, Grid grid, CudaStream stream, const KernelArguments& arguments) {
+    const Launch only{&kernel, grid, &arguments};
+    return call(std::span(&only, 1), stream);
+}
+
+Status FusedOp::call(std::span<const Launch> stages, CudaStream stream) {
+    if (stages.size() != schedule_.num_stages()) {
+        return Error{fmt::format("op '{}': it has {} stages, {} kernels were given", options_.name,
+                                 schedule_.num_stages(), stages.size()),
+                     {.rank = rank()},
+                     ErrorClass::usage};
+    }
     if (Status begun = begin_call(stream); !begun) return begun;
-    const Status launched = kernel.launch(grid, stream, arguments, executor_->kernel_may_start_early());
+    Status launched = Done{};
+    for (const Launch& stage : stages) {
+        // A later stage reads what the one before it wrote, so it starts when that one has ended.
+        const bool early = &stage == &stages.front() && executor_->kernel_may_start_early();
+        launched = stage.kernel->launch(stage.grid, stream, *stage.arguments, early);
+        if (!launched) break;
+    }
     const Status ended = end_call(stream, static_cast<bool>(launched));
     return launched ? ended : launched;
 }

@@ -19,18 +19,15 @@
 #include <atomic>
 #include <cstddef>
 #include <iterator>
-#include <map>
-#include <mutex>
 #include <optional>
 
-#include "runtime/cuda_api.hpp"
+#include "runtime/copy_stream.hpp"
+#include "runtime/cuda_handles.hpp"
+#include "runtime/device_module.hpp"
 #include "runtime/device_types.hpp"
+#include "runtime/engine_turn.hpp"
 #include "runtime/late_transfers.hpp"
-#include "syncopate/fuse/assign.hpp"
-
-// src/runtime/*.cu as a fatbin: made and embedded by cmake/Cuda.cmake.
-extern "C" const unsigned char syncopate_device_fatbin[];
-extern "C" const std::size_t syncopate_device_fatbin_size;
+#include "syncopate/runtime/engine_table.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -42,239 +39,12 @@ static_assert(device::kEpoch == emit::control::epoch && device::kDeadlineMs == e
               device::kPeerFault == kFaultOfPeer);
 static_assert(kWhereBegin == -1 && kWhereEnd == -2);  // as device.cu writes them
 
-/// Pinned host memory that the GPU writes too.
-class PinnedWords {
-public:
-    static Result<std::unique_ptr<PinnedWords>> create(std::shared_ptr<CudaContext> context,
-                                                       std::size_t count) {
-        const CudaApi& api = context->api();
-        std::unique_ptr<PinnedWords> made(new PinnedWords(context));
-        void* host = nullptr;
-        SYNCOPATE_CUDA(api, cuMemHostAlloc, &host, count * sizeof(std::uint32_t),
-                       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
-        made->host_ = static_cast<std::uint32_t*>(host);
-        std::fill_n(made->host_, count, 0u);
-        SYNCOPATE_CUDA(api, cuMemHostGetDevicePointer, &made->device_, host, 0);
-        return made;
-    }
-    ~PinnedWords() {
-        const CurrentContext current(*context_);
-        if (host_ != nullptr) context_->api().cuMemFreeHost(host_);
-    }
-    PinnedWords(const PinnedWords&) = delete;
-    PinnedWords& operator=(const PinnedWords&) = delete;
-
-    [[nodiscard]] const volatile std::uint32_t* words() const { return host_; }
-    [[nodiscard]] std::uint32_t* host() const { return host_; }
-    [[nodiscard]] CUdeviceptr device() const { return device_; }
-
-private:
-    explicit PinnedWords(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
-    std::shared_ptr<CudaContext> context_;
-    std::uint32_t* host_ = nullptr;
-    CUdeviceptr device_ = 0;
-};
-
-constexpr unsigned kEngineSharedBytes = device::kEngineWarps * device::kEnginePieceBytes;
-
-/// The library's own kernels, loaded into one context.
-class DeviceModule {
-public:
-    static Result<std::unique_ptr<DeviceModule>> load(std::shared_ptr<CudaContext> context) {
-        const CudaApi& api = context->api();
-        if (syncopate_device_fatbin_size == 0) {
-            return Error{"this build holds no device code", {}, ErrorClass::machine};
-        }
-        std::unique_ptr<DeviceModule> made(new DeviceModule(context));
-        SYNCOPATE_CUDA(api, cuModuleLoadData, &made->module_, syncopate_device_fatbin);
-        SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->begin, made->module_, "sy_begin");
-        SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->end, made->module_, "sy_end");
-        // Lazy loading would load a kernel at its first launch, which can wait for kernels that wait for it.
-        SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->engine, made->module_, "sy_engine");
-        SYNCOPATE_CUDA(api, cuFuncSetAttribute, made->engine, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                       static_cast<int>(kEngineSharedBytes));
-        SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->await, made->module_, "sy_await");
-        SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->reduce, made->module_, "sy_reduce");
-        for (CUfunction function : {made->begin, made->end, made->engine, made->await, made->reduce}) {
-            if (api.cuFuncLoad != nullptr) SYNCOPATE_CUDA(api, cuFuncLoad, function);
-            int registers = 0;
-            SYNCOPATE_CUDA(api, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
-        }
-        return made;
-    }
-    ~DeviceModule() {
-        const CurrentContext current(*context_);
-        if (module_ != nullptr) context_->api().cuModuleUnload(module_);
-    }
-    DeviceModule(const DeviceModule&) = delete;
-    DeviceModule& operator=(const DeviceModule&) = delete;
-
-    CUfunction begin = nullptr;
-    CUfunction end = nullptr;
-    CUfunction engine = nullptr;
-    CUfunction await = nullptr;
-    CUfunction reduce = nullptr;
-
-private:
-    explicit DeviceModule(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
-    std::shared_ptr<CudaContext> context_;
-    CUmodule module_ = nullptr;
-};
-
-/// An event without timing.
-class OwnedEvent {
-public:
-    static Result<std::unique_ptr<OwnedEvent>> create(std::shared_ptr<CudaContext> context) {
-        std::unique_ptr<OwnedEvent> made(new OwnedEvent(context));
-        SYNCOPATE_CUDA(context->api(), cuEventCreate, &made->event_, CU_EVENT_DISABLE_TIMING);
-        return made;
-    }
-    ~OwnedEvent() {
-        const CurrentContext current(*context_);
-        if (event_ != nullptr) context_->api().cuEventDestroy(event_);
-    }
-    OwnedEvent(const OwnedEvent&) = delete;
-    OwnedEvent& operator=(const OwnedEvent&) = delete;
-    [[nodiscard]] CUevent get() const { return event_; }
-
-private:
-    explicit OwnedEvent(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
-    std::shared_ptr<CudaContext> context_;
-    CUevent event_ = nullptr;
-};
-
-/// A stream beside the caller's, and the event that ends its part of a call.
-class Lane {
-public:
-    static Result<Lane> create(const std::shared_ptr<CudaContext>& context) {
-        Lane lane;
-        Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context, true);
-        if (!stream) return stream.error();
-        lane.stream_ = std::move(stream).value();
-        Result<std::unique_ptr<OwnedEvent>> join = OwnedEvent::create(context);
-        if (!join) return join.error();
-        lane.join_ = std::move(join).value();
-        return lane;
-    }
-    [[nodiscard]] CUstream stream() const { return stream_->get(); }
-    [[nodiscard]] CUevent join() const { return join_->get(); }
-
-private:
-    std::unique_ptr<OwnedStream> stream_;
-    std::unique_ptr<OwnedEvent> join_;
-};
-
-/// Calls that use the chunk engine of one GPU follow each other, in the order in which this process makes
-/// them, also on different streams: the engine's blocks and the kernel that waits for other ranks' engines
-/// fill the GPU, so of two calls that ranks took up in different order neither would end. While a graph is
-/// captured there is no such order; who captures two such calls on two streams has to give it.
-class EngineTurn {
-public:
-    static Result<std::shared_ptr<EngineTurn>> of(const std::shared_ptr<CudaContext>& context) {
-        static std::mutex mutex;
-        static std::map<int, std::weak_ptr<EngineTurn>> turns;
-        const std::lock_guard lock(mutex);
-        if (std::shared_ptr<EngineTurn> existing = turns[context->ordinal()].lock()) return existing;
-        Result<std::unique_ptr<OwnedEvent>> event = OwnedEvent::create(context);
-        if (!event) return event.error();
-        auto made = std::make_shared<EngineTurn>(context, std::move(event).value());
-        turns[context->ordinal()] = made;
-        return made;
-    }
-    EngineTurn(std::shared_ptr<CudaContext> context, std::unique_ptr<OwnedEvent> event)
-        : context_(std::move(context)), event_(std::move(event)) {}
-
-    Status take(CUstream stream) {
-        if (last_ == nullptr || last_ == stream) return Done{};
-        bool captured = false;
-        if (Status known = is_captured(stream, captured); !known || captured) return known;
-        SYNCOPATE_CUDA(context_->api(), cuStreamWaitEvent, stream, event_->get(), 0);
-        return Done{};
-    }
-    Status pass(CUstream stream) {
-        bool captured = false;
-        if (Status known = is_captured(stream, captured); !known || captured) return known;
-        SYNCOPATE_CUDA(context_->api(), cuEventRecord, event_->get(), stream);
-        last_ = stream;
-        return Done{};
-    }
-
-private:
-    Status is_captured(CUstream stream, bool& captured) const {
-        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-        SYNCOPATE_CUDA(context_->api(), cuStreamIsCapturing, stream, &status);
-        captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
-        return Done{};
-    }
-    std::shared_ptr<CudaContext> context_;
-    std::unique_ptr<OwnedEvent> event_;
-    CUstream last_ = nullptr;
-};
-
 /// One transfer as the copy stream does it.
 struct CopyStreamTransfer {
     std::vector<StridedCopy> copies;          ///< empty when the caller's stream does them
     std::vector<std::uint64_t> device_posts;  ///< words that get `published` from this GPU's memory
     std::vector<std::uint64_t> host_posts;    ///< words that get it from host memory
 };
-
-/// The copy as the chunk engine takes it, in parts; empty when something is not aligned to 16 bytes.
-std::vector<device::EngineTransfer> for_engine(const StridedCopy& copy, device::EngineMethod method) {
-    constexpr std::uint64_t kUnit = 16;
-    const std::uint64_t odd =
-        copy.src | copy.dst | copy.width | (copy.height > 1 ? copy.src_pitch | copy.dst_pitch : 0);
-    if (odd % kUnit != 0 || copy.depth != 1 || copy.bytes() == 0) return {};
-    // Contiguous memory is cut into rows: whole stages for bulk copies, for threads so fine that every warp
-    // has some.
-    std::vector<device::EngineTransfer> parts;
-    const auto add = [&](std::uint64_t offset, std::uint64_t rows, std::uint64_t row_bytes,
-                         std::uint64_t last_bytes, std::uint64_t src_pitch, std::uint64_t dst_pitch) {
-        const std::uint64_t per_piece = std::max<std::uint64_t>(1, device::kEnginePieceBytes / row_bytes);
-        parts.push_back({.src = copy.src + offset,
-                         .dst = copy.dst + offset,
-                         .src_pitch = src_pitch,
-                         .dst_pitch = dst_pitch,
-                         .rows = static_cast<std::uint32_t>(rows),
-                         .row_bytes = static_cast<std::uint32_t>(row_bytes),
-                         .last_row_bytes = static_cast<std::uint32_t>(last_bytes),
-                         .rows_per_piece = static_cast<std::uint32_t>(per_piece),
-                         .num_pieces = static_cast<std::uint32_t>((rows + per_piece - 1) / per_piece),
-                         .method = method});
-    };
-    if (copy.height == 1) {
-        const std::uint64_t row = std::min<std::uint64_t>(device::kEnginePieceBytes, copy.width);
-        const std::uint64_t rows = (copy.width + row - 1) / row;
-        add(0, rows, row, copy.width - (rows - 1) * row, row, row);
-        return parts;
-    }
-    for (std::uint64_t column = 0; column < copy.width; column += device::kEnginePieceBytes) {
-        const std::uint64_t row = std::min<std::uint64_t>(device::kEnginePieceBytes, copy.width - column);
-        add(column, copy.height, row, row, copy.src_pitch, copy.dst_pitch);
-    }
-    return parts;
-}
-
-/// cuMemcpy3D takes planes that are whole rows apart; other copies go plane by plane.
-std::vector<StridedCopy> for_copy_engine(const std::vector<StridedCopy>& copies) {
-    std::vector<StridedCopy> result;
-    for (const StridedCopy& copy : copies) {
-        const bool whole_rows =
-            copy.src_plane % copy.src_pitch == 0 && copy.dst_plane % copy.dst_pitch == 0 &&
-            copy.src_plane / copy.src_pitch >= copy.height && copy.dst_plane / copy.dst_pitch >= copy.height;
-        if (copy.depth == 1 || whole_rows) {
-            result.push_back(copy);
-            continue;
-        }
-        for (std::uint64_t plane = 0; plane < copy.depth; ++plane) {
-            StridedCopy one = copy;
-            one.src += plane * copy.src_plane;
-            one.dst += plane * copy.dst_plane;
-            one.depth = 1;
-            result.push_back(one);
-        }
-    }
-    return result;
-}
 
 class CudaCalls final : public CallExecutor {
 public:
@@ -291,6 +61,9 @@ public:
         Result<std::unique_ptr<DeviceModule>> module = DeviceModule::load(context_);
         if (!module) return module.error();
         module_ = std::move(module).value();
+        Result<EngineTable> engine = make_engine_table(schedule, plan_.transfers, plan_.control());
+        if (!engine) return engine.error();
+        engine_ = std::move(engine).value();
         if (Status taken = take_late(schedule, options); !taken) return taken;
         if (Status sorted = sort_transfers(schedule, options); !sorted) return sorted;
 
@@ -307,7 +80,7 @@ public:
             if (!fork) return fork.error();
             fork_ = std::move(fork).value();
         }
-        if (!engine_transfers_.empty()) {
+        if (!engine_.empty()) {
             Result<std::shared_ptr<EngineTurn>> turn = EngineTurn::of(context_);
             if (!turn) return turn.error();
             turn_ = std::move(turn).value();
@@ -319,22 +92,22 @@ public:
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
         for (const StridedCopy* input : inputs) {
-            if (Status copied = enqueue(*input, stream); !copied) return copied;
+            if (Status copied = enqueue_copy(api_, *input, stream); !copied) return copied;
         }
         if (turn_) {
             if (Status taken = turn_->take(stream); !taken) return taken;
         }
         if (engine_arguments_.begins == 0) {
-            if (Status launched = launch(module_->begin, begin_arguments_, stream); !launched)
+            if (Status launched = module_->launch(module_->begin, begin_arguments_, stream); !launched)
                 return launched;
         }
         for (const StridedCopy& copy : local_copies_) {
-            if (Status copied = enqueue(copy, stream); !copied) return copied;
+            if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
         }
         if (fork_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
         if (turn_) {
-            if (Status launched = launch(module_->engine, engine_arguments_, stream, engine_blocks_,
-                                         device::kEngineThreads, kEngineSharedBytes);
+            if (Status launched = module_->launch(module_->engine, engine_arguments_, stream, engine_blocks_,
+                                                  device::kEngineThreads, kEngineSharedBytes);
                 !launched) {
                 return launched;
             }
@@ -345,7 +118,7 @@ public:
         const CUdeviceptr published = plan_.control() + 4 * control::published;
         for (const CopyStreamTransfer& transfer : transfers_) {
             for (const StridedCopy& copy : transfer.copies) {
-                if (Status copied = enqueue(copy, lane); !copied) return copied;
+                if (Status copied = enqueue_copy(api_, copy, lane); !copied) return copied;
             }
             for (const std::uint64_t word : transfer.device_posts) {
                 SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, published, 4, lane);
@@ -376,7 +149,7 @@ public:
             arguments.num_posts = 0;
             if (Status ended = launch_end(arguments, stream); !ended) return ended;
             for (const StridedCopy* output : outputs) {
-                if (Status copied = enqueue(*output, stream); !copied) return copied;
+                if (Status copied = enqueue_copy(api_, *output, stream); !copied) return copied;
             }
             arguments = end_arguments_;
             arguments.num_waits = 0;
@@ -426,9 +199,8 @@ private:
         for (std::size_t i = 0; i < is_late_.size(); ++i) {
             if (is_late_[i]) plan_.transfers[i].copies = for_copy_engine(plan_.transfers[i].copies);
         }
-        Result<std::unique_ptr<LateTransfers>> late = LateTransfers::create(
-            context_, heap_, plan_, schedule, is_late_, module_->await, module_->reduce,
-            [this](const StridedCopy& copy, CUstream stream) { return enqueue(copy, stream); }, options.name);
+        Result<std::unique_ptr<LateTransfers>> late =
+            LateTransfers::create(context_, heap_, plan_, schedule, is_late_, *module_, options.name);
         if (!late) return late.error();
         late_ = std::move(late).value();
         return Done{};
@@ -442,9 +214,7 @@ private:
                 if (begun.signal == wait.signal && begun.lag <= wait.lag) return true;
             }
             for (std::size_t before = 0; before < turn; ++before) {
-                if (fuse::lane_of(schedule.transfers[before].backend) !=
-                    fuse::lane_of(schedule.transfers[turn].backend))
-                    continue;
+                if (is_by_engine(schedule.transfers[before])) continue;
                 for (const fuse::Post& post : schedule.transfers[before].posts) {
                     if (post.rank == plan_.rank && post.signal == wait.signal) return true;
                 }
@@ -456,8 +226,11 @@ private:
             const fuse::Transfer& transfer = schedule.transfers[i];
             const Location location{.rank = transfer.op.rank, .op = transfer.op.index};
             using enum plan::Backend;
-            const bool by_engine = transfer.backend == tma_dedicated || transfer.backend == ldst_dedicated;
-            if (transfer.backend != automatic && transfer.backend != copy_engine && !by_engine &&
+            if (is_by_engine(transfer)) {
+                on_copy_stream_.push_back(i);
+                continue;
+            }
+            if (transfer.backend != automatic && transfer.backend != copy_engine &&
                 transfer.backend != host) {
                 return Error{
                     fmt::format(
@@ -469,7 +242,6 @@ private:
             std::vector<fuse::Wait> open;
             std::ranges::copy_if(transfer.waits, std::back_inserter(open),
                                  [&](const fuse::Wait& wait) { return !certain(wait, i); });
-            if (by_engine && add_to_engine(i, transfer, open)) continue;
             for (const fuse::Wait& wait : open) {
                 return Error{
                     fmt::format(
@@ -501,41 +273,6 @@ private:
         }
         plan_.transfers.clear();
         return Done{};
-    }
-
-    /// Gives transfer `index`, which waits for `waits`, to the chunk engine. False when the engine cannot
-    /// take it.
-    bool add_to_engine(std::size_t index, const fuse::Transfer& transfer,
-                       const std::vector<fuse::Wait>& waits) {
-        const auto method = transfer.backend == plan::Backend::tma_dedicated ? device::EngineMethod::bulk
-                                                                             : device::EngineMethod::ldst;
-        std::vector<device::EngineTransfer> parts;
-        for (const StridedCopy& copy : for_copy_engine(plan_.transfers[index].copies)) {
-            const std::vector<device::EngineTransfer> some = for_engine(copy, method);
-            if (some.empty()) return false;
-            parts.insert(parts.end(), some.begin(), some.end());
-        }
-        if (parts.empty()) return false;
-        const auto& words = plan_.transfers[index].post_words;
-        std::uint32_t pieces = 0;
-        for (const device::EngineTransfer& part : parts) pieces += part.num_pieces;
-        for (device::EngineTransfer& part : parts) {
-            part.expected = words.empty() ? 0 : pieces;
-            part.counter = num_engine_counters_;
-            part.first_post = static_cast<std::uint32_t>(engine_posts_.size());
-            part.first_wait = static_cast<std::uint32_t>(engine_waits_.size());
-            part.num_waits = static_cast<std::uint32_t>(waits.size());
-            part.where = kWhereTransfer - static_cast<std::int32_t>(index);
-            engine_pieces_ += part.num_pieces;
-            part.last_piece = engine_pieces_;
-        }
-        parts.back().num_posts = static_cast<std::uint32_t>(words.size());
-        ++num_engine_counters_;
-        engine_posts_.insert(engine_posts_.end(), words.begin(), words.end());
-        for (const fuse::Wait& wait : waits) engine_waits_.push_back(entry_of(wait));
-        engine_transfers_.insert(engine_transfers_.end(), parts.begin(), parts.end());
-        on_copy_stream_.push_back(index);
-        return true;
     }
 
     [[nodiscard]] device::WaitEntry entry_of(const fuse::Wait& wait) const {
@@ -577,10 +314,11 @@ private:
         const std::size_t begin_waits = append(entries(plan_.begin_waits));
         const std::size_t end_posts = append(plan_.end_posts);
         const std::size_t end_waits = append(entries(plan_.end_waits));
-        const std::size_t engine_transfers = append(engine_transfers_);
-        const std::size_t engine_posts = append(engine_posts_);
-        const std::size_t engine_waits = append(engine_waits_);
-        const std::size_t engine_finished = append(std::vector<std::uint32_t>(num_engine_counters_, 0));
+        const std::size_t engine_ops = append(engine_.ops);
+        const std::size_t engine_sources = append(engine_.sources);
+        const std::size_t engine_posts = append(engine_.posts);
+        const std::size_t engine_waits = append(engine_.waits);
+        const std::size_t engine_finished = append(std::vector<std::uint32_t>(engine_.num_counters, 0));
         table_offset_ = append(table);
 
         Result<std::unique_ptr<DeviceBuffer>> buffer =
@@ -608,69 +346,20 @@ private:
             arguments(begin_posts, plan_.begin_posts.size(), begin_waits, plan_.begin_waits.size());
         engine_arguments_ = {
             .begin = begin_arguments_,
-            .transfers =
-                reinterpret_cast<const device::EngineTransfer*>(tables_->address() + engine_transfers),
+            .ops = reinterpret_cast<const device::EngineOp*>(tables_->address() + engine_ops),
+            .sources = reinterpret_cast<const device::EngineSource*>(tables_->address() + engine_sources),
             .posts = reinterpret_cast<const std::uint64_t*>(tables_->address() + engine_posts),
             .waits = reinterpret_cast<const device::WaitEntry*>(tables_->address() + engine_waits),
             .finished = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_finished),
-            .count = static_cast<std::uint32_t>(engine_transfers_.size()),
+            .count = static_cast<std::uint32_t>(engine_.ops.size()),
             .begins = turn_ && !fork_ && local_copies_.empty() ? 1u : 0u};
         end_arguments_ = arguments(end_posts, plan_.end_posts.size(), end_waits, plan_.end_waits.size());
         return Done{};
     }
 
-    template <typename Arguments>
-    Status launch(CUfunction function, Arguments& arguments, CUstream stream, unsigned blocks = 1,
-                  unsigned threads = 32, unsigned shared_bytes = 0) {
-        void* parameters[] = {&arguments};
-        CUlaunchConfig config{};
-        config.gridDimX = blocks;
-        config.gridDimY = config.gridDimZ = 1;
-        config.blockDimX = threads;
-        config.sharedMemBytes = shared_bytes;
-        config.blockDimY = config.blockDimZ = 1;
-        config.hStream = stream;
-        SYNCOPATE_CUDA(api_, cuLaunchKernelEx, &config, function, parameters, nullptr);
-        return Done{};
-    }
-
     Status launch_end(device::BoundaryArguments& arguments, CUstream stream) {
         if (arguments.num_posts == 0 && arguments.num_waits == 0) return Done{};
-        return launch(module_->end, arguments, stream);
-    }
-
-    Status enqueue(const StridedCopy& copy, CUstream stream) const {
-        if (copy.contiguous()) {
-            SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, copy.dst, copy.src, copy.width, stream);
-            return Done{};
-        }
-        if (copy.depth == 1) {
-            CUDA_MEMCPY2D two{};
-            two.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-            two.srcDevice = copy.src;
-            two.srcPitch = copy.src_pitch;
-            two.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-            two.dstDevice = copy.dst;
-            two.dstPitch = copy.dst_pitch;
-            two.WidthInBytes = copy.width;
-            two.Height = copy.height;
-            SYNCOPATE_CUDA(api_, cuMemcpy2DAsync, &two, stream);
-            return Done{};
-        }
-        CUDA_MEMCPY3D three{};
-        three.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-        three.srcDevice = copy.src;
-        three.srcPitch = copy.src_pitch;
-        three.srcHeight = copy.src_plane / copy.src_pitch;
-        three.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-        three.dstDevice = copy.dst;
-        three.dstPitch = copy.dst_pitch;
-        three.dstHeight = copy.dst_plane / copy.dst_pitch;
-        three.WidthInBytes = copy.width;
-        three.Height = copy.height;
-        three.Depth = copy.depth;
-        SYNCOPATE_CUDA(api_, cuMemcpy3DAsync, &three, stream);
-        return Done{};
+        return module_->launch(module_->end, arguments, stream);
     }
 
     CallPlan plan_;
@@ -679,16 +368,12 @@ private:
     SymmetricHeap& heap_;
     std::vector<StridedCopy> local_copies_;
     std::vector<CopyStreamTransfer> transfers_;
-    std::vector<device::EngineTransfer> engine_transfers_;
-    std::vector<std::uint64_t> engine_posts_;
+    EngineTable engine_;
     std::vector<bool> is_late_;  ///< by schedule index
     std::unique_ptr<LateTransfers> late_;
-    std::vector<device::WaitEntry> engine_waits_;
-    std::uint32_t engine_pieces_ = 0;
-    std::uint32_t num_engine_counters_ = 0;
     unsigned engine_blocks_ = 8;
     device::EngineArguments engine_arguments_{};
-    std::vector<std::size_t> on_copy_stream_;  ///< schedule indices of the transfers whose data goes there
+    std::vector<std::size_t> on_copy_stream_;  ///< transfers whose data the copy stream or the engine moves
     std::unique_ptr<DeviceModule> module_;
     std::unique_ptr<PinnedWords> mirror_;
     std::optional<Lane> copies_;

@@ -1,16 +1,23 @@
+#include <utility>
+
 #include "runtime/call_executor.hpp"
+#include "syncopate/runtime/host_engine.hpp"
 
 namespace syncopate::runtime {
 namespace {
 
 class HostCalls final : public CallExecutor {
 public:
-    HostCalls(CallPlan plan, const std::vector<std::int32_t>& table, const OpOptions& options)
+    HostCalls(CallPlan plan, EngineTable engine, const std::vector<std::int32_t>& table,
+              const OpOptions& options)
         : plan_(std::move(plan)),
           table_(table),
           control_(plan_.control()),
           executor_(plan_.transfers, control_, options.max_delay_us,
-                    options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)) {}
+                    options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)),
+          engine_(std::move(engine), control_,
+                  {.max_delay_us = options.max_delay_us,
+                   .seed = options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)}) {}
 
     Status begin(CudaStream, std::span<const StridedCopy* const> inputs) override {
         if (control_.faulty()) return failed();
@@ -23,12 +30,14 @@ public:
         }
         control_.store(control::published, epoch);
         executor_.start(epoch);
+        engine_.start(epoch);
         return Done{};
     }
 
     Status end(CudaStream, std::span<const StridedCopy* const> outputs, bool ran) override {
         if (!ran) give_up();
         executor_.join();
+        engine_.join();
         const std::uint32_t epoch = control_.load(emit::control::epoch);
         for (const fuse::Wait& wait : plan_.end_waits) {
             if (!control_.wait(wait, epoch, kWhereEnd)) return failed();
@@ -44,6 +53,7 @@ public:
     FaultRecord poll_fault() const override { return control_.fault(); }
     Status synchronize() override {
         executor_.join();
+        engine_.join();
         return Done{};
     }
     std::uint64_t table_address() const override { return reinterpret_cast<std::uint64_t>(table_.data()); }
@@ -77,13 +87,18 @@ private:
     const std::vector<std::int32_t>& table_;
     HostControl control_;
     HostExecutor executor_;
+    HostEngine engine_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<CallExecutor>> make_host_calls(CallPlan plan, const std::vector<std::int32_t>& table,
+                                                      const fuse::RankSchedule& schedule,
                                                       const OpOptions& options) {
-    return std::unique_ptr<CallExecutor>(new HostCalls(std::move(plan), table, options));
+    Result<EngineTable> engine = make_engine_table(schedule, plan.transfers, plan.control());
+    if (!engine) return engine.error();
+    return std::unique_ptr<CallExecutor>(
+        new HostCalls(std::move(plan), std::move(engine).value(), table, options));
 }
 
 }  // namespace syncopate::runtime

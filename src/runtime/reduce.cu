@@ -7,92 +7,17 @@
 // is not coherent with peers' writes.
 //
 // One translation unit with device.cu, whose waiting and posting it uses (cmake/Cuda.cmake).
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "runtime/device_types.hpp"
+#include "runtime/summation.cuh"
 
 namespace syncopate::runtime::device {
 namespace {
-
-struct Bf16 {
-    using Total = float;
-    static constexpr int kBytes = 2;
-    static __device__ float widen(std::uint32_t bits) { return __uint_as_float(bits << 16); }
-    static __device__ std::uint32_t narrow(float value) {
-        return __bfloat16_as_ushort(__float2bfloat16_rn(value));
-    }
-};
-struct Fp16 {
-    using Total = float;
-    static constexpr int kBytes = 2;
-    static __device__ float widen(std::uint32_t bits) {
-        return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
-    }
-    static __device__ std::uint32_t narrow(float value) { return __half_as_ushort(__float2half_rn(value)); }
-};
-struct Fp32 {
-    using Total = float;
-    static constexpr int kBytes = 4;
-    static __device__ float widen(std::uint32_t bits) { return __uint_as_float(bits); }
-    static __device__ std::uint32_t narrow(float value) { return __float_as_uint(value); }
-};
-struct Int32 {
-    using Total = std::int32_t;
-    static constexpr int kBytes = 4;
-    static __device__ std::int32_t widen(std::uint32_t bits) { return static_cast<std::int32_t>(bits); }
-    static __device__ std::uint32_t narrow(std::int32_t value) { return static_cast<std::uint32_t>(value); }
-};
-
-struct Sum {
-    static __device__ float combine(float a, float b) { return a + b; }
-    static __device__ std::int32_t combine(std::int32_t a, std::int32_t b) {
-        return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
-    }
-};
-struct Max {
-    static __device__ float combine(float a, float b) { return a != a || a > b ? a : b; }
-    static __device__ std::int32_t combine(std::int32_t a, std::int32_t b) { return a > b ? a : b; }
-};
-
-/// 16 bytes as running totals.
-template <typename Type>
-struct Totals {
-    static constexpr int kCount = 16 / Type::kBytes;
-    typename Type::Total at[kCount];
-};
-
-template <typename Type, typename Combine>
-__device__ __forceinline__ void add(Totals<Type>& totals, const uint4& unit, bool first) {
-    const std::uint32_t words[4] = {unit.x, unit.y, unit.z, unit.w};
-#pragma unroll
-    for (int i = 0; i < Totals<Type>::kCount; ++i) {
-        const std::uint32_t word = words[i * Type::kBytes / 4];
-        const std::uint32_t bits = Type::kBytes == 4 ? word : (i % 2 == 0 ? word & 0xffffu : word >> 16);
-        const typename Type::Total value = Type::widen(bits);
-        totals.at[i] = first ? value : Combine::combine(totals.at[i], value);
-    }
-}
-
-template <typename Type>
-__device__ __forceinline__ uint4 narrowed(const Totals<Type>& totals) {
-    std::uint32_t words[4];
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-        if (Type::kBytes == 4) {
-            words[w] = Type::narrow(totals.at[w]);
-        } else {
-            words[w] = Type::narrow(totals.at[2 * w % Totals<Type>::kCount]) |
-                       (Type::narrow(totals.at[(2 * w + 1) % Totals<Type>::kCount]) << 16);
-        }
-    }
-    return make_uint4(words[0], words[1], words[2], words[3]);
-}
 
 /// Units of 16 bytes; kUnroll of them a thread at a time, so that enough loads are in flight.
 template <typename Type, typename Combine>
 __device__ void sum_units(const ReduceArguments& a) {
     constexpr int kUnroll = 2;
+    constexpr int kAhead = 4;  // summands whose loads are in flight together
     const std::uint32_t stride = gridDim.x * blockDim.x;
     const std::uint32_t count = a.rows * a.row_units;
     for (std::uint32_t first = blockIdx.x * blockDim.x + threadIdx.x; first < count;
@@ -107,18 +32,30 @@ __device__ void sum_units(const ReduceArguments& a) {
             rows[u] = a.rows == 1 ? 0 : unit / a.row_units;
             columns[u] = unit - rows[u] * a.row_units;
         }
-        const auto add_all = [&](std::uint64_t base, std::uint64_t pitch, bool first_one) {
-            uint4 units[kUnroll];
+        // The summands in order: the slots before the own place, that, the slots after it.
+        const std::int32_t own = a.own_place < 0 ? a.num_slots : a.own_place;
+        const std::int32_t count_of_summands = a.num_slots + (a.own_place < 0 ? 0 : 1);
+        for (std::int32_t begin = 0; begin < count_of_summands; begin += kAhead) {
+            uint4 units[kAhead][kUnroll];
 #pragma unroll
-            for (int u = 0; u < kUnroll; ++u)
-                units[u] = __ldcg(reinterpret_cast<const uint4*>(base + rows[u] * pitch) + columns[u]);
+            for (int i = 0; i < kAhead; ++i) {
+                const std::int32_t summand = begin + i;
+                if (summand >= count_of_summands) break;
+                const bool is_own = summand == own;
+                const std::int32_t slot = summand > own ? summand - 1 : summand;
+                const std::uint64_t base = is_own ? a.own : a.slots + slot * a.slot_distance;
+                const std::uint64_t pitch = is_own ? a.own_pitch : a.slot_pitch;
 #pragma unroll
-            for (int u = 0; u < kUnroll; ++u) add<Type, Combine>(totals[u], units[u], first_one);
-        };
-        if (a.own_place == 0) add_all(a.own, a.own_pitch, true);
-        for (std::int32_t slot = 0; slot < a.num_slots; ++slot) {
-            add_all(a.slots + slot * a.slot_distance, a.slot_pitch, slot == 0 && a.own_place != 0);
-            if (slot + 1 == a.own_place) add_all(a.own, a.own_pitch, false);
+                for (int u = 0; u < kUnroll; ++u)
+                    units[i][u] = __ldcg(reinterpret_cast<const uint4*>(base + rows[u] * pitch) + columns[u]);
+            }
+#pragma unroll
+            for (int i = 0; i < kAhead; ++i) {
+                if (begin + i >= count_of_summands) break;
+#pragma unroll
+                for (int u = 0; u < kUnroll; ++u)
+                    add<Type, Combine>(totals[u], units[i][u], begin + i == 0);
+            }
         }
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u) {

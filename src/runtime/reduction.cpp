@@ -1,9 +1,11 @@
 #include "syncopate/runtime/reduction.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace syncopate::runtime {
 namespace {
@@ -132,6 +134,30 @@ Result<PreparedSum> prepare_sum(const BoxView& staging, const BoxView& destinati
     return sum;
 }
 
+Result<PreparedSum> prepare_sum(const std::vector<BoxView>& sources, const BoxView& destination,
+                                plan::DType dtype, plan::Reduce reduce, std::int32_t own) {
+    PreparedSum sum{.dtype = dtype, .reduce = reduce, .own = own};
+    sum.num_slots = static_cast<std::int32_t>(sources.size());
+    for (const BoxView& source : sources) {
+        Result<std::vector<StridedCopy>> copies = copies_between(source, destination, plan::size_of(dtype));
+        if (!copies) return copies.error();
+        const auto& first = sum.places.empty() ? *copies : sum.places.front();
+        if (!std::ranges::equal(*copies, first, alike))
+            return Error{"its sources lie in memory in different ways; stage them, or cut them into rows"};
+        sum.places.push_back(std::move(copies).value());
+    }
+    if (sum.places.empty()) return Error{"a sum of nothing"};
+    for (const StridedCopy& copy : sum.places.front()) sum.parts.push_back({copy});
+    return sum;
+}
+
+StridedCopy slot_of(const PreparedSum& sum, std::size_t part, std::int32_t slot) {
+    if (!sum.places.empty()) return sum.places[static_cast<std::size_t>(slot)][part];
+    StridedCopy box = sum.parts[part].slot;
+    box.src += static_cast<std::uint64_t>(slot) * sum.slot_distance;
+    return box;
+}
+
 bool redirect(PreparedSum& sum, const BoxView& staging, const BoxView& out) {
     const Result<std::vector<StridedCopy>> away =
         copies_between(first_slot(staging), out, plan::size_of(sum.dtype));
@@ -150,18 +176,21 @@ bool redirect(PreparedSum& sum, const BoxView& staging, const BoxView& out) {
 void sum_on_host(const PreparedSum& sum) {
     const std::size_t element = plan::size_of(sum.dtype);
     std::vector<const std::byte*> sources;
-    for (const SumPart& part : sum.parts) {
+    for (std::size_t p = 0; p < sum.parts.size(); ++p) {
+        const SumPart& part = sum.parts[p];
         const StridedCopy& box = part.slot;
+        std::vector<StridedCopy> slots;
+        for (std::int32_t slot = 0; slot < sum.num_slots; ++slot) slots.push_back(slot_of(sum, p, slot));
         for (std::uint64_t plane = 0; plane < box.depth; ++plane) {
             for (std::uint64_t row = 0; row < box.height; ++row) {
-                const std::uint64_t from = box.src + plane * box.src_plane + row * box.src_pitch;
                 const std::uint64_t to = box.dst + plane * box.dst_plane + row * box.dst_pitch;
                 sources.clear();
                 for (std::int32_t slot = 0; slot <= sum.num_slots; ++slot) {
                     if (slot == sum.own) sources.push_back(reinterpret_cast<const std::byte*>(to));
                     if (slot == sum.num_slots) break;
-                    sources.push_back(reinterpret_cast<const std::byte*>(
-                        from + static_cast<std::uint64_t>(slot) * sum.slot_distance));
+                    const StridedCopy& from = slots[static_cast<std::size_t>(slot)];
+                    sources.push_back(reinterpret_cast<const std::byte*>(from.src + plane * from.src_plane +
+                                                                         row * from.src_pitch));
                 }
                 const std::uint64_t out =
                     part.out == 0 ? to : part.out + plane * part.out_plane + row * part.out_pitch;

@@ -17,11 +17,17 @@ class Case:
     grid: tuple[int, ...]
     args: dict[str, Any]  # by parameter, in any order; outputs hold what they start from
     expected: dict[str, torch.Tensor]  # what a parameter's tensor holds afterwards
+    outputs: list[tuple[torch.Tensor, torch.Tensor]] = field(
+        default_factory=list
+    )  # and (what it holds, what it must)
     tolerance: float = 0.0  # largest difference from it, relative to its largest value; 0: the same bits
-    axes: dict[str, int] | None = None  # the tile space: counts by axis, in order; None: not looked at
+    axes: dict[str, int] | tuple[int, ...] | None = (
+        None  # the tile space: counts by axis, or counts; None: not looked at
+    )
     reduction: str | None = None  # the variable of the loop that phases may cut
     inexact: str = ""  # why a footprint may be larger than what is touched; empty: it must be equal
     refused: str = ""  # the diagnostic, from "the" on, for a kernel whose addresses depend on data
+    unfusable: str = ""  # the diagnostic of fuse, for a kernel that cannot be given another tile
     gather: dict[str, int] = field(default_factory=dict)  # parameter → axis along which ranks hold it
     scatter: dict[str, int] = field(default_factory=dict)  # parameter → axis along which its sum is left
     compile: dict[str, Any] | None = (

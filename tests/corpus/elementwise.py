@@ -7,9 +7,6 @@ import triton.language as tl
 from .cases import Case, case, cdiv, normal, unset
 from .helpers import block_offsets, silu
 
-IMPORTS = "imported helpers are not followed"
-WHILE = "a while loop over a program's stretch is taken for a loop over tiles"
-
 
 @triton.jit
 def add(x_ptr, y_ptr, out_ptr, n_elements, BLOCK_SIZE: tl.constexpr):
@@ -52,7 +49,7 @@ def swiglu_with_imported_helpers(seed):
     wanted = torch.nn.functional.silu(x[:, :n]) * x[:, n:]
     return Case(
         swiglu, (3, 2), args, {"out_ptr": wanted}, tolerance=1e-6, axes={"M": 3, "N": 2}, gather={"gate_up_ptr": 0},
-        scatter={"out_ptr": 0}, xfail=dict.fromkeys(("footprint", "space", "gather", "scatter"), IMPORTS),
+        scatter={"out_ptr": 0},
     )  # fmt: skip
 
 
@@ -116,7 +113,7 @@ def while_over_blocks(seed):
     args = {"x_ptr": x, "out_ptr": unset((75,)), "n": 75, "per_program": 24, "BLOCK": 16}
     return Case(
         in_steps, (cdiv(75, 24),), args, {"out_ptr": x * x}, axes={"M": 4}, gather={"x_ptr": 0},
-        scatter={"out_ptr": 0}, xfail=dict.fromkeys(("footprint", "space", "gather", "scatter"), WHILE),
+        scatter={"out_ptr": 0},
     )  # fmt: skip
 
 

@@ -147,5 +147,10 @@ def cross_entropy_by_label(seed):
 @case
 def cross_entropy_with_directives(seed):
     return cross_entropy_case(
-        cross_entropy_stated, seed, axes={"M": 9}, inexact="", gather={"x_ptr": 0}, scatter={"loss_ptr": 0}
+        cross_entropy_stated,
+        seed,
+        axes={"M": 9},
+        inexact="a store on either side of a branch that is data",
+        gather={"x_ptr": 0},
+        scatter={"loss_ptr": 0},
     )

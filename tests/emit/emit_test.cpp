@@ -114,6 +114,35 @@ TEST(Emit, RebindsEveryAxisOfAGrid) {
               std::string::npos);
 }
 
+TEST(Emit, TakesEveryAxisAtTheEntryAndReplacesTheIds) {
+    const std::string source = replaced(kSimple, "    pid = tl.program_id(0)  # which tile\n    x = ",
+                                        "    pid, y = tl.program_id(0), tl.program_id(axis=1).to(tl.int64)\n"
+                                        "    x = ");
+    kernel::Kernel kernel = simple(source);
+    kernel::TileIdSite site;
+    site.kind = kernel::TileIdSite::Kind::entry;
+    site.variables = {"sy_x", "sy_y"};
+    site.anchor = range_of(source, "pid, y =");
+    site.program_ids = {{range_of(source, "tl.program_id(axis=1)"), 1},
+                        {range_of(source, "tl.program_id(0)"), 0}};
+    kernel.sites.tile_ids = {site};
+    EXPECT_NE(
+        emitted(kernel).find(
+            "    sy_x, sy_y = sy_acquire_2d(sy_schedule, sy_control, tl.program_id(0), tl.program_id(1))  "
+            "# the tile of this slot, once its chunks have arrived\n"
+            "    pid, y = sy_x, sy_y.to(tl.int64)\n"),
+        std::string::npos)
+        << emitted(kernel);
+}
+
+TEST(Emit, RefusesAnIdThatAHelperTakes) {
+    kernel::Kernel kernel = simple();
+    kernel.sites.foreign_id = range_of(kSimple, "pid * BLOCK");
+    const std::string text = emitted(kernel);
+    EXPECT_TRUE(text.starts_with("ERROR ")) << text;
+    EXPECT_NE(text.find("a helper takes the program's id itself"), std::string::npos) << text;
+}
+
 TEST(Emit, FinishesOnEveryReturn) {
     const std::string source =
         replaced(kSimple, "    x = ", "    if pid > n:\n        return\n    if n == 3: return\n    x = ");

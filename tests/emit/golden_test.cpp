@@ -30,13 +30,17 @@ const Example kExamples[] = {{"matmul_pointers", false, true, false},
                              {"matmul_persistent_host_tma", true, false, true}};
 
 /// What a kernel is fused with: A gathered, A gathered in slices along K, or C reduced and scattered.
-enum class Form { gathered, phased, scattered };
+/// The last also with the tiles stored at their destination (by the two kernels that can).
+enum class Form { gathered, phased, scattered, stored };
 constexpr std::pair<Form, const char*> kForms[] = {
-    {Form::gathered, ".py"}, {Form::phased, "_phased.py"}, {Form::scattered, "_producer.py"}};
+    {Form::gathered, ".py"}, {Form::phased, "_phased.py"}, {Form::scattered, "_producer.py"}, {Form::stored, "_inline.py"}};
+
+/// Whether tiles of the kernel can be stored elsewhere: not through descriptors that it makes itself.
+bool can_store(const Example& example) { return example.descriptors_by_host || !example.persistent; }
 
 /// M×N×K on 8 ranks.
 Result<Artifact> fused(const Example& example, Form form, std::int64_t M = 1024, std::int64_t N = 512,
-                       std::int64_t K = 512) {
+                       std::int64_t K = 512, plan::Backend asked = plan::Backend::automatic) {
     kernel::Arguments arguments;
     auto& scalars = arguments.scalars;
     scalars = {{"M", M},
@@ -72,28 +76,36 @@ Result<Artifact> fused(const Example& example, Form form, std::int64_t M = 1024,
         options.minor_axis = 1;
         options.minor_split = 2;
     }
-    const bool produces = form == Form::scattered;
+    const bool produces = form >= Form::scattered;
+    const auto backend = form != Form::stored           ? plan::Backend::automatic
+                         : example.descriptors_by_host ? plan::Backend::tma_inline
+                                                       : plan::Backend::ldst_inline;
     auto plan = produces
                     ? plan::push_reduce(fuse::sample::ranks(8), {"C", {M, N}, plan::DType::bf16})
                     : plan::all_gather(fuse::sample::ranks(8), {"A", {M, K}, plan::DType::bf16}, options);
     if (!plan) return plan.error();
+    for (std::vector<plan::Op>& ops : plan->ranks) {
+        for (plan::Op& op : ops) op.backend = asked;
+    }
     auto source = read_file(kRoot + "/examples/" + example.name + ".py");
     if (!source) return source.error();
     return make_artifact(*std::move(source), "examples/" + example.name + ".py", "matmul_kernel",
                          std::move(arguments), *std::move(plan),
                          {produces ? std::pair<const std::string, std::string>{"c" + suffix, "C"}
                                    : std::pair<const std::string, std::string>{"a" + suffix, "A"}},
-                         {.device = fuse::Device::cuda});
+                         {.device = fuse::Device::cuda, .preferred = backend});
 }
 
 TEST(Golden, TheExamplesComeOutAsRecorded) {
     for (const Example& example : kExamples) {
         for (const auto& [form, ending] : kForms) {
+            if (form == Form::stored && !can_store(example)) continue;
             const auto artifact = fused(example, form);
             ASSERT_TRUE(artifact.ok()) << example.name << ": " << artifact.error().to_string();
+            EXPECT_EQ(artifact->launch.schedule.stores.has_value(), form == Form::stored) << example.name;
             EXPECT_EQ(artifact->launch.schedule.phased, form == Form::phased) << example.name;
-            EXPECT_EQ(artifact->launch.schedule.produces(), form == Form::scattered) << example.name;
-            const std::string& text = artifact->kernel_source;
+            EXPECT_EQ(artifact->launch.schedule.produces(0), form >= Form::scattered) << example.name;
+            const std::string& text = artifact->kernel_source();
             EXPECT_FALSE(facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error)
                 << example.name;
             const std::string path = kRoot + "/tests/emit/golden/" + example.name + ending;
@@ -110,44 +122,99 @@ TEST(Golden, TheExamplesComeOutAsRecorded) {
 
 TEST(Golden, AnArtifactReadsBackFromItsJson) {
     for (const Example& example : kExamples) {
-        for (const Form form : {Form::phased, Form::scattered}) {
+        for (const Form form : {Form::phased, Form::scattered, Form::stored}) {
             const auto artifact = fused(example, form);
             ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
             const auto launch = launch_from_json(artifact->schedule_json);
             ASSERT_TRUE(launch.ok()) << launch.error().to_string();
             EXPECT_EQ(to_json(*launch), artifact->schedule_json);
             EXPECT_EQ(launch->plan, artifact->launch.plan);
-            EXPECT_EQ(launch->num_programs(), artifact->launch.num_programs());
+            EXPECT_EQ(launch->stages.front().num_programs(), artifact->launch.stages.front().num_programs());
         }
     }
 }
 
 TEST(Golden, EveryOtherLineOfTheUserStaysAsItWas) {
-    for (std::size_t n = 0; n < 2 * std::size(kExamples); ++n) {
-        const auto artifact = fused(kExamples[n / 2], n % 2 == 0 ? Form::gathered : Form::scattered);
+    for (std::size_t n = 0; n < 3 * std::size(kExamples); ++n) {
+        const Form form = n % 3 == 0 ? Form::gathered : n % 3 == 1 ? Form::scattered : Form::stored;
+        const auto artifact = fused(kExamples[n / 3], form);
         ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
         // Taking the added lines and words away gives back the user's file.
         std::string text;
         std::size_t begin = 0;
-        const std::string& emitted = artifact->kernel_source;
+        const std::string& emitted = artifact->kernel_source();
         while (begin < emitted.size()) {
             const std::size_t end = std::min(emitted.find('\n', begin), emitted.size() - 1) + 1;
             std::string line = emitted.substr(begin, end - begin);
             begin = end;
             if (line.find("import sy_") != std::string::npos ||
                 line.find("= sy_acquire(") != std::string::npos ||
-                line.find("sy_slot = ") != std::string::npos || line.find("sy_post(") != std::string::npos ||
+                line.find("sy_slot = ") != std::string::npos || line.find("sy_post") != std::string::npos ||
                 line.find("sy_finish(") != std::string::npos) {
                 continue;
             }
-            for (const std::string added : {", sy_schedule, sy_control", "sy_tile(sy_schedule, tile_id_c)"}) {
+            for (const std::string added :
+                 {", sy_schedule, sy_control", "sy_tile(sy_schedule, tile_id_c)",
+                  " + sy_row(sy_schedule, tile_id_c)", " + sy_offset(sy_schedule, sy_slot)"}) {
                 const std::size_t at = line.find(added);
                 if (at != std::string::npos)
-                    line.replace(at, added.size(), added[0] == ',' ? "" : "tile_id_c");
+                    line.replace(at, added.size(), added.starts_with("sy_tile") ? "tile_id_c" : "");
             }
             text += line;
         }
-        EXPECT_EQ(text, artifact->original_source);
+        EXPECT_EQ(text, artifact->sources.front().original);
+    }
+}
+
+TEST(Inline, WhatCannotBeSentInlineIsSaid) {
+    const auto refused = [](const Example& example, plan::Backend backend, std::int64_t rows) {
+        const auto artifact = fused(example, Form::scattered, rows, 512, 512, backend);
+        return artifact.ok() ? std::string() : artifact.error().to_string();
+    };
+    using enum plan::Backend;
+    EXPECT_EQ(refused(kExamples[2], tma_inline, 1024), "");
+    EXPECT_EQ(refused(kExamples[0], ldst_inline, 1024), "");
+    EXPECT_EQ(refused(kExamples[2], ldst_inline, 1024),
+              "rank 0 op 0: ldst_inline is for stores through pointers, and c_desc is a descriptor: use tma_inline");
+    EXPECT_EQ(refused(kExamples[0], tma_inline, 1024),
+              "rank 0 op 0: tma_inline is for stores through descriptors made on the host, and c_ptr is a pointer: "
+              "use ldst_inline");
+    EXPECT_EQ(refused(kExamples[1], ldst_inline, 1024),
+              "rank 0 op 0: ldst_inline: a store of c_ptr (line 47) is not of the form tl.store(…)");
+    EXPECT_EQ(refused(kExamples[2], tma_inline, 1000),
+              "rank 0 op 0: tma_inline: tile 0 writes [0:128, 0:128], not all of which is in the source: cut the "
+              "source where tiles end");
+}
+
+TEST(Inline, TilesThatStraddleShardsAreSentByTheNextBest) {
+    const auto artifact = fused(kExamples[2], Form::stored, 1000);  // shards of 125 rows, tiles of 128
+    ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
+    EXPECT_FALSE(artifact->launch.schedule.stores.has_value());
+    for (const fuse::Transfer& transfer : artifact->launch.schedule.ranks[0].transfers)
+        EXPECT_EQ(transfer.backend, plan::Backend::copy_engine);
+}
+
+TEST(Inline, EachTileIsStoredOnceInItsOwnersSlot) {
+    const auto artifact = fused(kExamples[2], Form::stored);
+    ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
+    const fuse::Schedule& schedule = artifact->launch.schedule;
+    EXPECT_EQ(schedule.stores, (fuse::StoreForm{0, true, 1}));
+    for (std::int32_t rank = 0; rank < 8; ++rank) {
+        const fuse::RankSchedule& mine = schedule.ranks[static_cast<std::size_t>(rank)];
+        ASSERT_EQ(mine.transfers.size(), 1U) << "the sum of its own shard";
+        std::size_t elsewhere = 0;
+        for (const fuse::MadeChunk& chunk : mine.chunks) {
+            if (chunk.stores.empty()) continue;
+            ++elsewhere;
+            ASSERT_EQ(chunk.stores.size(), 1U);
+            const std::int64_t owner = chunk.chunk.region[0].begin / 128;
+            EXPECT_EQ(chunk.stores[0].rank, owner);
+            const std::int64_t slot = rank < owner ? rank : rank - 1;
+            EXPECT_EQ(chunk.stores[0].rows, slot * 128 - owner * 128);
+            ASSERT_EQ(chunk.posts.size(), 1U);
+            EXPECT_EQ(chunk.posts[0].rank, owner) << "who completes the chunk tells its owner";
+        }
+        EXPECT_EQ(elsewhere, 7U);
     }
 }
 

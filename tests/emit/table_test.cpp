@@ -7,29 +7,37 @@ namespace {
 
 using Words = std::vector<std::int32_t>;
 
+Words table_of(fuse::RankSchedule schedule, std::int32_t rank, std::int64_t stride, std::int64_t programs) {
+    fuse::Schedule all;
+    all.ranks.resize(static_cast<std::size_t>(rank) + 1);
+    all.ranks.back() = std::move(schedule);
+    return make_table(all, rank, stride, programs);
+}
+
 TEST(Table, HoldsSlotsWithTheirWaits) {
     fuse::RankSchedule schedule;
     schedule.slots = {{2, {}, {}}, {0, {{1, 0}, {3, 1}}, {}}};
-    const Words words = make_table(schedule, 0, 4096, 7);
-    EXPECT_EQ(Words(words.begin(), words.begin() + 4), (Words{2, 0, 28, 7}));
-    EXPECT_EQ(Words(words.begin() + 16, words.begin() + 24), (Words{2, 24, 24, 0, 0, 24, 28, 0}));
-    EXPECT_EQ(Words(words.begin() + 24, words.end()), (Words{32 + 8, 0, 32 + 24, 1}));
+    const Words words = table_of(schedule, 0, 4096, 7);
+    EXPECT_EQ(Words(words.begin(), words.begin() + 4), (Words{2, 0, 36, 7}));
+    EXPECT_EQ(Words(words.begin() + 16, words.begin() + 24), (Words{2, 32, 32, 0, 0, 0, 0, 0}));
+    EXPECT_EQ(Words(words.begin() + 24, words.begin() + 28), (Words{0, 32, 36, 0}));
+    EXPECT_EQ(Words(words.begin() + 32, words.end()), (Words{32 + 8, 0, 32 + 24, 1}));
 }
 
 TEST(Table, PrecedesPhasesByTheirCount) {
     fuse::RankSchedule schedule;
     schedule.slots = {{0, {{0, 0}}, {{3, {}}, {5, {{1, 0}}}}}};
-    const Words words = make_table(schedule, 0, 4096, 1);
-    // record: tile, waits 20..22, phases at 28; waits of signal 0 and 1; {2, 0}, {0, 22}; {3, 22}, {5, 24}
+    const Words words = table_of(schedule, 0, 4096, 1);
+    // record: tile, waits 24..26, phases at 32; waits of signal 0 and 1; {2, 0}, {0, 26}; {3, 26}, {5, 28}
     EXPECT_EQ(Words(words.begin() + 16, words.end()),
-              (Words{0, 20, 22, 28, 32, 0, 40, 0, 2, 0, 0, 22, 3, 22, 5, 24}));
+              (Words{0, 24, 26, 32, 0, 0, 0, 0, 32, 0, 40, 0, 2, 0, 0, 26, 3, 26, 5, 28}));
 }
 
 TEST(Table, GivesDistancesToPeersOfEitherSide) {
     fuse::RankSchedule schedule;
     schedule.kernel_posts = {{0, 1}, {2, 0}};
     const std::int64_t stride = std::int64_t{1} << 36;
-    const Words words = make_table(schedule, 1, stride, 1);
+    const Words words = table_of(schedule, 1, stride, 1);
     ASSERT_EQ(words[table::num_kernel_posts], 2);
     const auto distance = [&](std::size_t at) {
         return (static_cast<std::int64_t>(words[at + 1]) << 32) | static_cast<std::uint32_t>(words[at]);
@@ -43,11 +51,11 @@ TEST(Table, AlignsEveryPair) {
     for (int n = 0; n < 5; ++n)
         schedule.slots.push_back({n, std::vector<fuse::Wait>(n % 3), {{1, {{0, 0}}}, {2, {}}}});
     schedule.kernel_posts = {{0, 0}};
-    const Words words = make_table(schedule, 0, 4096, 1);
+    const Words words = table_of(schedule, 0, 4096, 1);
     EXPECT_EQ(words.size() % 2, 0U);
     EXPECT_EQ(words[table::kernel_posts] % 2, 0);
     for (int n = 0; n < 5; ++n) {
-        for (int field = 1; field < 4; ++field) EXPECT_EQ(words[table::first_slot + 4 * n + field] % 2, 0);
+        for (int field = 1; field < 4; ++field) EXPECT_EQ(words[table::first_slot + table::slot_words * n + field] % 2, 0);
     }
 }
 
@@ -56,22 +64,20 @@ TEST(Table, SaysWhichChunksATileMakesAndWhomTheLastOneTells) {
     schedule.signals.resize(3);
     schedule.slots = {{0, {}, {}, {0}}, {1, {}, {}, {0, 1}}, {2, {}, {}, {}}, {3, {}, {}, {0}}};
     schedule.chunks = {{{}, 3, {{1, 2}}}, {{}, 1, {{0, 0}, {1, 1}}}};
-    const Words words = make_table(schedule, 0, 4096, 1);
-    const auto makes = static_cast<std::size_t>(words[table::makes]);
-    ASSERT_GT(makes, 0U);
-    EXPECT_EQ(makes % 4, 0U) << "records are read 16 bytes at a time";
+    const Words words = table_of(schedule, 0, 4096, 1);
     const auto records = [&](std::size_t slot) {
-        return std::pair(words[makes + 2 * slot], words[makes + 2 * slot + 1]);
+        const std::size_t at = table::first_slot + table::slot_words * slot + table::makes;
+        return std::pair(words[at], words[at + 1]);
     };
     EXPECT_EQ(records(0), records(3)) << "slots that make the same share their records";
     EXPECT_EQ(records(2).first, records(2).second);
-    EXPECT_EQ(records(0).second - records(0).first, 4);
-    ASSERT_EQ(records(1).second - records(1).first, 8);
+    EXPECT_EQ(records(0).second - records(0).first, 8);
+    ASSERT_EQ(records(1).second - records(1).first, 16);
     const auto record = [&](std::size_t at) { return Words(words.begin() + at, words.begin() + at + 4); };
     const auto both = static_cast<std::size_t>(records(1).first);
-    EXPECT_EQ(both % 4, 0U);
+    EXPECT_EQ(both % 4, 0U) << "records are read 16 bytes at a time";
     const Words first = record(both);
-    const Words second = record(both + 4);
+    const Words second = record(both + 8);
     EXPECT_EQ(first[0], control::word_of(3)) << "counters follow the signals";
     EXPECT_EQ(first[1], 3);
     EXPECT_EQ(first[3] - first[2], 2);
@@ -84,7 +90,7 @@ TEST(Table, SaysWhichChunksATileMakesAndWhomTheLastOneTells) {
 TEST(Table, HasNoMakesWhereTilesMakeNothing) {
     fuse::RankSchedule schedule;
     schedule.slots = {{0, {}, {}}};
-    EXPECT_EQ(make_table(schedule, 0, 4096, 1)[table::makes], 0);
+    EXPECT_EQ(table_of(schedule, 0, 4096, 1)[table::first_slot + table::makes], 0);
 }
 
 }  // namespace

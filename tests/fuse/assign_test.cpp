@@ -32,15 +32,34 @@ TEST(Assign, HonoursAnExplicitBackendThatIsLegal) {
 
 TEST(Assign, RefusesAnExplicitBackendThatIsNotBuiltAndSaysWhere) {
     plan::Op op = copy({{0, 4}, {0, 8}});
-    op.backend = plan::Backend::tma_inline;
+    op.backend = plan::Backend::nccl;
     const auto result = assign(one_push(op), Device::cuda);
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().to_string(),
-              "rank 0 op 0: backend tma_inline is not built yet: use \"copy_engine\", "
+              "rank 0 op 0: backend nccl is not built yet: use \"copy_engine\", "
               "\"tma_dedicated\", \"ldst_dedicated\" or \"auto\"");
     EXPECT_FALSE(assign(one_push(op), Device::host).ok());
     op.backend = plan::Backend::host;
     EXPECT_FALSE(assign(one_push(op), Device::cuda).ok());
+}
+
+TEST(Assign, AsksTheKernelWhetherItCanSendInline) {
+    plan::Op op = copy({{0, 4}, {0, 8}});
+    op.backend = plan::Backend::tma_inline;
+    EXPECT_EQ(assign(one_push(op), Device::cuda).error().to_string(),
+              "rank 0 op 0: tma_inline needs a kernel that stores what is sent");
+    const auto says = [](std::string why) {
+        return [why](plan::OpRef, plan::Backend) { return why; };
+    };
+    EXPECT_EQ(assign(one_push(op), Device::cuda, {}, says("no")).error().to_string(), "rank 0 op 0: no");
+    EXPECT_EQ(assign(one_push(op), Device::host, {}, says("")).value()[0][0], plan::Backend::tma_inline);
+    op.backend = plan::Backend::automatic;
+    EXPECT_EQ(assign(one_push(op), Device::cuda, {}, says("")).value()[0][0], plan::Backend::copy_engine);
+    EXPECT_EQ(assign(one_push(op), Device::cuda, plan::Backend::ldst_inline, says("")).value()[0][0],
+              plan::Backend::ldst_inline);
+    EXPECT_EQ(assign(one_push(op), Device::cuda, plan::Backend::ldst_inline, says("no")).value()[0][0],
+              plan::Backend::copy_engine)
+        << "what is only preferred gives way";
 }
 
 TEST(Assign, RefusesAReductionOnTheCopyEngineOnly) {
@@ -59,6 +78,37 @@ TEST(Assign, NamesACollectiveThatIsNotCarriedOut) {
     const auto result = assign(plan, Device::host);
     ASSERT_FALSE(result.ok());
     EXPECT_NE(result.error().message.find("all_reduce"), std::string::npos);
+}
+
+TEST(Assign, LetsTheEngineMoveWhatIsAlignedOnBothDevicesAndSaysWhatIsNot) {
+    const auto outcome = [](std::vector<std::int64_t> shape, plan::Region region, Device device) {
+        plan::Op op = copy(std::move(region));
+        op.backend = plan::Backend::tma_dedicated;
+        const auto result = assign(one_push(op, std::move(shape)), device);
+        return result ? std::string("legal") : result.error().to_string();
+    };
+    for (const Device device : {Device::host, Device::cuda}) {
+        EXPECT_EQ(outcome({8, 8}, {{0, 4}, {0, 8}}, device), "legal");
+        EXPECT_EQ(outcome({8, 9}, {{0, 8}, {0, 9}}, device), "legal") << "144 bytes in one run";
+        EXPECT_EQ(
+            outcome({8, 9}, {{0, 4}, {0, 9}}, device),
+            "rank 0 op 0: tma_dedicated moves multiples of 16 bytes, and A[0:4, 0:9] has rows of 72 bytes: "
+            "use copy_engine or auto");
+        EXPECT_NE(outcome({8, 9}, {{0, 4}, {0, 8}}, device).find("has rows 18 bytes apart"),
+                  std::string::npos);
+        EXPECT_NE(outcome({8, 16}, {{0, 4}, {4, 12}}, device).find("begins at byte 8"), std::string::npos);
+        EXPECT_EQ(outcome({4, 3, 16}, {{0, 4}, {1, 3}, {8, 16}}, device), "legal");
+        EXPECT_EQ(outcome({8, 1}, {{0, 8}, {0, 1}}, device), "legal");
+    }
+}
+
+TEST(Assign, PrefersTheEngineOnlyWhereItIsLegal) {
+    const auto backend = [](std::vector<std::int64_t> shape) {
+        const plan::Plan plan = one_push(copy({{0, 4}, {0, shape[1]}}), shape);
+        return assign(plan, Device::cuda, plan::Backend::ldst_dedicated).value()[0][0];
+    };
+    EXPECT_EQ(backend({8, 8}), plan::Backend::ldst_dedicated);
+    EXPECT_EQ(backend({8, 9}), plan::Backend::copy_engine);
 }
 
 TEST(StridedLevels, CountsTheLoopsAroundAContiguousRun) {

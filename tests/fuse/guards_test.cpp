@@ -73,6 +73,17 @@ std::vector<Case> producers(std::int32_t max_ranks, bool minimal) {
         add("exchange" + suffix, {sample::gemm(even),
                                   plan::push_exchange(sample::ranks(ranks), c_of(even), "D").value(),
                                   {{"c_ptr", "C"}}});
+        for (const plan::Backend engine : {plan::Backend::tma_dedicated, plan::Backend::ldst_dedicated}) {
+            for (const Device device : {Device::host, Device::cuda}) {
+                const Gemm wide{2 * ranks, 8, 2, 2, 4, 2, 2};
+                Program program = reduced_gemm(wide, ranks, {});
+                const std::string by =
+                    suffix + "_" + std::string(plan::name_of(engine)) + "_" + std::string(name_of(device));
+                result.push_back({"reduce_scatter" + by, program, {.device = device, .preferred = engine}});
+                program.plan = sample::pulled(program.plan);
+                result.push_back({"pull_reduce" + by, program, {.device = device, .preferred = engine}});
+            }
+        }
         // What an all-reduce sends back tells its sources more than the guards count on.
         if (!minimal) add("all_reduce" + suffix, reduced_gemm(even, ranks, {.split = 2, .all = true}));
         if (ranks > 1) {

@@ -97,5 +97,43 @@ TEST(Lower, AddsInRoundsWhereThePlanSaysSo) {
     EXPECT_EQ(lowered.own.at({0, 3}), 0);
 }
 
+/// Ranks 1 and 2 hold contributions to what rank 0 holds too, which pulls them.
+plan::Plan two_pulls(std::int64_t columns) {
+    plan::Plan plan;
+    plan.mesh = sample::ranks(3);
+    plan.tensors = {{"C", {4, columns}, plan::DType::bf16}};
+    plan.ranks.resize(3);
+    for (const std::int32_t peer : {2, 1}) {
+        plan::Op pull{.kind = plan::OpKind::pull, .peer = peer, .reduce = plan::Reduce::sum};
+        pull.src = pull.dst = {0, {{0, 4}, {0, columns}}};
+        plan.ranks[0].push_back(pull);
+    }
+    for (std::int32_t rank = 0; rank < 3; ++rank)
+        plan.initial.push_back({.rank = rank, .chunk = {0, {{0, 4}, {0, columns}}}, .partial = true});
+    return plan;
+}
+
+TEST(Lower, LetsTheEngineReadWhatItPullsWhereItIs) {
+    const Lowered lowered = lower(two_pulls(8), plan::Backend::ldst_dedicated).value();
+    EXPECT_EQ(lowered.plan.tensors.size(), 1u) << "nothing is staged";
+    const plan::OpRef sum{0, 2};
+    EXPECT_EQ(lowered.direct.at(sum), (std::vector<plan::OpRef>{{0, 1}, {0, 0}})) << "in the order of ranks";
+    EXPECT_EQ(lowered.done_with.at({0, 0}), sum);
+    EXPECT_EQ(lowered.own.at(sum), 0);
+    EXPECT_EQ(lowered.plan.op(sum).backend, plan::Backend::ldst_dedicated);
+    EXPECT_EQ(lowered.plan.op(sum).src, lowered.plan.op(sum).dst);
+}
+
+TEST(Lower, StagesWhatTheEngineCannotRead) {
+    for (const auto& [columns, preferred] : {std::pair(std::int64_t{7}, plan::Backend::ldst_dedicated),
+                                             std::pair(std::int64_t{8}, plan::Backend::automatic),
+                                             std::pair(std::int64_t{8}, plan::Backend::copy_engine)}) {
+        const Lowered lowered = lower(two_pulls(columns), preferred).value();
+        EXPECT_EQ(lowered.plan.tensors.size(), 2u);
+        EXPECT_TRUE(lowered.direct.empty() && lowered.done_with.empty());
+        EXPECT_EQ(lowered.plan.op({0, 2}).backend, plan::Backend::automatic);
+    }
+}
+
 }  // namespace
 }  // namespace syncopate::fuse

@@ -256,7 +256,17 @@ private:
     /// Every slot, and what the destination holds itself, must be this call's; then the sum takes its place.
     void sum_steps(std::vector<Step>& steps, std::int32_t rank, const Transfer& sum) {
         const std::string who = "the sum of op " + std::to_string(sum.op.index);
-        read_steps(steps, rank, sum.src.tensor, sum.src.region, who);
+        if (sum.sources.empty()) read_steps(steps, rank, sum.src.tensor, sum.src.region, who);
+        for (const Source& source : sum.sources) {
+            for (const auto& half :
+                 halves(elements_of(schedule_.tensors[source.chunk.tensor], source.chunk.region))) {
+                steps.push_back({{}, [=, this, &source] {
+                                     for (const std::int64_t e : half)
+                                         expect(source.rank, source.chunk.tensor, e, epoch_[rank], who,
+                                                false);
+                                 }});
+            }
+        }
         for (const auto& half : halves(elements_of(schedule_.tensors[sum.dst.tensor], sum.dst.region))) {
             steps.push_back({{}, [=, this, &sum] {
                                  for (const std::int64_t e : half) {
@@ -314,10 +324,9 @@ private:
         for (const Transfer& transfer : own.transfers) {
             std::vector<Step> steps = transfer_steps(rank, transfer);
             if (transfer.backend == plan::Backend::copy_engine) {
-                for (Step& step : steps) stream.push_back(std::move(step));
-            } else if (transfer.backend == plan::Backend::ldst_dedicated) {
-                for (Step& step : steps) sums.push_back(std::move(step));
-            } else {
+                std::vector<Step>& lane = transfer.reduce == plan::Reduce::none ? stream : sums;
+                for (Step& step : steps) lane.push_back(std::move(step));
+            } else {  // host and the chunk engine
                 agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
                 workers_.push_back(std::move(steps));
             }

@@ -134,15 +134,45 @@ INSTANTIATE_TEST_SUITE_P(
                     Published{"other_schedules/teccl_nvswitch16_allgather_64MB_schedule.json",
                               "is in no format"}));
 
+// One kind and one size each; the custom one was lowered from MSCCL XML. A simulator's settings are no plan.
+INSTANTIATE_TEST_SUITE_P(
+    Chakra, PublishedPlans,
+    testing::Values(
+        Published{"chakra/astrasim_custom_collective_system.json", "is in no format"},
+        Published{"chakra/custom_allreduce.4.et", "import that XML, of which its metadata holds a copy"},
+        Published{"chakra/micro_all_reduce_4.1.et", "is a Chakra execution trace (protobuf)"},
+        Published{"chakra/micro_all_reduce_4.3.et", "is a Chakra execution trace (protobuf)"},
+        Published{"chakra/micro_all_to_all_4.1.et", "is a Chakra execution trace (protobuf)"},
+        Published{"chakra/micro_all_to_all_4.2.et", "is a Chakra execution trace (protobuf)"},
+        Published{"chakra/micro_all_to_all_4.3.et", "is a Chakra execution trace (protobuf)"},
+        Published{"chakra/micro_reduce_scatter_4.0.et", "is a Chakra execution trace (protobuf)"},
+        Published{"chakra/micro_reduce_scatter_4.3.et", "is a Chakra execution trace (protobuf)"}));
+
+TEST(Chakra, IsRefusedByNameWithWhatToDo) {
+    constexpr char kNode[] =
+        "\x07\x0a\x05"
+        "0.0.4J\x08\x01\x12\x0a"
+        "all_reduceR\x0d\x0a\x09"
+        "comm_typeH\0";
+    const std::string node(kNode, sizeof kNode - 1);
+    for (const std::string& text : {node, std::string(R"({"schema": "1.1.1-chakra.0.0.4", "nodes": []})")}) {
+        const Result<Import> import = import_plan(text, "trace.et");
+        ASSERT_FALSE(import);
+        EXPECT_NE(import.error().to_string().find("trace.et: is a Chakra execution trace ("),
+                  std::string::npos);
+        EXPECT_NE(import.error().message.find("syncopate plan make KIND --ranks N"), std::string::npos);
+    }
+}
+
 /// No file is left out of the lists above.
 TEST(PublishedPlansFolder, EveryFileIsJudged) {
     if (!std::filesystem::exists(kFolder)) GTEST_SKIP() << kFolder << " is not there";
     std::size_t files = 0;
-    for (const char* folder : {"msccl_xml", "mscclpp_json", "negative", "other_schedules"}) {
+    for (const char* folder : {"msccl_xml", "mscclpp_json", "negative", "other_schedules", "chakra"}) {
         for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(kFolder + folder))
             ++files;
     }
-    EXPECT_EQ(files, 26U + 16U + 4U + 8U);
+    EXPECT_EQ(files, 26U + 16U + 4U + 8U + 9U);
 }
 
 }  // namespace

@@ -101,6 +101,8 @@ TEST(Directive, AFootprintStatedByHandReplacesOneThatDependsOnData) {
     ASSERT_EQ(k.tiles.size(), 3u);
     EXPECT_EQ(k.tiles[2].reads.at("x_ptr"), (plan::Region{{16, 20}}));
     EXPECT_TRUE(k.find_param("x_ptr")->read);
+    EXPECT_TRUE(k.tiles[2].inexact_reads.contains("x_ptr")) << "a person may state more than is touched";
+    EXPECT_FALSE(k.tiles[2].inexact_reads.contains("i_ptr"));
     EXPECT_EQ(error_of(source(signature, body.substr(body.find("    pid"))), args),
               "kernel.py:10:33: the address `x_ptr + i` cannot be known before the kernel runs: it depends "
               "on data loaded by "

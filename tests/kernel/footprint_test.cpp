@@ -91,8 +91,9 @@ TEST(Footprint, AFlatRangeOverATensorOfTwoAxesIsRowsAndPartsOfRows) {
     EXPECT_EQ(k.tiles[1].read_boxes.at("x_ptr"),
               (Boxes{box(3, 4, 2, 10), box(4, 6, 0, 10), box(6, 7, 0, 4)}));
     EXPECT_EQ(k.tiles[3].writes.at("y_ptr"), (plan::Region{{96, 100}}));
-    EXPECT_EQ(k.sites.tile_ids[0].kind, TileIdSite::Kind::use);
-    EXPECT_EQ(slice(k, k.sites.tile_ids[0].anchor), "tl.program_id(0)");
+    EXPECT_EQ(k.sites.tile_ids[0].kind, TileIdSite::Kind::entry);
+    ASSERT_EQ(k.sites.tile_ids[0].program_ids.size(), 1u);
+    EXPECT_EQ(slice(k, k.sites.tile_ids[0].program_ids[0].call), "tl.program_id(0)");
 }
 
 TEST(Footprint, BlockPointersAdvanceThroughTheLoop) {

@@ -164,6 +164,60 @@ TEST(Sites, AnEarlyReturnIsNoted) {
     EXPECT_EQ(k.tiles.size(), 4u);
 }
 
+/// Three axes, of which the kernel's `body` uses some; y is 2 x 3 x 8.
+Kernel on_a_grid(const std::string& body, std::array<std::int64_t, 3> grid) {
+    Arguments args = arguments("B=8", {"x_ptr=2x3x8:fp32", "y_ptr=2x3x8:fp32"});
+    args.grid = grid;
+    return analysed(
+        source("x_ptr, y_ptr, B: tl.constexpr", body + "    r = (z * 3 + y) * B + tl.arange(0, B)\n"
+                                                       "    tl.store(y_ptr + r, tl.load(x_ptr + r))\n"),
+        args);
+}
+
+TEST(Sites, IdsThatAreAssignedOneAfterAnotherAreReboundTogether) {
+    const Kernel k = on_a_grid("    z = tl.program_id(1)\n    y = tl.program_id(0)\n", {3, 2, 1});
+    ASSERT_EQ(k.sites.tile_ids.size(), 1u);
+    EXPECT_EQ(k.sites.tile_ids[0].kind, TileIdSite::Kind::rebind_grid);
+    EXPECT_EQ(k.sites.tile_ids[0].variables, (std::vector<std::string>{"y", "z"}));
+    EXPECT_EQ(slice(k, k.sites.tile_ids[0].anchor), "y = tl.program_id(0)");
+}
+
+TEST(Sites, OtherIdsAreTakenAtTheEntryAllTogether) {
+    const std::vector<std::string> bodies{
+        "    z = tl.program_id(1).to(tl.int64)\n    y = tl.program_id(0)\n",    // a cast
+        "    z, y = tl.program_id(1), tl.program_id(0)\n",                      // no statements of their own
+        "    z = tl.program_id(1)\n    w = z * 2\n    y = tl.program_id(0)\n",  // used between them
+        "    z = tl.program_id(1)\n    y = tl.program_id(0)\n    tl.device_assert(tl.program_id(0) < 3)\n"};
+    for (const std::string& body : bodies) {
+        const Kernel k = on_a_grid("    \"\"\"What it does.\"\"\"\n" + body, {3, 2, 1});
+        ASSERT_EQ(k.sites.tile_ids.size(), 1u) << body;
+        const TileIdSite& site = k.sites.tile_ids[0];
+        EXPECT_EQ(site.kind, TileIdSite::Kind::entry) << body;
+        EXPECT_EQ(site.variables, (std::vector<std::string>{"sy_x", "sy_y"}));
+        EXPECT_TRUE(slice(k, site.anchor).starts_with("z")) << "after the docstring";
+        EXPECT_GE(site.program_ids.size(), 2u);
+        for (const ProgramId& id : site.program_ids)
+            EXPECT_TRUE(slice(k, id.call).starts_with("tl.program_id(")) << slice(k, id.call);
+    }
+}
+
+TEST(Sites, AnAxisThatTheKernelDoesNotAskForCountsAllTheSame) {
+    const Kernel k = on_a_grid("    z = 0\n    y = tl.program_id(0)\n", {3, 1, 2});
+    ASSERT_EQ(k.sites.tile_ids.size(), 1u);
+    EXPECT_EQ(k.sites.tile_ids[0].kind, TileIdSite::Kind::entry);
+    EXPECT_EQ(k.sites.tile_ids[0].variables.size(), 3u);
+}
+
+TEST(Sites, AnIdThatAHelperTakesIsNoted) {
+    const std::string text =
+        "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef at(B: tl.constexpr):\n"
+        "    return tl.program_id(0) * B + tl.arange(0, B)\n\n\n@triton.jit\n"
+        "def k(x_ptr, y_ptr, B: tl.constexpr):\n    r = at(B)\n    tl.store(y_ptr + r, tl.load(x_ptr + r))\n";
+    const Kernel k = analysed(text, arguments("B=8", {"x_ptr=16:fp32", "y_ptr=16:fp32"}));
+    EXPECT_EQ(k.tiles.size(), 2u);
+    EXPECT_EQ(slice(k, k.sites.foreign_id), "tl.program_id(0)");
+}
+
 TEST(Kernels, HelpersAreNotKernels) {
     const auto names = list_kernels(example("matmul_persistent_host_tma.py"), "x.py");
     ASSERT_TRUE(names.ok());

@@ -249,5 +249,19 @@ TEST(CheckScale, APlanTooIntricateToVerifyIsAFindingAndNoHang) {
     EXPECT_EQ(found[0].substr(0, 36), "malformed: too intricate to verify: ");
 }
 
+TEST(CheckReductions, WhatIsHeldBesideWhatIsMissingIsNoOp) {
+    Plan plan;
+    plan.mesh = test::ring_of(2);
+    plan.tensors = {{"C", {4}, DType::fp32}};
+    plan.initial = {{0, test::box({{2, 3}}), true}, {1, test::box({{2, 4}}), true}};
+    plan.ranks.resize(2);
+    plan.ranks[1] = {
+        test::transfer(OpKind::push, 0, test::box({{2, 4}}), test::box({{2, 4}}), {}, Reduce::sum)};
+    EXPECT_EQ(test::lines(check(plan)),
+              std::vector<std::string>{
+                  "rank 1 op 0: early_read: reduces into C[2:4] on rank 0, where [3:4] has not "
+                  "surely arrived: nothing writes it there before"});
+}
+
 }  // namespace
 }  // namespace syncopate::plan

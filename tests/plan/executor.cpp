@@ -311,13 +311,16 @@ std::string race(const Plan& plan) {
         std::size_t event;
         const Region* region;
         bool write;
+        Reduce reduce;  // of a transfer's write
     };
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Access>> accesses;  // by rank and tensor
     for (std::size_t event = 0; event < count; ++event) {
         for (const OpRef ref : graph.events[event]) {
             const Op& op = plan.op(ref);
-            accesses[{op.source_rank(ref.rank), op.src.tensor}].push_back({event, &op.src.region, false});
-            accesses[{op.destination_rank(ref.rank), op.dst.tensor}].push_back({event, &op.dst.region, true});
+            accesses[{op.source_rank(ref.rank), op.src.tensor}].push_back(
+                {event, &op.src.region, false, Reduce::none});
+            accesses[{op.destination_rank(ref.rank), op.dst.tensor}].push_back(
+                {event, &op.dst.region, true, op.kind == OpKind::collective ? Reduce::none : op.reduce});
         }
     }
     for (const auto& [place, list] : accesses) {
@@ -325,6 +328,7 @@ std::string race(const Plan& plan) {
             for (std::size_t j = 0; j < i; ++j) {
                 const Access& a = list[i];
                 const Access& b = list[j];
+                if (a.write && b.write && a.reduce == b.reduce && a.reduce != Reduce::none) continue;
                 if (a.event == b.event || !(a.write || b.write) || before[a.event][b.event] ||
                     before[b.event][a.event] || !overlaps(*a.region, *b.region)) {
                     continue;

@@ -33,7 +33,7 @@ using Memory = std::vector<std::vector<std::vector<float>>>;
 [[nodiscard]] std::string compare(const Plan& plan, const Memory& memory, const Fill& fill);
 
 /// "0:1 and 2:0 …" for the first pair of ops without an order between them of which one writes what the other
-/// touches; "" if there is none. Quadratic: for small plans.
+/// touches, unless both are reductions of one kind; "" if there is none. Quadratic: for small plans.
 [[nodiscard]] std::string race(const Plan& plan);
 
 }  // namespace syncopate::plan::test

@@ -1,17 +1,23 @@
 #include "syncopate/plan/simulate.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "plan/plans.hpp"
+#include "syncopate/plan/lower.hpp"
 #include "syncopate/plan/svg.hpp"
+#include "syncopate/plan/templates.hpp"
 #include "syncopate/plan/trace.hpp"
 
 namespace syncopate::plan {
@@ -313,7 +319,86 @@ TEST(Trace, HoldsEveryOpAndEveryDependence) {
     EXPECT_EQ(count["X"], 12);
     EXPECT_EQ(count["s"], 8);
     EXPECT_EQ(count["f"], 8);
+    // The last chunks are on their way for 1 µs after they have left their lanes, and nothing follows them
+    // there.
     EXPECT_NEAR(last, run.makespan_us, 0.01);
+}
+
+/// What the Trace Event Format demands of the events used here; "" if all is as it should be.
+std::string malformed_event(const nlohmann::json& trace) {
+    using Track = std::pair<int, int>;
+    std::map<Track, std::vector<std::pair<std::int64_t, std::int64_t>>> slices;  // ns
+    std::set<Track> named;
+    std::set<int> processes;
+    std::map<std::int64_t, std::vector<std::pair<std::string, std::pair<Track, std::int64_t>>>> flows;
+    const auto ns = [](const nlohmann::json& us) { return std::llround(us.get<double>() * 1e3); };
+    for (const nlohmann::json& event : trace.at("traceEvents")) {
+        const std::string phase = event.at("ph");
+        if (!event.at("name").is_string() || !event.at("pid").is_number_integer()) return event.dump();
+        if (phase == "M") {
+            const std::string name = event.at("name");
+            const nlohmann::json& args = event.at("args");
+            if (name == "process_name" && args.at("name").is_string()) {
+                processes.insert(event.at("pid").get<int>());
+            } else if (name == "thread_name" && args.at("name").is_string()) {
+                if (!named.emplace(event.at("pid"), event.at("tid")).second) return event.dump();
+            } else if (name != "process_sort_index" || !args.at("sort_index").is_number_integer()) {
+                return event.dump();
+            }
+            continue;
+        }
+        const Track track{event.at("pid"), event.at("tid")};
+        if (!event.at("ts").is_number() || event.at("ts") < 0) return event.dump();
+        if (phase == "X") {
+            if (!event.at("dur").is_number() || event.at("dur") < 0 || !event.at("args").is_object())
+                return event.dump();
+            slices[track].emplace_back(ns(event.at("ts")), ns(event.at("ts")) + ns(event.at("dur")));
+        } else if (phase == "s" || phase == "f") {
+            if (!event.at("id").is_number_integer() || !event.at("cat").is_string()) return event.dump();
+            if (phase == "f" && event.at("bp") != "e") return event.dump();
+            flows[event.at("id")].push_back({phase, {track, ns(event.at("ts"))}});
+        } else {
+            return event.dump();
+        }
+    }
+    for (auto& [track, list] : slices) {
+        if (!named.contains(track) || !processes.contains(track.first)) return "a track without a name";
+        std::sort(list.begin(), list.end());
+        for (std::size_t i = 1; i < list.size(); ++i) {
+            if (list[i].first < list[i - 1].second)
+                return fmt::format("slices overlap at {} ns on track {}/{}", list[i].first, track.first,
+                                   track.second);
+        }
+    }
+    for (const auto& [id, ends] : flows) {
+        if (ends.size() != 2 || ends[0].first != "s" || ends[1].first != "f")
+            return "an arrow without two ends";
+        if (ends[0].second.second > ends[1].second.second) return "an arrow that goes back in time";
+        for (const auto& [phase, where] : ends) {
+            const auto& list = slices[where.first];
+            if (std::none_of(list.begin(), list.end(), [&](const auto& slice) {
+                    return slice.first <= where.second && where.second <= slice.second;
+                }))
+                return "an arrow that ends at no slice";
+        }
+    }
+    return "";
+}
+
+TEST(Trace, IsWhatTheFormatDemands) {
+    for (const char* name : {"ring:4", "torus:3x4", "h200x8", "h200x8x2", "switch:5"}) {
+        const Topology topology = *find_topology(name);
+        const Mesh mesh = test::ring_of(topology.num_devices());
+        const Tensor tensor{"A \"\\\n", {512, 64}, DType::bf16};
+        for (const char* collective : {"all_gather", "all_reduce", "all_to_all"}) {
+            for (const Plan& plan : {*make_plan(collective, mesh, tensor, {.split = 3}),
+                                     *make_collective(collective, mesh, tensor)}) {
+                const nlohmann::json trace =
+                    nlohmann::json::parse(to_trace(plan, topology, *simulate(plan, topology)));
+                EXPECT_EQ(malformed_event(trace), "") << name << " " << collective;
+            }
+        }
+    }
 }
 
 TEST(Svg, HasABarForEveryOpAndAnArrowForEveryDependence) {
@@ -341,6 +426,18 @@ TEST(Svg, LargePlansAreSummarised) {
     EXPECT_NE(svg.find("16 more ranks are not drawn"), std::string::npos);
     EXPECT_NE(svg.find("share of time of each origin"), std::string::npos);
     EXPECT_LT(svg.size(), 20u << 20);
+}
+
+TEST(LowerBound, OfAnExchangeOnAGridIsThatOfTheCutInItsMiddle) {
+    const auto reason = [](const std::vector<std::int32_t>& sizes) {
+        const Topology grid = mesh_topology(sizes);
+        const Plan plan = *make_plan("all_to_all", test::ring_of(grid.num_devices()),
+                                     {"A", {16000, 16000}, DType::int8}, {});
+        return lower_bound(plan, grid).reason;
+    };
+    // 8 ranks on each side, each with a 16th of 16 MB for each of the 8 others; 4 and 2 links of 50 GB/s.
+    EXPECT_EQ(reason({4, 4}), "bytes into ranks 0 to 7: 64 MB at 200 GB/s");
+    EXPECT_EQ(reason({2, 8}), "bytes into ranks 0 to 3 of every 8: 64 MB at 100 GB/s");
 }
 
 }  // namespace

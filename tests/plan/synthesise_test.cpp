@@ -99,6 +99,12 @@ TEST(Synthesise, ReachesTheBandwidthBound) {
              Case{CollectiveKind::all_gather, "switch:16", 1, 1.01},
              Case{CollectiveKind::all_reduce, "switch:16", 1, 1.01},
              Case{CollectiveKind::all_to_all, "switch:16", 1, 1.01},
+             Case{CollectiveKind::all_to_all, "torus:4x4", 2, 1.02},
+             Case{CollectiveKind::all_to_all, "mesh:4x4", 2, 1.02},  // the cut in the middle is the bound
+             Case{CollectiveKind::all_to_all, "torus:3x5", 4, 1.05},
+             Case{CollectiveKind::all_reduce, "h200x8", 4, 1.05},
+             Case{CollectiveKind::all_reduce, "mesh:4x4", 16, 1.3},  // its two halves overlap, but not wholly
+             Case{CollectiveKind::broadcast, "torus:4x4", 512, 1.05},
          }) {
         EXPECT_LE(ratio(kind, topology, large, chunks), most) << name_of(kind) << " on " << topology;
     }
@@ -126,6 +132,16 @@ TEST(Synthesise, IntoAnotherNodeAChunkGoesOnceWhereThatIsTheBottleneck) {
     }
     EXPECT_EQ(crossings.size(), 32u);
     for (const auto& [row, count] : crossings) EXPECT_EQ(count, 1) << row;
+}
+
+TEST(Synthesise, EveryChunkArrivesWhereStepsAreShortAndWaysLong) {
+    // A row whose first two are linked twice, once without latency: a chunk could go to and fro between them.
+    const Topology row = *find_topology(std::string(SYNCOPATE_SOURCE_DIR) +
+                                        "/tests/fuzz/plan/topology_json/row_linked_twice.json");
+    const Result<Plan> plan = synthesise(test::ring_of(8), square(32), row,
+                                         {.kind = CollectiveKind::all_to_all, .chunks = 2, .attempts = 1});
+    ASSERT_TRUE(plan) << plan.error().to_string();
+    EXPECT_EQ(test::lines(check(*plan)), std::vector<std::string>{});
 }
 
 TEST(Synthesise, GoodTo512Ranks) {

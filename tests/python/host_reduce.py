@@ -191,6 +191,44 @@ def check_operators(place: ranks.Place) -> None:
                     )
 
 
+def check_inline(place: ranks.Place) -> None:
+    """Tiles stored straight into the peers' memory: every operator through a descriptor that spans all heaps, and the
+    pointer kernel; whole shards, so that no tile straddles two."""
+    rank, size = place.rank, place.size
+    group = of_folder(place.folder, rank, size, f"{place.run_id}-inline", "host")
+    m, n, k = 64 * size, 48, 64
+    block = slice(rank * 64, rank * 64 + 64)
+    for number, operator in enumerate(OPERATORS[:3]):
+        op = operator(m, n, k, torch.float32, group, backend="tma_inline", host_delay=1e-3)
+        for call in range(3):
+            inputs = [numbers((m, k), 10 * call + r + number, torch.float32) for r in range(size)]
+            weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
+            parts = [x @ w for x, w in zip(inputs, weights, strict=True)]
+            for buffer in op.prepare().tensors.values():
+                buffer.fill_(float("nan"))
+            wanted = (sum(parts)[block], sum(parts), torch.cat([p[block] for p in parts]))[number]
+            y = op(inputs[rank], weights[rank])
+            expect(torch.equal(y, wanted), f"{operator.__name__} inline, call {call}")
+        stores = op.prepared.schedule["schedule"].get("stores")
+        expect(stores is not None, f"{operator.__name__}: nothing is stored inline")
+        op.close()
+    example = CALLS["matmul_pointers"]
+    for everywhere in (False, True):
+        plan = sy.plans.push_reduce(
+            sy.plans.mesh_of(size), sy.Tensor("C", (m, n), "fp32"), split=2, all=everywhere
+        )
+        fused = sy.fuse(example.kernel, plan, bind={"c_ptr": "C"}, group=group, backend="ldst_inline")
+        for call in range(3):
+            inputs = [numbers((m, k), 7 * call + r, torch.float32) for r in range(size)]
+            weights = [numbers((k, n), 3 + r, torch.float32) for r in range(size)]
+            exact = sum(x @ w for x, w in zip(inputs, weights, strict=True))
+            out = torch.full((m, n), float("nan"))
+            example.launch(fused, inputs[rank], weights[rank], out, Blocks(16, 16, 16, 2, 3))
+            rows = slice(0, m) if everywhere else block
+            expect(torch.equal(out[rows], exact[rows]), f"pointers inline all={everywhere} call {call}")
+        fused.close()
+
+
 def check_places(place: ranks.Place) -> None:
     """The output in the heap, in rows that are apart, and on ranks that get nothing; what does not fit is refused."""
     group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-places", "host")
@@ -261,6 +299,7 @@ def work(place: ranks.Place, calls: int) -> int:
     check_other_kernels(place)
     if place.size <= 3:
         check_operators(place)
+    check_inline(place)
     check_places(place)
     check_a_kernel_that_fails(place)
     return count

@@ -337,6 +337,17 @@ def test_a_traced_kernel_compiles_for_hopper_with_the_plain_ones_pipeline(golden
     assert result.returncode == 0, result.stdout + result.stderr[-4000:]
 
 
+def test_the_clock_answers_with_one_store_of_its_time(tmp_path):
+    code = """
+    from syncopate.language_traced import sy_clock
+    built = build(sy_clock, {"words": "*i64", "rounds": "i32", "deadline": "i32"}, {}, {"num_warps": 1})
+    assert built["shared"] == 0 and built["spills"] == 0 and built["timers"] >= 3, built
+    assert Path("k.ptx").read_text().count("st.release.sys.global.b64") == 1
+    """
+    result = run_python("-c", COMPILE + textwrap.dedent(code), cwd=tmp_path)
+    assert result.returncode == 0, result.stderr[-4000:]
+
+
 def test_the_watcher_is_one_small_warp_without_shared_memory(tmp_path):
     code = """
     from syncopate.language_traced import sy_watch

@@ -1,6 +1,8 @@
 """Plans made from Python: templates with their options, lowering, and templates of one's own."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import syncopate as sy
@@ -64,6 +66,27 @@ def test_a_collective_may_be_left_to_a_library_and_lowered_later():
         assert '"collective"' not in lowered.to_json()
 
 
+def test_collectives_are_lowered_by_synthesis_among_some_ranks_and_over_mesh_axes():
+    mesh = sy.Mesh(row=2, column=4)
+    for options in ({}, {"over": ["column"]}, {"group": [0, 1, 4, 5]}):
+        direct = plans.all_reduce(mesh, TENSOR, lower="direct", **options)
+        lowered = plans.lower(direct, "synth", topology="torus:2x4", split=0, seed=3)
+        assert lowered.check() == []
+        assert '"collective"' not in lowered.to_json()
+        assert (
+            lowered.to_json() == plans.lower(direct, "synth", topology="torus:2x4", split=0, seed=3).to_json()
+        )
+        made = plans.all_reduce(mesh, TENSOR, split=0, lower="synth", topology="torus:2x4", seed=3, **options)
+        assert made.to_json() == lowered.to_json()
+
+
+def test_each_collective_may_be_lowered_its_own_way():
+    direct = plans.all_gather(sy.Mesh(gpu=4), TENSOR, lower="direct")
+    ways = ["synth", "all_gather=direct"]
+    assert plans.lower(direct, ways, topology="ring:4").to_json() == direct.to_json()
+    assert '"collective"' not in plans.lower(direct, [*ways, "2:0=synth"], topology="ring:4").to_json()
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -85,16 +108,21 @@ def test_a_collective_may_be_left_to_a_library_and_lowered_later():
             "there is no option 'colour'",
         ),
         (lambda: plans.all_gather(sy.Mesh(gpu=2), TENSOR, pull="x"), TypeError, "option 'pull' has a value"),
-        (lambda: plans.all_gather(sy.Mesh(gpu=2), TENSOR, lower="synth"), ValueError, 'lower is "synth"'),
+        (lambda: plans.all_gather(sy.Mesh(gpu=2), TENSOR, lower="best"), ValueError, 'lower is "best"'),
+        (
+            lambda: plans.all_gather(sy.Mesh(gpu=2), TENSOR, lower="synth"),
+            ValueError,
+            "synth needs a topology",
+        ),
         (
             lambda: plans.all_gather(sy.Mesh(gpu=2), sy.Tensor("A", (4,), "bf17")),
             ValueError,
             'no dtype "bf17"',
         ),
         (
-            lambda: plans.lower(plans.all_gather(sy.Mesh(gpu=2), TENSOR), "synth"),
+            lambda: plans.lower(plans.all_gather(sy.Mesh(gpu=2), TENSOR), "best"),
             ValueError,
-            'no lowering "synth"',
+            'cannot be lowered by "best"',
         ),
     ],
 )
@@ -103,23 +131,19 @@ def test_what_is_wrong_is_named(call, error, message):
         call()
 
 
-def halo_exchange(mesh: sy.Mesh, tensor: sy.Tensor, rows: int) -> sy.plans.Plan:
-    """Every rank ends with its own rows and `rows` of each neighbour: a template in a few lines."""
-    plan = plans.Builder(mesh)
-    name = plan.tensor(tensor)
-    height, width = tensor.shape
-    shard = height // mesh.size
-    for rank in range(mesh.size):
-        begin, end = rank * shard, (rank + 1) * shard
-        plan.initial((rank, name, [(begin, end), (0, width)]))
-        plan.final((rank, name, [(max(begin - rows, 0), min(end + rows, height)), (0, width)]))
-        for peer, edge in ((rank - 1, (begin, begin + rows)), (rank + 1, (end - rows, end))):
-            if 0 <= peer < mesh.size:
-                plan.transfer((rank, name, [edge, (0, width)]), (peer, name, [edge, (0, width)]))
-    return plan.build()
+def documented(name: str):
+    """The function of that name in the examples of docs/plans.md."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "plans.md").read_text()
+    (source,) = (
+        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if f"def {name}(" in block
+    )
+    names: dict = {"sy": sy}
+    exec(source, names)
+    return names[name]
 
 
 def test_a_template_of_ones_own():
+    halo_exchange = documented("halo_exchange")  # which has no types and no imports of its own
     plan = halo_exchange(sy.Mesh(gpu=4), sy.Tensor("X", (64, 8), "fp16"), rows=2)
     assert plan.check() == []
     assert [len(rank["ops"]) for rank in json.loads(plan.to_json())["ranks"]] == [1, 2, 2, 1]

@@ -238,3 +238,45 @@ except ranks.RankError as error:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env=environment
     )
     assert "rank 1: the process ended without a result" in result.stdout, result.stdout + result.stderr
+
+
+HLO = f"""HloModule step, replica_count=3
+ENTRY main {{
+  p0 = f32[{M // 3},{K}]{{1,0}} parameter(0)
+  p1 = f32[{K},{N}]{{1,0}} parameter(1)
+  A = f32[{M // 3 * 3},{K}]{{1,0}} all-gather(p0), replica_groups={{{{0,1,2}}}}, dimensions={{0}}
+  ROOT dot = f32[{M // 3 * 3},{N}]{{1,0}} dot(A, p1), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+"""
+
+
+@pytest.mark.parametrize("way", [["template"], ["synth", "--topology", "switch:3"]])
+def test_a_collective_of_an_hlo_file_is_imported_lowered_fused_and_run(way, tmp_path):
+    rows = M // 3 * 3
+    (tmp_path / "step.hlo").write_text(HLO)
+    plan = tmp_path / "plan.json"
+    tensor = f"A:{rows}x{K}:fp32"
+    file = tmp_path / "step.hlo"
+    syncopate("plan", "import", file, "--pick", 0, "--tensor", tensor, "--lower", *way, "-o", plan)
+    arguments = [
+        word.replace(f"M={M}", f"M={rows}").replace(f"={M}x", f"={rows}x")
+        for word in EXAMPLES["matmul_pointers"]
+    ]
+    kernel = f"{ROOT / 'examples' / 'matmul_pointers.py'}:matmul_kernel"
+    syncopate("fuse", kernel, "--plan", plan, *arguments, "-o", tmp_path / "out")
+    answer = json.loads(syncopate("run", tmp_path / "out", "--ranks", 3, "--check", "--json").stdout)
+    assert answer["ok"] and all(rank["identical"] for rank in answer["ranks"])
+
+
+def test_options_of_lowering_that_an_import_cannot_use_are_refused(tmp_path):
+    (tmp_path / "step.hlo").write_text(HLO)
+
+    def refused(*options):
+        return syncopate(
+            "plan", "import", tmp_path / "step.hlo", *options, "-o", tmp_path / "o", expect=2
+        ).stderr
+
+    assert "belong to --lower synth" in refused("--topology", "ring:3")
+    assert "synth needs a topology" in refused("--lower", "synth")
+    assert "has been checked" in refused("--lower", "template", "--no-check")
+    assert not (tmp_path / "o").exists()

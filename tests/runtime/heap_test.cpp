@@ -151,7 +151,8 @@ TEST_F(OneRankHeap, SaysHowMuchRoomThereIs) {
               std::string::npos)
         << more.error().message;
     EXPECT_FALSE(heap_->allocate(~std::uint64_t{0}));
-    EXPECT_FALSE(heap_->allocate(8, 3));
+    EXPECT_FALSE(heap_->allocate(8, 0));
+    EXPECT_EQ(*heap_->allocate(8, 3), 40'002u) << "a multiple of any number of bytes";
 }
 
 TEST(DefaultHeapCapacity, IsModest) {

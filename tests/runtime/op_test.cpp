@@ -36,14 +36,15 @@ std::int32_t tag(int rank, std::uint32_t call, std::int64_t element) {
 
 /// What sy_post does: counts the slot's tile in the chunks that it makes, and posts those that it completes.
 void post_tile(const FusedOp& op, std::int32_t slot) {
-    const std::vector<std::int32_t>& table = op.table();
+    const std::span<const std::int32_t> table = op.table();
     const HostControl control(op.control_address());
     const std::uint32_t epoch = control.load(emit::control::epoch);
     const auto at = [&](std::int32_t word) { return table[static_cast<std::size_t>(word)]; };
-    const std::int32_t makes = at(emit::table::makes);
-    if (makes == 0) return;
-    for (std::int32_t record = at(makes + 2 * slot); record < at(makes + 2 * slot + 1); record += 4) {
-        if (control.add(at(record), 1) + 1 != static_cast<std::uint32_t>(at(record + 1)) * epoch) continue;
+    const std::int32_t makes = emit::table::first_slot + emit::table::slot_words * slot + emit::table::makes;
+    for (std::int32_t record = at(makes); record < (at(makes + 1) & ~emit::table::at_once);
+         record += emit::table::made_words) {
+        if (control.add(at(record), 1) + 1 != static_cast<std::uint32_t>(at(record + 1))) continue;
+        control.store(at(record), 0);
         for (std::int32_t pair = at(record + 2); pair < at(record + 3); pair += 2) {
             const std::int64_t distance = static_cast<std::int64_t>(static_cast<std::uint32_t>(at(pair))) |
                                           (static_cast<std::int64_t>(at(pair + 1)) << 32);
@@ -56,7 +57,7 @@ void post_tile(const FusedOp& op, std::int32_t slot) {
 /// peers. Calls `tile(id)` for each slot whose waits were over.
 template <typename Tile>
 bool run_kernel(const FusedOp& op, const Tile& tile) {
-    const std::vector<std::int32_t>& table = op.table();
+    const std::span<const std::int32_t> table = op.table();
     const HostControl control(op.control_address());
     const std::uint32_t epoch = control.load(emit::control::epoch);
     bool good = true;
@@ -137,22 +138,30 @@ TEST_P(AllGather, BringsEveryCallsDataWhateverTheTiming) {
 
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
     return std::to_string(info.param.size) + (info.param.pull ? "Pull" : "Push") +
-           (info.param.backend == plan::Backend::copy_engine ? "InOrder" : "");
+           (info.param.backend == plan::Backend::copy_engine      ? "InOrder"
+            : info.param.backend == plan::Backend::tma_dedicated  ? "ByBulk"
+            : info.param.backend == plan::Backend::ldst_dedicated ? "ByLdst"
+                                                                  : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(OnHost, AllGather,
                          ::testing::Values(Case{1, false}, Case{2, false}, Case{3, false}, Case{5, false},
                                            Case{8, false}, Case{1, true}, Case{2, true}, Case{3, true},
                                            Case{5, true}, Case{8, true},
-                                           Case{3, false, plan::Backend::copy_engine}),
+                                           Case{3, false, plan::Backend::copy_engine},
+                                           Case{3, false, plan::Backend::tma_dedicated},
+                                           Case{4, true, plan::Backend::ldst_dedicated}),
                          name_of_case);
 
-/// C [7 ranks + 2, 6] of int32 made by a kernel in tiles of 4 x 2, reduced and scattered or all-reduced.
+/// C [7 ranks + 2, 6] (8 columns for the chunk engine) of int32 made by a kernel in tiles of 4 x 2, reduced
+/// and scattered or all-reduced.
 struct Reduced {
     int size;
     bool all;
     std::int32_t split;
     plan::Reduce reduce = plan::Reduce::sum;
+    plan::Backend backend = plan::Backend::automatic;
+    bool pull = false;
 };
 
 class ReduceScatter : public ::testing::TestWithParam<Reduced> {};
@@ -161,14 +170,16 @@ TEST_P(ReduceScatter, SumsEveryCallsContributionsWhateverTheTiming) {
     const TemporaryDirectory directory;
     const Reduced c = GetParam();
     const std::int64_t rows = 7 * c.size + 2;
-    const plan::Tensor tensor{"C", {rows, 6}, plan::DType::int32};
-    fuse::Program program{fuse::sample::gemm({rows, 6, 4, 4, 2, 2, 3}),
+    const std::int64_t columns = c.backend == plan::Backend::automatic ? 6 : 8;
+    const plan::Tensor tensor{"C", {rows, columns}, plan::DType::int32};
+    fuse::Program program{fuse::sample::gemm({rows, columns, 4, 4, 2, 2, 3}),
                           plan::push_reduce(fuse::sample::ranks(c.size), tensor,
                                             {.split = c.split, .reduce = c.reduce, .all = c.all})
                               .value(),
                           {{"c_ptr", "C"}}};
     program.kernel.arguments.tensors["c_ptr"].dtype = plan::DType::int32;
-    const auto schedule = fuse::fuse(program);
+    if (c.pull) program.plan = fuse::sample::pulled(program.plan);
+    const auto schedule = fuse::fuse(program, {.preferred = c.backend});
     ASSERT_TRUE(schedule) << schedule.error().to_string();
     run_ranks(all_ranks(c.size), [&](int rank) {
         auto heap = make_heap(directory, rank, c.size);
@@ -182,7 +193,7 @@ TEST_P(ReduceScatter, SumsEveryCallsContributionsWhateverTheTiming) {
         std::mt19937 random(static_cast<unsigned>(rank));
         for (std::uint32_t call = 1; call <= 60; ++call) {
             std::fill(out.begin(), out.end(), -1);
-            const std::vector<std::int64_t> strides{6, 1};
+            const std::vector<std::int64_t> strides{columns, 1};
             Status done = (*op)->set_output("C", mine, reinterpret_cast<std::uint64_t>(out.data()), strides);
             RANK_CHECK(done, done.error().to_string());
             done = (*op)->begin_call();
@@ -194,14 +205,14 @@ TEST_P(ReduceScatter, SumsEveryCallsContributionsWhateverTheTiming) {
                     program.kernel.tiles[static_cast<std::size_t>(tile)].writes.at("c_ptr");
                 for (std::int64_t row = box[0].begin; row < box[0].end; ++row) {
                     for (std::int64_t column = box[1].begin; column < box[1].end; ++column)
-                        partial[row * 6 + column] = tag(rank, call, row * 6 + column);
+                        partial[row * columns + column] = tag(rank, call, row * columns + column);
                 }
                 return true;
             });
             done = (*op)->end_call();
             RANK_CHECK(done, done.error().to_string());
             for (std::size_t i = 0; i < out.size(); ++i) {
-                const std::int64_t element = mine[0].begin * 6 + static_cast<std::int64_t>(i);
+                const std::int64_t element = mine[0].begin * columns + static_cast<std::int64_t>(i);
                 std::uint32_t expected = 0;
                 for (int other = 0; other < c.size; ++other)
                     expected += static_cast<std::uint32_t>(tag(other, call, element));
@@ -218,15 +229,23 @@ TEST_P(ReduceScatter, SumsEveryCallsContributionsWhateverTheTiming) {
 
 std::string name_of_reduced(const ::testing::TestParamInfo<Reduced>& info) {
     return std::to_string(info.param.size) + "Ranks" + (info.param.all ? "All" : "") + "Split" +
-           std::to_string(info.param.split) + (info.param.reduce == plan::Reduce::max ? "Max" : "");
+           std::to_string(info.param.split) + (info.param.reduce == plan::Reduce::max ? "Max" : "") +
+           (info.param.pull ? "Pull" : "") +
+           (info.param.backend == plan::Backend::tma_dedicated    ? "ByBulk"
+            : info.param.backend == plan::Backend::ldst_dedicated ? "ByLdst"
+                                                                  : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(OnHost, ReduceScatter,
-                         ::testing::Values(Reduced{1, false, 1}, Reduced{2, false, 1}, Reduced{3, false, 2},
-                                           Reduced{5, false, 3}, Reduced{8, false, 1}, Reduced{1, true, 1},
-                                           Reduced{3, true, 2}, Reduced{5, true, 1},
-                                           Reduced{3, false, 1, plan::Reduce::max}),
-                         name_of_reduced);
+INSTANTIATE_TEST_SUITE_P(
+    OnHost, ReduceScatter,
+    ::testing::Values(Reduced{1, false, 1}, Reduced{2, false, 1}, Reduced{3, false, 2}, Reduced{5, false, 3},
+                      Reduced{8, false, 1}, Reduced{1, true, 1}, Reduced{3, true, 2}, Reduced{5, true, 1},
+                      Reduced{3, false, 1, plan::Reduce::max},
+                      Reduced{3, false, 2, plan::Reduce::sum, plan::Backend::ldst_dedicated},
+                      Reduced{3, true, 1, plan::Reduce::sum, plan::Backend::tma_dedicated},
+                      Reduced{2, false, 1, plan::Reduce::max, plan::Backend::tma_dedicated, true},
+                      Reduced{4, false, 3, plan::Reduce::sum, plan::Backend::ldst_dedicated, true}),
+    name_of_reduced);
 
 TEST(FusedOp, NamesTheContributionThatDoesNotArriveAndTheChunkThatIsNotMade) {
     const TemporaryDirectory directory;

@@ -10,6 +10,9 @@
 //    [512, 256], "dtype": "bf16", "strides": […], "block": […]}, …},   per parameter "bindings": {"a_ptr":
 //    "A"}, "accumulates": ["c_ptr"] (only if there are some), "grid": [8, 1, 1], "num_sms": 132, "device":
 //    "host", "plan": {…},            syncopate.plan/1 "schedule": {…}}        fuse/json.hpp
+//
+// A program of several stages has "stages", a list of objects with the keys from "kernel" to "grid", instead
+// of those keys.
 #pragma once
 
 #include <array>
@@ -29,8 +32,8 @@
 
 namespace syncopate::emit {
 
-/// What a schedule file says.
-struct Launch {
+/// One kernel of a launch, with what it is called with.
+struct KernelLaunch {
     std::string kernel;  ///< name of the function, in the user's file as in the fused one
     std::string file;    ///< the user's file, for messages
     std::vector<std::pair<std::string, kernel::ParamKind>> parameters;
@@ -39,9 +42,6 @@ struct Launch {
     /// Parameters bound to what the kernel makes that it also reads (atomic_add): they start as the user
     /// says.
     std::vector<std::string> accumulates{};
-    fuse::Device device = fuse::Device::host;
-    plan::Plan plan;
-    fuse::Schedule schedule;
 
     [[nodiscard]] std::int64_t num_programs() const {
         const std::array<std::int64_t, 3> grid =
@@ -50,17 +50,36 @@ struct Launch {
     }
 };
 
+/// What a schedule file says.
+struct Launch {
+    std::vector<KernelLaunch> stages;  ///< at least one
+    fuse::Device device = fuse::Device::host;
+    plan::Plan plan;
+    fuse::Schedule schedule;
+};
+
 [[nodiscard]] std::string to_json(const Launch& launch);
 
 /// Strict, as schedule_from_json is. `file_name` is for messages.
 [[nodiscard]] Result<Launch> launch_from_json(std::string_view text, const std::string& file_name = {});
 
-struct Artifact {
-    std::string kernel_source;    ///< kernel.py
-    std::string original_source;  ///< original.py, byte for byte the user's file
-    std::string schedule_json;    ///< schedule.json
-    Launch launch;                ///< the same as schedule_json
+/// A stage's files.
+struct StageSource {
+    std::string kernel;    ///< kernel.py; of several stages kernel_0.py, …
+    std::string original;  ///< original.py (original_0.py, …), byte for byte the user's file
 };
+
+struct Artifact {
+    std::vector<StageSource> sources;  ///< by stage
+    std::string schedule_json;         ///< schedule.json
+    Launch launch;                     ///< the same as schedule_json
+
+    [[nodiscard]] const std::string& kernel_source() const { return sources.front().kernel; }
+};
+
+/// Fuses the stages of a program that have been analysed.
+[[nodiscard]] Result<Artifact> make_artifact(const fuse::StagedProgram& program,
+                                             const fuse::Options& options = {});
 
 /// Fuses a kernel that has been analysed.
 [[nodiscard]] Result<Artifact> make_artifact(const fuse::Program& program, const fuse::Options& options = {});
@@ -70,6 +89,19 @@ struct Artifact {
 [[nodiscard]] Result<Artifact> make_artifact(std::string source, std::string file, const std::string& name,
                                              kernel::Arguments arguments, plan::Plan plan,
                                              std::map<std::string, std::string> bindings,
+                                             const fuse::Options& options = {});
+
+/// One stage's kernel, still as text.
+struct StageText {
+    std::string source;
+    std::string file;  ///< for messages
+    std::string name;  ///< of the kernel
+    kernel::Arguments arguments;
+    std::map<std::string, std::string> bindings;
+};
+
+/// The same for several stages.
+[[nodiscard]] Result<Artifact> make_artifact(std::vector<StageText> stages, plan::Plan plan,
                                              const fuse::Options& options = {});
 
 }  // namespace syncopate::emit

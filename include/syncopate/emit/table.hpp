@@ -6,25 +6,31 @@
 //                                                           is the next to; from 1
 //   1  num_kernel_posts                                 1  finished: programs that have ended, over all calls
 //   2  kernel_posts (offset in words)                   2  deadline of one wait, milliseconds; 0: none
-//   3  num_programs of the grid                         3  fault: 0, or 1 + the signal that did not come
+//   3  num_programs of all grids                        3  fault: 0, or 1 + the signal that did not come
 //   4  trace: low and high half of the address of the   4  fault_seen: the value last read there
 //        times; 0 in calls that are not recorded        5  fault_epoch: the value awaited
 //   6  programs' end times (offset in the trace)        6  fault_where: the slot (-1: begin, -2: end)
-//   16 slot records, 4 words each:                      7  rank
-//        tile, wait_begin, wait_end, phase_begin        8  published: the epoch, unless the call began with a
+//   16 slot records, 8 words each:                      7  rank
+//        tile, wait_begin, wait_end, phase_begin,
+//        makes_begin, makes_end, store_lo, store_hi     8  published: the epoch, unless the call began with a
 //   …  waits, 2 words each: control-block word, lag        fault; what the copy engine posts is a copy of it
 //   …  phases, 2 words each: iteration_end, wait_end  32  signals, 8 words (32 bytes) apart
 //   …  posts, 2 words each: low and high half of the
 //        byte distance from this rank's control block
 //        to the word that is set
-//   7  makes (offset; 0: no tile makes a chunk)
 //
-// With makes (aligned to 16 bytes), 2 words for each slot: offsets of the first record and past the last one
-// of the chunks that its tile writes into. A record has 4 words: word of the chunk's counter in the control
-// block, tiles that count in it, offsets of its first post and past the last one. The counters follow the
-// signals in the control block, 8 words each: {tiles counted over all calls, 0, gate, gate, …}. Whoever
-// counts last sets the posts' words to the epoch and both gates to 1; a stream that waits for a gate sets it
+// makes_begin and makes_end: the first record and past the last one of the chunks that the slot's tile writes
+// into; makes_end has the bit at_once where one of them wants its tiles at once. A record, aligned to 16 bytes, has 8 words: word of the chunk's counter in the control block, tiles
+// that count in it, offsets of its first post and past the last one, what each tile adds to its two gates
+// (copies, sums; 0 or 1), and whether posts are to be made (0: only those gates are waited for; calls that are
+// recorded post all the same). The counters follow the signals in the control block, 8 words each: {tiles
+// counted in this call, 0, gate of copies, gate of sums, …}. Whoever counts last sets the count back to 0 and
+// the posts' words to the epoch; a stream waits until its gate has reached the number of tiles, and sets it
 // back to 0.
+//
+// store: what is to be added where the slot's tile is stored (fuse/inline.hpp), a number of 64 bits: rows of a
+// descriptor that begins with rank 0's tensor, or elements from the kernel's own tensor. With several copies,
+// store_lo is the offset of as many such numbers.
 //
 // The trace, which only a traced kernel writes (python/syncopate/language_traced.py), has the table's shape.
 //
@@ -41,6 +47,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "syncopate/fuse/schedule.hpp"
@@ -74,9 +81,12 @@ inline constexpr std::int32_t num_slots = 0;
 inline constexpr std::int32_t num_kernel_posts = 1;
 inline constexpr std::int32_t kernel_posts = 2;
 inline constexpr std::int32_t num_programs = 3;
-inline constexpr std::int32_t makes = 7;
 inline constexpr std::int32_t first_slot = 16;
-inline constexpr std::int32_t slot_words = 4;
+inline constexpr std::int32_t slot_words = 8;
+inline constexpr std::int32_t makes = 4;  ///< of a slot record
+inline constexpr std::int32_t store = 6;  ///< of a slot record
+inline constexpr std::int32_t made_words = 8;
+inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
 }  // namespace table
 
 /// The word of the counter of made chunk `chunk`.
@@ -84,10 +94,19 @@ inline constexpr std::int32_t slot_words = 4;
     return control::word_of(static_cast<std::int32_t>(schedule.signals.size()) + chunk);
 }
 
-/// The table of `rank`. It may be rebuilt for another schedule of the same kernel between calls, not during
+/// What inline transfers ask of memory: the bytes of a row of the tensor that is stored, of which the heap's
+/// stride and the offsets of that tensor and of the destinations must be multiples. 1 without any, and for
+/// stores by pointers.
+[[nodiscard]] std::int64_t bytes_of_row(const fuse::Schedule& schedule);
+
+/// The table of `rank` for the schedule's stage `stage`. Kernel posts are in the last stage's only, as the last
+/// program of all stages makes them; so `num_programs` is of all grids. The table may be rebuilt for another schedule of the same kernel between calls, not during
 /// one. `heap_stride`: bytes from one rank's heap to the next one's; a control block is at the same offset in
-/// every heap, so rank q's block is (q - rank) * heap_stride bytes away. `num_programs`: of the grid.
-[[nodiscard]] std::vector<std::int32_t> make_table(const fuse::RankSchedule& schedule, std::int32_t rank,
-                                                   std::int64_t heap_stride, std::int64_t num_programs);
+/// every heap, so rank q's block is (q - rank) * heap_stride bytes away. `offsets`: of the
+/// tensors in every heap, needed where stores are sent inline.
+[[nodiscard]] std::vector<std::int32_t> make_table(const fuse::Schedule& schedule, std::int32_t rank,
+                                                   std::int64_t heap_stride, std::int64_t num_programs,
+                                                   std::span<const std::uint64_t> offsets = {},
+                                                   std::size_t stage = 0);
 
 }  // namespace syncopate::emit

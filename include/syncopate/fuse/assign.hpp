@@ -1,17 +1,21 @@
 // Assign: the backend that carries out each transfer.
 //
-// Legal choices today, best first:
-//   host   `host`: any transfer, and any sum (lower.hpp).
-//   cuda   `copy_engine`: a transfer that does not reduce and whose two regions are strided boxes of at most
-//          three levels (a run of contiguous elements, repeated along up to two strides): what one 3D copy
-//          can express; `tma_dedicated` and `ldst_dedicated`, the chunk engine: the same. The engine moves
-//          16-byte units: a transfer whose addresses turn out not to be aligned so goes by copy_engine after
-//          all.
-//          A sum goes by `ldst_dedicated`: a kernel of its own adds up the slots.
+// Legal choices, best first:
+//   host   `host`: any transfer, and any sum (lower.hpp); `tma_dedicated` and `ldst_dedicated`: what the
+//   chunk
+//          engine takes, by its table, which the CPU interprets.
+//   cuda   `copy_engine`: a transfer whose two regions are strided boxes of at most three levels (a run of
+//          contiguous elements, repeated along up to two strides): what one 3D copy can express; a sum: a
+//          kernel of its own in a stream beside the copies. `tma_dedicated` and `ldst_dedicated`, the chunk
+//          engine: the same, where every row of both regions begins and ends at a multiple of 16 bytes.
+//   both   `tma_inline`, `ldst_inline`: what the kernel of the program can send itself (inline.hpp), on
+//          request: which is faster depends on what else the kernel waits for.
 // A collective is not carried out yet; a template expands it into transfers.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -33,6 +37,14 @@ using Backends = std::vector<std::vector<plan::Backend>>;
     return backend == plan::Backend::ldst_dedicated ? plan::Backend::tma_dedicated : backend;
 }
 
+/// Whether the fused kernel carries it out (inline.hpp).
+[[nodiscard]] constexpr bool is_inline(plan::Backend backend) {
+    return backend == plan::Backend::tma_inline || backend == plan::Backend::ldst_inline;
+}
+
+/// Why the kernel cannot carry out an op by an inline backend; empty if it can.
+using InlineObjection = std::function<std::string(plan::OpRef, plan::Backend)>;
+
 /// Nested loops that a copy between the two regions needs, the contiguous run included (1: contiguous on both
 /// sides); 0 if the two are not boxes of the same extents and not both contiguous.
 [[nodiscard]] std::int32_t strided_levels(const plan::Plan& plan, const plan::Chunk& src,
@@ -40,12 +52,19 @@ using Backends = std::vector<std::vector<plan::Backend>>;
 
 /// The backends that can carry out the op on `device`, best first. Fails, with rank and op, if there is none.
 [[nodiscard]] Result<std::vector<plan::Backend>> legal_backends(const plan::Plan& plan, plan::OpRef op,
-                                                                Device device);
+                                                                Device device,
+                                                                const InlineObjection& kernel = {});
+
+/// Why the chunk engine cannot move `src` to `dst` (for a sum: one slot of it to `dst`) by `backend`; empty
+/// if it can. Tensors begin at a multiple of 16 bytes.
+[[nodiscard]] std::string engine_objection(const plan::Plan& plan, const plan::Chunk& src,
+                                           const plan::Chunk& dst, plan::Backend backend);
 
 /// A backend for each op: the plan's own choice where it names one, else `preferred` where that is legal,
 /// else the best legal one. Fails, with rank and op, on a collective, and on an explicit backend that is not
 /// legal, saying why.
 [[nodiscard]] Result<Backends> assign(const plan::Plan& plan, Device device,
-                                      plan::Backend preferred = plan::Backend::automatic);
+                                      plan::Backend preferred = plan::Backend::automatic,
+                                      const InlineObjection& kernel = {});
 
 }  // namespace syncopate::fuse

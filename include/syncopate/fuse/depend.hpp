@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "syncopate/fuse/precedence.hpp"
@@ -33,9 +34,13 @@ struct Dependence {
     std::vector<std::vector<std::vector<Need>>> needs;  ///< by rank and class; sorted, one entry per op
 };
 
+/// What earlier stages of a program have written on every rank, by tensor.
+using Written = std::map<std::int32_t, std::vector<plan::Region>>;
+
 /// The dependence of every tile on every rank. Bindings must be sound (fuse.hpp). Fails if a tile reads a
-/// region of a bound tensor that on that rank is neither initial nor delivered, naming tile, parameter,
-/// region and rank.
-[[nodiscard]] Result<Dependence> depend(const Program& program, const Precedence& precedence);
+/// region of a bound tensor that on that rank is neither initial nor delivered nor in `written`, naming tile,
+/// parameter, region and rank.
+[[nodiscard]] Result<Dependence> depend(const Program& program, const Precedence& precedence,
+                                        const Written& written = {});
 
 }  // namespace syncopate::fuse

@@ -36,4 +36,9 @@ Status check_bindings(const Program& program);
 /// refuse.
 [[nodiscard]] Result<Schedule> fuse(const Program& program, const Options& options = {});
 
+/// The same for several stages, which share signals, transfers and guards: one schedule, whose slots are
+/// those of the stages one after another. Fails also where two stages write a tensor that the plan moves, and
+/// where a stage would wait for what a later one lets go.
+[[nodiscard]] Result<Schedule> fuse(const StagedProgram& program, const Options& options = {});
+
 }  // namespace syncopate::fuse

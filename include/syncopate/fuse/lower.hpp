@@ -17,12 +17,16 @@
 // round is a sum of its own, rounded to the tensor's type: plans that want the best sum leave the order to
 // the runtime.
 //
+// Where the destination's rank itself pulls every contribution, by the chunk engine, nothing is staged: the
+// sum reads each where it is, and the pulls are parts of it (`direct`).
+//
 // The staging tensor of T is [slots, …extents]: the extents are those of the largest box around what one rank
 // sums of T, so a reduce-scatter stages a shard from each other rank, not the whole tensor.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "syncopate/plan/plan.hpp"
 #include "syncopate/result.hpp"
@@ -35,6 +39,10 @@ struct Lowered {
     plan::Plan plan;
     /// By sum: how many slots come before what the destination itself holds; -1: it holds nothing yet.
     std::map<plan::OpRef, std::int32_t> own;
+    /// By sum that reads its contributions where they are: the pulls, in the order of adding. They stay ops
+    /// of the plan, with all that they come after, but are done with the sum.
+    std::map<plan::OpRef, std::vector<plan::OpRef>> direct;
+    std::map<plan::OpRef, plan::OpRef> done_with;  ///< by such a pull: its sum
 };
 
 /// Whether sums of this type are carried out: bf16 and fp16 (added as fp32), fp32, int32.
@@ -42,7 +50,8 @@ struct Lowered {
 
 /// `plan` must be well formed (plan::check). Fails, with rank and op, on a dtype that cannot be reduced, on
 /// ops that reduce into overlapping regions that are not the same or in different ways, and where the
-/// destination holds a part of the region only.
-[[nodiscard]] Result<Lowered> lower(const plan::Plan& plan);
+/// destination holds a part of the region only. `preferred`: as for assign.
+[[nodiscard]] Result<Lowered> lower(const plan::Plan& plan,
+                                    plan::Backend preferred = plan::Backend::automatic);
 
 }  // namespace syncopate::fuse

@@ -1,10 +1,10 @@
 // Precedence: which ops have completed when another one has, and in which order each rank starts its own.
 //
 // Y precedes X when X waits for Y (`after`), or when both go through one lane of a rank (its copy stream, its
-// chunk engine, its sums) and Y comes first in it: a lane is first-in first-out, and its writes are visible
-// in that order. On `host` a rank's transfers run concurrently, so only `after` counts. Precedence is
-// transitive in memory as well: each edge is a release by the one side and an acquire by the other, so who
-// has seen X's completion sees what Y wrote.
+// sums) and Y comes first in it: a lane is first-in first-out, and its writes are visible in that order. On
+// `host` and in the chunk engine a transfer begins before the one before it has ended, so only `after`
+// counts. Precedence is transitive in memory as well: each edge is a release by the one side and an acquire
+// by the other, so who has seen X's completion sees what Y wrote.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "syncopate/kernel/kernel.hpp"
 #include "syncopate/plan/plan.hpp"
@@ -16,6 +17,20 @@ struct Program {
     kernel::Kernel kernel;
     plan::Plan plan;
     std::map<std::string, std::string> bindings;  ///< parameter name → tensor name
+};
+
+/// One kernel of several that share a plan.
+struct Stage {
+    kernel::Kernel kernel;
+    std::map<std::string, std::string> bindings;  ///< parameter name → tensor name
+};
+
+/// Kernels that run one after another in each call, around one plan. On each rank a stage begins when the one
+/// before it has ended; so what one writes through a bound parameter a later one may read with no transfer.
+/// Transfers of all stages run beside all of them.
+struct StagedProgram {
+    std::vector<Stage> stages;
+    plan::Plan plan;
 };
 
 }  // namespace syncopate::fuse

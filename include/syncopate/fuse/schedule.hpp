@@ -10,6 +10,9 @@
 //   copy stream                                                 | transfers, each with waits → data → posts |
 //   sums                                                        |      the same: waits → sum → posts |
 //
+// Transfers that the kernel carries out itself (inline.hpp) are not in the list: a chunk's tiles say where
+// they are stored, and the chunk's posts include theirs.
+//
 // A signal is a word of a rank's control block. Posting sets it to the poster's epoch, so it only grows.
 // A wait with lag L is over when word >= epoch - L (compared modulo 2^32).
 #pragma once
@@ -17,6 +20,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -65,17 +70,46 @@ struct Slot {
     std::vector<std::int32_t> makes;  ///< the chunks that the tile writes into, rising
 };
 
+/// Where a tile's value goes: to `rows` after the same row of `tensor` (as rows of the kernel's own tensor),
+/// in `rank`'s memory. A tensor's rows are numbered through all axes before the last but one.
+struct Store {
+    std::int32_t rank = 0;
+    std::int32_t tensor = 0;
+    std::int64_t rows = 0;
+    auto operator<=>(const Store&) const = default;
+};
+
+/// How a kernel stores what it sends inline (inline.hpp).
+struct StoreForm {
+    std::int32_t tensor = 0;  ///< the kernel's own
+    bool by_row = false;      ///< by coordinates of a descriptor that spans all heaps; else by pointers
+    std::int32_t copies = 1;  ///< places of the tile that has most
+    auto operator<=>(const StoreForm&) const = default;
+};
+
 /// A chunk that a rank's kernel makes. Each tile that writes into it counts once it has stored; the last one
 /// to count posts.
 struct MadeChunk {
     plan::Chunk chunk;
     std::int64_t tiles = 0;
     std::vector<Post> posts;
+    std::vector<Store> stores{};  ///< of its tiles; empty: the kernel's own place
+    /// A persistent kernel's tile counts in it as soon as it is stored, not when its program stores the next
+    /// one: the program stands still for its stores, and the chunk leaves a tile's time earlier.
+    bool at_once = false;
+};
+
+/// A region in the memory of a rank.
+struct Source {
+    std::int32_t rank = 0;
+    plan::Chunk chunk;
+    bool operator==(const Source&) const = default;
 };
 
 /// One point-to-point op, ready to run on the rank that executes it; or, with `reduce`, a sum (lower.hpp):
 /// its source is a box of [slots, …] whose slots are added up in order, `own` of them, then what the
-/// destination holds, then the rest.
+/// destination holds, then the rest. With `sources` these are the slots, wherever they are; `src` is `dst`
+/// then.
 struct Transfer {
     plan::OpRef op;
     plan::Backend backend = plan::Backend::host;
@@ -87,6 +121,7 @@ struct Transfer {
     std::int32_t own = -1;      ///< of a sum; -1: the destination holds nothing yet
     std::vector<Wait> waits{};  ///< signals of the executing rank
     std::vector<Post> posts{};  ///< after the data is visible at the destination
+    std::vector<Source> sources{};
 };
 
 struct RankSchedule {
@@ -101,12 +136,44 @@ struct RankSchedule {
     std::vector<Post> end_posts;
 };
 
+/// The slots of one kernel of several: each rank's slots are those of the first stage, then those of the
+/// next.
+struct StageSlots {
+    std::int64_t first = 0;
+    std::int64_t count = 0;  ///< equal on all ranks; a slot's tile is one of so many
+    bool phased = false;     ///< some slot has phases: the kernel is emitted with a nested loop
+};
+
 struct Schedule {
     plan::Mesh mesh;
     std::vector<plan::Tensor> tensors;  ///< those of the plan; each rank's heap holds all of each
     std::vector<RankSchedule> ranks;
-    std::int64_t num_slots = 0;  ///< equal on all ranks
-    bool phased = false;         ///< some slot has phases: the kernel is emitted with a nested loop
+    std::int64_t num_slots = 0;  ///< of all stages; equal on all ranks
+    bool phased = false;         ///< some slot of the first stage has phases: its kernel gets a nested loop
+    std::optional<StoreForm>
+        stores{};  ///< some chunk's tiles are stored elsewhere than in the kernel's own place
+    std::vector<StageSlots> later{};  ///< the stages after the first; most programs have none
+
+    [[nodiscard]] std::size_t num_stages() const { return 1 + later.size(); }
+    [[nodiscard]] StageSlots stage(std::size_t index) const {
+        if (index > 0) return later[index - 1];
+        return {0, later.empty() ? num_slots : later.front().first, phased};
+    }
+    /// A rank's slots of that stage.
+    [[nodiscard]] std::span<const Slot> slots_of(const RankSchedule& rank, std::size_t index) const {
+        if (later.empty()) return rank.slots;
+        const StageSlots part = stage(index);
+        return std::span(rank.slots)
+            .subspan(static_cast<std::size_t>(part.first), static_cast<std::size_t>(part.count));
+    }
+    /// Some rank's tiles of that stage make chunks: its kernel gets a post after a tile's last store.
+    [[nodiscard]] bool produces(std::size_t index) const {
+        if (later.empty()) return produces();
+        return std::any_of(ranks.begin(), ranks.end(), [&](const RankSchedule& rank) {
+            const std::span<const Slot> slots = slots_of(rank, index);
+            return std::any_of(slots.begin(), slots.end(), [](const Slot& s) { return !s.makes.empty(); });
+        });
+    }
 
     /// Some rank's tiles make chunks: the kernel is emitted with a post after a tile's last store.
     [[nodiscard]] bool produces() const {

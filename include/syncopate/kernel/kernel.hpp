@@ -104,6 +104,12 @@ struct ReductionLoop {
     std::vector<LoopSlice> slices;
 };
 
+/// A call of tl.program_id in the kernel.
+struct ProgramId {
+    SourceRange call;
+    std::int32_t axis = 0;
+};
+
 /// A place where the kernel turns its linear id into a tile. emit makes the table speak there.
 struct TileIdSite {
     enum class Kind : std::uint8_t {
@@ -111,14 +117,23 @@ struct TileIdSite {
         rebind_grid,  ///< after `anchor`, rebind one variable per grid axis (axis order x, y, z) in
                       ///< `variables`
         use,          ///< wrap the occurrence `anchor` of the identifier `variables[0]` in a look-up
+        entry,        ///< before `anchor`, take the tile once, with as many axes as `variables`, and replace
+                      ///< each of `program_ids`
     };
     Kind kind = Kind::rebind;
     std::vector<std::string> variables;
     SourceRange
         anchor;  ///< rebind: the statement or loop header line after which to add; use: the identifier
-    std::int32_t indent = 0;     ///< columns for the added line
-    bool guards_reads = true;    ///< addresses of loads follow from it: waits belong here
-    bool guards_writes = false;  ///< addresses of stores follow from it
+    std::int32_t indent = 0;             ///< columns for the added line
+    bool guards_reads = true;            ///< addresses of loads follow from it: waits belong here
+    bool guards_writes = false;          ///< addresses of stores follow from it
+    std::vector<ProgramId> program_ids;  ///< entry: all that the kernel evaluates
+};
+
+/// A call that stores through a parameter: `p.store(…)` of a descriptor, `tl.store(…)` of pointers.
+struct StoreSite {
+    std::string param;
+    SourceRange call;
 };
 
 /// The exact places in the source that emit touches.
@@ -133,10 +148,14 @@ struct Sites {
     bool persistent = false;       ///< a loop over tiles inside a program
     bool early_return = false;     ///< the kernel returns before the end of its body on some path
     SourceRange tile_loop_header;  ///< persistent: `for … :`
-    SourceRange last_store;        ///< the last statement that stores a tile's output
+    SourceRange foreign_id;  ///< tl.program_id in a helper (not persistent): emit cannot give that its tile
+    SourceRange last_store;  ///< the last statement that stores a tile's output
     /// The statement of the tile loop's body (of the kernel's, without one) that holds the last store: where
     /// it ends, a tile's stores are all issued, and a post goes. Empty without a store there.
     SourceRange stored;
+    /// Every call that stores, in source order; one that stores through several parameters is there for each.
+    /// Some may lie in helpers, outside of `body`.
+    std::vector<StoreSite> stores;
     std::optional<ReductionLoop> reduction;
 };
 

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "syncopate/plan/plan.hpp"
@@ -66,11 +67,23 @@ public:
     OpRef transfer(const Place& from, const Place& to, Reduce reduce = Reduce::none,
                    std::vector<OpRef> after = {});
 
+    /// The same for one of several contributions to a reduction, which may come in any order: it waits for
+    /// what has written `to`, and for those that read `to` before, but not for other joins of the same kind.
+    /// So sums may differ in their last bits from run to run, unless who executes them sorts them, as `fuse`
+    /// does.
+    OpRef join(const Place& from, const Place& to, Reduce reduce, std::vector<OpRef> after = {});
+
+    /// Appends one collective: a rank and its op for each that takes part.
+    std::vector<OpRef> collective(std::vector<std::pair<std::int32_t, Op>> members);
+
     /// Appends an op that is already written, a push, pull or local one, to a rank's list. `after` as above.
-    OpRef append(std::int32_t owner, Op op);
+    /// `joins`: if it reduces, it does so as join() has it.
+    OpRef append(std::int32_t owner, Op op, bool joins = false);
 
     /// All ops so far, in the order of the calls.
     [[nodiscard]] const std::vector<OpRef>& program() const { return program_; }
+    /// Which of them were appended by join().
+    [[nodiscard]] const std::vector<OpRef>& joins() const { return joins_; }
     [[nodiscard]] const Op& op(OpRef ref) const { return plan_.op(ref); }
     [[nodiscard]] const Tensor& tensor(std::int32_t index) const {
         return plan_.tensors[static_cast<std::size_t>(index)];
@@ -92,6 +105,7 @@ public:
     [[nodiscard]] Result<Plan> take_unordered();
 
 private:
+    OpRef push_back(std::int32_t owner, Op op);
     void judge(std::int32_t rank, const Chunk& chunk);
     void hold(std::vector<Holding>& list, Holding holding);
     [[nodiscard]] bool is_rank(std::int32_t rank) const { return rank >= 0 && rank < num_ranks(); }
@@ -99,6 +113,7 @@ private:
     Plan plan_;
     bool pull_ = false;
     std::vector<OpRef> program_;  ///< all ops, in the order of the calls
+    std::vector<OpRef> joins_;    ///< those of them that commute
     std::string problem_;         ///< the first one; empty if there is none
 };
 

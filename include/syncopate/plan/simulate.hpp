@@ -77,8 +77,9 @@ struct SimulateOptions {
 [[nodiscard]] Result<Simulation> simulate(const Plan& plan, const Topology& topology,
                                           const SimulateOptions& options = {});
 
-/// The bound alone. For every device and every node: the bytes that must come in and those that must go out,
-/// over the bandwidth that crosses its border; all bytes that must move, over all devices' ingress; and one
+/// The bound alone. For every device, every node, and both sides of some cuts of the machine (the first
+/// ranks; the first ones of each row of a grid): the bytes that must come in and those that must go out, over
+/// the bandwidth that crosses its border; all bytes that must move, over all devices' ingress; and one
 /// start-up plus the latency of the longest way that some byte must take. The largest of these. A reduction
 /// counts each contribution once, since it may be summed on its way.
 [[nodiscard]] Bound lower_bound(const Plan& plan, const Topology& topology);

@@ -18,9 +18,10 @@
 //   reduce_scatter            an all-gather on the topology with its links reversed, run backwards: what
 //   spread a
 //                             chunk from its owner now sums it up on the way to the owner
-//   all_reduce                reduce_scatter, then all_gather
-//   all_to_all                each chunk has one destination, and every step takes it nearer; farthest chunks
-//   first
+//   all_reduce            reduce_scatter, then all_gather, of groups of chunks one after another, so that one
+//                         group is spread while the next one is summed; as many groups as simulate fastest
+//   all_to_all            each chunk has one destination, and a shortest way there: those over the least loaded
+//                         links (loads count by their squares), farthest chunks first
 #pragma once
 
 #include <cstdint>

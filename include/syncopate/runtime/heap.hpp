@@ -59,7 +59,7 @@ public:
     [[nodiscard]] std::uint64_t local(std::uint64_t offset) const { return address(rank(), offset); }
 
     /// An offset with `bytes` bytes behind it, the same on all ranks as long as all ranks allocate and free
-    /// in the same order. `alignment` is a power of two. The memory is as its last user left it. Fails when
+    /// in the same order. `alignment`: any number of bytes. The memory is as its last user left it. Fails when
     /// no gap is large enough.
     Result<std::uint64_t> allocate(std::uint64_t bytes, std::uint64_t alignment = 256);
     /// `offset` came from allocate and is not in use by any rank.

@@ -24,7 +24,8 @@ struct PreparedTransfer {
     std::optional<PreparedSum> sum;         ///< instead of copies
     std::vector<fuse::Wait> waits;          ///< on the executing rank's control block
     std::vector<std::uint64_t> post_words;  ///< addresses of the words to set to the epoch
-    bool in_order = false;  ///< starts after those in_order before it have ended, as in a copy stream
+    bool by_engine = false;  ///< the chunk engine carries it out (engine_table.hpp), not this executor
+    bool in_order = false;   ///< starts after those in_order before it have ended, as in a copy stream
 };
 
 class HostExecutor {

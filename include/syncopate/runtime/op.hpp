@@ -35,7 +35,7 @@ class CallExecutor;  // src/runtime/call_executor.hpp: begin and end on one kind
 struct OpOptions {
     std::string name = "op";            ///< in messages
     std::int64_t deadline_ms = 30'000;  ///< of one wait; 0: none
-    std::int64_t num_programs = 1;      ///< of the fused kernel's grid
+    std::int64_t num_programs = 1;  ///< of the fused kernel's grid; of several stages, of all grids together
     /// What this rank holds initially (Plan::initial; maybe nothing), for set_input without a region; if
     /// known.
     std::optional<std::vector<plan::Chunk>> initial{};
@@ -73,15 +73,23 @@ public:
     [[nodiscard]] Result<std::uint64_t> tensor_address(std::string_view name) const;
     [[nodiscard]] Result<std::uint64_t> tensor_address(std::string_view name, int rank) const;
     [[nodiscard]] Result<std::uint64_t> tensor_offset(std::string_view name) const;  ///< in every rank's heap
+    /// From the tensor in rank 0's heap to the end of the last rank's: what a descriptor spans through which
+    /// the kernel stores in all of them (fuse/inline.hpp).
+    struct FlatView {
+        std::uint64_t address = 0;
+        std::uint64_t bytes = 0;
+    };
+    [[nodiscard]] Result<FlatView> flat_view(std::string_view name) const;
     [[nodiscard]] Result<std::uint64_t> tensor_bytes(std::string_view name) const;
     [[nodiscard]] std::uint64_t control_address() const;  ///< this rank's control block
     [[nodiscard]] std::uint64_t control_address(int rank) const;
     [[nodiscard]] std::uint64_t control_bytes() const {
         return static_cast<std::uint64_t>(control_words_) * 4;
     }
-    [[nodiscard]] std::uint64_t table_address() const;  ///< of table(), in memory that the kernel can read
-    [[nodiscard]] const std::vector<std::int32_t>& table() const { return table_; }
-    /// The grid's size, when it differs from Options::num_programs. Not while a call is in flight.
+    /// A stage's table, and where it is in memory that its kernel can read.
+    [[nodiscard]] std::uint64_t table_address(std::size_t stage = 0) const;
+    [[nodiscard]] std::span<const std::int32_t> table(std::size_t stage = 0) const;
+    /// The grids' size, when it differs from Options::num_programs. Not while a call is in flight.
     Status set_num_programs(std::int64_t num_programs);
 
     /// From the next call on, begin_call copies `region` of `tensor` from the user's array at `address`
@@ -108,6 +116,13 @@ public:
     /// has enqueued, where the transfers allow it; launched otherwise, it starts after that: slower, the same
     /// result.
     Status call(CudaKernel& kernel, Grid grid, CudaStream stream, const KernelArguments& arguments);
+    /// The same for the kernels of several stages, which run one after another.
+    struct Launch {
+        CudaKernel* kernel = nullptr;
+        Grid grid;
+        const KernelArguments* arguments = nullptr;
+    };
+    Status call(std::span<const Launch> stages, CudaStream stream);
 
     /// The fault of a call, as an error: rank, op, chunk and signal. On cuda it reads the control block as it
     /// is now: after the stream has been synchronised it is final. A fault is final for the op: later calls
@@ -143,6 +158,7 @@ private:
     /// Whether some transfer reads the region on this rank.
     [[nodiscard]] bool is_sent(std::int32_t tensor, const plan::Region& region) const;
     Status allocate();
+    void make_tables();
     [[nodiscard]] Error error_of(const FaultRecord& record) const;
 
     std::shared_ptr<SymmetricHeap> heap_;
@@ -151,7 +167,8 @@ private:
     std::vector<std::uint64_t> tensor_offsets_;
     std::uint64_t control_offset_ = 0;
     std::int64_t control_words_ = 0;
-    std::vector<std::int32_t> table_;
+    std::vector<std::int32_t> table_;       ///< of all stages, one after another
+    std::vector<std::size_t> stage_begin_;  ///< in table_, by stage; one more entry for the end
     std::map<Key, Input> inputs_;
     std::map<Key, Input> outputs_;
     std::unique_ptr<CallExecutor> executor_;

@@ -42,11 +42,21 @@ struct PreparedSum {
     std::int32_t own = -1;            ///< how many slots come before the own content; -1: there is none
     std::uint64_t slot_distance = 0;  ///< bytes from one slot to the next
     std::vector<SumPart> parts;
+    /// By slot and part, where the slots lie if they are no fixed distance apart: in other ranks' memory.
+    std::vector<std::vector<StridedCopy>> places{};
 };
+
+/// From slot `slot` of part `part` to the destination.
+[[nodiscard]] StridedCopy slot_of(const PreparedSum& sum, std::size_t part, std::int32_t slot);
 
 /// The sum over `staging` [slots, …extents] into `destination` […extents], which holds summand `own` (-1: it
 /// holds nothing). Fails when extents differ.
 [[nodiscard]] Result<PreparedSum> prepare_sum(const BoxView& staging, const BoxView& destination,
+                                              plan::DType dtype, plan::Reduce reduce, std::int32_t own);
+
+/// The same over `sources`, each […extents], wherever they are. Fails when extents differ, and when they lie
+/// in memory in so different ways that they cannot be summed row by row.
+[[nodiscard]] Result<PreparedSum> prepare_sum(const std::vector<BoxView>& sources, const BoxView& destination,
                                               plan::DType dtype, plan::Reduce reduce, std::int32_t own);
 
 /// Sends the sum to `out` […extents] instead. False, and nothing changed, when it lies in memory in another

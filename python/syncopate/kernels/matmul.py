@@ -8,6 +8,21 @@ wave of tiles is full. Both take their tile shapes from the descriptors' block s
 import triton
 import triton.language as tl
 
+#: What the kernels can apply to a product, as fp32, before they round and store it; "" is nothing.
+ACTIVATIONS = ("", "relu", "gelu", "silu")
+
+
+@triton.jit
+def _activate(x, ACTIVATION: tl.constexpr):
+    """gelu: with tanh, x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)) (Hendrycks and Gimpel, 2016)."""
+    if ACTIVATION == "relu":
+        x = tl.maximum(x, 0.0)
+    elif ACTIVATION == "gelu":
+        x = x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
+    elif ACTIVATION == "silu":
+        x = x * tl.sigmoid(x)
+    return x
+
 
 @triton.jit
 def _tile_coordinates(tile_id, num_pid_m, num_pid_n, GROUP_M: tl.constexpr):
@@ -36,6 +51,7 @@ def matmul(
     B_TRANSPOSED: tl.constexpr,
     SPLIT_STORE: tl.constexpr,
     PRECISION: tl.constexpr,
+    ACTIVATION: tl.constexpr = "",
 ):
     start_pid = tl.program_id(0)
     num_pid_m = tl.cdiv(M, BLOCK_M)
@@ -60,6 +76,7 @@ def matmul(
         pid_m, pid_n = _tile_coordinates(tile_id_c, num_pid_m, num_pid_n, GROUP_M)
         row = pid_m * BLOCK_M
         column = pid_n * BLOCK_N
+        accumulator = _activate(accumulator, ACTIVATION)
         if SPLIT_STORE == 2:
             halves = tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, BLOCK_N // 2)), (0, 2, 1))
             left, right = tl.split(halves)
@@ -86,6 +103,7 @@ def matmul_mixed(
     NUM_SMS: tl.constexpr,
     B_TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr,
+    ACTIVATION: tl.constexpr = "",
 ):
     NARROW_N: tl.constexpr = BLOCK_N // 2
     start_pid = tl.program_id(0)
@@ -107,6 +125,7 @@ def matmul_mixed(
                 else:
                     b = b_desc.load([k * BLOCK_K, column])
                 wide = tl.dot(a, b, wide, input_precision=PRECISION)
+            wide = _activate(wide, ACTIVATION)
             halves = tl.permute(tl.reshape(wide, (BLOCK_M, 2, NARROW_N)), (0, 2, 1))
             left, right = tl.split(halves)
             c_desc.store([row, column], left.to(c_desc.dtype))
@@ -124,4 +143,5 @@ def matmul_mixed(
                 else:
                     b = b_narrow_desc.load([k * BLOCK_K, column])
                 narrow = tl.dot(a, b, narrow, input_precision=PRECISION)
+            narrow = _activate(narrow, ACTIVATION)
             c_desc.store([row, column], narrow.to(c_desc.dtype))

@@ -1,0 +1,37 @@
+// From the transfers of one rank that go by tma_dedicated or ldst_dedicated to the chunk engine's table
+// (engine_format.hpp).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/result.hpp"
+#include "syncopate/runtime/engine_format.hpp"
+#include "syncopate/runtime/host_executor.hpp"
+
+namespace syncopate::runtime {
+
+struct EngineTable {
+    std::vector<device::EngineOp> ops;
+    std::vector<device::EngineSource> sources;
+    std::vector<device::WaitEntry> waits;
+    std::vector<std::uint64_t> posts;  ///< addresses
+    std::uint32_t num_counters = 0;
+    std::uint32_t num_pieces = 0;
+
+    [[nodiscard]] bool empty() const { return ops.empty(); }
+};
+
+/// Whether the chunk engine carries it out.
+[[nodiscard]] bool is_by_engine(const fuse::Transfer& transfer);
+
+/// `transfers`: those of `schedule`, by the same index, with their addresses; `control`: of the rank's
+/// control block. A wait that the call's begin has surely seen is left out. Fails, with rank and op, on an
+/// address, a pitch or a size that is no multiple of 16 bytes, on a sum of a type that is not summed or of
+/// more boxes than a warp's shared memory holds units, and on a table of more than 2^31 pieces.
+[[nodiscard]] Result<EngineTable> make_engine_table(const fuse::RankSchedule& schedule,
+                                                    const std::vector<PreparedTransfer>& transfers,
+                                                    std::uint64_t control);
+
+}  // namespace syncopate::runtime

@@ -1,0 +1,56 @@
+#include "runtime/device_module.hpp"
+
+#if SYNCOPATE_HAS_CUDA
+
+#include <cstddef>
+
+// src/runtime/*.cu as a fatbin: made and embedded by cmake/Cuda.cmake.
+extern "C" const unsigned char syncopate_device_fatbin[];
+extern "C" const std::size_t syncopate_device_fatbin_size;
+
+namespace syncopate::runtime {
+
+Result<std::unique_ptr<DeviceModule>> DeviceModule::load(std::shared_ptr<CudaContext> context) {
+    const CudaApi& api = context->api();
+    if (syncopate_device_fatbin_size == 0) {
+        return Error{"this build holds no device code", {}, ErrorClass::machine};
+    }
+    std::unique_ptr<DeviceModule> made(new DeviceModule(context));
+    SYNCOPATE_CUDA(api, cuModuleLoadData, &made->module_, syncopate_device_fatbin);
+    SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->begin, made->module_, "sy_begin");
+    SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->end, made->module_, "sy_end");
+    // Lazy loading would load a kernel at its first launch, which can wait for kernels that wait for it.
+    SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->engine, made->module_, "sy_engine");
+    SYNCOPATE_CUDA(api, cuFuncSetAttribute, made->engine, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                   static_cast<int>(kEngineSharedBytes));
+    SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->await, made->module_, "sy_await");
+    SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->reduce, made->module_, "sy_reduce");
+    for (CUfunction function : {made->begin, made->end, made->engine, made->await, made->reduce}) {
+        if (api.cuFuncLoad != nullptr) SYNCOPATE_CUDA(api, cuFuncLoad, function);
+        int registers = 0;
+        SYNCOPATE_CUDA(api, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
+    }
+    return made;
+}
+DeviceModule::~DeviceModule() {
+    const CurrentContext current(*context_);
+    if (module_ != nullptr) context_->api().cuModuleUnload(module_);
+}
+
+Status DeviceModule::launch_raw(CUfunction function, void* arguments, CUstream stream, unsigned blocks,
+                                unsigned threads, unsigned shared_bytes) const {
+    void* parameters[] = {arguments};
+    CUlaunchConfig config{};
+    config.gridDimX = blocks;
+    config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = threads;
+    config.blockDimY = config.blockDimZ = 1;
+    config.sharedMemBytes = shared_bytes;
+    config.hStream = stream;
+    SYNCOPATE_CUDA(context_->api(), cuLaunchKernelEx, &config, function, parameters, nullptr);
+    return Done{};
+}
+
+}  // namespace syncopate::runtime
+
+#endif  // SYNCOPATE_HAS_CUDA

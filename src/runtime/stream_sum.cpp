@@ -1,0 +1,76 @@
+#include "runtime/stream_sum.hpp"
+
+#if SYNCOPATE_HAS_CUDA
+
+#include <algorithm>
+
+#include "syncopate/runtime/control.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+constexpr unsigned kSumThreads = 256;
+constexpr std::uint64_t kThreadBytes = 32;   // what a thread sums at a time (reduce.cu)
+constexpr unsigned kBlocksPerProcessor = 4;  // of sy_reduce
+
+}  // namespace
+
+device::SumType sum_type_of(plan::DType dtype) {
+    switch (dtype) {
+        case plan::DType::bf16: return device::kSumBf16;
+        case plan::DType::fp16: return device::kSumFp16;
+        case plan::DType::fp32: return device::kSumFp32;
+        default: return device::kSumInt32;
+    }
+}
+
+Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdeviceptr control,
+                   unsigned processors, CUstream stream) {
+    if (!step.waits.empty()) {
+        device::AwaitArguments await{.control = reinterpret_cast<std::uint32_t*>(control),
+                                     .waits = reinterpret_cast<const device::WaitEntry*>(step.device_waits),
+                                     .num_waits = static_cast<std::int32_t>(step.waits.size()),
+                                     .where = kWhereTransfer - static_cast<std::int32_t>(step.index)};
+        if (Status launched = module.launch(module.await, await, stream); !launched) return launched;
+    }
+    device::ReduceArguments a{.control = reinterpret_cast<const std::uint32_t*>(control),
+                              .posts = reinterpret_cast<const std::uint64_t*>(step.device_posts),
+                              .finished = reinterpret_cast<std::uint32_t*>(step.finished),
+                              .slot_distance = step.sum.slot_distance,
+                              .num_slots = step.sum.num_slots,
+                              .own_place = step.sum.own,
+                              .type = sum_type_of(step.sum.dtype),
+                              .largest = step.sum.reduce == plan::Reduce::max ? 1 : 0};
+    const std::uint64_t element = plan::size_of(step.sum.dtype);
+    for (std::size_t p = 0; p < step.sum.parts.size(); ++p) {
+        const SumPart& part = step.sum.parts[p];
+        const StridedCopy& box = part.slot;
+        for (std::uint64_t plane = 0; plane < box.depth; ++plane) {
+            a.slots = box.src + plane * box.src_plane;
+            a.slot_pitch = box.src_pitch;
+            a.own = box.dst + plane * box.dst_plane;
+            a.own_pitch = box.dst_pitch;
+            a.out = part.out == 0 ? a.own : part.out + plane * part.out_plane;
+            a.out_pitch = part.out == 0 ? a.own_pitch : part.out_pitch;
+            std::uint64_t odd = a.slots | a.own | a.out | box.width | a.slot_distance;
+            if (box.height > 1) odd |= a.slot_pitch | a.own_pitch | a.out_pitch;
+            a.aligned = odd % 16 == 0 ? 1 : 0;
+            a.rows = static_cast<std::uint32_t>(box.height);
+            a.row_units = static_cast<std::uint32_t>(box.width / (a.aligned != 0 ? 16 : element));
+            const bool last = p + 1 == step.sum.parts.size() && plane + 1 == box.depth;
+            a.num_posts = last ? static_cast<std::int32_t>(step.posts.size()) : 0;
+            // As many blocks whether aligned or not: the blocks are counted over all calls.
+            const std::uint64_t wanted =
+                (box.width * box.height + kThreadBytes * kSumThreads - 1) / (kThreadBytes * kSumThreads);
+            const auto blocks =
+                static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, processors * kBlocksPerProcessor));
+            if (Status launched = module.launch(module.reduce, a, stream, blocks, kSumThreads); !launched)
+                return launched;
+        }
+    }
+    return Done{};
+}
+
+}  // namespace syncopate::runtime
+
+#endif  // SYNCOPATE_HAS_CUDA

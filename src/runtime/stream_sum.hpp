@@ -1,0 +1,36 @@
+// A sum in a stream: sy_await, then sy_reduce for each of its boxes (reduce.cu), on all multiprocessors that
+// are free.
+#pragma once
+
+#if SYNCOPATE_HAS_CUDA
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/device_module.hpp"
+#include "syncopate/runtime/reduction.hpp"
+
+namespace syncopate::runtime {
+
+/// The number of `dtype` for the kernels; int32's for a type that is not reduced.
+[[nodiscard]] device::SumType sum_type_of(plan::DType dtype);
+
+struct StreamSum {
+    std::size_t index = 0;  ///< in the schedule; for the fault words
+    PreparedSum sum;
+    std::vector<device::WaitEntry> waits;  ///< empty: all is there when its turn in the stream comes
+    std::vector<std::uint64_t> posts;      ///< addresses
+    // Where these two lists, and a word for counting that is 0 at first, are in device memory.
+    CUdeviceptr device_waits = 0;
+    CUdeviceptr device_posts = 0;
+    CUdeviceptr finished = 0;
+};
+
+/// `control`: this rank's control block; `processors`: of the GPU.
+Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdeviceptr control,
+                   unsigned processors, CUstream stream);
+
+}  // namespace syncopate::runtime
+
+#endif  // SYNCOPATE_HAS_CUDA

@@ -1,0 +1,113 @@
+// What of Python and Triton a kernel may use.
+#include <filesystem>
+#include <fstream>
+
+#include "kernel/support.hpp"
+
+namespace syncopate::kernel::test {
+namespace {
+
+using Boxes = std::vector<plan::Region>;
+
+/// What the only program of a kernel writes to y_ptr, a vector of 64.
+Boxes written(const std::string& body, const std::string& before = "") {
+    Arguments args = arguments("n=64", {"x_ptr=64:fp32", "y_ptr=64:fp32", "d_ptr=64:int32"});
+    args.grid = {1, 1, 1};
+    const Kernel k = analysed(before + source("x_ptr, y_ptr, d_ptr, n", body), args);
+    return k.tiles.empty() ? Boxes{} : k.tiles[0].write_boxes.contains("y_ptr") ? k.tiles[0].write_boxes.at("y_ptr") : Boxes{};
+}
+
+Boxes at(std::int64_t begin, std::int64_t end) { return {{{begin, end}}}; }
+
+TEST(Language, AssignmentsChainUnpackAndSlice) {
+    EXPECT_EQ(written("    a = b = 5\n    c, (d, e) = a, (b + 1, 7)\n    tl.store(y_ptr + a + b + d + e, 0)\n"), at(23, 24));
+    EXPECT_EQ(written("    t = (1, 2, 3, 4)\n    u = t[1:3]\n    tl.store(y_ptr + u[0] * 10 + u[-1], len(u))\n"), at(23, 24));
+    EXPECT_EQ(written("    t = [i * 2 for i in range(4)]\n    tl.store(y_ptr + t[3], 0)\n"), at(6, 7));
+}
+
+TEST(Language, LoopsRunOverTuplesHaveElseAndEndEarly) {
+    EXPECT_EQ(written("    for i in (3, 4, 5):\n        tl.store(y_ptr + i, 0)\n"), at(3, 6));
+    EXPECT_EQ(written("    a = 0\n    for i in range(4):\n        a += 2\n    else:\n        a += 1\n"
+                      "    tl.store(y_ptr + a, 0)\n"), at(9, 10));
+    EXPECT_EQ(written("    a = 0\n    for i in range(9):\n        if i == 3:\n            break\n        a += 2\n    else:\n"
+                      "        a += 1\n    tl.store(y_ptr + a, 0)\n"), at(6, 7));
+}
+
+TEST(Language, DivisionTruncatesAtRunTimeAndFloorsAtCompileTime) {
+    EXPECT_EQ(written("    p = tl.program_id(0)\n    tl.store(y_ptr + 10 + (p - 7) // 2, 0)\n"), at(7, 8));
+    EXPECT_EQ(written("    tl.store(y_ptr + 10 + (-7) // 2, 0)\n"), at(6, 7));
+    EXPECT_EQ(written("    p = tl.program_id(0)\n    tl.store(y_ptr + 10 + (p - 7) % 4, 0)\n"), at(7, 8));
+}
+
+TEST(Language, ModuleLevelConstantsMayBeExpressions) {
+    EXPECT_EQ(written("    tl.store(y_ptr + C + OFFSETS[1], 0)\n",
+                      "import triton.language as tl\nB = tl.constexpr(4)\nC = B * 2\nOFFSETS = (1, 5)\n"), at(13, 14));
+}
+
+TEST(Language, ABreakOnLoadedDataLeavesWhatFollowsUnknown) {
+    const std::string body =
+        "    a = 0\n    for i in range(4):\n        if tl.load(d_ptr) == i:\n            break\n        a += 1\n";
+    EXPECT_EQ(written(body + "    tl.store(y_ptr + 2, 0)\n"), at(2, 3));
+    Arguments args = arguments("n=64", {"y_ptr=64:fp32", "d_ptr=64:int32"});
+    args.grid = {1, 1, 1};
+    EXPECT_NE(error_of(source("x_ptr, y_ptr, d_ptr, n", body + "    tl.store(y_ptr + a, 0)\n"), args).find("depends on"),
+              std::string::npos);
+}
+
+TEST(Language, ALoopThatDataSteersIsFollowedWhereNoAddressNeedsIt) {
+    EXPECT_EQ(written("    n = tl.load(d_ptr)\n    acc = 0.0\n    while n > 0:\n        acc += 1.0\n        n -= 1\n"
+                      "    tl.store(y_ptr + 3, acc)\n"), at(3, 4));
+    EXPECT_EQ(written("    while tl.atomic_cas(d_ptr, 0, 1) == 1:\n        pass\n    tl.store(y_ptr + 3, 0)\n"), at(3, 4));
+}
+
+TEST(Language, AReturnOnLoadedDataMakesWhatFollowsDoubtful) {
+    Arguments args = arguments("n=64", {"y_ptr=64:fp32", "d_ptr=64:int32"});
+    args.grid = {1, 1, 1};
+    const Kernel k = analysed(source("x_ptr, y_ptr, d_ptr, n",
+                                     "    if tl.load(d_ptr) == 0:\n        return\n    tl.store(y_ptr + 3, 0)\n"), args);
+    EXPECT_EQ(k.tiles[0].write_boxes.at("y_ptr"), at(3, 4));
+    EXPECT_TRUE(k.tiles[0].inexact_writes.contains("y_ptr"));
+    EXPECT_FALSE(k.tiles[0].inexact_reads.contains("d_ptr"));
+}
+
+TEST(Language, HelpersTakeStarsDefaultsAndFunctions) {
+    const std::string helpers =
+        "import triton\nimport triton.language as tl\n\n@triton.jit\ndef total(*parts):\n    s = 0\n"
+        "    for p in parts:\n        s += p\n    return s\n\n@triton.jit\ndef twice(x, by=2):\n    return x * by\n\n"
+        "@triton.jit\ndef apply(f, x):\n    return f(x)\n\n";
+    Arguments args = arguments("n=64", {"y_ptr=64:fp32"});
+    args.grid = {1, 1, 1};
+    const Kernel k = analysed(
+        helpers + source("y_ptr, n", "    t = (1, 2)\n    tl.store(y_ptr + total(*t, 3) + apply(twice, 5), 0)\n"), args, "k");
+    EXPECT_EQ(k.tiles[0].write_boxes.at("y_ptr"), at(16, 17));
+}
+
+TEST(Language, UnknownSyntaxIsRefusedOnlyWhereMemoryDependsOnIt) {
+    EXPECT_EQ(written("    f = lambda z: z + 1\n    s = f\"{n} of {n:>3}\"\n    tl.store(y_ptr + 1, 0)\n"), at(1, 2));
+    Arguments args = arguments("n=64", {"y_ptr=64:fp32"});
+    args.grid = {1, 1, 1};
+    EXPECT_NE(error_of(source("x_ptr, y_ptr, d_ptr, n",
+                              "    try:\n        tl.store(y_ptr, 0)\n    finally:\n        pass\n    tl.store(y_ptr + 1, 0)\n"), args)
+                  .find("not understood, and could touch memory"), std::string::npos);
+}
+
+TEST(Language, ImportsOfTheSameProjectAreFollowed) {
+    const std::filesystem::path folder = std::filesystem::temp_directory_path() / "syncopate_imports_test";
+    std::filesystem::create_directories(folder / "pkg");
+    std::ofstream(folder / "pkg" / "util.py")
+        << "import triton\nimport triton.language as tl\nSIZE: tl.constexpr = 8\n\n@triton.jit\ndef place(p):\n"
+           "    return p * SIZE + tl.arange(0, SIZE)\n";
+    const std::string kernel_source =
+        "import triton\nimport triton.language as tl\nfrom .util import place\nfrom . import util as u\nimport util\n\n"
+        "@triton.jit\ndef k(y_ptr):\n    p = tl.program_id(0)\n"
+        "    tl.store(y_ptr + place(p) + u.SIZE, 0)\n    tl.store(y_ptr + util.place(p), 0)\n";
+    Arguments args = arguments("", {"y_ptr=64:fp32"});
+    args.grid = {2, 1, 1};
+    const auto k = analyse(kernel_source, (folder / "pkg" / "kernels.py").string(), "", args);
+    std::filesystem::remove_all(folder);
+    ASSERT_TRUE(k.ok()) << k.error().to_string();
+    EXPECT_EQ(k->tiles[1].write_boxes.at("y_ptr"), at(8, 24));
+}
+
+}  // namespace
+}  // namespace syncopate::kernel::test

@@ -1,0 +1,92 @@
+"""The feed-forward block, two stages around one plan, on host ranks in Triton's interpreter; run by test_stages.py.
+
+Every call has fresh data; transfers are delayed at random and ranks are late at random. The result must be, bit for bit,
+what the unmodified kernels give on the gathered input, added up as fp32 in rank order. Exits 1 with the first thing
+that is wrong.
+
+    host_stages.py RANKS [CALLS]
+"""
+
+import itertools
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python")]
+
+import torch  # noqa: E402
+from syncopate import interpreter, ops, ranks  # noqa: E402
+from syncopate.group import of_folder  # noqa: E402
+
+K, F, N = 16, 32, 24
+TILINGS = (ops.Tiling(16, 16, 16, 2, -1, "ieee", 2), ops.Tiling(16, 32, 16, 2, -1, "ieee", 2))
+
+
+def data(rows: int, columns: int, *seed: int) -> torch.Tensor:
+    number = sum(n * 7919**i for i, n in enumerate(seed))
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(number))
+
+
+def alone(op: ops.FeedForward, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
+    """The unmodified kernels, one after the other."""
+    h, c = torch.full((op.m, op.f), float("nan")), torch.full((op.m, op.n), float("nan"))
+    for stage, call in zip(op.fused.stages, op.calls(x, w1, w2, h, c), strict=True):
+        interpreter.launch(stage.kernel, (*call.grid, 1, 1), call.arguments)
+    return c
+
+
+def in_torch(op: ops.FeedForward, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
+    act = {"": lambda h: h, "relu": torch.relu, "silu": torch.nn.functional.silu,
+           "gelu": lambda h: torch.nn.functional.gelu(h, approximate="tanh")}[op.activation]  # fmt: skip
+    return act(x @ w1) @ w2
+
+
+def work(place: ranks.Place, calls: int) -> int:
+    rng = random.Random(place.rank)
+    count = 0
+    m = 24 * place.size + (3 if place.size > 1 else 0)  # uneven shards, tiles that straddle them
+    cases = itertools.product((False, True), (1, 2), (1, 2))
+    for (pull, rows, split), activation in zip(
+        cases, itertools.cycle(("gelu", "relu", "silu", "")), strict=False
+    ):
+        group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-{count}", "host")
+        op = ops.FeedForward(
+            m, K, F, N, torch.float32, group, activation=activation, tilings=TILINGS, rows=rows, split=split, pull=pull,
+            host_delay=2e-3, seed=100 * count + place.rank, deadline=60,
+        )  # fmt: skip
+        first = sum(m // place.size + (r < m % place.size) for r in range(place.rank))
+        mine = slice(first, first + op.shard_rows)
+        for call in range(calls):
+            x = data(m, K, 1, count, call)
+            weights = [(data(K, F, 2, count, r), data(F, N, 3, count, r)) for r in range(place.size)]
+            out = torch.full((op.shard_rows, N), float("nan"))
+            if rng.random() < 0.3:
+                time.sleep(rng.random() * 5e-3 * (place.rank + 1))
+            op(x[mine].contiguous(), *weights[place.rank], out)
+            op.check()
+            parts = [alone(op, x, *pair) for pair in weights]
+            total = parts[0].float()
+            for part in parts[1:]:
+                total = total + part.float()
+            what = f"rank {place.rank} case {count} call {call}"
+            if not torch.equal(out, total[mine]):
+                raise RuntimeError(f"{what}: not the bits of the unfused kernels")
+            right = sum(in_torch(op, x, *pair) for pair in weights)[mine]
+            if not torch.allclose(out, right, rtol=1e-4, atol=1e-4):
+                raise RuntimeError(f"{what}: not what torch gives")
+        for buffer in op.fused.tensors.values():
+            buffer.fill_(float("nan"))
+        op.close()
+        count += 1
+    return count
+
+
+if __name__ == "__main__":
+    size, calls = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    torch.set_num_threads(1)
+    counts = ranks.run(size, lambda place: work(place, calls), timeout=600)
+    print(f"{size} ranks: {counts[0]} configurations, {counts[0] * calls} calls, identical")

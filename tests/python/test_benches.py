@@ -1,0 +1,68 @@
+"""Every benchmark of operators runs on two host ranks, small: its rows are right, and what fails does not lose the rest."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+def launch(run, name, *arguments):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return run(*torchrun, BENCH / name / f"{name}.py", "--local-ranks", "8", *arguments, timeout=200)
+
+
+@pytest.mark.parametrize(
+    ("name", "operators", "rows"),
+    [
+        ("ag_gemm", 1, {"mm", "triton", "ag", "nccl+mm", "ours", "ours-copy", "graph"}),
+        ("gemm_rs", 1, {"mm", "triton", "rs", "mm+nccl", "ours", "graph", "[2]"}),
+        ("gemm_ar", 1, {"mm", "triton", "ar", "mm+nccl", "mm+nccl-e", "ours", "graph", "[2]"}),
+        ("a2a_gemm", 2, {"mm", "triton", "a2a", "nccl", "nccl-e", "ours", "graph", "[2]"}),
+    ],
+)
+def test_bench_measures_its_rows_and_names_what_it_leaves_out(name, operators, rows, run, tmp_path):
+    report = tmp_path / "report.json"
+    splits = ["--splits", "2"] if "[2]" in rows else []
+    outcome = launch(run, name, "--shapes", "8B", "--tokens", "1024", *splits, "--json", report)
+    assert outcome.code == 0, outcome.out + outcome.err
+    table = json.loads(report.read_text())["table"]
+    assert len(table) == operators
+    for entry in table:
+        assert set(entry["rows"]) == rows
+        assert "local" in entry["left_out"]  # there is no compiled kernel on the host
+        assert (
+            entry["vs_unfused"]
+            == entry["rows"][_unfused(rows)]["hidden_us"] / entry["rows"]["graph"]["hidden_us"]
+        )
+
+
+def _unfused(rows):
+    return next(name for name in ("nccl+mm", "mm+nccl", "nccl") if name in rows)
+
+
+def test_a_shape_that_fails_is_reported_and_the_next_ones_are_tried(run, tmp_path):
+    report = tmp_path / "report.json"
+    outcome = launch(run, "ag_gemm", "--shapes", "8B", "--chunkings", "0x1", "--json", report)
+    assert outcome.code == 1
+    table = json.loads(report.read_text())["table"]
+    assert [entry["M"] for entry in table] == [32, 128, 256], outcome.out + outcome.err
+    assert all("split" in entry["error"] for entry in table)
+    assert outcome.out.count("FAILED") == 3
+
+
+def test_the_table_of_backends_gives_times_and_reasons(run, tmp_path):
+    report = tmp_path / "report.json"
+    outcome = launch(
+        run, "backends", "--shapes", "8B", "--sms", "8", "--operators", "ag_gemm,gemm_rs", "--json", report
+    )
+    assert outcome.code == 0, outcome.out + outcome.err
+    table = json.loads(report.read_text())["table"]
+    measured = {(e["operator"], e["backend"]) for e in table if "us" in e}
+    assert measured == {(o, b) for o in ("ag_gemm", "gemm_rs") for b in ("unfused", "host")}
+    refused = {e["backend"]: e["refused"] for e in table if e["operator"] == "gemm_rs" and "refused" in e}
+    assert "instead" in refused["copy_engine"]
+    assert "| gemm_rs | 8B 256 |" in outcome.out

@@ -1,0 +1,215 @@
+// The chunk engine on device host: every kind of op, on several ranks, with delays.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "runtime/engine_cases.hpp"
+#include "runtime/fork.hpp"
+#include "syncopate/runtime/engine_table.hpp"
+#include "syncopate/runtime/host_engine.hpp"
+#include "syncopate/runtime/rendezvous.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+using testing::all_ranks;
+using testing::EngineCase;
+using testing::run_ranks;
+using testing::TemporaryDirectory;
+
+Result<std::shared_ptr<SymmetricHeap>> make_heap(const TemporaryDirectory& directory, int rank, int size) {
+    auto rendezvous = FileRendezvous::create(directory.path(), rank, size);
+    if (!rendezvous) return rendezvous.error();
+    return SymmetricHeap::create({}, std::shared_ptr<Rendezvous>(std::move(rendezvous).value()), 64 << 20);
+}
+
+class Engine : public ::testing::TestWithParam<int> {};
+
+TEST_P(Engine, DoesEveryKindOfOpAsTheReferenceDoesWhateverTheTiming) {
+    const int size = GetParam();
+    const std::vector<EngineCase> cases = testing::engine_cases(size, 1);
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(size), [&](int rank) {
+        auto heap = make_heap(directory, rank, size);
+        RANK_CHECK(heap, heap.error().to_string());
+        for (const EngineCase& c : cases) {
+            auto op = FusedOp::create(*heap, c.schedule, {.name = c.name, .max_delay_us = 60, .seed = 5});
+            RANK_CHECK(op, c.name + ": " + op.error().to_string());
+            for (std::uint32_t call = 1; call <= 3; ++call) {
+                std::vector<testing::Memory> memory;
+                for (int other = 0; other < size; ++other)
+                    memory.push_back(testing::memory_before(c.schedule, other, call));
+                const testing::Memory before = memory[static_cast<std::size_t>(rank)];
+                testing::run_reference(c.schedule, memory);
+                const std::string wrong =
+                    testing::run_call(**op, before, memory[static_cast<std::size_t>(rank)]);
+                RANK_CHECK(wrong.empty(), c.name + ", call " + std::to_string(call) + ": " + wrong);
+            }
+            RANK_CHECK((*op)->destroy(), c.name);
+        }
+        return true;
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(OnHost, Engine, ::testing::Values(1, 2, 3),
+                         [](const auto& value) { return std::to_string(value.param) + "Ranks"; });
+
+TEST(EngineCases, ChangeSomething) {
+    for (const EngineCase& c : testing::engine_cases(2, 1)) {
+        std::vector<testing::Memory> memory{testing::memory_before(c.schedule, 0, 1),
+                                            testing::memory_before(c.schedule, 1, 1)};
+        const std::vector<testing::Memory> before = memory;
+        testing::run_reference(c.schedule, memory);
+        EXPECT_NE(memory[0], before[0]) << c.name;
+        EXPECT_NE(memory[1], before[1]) << c.name;
+    }
+}
+
+TEST(HostEngine, NamesTheSignalThatDoesNotCome) {
+    const EngineCase c = testing::engine_case_without_end(2);
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        auto op =
+            FusedOp::create(*heap, c.schedule, {.name = c.name, .deadline_ms = rank == 0 ? 200 : 20'000});
+        RANK_CHECK(op, op.error().to_string());
+        const testing::Memory before = testing::memory_before(c.schedule, rank, 1);
+        const std::string wrong = testing::run_call(**op, before, before);
+        const bool destroyed =
+            bool((*op)->destroy());  // before a rank leaves, or the others would wait for it
+        RANK_CHECK(!wrong.empty(), "no fault");
+        RANK_CHECK(
+            rank != 0 || wrong.find("rank 1 has not begun the call within 200 ms") != std::string::npos,
+            wrong);
+        RANK_CHECK(rank != 0 || wrong.find("before transfer 0") != std::string::npos, wrong);
+        return destroyed;
+    });
+}
+
+/// One rank's transfers with addresses of no memory, for looking at tables only.
+struct Sample {
+    fuse::RankSchedule schedule;
+    std::vector<PreparedTransfer> transfers;
+
+    Sample& add(plan::Backend backend, PreparedTransfer transfer) {
+        schedule.transfers.push_back(
+            {.op = {2, static_cast<std::int32_t>(transfers.size())}, .backend = backend});
+        transfers.push_back(std::move(transfer));
+        return *this;
+    }
+    [[nodiscard]] Result<EngineTable> table() const { return make_engine_table(schedule, transfers, 0x1000); }
+};
+
+StridedCopy rows(std::uint64_t width, std::uint64_t height, std::uint64_t pitch) {
+    return {.src = 0x10'0000,
+            .dst = 0x80'0000,
+            .width = width,
+            .height = height,
+            .src_pitch = pitch,
+            .dst_pitch = pitch,
+            .src_plane = pitch * height,
+            .dst_plane = pitch * height};
+}
+
+TEST(EngineTable, CutsEveryBoxIntoPiecesThatCoverItOnce) {
+    for (const plan::Backend backend : {plan::Backend::tma_dedicated, plan::Backend::ldst_dedicated}) {
+        for (const std::uint64_t width : {16u, 48u, 512u, 16384u, 16400u, 1000000u}) {
+            for (const std::uint64_t height : {1u, 2u, 33u, 1025u}) {
+                StridedCopy box = rows(width, height, width + 16);
+                box.depth = 2;
+                const auto table = Sample().add(backend, {.copies = {box}}).table();
+                ASSERT_TRUE(table) << table.error().to_string();
+                ASSERT_EQ(table->ops.size(), 1u);
+                const device::EngineOp& op = table->ops[0];
+                std::vector<std::uint64_t> covered(2 * height, 0);  // bytes of each row so far, left to right
+                for (std::uint32_t at = 0; at < table->num_pieces; ++at) {
+                    const device::EnginePiece piece = device::piece_of(op, at);
+                    ASSERT_LE(std::uint64_t{piece.rows} * piece.bytes, device::kEnginePieceBytes);
+                    ASSERT_EQ(piece.bytes % 16, 0u);
+                    for (std::uint32_t row = piece.row; row < piece.row + piece.rows; ++row) {
+                        ASSERT_EQ(covered.at(row), piece.column);
+                        covered[row] += piece.bytes;
+                    }
+                }
+                EXPECT_TRUE(std::ranges::all_of(covered, [&](std::uint64_t bytes) { return bytes == width; }))
+                    << width << " x " << height;
+            }
+        }
+    }
+}
+
+TEST(EngineTable, KeepsAllSummandsOfAPieceInAWarpsSharedMemory) {
+    for (const std::int32_t slots : {1, 2, 7, 31, 100, 1024}) {
+        PreparedSum sum{.num_slots = slots, .slot_distance = 1 << 24, .parts = {{rows(9008, 5, 9008 + 64)}}};
+        const auto table = Sample().add(plan::Backend::tma_dedicated, {.sum = sum}).table();
+        ASSERT_TRUE(table) << table.error().to_string();
+        for (std::uint32_t at = 0; at < table->num_pieces; ++at) {
+            const device::EnginePiece piece = device::piece_of(table->ops[0], at);
+            EXPECT_LE(std::uint64_t{piece.rows} * piece.bytes * table->ops[0].num_sources,
+                      device::kEnginePieceBytes);
+        }
+    }
+    PreparedSum sum{.num_slots = 1025, .slot_distance = 1 << 24, .parts = {{rows(64, 5, 64)}}};
+    const auto refused = Sample().add(plan::Backend::tma_dedicated, {.sum = sum}).table();
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().to_string(),
+              "rank 2 op 0: a sum of 1025 boxes by tma_dedicated is too wide; use ldst_dedicated");
+    EXPECT_TRUE(Sample().add(plan::Backend::ldst_dedicated, {.sum = sum}).table());
+}
+
+TEST(EngineTable, RefusesWhatIsNotAligned) {
+    const auto why = [](StridedCopy copy) {
+        const auto table = Sample().add(plan::Backend::ldst_dedicated, {.copies = {copy}}).table();
+        return table ? std::string("made") : table.error().to_string();
+    };
+    StridedCopy copy = rows(64, 3, 128);
+    EXPECT_EQ(why(copy), "made");
+    copy.width = 60;
+    EXPECT_EQ(why(copy),
+              "rank 2 op 0: the chunk engine moves multiples of 16 bytes, and of the destination its "
+              "rows of 60 bytes is none; use copy_engine");
+    copy = rows(64, 3, 128);
+    copy.src += 8;
+    EXPECT_NE(why(copy).find("of the source its address 0x100008"), std::string::npos) << why(copy);
+    copy = rows(64, 3, 120);
+    EXPECT_NE(why(copy).find("its pitch of 120 bytes"), std::string::npos) << why(copy);
+    copy = rows(64, 1, 120);
+    EXPECT_EQ(why(copy), "made") << "one row has no pitch";
+    copy = rows(64, 3, 128);
+    copy.depth = 2;
+    copy.dst_plane = 1000;
+    EXPECT_NE(why(copy).find("its plane of 1000 bytes"), std::string::npos) << why(copy);
+}
+
+TEST(EngineTable, LeavesOutWaitsThatTheBeginHasSeenAndOtherBackends) {
+    Sample sample;
+    sample.schedule.begin_waits = {{4, 0}, {5, 1}};
+    sample.add(
+        plan::Backend::tma_dedicated,
+        {.copies = {rows(16, 1, 16)}, .waits = {{4, 0}, {5, 0}, {6, 0}}, .post_words = {0x2000, 0x3000}});
+    sample.add(plan::Backend::copy_engine, {.copies = {rows(16, 1, 16)}});
+    sample.add(plan::Backend::tma_dedicated, {});
+    const auto table = sample.table();
+    ASSERT_TRUE(table) << table.error().to_string();
+    ASSERT_EQ(table->ops.size(), 2u);
+    ASSERT_EQ(table->waits.size(), 2u);
+    EXPECT_EQ(table->waits[0].signal, 5);
+    EXPECT_EQ(table->waits[1].signal, 6);
+    EXPECT_EQ(table->waits[1].word, 0x1000u + 4u * emit::control::word_of(6));
+    EXPECT_EQ(table->posts, (std::vector<std::uint64_t>{0x2000, 0x3000}));
+    EXPECT_EQ(table->ops[0].expected, 1u);
+    EXPECT_EQ(table->ops[1].num_rows, 0u) << "nothing to move";
+    EXPECT_EQ(table->ops[1].where, kWhereTransfer - 2);
+    EXPECT_EQ(table->num_pieces, 2u);
+}
+
+TEST(EngineTable, RefusesATypeThatIsNotSummed) {
+    PreparedSum sum{.dtype = plan::DType::fp64, .num_slots = 2, .parts = {{rows(64, 5, 64)}}};
+    const auto table = Sample().add(plan::Backend::ldst_dedicated, {.sum = sum}).table();
+    ASSERT_FALSE(table);
+    EXPECT_EQ(table.error().to_string(), "rank 2 op 0: elements of type fp64 are not summed");
+}
+
+}  // namespace
+}  // namespace syncopate::runtime
