@@ -101,7 +101,9 @@ Status Analysis::name_axes(Kernel& kernel) {
     if (const Directive* map = directive(DirectiveKind::pid_map)) {
         // Coordinates were recorded in the order of the mapping.
         std::vector<TileAxis> ordered;
-        for (const auto& [name, variable] : map->mapping) {
+        for (const auto& entry : map->mapping) {  // clang 14 captures no structured bindings
+            const std::string& name = entry.first;
+            const Expr* variable = entry.second;
             if (variable == nullptr) continue;
             const auto axis =
                 std::find_if(named_.begin(), named_.end(), [&](const TileAxis& a) { return a.name == name; });

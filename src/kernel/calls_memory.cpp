@@ -8,6 +8,11 @@
 #include "kernel/operators.hpp"
 
 namespace syncopate::kernel {
+namespace {
+
+constexpr std::int64_t kMostPieces = 1 << 16;
+
+}  // namespace
 
 Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments, Frame& frame,
                                  bool block_pointer) {
@@ -291,6 +296,15 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
                             std::uint64_t taint, bool read, bool write) {
     if (!note_access(e, block.param, direct, taint, read, write)) return;
     const auto param = static_cast<std::size_t>(block.param);
+    Wide pieces = 1;  // a footprint has a part for each choice of one piece an axis
+    for (std::int32_t j = 0; j < block.rank; ++j) pieces *= std::max(1, block.axes[j].count);
+    if (pieces > kMostPieces) {
+        fail(e.where, quoted(module_, e.where) + " touches memory in more than " + std::to_string(kMostPieces) +
+                          " pieces; state what a tile touches with `# @sy." + (read ? "reads " : "writes ") +
+                          kernel_.parameters[param].name + "[…]`");
+        return;
+    }
+    if (!step(e.where, static_cast<std::int64_t>(pieces))) return;
     if (!fits(block, mask, trips_)) {
         fail(e.where, "the addresses of " + quoted(module_, e.where) +
                           " are beyond any memory: are the sizes and strides "

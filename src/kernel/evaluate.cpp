@@ -175,15 +175,38 @@ std::uint64_t Evaluator::new_source(const Expr& e, TaintSource source) {
     return bit;
 }
 
-bool Evaluator::step(const SourceRange& where) {
-    if (++steps_ > kMostSteps || arena_.bytes() > kMostMemory || found.touched.size() > kMostBoxesInAll) {
+bool Evaluator::step(const SourceRange& where, std::int64_t work) {
+    steps_ += work;
+    if (steps_ > kMostSteps || arena_.bytes() > kMostMemory || found.touched.size() > kMostBoxesInAll) {
         fail(where,
              "the analysis gives up here after too many iterations: give --args of a smaller launch, or a "
-             "loop "
-             "that ends");
+             "loop that ends");
         return false;
     }
     return true;
+}
+
+/// Whether a tuple of these items, and those inside them, is of a size that a kernel could mean; fails otherwise. Items
+/// are shared, so a few lines `t = (t, t)` would make one that takes for ever to look at.
+bool Evaluator::fits_a_tuple(const Expr& e, std::span<const Value> items) {
+    constexpr std::size_t kMost = std::size_t{1} << 12;
+    std::vector<const Value*> pending;
+    std::size_t count = items.size();
+    for (const Value& item : items) {
+        if (item.kind == ValueKind::tuple) pending.push_back(&item);
+    }
+    while (!pending.empty() && count <= kMost) {
+        const Tuple& inner = *pending.back()->tuple;
+        pending.pop_back();
+        count += static_cast<std::size_t>(inner.size);
+        for (std::int32_t i = 0; i < inner.size; ++i) {
+            if (inner.items[i].kind == ValueKind::tuple) pending.push_back(&inner.items[i]);
+        }
+    }
+    if (count <= kMost) return step(e.where, static_cast<std::int64_t>(count));
+    fail(e.where, quoted(module_, e.where) + " holds more than " + std::to_string(kMost) +
+                      " items: write a smaller tuple");
+    return false;
 }
 
 }  // namespace syncopate::kernel

@@ -193,6 +193,7 @@ private:
 
     // evaluate_expression.cpp
     Value evaluate(const Expr& e, Frame& frame);
+    Value evaluate_at_depth(const Expr& e, Frame& frame);
     Value name(const Expr& e, Frame& frame);
     Value attribute(const Expr& e, Frame& frame);
     Value subscript(const Expr& e, Frame& frame);
@@ -293,7 +294,8 @@ private:
     Value opaque(const Expr& why, std::uint64_t taint);
     [[nodiscard]] bool stopped() const { return error_.has_value() || not_affine_; }
     std::uint64_t new_source(const Expr& e, TaintSource source);
-    bool step(const SourceRange& where);
+    bool step(const SourceRange& where, std::int64_t work = 1);
+    bool fits_a_tuple(const Expr& e, std::span<const Value> items);
 
     Module& module_;
     const Function& kernel_;
@@ -308,6 +310,7 @@ private:
     std::optional<Error> error_;
     bool not_affine_ = false;
     std::int64_t steps_ = 0;
+    std::int32_t depth_ = 0;            // of the expressions being evaluated, helpers and all
     std::int32_t calls_ = 0;            // nesting of helpers
     std::int32_t silent_ = 0;           // > 0: nothing is noted
     std::int32_t maybe_ = 0;            // > 0: whether this is run depends on data

@@ -67,6 +67,18 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
 
 Value Evaluator::evaluate(const Expr& e, Frame& frame) {
     if (error_ || !step(e.where)) return {};
+    constexpr std::int32_t kDeepest = 1000;  // what a thread's stack surely holds
+    if (depth_ >= kDeepest) {
+        return fail(e.where, "the expressions around here are nested more than " + std::to_string(kDeepest) +
+                                 " levels deep: assign parts of them to variables");
+    }
+    ++depth_;
+    const Value made = evaluate_at_depth(e, frame);
+    --depth_;
+    return made;
+}
+
+Value Evaluator::evaluate_at_depth(const Expr& e, Frame& frame) {
     switch (e.kind) {
         case ExprKind::name: return name(e, frame);
         case ExprKind::literal: {
@@ -198,7 +210,9 @@ Value Evaluator::tuple(const Expr& e, Frame& frame) {
             items.insert(items.end(), item.tuple->items, item.tuple->items + item.tuple->size);
         else
             return unknown_syntax(*kid, frame);
+        if (kid->kind == ExprKind::splat && !fits_a_tuple(e, items)) return {};
     }
+    if (!fits_a_tuple(e, items)) return {};
     return make_tuple(items);
 }
 
@@ -213,10 +227,9 @@ Value Evaluator::each(const Expr& e, Frame& frame) {
         items.assign(over.tuple->items, over.tuple->items + over.tuple->size);
     } else if (counts) {
         const Iterable& range = *over.iterable;
-        for (std::int64_t i = range.start.constant;
-             range.step > 0 ? i < range.stop.constant : i > range.stop.constant; i += range.step) {
-            if (static_cast<std::int64_t>(items.size()) >= kMost)
-                return fail(e.where, quoted(module_, e.where) + " is too long");
+        for (std::int64_t i = range.start.constant; range.step > 0 ? i < range.stop.constant : i > range.stop.constant;
+             i = wrap_add(i, range.step)) {
+            if (static_cast<std::int64_t>(items.size()) >= kMost) return fail(e.where, quoted(module_, e.where) + " is too long: make it at most 1024 items");
             items.push_back(make_integer(i, false, over.taint));
         }
     } else {
@@ -228,6 +241,7 @@ Value Evaluator::each(const Expr& e, Frame& frame) {
         item = evaluate(*e.kids[0], frame);
         if (stopped()) return {};
     }
+    if (!fits_a_tuple(e, items)) return {};
     return make_tuple(items);
 }
 

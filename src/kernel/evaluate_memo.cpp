@@ -9,7 +9,7 @@
 namespace syncopate::kernel {
 namespace {
 
-constexpr std::int64_t kPatience = 4096;  // misses after which a statement that hardly ever hits is given up
+constexpr std::int64_t kPatience = 1024;  // misses after which a statement that hardly ever hits is given up
 
 std::vector<std::int32_t> slots_in(const std::vector<Expr*>& roots) {
     std::set<std::int32_t> slots;

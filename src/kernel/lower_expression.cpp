@@ -190,6 +190,10 @@ Expr* Lowering::comparison(TSNode node) {
             operands.push_back(child);
         }
     }
+    if (operands.size() > static_cast<std::size_t>(kDeepest)) {
+        fail(node, "more than " + std::to_string(kDeepest) + " comparisons in one: assign parts of it to variables");
+        return make(ExprKind::unsupported, node);
+    }
     Expr* result = nullptr;
     for (std::size_t i = 0; i + 1 < operands.size() && i < operators.size(); ++i) {
         Expr* one = make(ExprKind::compare, node);

@@ -55,6 +55,10 @@ Stmt* Lowering::branch(TSNode node) {
             next->body = block(field(child, "consequence"));
             chain.back()->otherwise.push_back(next);
             chain.push_back(next);
+            if (chain.size() > static_cast<std::size_t>(kDeepest)) {
+                fail(child, "more than " + std::to_string(kDeepest) + " branches: call helpers for some of them");
+                break;
+            }
         } else if (type(child) == "else_clause") {
             chain.back()->otherwise = block(field(child, "body"));
         }

