@@ -197,6 +197,7 @@ _FINISH = tl.constexpr("""
     }
     """)
 
+
 # A tile is stored. Every thread waits until its own TMA stores are complete (Triton itself waits only until they have
 # read shared memory; the completion of a bulk copy is followed by an implicit proxy fence), and the barrier collects all
 # threads' stores in thread 0. That one adds to the gates that streams of this GPU wait for: it needs no answer, and so

@@ -20,7 +20,6 @@ from .group import Group, of_process_group
 from .kernels import matmul as kernels
 from .ops import Tiling, choose_tiling, gemm_arguments, gemm_options, gemm_programs, require_supported
 
-
 SMALL_SHARD = 256  # rows a rank, up to which tiles are stored at their destination
 
 

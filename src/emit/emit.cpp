@@ -4,8 +4,8 @@
 #include <array>
 #include <cctype>
 #include <optional>
-#include <span>
 #include <set>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -18,12 +18,14 @@ using kernel::SourceRange;
 using kernel::TileIdSite;
 
 constexpr std::array<std::string_view, 29> kNames{
-    "sy_acquire",       "sy_acquire_2d",   "sy_acquire_3d", "sy_acquire_phase", "sy_control",
-    "sy_copy",          "sy_finish",       "sy_hi",         "sy_linear_2d",     "sy_linear_3d",
-    "sy_lo",            "sy_num_phases",   "sy_offset",     "sy_phase",         "sy_post",
-    "sy_post_at_once",  "sy_post_last",    "sy_range",      "sy_row",           "sy_schedule",
-    "sy_post_previous", "sy_slot",         "sy_tile",       "sy_tile_2d",       "sy_tile_3d",
-    "sy_x",             "sy_y",            "sy_z",          "SyncopateFault"};
+    "sy_acquire",       "sy_acquire_2d", "sy_acquire_3d", "sy_acquire_phase",
+    "sy_control",       "sy_copy",       "sy_finish",     "sy_hi",
+    "sy_linear_2d",     "sy_linear_3d",  "sy_lo",         "sy_num_phases",
+    "sy_offset",        "sy_phase",      "sy_post",       "sy_post_at_once",
+    "sy_post_last",     "sy_range",      "sy_row",        "sy_schedule",
+    "sy_post_previous", "sy_slot",       "sy_tile",       "sy_tile_2d",
+    "sy_tile_3d",       "sy_x",          "sy_y",          "sy_z",
+    "SyncopateFault"};
 
 /// Replacements and insertions, applied all at once. Those at one place come out in the order in which they
 /// were added.
@@ -409,10 +411,10 @@ private:
             posts_later_ = true;
             used_.insert({"sy_post_previous", "sy_post_at_once", "sy_post_last"});
             const std::string arguments = "(sy_schedule, sy_control, " + slot_of_store_ + ")";
-            edits_.insert(line_begin(stored.begin),
-                          indent_at(stored.begin) + "sy_post_previous" + arguments +
-                              "  # the tile before this one is stored: the last one of a chunk lets it leave" +
-                              eol_);
+            edits_.insert(
+                line_begin(stored.begin),
+                indent_at(stored.begin) + "sy_post_previous" + arguments +
+                    "  # the tile before this one is stored: the last one of a chunk lets it leave" + eol_);
             add_line_after(stored.end, indent_at(stored.begin) + "sy_post_at_once" + arguments +
                                            "  # this one, if its chunk is in a hurry");
             return Done{};

@@ -68,11 +68,11 @@ void append_makes(std::vector<std::int32_t>& words, const fuse::RankSchedule& sc
         if (is_new) {
             for (const std::int32_t chunk : made) {
                 const auto index = static_cast<std::size_t>(chunk);
-                words.insert(words.end(), {counter_of(schedule, chunk),
-                                           static_cast<std::int32_t>(schedule.chunks[index].tiles),
-                                           posts[index].first, posts[index].second,
-                                           gates[index].copies ? 1 : 0, gates[index].sums ? 1 : 0,
-                                           gates[index].told ? 1 : 0, 0});
+                words.insert(
+                    words.end(),
+                    {counter_of(schedule, chunk), static_cast<std::int32_t>(schedule.chunks[index].tiles),
+                     posts[index].first, posts[index].second, gates[index].copies ? 1 : 0,
+                     gates[index].sums ? 1 : 0, gates[index].told ? 1 : 0, 0});
             }
         }
         const std::size_t record = table::first_slot + table::slot_words * slot + table::makes;
@@ -97,7 +97,9 @@ public:
         : form_(*schedule.stores), rank_(rank), heap_stride_(heap_stride), offsets_(offsets) {
         const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(form_.tensor)];
         element_ = static_cast<std::int64_t>(plan::size_of(tensor.dtype));
-        row_elements_ = tensor.shape.empty() || tensor.shape[0] == 0 ? 1 : plan::num_elements(tensor.whole()) / tensor.shape[0];
+        row_elements_ = tensor.shape.empty() || tensor.shape[0] == 0
+                            ? 1
+                            : plan::num_elements(tensor.whole()) / tensor.shape[0];
     }
 
     void append(std::vector<std::int32_t>& words, const fuse::RankSchedule& schedule) const {
@@ -116,7 +118,8 @@ public:
             numbers.resize(static_cast<std::size_t>(std::max<std::int32_t>(form_.copies, 1)), numbers.back());
             const std::size_t record = table::first_slot + table::slot_words * slot + table::store;
             if (form_.copies <= 1) {
-                words[record] = static_cast<std::int32_t>(static_cast<std::uint64_t>(numbers[0]) & 0xffffffffU);
+                words[record] =
+                    static_cast<std::int32_t>(static_cast<std::uint64_t>(numbers[0]) & 0xffffffffU);
                 words[record + 1] = static_cast<std::int32_t>(numbers[0] >> 32);
                 continue;
             }

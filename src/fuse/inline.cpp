@@ -32,7 +32,8 @@ std::string objection_to_stores(const kernel::Kernel& kernel, const kernel::Para
         if (site.param != param.name) continue;
         any = true;
         if (site.call.begin < kernel.sites.body.begin || site.call.end > kernel.sites.body.end)
-            return param.name + " is stored in a helper" + line_of(site.call) + "; write the store in the kernel";
+            return param.name + " is stored in a helper" + line_of(site.call) +
+                   "; write the store in the kernel";
         const std::string_view text =
             std::string_view(kernel.source).substr(site.call.begin, site.call.end - site.call.begin);
         const std::string_view callee = text.substr(0, text.find('('));
@@ -76,9 +77,10 @@ std::vector<Region> boxes_of(const kernel::Tile& tile, const std::string& param)
 std::string objection_to_tiles(const Program& program, const kernel::Param& param, const plan::Chunk& source,
                                Backend backend) {
     const auto argument = program.kernel.arguments.tensors.find(param.name);
-    const std::int64_t rows = argument == program.kernel.arguments.tensors.end() || argument->second.block.empty()
-                                  ? 0
-                                  : argument->second.block.front();
+    const std::int64_t rows =
+        argument == program.kernel.arguments.tensors.end() || argument->second.block.empty()
+            ? 0
+            : argument->second.block.front();
     for (const kernel::Tile& tile : program.kernel.tiles) {
         const std::vector<Region> boxes = boxes_of(tile, param.name);
         if (std::none_of(boxes.begin(), boxes.end(),
@@ -113,20 +115,22 @@ std::string inline_objection(const Program& program, plan::OpRef ref, plan::Back
     const std::string name(plan::name_of(backend));
     const bool pushes = op.kind == plan::OpKind::push || op.kind == plan::OpKind::local;
     const kernel::Param* param = writer_of(program, op.src.tensor);
-    const bool produced = std::any_of(program.plan.produced.begin(), program.plan.produced.end(),
-                                      [&](const plan::Holding& held) {
-                                          return held.rank == ref.rank && held.chunk.tensor == op.src.tensor &&
-                                                 contains(held.chunk.region, op.src.region);
-                                      });
+    const bool produced = std::any_of(
+        program.plan.produced.begin(), program.plan.produced.end(), [&](const plan::Holding& held) {
+            return held.rank == ref.rank && held.chunk.tensor == op.src.tensor &&
+                   contains(held.chunk.region, op.src.region);
+        });
     if (!pushes || param == nullptr || !produced)
-        return name + " sends what the kernel itself makes, as a push or local copy of the rank that makes it";
+        return name +
+               " sends what the kernel itself makes, as a push or local copy of the rank that makes it";
     if (!op.after.empty()) return name + " sends a tile when it is stored; this op waits for another one";
     if (op.reduce != plan::Reduce::none) return name + " does not reduce";
     if (param->read) return name + " cannot send " + param->name + ", which the kernel also reads or adds to";
     const bool descriptor = param->kind == kernel::ParamKind::descriptor;
     if (descriptor != (backend == Backend::tma_inline)) {
         return name + " is for stores through " + (descriptor ? "pointers" : "descriptors made on the host") +
-               ", and " + param->name + " is a " + (descriptor ? "descriptor: use tma_inline" : "pointer: use ldst_inline");
+               ", and " + param->name + " is a " +
+               (descriptor ? "descriptor: use tma_inline" : "pointer: use ldst_inline");
     }
     if (!rows_between(program.plan, op)) {
         return name + " needs source and destination with rows of the same length at the same columns, not " +
@@ -137,8 +141,9 @@ std::string inline_objection(const Program& program, plan::OpRef ref, plan::Back
     return why.empty() ? why : name + ": " + why;
 }
 
-Result<InlineStores> store_inline(const Program& program, const Lowered& lowered, const Precedence& precedence,
-                                  const Production& production, const Backends& backends) {
+Result<InlineStores> store_inline(const Program& program, const Lowered& lowered,
+                                  const Precedence& precedence, const Production& production,
+                                  const Backends& backends) {
     const plan::Plan& plan = program.plan;
     InlineStores result;
     for (const auto& chunks : production.chunks) result.at.emplace_back(chunks.size());
@@ -166,13 +171,15 @@ Result<InlineStores> store_inline(const Program& program, const Lowered& lowered
         }
     }
     if (!result.form) return result;
-    // Who else reads the kernel's own place: other ops, and who asks for it at the end, unless an op brings that.
+    // Who else reads the kernel's own place: other ops, and who asks for it at the end, unless an op brings
+    // that.
     std::vector<std::vector<plan::Chunk>> kept(plan.ranks.size());
     for (const plan::Holding& holding : plan.final) {
         std::vector<Region> left{holding.chunk.region};
         for (const plan::OpRef ref : precedence.ops) {
             const plan::Op& op = plan.op(ref);
-            if (op.destination_rank(ref.rank) != holding.rank || op.dst.tensor != holding.chunk.tensor) continue;
+            if (op.destination_rank(ref.rank) != holding.rank || op.dst.tensor != holding.chunk.tensor)
+                continue;
             std::vector<Region> rest;
             for (const Region& part : left) {
                 for (Region& outside : subtract(part, op.dst.region)) rest.push_back(std::move(outside));
@@ -195,9 +202,10 @@ Result<InlineStores> store_inline(const Program& program, const Lowered& lowered
             std::vector<Store>& stores = result.at[rank][index];
             const plan::Chunk& chunk = production.chunks[rank][index];
             if (stores.empty()) continue;
-            const bool keeps = std::any_of(kept[rank].begin(), kept[rank].end(), [&](const plan::Chunk& other) {
-                return other.tensor == chunk.tensor && overlaps(other.region, chunk.region);
-            });
+            const bool keeps =
+                std::any_of(kept[rank].begin(), kept[rank].end(), [&](const plan::Chunk& other) {
+                    return other.tensor == chunk.tensor && overlaps(other.region, chunk.region);
+                });
             if (keeps) stores.insert(stores.begin(), {static_cast<std::int32_t>(rank), chunk.tensor, 0});
         }
         std::vector<std::vector<Store>> of_tile(program.kernel.tiles.size());

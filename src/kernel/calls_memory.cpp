@@ -299,9 +299,9 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
     Wide pieces = 1;  // a footprint has a part for each choice of one piece an axis
     for (std::int32_t j = 0; j < block.rank; ++j) pieces *= std::max(1, block.axes[j].count);
     if (pieces > kMostPieces) {
-        fail(e.where, quoted(module_, e.where) + " touches memory in more than " + std::to_string(kMostPieces) +
-                          " pieces; state what a tile touches with `# @sy." + (read ? "reads " : "writes ") +
-                          kernel_.parameters[param].name + "[…]`");
+        fail(e.where, quoted(module_, e.where) + " touches memory in more than " +
+                          std::to_string(kMostPieces) + " pieces; state what a tile touches with `# @sy." +
+                          (read ? "reads " : "writes ") + kernel_.parameters[param].name + "[…]`");
         return;
     }
     if (!step(e.where, static_cast<std::int64_t>(pieces))) return;

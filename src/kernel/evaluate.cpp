@@ -186,8 +186,8 @@ bool Evaluator::step(const SourceRange& where, std::int64_t work) {
     return true;
 }
 
-/// Whether a tuple of these items, and those inside them, is of a size that a kernel could mean; fails otherwise. Items
-/// are shared, so a few lines `t = (t, t)` would make one that takes for ever to look at.
+/// Whether a tuple of these items, and those inside them, is of a size that a kernel could mean; fails
+/// otherwise. Items are shared, so a few lines `t = (t, t)` would make one that takes for ever to look at.
 bool Evaluator::fits_a_tuple(const Expr& e, std::span<const Value> items) {
     constexpr std::size_t kMost = std::size_t{1} << 12;
     std::vector<const Value*> pending;

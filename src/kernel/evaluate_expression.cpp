@@ -227,9 +227,11 @@ Value Evaluator::each(const Expr& e, Frame& frame) {
         items.assign(over.tuple->items, over.tuple->items + over.tuple->size);
     } else if (counts) {
         const Iterable& range = *over.iterable;
-        for (std::int64_t i = range.start.constant; range.step > 0 ? i < range.stop.constant : i > range.stop.constant;
+        for (std::int64_t i = range.start.constant;
+             range.step > 0 ? i < range.stop.constant : i > range.stop.constant;
              i = wrap_add(i, range.step)) {
-            if (static_cast<std::int64_t>(items.size()) >= kMost) return fail(e.where, quoted(module_, e.where) + " is too long: make it at most 1024 items");
+            if (static_cast<std::int64_t>(items.size()) >= kMost)
+                return fail(e.where, quoted(module_, e.where) + " is too long: make it at most 1024 items");
             items.push_back(make_integer(i, false, over.taint));
         }
     } else {

@@ -191,7 +191,8 @@ Expr* Lowering::comparison(TSNode node) {
         }
     }
     if (operands.size() > static_cast<std::size_t>(kDeepest)) {
-        fail(node, "more than " + std::to_string(kDeepest) + " comparisons in one: assign parts of it to variables");
+        fail(node, "more than " + std::to_string(kDeepest) +
+                       " comparisons in one: assign parts of it to variables");
         return make(ExprKind::unsupported, node);
     }
     Expr* result = nullptr;

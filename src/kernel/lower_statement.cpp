@@ -56,7 +56,8 @@ Stmt* Lowering::branch(TSNode node) {
             chain.back()->otherwise.push_back(next);
             chain.push_back(next);
             if (chain.size() > static_cast<std::size_t>(kDeepest)) {
-                fail(child, "more than " + std::to_string(kDeepest) + " branches: call helpers for some of them");
+                fail(child,
+                     "more than " + std::to_string(kDeepest) + " branches: call helpers for some of them");
                 break;
             }
         } else if (type(child) == "else_clause") {

@@ -16,7 +16,6 @@ namespace {
 
 using Kind = fuse::SignalMeaning::Kind;
 
-
 /// The transfer of this rank that `op` names; nullopt for another rank's.
 std::optional<std::size_t> own_transfer(const fuse::RankSchedule& schedule, plan::OpRef op) {
     for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
@@ -140,8 +139,8 @@ Status LateTransfers::add_wait(Step& step, const fuse::Wait& wait, const fuse::R
         CUstreamBatchMemOpParams opened{};
         opened.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
         opened.waitValue.address = gate;
-        opened.waitValue.value = static_cast<cuuint32_t>(
-            schedule.chunks[static_cast<std::size_t>(meaning.op.index)].tiles);
+        opened.waitValue.value =
+            static_cast<cuuint32_t>(schedule.chunks[static_cast<std::size_t>(meaning.op.index)].tiles);
         opened.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
         CUstreamBatchMemOpParams closed{};
         closed.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;

@@ -32,8 +32,10 @@ const Example kExamples[] = {{"matmul_pointers", false, true, false},
 /// What a kernel is fused with: A gathered, A gathered in slices along K, or C reduced and scattered.
 /// The last also with the tiles stored at their destination (by the two kernels that can).
 enum class Form { gathered, phased, scattered, stored };
-constexpr std::pair<Form, const char*> kForms[] = {
-    {Form::gathered, ".py"}, {Form::phased, "_phased.py"}, {Form::scattered, "_producer.py"}, {Form::stored, "_inline.py"}};
+constexpr std::pair<Form, const char*> kForms[] = {{Form::gathered, ".py"},
+                                                   {Form::phased, "_phased.py"},
+                                                   {Form::scattered, "_producer.py"},
+                                                   {Form::stored, "_inline.py"}};
 
 /// Whether tiles of the kernel can be stored elsewhere: not through descriptors that it makes itself.
 bool can_store(const Example& example) { return example.descriptors_by_host || !example.persistent; }
@@ -77,7 +79,7 @@ Result<Artifact> fused(const Example& example, Form form, std::int64_t M = 1024,
         options.minor_split = 2;
     }
     const bool produces = form >= Form::scattered;
-    const auto backend = form != Form::stored           ? plan::Backend::automatic
+    const auto backend = form != Form::stored          ? plan::Backend::automatic
                          : example.descriptors_by_host ? plan::Backend::tma_inline
                                                        : plan::Backend::ldst_inline;
     auto plan = produces
@@ -175,15 +177,18 @@ TEST(Inline, WhatCannotBeSentInlineIsSaid) {
     EXPECT_EQ(refused(kExamples[2], tma_inline, 1024), "");
     EXPECT_EQ(refused(kExamples[0], ldst_inline, 1024), "");
     EXPECT_EQ(refused(kExamples[2], ldst_inline, 1024),
-              "rank 0 op 0: ldst_inline is for stores through pointers, and c_desc is a descriptor: use tma_inline");
-    EXPECT_EQ(refused(kExamples[0], tma_inline, 1024),
-              "rank 0 op 0: tma_inline is for stores through descriptors made on the host, and c_ptr is a pointer: "
-              "use ldst_inline");
+              "rank 0 op 0: ldst_inline is for stores through pointers, and c_desc is a descriptor: use "
+              "tma_inline");
+    EXPECT_EQ(
+        refused(kExamples[0], tma_inline, 1024),
+        "rank 0 op 0: tma_inline is for stores through descriptors made on the host, and c_ptr is a pointer: "
+        "use ldst_inline");
     EXPECT_EQ(refused(kExamples[1], ldst_inline, 1024),
               "rank 0 op 0: ldst_inline: a store of c_ptr (line 47) is not of the form tl.store(…)");
-    EXPECT_EQ(refused(kExamples[2], tma_inline, 1000),
-              "rank 0 op 0: tma_inline: tile 0 writes [0:128, 0:128], not all of which is in the source: cut the "
-              "source where tiles end");
+    EXPECT_EQ(
+        refused(kExamples[2], tma_inline, 1000),
+        "rank 0 op 0: tma_inline: tile 0 writes [0:128, 0:128], not all of which is in the source: cut the "
+        "source where tiles end");
 }
 
 TEST(Inline, TilesThatStraddleShardsAreSentByTheNextBest) {

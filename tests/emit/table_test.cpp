@@ -55,7 +55,8 @@ TEST(Table, AlignsEveryPair) {
     EXPECT_EQ(words.size() % 2, 0U);
     EXPECT_EQ(words[table::kernel_posts] % 2, 0);
     for (int n = 0; n < 5; ++n) {
-        for (int field = 1; field < 4; ++field) EXPECT_EQ(words[table::first_slot + table::slot_words * n + field] % 2, 0);
+        for (int field = 1; field < 4; ++field)
+            EXPECT_EQ(words[table::first_slot + table::slot_words * n + field] % 2, 0);
     }
 }
 

@@ -48,9 +48,7 @@ TEST(Assign, AsksTheKernelWhetherItCanSendInline) {
     op.backend = plan::Backend::tma_inline;
     EXPECT_EQ(assign(one_push(op), Device::cuda).error().to_string(),
               "rank 0 op 0: tma_inline needs a kernel that stores what is sent");
-    const auto says = [](std::string why) {
-        return [why](plan::OpRef, plan::Backend) { return why; };
-    };
+    const auto says = [](std::string why) { return [why](plan::OpRef, plan::Backend) { return why; }; };
     EXPECT_EQ(assign(one_push(op), Device::cuda, {}, says("no")).error().to_string(), "rank 0 op 0: no");
     EXPECT_EQ(assign(one_push(op), Device::host, {}, says("")).value()[0][0], plan::Backend::tma_inline);
     op.backend = plan::Backend::automatic;

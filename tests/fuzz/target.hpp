@@ -1,6 +1,7 @@
 // What a fuzz target is: one file tests/fuzz/LAYER/NAME.cpp that defines LLVMFuzzerTestOneInput and asks of
 // the layer whatever must hold for any input. cmake/Fuzz.cmake finds it; tests/fuzz/LAYER/NAME/ holds its
-// seeds, if any, tests/fuzz/LAYER/NAME.seeds names folders with more, and tests/fuzz/LAYER/NAME.dict its words.
+// seeds, if any, tests/fuzz/LAYER/NAME.seeds names folders with more, and tests/fuzz/LAYER/NAME.dict its
+// words.
 //
 // With SYNCOPATE_FUZZ (clang) it becomes a libFuzzer program, fuzz_NAME. In every build with tests it also
 // becomes fuzz_NAME_replay, which runs seeds and a fixed number of mutations of them, and is a ctest.

@@ -11,12 +11,12 @@
 //       … sy_tile(sy_schedule, tile_id_c) …                      where it takes it once more, for stores
 //       sy_post(sy_schedule, sy_control, tile_id_c)              where tiles make chunks: after a tile's last
 //                                                                store, with the slot that the store is of
-//       sy_post_previous(sy_schedule, sy_control, tile_id_c)     in a persistent kernel, before a tile's stores
-//       instead: the tile before is complete by then, so that nobody stands still; sy_post_last does the last
-//       one, and sy_post_at_once, after the stores, those whose chunk would leave too late
-//       c_desc.store([row + sy_row(sy_schedule, tile_id_c), …    where stores are sent inline (fuse/inline.hpp)
-//       sy_finish(sy_schedule, sy_control)                       at the end of the body, and before each
-//       return
+//       sy_post_previous(sy_schedule, sy_control, tile_id_c)     in a persistent kernel, before a tile's
+//       stores instead: the tile before is complete by then, so that nobody stands still; sy_post_last does
+//       the last one, and sy_post_at_once, after the stores, those whose chunk would leave too late
+//       c_desc.store([row + sy_row(sy_schedule, tile_id_c), …    where stores are sent inline
+//       (fuse/inline.hpp) sy_finish(sy_schedule, sy_control)                       at the end of the body,
+//       and before each return
 //
 // A phased schedule also nests the reduction loop; the user's loop keeps its body and its own options:
 //

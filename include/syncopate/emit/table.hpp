@@ -20,17 +20,17 @@
 //        to the word that is set
 //
 // makes_begin and makes_end: the first record and past the last one of the chunks that the slot's tile writes
-// into; makes_end has the bit at_once where one of them wants its tiles at once. A record, aligned to 16 bytes, has 8 words: word of the chunk's counter in the control block, tiles
-// that count in it, offsets of its first post and past the last one, what each tile adds to its two gates
-// (copies, sums; 0 or 1), and whether posts are to be made (0: only those gates are waited for; calls that are
-// recorded post all the same). The counters follow the signals in the control block, 8 words each: {tiles
-// counted in this call, 0, gate of copies, gate of sums, …}. Whoever counts last sets the count back to 0 and
-// the posts' words to the epoch; a stream waits until its gate has reached the number of tiles, and sets it
-// back to 0.
+// into; makes_end has the bit at_once where one of them wants its tiles at once. A record, aligned to 16
+// bytes, has 8 words: word of the chunk's counter in the control block, tiles that count in it, offsets of
+// its first post and past the last one, what each tile adds to its two gates (copies, sums; 0 or 1), and
+// whether posts are to be made (0: only those gates are waited for; calls that are recorded post all the
+// same). The counters follow the signals in the control block, 8 words each: {tiles counted in this call, 0,
+// gate of copies, gate of sums, …}. Whoever counts last sets the count back to 0 and the posts' words to the
+// epoch; a stream waits until its gate has reached the number of tiles, and sets it back to 0.
 //
-// store: what is to be added where the slot's tile is stored (fuse/inline.hpp), a number of 64 bits: rows of a
-// descriptor that begins with rank 0's tensor, or elements from the kernel's own tensor. With several copies,
-// store_lo is the offset of as many such numbers.
+// store: what is to be added where the slot's tile is stored (fuse/inline.hpp), a number of 64 bits: rows of
+// a descriptor that begins with rank 0's tensor, or elements from the kernel's own tensor. With several
+// copies, store_lo is the offset of as many such numbers.
 //
 // The trace, which only a traced kernel writes (python/syncopate/language_traced.py), has the table's shape.
 //
@@ -99,11 +99,12 @@ inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
 /// stores by pointers.
 [[nodiscard]] std::int64_t bytes_of_row(const fuse::Schedule& schedule);
 
-/// The table of `rank` for the schedule's stage `stage`. Kernel posts are in the last stage's only, as the last
-/// program of all stages makes them; so `num_programs` is of all grids. The table may be rebuilt for another schedule of the same kernel between calls, not during
-/// one. `heap_stride`: bytes from one rank's heap to the next one's; a control block is at the same offset in
-/// every heap, so rank q's block is (q - rank) * heap_stride bytes away. `offsets`: of the
-/// tensors in every heap, needed where stores are sent inline.
+/// The table of `rank` for the schedule's stage `stage`. Kernel posts are in the last stage's only, as the
+/// last program of all stages makes them; so `num_programs` is of all grids. The table may be rebuilt for
+/// another schedule of the same kernel between calls, not during one. `heap_stride`: bytes from one rank's
+/// heap to the next one's; a control block is at the same offset in every heap, so rank q's block is (q -
+/// rank) * heap_stride bytes away. `offsets`: of the tensors in every heap, needed where stores are sent
+/// inline.
 [[nodiscard]] std::vector<std::int32_t> make_table(const fuse::Schedule& schedule, std::int32_t rank,
                                                    std::int64_t heap_stride, std::int64_t num_programs,
                                                    std::span<const std::uint64_t> offsets = {},

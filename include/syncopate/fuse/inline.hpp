@@ -33,14 +33,14 @@
 namespace syncopate::fuse {
 
 /// Why the kernel of `program` (its plan lowered) cannot carry out op `ref` by `backend`, tma_inline or
-/// ldst_inline; empty if it can. It can if the op is a push or a local copy, after no other op, of what the kernel makes; if
-/// every store of that tensor is written out in the kernel itself; if no tile writes on both sides of the
-/// source's edge; and if source and destination have rows of the same length.
+/// ldst_inline; empty if it can. It can if the op is a push or a local copy, after no other op, of what the
+/// kernel makes; if every store of that tensor is written out in the kernel itself; if no tile writes on both
+/// sides of the source's edge; and if source and destination have rows of the same length.
 [[nodiscard]] std::string inline_objection(const Program& program, plan::OpRef ref, plan::Backend backend);
 
 struct InlineStores {
-    std::optional<StoreForm> form;                     ///< nullopt: no transfer is inline
-    std::vector<std::vector<std::vector<Store>>> at;   ///< by rank and made chunk; empty: its own place only
+    std::optional<StoreForm> form;                    ///< nullopt: no transfer is inline
+    std::vector<std::vector<std::vector<Store>>> at;  ///< by rank and made chunk; empty: its own place only
 };
 
 /// Where the tiles of each made chunk are stored, for the ops that `backends` makes inline. Fails, with rank

@@ -59,8 +59,8 @@ public:
     [[nodiscard]] std::uint64_t local(std::uint64_t offset) const { return address(rank(), offset); }
 
     /// An offset with `bytes` bytes behind it, the same on all ranks as long as all ranks allocate and free
-    /// in the same order. `alignment`: any number of bytes. The memory is as its last user left it. Fails when
-    /// no gap is large enough.
+    /// in the same order. `alignment`: any number of bytes. The memory is as its last user left it. Fails
+    /// when no gap is large enough.
     Result<std::uint64_t> allocate(std::uint64_t bytes, std::uint64_t alignment = 256);
     /// `offset` came from allocate and is not in use by any rank.
     void free(std::uint64_t offset);
