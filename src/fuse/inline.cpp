@@ -37,8 +37,9 @@ std::string objection_to_stores(const kernel::Kernel& kernel, const kernel::Para
         const std::string_view text =
             std::string_view(kernel.source).substr(site.call.begin, site.call.end - site.call.begin);
         const std::string_view callee = text.substr(0, text.find('('));
-        const bool fits = by_row ? callee == param.name + ".store"
-                                 : callee.ends_with(".store") && param.kind == kernel::ParamKind::pointer;
+        const bool by_pointer =
+            callee == "tl.store" || callee == "triton.language.store" || callee == "store";
+        const bool fits = by_row ? callee == param.name + ".store" : by_pointer;
         const bool shared = std::count_if(kernel.sites.stores.begin(), kernel.sites.stores.end(),
                                           [&](const auto& s) { return s.call.begin == site.call.begin; }) > 1;
         if (!fits || shared)
