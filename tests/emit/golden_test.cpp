@@ -184,7 +184,7 @@ TEST(Inline, WhatCannotBeSentInlineIsSaid) {
         "rank 0 op 0: tma_inline is for stores through descriptors made on the host, and c_ptr is a pointer: "
         "use ldst_inline");
     EXPECT_EQ(refused(kExamples[1], ldst_inline, 1024),
-              "rank 0 op 0: ldst_inline: a store of c_ptr (line 47) is not of the form tl.store(…)");
+              "rank 0 op 0: ldst_inline: a store of c_ptr (line 48) is not of the form tl.store(…)");
     EXPECT_EQ(
         refused(kExamples[2], tma_inline, 1000),
         "rank 0 op 0: tma_inline: tile 0 writes [0:128, 0:128], not all of which is in the source: cut the "
