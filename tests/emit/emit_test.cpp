@@ -259,7 +259,8 @@ TEST(Emit, RefusesToPostWhereNothingIsStoredOrThePlaceIsShared) {
 
 TEST(Emit, RefusesANameThatTheKernelUses) {
     const std::string text = emitted(simple(replaced(kSimple, "x = tl.load", "sy_lo = x = tl.load")));
-    EXPECT_EQ(text, "ERROR sample.py:8:5: sy_lo is a name that the fused kernel needs: rename it");
+    EXPECT_EQ(text.find("ERROR sample.py:8:5: sy_lo is a name that the fused kernel needs: rename it"), 0U)
+        << text;
 }
 
 TEST(Emit, RefusesAStatementThatSharesItsLine) {
