@@ -257,6 +257,6 @@ def persistent_on_a_grid_of_two_axes(seed):
     a, b = numbers((z, m, k), seed), numbers((z, k, n), seed + 50)
     args = {"a_ptr": a, "b_ptr": b, "c_ptr": unset((z, m, n)), **sizes(m, n, k, PROGRAMS=2)}
     return Case(
-        on_two_axes, (2, 2), args, {"c_ptr": a @ b}, axes=(2, 2),
+        on_two_axes, (2, 2), args, {"c_ptr": a @ b}, axes=(2, 2), reduction="k",
         gather={"a_ptr": 1}, scatter={"c_ptr": 1}, compile=GEMM["compile"],
     )  # fmt: skip

@@ -150,7 +150,6 @@ def cross_entropy_with_directives(seed):
         cross_entropy_stated,
         seed,
         axes={"M": 9},
-        inexact="a store on either side of a branch that is data",
         gather={"x_ptr": 0},
         scatter={"loss_ptr": 0},
     )
