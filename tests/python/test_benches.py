@@ -62,7 +62,9 @@ def test_the_table_of_backends_gives_times_and_reasons(run, tmp_path):
     assert outcome.code == 0, outcome.out + outcome.err
     table = json.loads(report.read_text())["table"]
     measured = {(e["operator"], e["backend"]) for e in table if "us" in e}
-    assert measured == {(o, b) for o in ("ag_gemm", "gemm_rs") for b in ("unfused", "host")}
+    backends = ("unfused", "host", "tma_dedicated", "ldst_dedicated")
+    expected = {(o, b) for o in ("ag_gemm", "gemm_rs") for b in backends}
+    assert measured == expected | {("gemm_rs", "tma_inline")}
     refused = {e["backend"]: e["refused"] for e in table if e["operator"] == "gemm_rs" and "refused" in e}
     assert "instead" in refused["copy_engine"]
     assert "| gemm_rs | 8B 256 |" in outcome.out
