@@ -50,10 +50,10 @@ import triton.language as tl
 
 def table(slots, programs, posts=()):
     # slots: (tile, waits, phases), waits: (signal, lag), phases: (end, waits); the layout of emit/table.hpp
-    words = [len(slots), len(posts), 0, programs] + [0] * 12 + [0] * 4 * len(slots)
+    words = [len(slots), len(posts), 0, programs] + [0] * 12 + [0] * 8 * len(slots)
     ends = {}
     for n, (tile, waits, phases) in enumerate(slots):
-        record = 16 + 4 * n
+        record = 16 + 8 * n
         words[record], words[record + 1] = tile, len(words)
         words += [w for signal, lag in waits for w in (32 + 8 * signal, lag)]
         words[record + 2] = len(words)
@@ -62,15 +62,16 @@ def table(slots, programs, posts=()):
             ends[n, p] = len(words)
     for n, (_, _, phases) in enumerate(slots):
         if phases:
-            words += [len(phases), 0, 0, words[16 + 4 * n + 2]]
-            words[16 + 4 * n + 3] = len(words)
+            words += [len(phases), 0, 0, words[16 + 8 * n + 2]]
+            words[16 + 8 * n + 3] = len(words)
             words += [w for p, (end, _) in enumerate(phases) for w in (end, ends[n, p])]
     words[2] = len(words)
     words += [w for d in posts for w in ((d & 0xFFFFFFFF) - (2**32 if d & 2**31 else 0), d >> 32)]
     return torch.tensor(words, dtype=torch.int32)
 
 def with_makes(words, makes, chunks, counter):
-    # makes: by slot, which chunks; chunks: (tiles, distances to post to); counter: word of the first counter
+    # makes: by slot, which chunks; chunks: (tiles, distances to post to); counter: word of the first counter. A chunk
+    # with a negative number of tiles is in a hurry.
     words = words.tolist()
     posts = []
     for tiles, distances in chunks:
@@ -78,13 +79,12 @@ def with_makes(words, makes, chunks, counter):
         words += [w for d in distances for w in ((d & 0xFFFFFFFF) - (2**32 if d & 2**31 else 0), d >> 32)]
         posts.append((begin, len(words)))
     words += [0] * (-len(words) % 4)
-    words[7] = len(words)
-    words += [0] * (2 * len(makes)) + [0] * (-2 * len(makes) % 4)
     for slot, of in enumerate(makes):
-        words[words[7] + 2 * slot] = len(words)
+        words[16 + 8 * slot + 4] = len(words)
         for chunk in of:
-            words += [counter + 8 * chunk, chunks[chunk][0], *posts[chunk]]
-        words[words[7] + 2 * slot + 1] = len(words)
+            words += [counter + 8 * chunk, abs(chunks[chunk][0]), *posts[chunk], 0, 0, 1, 0]
+        hurry = any(chunks[chunk][0] < 0 for chunk in of)
+        words[16 + 8 * slot + 5] = len(words) | (hurry << 30)
     return torch.tensor(words, dtype=torch.int32)
 
 def load(text):
@@ -205,7 +205,7 @@ def test_interpreted_phases_run_all_iterations_in_order():
     """)
 
 
-def test_interpreted_posts_count_tiles_and_the_last_one_of_a_chunk_posts_and_opens_its_gates():
+def test_interpreted_posts_count_tiles_and_the_last_one_of_a_chunk_posts():
     interpret("""
         kernel = load('''
             @triton.jit
@@ -227,9 +227,65 @@ def test_interpreted_posts_count_tiles_and_the_last_one_of_a_chunk_posts_and_ope
             kernel[(3,)](out, schedule, control)
             assert out.tolist() == [0, 1, 2, call + 10 * (call - 1)], out  # after slot 1: chunk 0 only
             assert control[32] == control[40] == control[48] == call
-            assert control[56] == control[64] == 2 * call
-            assert control[58:60].tolist() == [1, 1] and control[66:68].tolist() == [1, 1]
-            control[58:60] = control[66:68] = 0  # as the streams do
+            assert control[56] == control[64] == 0  # counted anew in the next call
+    """)
+
+
+def test_interpreted_persistent_kernels_post_for_the_tile_before_or_at_once():
+    interpret("""
+        kernel = load('''
+            @triton.jit
+            def kernel(seen, sy_schedule, sy_control):
+                for slot in range(tl.program_id(0), 3, 1):
+                    tile = sy_acquire(sy_schedule, sy_control, slot)
+                    sy_post_previous(sy_schedule, sy_control, slot)
+                    tl.store(seen + 3 * slot, tl.load(sy_control + 32))
+                    tl.store(seen + 3 * slot + 1, tl.load(sy_control + 40))
+                    sy_post_at_once(sy_schedule, sy_control, slot)
+                    tl.store(seen + 3 * slot + 2, tl.load(sy_control + 40))
+                sy_post_last(sy_schedule, sy_control); sy_finish(sy_schedule, sy_control)
+            ''')
+        # Chunk 0 of slots 0 and 2, later; chunk 1 of slot 1, at once.
+        plain = table([(n, [], []) for n in range(3)], 1)
+        schedule = with_makes(plain, [[0], [1], [0]], [(2, [4 * 32]), (-1, [4 * 40])], 32 + 8 * 2)
+        for call in (1, 2):
+            seen = torch.zeros(9, dtype=torch.int32)
+            control[0] = call
+            kernel[(1,)](seen, schedule, control)
+            assert seen.tolist() == [call - 1, call - 1, call - 1] + [call - 1, call - 1, call] + [call - 1, call, call]
+            assert control[32] == control[40] == call
+    """)
+
+
+def test_interpreted_stores_go_where_the_table_says():
+    interpret("""
+        kernel = load('''
+            @triton.jit
+            def kernel(out, sy_schedule, sy_control):
+                slot = tl.program_id(0)
+                tile = sy_acquire(sy_schedule, sy_control, slot)
+                tl.store(out + tile + sy_offset(sy_schedule, slot), sy_row(sy_schedule, slot))
+                sy_finish(sy_schedule, sy_control)
+            ''')
+        schedule = table([(0, [], []), (1, [], [])], 2)
+        schedule[16 + 6], schedule[16 + 8 + 6], schedule[16 + 8 + 7] = 4, -1, -1
+        out = torch.zeros(6, dtype=torch.int32)
+        kernel[(2,)](out, schedule, control)
+        assert out.tolist() == [-1, 0, 0, 0, 4, 0], out
+        copies = load('''
+            @triton.jit
+            def kernel(out, sy_schedule, sy_control):
+                slot = tl.program_id(0)
+                tile = sy_acquire(sy_schedule, sy_control, slot)
+                for sy_copy in sy_range(2): tl.store(out + tile + sy_offset(sy_schedule, slot, sy_copy), 7)
+                sy_finish(sy_schedule, sy_control)
+            ''')
+        schedule = torch.cat([table([(0, [], [])], 1), torch.tensor([1, 0, 3, 0], dtype=torch.int32)])
+        schedule[16 + 6] = len(schedule) - 4
+        out = torch.zeros(6, dtype=torch.int32)
+        control[1] = 0
+        copies[(1,)](out, schedule, control)
+        assert out.tolist() == [0, 7, 0, 7, 0, 0], out
     """)
 
 
