@@ -210,7 +210,7 @@ def check_inline(place: ranks.Place) -> None:
             y = op(inputs[rank], weights[rank])
             expect(torch.equal(y, wanted), f"{operator.__name__} inline, call {call}")
         stores = op.prepared.schedule["schedule"].get("stores")
-        expect(stores is not None, f"{operator.__name__}: nothing is stored inline")
+        expect(stores is not None or size == 1, f"{operator.__name__}: nothing is stored inline")
         op.close()
     example = CALLS["matmul_pointers"]
     for everywhere in (False, True):
