@@ -299,7 +299,7 @@ def work(place: ranks.Place, calls: int) -> int:
     check_other_kernels(place)
     if place.size <= 3:
         check_operators(place)
-    check_inline(place)
+        check_inline(place)
     check_places(place)
     check_a_kernel_that_fails(place)
     return count
