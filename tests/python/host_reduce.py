@@ -206,6 +206,7 @@ def check_inline(place: ranks.Place) -> None:
             parts = [x @ w for x, w in zip(inputs, weights, strict=True)]
             for buffer in op.prepare().tensors.values():
                 buffer.fill_(float("nan"))
+            group.barrier(f"poisoned-{number}-{call}")  # a peer that is ahead would store before the poison
             wanted = (sum(parts)[block], sum(parts), torch.cat([p[block] for p in parts]))[number]
             y = op(inputs[rank], weights[rank])
             expect(torch.equal(y, wanted), f"{operator.__name__} inline, call {call}")

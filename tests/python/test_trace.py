@@ -129,8 +129,8 @@ def test_times_on_clocks_of_their_own_are_shown_from_each_begin_and_nothing_is_d
 
 
 def test_a_chunk_is_made_when_its_last_tile_has_ended_if_nobody_saw_it_sooner():
-    table = [2, 0, 0, 1] + [0] * 12 + [7, 24, 24, 0] + [3, 24, 24, 0]
-    times = [0] * 16 + [100, 110, 0, 0] + [150, 160, 0, 0] + [210]
+    table = [2, 0, 0, 1] + [0] * 12 + [7, 32, 32] + [0] * 5 + [3, 32, 32] + [0] * 5
+    times = [0] * 16 + [100, 110] + [0] * 6 + [150, 160] + [0] * 6 + [210]
     made = [Made(-1, "C", [(0, 1)], [0, 1], 0), Made(4, "C", [(1, 2)], [0], 140)]
     sends = [Send((0, 0), 1, "C", [(1, 2)], [4], 0), Send((0, 1), 1, "D", [(0, 1)], [], 0)]
     trace = assemble(0, "host", table, times, [], [], 90, 220, made, sends)
