@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "syncopate/fuse/streams.hpp"
+
 namespace syncopate::emit {
 namespace {
 
@@ -24,25 +26,15 @@ void append_waits(std::vector<std::int32_t>& words, const std::vector<fuse::Wait
 
 /// Who waits for each made chunk of `rank`.
 std::vector<Gates> gates_of(const fuse::RankSchedule& schedule, std::int32_t rank) {
+    const fuse::StreamPlan streams = fuse::plan_streams(schedule, rank);
+    const std::vector<bool> polled = fuse::polled_chunks(schedule, rank, streams);
     std::vector<Gates> gates(schedule.chunks.size());
-    for (std::size_t chunk = 0; chunk < gates.size(); ++chunk) {
-        const std::vector<fuse::Post>& posts = schedule.chunks[chunk].posts;
-        gates[chunk].told = std::any_of(posts.begin(), posts.end(),
-                                        [&](const fuse::Post& post) { return post.rank != rank; });
-    }
-    const auto add = [&](const fuse::Wait& wait, bool stream, bool sums) {
-        const fuse::SignalMeaning& meaning = schedule.signals[static_cast<std::size_t>(wait.signal)];
-        if (meaning.kind != fuse::SignalMeaning::Kind::made || meaning.op.rank != rank) return;
-        Gates& of_chunk = gates[static_cast<std::size_t>(meaning.op.index)];
-        (!stream ? of_chunk.told : sums ? of_chunk.sums : of_chunk.copies) = true;
-    };
-    for (const fuse::Transfer& transfer : schedule.transfers) {
-        const bool stream = transfer.backend == plan::Backend::copy_engine;
-        for (const fuse::Wait& wait : transfer.waits)
-            add(wait, stream, transfer.reduce != plan::Reduce::none);
-    }
-    for (const fuse::Slot& slot : schedule.slots) {
-        for (const fuse::Wait& wait : slot.waits) add(wait, false, false);
+    for (std::size_t chunk = 0; chunk < gates.size(); ++chunk) gates[chunk].told = polled[chunk];
+    for (const fuse::StreamStep& step : streams.steps) {
+        for (const std::int32_t chunk : step.gates) {
+            Gates& of_chunk = gates[static_cast<std::size_t>(chunk)];
+            (step.lane == fuse::Lane::sums ? of_chunk.sums : of_chunk.copies) = true;
+        }
     }
     return gates;
 }

@@ -244,9 +244,13 @@ Status FusedOp::allocate() {
         }
         tensor_offsets_.push_back(*offset);
     }
-    std::size_t num_signals = 0;  // and counters of made chunks, which follow them
+    std::size_t num_signals = 0;  // and counters of made chunks and gates of relays, which follow them
+    const auto relays_of = [&](const fuse::RankSchedule& schedule) {
+        const auto number = static_cast<std::int32_t>(&schedule - schedule_.ranks.data());
+        return static_cast<std::size_t>(fuse::plan_streams(schedule, number).num_relays);
+    };
     for (const fuse::RankSchedule& rank : schedule_.ranks)
-        num_signals = std::max(num_signals, rank.signals.size() + rank.chunks.size());
+        num_signals = std::max(num_signals, rank.signals.size() + rank.chunks.size() + relays_of(rank));
     if (num_signals > 1u << 24) return Error{fmt::format("{} signals on one rank are too many", num_signals)};
     control_words_ = emit::control::size_in_words(static_cast<std::int32_t>(num_signals));
     Result<std::uint64_t> offset = heap_->allocate(static_cast<std::uint64_t>(control_words_) * 4, 1024);
@@ -313,7 +317,8 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
                   .first_control = heap->address(0, op->control_offset_),
                   .heap_stride = heap->stride(),
                   .begin_waits = mine.begin_waits,
-                  .end_waits = mine.end_waits};
+                  .end_waits = mine.end_waits,
+                  .streams = fuse::plan_streams(mine, rank)};
     const auto words_of = [&](const std::vector<fuse::Post>& posts) {
         std::vector<std::uint64_t> words;
         for (const fuse::Post& post : posts) {
@@ -348,7 +353,8 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
             plan.transfers.push_back({.sum = std::move(sum).value(),
                                       .waits = transfer.waits,
                                       .post_words = words_of(transfer.posts),
-                                      .by_engine = is_by_engine(transfer)});
+                                      .by_engine = is_by_engine(transfer),
+                                      .by_stream = transfer.backend == plan::Backend::copy_engine});
             continue;
         }
         Result<std::vector<StridedCopy>> copies = copies_between(
@@ -362,7 +368,7 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
                                   .waits = transfer.waits,
                                   .post_words = words_of(transfer.posts),
                                   .by_engine = is_by_engine(transfer),
-                                  .in_order = transfer.backend == plan::Backend::copy_engine});
+                                  .by_stream = transfer.backend == plan::Backend::copy_engine});
     }
     if (ready) {
         op->make_tables();

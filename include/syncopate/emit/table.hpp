@@ -25,7 +25,7 @@
 // its first post and past the last one, what each tile adds to its two gates (copies, sums; 0 or 1), and
 // whether posts are to be made (0: only those gates are waited for; calls that are recorded post all the
 // same). The counters follow the signals in the control block, 8 words each: {tiles counted in this call, 0,
-// gate of copies, gate of sums, …}. Whoever counts last sets the count back to 0 and the posts' words to the
+// gate of copies, gate of sums, …}, and after them the gates of relays (fuse/streams.hpp) follow. Whoever counts last sets the count back to 0 and the posts' words to the
 // epoch; a stream waits until its gate has reached the number of tiles, and sets it back to 0.
 //
 // store: what is to be added where the slot's tile is stored (fuse/inline.hpp), a number of 64 bits: rows of
@@ -92,6 +92,11 @@ inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
 /// The word of the counter of made chunk `chunk`.
 [[nodiscard]] inline std::int32_t counter_of(const fuse::RankSchedule& schedule, std::int32_t chunk) {
     return control::word_of(static_cast<std::int32_t>(schedule.signals.size()) + chunk);
+}
+
+/// The word of the gate that relay `relay` opens (fuse/streams.hpp): they follow the counters.
+[[nodiscard]] inline std::int32_t relay_gate_of(const fuse::RankSchedule& schedule, std::int32_t relay) {
+    return counter_of(schedule, static_cast<std::int32_t>(schedule.chunks.size()) + relay);
 }
 
 /// What inline transfers ask of memory: the bytes of a row of the tensor that is stored, of which the heap's

@@ -1,36 +1,22 @@
 // Executes a rank's transfers on device host: one thread copies boxes between the heaps and posts. With
-// delays on, it takes the transfers whose waits are over in random order, pauses before and inside copies,
-// and so shows schedules that hold only by luck of timing.
+// delays on, it takes the transfers whose waits are over in random order.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
-#include <optional>
-#include <random>
 #include <thread>
 #include <vector>
 
-#include "syncopate/fuse/schedule.hpp"
 #include "syncopate/runtime/control.hpp"
-#include "syncopate/runtime/reduction.hpp"
-#include "syncopate/runtime/strided_copy.hpp"
+#include "syncopate/runtime/host_mover.hpp"
 
 namespace syncopate::runtime {
 
-/// A transfer with its addresses worked out.
-struct PreparedTransfer {
-    std::vector<StridedCopy> copies;
-    std::optional<PreparedSum> sum;         ///< instead of copies
-    std::vector<fuse::Wait> waits;          ///< on the executing rank's control block
-    std::vector<std::uint64_t> post_words;  ///< addresses of the words to set to the epoch
-    bool by_engine = false;  ///< the chunk engine carries it out (engine_table.hpp), not this executor
-    bool in_order = false;   ///< starts after those in_order before it have ended, as in a copy stream
-};
-
 class HostExecutor {
 public:
-    /// `control` is the executing rank's. `max_delay_us` 0: no delays, and the first transfer that may run
+    /// Of `transfers` it leaves out those of the chunk engine and of streams. `control` is the executing
+    /// rank's. `max_delay_us` 0: no delays, and the first transfer that may run
     /// goes first.
     HostExecutor(std::vector<PreparedTransfer> transfers, HostControl control, std::int64_t max_delay_us,
                  std::uint64_t seed);
@@ -48,13 +34,10 @@ public:
 private:
     void run();
     void execute(std::uint32_t epoch);
-    void perform(const PreparedTransfer& transfer, std::uint32_t epoch);
-    void delay();
 
     std::vector<PreparedTransfer> transfers_;
     HostControl control_;
-    std::int64_t max_delay_us_;
-    std::mt19937_64 random_;
+    HostMover mover_;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::uint32_t epoch_ = 0;
