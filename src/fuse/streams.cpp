@@ -33,6 +33,7 @@ public:
             const auto is_early = [&](const Wait& wait) { return implied_by_early(wait); };
             late |= !sums && !std::all_of(transfer.waits.begin(), transfer.waits.end(), is_early);
             step.lane = sums ? Lane::sums : late ? Lane::late : Lane::early;
+            if (!transfer.tiles.empty()) step.tile_sum = plan_.num_tile_sums++;
             for (const Wait& wait : transfer.waits) cover(index, wait);
             if (!step.relayed.empty()) step.relay = plan_.num_relays++;
         }
@@ -67,14 +68,20 @@ private:
         if (has_begun(wait)) return;
         if (const auto made = made_by_.find(wait.signal);
             made != made_by_.end() && (!sums || is_made(wait.signal))) {
-            if (passed_.insert({sums, made->second}).second) step.gates.push_back(made->second);
+            if (step.tile_sum < 0 && passed_.insert({sums, made->second}).second)
+                step.gates.push_back(made->second);
             return;
         }
         if (const auto own = own_step(wait)) {
             const bool of_sums = plan_.steps[*own].lane == Lane::sums;
             if (of_sums == sums) return;  // in order; early copies come before late ones
             if (!sums) {
-                step.after.push_back(*own);
+                StreamStep& sum = plan_.steps[*own];
+                if (sum.tile_sum < 0) {
+                    step.after.push_back(*own);
+                } else if (!std::exchange(sum.gated, true)) {
+                    step.summed.push_back(sum.tile_sum);
+                }
                 return;
             }
         }
@@ -102,6 +109,15 @@ private:
 
 StreamPlan plan_streams(const RankSchedule& schedule, std::int32_t rank) {
     return Planning(schedule, rank).run();
+}
+
+std::uint32_t blocks_of_sum(const RankSchedule& schedule, const StreamPlan& streams, std::int32_t sum) {
+    std::uint32_t blocks = 0;
+    for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
+        if (streams.steps[i].tile_sum != sum) continue;
+        for (const TileSum& tile : schedule.transfers[i].tiles) blocks += static_cast<std::uint32_t>(tile.blocks);
+    }
+    return blocks;
 }
 
 std::vector<bool> polled_chunks(const RankSchedule& schedule, std::int32_t rank, const StreamPlan& streams) {

@@ -43,8 +43,9 @@ public:
     LateTransfers& operator=(const LateTransfers&) = delete;
 
     /// Enqueues everything after `fork` (recorded before the kernel), the copies also after `copies_before`,
-    /// if not null. The kernel has been launched.
-    Status enqueue(CUevent fork, CUevent copies_before);
+    /// if not null; what tiles have left of sums in `kernel_stream`, in which the kernel has been launched.
+    /// `table`: the schedule's, in device memory.
+    Status enqueue(CUevent fork, CUevent copies_before, CUstream kernel_stream, CUdeviceptr table);
     /// Makes `stream` wait for it.
     Status join(CUstream stream);
 
@@ -56,6 +57,7 @@ private:
     struct Step {
         std::size_t index = 0;  ///< in the schedule
         bool sums = false;
+        bool after_kernel = false;  ///< in the kernel's stream
         std::vector<CUstreamBatchMemOpParams> gates;  ///< wait, and set back
         std::vector<std::size_t> after;               ///< steps of the other lane
         std::vector<StridedCopy> copies;
