@@ -42,11 +42,12 @@ std::vector<std::vector<bool>> in_a_hurry(const plan::Plan& plan, const Preceden
 /// A tile that waits for what other ranks send of it is itself sent before that: else all would wait for each
 /// other.
 void hurry_before_sums(const plan::Plan& plan, const Precedence& precedence, const Production& production,
-                       const std::map<plan::OpRef, std::vector<SummedTile>>& summed,
+                       const std::map<plan::OpRef, TiledSum>& summed,
                        std::vector<std::vector<bool>>& at_once) {
     std::vector<std::set<std::int64_t>> summing(at_once.size());  // by rank, tiles
-    for (const auto& [sum, tiles] : summed) {
-        for (const SummedTile& tile : tiles) summing[static_cast<std::size_t>(sum.rank)].insert(tile.tile);
+    for (const auto& [sum, tiled] : summed) {
+        for (const SummedTile& tile : tiled.tiles)
+            summing[static_cast<std::size_t>(sum.rank)].insert(tile.tile);
     }
     for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
         if (plan.op(precedence.ops[id]).reduce != plan::Reduce::none) continue;
@@ -244,13 +245,16 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     }
 
     auto at_once = in_a_hurry(plan, *precedence, all, *stores);
-    auto summed = options.tile_sums && !staged ? sum_in_tiles(first, *lowered)
-                                               : std::map<plan::OpRef, std::vector<SummedTile>>{};
+    auto summed =
+        options.tile_sums && !staged ? sum_in_tiles(first, *lowered) : std::map<plan::OpRef, TiledSum>{};
     if (std::any_of(summed.begin(), summed.end(), [&](const auto& sum) {
             const plan::Backend backend = (*backends)[sum.first.rank][sum.first.index];
-            return backend == plan::Backend::tma_dedicated || backend == plan::Backend::ldst_dedicated;
+            const std::optional<plan::OpRef>& writer = sum.second.writer;
+            return backend == plan::Backend::tma_dedicated || backend == plan::Backend::ldst_dedicated ||
+                   (writer && !is_inline((*backends)[writer->rank][writer->index]));
         }))
-        summed.clear();  // the chunk engine does not wait for the kernel's end
+        summed
+            .clear();  // the chunk engine does not wait for the kernel's end, nor a copy for the tile's store
     hurry_before_sums(plan, *precedence, production, summed, at_once);
 
     Schedule schedule;
@@ -260,7 +264,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     schedule.phased = all.slots.front().phased;
     schedule.later.assign(all.slots.begin() + 1, all.slots.end());
     schedule.stores = stores->form;
-    if (!summed.empty()) schedule.summed = plan.op(summed.begin()->first).dst.tensor;
+    if (!summed.empty()) schedule.summed = summed.begin()->second.tensor;
     schedule.ranks.resize(num_ranks);
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
         RankSchedule& out = schedule.ranks[rank];
@@ -322,7 +326,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
                 transfer.sources.push_back({pull.peer, pull.src});
             }
             if (const auto by_tiles = summed.find(ref); by_tiles != summed.end()) {
-                for (const SummedTile& tile : by_tiles->second) {
+                for (const SummedTile& tile : by_tiles->second.tiles) {
                     transfer.tiles.push_back(
                         {static_cast<std::int32_t>(slot_of[static_cast<std::size_t>(tile.tile)]), tile.region,
                          tile.blocks});

@@ -83,7 +83,8 @@ Json write(const Transfer& transfer, const Schedule& schedule) {
     }
     for (const Source& source : transfer.sources)
         json["sources"].push_back({{"rank", source.rank}, {"chunk", write(source.chunk, schedule)}});
-    for (const TileSum& tile : transfer.tiles) json["tiles"].push_back(Json::array({tile.slot, write(tile.region), tile.blocks}));
+    for (const TileSum& tile : transfer.tiles)
+        json["tiles"].push_back(Json::array({tile.slot, write(tile.region), tile.blocks}));
     json["waits"] = write(transfer.waits);
     json["posts"] = write(transfer.posts);
     return json;
@@ -237,8 +238,8 @@ plan::Chunk read_chunk(const Reader& reader, const Schedule& schedule) {
 
 /// The tiles that do a sum.
 void read_tiles(const Reader& reader, const Schedule& schedule, Transfer& sum) {
-    if (!schedule.summed || sum.reduce == plan::Reduce::none || sum.dst.tensor != *schedule.summed)
-        reader.fail("only sums into the tensor of \"summed\" are done by tiles");
+    if (!schedule.summed || sum.reduce == plan::Reduce::none)
+        reader.fail("only sums of the tensor of \"summed\" are done by tiles");
     for (std::size_t at = 0; at < reader.length(); ++at) {
         const Reader row = reader.at(at);
         (void)row.length(3);

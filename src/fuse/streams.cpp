@@ -98,9 +98,9 @@ private:
 
     const RankSchedule& schedule_;
     std::int32_t rank_;
-    std::map<plan::OpRef, std::size_t> own_;            ///< transfers by op
-    std::map<std::int32_t, std::int32_t> made_by_;      ///< own signal → chunk whose last tile posts it
-    std::set<std::pair<bool, std::int32_t>> passed_;    ///< gates, by stream (of sums) and chunk
+    std::map<plan::OpRef, std::size_t> own_;          ///< transfers by op
+    std::map<std::int32_t, std::int32_t> made_by_;    ///< own signal → chunk whose last tile posts it
+    std::set<std::pair<bool, std::int32_t>> passed_;  ///< gates, by stream (of sums) and chunk
     std::set<Wait> relayed_;
     StreamPlan plan_;
 };
@@ -115,7 +115,8 @@ std::uint32_t blocks_of_sum(const RankSchedule& schedule, const StreamPlan& stre
     std::uint32_t blocks = 0;
     for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
         if (streams.steps[i].tile_sum != sum) continue;
-        for (const TileSum& tile : schedule.transfers[i].tiles) blocks += static_cast<std::uint32_t>(tile.blocks);
+        for (const TileSum& tile : schedule.transfers[i].tiles)
+            blocks += static_cast<std::uint32_t>(tile.blocks);
     }
     return blocks;
 }

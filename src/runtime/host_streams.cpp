@@ -108,9 +108,8 @@ void HostStreams::run(std::size_t stream, std::uint32_t epoch) {
         const bool free =
             std::ranges::all_of(step.after, [this](std::size_t other) { return follow(other); }) &&
             std::ranges::all_of(step.gates, [this](const Gate& gate) { return pass(gate); }) &&
-            std::ranges::all_of(step.awaited, [&](const fuse::Wait& wait) {
-                return control_.wait(wait, epoch, where);
-            });
+            std::ranges::all_of(step.awaited,
+                                [&](const fuse::Wait& wait) { return control_.wait(wait, epoch, where); });
         if (!free) break;
         movers_[stream].perform(transfers_[step.index], epoch);
         const std::lock_guard lock(mutex_);

@@ -8,9 +8,9 @@
 // What a step waits for is said by fuse/streams.hpp. A stream waits for nothing but gates of its own rank,
 // which its kernel and its chunk engine open whatever happens, as their waits have a deadline: so no stream
 // can hang. What other ranks send is awaited by sy_await (before sums) or by the chunk engine (relays, before
-// copies). A gate is a word to which each tile of a chunk adds 1, or which a relay sets, and which the waiting
-// stream sets back: no value that a stream compares with depends on the call, so a captured call can be
-// replayed. Each stream has a gate of its own for each chunk.
+// copies). A gate is a word to which each tile of a chunk adds 1, or which a relay sets, and which the
+// waiting stream sets back: no value that a stream compares with depends on the call, so a captured call can
+// be replayed. Each stream has a gate of its own for each chunk.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA
@@ -30,8 +30,8 @@ namespace syncopate::runtime {
 class LateTransfers {
 public:
     /// Takes over the late copies and the sums of `plan`, whose copies must be such as enqueue_copy takes.
-    /// `published`: the epoch in pinned host memory, from which this rank's own words are posted. `module` and
-    /// that word must outlive them.
+    /// `published`: the epoch in pinned host memory, from which this rank's own words are posted. `module`
+    /// and that word must outlive them.
     static Result<std::unique_ptr<LateTransfers>> create(std::shared_ptr<CudaContext> context,
                                                          SymmetricHeap& heap, const CallPlan& plan,
                                                          const fuse::RankSchedule& schedule,
@@ -57,7 +57,7 @@ private:
     struct Step {
         std::size_t index = 0;  ///< in the schedule
         bool sums = false;
-        bool after_kernel = false;  ///< in the kernel's stream
+        bool after_kernel = false;                    ///< in the kernel's stream
         std::vector<CUstreamBatchMemOpParams> gates;  ///< wait, and set back
         std::vector<std::size_t> after;               ///< steps of the other lane
         std::vector<StridedCopy> copies;

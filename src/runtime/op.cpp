@@ -64,10 +64,9 @@ Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int 
                                          plan::to_string(sum.src.region), plan::to_string(sum.dst.region)));
     }
     for (const fuse::TileSum& tile : sum.tiles) {
-        const bool good = schedule.summed == sum.dst.tensor && schedule.num_stages() == 1 &&
-                          sum.dst.region.size() == 2 && sum.own >= 0 && !is_by_engine(sum) &&
-                          sum.reduce == plan::Reduce::sum && tile.slot >= 0 &&
-                          tile.slot < schedule.num_slots && tile.region.size() == 2 &&
+        const bool good = schedule.summed && schedule.num_stages() == 1 && sum.dst.region.size() == 2 &&
+                          sum.own >= 0 && !is_by_engine(sum) && sum.reduce == plan::Reduce::sum &&
+                          tile.slot >= 0 && tile.slot < schedule.num_slots && tile.region.size() == 2 &&
                           plan::contains(sum.dst.region, tile.region) &&
                           sum.src.region[1].size() == sum.dst.region[0].size() &&
                           sum.src.region[2].size() == sum.dst.region[1].size();
@@ -284,8 +283,8 @@ void FusedOp::make_tables() {
                              options_.num_programs, offsets, stage);
         stage_begin_.push_back(table_.size());
         table_.insert(table_.end(), table.begin(), table.end());
-        table_[stage_begin_.back() + emit::table::patience_ns] = static_cast<std::int32_t>(
-            std::clamp<std::int64_t>(options_.patience_us, 0, 2'000'000) * 1000);
+        table_[stage_begin_.back() + emit::table::patience_ns] =
+            static_cast<std::int32_t>(std::clamp<std::int64_t>(options_.patience_us, 0, 2'000'000) * 1000);
         if (stage + 1 < schedule_.num_stages())
             table_.resize((table_.size() + kAlignment - 1) / kAlignment * kAlignment, 0);
     }
@@ -354,8 +353,9 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
             const plan::DType dtype = schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype;
             const BoxView destination = box_of(rank, transfer.dst);
             if (!transfer.tiles.empty()) {
-                PreparedSum sum = prepare_tile_sum(box_of(rank, transfer.src), destination, transfer.dst.region,
-                                                   dtype, transfer.tiles, transfer.own, op->table_);
+                PreparedSum sum =
+                    prepare_tile_sum(box_of(rank, transfer.src), destination, transfer.dst.region, dtype,
+                                     transfer.tiles, transfer.own, op->table_);
                 if (const fuse::StreamStep& step = plan.streams.steps[plan.transfers.size()]; step.gated) {
                     const std::int32_t word = emit::sum_gate_of(mine, step.tile_sum);
                     sum.by_tiles->gate = reinterpret_cast<std::uint32_t*>(
@@ -624,22 +624,21 @@ void FusedOp::for_tile_sums(const Visit& visit) const {
         const PreparedSum* sum = transfers[index].tiles.empty() ? nullptr : executor_->sum_of(index);
         if (sum == nullptr || !sum->by_tiles) continue;
         const plan::Region& region = transfers[index].dst.region;
-        const std::uint64_t before =
-            static_cast<std::uint64_t>(region[0].begin) * sum->by_tiles->out_pitch +
-            static_cast<std::uint64_t>(region[1].begin) * plan::size_of(sum->dtype);
+        const std::uint64_t before = static_cast<std::uint64_t>(region[0].begin) * sum->by_tiles->out_pitch +
+                                     static_cast<std::uint64_t>(region[1].begin) * plan::size_of(sum->dtype);
         visit(*sum->by_tiles, before);
     }
 }
 
 std::optional<FusedOp::SumPlace> FusedOp::sum_place() const {
     if (!schedule_.summed) return std::nullopt;
-    const auto tensor = static_cast<std::size_t>(*schedule_.summed);
+    const auto tensor =
+        static_cast<std::size_t>(*schedule_.summed);  // on a rank without sums any place will do
     SumPlace place{heap_->local(tensor_offsets_[tensor]),
                    static_cast<std::uint64_t>(schedule_.tensors[tensor].shape[1]) *
                        plan::size_of(schedule_.tensors[tensor].dtype)};
-    for_tile_sums([&](const TileRows& rows, std::uint64_t before) {
-        place = {rows.out - before, rows.out_pitch};
-    });
+    for_tile_sums(
+        [&](const TileRows& rows, std::uint64_t before) { place = {rows.out - before, rows.out_pitch}; });
     return place;
 }
 

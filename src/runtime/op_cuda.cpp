@@ -141,8 +141,8 @@ public:
         const auto stream = reinterpret_cast<CUstream>(stream_number);
         if (late_ && ran) {
             const CUevent before = copies_ ? copies_->join() : nullptr;
-            if (Status enqueued = late_->enqueue(fork_->get(), before, stream, table_address());
-                !enqueued) return enqueued;
+            if (Status enqueued = late_->enqueue(fork_->get(), before, stream, table_address()); !enqueued)
+                return enqueued;
             if (Status joined = late_->join(stream); !joined) return joined;
         }
         if (copies_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copies_->join(), 0);

@@ -110,7 +110,7 @@ struct Source {
 /// A tile that itself adds what other ranks sent for it (tile_sums.hpp).
 struct TileSum {
     std::int32_t slot = 0;
-    plan::Region region;  ///< of the sum's destination: what the tile writes
+    plan::Region region;      ///< of the sum's destination: what the tile writes
     std::int32_t blocks = 1;  ///< stores of the tile, each of which adds up its own
     bool operator==(const TileSum&) const = default;
 };
@@ -162,8 +162,8 @@ struct Schedule {
     bool phased = false;         ///< some slot of the first stage has phases: its kernel gets a nested loop
     std::optional<StoreForm>
         stores{};  ///< some chunk's tiles are stored elsewhere than in the kernel's own place
-    std::vector<StageSlots> later{};  ///< the stages after the first; most programs have none
-    std::optional<std::int32_t> summed{};  ///< the kernel's own tensor, if tiles do some rank's sums
+    std::vector<StageSlots> later{};       ///< the stages after the first; most programs have none
+    std::optional<std::int32_t> summed{};  ///< the kernel's own tensor, if its tiles do sums
 
     [[nodiscard]] std::size_t num_stages() const { return 1 + later.size(); }
     [[nodiscard]] StageSlots stage(std::size_t index) const {

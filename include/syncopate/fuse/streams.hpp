@@ -6,9 +6,9 @@
 //
 //   in order   the call's begin implies it, or an earlier step of the same stream; or, of the other stream,
 //              an event
-//   gate       this rank's kernel makes the chunk, sends it inline, or sums it: each of its tiles adds to a gate
-//   await      a sum is a kernel anyway: another one of one warp polls the signals before it
-//   relay      anything else, whoever does it (this rank's chunk engine, another rank): an op of no bytes in
+//   gate       this rank's kernel makes the chunk, sends it inline, or sums it: each of its tiles adds to a
+//   gate await      a sum is a kernel anyway: another one of one warp polls the signals before it relay
+//   anything else, whoever does it (this rank's chunk engine, another rank): an op of no bytes in
 //              the chunk engine's table waits for the signals, with the deadline, and opens a gate
 //
 //   chunk engine  | op 0 | op 2 ……| relay: op 2, rank 1's op 4 |
@@ -19,8 +19,8 @@
 // order.
 //
 // Sums that tiles do (tile_sums.hpp) wait for no gates: what the tiles have left is done in the kernel's own
-// stream, after it. Copies of such a sum need not wait until then: each block of it that is done, by a tile or
-// after the kernel, adds 1 to the sum's gate.
+// stream, after it. Copies of such a sum need not wait until then: each block of it that is done, by a tile
+// or after the kernel, adds 1 to the sum's gate.
 //
 // No deadlock: a step waits only for ops that come before it in the order that fuse/precedence.hpp sorts all
 // ops in, and for chunks. No hang: the kernel and the chunk engine open their gates also after a fault.
@@ -51,7 +51,7 @@ struct StreamStep {
     std::int32_t tile_sum = -1;  ///< the number of a sum that tiles do, rising with the transfers; -1: none
     std::vector<std::int32_t> summed;  ///< of a copy: sums that tiles do, whose gates it waits for
     bool gated = false;                ///< of such a sum: some copy waits for its gate
-    std::int32_t relay = -1;          ///< its number, rising with the transfers; -1: none
+    std::int32_t relay = -1;           ///< its number, rising with the transfers; -1: none
 };
 
 struct StreamPlan {
