@@ -106,6 +106,21 @@ struct Source {
     bool operator==(const Source&) const = default;
 };
 
+/// A collective that is carried out as one call, or by the ranks together (collective.hpp).
+struct Collective {
+    struct Member {
+        plan::OpRef op;
+        plan::Chunk src;  ///< in the memory of op.rank
+        plan::Chunk dst;
+        bool operator==(const Member&) const = default;
+    };
+    plan::CollectiveKind kind = plan::CollectiveKind::all_gather;
+    plan::Reduce reduce = plan::Reduce::none;
+    std::int32_t number = 0;      ///< among those of the plan; all participants' is the same
+    std::vector<Member> members;  ///< in the order of the plan's list of ranks; a broadcast comes from the first
+    bool operator==(const Collective&) const = default;
+};
+
 /// One point-to-point op, ready to run on the rank that executes it; or, with `reduce`, a sum (lower.hpp):
 /// its source is a box of [slots, …] whose slots are added up in order, `own` of them, then what the
 /// destination holds, then the rest. With `sources` these are the slots, wherever they are; `src` is `dst`
@@ -122,6 +137,8 @@ struct Transfer {
     std::vector<Wait> waits{};  ///< signals of the executing rank
     std::vector<Post> posts{};  ///< after the data is visible at the destination
     std::vector<Source> sources{};
+    /// This rank's part in it: both ranks are this one, and `reduce` is none.
+    std::optional<Collective> collective{};
 };
 
 struct RankSchedule {
