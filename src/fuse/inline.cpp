@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "syncopate/kernel/tile_boxes.hpp"
+
 namespace syncopate::fuse {
 namespace {
 
@@ -66,14 +68,6 @@ std::optional<std::int64_t> rows_between(const plan::Plan& plan, const plan::Op&
     return slot + op.dst.region[extra].begin - op.src.region[0].begin;
 }
 
-std::vector<Region> boxes_of(const kernel::Tile& tile, const std::string& param) {
-    const auto exact = tile.write_boxes.find(param);
-    if (exact != tile.write_boxes.end() && !exact->second.empty()) return exact->second;
-    if (const auto bound = tile.writes.find(param); bound != tile.writes.end() && !is_empty(bound->second))
-        return {bound->second};
-    return {};
-}
-
 /// Why some tile's stores into `source` cannot all go elsewhere.
 std::string objection_to_tiles(const Program& program, const kernel::Param& param, const plan::Chunk& source,
                                Backend backend) {
@@ -83,7 +77,7 @@ std::string objection_to_tiles(const Program& program, const kernel::Param& para
             ? 0
             : argument->second.block.front();
     for (const kernel::Tile& tile : program.kernel.tiles) {
-        const std::vector<Region> boxes = boxes_of(tile, param.name);
+        const std::vector<Region> boxes = kernel::boxes_written(tile, param.name);
         if (std::none_of(boxes.begin(), boxes.end(),
                          [&](const Region& box) { return overlaps(box, source.region); }))
             continue;

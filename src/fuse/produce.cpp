@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "syncopate/kernel/tile_boxes.hpp"
+
 namespace syncopate::fuse {
 namespace {
 
@@ -16,15 +18,6 @@ Error at_rank(std::int32_t rank, std::int32_t op, std::string message) {
     error.location.rank = rank;
     error.location.op = op;
     return error;
-}
-
-/// The boxes that `tile` writes of `param`.
-std::vector<Region> boxes_of(const kernel::Tile& tile, const std::string& param) {
-    const auto exact = tile.write_boxes.find(param);
-    if (exact != tile.write_boxes.end() && !exact->second.empty()) return exact->second;
-    if (const auto bound = tile.writes.find(param); bound != tile.writes.end() && !is_empty(bound->second))
-        return {bound->second};
-    return {};
 }
 
 void take(std::vector<Region>& missing, const Region& region) {
@@ -103,7 +96,7 @@ private:
             const auto made = produced_.find({rank, tensor});
             if (made == produced_.end()) continue;
             for (const kernel::Tile& tile : program_.kernel.tiles) {
-                for (const Region& box : boxes_of(tile, param)) {
+                for (const Region& box : kernel::boxes_written(tile, param)) {
                     std::vector<Region> missing{box};
                     for (const Region& region : made->second) take(missing, region);
                     if (missing.empty()) continue;
@@ -129,7 +122,7 @@ private:
         const std::string& param = params_.at(chunk.tensor);
         for (const kernel::Tile& tile : program_.kernel.tiles) {
             bool makes = false;
-            for (const Region& box : boxes_of(tile, param)) {
+            for (const Region& box : kernel::boxes_written(tile, param)) {
                 if (!overlaps(box, chunk.region)) continue;
                 makes = true;
                 take(makers.missing, box);
