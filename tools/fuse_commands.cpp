@@ -35,6 +35,7 @@ struct FuseOptions {
     std::string device = "host";
     std::int64_t programs = 0;
     bool no_phases = false;
+    bool tile_sums = false;
     std::string topology;
     bool json = false;
     std::string output;
@@ -160,9 +161,12 @@ plan::Plan read_plan(const FuseOptions& options, const std::vector<emit::StageTe
     std::vector<plan::Tensor> handed_on;
     for (const emit::StageText& stage : stages) {
         for (const auto& [param, tensor] : stage.bindings) {
-            const auto has = [&, name = tensor](const plan::Plan& plan) { return plan.find_tensor(name).has_value(); };
+            const auto has = [&, name = tensor](const plan::Plan& plan) {
+                return plan.find_tensor(name).has_value();
+            };
             const auto shape = stage.arguments.tensors.find(param);
-            if (stages.size() < 2 || std::ranges::any_of(plans, has) || shape == stage.arguments.tensors.end() ||
+            if (stages.size() < 2 || std::ranges::any_of(plans, has) ||
+                shape == stage.arguments.tensors.end() ||
                 std::ranges::find(handed_on, tensor, &plan::Tensor::name) != handed_on.end())
                 continue;
             handed_on.push_back({tensor, shape->second.shape, shape->second.dtype});
@@ -184,6 +188,7 @@ void run_fuse(const FuseOptions& options) {
     fuse::Options fuse_options;
     fuse_options.device = options.device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     fuse_options.phases = !options.no_phases;
+    fuse_options.tile_sums = options.tile_sums;
     if (options.programs > 0) fuse_options.num_programs = options.programs;
     if (!options.topology.empty()) fuse_options.topology = or_fail(plan::find_topology(options.topology));
 
@@ -225,7 +230,8 @@ void add_stage_options(CLI::App& command, StageOptions& stage) {
     command.add_option("kernel", stage.kernel, "FILE.py:NAME")->required();
     command.add_option("--bind", stage.bind, "PARAMETER=TENSOR: which parameter is which tensor of the plan")
         ->delimiter(',');
-    command.add_option("--args", stage.args, "scalar arguments: M=512,BLOCK_M=128,…")->allow_extra_args(false);
+    command.add_option("--args", stage.args, "scalar arguments: M=512,BLOCK_M=128,…")
+        ->allow_extra_args(false);
     command
         .add_option("--tensor", stage.tensors,
                     "PARAMETER=512x256:bf16[:STRIDES][@BLOCK]; a bound one follows the plan")
@@ -263,13 +269,17 @@ void register_fuse_commands(CLI::App& app, std::vector<std::vector<std::string>>
                      "programs of a persistent kernel, if not its own number")
         ->check(CLI::PositiveNumber);
     fuse->add_flag("--no-phases", options->no_phases, "never cut the reduction loop");
+    fuse->add_flag("--tile-sums", options->tile_sums,
+                   "let tiles add what other ranks send for them, where they can");
     fuse->add_option("--topology", options->topology,
                      "order tiles by the arrivals that plan simulate expects on this machine");
     fuse->add_flag("--json", options->json, "print the summary as JSON");
     fuse->add_option("-o,--output", options->output, "the directory to write")->required();
     fuse->footer(
-        "--then FILE.py:NAME --bind … --args … --tensor …, after all other options: one more kernel, which runs when\n"
-        "the one before it has ended. What it reads of that one is bound in both to a tensor that no plan moves, of the\n"
+        "--then FILE.py:NAME --bind … --args … --tensor …, after all other options: one more kernel, which "
+        "runs when\n"
+        "the one before it has ended. What it reads of that one is bound in both to a tensor that no plan "
+        "moves, of the\n"
         "shape that --tensor gives.");
     fuse->callback([options, then = std::move(then)] {
         for (std::size_t stage = 0; stage < then.size(); ++stage)

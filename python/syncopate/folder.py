@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from . import _syncopate, interpreter, jit, trace
-from .fused import DTYPES, flat_rows, heap_bytes, shard_box, stored_by_row
+from .fused import DTYPES, flat_rows, heap_bytes, own_arguments, shard_box, stored_by_row
 from .group import Group
 from .ranks import RankError
 
@@ -28,7 +28,9 @@ def file_of(stem: str, stage: int, spec: dict[str, Any]) -> str:
 class FolderStage:
     """One kernel of a folder: fused and as the user wrote it, and what it is called with."""
 
-    def __init__(self, spec: dict[str, Any], folder: Path, files: tuple[str, str], texts: tuple[str, str]) -> None:
+    def __init__(
+        self, spec: dict[str, Any], folder: Path, files: tuple[str, str], texts: tuple[str, str]
+    ) -> None:
         self.grid, self.bindings, self.tensors = tuple(spec["grid"]), spec["bindings"], spec["tensors"]
         self.scalars, self.accumulates = spec["arguments"], spec.get("accumulates", [])
         name = spec["kernel"]
@@ -70,7 +72,10 @@ class FolderRun:
         self.device = torch.device("cpu") if group.device == "host" else torch.device("cuda", group.ordinal)
         self.stages = [
             FolderStage(
-                stage, Path(options.spec), (file_of("kernel", n, spec), file_of("original", n, spec)), texts[n]
+                stage,
+                Path(options.spec),
+                (file_of("kernel", n, spec), file_of("original", n, spec)),
+                texts[n],
             )
             for n, stage in enumerate(stages_of(spec))
         ]
@@ -182,8 +187,7 @@ class FolderRun:
     def record(self) -> trace.Trace:
         """One more call, on what the last one left in the heap, recorded."""
         local = _of_stage(self._locals(0, self.group.rank), 0)
-        arguments = self.stages[0].arguments(self._in_heap(), local)
-        full = {**arguments, "sy_schedule": self.op.table_tensor, "sy_control": self.op.control_tensor}
+        full = self.stages[0].arguments(self._in_heap(), local) | own_arguments(self.op)
         if self._recorder is None:
             self._recorder = trace.Recorder(self.op, self.spec, self._source, self.grid)
         return self._recorder.call(full)
@@ -194,12 +198,11 @@ class FolderRun:
 
     def _launch(self, local: dict[tuple[int, str], torch.Tensor]) -> None:
         heap = self._in_heap()
+        own = own_arguments(self.op)  # sy_out only where a program has one stage
         full = [
-            {
-                **stage.arguments(heap, _of_stage(local, number)),
-                "sy_schedule": self.op.table_tensor_of(number),
-                "sy_control": self.op.control_tensor,
-            }
+            stage.arguments(heap, _of_stage(local, number))
+            | own
+            | {"sy_schedule": self.op.table_tensor_of(number)}
             for number, stage in enumerate(self.stages)
         ]
         if self.group.device == "host":
@@ -234,9 +237,7 @@ class FolderRun:
             for name in stage.locals
         }
 
-    def _data(
-        self, name: str, index: int, shared: bool, rank: int = 0, stage: int = 0
-    ) -> torch.Tensor:
+    def _data(self, name: str, index: int, shared: bool, rank: int = 0, stage: int = 0) -> torch.Tensor:
         """Small integers, exact in every dtype; the same on all ranks where `shared`, else `rank`'s. New for every call."""
         if shared:
             shape, dtype = next((s, d) for t, s, d in self.plan.tensors if t == name)

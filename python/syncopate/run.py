@@ -191,7 +191,9 @@ def check_spec(spec: Any) -> None:
     expect(isinstance(stages, list) and len(stages) > 0, "stages must be a list")
     for stage in stages:
         expect(isinstance(stage, dict), "stages must be objects")
-        expect(isinstance(stage.get("kernel"), str) and stage["kernel"].isidentifier(), "kernel must be a name")
+        expect(
+            isinstance(stage.get("kernel"), str) and stage["kernel"].isidentifier(), "kernel must be a name"
+        )
         for key in ("arguments", "tensors", "bindings"):
             expect(isinstance(stage.get(key), dict), f"{key} must be an object")
         expect(numbers(stage.get("grid"), 1) and len(stage["grid"]) == 3, "grid must be three numbers")

@@ -144,7 +144,8 @@ public:
         if (is_new) why->second = collective_objection(plan_, found->second);
         if (!why->second.empty()) return fail(ref, why->second);
         if (device_ == Device::host) return named == Backend::nccl ? named : Backend::host;
-        if (named == Backend::host) return fail(ref, "backend host does not exist on device cuda: use \"auto\"");
+        if (named == Backend::host)
+            return fail(ref, "backend host does not exist on device cuda: use \"auto\"");
         return Backend::nccl;
     }
 

@@ -66,7 +66,8 @@ Collectives collectives_of(const plan::Plan& plan) {
     for (const plan::CollectiveGroup& group : plan::match_collectives(plan).groups) {
         const plan::Op& first = plan.op(group.front());
         Collective made{first.collective, first.reduce, number++, {}};
-        const bool reduces = made.kind == CollectiveKind::all_reduce || made.kind == CollectiveKind::reduce_scatter;
+        const bool reduces =
+            made.kind == CollectiveKind::all_reduce || made.kind == CollectiveKind::reduce_scatter;
         if (reduces && made.reduce == plan::Reduce::none) made.reduce = plan::Reduce::sum;
         for (const OpRef member : group)
             made.members.push_back({member, plan.op(member).src, plan.op(member).dst});
@@ -102,8 +103,9 @@ std::string collective_objection(const plan::Plan& plan, const Collective& colle
         }
     }
     // A shard: what one participant gives to one other.
-    const plan::Chunk& like = collective.kind == CollectiveKind::reduce_scatter ? collective.members.front().dst
-                                                                               : collective.members.front().src;
+    const plan::Chunk& like = collective.kind == CollectiveKind::reduce_scatter
+                                  ? collective.members.front().dst
+                                  : collective.members.front().src;
     const auto size = static_cast<std::int64_t>(group.size());
     const std::int64_t whole = num_elements(like.region);
     const std::int64_t count = collective.kind == CollectiveKind::all_to_all ? whole / size : whole;
@@ -114,7 +116,8 @@ std::string collective_objection(const plan::Plan& plan, const Collective& colle
         for (const plan::CollectivePart& target : layout->targets) {
             const auto common = intersect(source.at, target.at);
             if (!common) continue;
-            const Collective::Member& from = collective.members[static_cast<std::size_t>(position[source.op])];
+            const Collective::Member& from =
+                collective.members[static_cast<std::size_t>(position[source.op])];
             const Collective::Member& to = collective.members[static_cast<std::size_t>(position[target.op])];
             const auto read = run_in(from.src.region, moved(*common, source.at, source.chunk.region));
             const auto written = run_in(to.dst.region, moved(*common, target.at, target.chunk.region));
@@ -128,7 +131,8 @@ std::string collective_objection(const plan::Plan& plan, const Collective& colle
             if (collective.kind == CollectiveKind::broadcast && from > 0) continue;
             if (pieces[{from, to}] == std::vector{expected(collective.kind, from, to, count)}) continue;
             const auto& members = collective.members;
-            return name + " takes shards of one size, one after another in the order of its ranks, and what rank " +
+            return name +
+                   " takes shards of one size, one after another in the order of its ranks, and what rank " +
                    std::to_string(members[static_cast<std::size_t>(from)].op.rank) + " gives to rank " +
                    std::to_string(members[static_cast<std::size_t>(to)].op.rank) + " is not" + instead;
         }
@@ -146,7 +150,8 @@ plan::Plan with_participants(const plan::Plan& plan) {
     };
     for (const auto& [ref, collective] : collectives) {
         if (collective.kind != CollectiveKind::broadcast) continue;
-        std::vector<OpRef>& after = result.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)].after;
+        std::vector<OpRef>& after =
+            result.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)].after;
         for (const Collective::Member& member : collective.members) {
             const std::vector<OpRef>& theirs = plan.op(member.op).after;
             after.insert(after.end(), theirs.begin(), theirs.end());
@@ -161,7 +166,8 @@ plan::Plan with_participants(const plan::Plan& plan) {
                 if (found != collectives.end()) {
                     for (const Collective::Member& member : found->second.members) {
                         const std::int32_t at = member.op.rank;
-                        if (at != rank && at != op.source_rank(rank) && at != op.destination_rank(rank)) continue;
+                        if (at != rank && at != op.source_rank(rank) && at != op.destination_rank(rank))
+                            continue;
                         after.push_back(member.op);
                         any = true;
                     }
@@ -178,8 +184,8 @@ plan::Plan with_participants(const plan::Plan& plan) {
 Status check_collective_order(const plan::Plan& plan, const Precedence& precedence) {
     const Collectives collectives = collectives_of(plan);
     if (collectives.empty()) return Done{};
-    // Events: an op, or all participants of a collective. Each comes after what any of its ops comes after, or
-    // what a stream starts before it.
+    // Events: an op, or all participants of a collective. Each comes after what any of its ops comes after,
+    // or what a stream starts before it.
     std::vector<std::int32_t> event(precedence.ops.size());
     std::iota(event.begin(), event.end(), 0);
     for (const auto& [ref, collective] : collectives)
@@ -200,7 +206,8 @@ Status check_collective_order(const plan::Plan& plan, const Precedence& preceden
     }
     std::queue<std::int32_t> ready;
     for (std::size_t id = 0; id < event.size(); ++id) {
-        if (event[id] == static_cast<std::int32_t>(id) && open[id] == 0) ready.push(static_cast<std::int32_t>(id));
+        if (event[id] == static_cast<std::int32_t>(id) && open[id] == 0)
+            ready.push(static_cast<std::int32_t>(id));
     }
     while (!ready.empty()) {
         const auto at = static_cast<std::size_t>(ready.front());
@@ -210,10 +217,12 @@ Status check_collective_order(const plan::Plan& plan, const Precedence& preceden
         }
     }
     for (const auto& [ref, collective] : collectives) {
-        if (open[static_cast<std::size_t>(event[static_cast<std::size_t>(precedence.id(ref))])] <= 0) continue;
-        Error error{std::string(plan::name_of(collective.kind)) +
-                    ": its ranks come to it and to other ops in orders that block each other; list collectives in "
-                    "one order on all ranks"};
+        if (open[static_cast<std::size_t>(event[static_cast<std::size_t>(precedence.id(ref))])] <= 0)
+            continue;
+        Error error{
+            std::string(plan::name_of(collective.kind)) +
+            ": its ranks come to it and to other ops in orders that block each other; list collectives in "
+            "one order on all ranks"};
         error.location.rank = ref.rank;
         error.location.op = ref.index;
         return error;

@@ -24,7 +24,7 @@ public:
 
     StreamPlan run() {
         plan_.steps.resize(schedule_.transfers.size());
-        bool late = false;        // some copy before
+        bool late = false;          // some copy before
         bool collect_late = false;  // some collective before
         for (std::size_t index = 0; index < plan_.steps.size(); ++index) {
             const Transfer& transfer = schedule_.transfers[index];
@@ -41,6 +41,7 @@ public:
                 late = late || (!sums && !now);
                 step.lane = sums ? Lane::sums : late ? Lane::late : Lane::early;
             }
+            if (!transfer.tiles.empty()) step.tile_sum = plan_.num_tile_sums++;
             for (const Wait& wait : transfer.waits) cover(index, wait);
             if (!step.relayed.empty()) step.relay = plan_.num_relays++;
         }
@@ -79,7 +80,8 @@ private:
         if (has_begun(wait)) return;
         if (const auto made = made_by_.find(wait.signal);
             made != made_by_.end() && (!sums || is_made(wait.signal))) {
-            if (passed_.insert({sums, made->second}).second) step.gates.push_back(made->second);
+            if (step.tile_sum < 0 && passed_.insert({sums, made->second}).second)
+                step.gates.push_back(made->second);
             return;
         }
         if (const auto own = own_step(wait)) {
@@ -87,7 +89,12 @@ private:
             if (of_sums == sums || plan_.steps[*own].lane == Lane::before)
                 return;  // in order; early copies come before late ones
             if (!sums) {
-                step.after.push_back(*own);
+                StreamStep& sum = plan_.steps[*own];
+                if (sum.tile_sum < 0) {
+                    step.after.push_back(*own);
+                } else if (!std::exchange(sum.gated, true)) {
+                    step.summed.push_back(sum.tile_sum);
+                }
                 return;
             }
         }
@@ -104,9 +111,9 @@ private:
 
     const RankSchedule& schedule_;
     std::int32_t rank_;
-    std::map<plan::OpRef, std::size_t> own_;            ///< transfers by op
-    std::map<std::int32_t, std::int32_t> made_by_;      ///< own signal → chunk whose last tile posts it
-    std::set<std::pair<bool, std::int32_t>> passed_;    ///< gates, by stream (of sums) and chunk
+    std::map<plan::OpRef, std::size_t> own_;          ///< transfers by op
+    std::map<std::int32_t, std::int32_t> made_by_;    ///< own signal → chunk whose last tile posts it
+    std::set<std::pair<bool, std::int32_t>> passed_;  ///< gates, by stream (of sums) and chunk
     std::set<Wait> relayed_;
     StreamPlan plan_;
 };
@@ -115,6 +122,16 @@ private:
 
 StreamPlan plan_streams(const RankSchedule& schedule, std::int32_t rank) {
     return Planning(schedule, rank).run();
+}
+
+std::uint32_t blocks_of_sum(const RankSchedule& schedule, const StreamPlan& streams, std::int32_t sum) {
+    std::uint32_t blocks = 0;
+    for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
+        if (streams.steps[i].tile_sum != sum) continue;
+        for (const TileSum& tile : schedule.transfers[i].tiles)
+            blocks += static_cast<std::uint32_t>(tile.blocks);
+    }
+    return blocks;
 }
 
 std::vector<bool> polled_chunks(const RankSchedule& schedule, std::int32_t rank, const StreamPlan& streams) {

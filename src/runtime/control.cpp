@@ -62,9 +62,9 @@ namespace {
 std::string describe_joining(const fuse::Schedule& schedule, int rank, int signal) {
     const fuse::RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
     const auto size = static_cast<int>(schedule.ranks.size());
-    const int place = (word::word_of(signal) -
-                       emit::joined_word(own, fuse::plan_streams(own, rank).num_relays, 0, size, 0)) /
-                      word::signal_stride;
+    const int place =
+        (word::word_of(signal) - emit::joined_word(own, fuse::plan_streams(own, rank), 0, size, 0)) /
+        word::signal_stride;
     for (const fuse::Transfer& transfer : own.transfers) {
         if (place < 0 || !transfer.collective || transfer.collective->number != place / 2 / size) continue;
         return fmt::format("rank {} has not {} {} (op {} of rank {})", place / 2 % size,
@@ -89,8 +89,9 @@ std::string describe_missing(const fuse::Schedule& schedule, int rank, int signa
         case Kind::arrived:
             if (transfer == nullptr) break;
             if (transfer->collective)
-                return fmt::format("{} (op {} of rank {}) has not ended: one of its ranks may not have joined",
-                                   plan::name_of(transfer->collective->kind), meaning.op.index, meaning.op.rank);
+                return fmt::format(
+                    "{} (op {} of rank {}) has not ended: one of its ranks may not have joined",
+                    plan::name_of(transfer->collective->kind), meaning.op.index, meaning.op.rank);
             // A contribution arrives in a slot of a staging tensor: then it is named as it was sent.
             return fmt::format("chunk {} from rank {} ({}) has not arrived",
                                name_of_chunk(schedule, is_staged(*transfer) ? transfer->src : transfer->dst),

@@ -8,7 +8,7 @@
 namespace syncopate::runtime {
 namespace {
 
-bool is_elsewhere(const PreparedTransfer& transfer) { 
+bool is_elsewhere(const PreparedTransfer& transfer) {
     return transfer.by_engine || transfer.by_stream || transfer.collective;
 }
 
@@ -17,8 +17,7 @@ bool is_elsewhere(const PreparedTransfer& transfer) {
 HostExecutor::HostExecutor(std::vector<PreparedTransfer> transfers, HostControl control,
                            std::int64_t max_delay_us, std::uint64_t seed)
     : transfers_(std::move(transfers)), control_(control), mover_(control, max_delay_us, seed) {
-    if (!std::ranges::all_of(transfers_, is_elsewhere))
-        thread_ = std::thread([this] { run(); });
+    if (!std::ranges::all_of(transfers_, is_elsewhere)) thread_ = std::thread([this] { run(); });
 }
 
 HostExecutor::~HostExecutor() {
@@ -35,6 +34,7 @@ void HostExecutor::start(std::uint32_t epoch) {
     {
         const std::lock_guard lock(mutex_);
         epoch_ = epoch;
+        kernel_ended_ = false;
         working_ = true;
     }
     changed_.notify_all();
@@ -80,6 +80,8 @@ void HostExecutor::execute(std::uint32_t epoch) {
             const PreparedTransfer& transfer = transfers_[waiting[place]];
             const auto over = [&](const fuse::Wait& wait) { return control_.reached(wait, epoch); };
             if (!std::ranges::all_of(transfer.waits, over)) continue;
+            if (transfer.sum && transfer.sum->by_tiles && !kernel_ended_.load(std::memory_order_acquire))
+                continue;
             eligible.push_back(place);
             if (!mover_.delays()) break;
         }

@@ -24,8 +24,8 @@ Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<Cud
                                                              SymmetricHeap& heap, const CallPlan& plan,
                                                              const fuse::RankSchedule& schedule,
                                                              const DeviceModule& module,
-                                                             const std::uint32_t* published,
-                                                             const Nccl* nccl, const std::string& name) {
+                                                             const std::uint32_t* published, const Nccl* nccl,
+                                                             const std::string& name) {
     const CurrentContext current(*context);
     std::unique_ptr<LateTransfers> made(new LateTransfers(context, heap, plan.control()));
     made->rank_ = plan.rank;
@@ -41,7 +41,7 @@ Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<Cud
     made->processors_ = static_cast<unsigned>(processors);
     for (Step& step : made->steps_) {
         Lane& lane = step.sums ? made->sums_ : made->copies_;
-        if (lane.stream == nullptr) {
+        if (lane.stream == nullptr && !step.after_kernel) {
             if (Status opened = made->open(lane); !opened) return opened.error();
         }
         for (const std::size_t other : step.after) {
@@ -77,7 +77,8 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
         const fuse::StreamStep& planned = plan.streams.steps[i];
         if (planned.lane != fuse::Lane::late && planned.lane != fuse::Lane::sums) continue;
         const fuse::Transfer& transfer = schedule.transfers[i];
-        Step step{.index = i, .sums = planned.lane == fuse::Lane::sums};
+        Step step{
+            .index = i, .sums = planned.lane == fuse::Lane::sums, .after_kernel = planned.tile_sum >= 0};
         step.copies = plan.transfers[i].copies;
         step.collective = plan.transfers[i].collective;
         for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
@@ -96,8 +97,16 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
             add_gate(step, word, static_cast<std::uint32_t>(tiles), CU_STREAM_WAIT_VALUE_GEQ);
         }
         if (planned.relay >= 0) {  // it sets the gate to the epoch, which is not 0
-            add_gate(step, emit::relay_gate_of(schedule, planned.relay), ~0u, CU_STREAM_WAIT_VALUE_AND);
+            add_gate(step, emit::relay_gate_of(schedule, plan.streams, planned.relay), ~0u,
+                     CU_STREAM_WAIT_VALUE_AND);
         }
+        for (const std::int32_t sum : planned.summed) {
+            add_gate(step, emit::sum_gate_of(schedule, sum), blocks_of_sum(schedule, plan.streams, sum),
+                     CU_STREAM_WAIT_VALUE_GEQ);
+        }
+        if (planned.gated)
+            step.sum.gate =
+                control_ + 4 * static_cast<CUdeviceptr>(emit::sum_gate_of(schedule, planned.tile_sum));
         for (const std::size_t other : planned.after) step.after.push_back(step_of_.at(other));
         for (const fuse::Wait& wait : planned.awaited) {
             step.sum.waits.push_back(
@@ -151,6 +160,15 @@ Status LateTransfers::upload() {
         offsets.push_back(append(step.sum.waits.data(), step.sum.waits.size() * sizeof(step.sum.waits[0])));
         offsets.push_back(append(step.sum.posts.data(), step.sum.posts.size() * sizeof(step.sum.posts[0])));
         offsets.push_back(append(&none, sizeof(none)));
+        std::vector<device::LateTile> tiles;
+        if (step.sum.sum.by_tiles) {
+            for (const SummedTile& tile : step.sum.sum.by_tiles->tiles) {
+                tiles.push_back({static_cast<std::uint32_t>(tile.row), static_cast<std::uint32_t>(tile.rows),
+                                 static_cast<std::uint32_t>(tile.column),
+                                 static_cast<std::uint32_t>(tile.width), tile.late, tile.blocks});
+            }
+        }
+        offsets.push_back(append(tiles.data(), tiles.size() * sizeof(device::LateTile)));
     }
     if (bytes.empty()) return Done{};
     Result<std::unique_ptr<DeviceBuffer>> buffer = DeviceBuffer::create(context_, bytes.size());
@@ -162,26 +180,29 @@ Status LateTransfers::upload() {
         step.sum.device_waits = tables_->address() + offsets[at++];
         step.sum.device_posts = tables_->address() + offsets[at++];
         step.sum.finished = tables_->address() + offsets[at++];
+        step.sum.device_tiles = tables_->address() + offsets[at++];
     }
     return heap_.write(tables_->address(), bytes.data(), bytes.size());
 }
 
-Status LateTransfers::enqueue(CUevent fork, CUevent copies_before) {
+Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, CUstream kernel_stream,
+                              CUdeviceptr table) {
     for (const Lane* lane : {&copies_, &sums_}) {
         if (lane->stream != nullptr) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane->stream->get(), fork, 0);
     }
     if (copies_.stream != nullptr && copies_before != nullptr)
         SYNCOPATE_CUDA(api_, cuStreamWaitEvent, copies_.stream->get(), copies_before, 0);
     for (Step& step : steps_) {
-        const CUstream stream = (step.sums ? sums_ : copies_).stream->get();
+        const CUstream stream =
+            step.after_kernel ? kernel_stream : (step.sums ? sums_ : copies_).stream->get();
         for (const std::size_t other : step.after)
             SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, steps_[other].done, 0);
         if (!step.gates.empty()) {
             SYNCOPATE_CUDA(api_, cuStreamBatchMemOp, stream, static_cast<unsigned>(step.gates.size()),
                            step.gates.data(), 0);
         }
-        const Status done =
-            step.sums ? enqueue_sum(*module_, step.sum, control_, processors_, stream) : enqueue_copies(step);
+        const Status done = step.sums ? enqueue_sum(*module_, step.sum, control_, table, processors_, stream)
+                                      : enqueue_copies(step);
         if (!done) return done;
         if (step.done != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, step.done, stream);
     }
@@ -208,7 +229,8 @@ Status LateTransfers::enqueue_copies(const Step& step) {
     }
     for (const std::uint64_t word : step.posts)
         SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, control_ + 4 * control::published, 4, stream);
-    // A copy within one GPU may be done by its multiprocessors, which may be full of programs that wait for it.
+    // A copy within one GPU may be done by its multiprocessors, which may be full of programs that wait for
+    // it.
     for (const std::uint64_t word : step.own_posts)
         SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, published_, 4, stream);
     return Done{};

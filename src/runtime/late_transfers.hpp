@@ -8,9 +8,9 @@
 // What a step waits for is said by fuse/streams.hpp. A stream waits for nothing but gates of its own rank,
 // which its kernel and its chunk engine open whatever happens, as their waits have a deadline: so no stream
 // can hang. What other ranks send is awaited by sy_await (before sums) or by the chunk engine (relays, before
-// copies). A gate is a word to which each tile of a chunk adds 1, or which a relay sets, and which the waiting
-// stream sets back: no value that a stream compares with depends on the call, so a captured call can be
-// replayed. Each stream has a gate of its own for each chunk.
+// copies). A gate is a word to which each tile of a chunk adds 1, or which a relay sets, and which the
+// waiting stream sets back: no value that a stream compares with depends on the call, so a captured call can
+// be replayed. Each stream has a gate of its own for each chunk.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA
@@ -45,8 +45,9 @@ public:
     LateTransfers& operator=(const LateTransfers&) = delete;
 
     /// Enqueues everything after `fork` (recorded before the kernel), the copies also after `copies_before`,
-    /// if not null. The kernel has been launched.
-    Status enqueue(CUevent fork, CUevent copies_before);
+    /// if not null; what tiles have left of sums in `kernel_stream`, in which the kernel has been launched.
+    /// `table`: the schedule's, in device memory.
+    Status enqueue(CUevent fork, CUevent copies_before, CUstream kernel_stream, CUdeviceptr table);
     /// Makes `stream` wait for it.
     Status join(CUstream stream);
 
@@ -58,12 +59,13 @@ private:
     struct Step {
         std::size_t index = 0;  ///< in the schedule
         bool sums = false;
+        bool after_kernel = false;                    ///< in the kernel's stream
         std::vector<CUstreamBatchMemOpParams> gates;  ///< wait, and set back
         std::vector<std::size_t> after;               ///< steps of the other lane
         std::vector<StridedCopy> copies;
         std::optional<PreparedCollective> collective;  ///< instead of copies
-        std::vector<std::uint64_t> posts;      ///< addresses; of copies
-        std::vector<std::uint64_t> own_posts;  ///< of this rank's control block
+        std::vector<std::uint64_t> posts;              ///< addresses; of copies
+        std::vector<std::uint64_t> own_posts;          ///< of this rank's control block
         StreamSum sum;
         CUevent done = nullptr;  ///< recorded after it, where a step of the other lane waits for it
     };

@@ -35,16 +35,15 @@ struct NcclApi {
     int (*GroupEnd)() = nullptr;
 
     [[nodiscard]] Error error(const char* call, int code) const {
-        return Error{fmt::format("nccl{} failed: {} ({})", call, GetErrorString(code), code),
-                     {},
-                     ErrorClass::machine};
+        return Error{
+            fmt::format("nccl{} failed: {} ({})", call, GetErrorString(code), code), {}, ErrorClass::machine};
     }
 };
 
 namespace {
 
-#define SYNCOPATE_NCCL(api, name, ...)                                                            \
-    do {                                                                                          \
+#define SYNCOPATE_NCCL(api, name, ...)                                                               \
+    do {                                                                                             \
         if (const int code_ = (api).name(__VA_ARGS__); code_ != 0) return (api).error(#name, code_); \
     } while (false)
 
@@ -70,7 +69,8 @@ Result<NcclApi> load_api() {
         try_open("libnccl.so", 0);
     }
     const std::string advice =
-        "; install NCCL (pip install nvidia-nccl-cu12), set SYNCOPATE_NCCL_LIBRARY to its file, or expand the "
+        "; install NCCL (pip install nvidia-nccl-cu12), set SYNCOPATE_NCCL_LIBRARY to its file, or expand "
+        "the "
         "plan's collectives by a template (plan lower)";
     if (library == nullptr)
         return Error{fmt::format("no NCCL: looked for {}{}", looked_for, advice), {}, ErrorClass::machine};
@@ -156,8 +156,7 @@ Result<std::unique_ptr<Nccl>> Nccl::create(std::shared_ptr<CudaContext> context,
             mine->append(id.bytes, sizeof(id.bytes));
         }
     }
-    const Result<std::vector<Bytes>> all =
-        agree(rendezvous, fmt::format("op-{}-nccl", name), mine, timeout);
+    const Result<std::vector<Bytes>> all = agree(rendezvous, fmt::format("op-{}-nccl", name), mine, timeout);
     if (!all) return all.error();
     std::unique_ptr<Nccl> made(new Nccl(context, **api, rank));
     std::map<std::int32_t, std::size_t> taken;  // bytes, by the rank that made them
@@ -209,7 +208,9 @@ Status Nccl::enqueue(const PreparedCollective& c, CUstream stream) const {
         case all_reduce:
             SYNCOPATE_NCCL(api_, AllReduce, src, dst, count, type, sum_or_max, communicator, stream);
             break;
-        case broadcast: SYNCOPATE_NCCL(api_, Broadcast, src, dst, count, type, 0, communicator, stream); break;
+        case broadcast:
+            SYNCOPATE_NCCL(api_, Broadcast, src, dst, count, type, 0, communicator, stream);
+            break;
         case all_to_all: {
             const std::uint64_t bytes = c.count * plan::size_of(c.dtype);
             SYNCOPATE_NCCL(api_, GroupStart);
@@ -218,8 +219,8 @@ Status Nccl::enqueue(const PreparedCollective& c, CUstream stream) const {
                 code = api_.Send(static_cast<const char*>(src) + peer * bytes, bytes, 1,
                                  static_cast<int>(peer), communicator, stream);
                 if (code == 0)
-                    code = api_.Recv(static_cast<char*>(dst) + peer * bytes, bytes, 1,
-                                     static_cast<int>(peer), communicator, stream);
+                    code = api_.Recv(static_cast<char*>(dst) + peer * bytes, bytes, 1, static_cast<int>(peer),
+                                     communicator, stream);
             }
             SYNCOPATE_NCCL(api_, GroupEnd);
             if (code != 0) return api_.error("Send", code);

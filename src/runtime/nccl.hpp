@@ -21,8 +21,8 @@ struct NcclApi;
 class Nccl {
 public:
     /// The communicators that collectives by nccl of `schedule` need; null where it has none. Collective over
-    /// all ranks of the rendezvous if some rank needs one. Fails (ErrorClass::machine) on all of them where one
-    /// finds no library, naming what was looked for.
+    /// all ranks of the rendezvous if some rank needs one. Fails (ErrorClass::machine) on all of them where
+    /// one finds no library, naming what was looked for.
     static Result<std::unique_ptr<Nccl>> create(std::shared_ptr<CudaContext> context, Rendezvous& rendezvous,
                                                 const fuse::Schedule& schedule, const std::string& name,
                                                 Milliseconds timeout);

@@ -162,7 +162,8 @@ public:
         const auto stream = reinterpret_cast<CUstream>(stream_number);
         if (late_ && ran) {
             const CUevent before = copies_ ? copies_->join() : nullptr;
-            if (Status enqueued = late_->enqueue(fork_->get(), before); !enqueued) return enqueued;
+            if (Status enqueued = late_->enqueue(fork_->get(), before, stream, table_address()); !enqueued)
+                return enqueued;
             if (Status joined = late_->join(stream); !joined) return joined;
         }
         if (copies_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copies_->join(), 0);
@@ -243,10 +244,11 @@ private:
             std::this_thread::sleep_for(std::chrono::microseconds(50));
         }
         nccl_->abort();
-        return Error{fmt::format("a collective by nccl has not ended within {} ms: some rank has not joined it",
-                                 2 * deadline_ms_),
-                     {.rank = plan_.rank},
-                     ErrorClass::machine};
+        return Error{
+            fmt::format("a collective by nccl has not ended within {} ms: some rank has not joined it",
+                        2 * deadline_ms_),
+            {.rank = plan_.rank},
+            ErrorClass::machine};
     }
 
     [[nodiscard]] bool is_late(std::size_t index) const {
@@ -276,7 +278,8 @@ private:
         for (const std::uint64_t word : transfer.device_posts)
             SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, published, 4, stream);
         for (const std::uint64_t word : transfer.host_posts)
-            SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, mirror_->host() + device::kMirrorPublished, 4, stream);
+            SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, mirror_->host() + device::kMirrorPublished, 4,
+                           stream);
         return Done{};
     }
 

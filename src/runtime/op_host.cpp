@@ -41,6 +41,8 @@ public:
 
     Status end(CudaStream, std::span<const StridedCopy* const> outputs, bool ran) override {
         if (!ran) give_up();
+        executor_.kernel_ended();
+        streams_.kernel_ended();
         join();
         const std::uint32_t epoch = control_.load(emit::control::epoch);
         for (const fuse::Wait& wait : plan_.end_waits) {

@@ -81,12 +81,14 @@ TEST(Assign, ACollectiveGoesByTheLibraryOrSaysWhyItCannot) {
     };
     EXPECT_EQ(backend(direct(rows, 0), Device::cuda), "nccl");
     EXPECT_EQ(backend(direct(rows, 0), Device::host), "host");
-    EXPECT_EQ(backend(direct(rows, 1), Device::cuda),
-              "rank 0 op 0: all_gather moves contiguous memory, and A[0:6, 0:4] is not; expand it by a template "
-              "(plan lower)");
-    EXPECT_EQ(backend(direct({"A", {7, 8}, plan::DType::bf16}, 0), Device::cuda),
-              "rank 0 op 0: all_gather takes shards of one size, one after another in the order of its ranks, and "
-              "what rank 1 gives to rank 0 is not; expand it by a template (plan lower)");
+    EXPECT_EQ(
+        backend(direct(rows, 1), Device::cuda),
+        "rank 0 op 0: all_gather moves contiguous memory, and A[0:6, 0:4] is not; expand it by a template "
+        "(plan lower)");
+    EXPECT_EQ(
+        backend(direct({"A", {7, 8}, plan::DType::bf16}, 0), Device::cuda),
+        "rank 0 op 0: all_gather takes shards of one size, one after another in the order of its ranks, and "
+        "what rank 1 gives to rank 0 is not; expand it by a template (plan lower)");
     EXPECT_EQ(backend(direct({"A", {6, 8}, plan::DType::fp64}, 0, "all_reduce"), Device::cuda),
               "rank 0 op 0: all_reduce of fp64 is not carried out: it reduces bf16, fp16, fp32 or int32");
     plan::Plan named = direct(rows, 0).value();

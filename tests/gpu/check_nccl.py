@@ -91,7 +91,9 @@ def gathered() -> None:
                 out = torch.empty(m, n, device="cuda", dtype=dtype)
                 mine = slice(rank() * m // size(), (rank() + 1) * m // size())
                 holds = kind == "all_gather" or rank() == 0
-                x = torch.empty(m // size() if kind == "all_gather" else m if holds else 0, k, device="cuda", dtype=dtype)
+                x = torch.empty(
+                    m // size() if kind == "all_gather" else m if holds else 0, k, device="cuda", dtype=dtype
+                )
                 wrong = torch.zeros((), device="cuda", dtype=torch.int64)
                 for index in range(10):
                     whole = numbers(m, k, 3, index).to(dtype).cuda()
@@ -126,7 +128,9 @@ def made() -> None:
             for index in range(10):
                 inputs = [numbers(m, k, 5, index, r).clamp(-1, 1) for r in range(size())]
                 weights = [numbers(k, n, 6, r).clamp(-1, 1) for r in range(size())]
-                weights = [w * (torch.arange(k)[:, None] % 16 == 0) for w in weights]  # sums that bf16 holds exactly
+                weights = [
+                    w * (torch.arange(k)[:, None] % 16 == 0) for w in weights
+                ]  # sums that bf16 holds exactly
                 x, w = inputs[rank()].to(dtype).cuda(), weights[rank()].to(dtype).cuda()
                 parts = torch.stack([x @ w for x, w in zip(inputs, weights, strict=True)])
                 out.fill_(float("nan"))

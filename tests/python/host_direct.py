@@ -1,6 +1,6 @@
 """Plans whose collectives are left direct, through sy.fuse on host ranks in Triton's interpreter; run by test_host.py.
 
-    host_direct.py RANKS
+host_direct.py RANKS
 """
 
 import os

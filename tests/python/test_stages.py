@@ -50,7 +50,9 @@ def stages(run, tmp_path):
     """What `syncopate fuse` is given for gather X, H = X B, C = H B2, reduce-scatter C on two ranks."""
     command = HERE.parents[1] / "build" / "bin" / "syncopate"
     kernel = f"{HERE.parents[1] / 'examples' / 'matmul_pointers.py'}:matmul_kernel"
-    made = run(command, "plan", "make", "all_gather", "--ranks=2", "--tensor=X:49x32:fp32", "-o", tmp_path / "x.json")
+    made = run(
+        command, "plan", "make", "all_gather", "--ranks=2", "--tensor=X:49x32:fp32", "-o", tmp_path / "x.json"
+    )
     assert made.code == 0, made.err
     reduce = ["--ranks=2", "--tensor=C:49x24:fp32", "--split=2", "--produced", "-o", tmp_path / "c.json"]
     assert run(command, "plan", "make", "reduce_scatter", *reduce).code == 0
@@ -79,7 +81,11 @@ def test_the_command_fuses_two_kernels_into_a_folder_that_runs(stages, run):
     ("change", "code", "message"),
     [
         (lambda then: then[:1], 2, "--then: kernel is required"),
-        (lambda then: [*then, "--device=cuda"], 2, "--then: The following argument was not expected: --device"),
+        (
+            lambda then: [*then, "--device=cuda"],
+            2,
+            "--then: The following argument was not expected: --device",
+        ),
         (lambda then: [w.replace("49x40", "49x44") for w in then], 1, "tensor H"),
         (lambda then: [w.replace("a_ptr=H", "a_ptr=Q") for w in then[:-2]], 1, "no tensor Q"),
     ],

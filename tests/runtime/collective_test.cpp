@@ -72,7 +72,8 @@ std::int32_t wanted(const Case& c, int rank, std::uint32_t call, std::int64_t el
         return tag(static_cast<int>(element / block), call, rank * block + element % block);
     }
     std::uint32_t total = 0;
-    for (int other = 0; other < c.size; ++other) total += static_cast<std::uint32_t>(tag(other, call, element));
+    for (int other = 0; other < c.size; ++other)
+        total += static_cast<std::uint32_t>(tag(other, call, element));
     return c.reduce == plan::Reduce::max ? tag(c.size - 1, call, element) : static_cast<std::int32_t>(total);
 }
 
@@ -99,13 +100,15 @@ TEST_P(Collectives, BringEveryCallsDataWhateverTheTiming) {
     run_ranks(all_ranks(c.size), [&](int rank) {
         auto heap = make_heap(directory_of(), rank, c.size);
         RANK_CHECK(heap, heap.error().to_string());
-        auto op = FusedOp::create(*heap, *schedule, {.name = "direct", .deadline_ms = 5000, .max_delay_us = 300});
+        auto op =
+            FusedOp::create(*heap, *schedule, {.name = "direct", .deadline_ms = 5000, .max_delay_us = 300});
         RANK_CHECK(op, op.error().to_string());
         std::vector<std::pair<plan::Region, std::vector<std::int32_t>>> parts;
         const bool in = consumes(c.kind);
         for (const plan::Holding& held : in ? program.plan.initial : program.plan.final) {
             if (held.rank == rank)
-                parts.emplace_back(held.chunk.region, std::vector<std::int32_t>(num_elements(held.chunk.region)));
+                parts.emplace_back(held.chunk.region,
+                                   std::vector<std::int32_t>(num_elements(held.chunk.region)));
         }
         const std::string name = in ? "A" : c.kind == CollectiveKind::all_to_all ? "R" : "C";
         auto* whole = reinterpret_cast<std::int32_t*>((*op)->tensor_address(tensor.name).value());
@@ -130,7 +133,8 @@ TEST_P(Collectives, BringEveryCallsDataWhateverTheTiming) {
                 const plan::Region& box = in ? tile.reads.at("a_ptr") : tile.writes.at("c_ptr");
                 bool good = true;
                 for (std::int64_t row = box[0].begin; row < box[0].end; ++row) {
-                    for (std::int64_t at = row * kColumns + box[1].begin; at < row * kColumns + box[1].end; ++at) {
+                    for (std::int64_t at = row * kColumns + box[1].begin; at < row * kColumns + box[1].end;
+                         ++at) {
                         if (!in) whole[at] = tag(rank, call, at);
                         good = good && (!in || whole[at] == tag(0, call, at));
                     }
@@ -154,7 +158,8 @@ TEST_P(Collectives, BringEveryCallsDataWhateverTheTiming) {
 
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
     std::string name(plan::name_of(info.param.kind));
-    return name + std::to_string(info.param.size) + (info.param.device == fuse::Device::cuda ? "AsOnCuda" : "") +
+    return name + std::to_string(info.param.size) +
+           (info.param.device == fuse::Device::cuda ? "AsOnCuda" : "") +
            (info.param.reduce == plan::Reduce::max ? "Max" : "");
 }
 

@@ -62,8 +62,8 @@ using InlineObjection = std::function<std::string(plan::OpRef, plan::Backend)>;
                                            const plan::Chunk& dst, plan::Backend backend);
 
 /// A backend for each op: the plan's own choice where it names one, else `preferred` where that is legal,
-/// else the best legal one. Fails, with rank and op, on a collective or an explicit backend that is not legal,
-/// saying why.
+/// else the best legal one. Fails, with rank and op, on a collective or an explicit backend that is not
+/// legal, saying why.
 [[nodiscard]] Result<Backends> assign(const plan::Plan& plan, Device device,
                                       plan::Backend preferred = plan::Backend::automatic,
                                       const InlineObjection& kernel = {});

@@ -5,8 +5,8 @@
 //   rank 1   | … | all_gather | …        sends has been made or has arrived, what it overwrites has been read
 //   rank 2   | … | all_gather | …
 //
-// Seen from one rank it is a local op from its `src` to its `dst`: the library waits for the others by itself.
-// Whoever comes after it waits for the participants whose memory it touches.
+// Seen from one rank it is a local op from its `src` to its `dst`: the library waits for the others by
+// itself. Whoever comes after it waits for the participants whose memory it touches.
 #pragma once
 
 #include <map>
@@ -27,8 +27,8 @@ using Collectives = std::map<plan::OpRef, Collective>;
 /// Whether the region is one run of the tensor's elements.
 [[nodiscard]] bool is_contiguous(const plan::Tensor& tensor, const plan::Region& region);
 
-/// Why a library could not carry out the collective as one call; empty if it can. It takes contiguous regions,
-/// shards of one size in the order of the participants, and sums and maxima of what can_reduce().
+/// Why a library could not carry out the collective as one call; empty if it can. It takes contiguous
+/// regions, shards of one size in the order of the participants, and sums and maxima of what can_reduce().
 [[nodiscard]] std::string collective_objection(const plan::Plan& plan, const Collective& collective);
 
 /// The plan with each `after` that names a collective naming the participants instead on whose memory the op

@@ -11,7 +11,8 @@
 //   sums                                                        |      the same: waits → sum → posts |
 //
 // Transfers that the kernel carries out itself (inline.hpp) are not in the list: a chunk's tiles say where
-// they are stored, and the chunk's posts include theirs.
+// they are stored, and the chunk's posts include theirs. A sum that tiles do (tile_sums.hpp) is in the list:
+// after the kernel it does what they have left.
 //
 // A signal is a word of a rank's control block. Posting sets it to the poster's epoch, so it only grows.
 // A wait with lag L is over when word >= epoch - L (compared modulo 2^32).
@@ -116,9 +117,18 @@ struct Collective {
     };
     plan::CollectiveKind kind = plan::CollectiveKind::all_gather;
     plan::Reduce reduce = plan::Reduce::none;
-    std::int32_t number = 0;      ///< among those of the plan; all participants' is the same
-    std::vector<Member> members;  ///< in the order of the plan's list of ranks; a broadcast comes from the first
+    std::int32_t number = 0;  ///< among those of the plan; all participants' is the same
+    std::vector<Member>
+        members;  ///< in the order of the plan's list of ranks; a broadcast comes from the first
     bool operator==(const Collective&) const = default;
+};
+
+/// A tile that itself adds what other ranks sent for it (tile_sums.hpp).
+struct TileSum {
+    std::int32_t slot = 0;
+    plan::Region region;      ///< of the sum's destination: what the tile writes
+    std::int32_t blocks = 1;  ///< stores of the tile, each of which adds up its own
+    bool operator==(const TileSum&) const = default;
 };
 
 /// One point-to-point op, ready to run on the rank that executes it; or, with `reduce`, a sum (lower.hpp):
@@ -137,6 +147,7 @@ struct Transfer {
     std::vector<Wait> waits{};  ///< signals of the executing rank
     std::vector<Post> posts{};  ///< after the data is visible at the destination
     std::vector<Source> sources{};
+    std::vector<TileSum> tiles{};  ///< of a sum that tiles do; together they cover `dst`
     /// This rank's part in it: both ranks are this one, and `reduce` is none.
     std::optional<Collective> collective{};
 };
@@ -169,7 +180,8 @@ struct Schedule {
     bool phased = false;         ///< some slot of the first stage has phases: its kernel gets a nested loop
     std::optional<StoreForm>
         stores{};  ///< some chunk's tiles are stored elsewhere than in the kernel's own place
-    std::vector<StageSlots> later{};  ///< the stages after the first; most programs have none
+    std::vector<StageSlots> later{};       ///< the stages after the first; most programs have none
+    std::optional<std::int32_t> summed{};  ///< the kernel's own tensor, if tiles do some rank's sums
 
     [[nodiscard]] std::size_t num_stages() const { return 1 + later.size(); }
     [[nodiscard]] StageSlots stage(std::size_t index) const {

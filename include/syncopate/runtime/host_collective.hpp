@@ -3,7 +3,8 @@
 //
 //   post "joined" to all | wait until all have | read into a buffer | post "read" | wait | write its `dst`
 //
-// so that nothing is written before all is read. Sums are accumulated as fp32 in the order of the participants.
+// so that nothing is written before all is read. Sums are accumulated as fp32 in the order of the
+// participants.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +27,13 @@ struct PreparedCollective {
     std::vector<std::uint64_t> src;   ///< by participant
     std::uint64_t dst = 0;            ///< this rank's
     // Of device host (emit::joined_word), by participant:
-    std::vector<std::uint64_t> joined;        ///< the word of its control block by which this rank says so
-    std::vector<std::int32_t> joined_signal;  ///< the word of this rank's by which it does; the next: has read
+    std::vector<std::uint64_t> joined;  ///< the word of its control block by which this rank says so
+    std::vector<std::int32_t>
+        joined_signal;  ///< the word of this rank's by which it does; the next: has read
 };
 
-/// For rank `rank`. `schedules`: of all ranks; `tensors`: addresses of the tensors in rank 0's heap, `control`:
-/// of rank 0's control block; both `stride` bytes on for each further rank.
+/// For rank `rank`. `schedules`: of all ranks; `tensors`: addresses of the tensors in rank 0's heap,
+/// `control`: of rank 0's control block; both `stride` bytes on for each further rank.
 [[nodiscard]] PreparedCollective prepare_collective(const fuse::Collective& collective,
                                                     const fuse::Schedule& schedule, int rank,
                                                     const std::vector<std::uint64_t>& tensors,

@@ -21,7 +21,7 @@ struct PreparedTransfer {
     std::optional<PreparedSum> sum;         ///< instead of copies
     std::vector<fuse::Wait> waits;          ///< on the executing rank's control block
     std::vector<std::uint64_t> post_words;  ///< addresses of the words to set to the epoch
-    bool by_engine = false;  ///< the chunk engine carries it out (engine_table.hpp)
+    bool by_engine = false;                 ///< the chunk engine carries it out (engine_table.hpp)
     bool by_stream = false;  ///< a stream does, or on host what stands for one (host_streams.hpp)
     std::optional<PreparedCollective> collective{};  ///< instead of copies; also by what host_streams.hpp has
 };

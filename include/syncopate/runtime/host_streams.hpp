@@ -19,8 +19,8 @@ namespace syncopate::runtime {
 
 class HostStreams {
 public:
-    /// `transfers`: those of `schedule`, by the same index, of which those by_stream and collectives are done. `control`: of
-    /// the rank whose schedule it is.
+    /// `transfers`: those of `schedule`, by the same index, of which those by_stream and collectives are
+    /// done. `control`: of the rank whose schedule it is.
     HostStreams(std::vector<PreparedTransfer> transfers, const fuse::RankSchedule& schedule,
                 const fuse::StreamPlan& plan, HostControl control, std::int64_t max_delay_us,
                 std::uint64_t seed);
@@ -29,6 +29,7 @@ public:
     HostStreams& operator=(const HostStreams&) = delete;
 
     void start(std::uint32_t epoch);  ///< the call before must have been joined
+    void kernel_ended();              ///< of this call
     void join();                      ///< until all is done, or given up because of a fault
     /// What transfer `index` sums on a stream; null when it does not. Only between calls.
     [[nodiscard]] PreparedSum* sum_of(std::size_t index);
@@ -45,6 +46,7 @@ private:
         std::vector<Gate> gates;
         std::vector<std::size_t> after;
         std::vector<fuse::Wait> awaited;
+        bool after_kernel = false;  ///< a sum that tiles do
     };
 
     void serve(std::size_t stream);
@@ -52,6 +54,7 @@ private:
     void run(std::size_t stream, std::uint32_t epoch);
     [[nodiscard]] bool pass(const Gate& gate) const;
     [[nodiscard]] bool follow(std::size_t transfer);
+    void wait_for_kernel();
 
     std::vector<PreparedTransfer> transfers_;
     HostControl control_;
@@ -63,6 +66,7 @@ private:
     std::uint32_t epoch_ = 0;
     std::uint64_t calls_ = 0;
     std::size_t working_ = 0;  ///< threads
+    bool kernel_ended_ = false;
     bool leaving_ = false;
     std::vector<std::thread> threads_;  ///< one a stream; none where nothing goes by streams
 };
