@@ -8,11 +8,13 @@
 #include <utility>
 
 #include "fuse/stage.hpp"
+#include "syncopate/fuse/collective.hpp"
 #include "syncopate/fuse/guards.hpp"
 #include "syncopate/fuse/inline.hpp"
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/precedence.hpp"
+#include "syncopate/fuse/streams.hpp"
 #include "syncopate/fuse/tile_sums.hpp"
 #include "syncopate/plan/check.hpp"
 
@@ -27,7 +29,8 @@ std::vector<std::vector<bool>> in_a_hurry(const plan::Plan& plan, const Preceden
     std::vector<std::vector<bool>> result;
     for (const auto& chunks : production.chunks) result.emplace_back(chunks.size(), false);
     for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
-        if (plan.op(precedence.ops[id]).reduce != plan::Reduce::none) continue;
+        const plan::Op& op = plan.op(precedence.ops[id]);
+        if (op.reduce != plan::Reduce::none && op.kind != plan::OpKind::collective) continue;
         for (const MadeRef& need : production.needs[id]) {
             const std::vector<std::int64_t>& makers = production.makers[need.rank][need.index];
             if (makers.empty() || !stores.at[need.rank][need.index].empty()) continue;
@@ -37,6 +40,36 @@ std::vector<std::vector<bool>> in_a_hurry(const plan::Plan& plan, const Preceden
         }
     }
     return result;
+}
+
+/// On cuda, a library's collective needs multiprocessors, which a kernel that waits for it may hold. So it
+/// must have come before the kernel.
+Status check_library(const plan::Plan& plan, const Precedence& precedence, const Synchronization& sync,
+                     const Schedule& schedule) {
+    std::set<plan::OpRef> late;
+    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+        const RankSchedule& own = schedule.ranks[rank];
+        const StreamPlan streams = plan_streams(own, static_cast<std::int32_t>(rank));
+        for (std::size_t i = 0; i < streams.steps.size(); ++i) {
+            if (own.transfers[i].collective && streams.steps[i].lane == Lane::late)
+                late.insert(own.transfers[i].op);
+        }
+    }
+    for (std::size_t rank = 0; rank < schedule.ranks.size() && !late.empty(); ++rank) {
+        const std::vector<bool> awaited = completed_with(precedence, sync.seen_by_kernel[rank]);
+        for (const plan::OpRef ref : late) {
+            if (!awaited[static_cast<std::size_t>(precedence.id(ref))]) continue;
+            Error error{
+                "the kernel of rank " + std::to_string(rank) + " would wait for " +
+                std::string(plan::name_of(plan.op(ref).collective)) +
+                ", which follows other ops and needs multiprocessors that a waiting kernel holds: expand it "
+                "by a template (plan lower)"};
+            error.location.rank = ref.rank;
+            error.location.op = ref.index;
+            return error;
+        }
+    }
+    return Done{};
 }
 
 /// A tile that waits for what other ranks send of it is itself sent before that: else all would wait for each
@@ -137,6 +170,8 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     if (!backends) return backends.error();
     const auto precedence = precede(plan, *backends);
     if (!precedence) return precedence.error();
+    if (Status status = check_collective_order(plan, *precedence); !status) return status.error();
+    const Collectives collectives = collectives_of(plan);
     std::vector<std::int64_t> arrivals;
     if (options.topology) {
         auto simulated = expect_arrivals(plan, *precedence, *backends, *options.topology);
@@ -314,6 +349,10 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
                                                     own == lowered->own.end() ? -1 : own->second,
                                                     waits_for(awaited_by(id)),
                                                     {}});
+            if (const auto found = collectives.find(ref); found != collectives.end()) {
+                transfer.reduce = plan::Reduce::none;
+                transfer.collective = found->second;
+            }
             for (const std::int32_t part : parts_of(id)) {
                 transfer.posts.insert(transfer.posts.end(), posts[part].begin(), posts[part].end());
                 for (const MadeRef& need : production.needs[part]) {
@@ -349,6 +388,9 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     if (schedule.stores) {
         for (std::size_t rank = 0; rank < num_ranks; ++rank)
             guard_stores(all.program_of, schedule.ranks[rank]);
+    }
+    if (options.device == Device::cuda) {
+        if (Status status = check_library(plan, *precedence, sync, schedule); !status) return status.error();
     }
     return schedule;
 }

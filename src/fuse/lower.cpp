@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "syncopate/fuse/assign.hpp"
+#include "syncopate/fuse/collective.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -332,7 +333,8 @@ bool can_reduce(plan::DType dtype) {
 }
 
 Result<Lowered> lower(const plan::Plan& plan, plan::Backend preferred) {
-    return Lowering(plan, preferred).run();
+    const plan::Plan ordered = with_participants(plan);
+    return Lowering(ordered, preferred).run();
 }
 
 }  // namespace syncopate::fuse

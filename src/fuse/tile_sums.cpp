@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fuse/kernel_stores.hpp"
+#include "syncopate/kernel/tile_boxes.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -13,7 +14,7 @@ using plan::Region;
 /// What `tile` writes within `destination`; empty if it writes nothing there.
 Region written(const kernel::Tile& tile, const std::string& param, const Region& destination) {
     Region around;
-    for (const Region& box : boxes_of(tile, param)) {
+    for (const Region& box : kernel::boxes_written(tile, param)) {
         if (overlaps(box, destination)) around = around.empty() ? box : bounding_box(around, box);
     }
     return around;
@@ -33,7 +34,7 @@ std::string objection_to_boxes(const Program& program, const kernel::Param& para
         if (around.empty()) continue;
         if (tile.inexact_writes.contains(param.name)) return name + " writes where data says";
         std::int64_t elements = 0;
-        for (const Region& box : boxes_of(tile, param.name)) {
+        for (const Region& box : kernel::boxes_written(tile, param.name)) {
             elements += num_elements(box);
             for (std::size_t axis = 0; axis < 2; ++axis) {
                 if (box[axis].size() % std::max<std::int64_t>(block[axis], 1) == 0) continue;

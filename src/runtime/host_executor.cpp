@@ -8,7 +8,9 @@
 namespace syncopate::runtime {
 namespace {
 
-bool is_elsewhere(const PreparedTransfer& transfer) { return transfer.by_engine || transfer.by_stream; }
+bool is_elsewhere(const PreparedTransfer& transfer) {
+    return transfer.by_engine || transfer.by_stream || transfer.collective;
+}
 
 }  // namespace
 
@@ -99,7 +101,7 @@ void HostExecutor::execute(std::uint32_t epoch) {
         const std::size_t place = eligible[mover_.delays() ? mover_.draw() % eligible.size() : 0];
         const std::size_t chosen = waiting[place];
         waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(place));
-        mover_.perform(transfers_[chosen], epoch);
+        mover_.perform(transfers_[chosen], epoch, kWhereTransfer - static_cast<std::int32_t>(chosen));
         progress = std::chrono::steady_clock::now();
         backoff = Backoff();
     }

@@ -24,13 +24,14 @@ Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<Cud
                                                              SymmetricHeap& heap, const CallPlan& plan,
                                                              const fuse::RankSchedule& schedule,
                                                              const DeviceModule& module,
-                                                             const std::uint32_t* published,
+                                                             const std::uint32_t* published, const Nccl* nccl,
                                                              const std::string& name) {
     const CurrentContext current(*context);
     std::unique_ptr<LateTransfers> made(new LateTransfers(context, heap, plan.control()));
     made->rank_ = plan.rank;
     made->module_ = &module;
     made->published_ = published;
+    made->nccl_ = nccl;
     if (Status sorted = made->sort(plan, schedule, name); !sorted) return sorted.error();
     CUdevice device = 0;
     SYNCOPATE_CUDA(made->api_, cuCtxGetDevice, &device);
@@ -79,6 +80,7 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
         Step step{
             .index = i, .sums = planned.lane == fuse::Lane::sums, .after_kernel = planned.tile_sum >= 0};
         step.copies = plan.transfers[i].copies;
+        step.collective = plan.transfers[i].collective;
         for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
             const bool own = !step.sums && transfer.posts[p].rank == rank_;
             (step.sums ? step.sum.posts
@@ -219,6 +221,9 @@ Status LateTransfers::join(CUstream stream) {
 
 Status LateTransfers::enqueue_copies(const Step& step) {
     const CUstream stream = copies_.stream->get();
+    if (step.collective) {
+        if (Status called = nccl_->enqueue(*step.collective, stream); !called) return called;
+    }
     for (const StridedCopy& copy : step.copies) {
         if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
     }

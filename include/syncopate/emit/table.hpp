@@ -119,6 +119,16 @@ inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
     return sum_gate_of(schedule, streams.num_tile_sums + relay);
 }
 
+/// Words by which the ranks of device host carry out collectives together (runtime/host_collective.hpp),
+/// after the gates of relays: of collective `number`, whether rank `from` has joined, and has read. A control
+/// block that a schedule with collectives needs has room for 2 words for each of `num_ranks` and each
+/// collective.
+[[nodiscard]] inline std::int32_t joined_word(const fuse::RankSchedule& schedule,
+                                              const fuse::StreamPlan& streams, std::int32_t number,
+                                              std::int32_t num_ranks, std::int32_t from) {
+    return relay_gate_of(schedule, streams, streams.num_relays + 2 * (number * num_ranks + from));
+}
+
 /// What inline transfers ask of memory: the bytes of a row of the tensor that is stored, of which the heap's
 /// stride and the offsets of that tensor and of the destinations must be multiples. 1 without any, and for
 /// stores by pointers.

@@ -1,4 +1,5 @@
-// Streams: how a rank's transfers by copy_engine run on two streams of a GPU, and what each waits for there.
+// Streams: how a rank's transfers by copy_engine, its sums and its collectives by nccl run on streams of a
+// GPU, and what each waits for there.
 //
 // A stream does its steps one after another. It cannot compare a signal with the number of the call, nor give
 // up; it can wait until a word of its own rank's control block, a gate, has been opened, and close it again.
@@ -13,6 +14,10 @@
 //
 //   chunk engine  | op 0 | op 2 ……| relay: op 2, rank 1's op 4 |
 //   copies        | op 1 |                                     └ op 3: wait, close the gate, copy, post |
+//
+// Collectives that wait for nothing but the begin and each other come before the kernel, in its own stream:
+// they need multiprocessors, which a kernel that waits for them would hold. The others are done among the
+// copies.
 //
 // Copies that wait for nothing but the begin and each other are early: they start before the kernel is
 // launched. From the first one on that waits for more, all are late: enqueued after the kernel, in the same
@@ -35,10 +40,11 @@
 namespace syncopate::fuse {
 
 enum class Lane : std::uint8_t {
-    none,   ///< not on a stream: the chunk engine's, or device host's
-    early,  ///< a copy before the kernel's launch
-    late,   ///< a copy after it, in the same stream
-    sums,   ///< a sum, in a stream of its own
+    none,    ///< not on a stream: the chunk engine's, or device host's
+    before,  ///< a collective before the kernel, in the kernel's stream
+    early,   ///< a copy before the kernel's launch
+    late,    ///< a copy or a collective after it, in the same stream
+    sums,    ///< a sum, in a stream of its own
 };
 
 /// One transfer as its stream does it.
