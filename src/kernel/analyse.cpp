@@ -130,8 +130,8 @@ Status Analysis::number_tiles(Kernel& kernel) {
                                  "; give the grid of the launch with --grid");
     }
     kernel.tiles.reserve(records.size());
-    for (const TileRecord& record : records)
-        kernel.tiles.push_back(make_tile(record, evaluator_.found, function_, evaluator_.tensors));
+    TileMaker maker(evaluator_.found, function_, evaluator_.tensors);
+    for (const TileRecord& record : records) kernel.tiles.push_back(maker.make(record));
     return Done{};
 }
 

@@ -19,7 +19,7 @@ Result<bool> Analysis::writes_at(const std::array<std::int64_t, 3>& id) {
     if (!status && !evaluator_.arithmetic_error) return status.error();
     const auto& touched = evaluator_.found.touched;
     const bool writes = status && std::any_of(touched.begin(), touched.end(),
-                                              [](const TouchedBox& t) { return t.write && !t.shadow; });
+                                              [](const Touch& t) { return t.write && !t.shadow; });
     forget();
     return writes;
 }

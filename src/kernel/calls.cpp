@@ -63,7 +63,7 @@ bool Evaluator::numbers(const Value& value, std::array<Affine, kRank>& out, std:
 }
 
 Value Evaluator::call(const Expr& e, Frame& frame) {
-    std::array<Value, 16> small;
+    std::array<Value, 6> small;
     std::vector<Value> large;
     const bool splats = std::any_of(e.kids.begin(), e.kids.end(),
                                     [](const Expr* kid) { return kid->kind == ExprKind::splat; });

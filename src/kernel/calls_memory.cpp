@@ -327,13 +327,14 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
 }
 
 void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool solid) {
+    if (boxes_.empty()) return;
     const auto p = static_cast<std::size_t>(param);
-    for (const Box& box : boxes_) {
-        if (read)
-            found.touched.push_back({param, false, solid && maybe_ == 0, solid, override_read_[p], box});
-        if (write)
-            found.touched.push_back({param, true, solid && maybe_ == 0, solid, override_write_[p], box});
-    }
+    const auto begin = static_cast<std::uint32_t>(found.boxes.size());
+    found.boxes.insert(found.boxes.end(), boxes_.begin(), boxes_.end());
+    const auto end = static_cast<std::uint32_t>(found.boxes.size());
+    const bool exact = solid && maybe_ == 0;
+    if (read) found.touched.push_back({param, false, exact, solid, override_read_[p], begin, end});
+    if (write) found.touched.push_back({param, true, exact, solid, override_write_[p], begin, end});
 }
 
 }  // namespace syncopate::kernel

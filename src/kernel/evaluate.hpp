@@ -61,7 +61,8 @@ struct TileRecord {
 
 /// Everything that the evaluation of some programs found.
 struct Findings {
-    std::vector<TouchedBox> touched;
+    std::vector<Box> boxes;  ///< that `touched` and the memory of evaluations speak of
+    std::vector<Touch> touched;
     std::vector<TileRecord> tiles;
     std::uint64_t read_taint = 0;   ///< of the addresses of loads
     std::uint64_t write_taint = 0;  ///< of the addresses of stores
@@ -124,9 +125,18 @@ private:
         std::array<std::int64_t, kRank> delta{};
     };
     struct Habit {                                ///< of a statement without control flow
+        /// What is remembered of it: nothing, since it depends on more than its variables; its last evaluation
+        /// alone, since a look into the memory costs as much as evaluating it; or all of them.
+        enum class Memory : std::uint8_t { none, last, all };
         std::vector<std::int32_t> reads, writes;  // slots
+        Memory memory = Memory::all;
+        bool interns = false;  // what it leaves is compared with what is in memory
         std::int64_t hits = 0, misses = 0;
-        bool refused = false;  // not worth remembering, or not to be
+        // The last evaluation, of the current `memory_`.
+        std::int64_t when = -1;
+        std::vector<std::uint64_t> key;
+        std::vector<Value> left;
+        std::array<std::int64_t, kMostAxes> coord{};
     };
 
     // evaluate_bind.cpp
@@ -167,7 +177,14 @@ private:
     // evaluate_memo.cpp
     Habit& habit_of(const Stmt& statement);
     Flow recall(const Stmt& statement, Frame& frame);
+    void push_state(const Stmt& statement, const Habit& habit, const Frame& frame);
+    void keep_last(Habit& habit, std::size_t begin, std::span<const Value> left,
+                   const std::array<std::int64_t, kMostAxes>& coord);
+    [[nodiscard]] bool is_last(const Habit& habit, std::size_t begin) const;
+    [[nodiscard]] Value head(const Stmt& statement, Frame& frame);
+    void forget_values();
     void push_key(const Value& value);
+    void intern(Value& value);
     void show_coordinates(const std::array<std::int64_t, kMostAxes>& shown);
     [[nodiscard]] Value advanced(const Value& start, const Guess& guess, int symbol, std::int64_t rounds);
     [[nodiscard]] Value substituted(const Value& value, int symbol, std::int64_t round);
@@ -284,6 +301,7 @@ private:
     bool note_access(const Expr& e, std::int32_t param, bool direct, std::uint64_t taint, bool read,
                      bool write);
     void note_boxes(std::int32_t param, bool read, bool write, bool exact);  // boxes_
+    void tell_apart(std::size_t first);
     [[nodiscard]] std::string why_lost(const Expr* why) const;
     void fail_access(const SourceRange& where, const Expr* why, std::string message);
 
@@ -294,7 +312,10 @@ private:
     Value opaque(const Expr& why, std::uint64_t taint);
     [[nodiscard]] bool stopped() const { return error_.has_value() || not_affine_; }
     std::uint64_t new_source(const Expr& e, TaintSource source);
-    bool step(const SourceRange& where, std::int64_t work = 1);
+    bool step(const SourceRange& where, std::int64_t work = 1) {
+        return (steps_ += work) < next_look_ || look_at_limits(where);
+    }
+    bool look_at_limits(const SourceRange& where);
     bool fits_a_tuple(const Expr& e, std::span<const Value> items);
 
     Module& module_;
@@ -310,6 +331,7 @@ private:
     std::optional<Error> error_;
     bool not_affine_ = false;
     std::int64_t steps_ = 0;
+    std::int64_t next_look_ = 0;  // at the limits, when so many steps are done
     std::int32_t depth_ = 0;            // of the expressions being evaluated, helpers and all
     std::int32_t calls_ = 0;            // nesting of helpers
     std::int32_t silent_ = 0;           // > 0: nothing is noted
@@ -344,6 +366,7 @@ private:
     std::vector<std::int64_t> scratch_a_, scratch_b_;
     std::map<const Stmt*, bool> watch_;
     bool remembers_ = true;
+    std::int64_t memory_ = 0;  // how often the memory was cleared
     bool impure_ = false;  // what is being evaluated depends on more than variables and loops
     Memo memo_;
     std::deque<Habit> habits_;        // by Stmt::memo

@@ -28,7 +28,7 @@ bool Evaluator::has_stores(const std::vector<Stmt*>& body) const {
 }
 
 Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
-    const Value over = evaluate(*statement.value, frame);
+    const Value over = head(statement, frame);
     if (stopped()) return Flow::stop;
     if (over.kind == ValueKind::tuple) {
         for (std::int32_t i = 0; i < over.tuple->size; ++i) {

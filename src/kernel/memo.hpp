@@ -23,13 +23,15 @@ namespace syncopate::kernel {
 
 inline constexpr std::size_t kMostAxes = 4;
 
-struct TouchedBox {
+/// What one access touches: boxes of one parameter, a range of Findings::boxes. Never empty.
+struct Touch {
     std::int32_t param = -1;
     bool write = false;
-    bool exact = true;    ///< every element of the box is surely touched
+    bool exact = true;    ///< every element of the boxes is surely touched
     bool solid = true;    ///< … if what the kernel does there is done at all
     bool shadow = false;  ///< touched, but a stated footprint stands for it
-    Box box{};
+    std::uint32_t begin = 0;
+    std::uint32_t end = 0;
 };
 
 struct PendingAdvance {
@@ -52,7 +54,7 @@ public:
         std::uint64_t hash = 0;
         Range key;
         Range values;    ///< what it left in the variables that it assigns, or gave back
-        Range touched;   ///< the boxes that it touched
+        Range touched;   ///< what it touched
         Range advances;  ///< and how they advance with the loops around
         std::int64_t stores = 0;
         std::array<std::int64_t, kMostAxes> coord{-1, -1, -1, -1};  ///< the tile's coordinates that it shows
@@ -61,14 +63,14 @@ public:
     /// Null when there is none. Valid until the next `add` or `clear`.
     [[nodiscard]] const Entry* find(Key key) const;
     /// `key` is not yet known. Does nothing when the memory is full.
-    void add(Key key, std::span<const Value> values, std::span<const TouchedBox> touched,
+    void add(Key key, std::span<const Value> values, std::span<const Touch> touched,
              std::span<const std::pair<std::int32_t, PendingAdvance>> advances, std::int64_t stores,
              const std::array<std::int64_t, kMostAxes>& coord);
     void clear();
     [[nodiscard]] std::size_t bytes() const;
 
     std::vector<Value> values;
-    std::vector<TouchedBox> touched;
+    std::vector<Touch> touched;
     Advances advances;
 
 private:

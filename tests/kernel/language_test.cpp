@@ -15,7 +15,7 @@ Boxes written(const std::string& body, const std::string& before = "") {
     args.grid = {1, 1, 1};
     const Kernel k = analysed(before + source("x_ptr, y_ptr, d_ptr, n", body), args);
     return k.tiles.empty()                            ? Boxes{}
-           : k.tiles[0].write_boxes.contains("y_ptr") ? k.tiles[0].write_boxes.at("y_ptr")
+           : k.tiles[0].write_boxes.contains("y_ptr") ? Boxes(k.tiles[0].write_boxes.at("y_ptr"))
                                                       : Boxes{};
 }
 
