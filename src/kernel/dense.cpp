@@ -376,7 +376,8 @@ bool Evaluator::touch_elements(const Value& pointer, const Value* mask, std::int
         if (mask == nullptr || holds[i] != 0) offsets[kept++] = offsets[i];
     }
     offsets.resize(kept);
-    if (read && !symbol_loops_.empty()) advances_.push_back({symbol_loops_.back(), {param, Advance{}}});
+    if (read && !symbol_loops_.empty() && symbol_loops_.back() >= 0)
+        advances_.push_back({symbol_loops_.back(), {param, Advance{}}});
     boxes_.clear();
     boxes_of_offsets(tensors[p], offsets, boxes_);
     note_boxes(param, read, write, maybe_ == 0);

@@ -13,6 +13,7 @@ namespace {
 constexpr std::int64_t kMostSteps = 40'000'000;  // expressions and statements of one analysis
 constexpr std::size_t kMostMemory = std::size_t{512} << 20;
 constexpr std::size_t kMostKept = std::size_t{4} << 20;  // from program to program; stays in cache
+constexpr std::int64_t kMostInstances = 1 << 17;
 constexpr std::size_t kMostBoxesInAll = 16'000'000;
 constexpr std::size_t kStack = std::size_t{1} << 14;  // values of all frames
 
@@ -58,8 +59,11 @@ void Evaluator::restart(bool remember) {
     found.boxes.clear();
 }
 
-Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::array<std::int64_t, 3>& grid) {
-    if (!remembers_ || arena_.bytes() + memo_.bytes() > kMostKept) forget_values();
+/// Begins at the kernel's first statement.
+Evaluator::Frame Evaluator::enter(const std::array<std::int64_t, 3>& program,
+                                  const std::array<std::int64_t, 3>& grid) {
+    if (!remembers_ || arena_.bytes() + memo_.bytes() > kMostKept || instances_ > kMostInstances)
+        forget_values();
     forget_dense();
     program_ = program;
     grid_ = grid;
@@ -68,9 +72,6 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
     error_.reset();
     arithmetic_error = not_affine_ = in_tile_loop_ = false;
     stack_used_ = kernel_.slots.size();
-    if (stack_used_ > stack_.size())
-        return module_.error(kernel_.name_range,
-                             "the kernel has more than " + std::to_string(kStack) + " variables: use fewer");
     Frame frame;
     frame.function = &kernel_;
     frame.slots = stack_.data();
@@ -78,12 +79,20 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
     std::copy(bound_.begin(), bound_.end(), stack_.begin());
     std::fill(stack_.begin() + static_cast<std::ptrdiff_t>(bound_.size()),
               stack_.begin() + static_cast<std::ptrdiff_t>(stack_used_), Value{});
-    const std::size_t first_tile = found.tiles.size();
     control_ = 0;
     maybe_ = 0;
-    const std::int64_t stores = stores_;
     loop_stores_ = 0;
     begin_tile(linear_program_);
+    return frame;
+}
+
+Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::array<std::int64_t, 3>& grid) {
+    if (kernel_.slots.size() > stack_.size())
+        return module_.error(kernel_.name_range,
+                             "the kernel has more than " + std::to_string(kStack) + " variables: use fewer");
+    Frame frame = enter(program, grid);
+    const std::size_t first_tile = found.tiles.size();
+    const std::int64_t stores = stores_;
     const std::size_t outer_begin = tile_begin_;
     const Flow flow = execute(kernel_.body, frame);
     if (flow == Flow::stop && error_) return *error_;
@@ -113,7 +122,7 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
                  found.touched.end());
     if (!outer.empty() && tiles_end > first_tile) {
         std::vector<Touch> all(found.touched.begin() + static_cast<std::ptrdiff_t>(inner_begin),
-                                    found.touched.begin() + static_cast<std::ptrdiff_t>(inner_end));
+                               found.touched.begin() + static_cast<std::ptrdiff_t>(inner_end));
         found.touched.resize(outer_begin);
         for (std::size_t t = first_tile; t < tiles_end; ++t) {
             TileRecord& tile = found.tiles[t];
@@ -176,7 +185,8 @@ std::uint64_t Evaluator::new_source(const Expr& e, TaintSource source) {
 bool Evaluator::look_at_limits(const SourceRange& where) {
     constexpr std::int64_t kSometimes = 256;
     next_look_ = steps_ + kSometimes;
-    if (steps_ > kMostSteps || arena_.bytes() > kMostMemory || found.touched.size() + found.boxes.size() > kMostBoxesInAll) {
+    if (steps_ > kMostSteps || arena_.bytes() > kMostMemory ||
+        found.touched.size() + found.boxes.size() > kMostBoxesInAll) {
         fail(where,
              "the analysis gives up here after too many iterations: give --args of a smaller launch, or a "
              "loop that ends");

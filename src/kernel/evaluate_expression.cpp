@@ -111,8 +111,13 @@ Value Evaluator::evaluate_at_depth(const Expr& e, Frame& frame) {
             if (stopped()) return {};
             if (e.axis >= 0 && silent_ == 0) {
                 const Value& side = e.axis_side == 0 ? a : b;
-                std::int64_t& coord = coord_[static_cast<std::size_t>(e.axis)];
-                if (side.kind == ValueKind::integer && coord < 0) coord = side.integer;
+                Coordinate& coord = coord_[static_cast<std::size_t>(e.axis)];
+                if (side.kind == ValueKind::integer && coord.at < 0) coord = {side.integer, 0};
+                if (on_line() && side.kind == ValueKind::block && side.block->rank == 0 && coord.at < 0) {
+                    const Affine& value = side.block->base;
+                    if (Affine{value.constant, {value.slope[0]}} == value)
+                        coord = {value.constant, value.slope[0]};
+                }
             }
             const Value made = binary(e, e.op, a, b);
             return e.is_count && !stopped() ? count(e, Value{}, b, made, frame) : made;

@@ -87,7 +87,8 @@ void Evaluator::push_state(const Stmt& statement, const Habit& habit, const Fram
     key_.push_back(reinterpret_cast<std::uintptr_t>(&statement));
     key_.push_back(control_);
     key_.push_back(static_cast<std::uint64_t>(silent_ > 0) | static_cast<std::uint64_t>(maybe_ > 0) << 1 |
-                   around_.size() << 2 | trips_.size() << 32);
+                   around_.size() << 2 | trips_.size() << 32 |
+                   static_cast<std::uint64_t>(line_axis_ + 1) << 40);
     for (const std::int32_t loop : around_) key_.push_back(static_cast<std::uint64_t>(loop));
     for (std::size_t s = 0; s < trips_.size(); ++s) {
         key_.push_back(static_cast<std::uint64_t>(trips_[s]));
@@ -98,7 +99,7 @@ void Evaluator::push_state(const Stmt& statement, const Habit& habit, const Fram
 
 /// Notes the evaluation whose key begins at `begin` of key_ as the last one.
 void Evaluator::keep_last(Habit& habit, std::size_t begin, std::span<const Value> left,
-                          const std::array<std::int64_t, kMostAxes>& coord) {
+                          const Coordinates& coord) {
     habit.when = memory_;
     habit.key.assign(key_.begin() + static_cast<std::ptrdiff_t>(begin), key_.end());
     habit.left.assign(left.begin(), left.end());
@@ -113,6 +114,8 @@ bool Evaluator::is_last(const Habit& habit, std::size_t begin) const {
 void Evaluator::forget_values() {
     ++memory_;
     memo_.clear();  // its values lie in the arena
+    moving_.clear();
+    instances_ = 0;
     arena_.release(bound_mark_);
 }
 
@@ -154,18 +157,19 @@ Evaluator::Flow Evaluator::recall(const Stmt& statement, Frame& frame) {
 
     const std::size_t touched = found.touched.size(), advances = advances_.size(), arena = arena_.used();
     const std::int64_t stores = stores_;
-    const std::array<std::int64_t, kMostAxes> coord = coord_;
+    const Coordinates coord = coord_;
     const bool impure = impure_;
-    coord_.fill(-1);
+    coord_.fill({});
     impure_ = false;
     const Flow flow = perform(statement, frame);
-    const std::array<std::int64_t, kMostAxes> shown = coord_;
+    const Coordinates shown = coord_;
     coord_ = coord;
     show_coordinates(shown);
     ++habit.misses;
     const bool plain = arena_.used() == arena && found.touched.size() == touched && stores_ == stores;
-    const bool pointless = habit.misses > kPatience && 4 * habit.hits < habit.misses,
-               hasty = habit.misses > kPatienceWithLast && 4 * habit.hits < habit.misses;
+    const bool pointless = habit.misses > kPatience &&
+                           4 * habit.hits<habit.misses, hasty = habit.misses> kPatienceWithLast &&
+                           4 * habit.hits < habit.misses;
     if (stopped() || flow != Flow::next) {
         // Nothing to remember.
     } else if (impure_ || (pointless && !plain) || (habit.memory == Memory::last && (hasty || !plain))) {
@@ -209,12 +213,12 @@ Value Evaluator::head(const Stmt& statement, Frame& frame) {
     }
     const std::size_t touched = found.touched.size();
     const std::int64_t stores = stores_;
-    const std::array<std::int64_t, kMostAxes> coord = coord_;
+    const Coordinates coord = coord_;
     const bool impure = impure_;
-    coord_.fill(-1);
+    coord_.fill({});
     impure_ = false;
     const Value made = evaluate(*statement.value, frame);
-    const std::array<std::int64_t, kMostAxes> shown = coord_;
+    const Coordinates shown = coord_;
     coord_ = coord;
     show_coordinates(shown);
     ++habit.misses;
@@ -257,9 +261,9 @@ void Evaluator::intern(Value& value) {
     value.block = remembered(begin, [&] { return value; }).block;
 }
 
-void Evaluator::show_coordinates(const std::array<std::int64_t, kMostAxes>& shown) {
+void Evaluator::show_coordinates(const Coordinates& shown) {
     for (std::size_t a = 0; a < kMostAxes; ++a) {
-        if (coord_[a] < 0 && shown[a] != -1) coord_[a] = shown[a];
+        if (coord_[a].at < 0 && shown[a].at != -1) coord_[a] = shown[a];
     }
 }
 

@@ -226,6 +226,7 @@ Evaluator::Flow Evaluator::branch(const Stmt& statement, Frame& frame) {
     } else {
         // Which way depends on loaded data: both are run, and what they leave different is unknown.
         const Expr& why = *statement.value;
+        if (on_line()) return control_ = control, not_affine_ = true, Flow::stop;
         const Value* before = snapshot(frame);
         ++maybe_;
         const std::int32_t maybe = maybe_;

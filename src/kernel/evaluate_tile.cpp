@@ -102,7 +102,7 @@ void Evaluator::note_carried_ids(const Stmt& statement, Frame& frame) {
 void Evaluator::begin_tile(std::int64_t id) {
     tile_id_ = id;
     tile_begin_ = found.touched.size();
-    coord_.fill(-1);
+    coord_.fill({});
 }
 
 void Evaluator::end_tile(Frame& frame) {
@@ -151,8 +151,8 @@ void Evaluator::end_tile(Frame& frame) {
             if (empty) continue;
             found.boxes.push_back(box);
             const auto last = static_cast<std::uint32_t>(found.boxes.size());
-            found.touched.push_back(
-                {directive.param, write, false, false, false, last - 1, last});  // who states it may state more
+            found.touched.push_back({directive.param, write, false, false, false, false, last - 1,
+                                     last});  // who states it may state more
         } else if (directive.kind == DirectiveKind::pid_map) {
             std::size_t axis = 0;
             for (const auto& [name, variable] : directive.mapping) {
@@ -160,11 +160,13 @@ void Evaluator::end_tile(Frame& frame) {
                     continue;  // lo..hi: an axis that the tile loops over
                 const auto value = number(variable);
                 if (!value) return;
-                coord_[axis++] = *value;
+                coord_[axis++].at = *value;
             }
         }
     }
-    found.tiles.push_back({tile_id_, linear_program_, tile_begin_, found.touched.size(), coord_});
+    TileRecord record{tile_id_, linear_program_, tile_begin_, found.touched.size(), {}};
+    for (std::size_t a = 0; a < kMostAxes; ++a) record.coord[a] = coord_[a].at;
+    found.tiles.push_back(record);
 }
 
 }  // namespace syncopate::kernel

@@ -44,7 +44,7 @@ const Memo::Entry* Memo::find(Key key) const {
 
 void Memo::add(Key key, std::span<const Value> new_values, std::span<const Touch> new_touched,
                std::span<const std::pair<std::int32_t, PendingAdvance>> new_advances, std::int64_t stores,
-               const std::array<std::int64_t, kMostAxes>& coord) {
+               const Coordinates& coord) {
     if (bytes() > kMost) return;
     if (2 * (entries_.size() + 1) > places_.size()) grow();
     Entry entry;

@@ -1,6 +1,7 @@
 #include "kernel/tiles.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 namespace syncopate::kernel {
@@ -130,6 +131,13 @@ Tile TileMaker::make(const TileRecord& record) {
         return std::pair(place(a), a) < std::pair(place(b), b);
     };
     std::sort(order_.begin(), order_.end(), before);
+    std::array<std::size_t, 2> parameters{};  // that are read, that are written: at most
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+        if (i == 0 || place(order_[i]) != place(order_[i - 1]))
+            ++parameters[found_.touched[order_[i]].write ? 1 : 0];
+    }
+    tile.reads.reserve(parameters[0]), tile.read_boxes.reserve(parameters[0]);
+    tile.writes.reserve(parameters[1]), tile.write_boxes.reserve(parameters[1]);
     for (std::size_t first = 0, end = 0; first < order_.size(); first = end) {
         while (end < order_.size() && place(order_[end]) == place(order_[first])) ++end;
         const Touch& touch = found_.touched[order_[first]];
@@ -170,8 +178,8 @@ const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches
             for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
                 bool inside = true;
                 for (std::size_t d = 0; d < rank && inside; ++d)
-                    inside = found_.boxes[b][d].begin <= loose[d].begin &&
-                             found_.boxes[b][d].end >= loose[d].end;
+                    inside =
+                        found_.boxes[b][d].begin <= loose[d].begin && found_.boxes[b][d].end >= loose[d].end;
                 if (inside) return true;
             }
         }

@@ -17,7 +17,8 @@ public:
     using List = std::vector<plan::Region>;
 
     SharedBoxes() : boxes_(none()) {}
-    SharedBoxes(List boxes) : boxes_(std::make_shared<const List>(std::move(boxes))) {}  // NOLINT(google-explicit-constructor)
+    SharedBoxes(List boxes)
+        : boxes_(std::make_shared<const List>(std::move(boxes))) {}  // NOLINT(google-explicit-constructor)
 
     operator const List&() const { return *boxes_; }  // NOLINT(google-explicit-constructor)
     [[nodiscard]] bool empty() const { return boxes_->empty(); }
@@ -26,7 +27,9 @@ public:
     [[nodiscard]] List::const_iterator end() const { return boxes_->end(); }
     [[nodiscard]] const plan::Region& front() const { return boxes_->front(); }
     const plan::Region& operator[](std::size_t i) const { return (*boxes_)[i]; }
-    bool operator==(const SharedBoxes& other) const { return boxes_ == other.boxes_ || *boxes_ == *other.boxes_; }
+    bool operator==(const SharedBoxes& other) const {
+        return boxes_ == other.boxes_ || *boxes_ == *other.boxes_;
+    }
     bool operator==(const List& other) const { return *boxes_ == other; }
 
 private:
