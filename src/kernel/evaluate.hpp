@@ -245,6 +245,8 @@ private:
     Value evaluate(const Expr& e, Frame& frame);
     Value evaluate_at_depth(const Expr& e, Frame& frame);
     Value name(const Expr& e, Frame& frame);
+    [[nodiscard]] const Chooser* is_chosen(const std::string& parameter) const;
+    [[nodiscard]] std::string who_chooses(const std::string& parameter) const;
     Value attribute(const Expr& e, Frame& frame);
     Value subscript(const Expr& e, Frame& frame);
     Value tuple_slice(const Expr& e, const Value& object, Frame& frame);
@@ -312,7 +314,7 @@ private:
     // calls.cpp: arguments, helpers and methods
     Value call(const Expr& e, Frame& frame);
     Value method(const Expr& e, Frame& frame);
-    Value helper(const Expr& e, const Function& callee, std::span<const Value> arguments, Frame& frame);
+    Value helper(const Expr& e, const Function& callee, std::span<const Value> arguments);
     Value count(const Expr& e, const Value& of, const Value& by, const Value& result, Frame& frame);
     [[nodiscard]] static std::uint64_t taint_of(const Value& value);  ///< of a tuple, that of its items too
     const Expr* keyword(const Expr& e, std::string_view name) const;

@@ -21,6 +21,12 @@ Boxes written(const std::string& body, const std::string& before = "") {
 
 Boxes at(std::int64_t begin, std::int64_t end) { return {{{begin, end}}}; }
 
+TEST(Language, DefaultsOfHelpersAreThoseOfTheirFile) {
+    const std::string helper =
+        "import triton\n\nW = 3\n\n\n@triton.jit\ndef place(i, W, N=W):\n    return i + N + 10 * W\n\n\n";
+    EXPECT_EQ(written("    W = 2\n    N = 7\n    tl.store(y_ptr + place(N, W), 1.0)\n", helper), at(30, 31));
+}
+
 TEST(Language, AssignmentsChainUnpackAndSlice) {
     EXPECT_EQ(
         written("    a = b = 5\n    c, (d, e) = a, (b + 1, 7)\n    tl.store(y_ptr + a + b + d + e, 0)\n"),
