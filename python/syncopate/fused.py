@@ -52,6 +52,11 @@ def scalar(value: Any) -> Any:
         return DTYPE_NAMES[value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, (tuple, list)) and any(is_tensor(item) for item in value):
+        raise TypeError(
+            f"an argument is a {type(value).__name__} of {len(value)} tensors, whose footprints cannot be followed: "
+            "give the kernel one parameter for each"
+        )
     return str(value)
 
 
@@ -63,7 +68,9 @@ def function_of(kernel: Any) -> Any:
     return function
 
 
-def bind_launch(kernel: Any, signature: inspect.Signature, args: tuple, kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
+def bind_launch(
+    kernel: Any, signature: inspect.Signature, args: tuple, kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
     """The arguments of a launch by name, defaults filled in. TypeError says which are missing, and who chooses them."""
     given = signature.bind_partial(*args, **kwargs)
     missing = [
