@@ -97,7 +97,7 @@ kernel::Arguments arguments_of(const nb::dict& scalars, const std::map<std::stri
     return arguments;
 }
 
-nb::dict to_dict(const std::map<std::string, std::vector<plan::Region>>& boxes) {
+nb::dict to_dict(const kernel::ByParameter<kernel::SharedBoxes>& boxes) {
     nb::dict made;
     for (const auto& [parameter, regions] : boxes) {
         nb::list list;

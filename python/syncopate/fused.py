@@ -52,6 +52,11 @@ def scalar(value: Any) -> Any:
         return DTYPE_NAMES[value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, (tuple, list)) and any(is_tensor(item) for item in value):
+        raise TypeError(
+            f"an argument is a {type(value).__name__} of {len(value)} tensors, whose footprints cannot be followed: "
+            "give the kernel one parameter for each"
+        )
     return str(value)
 
 
@@ -61,6 +66,42 @@ def function_of(kernel: Any) -> Any:
     while hasattr(function, "fn"):
         function = function.fn
     return function
+
+
+def bind_launch(
+    kernel: Any, signature: inspect.Signature, args: tuple, kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """The arguments of a launch by name, defaults filled in. TypeError says which are missing, and who chooses them."""
+    given = signature.bind_partial(*args, **kwargs)
+    missing = [
+        name
+        for name, parameter in signature.parameters.items()
+        if name not in given.arguments and parameter.default is inspect.Parameter.empty
+    ]
+    if missing:
+        chosen = chosen_by(kernel)
+        needed = ", ".join(f"{name}{chosen.get(name, '')}" for name in missing)
+        raise TypeError(f"{function_of(kernel).__name__} needs a value for {needed}")
+    given.apply_defaults()
+    return given
+
+
+def chosen_by(kernel: Any) -> dict[str, str]:
+    """Of the parameters that @triton.autotune and @triton.heuristics choose, how: a fused kernel is given the choice."""
+    autotuned: dict[str, dict[Any, None]] = {}
+    computed: list[str] = []
+    layer = kernel
+    while hasattr(layer, "fn"):
+        for config in getattr(layer, "configs", ()):
+            for name, value in config.kwargs.items():
+                autotuned.setdefault(name, {})[value] = None
+        values = getattr(layer, "values", None)
+        computed += values if isinstance(values, Mapping) else ()
+        layer = layer.fn
+    chosen = {name: " (which @triton.heuristics computes: pass its result)" for name in computed}
+    for name, values in autotuned.items():
+        chosen[name] = f" (which @triton.autotune chooses: pass one of {', '.join(map(str, values))})"
+    return chosen
 
 
 @dataclass
@@ -165,8 +206,7 @@ class FusedKernel:
         options = {name: kwargs[name] for name in LAUNCH_OPTIONS if name in kwargs}
         for name in set(options) - set(self._signature.parameters):  # a kernel may ask for num_stages itself
             del kwargs[name]
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
+        bound = bind_launch(self.kernel, self._signature, args, kwargs)
         arguments = dict(bound.arguments)
         if callable(grid):
             grid = grid({name: scalar(value) for name, value in arguments.items() if not is_tensor(value)})

@@ -28,10 +28,14 @@ Result<Kernel> Analysis::run() {
 }
 
 Result<Kernel> Analysis::with_tiles() {
-    evaluator_.restart(remembers_);
-    if (const Status status = find_grid(); !status) return status.error();
-    note_axes();
-    if (const Status status = run_programs(); !status) return status.error();
+    for (;; one_by_one_ = true) {
+        evaluator_.restart(remembers_);
+        leapt_.fill(false);
+        if (const Status status = find_grid(); !status) return status.error();
+        note_axes();
+        if (const Status status = run_programs(); !status) return status.error();
+        if (wrote_all()) break;
+    }
     Kernel kernel;
     kernel.name = function_.name;
     kernel.grid = grid_;
@@ -84,20 +88,6 @@ void Analysis::forget() {
     evaluator_.found.tiles.clear();
 }
 
-Status Analysis::run_programs() {
-    forget();
-    for (LoopRecord& record : evaluator_.loops) record = LoopRecord{};
-    evaluator_.restart(remembers_);
-    for (std::int64_t z = 0; z < grid_[2]; ++z) {
-        for (std::int64_t y = 0; y < grid_[1]; ++y) {
-            for (std::int64_t x = 0; x < grid_[0]; ++x) {
-                if (const Status status = evaluator_.run({x, y, z}, grid_); !status) return status;
-            }
-        }
-    }
-    return Done{};
-}
-
 Status Analysis::number_tiles(Kernel& kernel) {
     std::vector<TileRecord>& records = evaluator_.found.tiles;
     if (persistent_)
@@ -130,8 +120,8 @@ Status Analysis::number_tiles(Kernel& kernel) {
                                  "; give the grid of the launch with --grid");
     }
     kernel.tiles.reserve(records.size());
-    for (const TileRecord& record : records)
-        kernel.tiles.push_back(make_tile(record, evaluator_.found, function_, evaluator_.tensors));
+    TileMaker maker(evaluator_.found, function_, evaluator_.tensors);
+    for (const TileRecord& record : records) kernel.tiles.push_back(maker.make(record));
     return Done{};
 }
 

@@ -19,7 +19,7 @@ Result<bool> Analysis::writes_at(const std::array<std::int64_t, 3>& id) {
     if (!status && !evaluator_.arithmetic_error) return status.error();
     const auto& touched = evaluator_.found.touched;
     const bool writes = status && std::any_of(touched.begin(), touched.end(),
-                                              [](const TouchedBox& t) { return t.write && !t.shadow; });
+                                              [](const Touch& t) { return t.write && !t.shadow; });
     forget();
     return writes;
 }
@@ -114,6 +114,14 @@ Status Analysis::find_grid() {
         if (!places[axis])
             return needs_grid("where it stores does not depend on axis " + std::string(1, "xyz"[axis]) +
                               " of it");
+        if (!one_by_one_) {
+            const std::int64_t extent = leap(axis);
+            if (extent > 0) {
+                grid_[axis] = extent;
+                leapt_[axis] = true;
+                continue;
+            }
+        }
         std::array<std::int64_t, 3> id{};
         while (true) {
             id[axis] = grid_[axis];
@@ -124,6 +132,47 @@ Status Analysis::find_grid() {
         }
     }
     return Done{};
+}
+
+/// How many programs along an axis write, if those that do come first (`wrote_all` looks, once all have run):
+/// found in leaps, then by halves. 0: not found.
+std::int64_t Analysis::leap(std::size_t axis) {
+    const auto writes = [&](std::int64_t at) {
+        std::array<std::int64_t, 3> id{};
+        id[axis] = at;
+        return writes_at(id);
+    };
+    std::int64_t writing = 0, beyond = 1;
+    for (;; beyond *= 2) {
+        if (beyond > kMostPrograms) return 0;
+        const auto any = writes(beyond);
+        if (!any) return 0;
+        if (!*any) break;
+        writing = beyond;
+    }
+    while (beyond - writing > 1) {
+        const std::int64_t middle = writing + (beyond - writing) / 2;
+        const auto any = writes(middle);
+        if (!any) return 0;
+        (*any ? writing : beyond) = middle;
+    }
+    return beyond;
+}
+
+/// Whether the programs along the axes that were leapt along all write, as the leaps took for granted.
+bool Analysis::wrote_all() const {
+    const Findings& found = evaluator_.found;
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+        if (!leapt_[axis]) continue;
+        const std::int64_t stride = axis == 0 ? 1 : axis == 1 ? grid_[0] : grid_[0] * grid_[1];
+        for (std::int64_t i = 0; i < grid_[axis]; ++i) {
+            const TileRecord& tile = found.tiles[static_cast<std::size_t>(i * stride)];
+            const auto first = found.touched.begin() + static_cast<std::ptrdiff_t>(tile.begin),
+                       last = found.touched.begin() + static_cast<std::ptrdiff_t>(tile.end);
+            if (std::none_of(first, last, [](const Touch& t) { return t.write && !t.shadow; })) return false;
+        }
+    }
+    return true;
 }
 
 }  // namespace syncopate::kernel

@@ -41,11 +41,17 @@ private:
     Error no_tiles(const SourceRange& where, std::string why);
     const Directive* directive(DirectiveKind kind) const;
     void forget();
-    Status run_programs();
     Status number_tiles(Kernel& kernel);
+
+    // analyse_programs.cpp
+    Status run_programs();
+    std::int32_t line_axis();
+    Status run_along(std::int32_t axis);
 
     // analyse_grid.cpp
     Result<bool> writes_at(const std::array<std::int64_t, 3>& id);
+    std::int64_t leap(std::size_t axis);
+    bool wrote_all() const;
     bool written_tensor_known() const;
     Error needs_grid(const std::string& why) const;
     Status find_grid();
@@ -77,6 +83,8 @@ private:
     Evaluator evaluator_;
     std::array<std::int64_t, 3> grid_{1, 1, 1};
     bool persistent_ = false;
+    std::array<bool, 3> leapt_{};     // the grid's extent along an axis was found in leaps
+    bool one_by_one_ = false;         // … and must not be
     std::int64_t loop_programs_ = 0;  // what the stride of a loop over programs says of the grid
     std::vector<TileAxis> axes_;      // the tile space, when the counts make it up
     std::vector<TileAxis> named_;     // all counts

@@ -63,7 +63,7 @@ bool Evaluator::numbers(const Value& value, std::array<Affine, kRank>& out, std:
 }
 
 Value Evaluator::call(const Expr& e, Frame& frame) {
-    std::array<Value, 16> small;
+    std::array<Value, 6> small;
     std::vector<Value> large;
     const bool splats = std::any_of(e.kids.begin(), e.kids.end(),
                                     [](const Expr* kid) { return kid->kind == ExprKind::splat; });
@@ -104,13 +104,12 @@ Value Evaluator::call(const Expr& e, Frame& frame) {
             all[p] = evaluate(*expr, frame);
             if (stopped()) return {};
         }
-        return helper(e, callee, all, frame);
+        return helper(e, callee, all);
     }
     return builtin(e, e.builtin, arguments, frame);
 }
 
-Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const Value> arguments,
-                        Frame& frame) {
+Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const Value> arguments) {
     if (!callee.lowered)
         return fail(e.where,
                     "`" + callee.name + "` cannot be followed; call @triton.jit functions of this project");
@@ -126,6 +125,7 @@ Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const V
                     "too many variables in the calls around here; call fewer helpers inside helpers");
     stack_used_ += callee.slots.size();
     ++calls_;
+    Frame outside;  // defaults are expressions of the file
     Frame inner;
     inner.function = &callee;
     inner.slots = stack_.data() + base;
@@ -135,7 +135,7 @@ Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const V
         if (p < arguments.size() && arguments[p].kind != ValueKind::undefined)
             inner.slots[p] = arguments[p];
         else if (callee.parameters[p].fallback != nullptr)
-            inner.slots[p] = evaluate(*callee.parameters[p].fallback, frame);
+            inner.slots[p] = evaluate(*callee.parameters[p].fallback, outside);
         else
             fail(e.where, "`" + callee.name + "` needs a value for `" + callee.parameters[p].name +
                               "`: pass it, or give the parameter a default");

@@ -57,7 +57,11 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
             const std::uint64_t bit = new_source(e, {.kind = TaintSource::Kind::program_id,
                                                      .grid_axis = static_cast<std::int32_t>(*axis),
                                                      .in_kernel = frame.is_kernel});
-            return make_integer(program_[static_cast<std::size_t>(*axis)], true, bit);
+            const std::int64_t id = program_[static_cast<std::size_t>(*axis)];
+            if (*axis != line_axis_) return make_integer(id, true, bit);
+            Value moving = along_line(id);
+            moving.taint = bit;
+            return moving;
         }
         case Builtin::num_programs: {
             const auto axis = integer_argument(0, "axis", 0);

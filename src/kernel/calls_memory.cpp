@@ -311,6 +311,12 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
                           "given with --args and --tensor those of a launch?");
         return;
     }
+    if (on_line() && moves(block, mask)) {
+        const Advance advance = touch_moving(block, mask, direct, read, write);
+        if (read && !override_read_[param] && symbol_loops_.back() >= 0)
+            advances_.push_back({symbol_loops_.back(), {block.param, advance}});
+        return;
+    }
     boxes_.clear();
     const Access access{.tensor = &tensors[param],
                         .pointer = &block,
@@ -321,19 +327,20 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
     bool exact = mask == nullptr || mask->exact;
     const Advance advance = footprint(access, boxes_, exact);
     // A read that does not move with the loop is no slice, also where others of the parameter are.
-    if (read && !override_read_[param] && !symbol_loops_.empty())
+    if (read && !override_read_[param] && !symbol_loops_.empty() && symbol_loops_.back() >= 0)
         advances_.push_back({symbol_loops_.back(), {block.param, advance}});
     note_boxes(block.param, read, write, exact);
 }
 
 void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool solid) {
+    if (boxes_.empty()) return;
     const auto p = static_cast<std::size_t>(param);
-    for (const Box& box : boxes_) {
-        if (read)
-            found.touched.push_back({param, false, solid && maybe_ == 0, solid, override_read_[p], box});
-        if (write)
-            found.touched.push_back({param, true, solid && maybe_ == 0, solid, override_write_[p], box});
-    }
+    const auto begin = static_cast<std::uint32_t>(found.boxes.size());
+    found.boxes.insert(found.boxes.end(), boxes_.begin(), boxes_.end());
+    const auto end = static_cast<std::uint32_t>(found.boxes.size());
+    const bool exact = solid && maybe_ == 0;
+    if (read) found.touched.push_back({param, false, exact, solid, override_read_[p], false, begin, end});
+    if (write) found.touched.push_back({param, true, exact, solid, override_write_[p], false, begin, end});
 }
 
 }  // namespace syncopate::kernel

@@ -10,7 +10,7 @@
 namespace syncopate::kernel {
 namespace {
 
-constexpr std::int64_t kMostWork = std::int64_t{1} << 27;      // elements worked out in one analysis
+constexpr std::int64_t kMostWork = std::int64_t{1} << 27;      // elements worked out for one program
 constexpr std::size_t kMostKept = std::size_t{1} << 25;        // elements kept at a time
 constexpr std::int64_t kLargestDense = std::int64_t{1} << 21;  // elements of one block
 
@@ -127,6 +127,8 @@ Value Evaluator::lazily(const Expr& e, What what, Operator op, std::initializer_
 Evaluator::Known Evaluator::fill(const Value& value, const Shape& shape, std::vector<std::int64_t>& out) {
     const std::int64_t size = shape.size();
     if (size > kLargestDense || (dense_work_ += size) > kMostWork) return Known::too_large;
+    constexpr std::int64_t kElementsAStep = 64;
+    steps_ += size / kElementsAStep;  // all programs together, so that an analysis ends
     if (is_number(value)) return out.assign(static_cast<std::size_t>(size), number_of(value)), Known::yes;
     const Shape own = shape_of(value);
     std::vector<std::int64_t> narrow;
@@ -376,7 +378,8 @@ bool Evaluator::touch_elements(const Value& pointer, const Value* mask, std::int
         if (mask == nullptr || holds[i] != 0) offsets[kept++] = offsets[i];
     }
     offsets.resize(kept);
-    if (read && !symbol_loops_.empty()) advances_.push_back({symbol_loops_.back(), {param, Advance{}}});
+    if (read && !symbol_loops_.empty() && symbol_loops_.back() >= 0)
+        advances_.push_back({symbol_loops_.back(), {param, Advance{}}});
     boxes_.clear();
     boxes_of_offsets(tensors[p], offsets, boxes_);
     note_boxes(param, read, write, maybe_ == 0);

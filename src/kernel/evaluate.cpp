@@ -13,6 +13,7 @@ namespace {
 constexpr std::int64_t kMostSteps = 40'000'000;  // expressions and statements of one analysis
 constexpr std::size_t kMostMemory = std::size_t{512} << 20;
 constexpr std::size_t kMostKept = std::size_t{4} << 20;  // from program to program; stays in cache
+constexpr std::int64_t kMostInstances = 1 << 17;
 constexpr std::size_t kMostBoxesInAll = 16'000'000;
 constexpr std::size_t kStack = std::size_t{1} << 14;  // values of all frames
 
@@ -53,15 +54,16 @@ Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& argum
 
 void Evaluator::restart(bool remember) {
     remembers_ = remember;
-    memo_.clear();
-    arena_.release(bound_mark_);
+    forget_values();
+    found.touched.clear();
+    found.boxes.clear();
 }
 
-Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::array<std::int64_t, 3>& grid) {
-    if (!remembers_ || arena_.bytes() + memo_.bytes() > kMostKept) {
-        memo_.clear();  // its values lie in the arena
-        arena_.release(bound_mark_);
-    }
+/// Begins at the kernel's first statement.
+Evaluator::Frame Evaluator::enter(const std::array<std::int64_t, 3>& program,
+                                  const std::array<std::int64_t, 3>& grid) {
+    if (!remembers_ || arena_.bytes() + memo_.bytes() > kMostKept || instances_ > kMostInstances)
+        forget_values();
     forget_dense();
     program_ = program;
     grid_ = grid;
@@ -70,9 +72,6 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
     error_.reset();
     arithmetic_error = not_affine_ = in_tile_loop_ = false;
     stack_used_ = kernel_.slots.size();
-    if (stack_used_ > stack_.size())
-        return module_.error(kernel_.name_range,
-                             "the kernel has more than " + std::to_string(kStack) + " variables: use fewer");
     Frame frame;
     frame.function = &kernel_;
     frame.slots = stack_.data();
@@ -80,12 +79,21 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
     std::copy(bound_.begin(), bound_.end(), stack_.begin());
     std::fill(stack_.begin() + static_cast<std::ptrdiff_t>(bound_.size()),
               stack_.begin() + static_cast<std::ptrdiff_t>(stack_used_), Value{});
-    const std::size_t first_tile = found.tiles.size();
     control_ = 0;
     maybe_ = 0;
-    const std::int64_t stores = stores_;
+    dense_work_ = 0;
     loop_stores_ = 0;
     begin_tile(linear_program_);
+    return frame;
+}
+
+Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::array<std::int64_t, 3>& grid) {
+    if (kernel_.slots.size() > stack_.size())
+        return module_.error(kernel_.name_range,
+                             "the kernel has more than " + std::to_string(kStack) + " variables: use fewer");
+    Frame frame = enter(program, grid);
+    const std::size_t first_tile = found.tiles.size();
+    const std::int64_t stores = stores_;
     const std::size_t outer_begin = tile_begin_;
     const Flow flow = execute(kernel_.body, frame);
     if (flow == Flow::stop && error_) return *error_;
@@ -106,7 +114,7 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
     // What a persistent program touches outside its tile loop: reads belong to each of its tiles, writes to
     // the last.
     const std::size_t tiles_end = found.tiles.size();
-    std::vector<TouchedBox> outer;
+    std::vector<Touch> outer;
     const std::size_t inner_end = tiles_end > first_tile ? found.tiles.back().end : outer_begin;
     const std::size_t inner_begin = tiles_end > first_tile ? found.tiles[first_tile].begin : outer_begin;
     outer.assign(found.touched.begin() + static_cast<std::ptrdiff_t>(outer_begin),
@@ -114,15 +122,15 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
     outer.insert(outer.end(), found.touched.begin() + static_cast<std::ptrdiff_t>(inner_end),
                  found.touched.end());
     if (!outer.empty() && tiles_end > first_tile) {
-        std::vector<TouchedBox> all(found.touched.begin() + static_cast<std::ptrdiff_t>(inner_begin),
-                                    found.touched.begin() + static_cast<std::ptrdiff_t>(inner_end));
+        std::vector<Touch> all(found.touched.begin() + static_cast<std::ptrdiff_t>(inner_begin),
+                               found.touched.begin() + static_cast<std::ptrdiff_t>(inner_end));
         found.touched.resize(outer_begin);
         for (std::size_t t = first_tile; t < tiles_end; ++t) {
             TileRecord& tile = found.tiles[t];
             const std::size_t begin = found.touched.size();
             for (std::size_t i = tile.begin; i < tile.end; ++i) found.touched.push_back(all[i - inner_begin]);
-            for (const TouchedBox& box : outer) {
-                if (!box.write || t + 1 == tiles_end) found.touched.push_back(box);
+            for (const Touch& touch : outer) {
+                if (!touch.write || t + 1 == tiles_end) found.touched.push_back(touch);
             }
             tile.begin = begin;
             tile.end = found.touched.size();
@@ -175,12 +183,15 @@ std::uint64_t Evaluator::new_source(const Expr& e, TaintSource source) {
     return bit;
 }
 
-bool Evaluator::step(const SourceRange& where, std::int64_t work) {
-    steps_ += work;
-    if (steps_ > kMostSteps || arena_.bytes() > kMostMemory || found.touched.size() > kMostBoxesInAll) {
+bool Evaluator::look_at_limits(const SourceRange& where) {
+    constexpr std::int64_t kSometimes = 256;
+    next_look_ = steps_ + kSometimes;
+    if (steps_ > kMostSteps || arena_.bytes() > kMostMemory ||
+        found.touched.size() + found.boxes.size() > kMostBoxesInAll) {
         fail(where,
              "the analysis gives up here after too many iterations: give --args of a smaller launch, or a "
              "loop that ends");
+        next_look_ = 0;
         return false;
     }
     return true;

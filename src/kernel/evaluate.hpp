@@ -61,7 +61,8 @@ struct TileRecord {
 
 /// Everything that the evaluation of some programs found.
 struct Findings {
-    std::vector<TouchedBox> touched;
+    std::vector<Box> boxes;  ///< that `touched` and the memory of evaluations speak of
+    std::vector<Touch> touched;
     std::vector<TileRecord> tiles;
     std::uint64_t read_taint = 0;   ///< of the addresses of loads
     std::uint64_t write_taint = 0;  ///< of the addresses of stores
@@ -88,6 +89,13 @@ public:
     /// Runs the program at (x, y, z) of `grid`; an axis of extent 0 is not known yet.
     [[nodiscard]] Status run(const std::array<std::int64_t, 3>& program,
                              const std::array<std::int64_t, 3>& grid);
+
+    /// Runs `count` programs from `program` on along an axis of the grid at once, with the id as an unknown,
+    /// as a loop is run for all of its iterations. False, having found nothing, where they have no such form
+    /// in common; `fewer` is then how many of them might, or 0.
+    [[nodiscard]] bool run_line(const std::array<std::int64_t, 3>& program,
+                                const std::array<std::int64_t, 3>& grid, std::int32_t axis,
+                                std::int64_t count, std::int64_t& fewer);
 
     Findings found;
     std::vector<TaintSource> sources;
@@ -123,11 +131,47 @@ private:
         Kind kind = Kind::absent;
         std::array<std::int64_t, kRank> delta{};
     };
-    struct Habit {                                ///< of a statement without control flow
+    struct Habit {  ///< of a statement without control flow
+        /// What is remembered of it: nothing, since it depends on more than its variables; its last
+        /// evaluation alone, since a look into the memory costs as much as evaluating it; or all of them.
+        enum class Memory : std::uint8_t { none, last, all };
         std::vector<std::int32_t> reads, writes;  // slots
+        Memory memory = Memory::all;
+        bool interns = false;  // what it leaves is compared with what is in memory
         std::int64_t hits = 0, misses = 0;
-        bool refused = false;  // not worth remembering, or not to be
+        // The last evaluation, of the current `memory_`.
+        std::int64_t when = -1;
+        std::vector<std::uint64_t> key;
+        std::vector<Value> left;
+        Coordinates coord;
     };
+
+    // evaluate.cpp
+    [[nodiscard]] Frame enter(const std::array<std::int64_t, 3>& program,
+                              const std::array<std::int64_t, 3>& grid);
+
+    // evaluate_line.cpp
+    struct MovingAccess {  ///< that is another one in each program of a line
+        std::int32_t param = -1;
+        bool direct = false;
+        Block block;
+        const Mask* mask = nullptr;
+        std::vector<std::int64_t> trips;
+        struct Instance {
+            std::uint32_t begin = 0, end = 0;
+            bool made = false, exact = true;
+        };
+        std::vector<Instance> instances;  ///< by program of the line, made where they are asked for
+    };
+    [[nodiscard]] bool on_line() const { return line_axis_ >= 0; }
+    [[nodiscard]] bool outside_loops() const { return trips_.size() == (on_line() ? 1U : 0U); }
+    [[nodiscard]] static bool moves(const Block& block, const Mask* mask);
+    Advance touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write);
+    MovingAccess::Instance instance(MovingAccess& access, std::int64_t i, Advance* advance = nullptr);
+    void spread_line(std::size_t first, std::int64_t stride, const Coordinates& coord);
+    void fits_while_below(const Affine& value, std::int64_t limit);
+    void fits_while_same_sign(const Affine& value);
+    Value along_line(std::int64_t id);
 
     // evaluate_bind.cpp
     [[nodiscard]] Error unknown_parameter(const std::string& name) const;
@@ -167,8 +211,14 @@ private:
     // evaluate_memo.cpp
     Habit& habit_of(const Stmt& statement);
     Flow recall(const Stmt& statement, Frame& frame);
+    void push_state(const Stmt& statement, const Habit& habit, const Frame& frame);
+    void keep_last(Habit& habit, std::size_t begin, std::span<const Value> left, const Coordinates& coord);
+    [[nodiscard]] bool is_last(const Habit& habit, std::size_t begin) const;
+    [[nodiscard]] Value head(const Stmt& statement, Frame& frame);
+    void forget_values();
     void push_key(const Value& value);
-    void show_coordinates(const std::array<std::int64_t, kMostAxes>& shown);
+    void intern(Value& value);
+    void show_coordinates(const Coordinates& shown);
     [[nodiscard]] Value advanced(const Value& start, const Guess& guess, int symbol, std::int64_t rounds);
     [[nodiscard]] Value substituted(const Value& value, int symbol, std::int64_t round);
     /// The value for the key that begins at `begin` of key_, which is taken off; `make` gives it the first
@@ -195,6 +245,8 @@ private:
     Value evaluate(const Expr& e, Frame& frame);
     Value evaluate_at_depth(const Expr& e, Frame& frame);
     Value name(const Expr& e, Frame& frame);
+    [[nodiscard]] const Chooser* is_chosen(const std::string& parameter) const;
+    [[nodiscard]] std::string who_chooses(const std::string& parameter) const;
     Value attribute(const Expr& e, Frame& frame);
     Value subscript(const Expr& e, Frame& frame);
     Value tuple_slice(const Expr& e, const Value& object, Frame& frame);
@@ -262,7 +314,7 @@ private:
     // calls.cpp: arguments, helpers and methods
     Value call(const Expr& e, Frame& frame);
     Value method(const Expr& e, Frame& frame);
-    Value helper(const Expr& e, const Function& callee, std::span<const Value> arguments, Frame& frame);
+    Value helper(const Expr& e, const Function& callee, std::span<const Value> arguments);
     Value count(const Expr& e, const Value& of, const Value& by, const Value& result, Frame& frame);
     [[nodiscard]] static std::uint64_t taint_of(const Value& value);  ///< of a tuple, that of its items too
     const Expr* keyword(const Expr& e, std::string_view name) const;
@@ -284,6 +336,7 @@ private:
     bool note_access(const Expr& e, std::int32_t param, bool direct, std::uint64_t taint, bool read,
                      bool write);
     void note_boxes(std::int32_t param, bool read, bool write, bool exact);  // boxes_
+    void tell_apart(std::size_t first);
     [[nodiscard]] std::string why_lost(const Expr* why) const;
     void fail_access(const SourceRange& where, const Expr* why, std::string message);
 
@@ -294,7 +347,10 @@ private:
     Value opaque(const Expr& why, std::uint64_t taint);
     [[nodiscard]] bool stopped() const { return error_.has_value() || not_affine_; }
     std::uint64_t new_source(const Expr& e, TaintSource source);
-    bool step(const SourceRange& where, std::int64_t work = 1);
+    bool step(const SourceRange& where, std::int64_t work = 1) {
+        return (steps_ += work) < next_look_ || look_at_limits(where);
+    }
+    bool look_at_limits(const SourceRange& where);
     bool fits_a_tuple(const Expr& e, std::span<const Value> items);
 
     Module& module_;
@@ -310,6 +366,7 @@ private:
     std::optional<Error> error_;
     bool not_affine_ = false;
     std::int64_t steps_ = 0;
+    std::int64_t next_look_ = 0;        // at the limits, when so many steps are done
     std::int32_t depth_ = 0;            // of the expressions being evaluated, helpers and all
     std::int32_t calls_ = 0;            // nesting of helpers
     std::int32_t silent_ = 0;           // > 0: nothing is noted
@@ -322,6 +379,10 @@ private:
     std::uint64_t control_ = 0;                // taint of the conditions around
     std::uint64_t program_bits_ = 0, count_bits_ = 0;
     std::array<std::int64_t, 3> program_{}, grid_{};
+    std::int32_t line_axis_ = -1;  // of the grid, along which programs are evaluated at once; symbol 0
+    std::int64_t line_fits_ = 0;   // programs for which what has just failed would not
+    std::deque<MovingAccess> moving_;
+    std::int64_t instances_ = 0;  // of all of them
     std::int64_t linear_program_ = 0;
     bool in_tile_loop_ = false;
     std::size_t tile_begin_ = 0;
@@ -329,7 +390,7 @@ private:
     std::vector<Value> carried_;    // of the tile loop, at the begin of a round; `assigned` has their slots
     std::vector<bool> fresh_;       // of the tile loop: without a value when it is entered
     std::int64_t loop_stores_ = 0;  // executed inside the tile loop, of this program
-    std::array<std::int64_t, kMostAxes> coord_{-1, -1, -1, -1};
+    Coordinates coord_;
     std::int64_t stores_ = 0;  // executed so far
     std::pair<const Expr*, std::int32_t> latest_store_;
     const Stmt* last_in_body_ = nullptr;
@@ -344,7 +405,8 @@ private:
     std::vector<std::int64_t> scratch_a_, scratch_b_;
     std::map<const Stmt*, bool> watch_;
     bool remembers_ = true;
-    bool impure_ = false;  // what is being evaluated depends on more than variables and loops
+    std::int64_t memory_ = 0;  // how often the memory was cleared
+    bool impure_ = false;      // what is being evaluated depends on more than variables and loops
     Memo memo_;
     std::deque<Habit> habits_;        // by Stmt::memo
     std::vector<bool> assigned_;      // by slot of the kernel: some statement assigns to it

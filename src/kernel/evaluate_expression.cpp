@@ -10,6 +10,36 @@
 
 namespace syncopate::kernel {
 
+const Chooser* Evaluator::is_chosen(const std::string& parameter) const {
+    const Chooser* some = nullptr;  // one whose configurations are made elsewhere
+    for (const Chooser& chooser : kernel_.choosers) {
+        bool lists = false;
+        for (const auto& [name, value] : chooser.values) {
+            if (name == parameter) return &chooser;
+            lists = lists || !value.empty();
+        }
+        if (!lists && chooser.name.ends_with("autotune")) some = &chooser;
+    }
+    const auto declared = std::find_if(kernel_.parameters.begin(), kernel_.parameters.end(),
+                                       [&](const Parameter& p) { return p.name == parameter; });
+    return declared != kernel_.parameters.end() && declared->constant ? some : nullptr;
+}
+
+/// ", since @triton.autotune on line 8 chooses it (16, 32)"; empty where nothing does.
+std::string Evaluator::who_chooses(const std::string& parameter) const {
+    const Chooser* chooser = is_chosen(parameter);
+    if (chooser == nullptr) return {};
+    std::vector<std::string> values;
+    for (const auto& [name, value] : chooser->values) {
+        if (name == parameter && !value.empty() && std::find(values.begin(), values.end(), value) == values.end())
+            values.push_back(value);
+    }
+    std::string list;
+    for (const std::string& value : values) list += (list.empty() ? " (" : ", ") + value;
+    return ", since @" + chooser->name + " on line " + std::to_string(chooser->line) + " chooses it" +
+           (list.empty() ? "" : list + ")");
+}
+
 Value Evaluator::name(const Expr& e, Frame& frame) {
     if (e.slot < 0) {
         Value made = opaque(e, 0);
@@ -50,8 +80,11 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
                     "`" + e.text + "` is used before it has a value: assign it on every way to this line");
     if (value.kind == ValueKind::missing) {
         const std::string& parameter = kernel_.parameters[static_cast<std::size_t>(value.integer)].name;
-        return fail(e.where, "parameter `" + parameter + "` has no value: give --args " + parameter +
-                                 "=… (or --tensor " + parameter + "=… if it is a tensor)");
+        return fail(e.where, "parameter `" + parameter + "` has no value" + who_chooses(parameter) +
+                                 ": give --args " + parameter + "=…" +
+                                 (is_chosen(parameter)
+                                      ? " as the launch has it"
+                                      : " (or --tensor " + parameter + "=… if it is a tensor)"));
     }
     if (e.source >= 0 && !by_program &&
         sources[static_cast<std::size_t>(e.source)].kind == TaintSource::Kind::carried_id) {
@@ -111,8 +144,13 @@ Value Evaluator::evaluate_at_depth(const Expr& e, Frame& frame) {
             if (stopped()) return {};
             if (e.axis >= 0 && silent_ == 0) {
                 const Value& side = e.axis_side == 0 ? a : b;
-                std::int64_t& coord = coord_[static_cast<std::size_t>(e.axis)];
-                if (side.kind == ValueKind::integer && coord < 0) coord = side.integer;
+                Coordinate& coord = coord_[static_cast<std::size_t>(e.axis)];
+                if (side.kind == ValueKind::integer && coord.at < 0) coord = {side.integer, 0};
+                if (on_line() && side.kind == ValueKind::block && side.block->rank == 0 && coord.at < 0) {
+                    const Affine& value = side.block->base;
+                    if (Affine{value.constant, {value.slope[0]}} == value)
+                        coord = {value.constant, value.slope[0]};
+                }
             }
             const Value made = binary(e, e.op, a, b);
             return e.is_count && !stopped() ? count(e, Value{}, b, made, frame) : made;

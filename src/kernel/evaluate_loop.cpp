@@ -28,7 +28,7 @@ bool Evaluator::has_stores(const std::vector<Stmt*>& body) const {
 }
 
 Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
-    const Value over = evaluate(*statement.value, frame);
+    const Value over = head(statement, frame);
     if (stopped()) return Flow::stop;
     if (over.kind == ValueKind::tuple) {
         for (std::int32_t i = 0; i < over.tuple->size; ++i) {
@@ -53,9 +53,10 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
     const std::int64_t length = range.step > 0 ? span.constant : wrap_multiply(span.constant, -1);
     const std::int64_t trips = length <= 0 ? 0 : (length - 1) / step_size + 1;
     const bool may_number_tiles =
-        frame.is_kernel && !in_tile_loop_ && trips_.empty() && (over.taint & program_bits_) != 0;
+        frame.is_kernel && !in_tile_loop_ && outside_loops() && (over.taint & program_bits_) != 0;
     const bool over_tiles = may_number_tiles && has_stores(statement.body);
     if (over_tiles && !by_program) {
+        if (on_line()) return not_affine_ = true, Flow::stop;  // its rounds are tiles of their own
         found.bound_taint |= over.taint;
         return tile_loop(statement, frame, range);
     }
@@ -77,8 +78,8 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
         if (record.trips >= 0 && record.trips != trips) record.same_trips = false;
         record.trips = std::max(record.trips, trips);
     }
-    const bool symbolic =
-        !range.unrolled && trips_.size() < kSymbols && statement.target->kind == ExprKind::name;
+    const bool symbolic = !range.unrolled && trips_.size() + (on_line() ? 0 : 1) < kSymbols &&
+                          statement.target->kind == ExprKind::name;
     const Flow flow =
         symbolic ? all_rounds(statement, frame, range, trips) : each_round(statement, frame, range, trips);
     around_.pop_back();
@@ -319,13 +320,14 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         if (stopped()) return Flow::stop;
         if (!go) return unknown_rounds(statement, frame, Value{});
         const bool over_tiles =
-            frame.is_kernel && !by_program && trips_.empty() && (condition.taint & program_bits_) != 0 &&
+            frame.is_kernel && !by_program && outside_loops() && (condition.taint & program_bits_) != 0 &&
             (found.tile_loop == &statement || (!in_tile_loop_ && has_stores(statement.body)));
         // while tile_id < num_tiles: …; tile_id += step
         const Expr* compared =
             statement.value->kind == ExprKind::compare ? statement.value->kids[0] : nullptr;
         const bool names_id = compared != nullptr && compared->kind == ExprKind::name &&
                               compared->slot >= 0 && frame.slots[compared->slot].kind == ValueKind::integer;
+        if (over_tiles && on_line()) return not_affine_ = true, Flow::stop;
         if (over_tiles && names_id) {
             if (i == 0) {
                 if (found.tile_loop == nullptr) found.tile_loop = &statement;

@@ -9,7 +9,8 @@
 namespace syncopate::kernel {
 namespace {
 
-constexpr std::int64_t kPatience = 1024;  // misses after which a statement that hardly ever hits is given up
+// Misses after which a statement that hardly ever hits is given up.
+constexpr std::int64_t kPatience = 1024, kPatienceWithLast = 64;
 
 std::vector<std::int32_t> slots_in(const std::vector<Expr*>& roots) {
     std::set<std::int32_t> slots;
@@ -39,7 +40,7 @@ Evaluator::Habit& Evaluator::habit_of(const Stmt& statement) {
     habit.reads =
         slots_in({statement.value, statement.kind == StmtKind::augment ? statement.target : nullptr});
     habit.writes = slots_in(targets_of(statement));
-    habit.refused = watch_.contains(&statement);
+    if (watch_.contains(&statement)) habit.memory = Habit::Memory::none;
     // The kernel's parameters are the same in all programs, unless it assigns to them.
     const bool in_kernel =
         statement.where.begin >= kernel_.whole.begin && statement.where.end <= kernel_.whole.end;
@@ -62,7 +63,9 @@ Evaluator::Habit& Evaluator::habit_of(const Stmt& statement) {
                    !assigned_[static_cast<std::size_t>(slot)];
         });
     }
-    for (const Expr* e : flattened(statement.value)) habit.refused = habit.refused || assigns(*e);
+    for (const Expr* e : flattened(statement.value)) {
+        if (assigns(*e)) habit.memory = Habit::Memory::none;
+    }
     return habit;
 }
 
@@ -79,23 +82,66 @@ void Evaluator::push_key(const Value& value) {
     key_.push_back(payload);
 }
 
-Evaluator::Flow Evaluator::recall(const Stmt& statement, Frame& frame) {
-    Habit& habit = habit_of(statement);
-    if (habit.refused) return perform(statement, frame);
-    const std::size_t begin = key_.size();
+/// The key of an evaluation: the statement, what is around it, and the variables that it reads.
+void Evaluator::push_state(const Stmt& statement, const Habit& habit, const Frame& frame) {
     key_.push_back(reinterpret_cast<std::uintptr_t>(&statement));
     key_.push_back(control_);
     key_.push_back(static_cast<std::uint64_t>(silent_ > 0) | static_cast<std::uint64_t>(maybe_ > 0) << 1 |
-                   around_.size() << 2 | trips_.size() << 32);
+                   around_.size() << 2 | trips_.size() << 32 |
+                   static_cast<std::uint64_t>(line_axis_ + 1) << 40);
     for (const std::int32_t loop : around_) key_.push_back(static_cast<std::uint64_t>(loop));
     for (std::size_t s = 0; s < trips_.size(); ++s) {
         key_.push_back(static_cast<std::uint64_t>(trips_[s]));
         key_.push_back(static_cast<std::uint64_t>(symbol_loops_[s]));
     }
     for (const std::int32_t slot : habit.reads) push_key(frame.slots[slot]);
-    const auto forget_key = [&] { key_.resize(begin); };
+}
 
-    if (const Memo::Entry* known = memo_.find({key_.data() + begin, key_.size() - begin})) {
+/// Notes the evaluation whose key begins at `begin` of key_ as the last one.
+void Evaluator::keep_last(Habit& habit, std::size_t begin, std::span<const Value> left,
+                          const Coordinates& coord) {
+    habit.when = memory_;
+    habit.key.assign(key_.begin() + static_cast<std::ptrdiff_t>(begin), key_.end());
+    habit.left.assign(left.begin(), left.end());
+    habit.coord = coord;
+}
+
+bool Evaluator::is_last(const Habit& habit, std::size_t begin) const {
+    return habit.when == memory_ && habit.key.size() == key_.size() - begin &&
+           std::equal(habit.key.begin(), habit.key.end(), key_.begin() + static_cast<std::ptrdiff_t>(begin));
+}
+
+void Evaluator::forget_values() {
+    ++memory_;
+    memo_.clear();  // its values lie in the arena
+    moving_.clear();
+    instances_ = 0;
+    arena_.release(bound_mark_);
+}
+
+Evaluator::Flow Evaluator::recall(const Stmt& statement, Frame& frame) {
+    Habit& habit = habit_of(statement);
+    using Memory = Habit::Memory;
+    if (habit.memory == Memory::none) {
+        const Flow flow = perform(statement, frame);
+        if (habit.interns && flow == Flow::next) {
+            for (const std::int32_t slot : habit.writes) intern(frame.slots[slot]);
+        }
+        return flow;
+    }
+    const std::size_t begin = key_.size();
+    push_state(statement, habit, frame);
+    const auto forget_key = [&] { key_.resize(begin); };
+    if (habit.memory == Memory::last) {
+        if (is_last(habit, begin)) {
+            forget_key();
+            ++habit.hits;
+            for (std::size_t i = 0; i < habit.writes.size(); ++i)
+                frame.slots[habit.writes[i]] = habit.left[i];
+            show_coordinates(habit.coord);
+            return Flow::next;
+        }
+    } else if (const Memo::Entry* known = memo_.find({key_.data() + begin, key_.size() - begin})) {
         forget_key();
         ++habit.hits;
         for (std::size_t i = 0; i < habit.writes.size(); ++i)
@@ -111,37 +157,113 @@ Evaluator::Flow Evaluator::recall(const Stmt& statement, Frame& frame) {
 
     const std::size_t touched = found.touched.size(), advances = advances_.size(), arena = arena_.used();
     const std::int64_t stores = stores_;
-    const std::array<std::int64_t, kMostAxes> coord = coord_;
+    const Coordinates coord = coord_;
     const bool impure = impure_;
-    coord_.fill(-1);
+    coord_.fill({});
     impure_ = false;
     const Flow flow = perform(statement, frame);
-    const std::array<std::int64_t, kMostAxes> shown = coord_;
+    const Coordinates shown = coord_;
     coord_ = coord;
     show_coordinates(shown);
     ++habit.misses;
-    const bool plain = arena_.used() == arena && found.touched.size() == touched;
+    const bool plain = arena_.used() == arena && found.touched.size() == touched && stores_ == stores;
+    const bool pointless = habit.misses > kPatience &&
+                           4 * habit.hits<habit.misses, hasty = habit.misses> kPatienceWithLast &&
+                           4 * habit.hits < habit.misses;
     if (stopped() || flow != Flow::next) {
         // Nothing to remember.
-    } else if (impure_ || plain || (habit.misses > kPatience && 4 * habit.hits < habit.misses)) {
-        // It depends on more than its variables; or evaluating it is as cheap as remembering it; or is never
-        // asked for again.
-        habit.refused = true;
+    } else if (impure_ || (pointless && !plain) || (habit.memory == Memory::last && (hasty || !plain))) {
+        // It depends on more than its variables, or is never asked for again.
+        habit.memory = Memory::none;
+        habit.interns = !plain && !impure_;
     } else {
         std::vector<Value>& left = scratch_values_;
         left.clear();
-        for (const std::int32_t slot : habit.writes) left.push_back(frame.slots[slot]);
-        memo_.add({key_.data() + begin, key_.size() - begin}, left, std::span(found.touched).subspan(touched),
-                  std::span(std::as_const(advances_)).subspan(advances), stores_ - stores, shown);
+        for (const std::int32_t slot : habit.writes) {
+            if (!plain) intern(frame.slots[slot]);
+            left.push_back(frame.slots[slot]);
+        }
+        if (plain) {
+            habit.memory = Memory::last;
+            keep_last(habit, begin, left, shown);
+        } else {
+            memo_.add({key_.data() + begin, key_.size() - begin}, left,
+                      std::span(found.touched).subspan(touched),
+                      std::span(std::as_const(advances_)).subspan(advances), stores_ - stores, shown);
+        }
     }
     impure_ = impure_ || impure;
     forget_key();
     return flow;
 }
 
-void Evaluator::show_coordinates(const std::array<std::int64_t, kMostAxes>& shown) {
+/// What a loop runs over, or the condition of a branch: taken from the last time where nothing has changed.
+Value Evaluator::head(const Stmt& statement, Frame& frame) {
+    if (!remembers_) return evaluate(*statement.value, frame);
+    Habit& habit = habit_of(statement);
+    using Memory = Habit::Memory;
+    if (habit.memory == Memory::none) return evaluate(*statement.value, frame);
+    const std::size_t begin = key_.size();
+    push_state(statement, habit, frame);
+    if (is_last(habit, begin)) {
+        key_.resize(begin);
+        ++habit.hits;
+        show_coordinates(habit.coord);
+        return habit.left[0];
+    }
+    const std::size_t touched = found.touched.size();
+    const std::int64_t stores = stores_;
+    const Coordinates coord = coord_;
+    const bool impure = impure_;
+    coord_.fill({});
+    impure_ = false;
+    const Value made = evaluate(*statement.value, frame);
+    const Coordinates shown = coord_;
+    coord_ = coord;
+    show_coordinates(shown);
+    ++habit.misses;
+    const bool pure = !impure_ && found.touched.size() == touched && stores_ == stores;
+    if (!stopped() && (!pure || (habit.misses > kPatienceWithLast && 4 * habit.hits < habit.misses)))
+        habit.memory = Memory::none;
+    else if (!stopped())
+        keep_last(habit, begin, {&made, 1}, shown);
+    impure_ = impure_ || impure;
+    key_.resize(begin);
+    return made;
+}
+
+/// Makes equal blocks one block, so that what is computed from them is found in memory.
+void Evaluator::intern(Value& value) {
+    if (value.kind != ValueKind::block && value.kind != ValueKind::pointer) return;
+    const Block& block = *value.block;
+    constexpr std::int32_t kMostPieces = 4;
+    std::int32_t pieces = 0;
+    for (std::int32_t j = 0; j < block.rank; ++j) pieces += block.axes[j].count;
+    if (pieces > kMostPieces) return;
+    const std::size_t begin = key_.size();
+    const auto push = [&](std::int64_t number) { key_.push_back(static_cast<std::uint64_t>(number)); };
+    const auto push_affine = [&](const Affine& a) {
+        push(a.constant);
+        for (const std::int64_t slope : a.slope) push(slope);
+    };
+    push(3);
+    push(block.param);
+    push(block.rank);
+    push_affine(block.base);
+    for (std::int32_t j = 0; j < block.rank; ++j) {
+        push(block.axes[j].extent);
+        push(block.axes[j].count);
+        for (std::int32_t p = 0; p < block.axes[j].count; ++p) {
+            const Piece& piece = block.axes[j].pieces[p];
+            push(piece.begin), push(piece.end), push_affine(piece.base), push(piece.step);
+        }
+    }
+    value.block = remembered(begin, [&] { return value; }).block;
+}
+
+void Evaluator::show_coordinates(const Coordinates& shown) {
     for (std::size_t a = 0; a < kMostAxes; ++a) {
-        if (coord_[a] < 0 && shown[a] != -1) coord_[a] = shown[a];
+        if (coord_[a].at < 0 && shown[a].at != -1) coord_[a] = shown[a];
     }
 }
 

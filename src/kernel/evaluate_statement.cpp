@@ -182,19 +182,39 @@ void Evaluator::join(Frame& frame, const Value* other, const Expr& why) {
 /// What both ways of a branch touch is touched whichever is taken.
 void Evaluator::settle(std::size_t first, std::size_t second) {
     constexpr std::size_t kMost = 64;
+    if (maybe_ > 0) return;
     const std::size_t end = found.touched.size();
-    if (maybe_ > 0 || second - first > kMost || end - second > kMost) return;
-    for (std::size_t i = first; i < second; ++i) {
-        for (std::size_t j = second; j < end; ++j) {
-            TouchedBox &a = found.touched[i], &b = found.touched[j];
-            if (a.param == b.param && a.write == b.write && a.box == b.box && a.solid && b.solid)
+    std::size_t before = 0, after = 0;  // boxes
+    for (std::size_t i = first; i < end; ++i)
+        (i < second ? before : after) += found.touched[i].end - found.touched[i].begin;
+    if (before > kMost || after > kMost) return;
+    tell_apart(first);
+    for (std::size_t i = first; i < first + before; ++i) {
+        for (std::size_t j = first + before; j < found.touched.size(); ++j) {
+            Touch &a = found.touched[i], &b = found.touched[j];
+            if (a.param == b.param && a.write == b.write && a.solid && b.solid &&
+                found.boxes[a.begin] == found.boxes[b.begin])
                 a.exact = b.exact = true;
         }
     }
 }
 
+/// Makes what was touched from `first` on one entry a box.
+void Evaluator::tell_apart(std::size_t first) {
+    const std::vector<Touch> grouped(found.touched.begin() + static_cast<std::ptrdiff_t>(first),
+                                     found.touched.end());
+    found.touched.resize(first);
+    for (Touch touch : grouped) {
+        const std::uint32_t last = touch.end;
+        for (; touch.begin < last; ++touch.begin) {
+            touch.end = touch.begin + 1;
+            found.touched.push_back(touch);
+        }
+    }
+}
+
 Evaluator::Flow Evaluator::branch(const Stmt& statement, Frame& frame) {
-    const Value condition = evaluate(*statement.value, frame);
+    const Value condition = head(statement, frame);
     if (stopped()) return Flow::stop;
     const std::optional<bool> taken = truth(*statement.value, condition);
     if (stopped()) return Flow::stop;
@@ -206,6 +226,7 @@ Evaluator::Flow Evaluator::branch(const Stmt& statement, Frame& frame) {
     } else {
         // Which way depends on loaded data: both are run, and what they leave different is unknown.
         const Expr& why = *statement.value;
+        if (on_line()) return control_ = control, not_affine_ = true, Flow::stop;
         const Value* before = snapshot(frame);
         ++maybe_;
         const std::int32_t maybe = maybe_;

@@ -102,7 +102,7 @@ void Evaluator::note_carried_ids(const Stmt& statement, Frame& frame) {
 void Evaluator::begin_tile(std::int64_t id) {
     tile_id_ = id;
     tile_begin_ = found.touched.size();
-    coord_.fill(-1);
+    coord_.fill({});
 }
 
 void Evaluator::end_tile(Frame& frame) {
@@ -129,11 +129,10 @@ void Evaluator::end_tile(Frame& frame) {
                                           ": write one range for each, `:` for a whole axis");
                 return;
             }
-            TouchedBox touched{directive.param, write, false,
-                               false,           false, {}};  // who states it may state more
+            Box box{};
             bool empty = false;
             for (std::size_t d = 0; d < directive.ranges.size(); ++d) {
-                plan::Interval& interval = touched.box[d];
+                plan::Interval& interval = box[d];
                 interval = {0, tensor.shape[d]};
                 if (directive.ranges[d].begin != nullptr) {
                     const auto begin = number(directive.ranges[d].begin);
@@ -149,7 +148,11 @@ void Evaluator::end_tile(Frame& frame) {
                 }
                 empty = empty || interval.empty();
             }
-            if (!empty) found.touched.push_back(touched);
+            if (empty) continue;
+            found.boxes.push_back(box);
+            const auto last = static_cast<std::uint32_t>(found.boxes.size());
+            found.touched.push_back({directive.param, write, false, false, false, false, last - 1,
+                                     last});  // who states it may state more
         } else if (directive.kind == DirectiveKind::pid_map) {
             std::size_t axis = 0;
             for (const auto& [name, variable] : directive.mapping) {
@@ -157,11 +160,13 @@ void Evaluator::end_tile(Frame& frame) {
                     continue;  // lo..hi: an axis that the tile loops over
                 const auto value = number(variable);
                 if (!value) return;
-                coord_[axis++] = *value;
+                coord_[axis++].at = *value;
             }
         }
     }
-    found.tiles.push_back({tile_id_, linear_program_, tile_begin_, found.touched.size(), coord_});
+    TileRecord record{tile_id_, linear_program_, tile_begin_, found.touched.size(), {}};
+    for (std::size_t a = 0; a < kMostAxes; ++a) record.coord[a] = coord_[a].at;
+    found.tiles.push_back(record);
 }
 
 }  // namespace syncopate::kernel

@@ -205,20 +205,21 @@ private:
         emit(ranges);
     }
 
-    static Ranges fixed(Ranges ranges, std::size_t s, std::int64_t i) {
+    static Ranges fixed(const Ranges& moving, std::size_t s, std::int64_t i) {
+        Ranges ranges = moving;
         const auto fix = [&](Affine& a) {
             a.constant = wrap_add(a.constant, wrap_multiply(a.slope[s], i));
             a.slope[s] = 0;
         };
         const auto fix_term = [&](Term& term) {
-            for (Affine& a : term.lower) fix(a);
-            for (Affine& a : term.upper) fix(a);
+            for (std::int32_t b = 0; b < term.lower_count; ++b) fix(term.lower[b]);
+            for (std::int32_t b = 0; b < term.upper_count; ++b) fix(term.upper[b]);
         };
         for (Range& range : ranges.axes) {
             fix(range.start);
-            for (Term& term : range.terms) fix_term(term);
+            for (std::int32_t t = 0; t < range.count; ++t) fix_term(range.terms[t]);
         }
-        for (Term& term : ranges.idle) fix_term(term);
+        for (std::int32_t t = 0; t < ranges.idle_count; ++t) fix_term(ranges.idle[t]);
         return ranges;
     }
 

@@ -3,6 +3,7 @@
 // some thousand of them; otherwise one box around it, marked as not exact.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -20,23 +21,44 @@ struct Term {
     static constexpr int kBounds = MaskAxis::kBounds + 1;
     std::int64_t step = 0;
     std::int32_t lower_count = 0, upper_count = 0;
-    std::array<Affine, kBounds> lower, upper;
+    union {  // not set beyond the counts: a footprint makes many terms, and few bounds
+        std::array<Affine, kBounds> lower;
+    };
+    union {
+        std::array<Affine, kBounds> upper;
+    };
+    Term() {}  // NOLINT(modernize-use-equals-default): a default one would be deleted
 };
 
 /// Coordinates along one axis of the tensor.
 struct Range {
     Affine start;
-    std::array<Term, kRank> terms;
     std::int32_t count = 0;
     std::int64_t dense = 1;  ///< from the lowest to behind the highest coordinate of one iteration, unclipped
     std::int64_t first = 0;  ///< the lowest, from start
+    std::array<Term, kRank> terms;
+
+    Range() = default;
+    Range(const Range& other)
+        : start(other.start), count(other.count), dense(other.dense), first(other.first) {
+        std::copy_n(other.terms.begin(), count, terms.begin());
+    }
+    Range& operator=(const Range&) = delete;
+    ~Range() = default;
 };
 
 struct Ranges {
     std::array<Range, kRank> axes;
+    std::int32_t idle_count = 0;
     std::array<Term, kRank>
         idle;  ///< axes of the block that do not move the address; they may still be empty
-    std::int32_t idle_count = 0;
+
+    Ranges() = default;
+    Ranges(const Ranges& other) : axes(other.axes), idle_count(other.idle_count) {
+        std::copy_n(other.idle.begin(), idle_count, idle.begin());
+    }
+    Ranges& operator=(const Ranges&) = delete;
+    ~Ranges() = default;
 };
 
 /// Appends the boxes of the elements of `tensor` that the ranges reach over all iterations of the symbols.

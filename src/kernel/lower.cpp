@@ -60,6 +60,7 @@ Stmt* Lowering::make_stmt(StmtKind kind, TSNode node) {
 }
 
 std::int32_t Lowering::slot_of(std::string_view wanted, bool create) {
+    if (outside_) return -1;
     const std::int32_t found = function().slot(wanted);
     if (found >= 0 || !create) return found;
     function().slots.emplace_back(wanted);
@@ -138,7 +139,11 @@ Status Lowering::lower_function(TSNode definition) {
         if (slot_of(made.name, false) >= 0)
             fail(node, "parameter `" + made.name + "` is declared twice: rename one");
         slot_of(made.name, true);
-        if (present(fallback)) made.fallback = expression(fallback);
+        if (present(fallback)) {  // Python evaluates it where the function is defined, once
+            outside_ = true;
+            made.fallback = expression(fallback);
+            outside_ = false;
+        }
         self.parameters.push_back(std::move(made));
     }
     const TSNode body = field(definition, "body");

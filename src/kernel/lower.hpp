@@ -39,6 +39,7 @@ private:
     Expr* literal(TSNode node, Scalar value);
     Stmt* make_stmt(StmtKind kind, TSNode node);
     std::int32_t slot_of(std::string_view name, bool create);
+    bool outside_ = false;  // of the function: its names are those of the file
     void collect_names(TSNode body);
     void collect_targets(TSNode body, const std::function<void(TSNode)>& found) const;
     void fail(TSNode node, std::string message);

@@ -42,9 +42,9 @@ const Memo::Entry* Memo::find(Key key) const {
     }
 }
 
-void Memo::add(Key key, std::span<const Value> new_values, std::span<const TouchedBox> new_touched,
+void Memo::add(Key key, std::span<const Value> new_values, std::span<const Touch> new_touched,
                std::span<const std::pair<std::int32_t, PendingAdvance>> new_advances, std::int64_t stores,
-               const std::array<std::int64_t, kMostAxes>& coord) {
+               const Coordinates& coord) {
     if (bytes() > kMost) return;
     if (2 * (entries_.size() + 1) > places_.size()) grow();
     Entry entry;
@@ -82,7 +82,7 @@ void Memo::clear() {
 
 std::size_t Memo::bytes() const {
     return entries_.size() * sizeof(Entry) + keys_.size() * sizeof(std::uint64_t) +
-           values.size() * sizeof(Value) + touched.size() * sizeof(TouchedBox) +
+           values.size() * sizeof(Value) + touched.size() * sizeof(Touch) +
            advances.size() * sizeof(Advances::value_type);
 }
 

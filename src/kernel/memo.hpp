@@ -23,13 +23,24 @@ namespace syncopate::kernel {
 
 inline constexpr std::size_t kMostAxes = 4;
 
-struct TouchedBox {
+/// Of a tile along one axis of the tile space; on a line of programs, `step` more for each.
+struct Coordinate {
+    std::int64_t at = -1;  ///< negative: not known
+    std::int64_t step = 0;
+};
+using Coordinates = std::array<Coordinate, kMostAxes>;
+
+/// What one access touches: boxes of one parameter, a range of Findings::boxes, never empty; or, while a line
+/// of programs is evaluated, one that is not the same in all of them.
+struct Touch {
     std::int32_t param = -1;
     bool write = false;
-    bool exact = true;    ///< every element of the box is surely touched
+    bool exact = true;    ///< every element of the boxes is surely touched
     bool solid = true;    ///< … if what the kernel does there is done at all
     bool shadow = false;  ///< touched, but a stated footprint stands for it
-    Box box{};
+    bool moves = false;   ///< of a line's programs each has its own: `begin` is the number of a MovingAccess
+    std::uint32_t begin = 0;
+    std::uint32_t end = 0;
 };
 
 struct PendingAdvance {
@@ -52,23 +63,23 @@ public:
         std::uint64_t hash = 0;
         Range key;
         Range values;    ///< what it left in the variables that it assigns, or gave back
-        Range touched;   ///< the boxes that it touched
+        Range touched;   ///< what it touched
         Range advances;  ///< and how they advance with the loops around
         std::int64_t stores = 0;
-        std::array<std::int64_t, kMostAxes> coord{-1, -1, -1, -1};  ///< the tile's coordinates that it shows
+        Coordinates coord;  ///< the tile's coordinates that it shows
     };
 
     /// Null when there is none. Valid until the next `add` or `clear`.
     [[nodiscard]] const Entry* find(Key key) const;
     /// `key` is not yet known. Does nothing when the memory is full.
-    void add(Key key, std::span<const Value> values, std::span<const TouchedBox> touched,
+    void add(Key key, std::span<const Value> values, std::span<const Touch> touched,
              std::span<const std::pair<std::int32_t, PendingAdvance>> advances, std::int64_t stores,
-             const std::array<std::int64_t, kMostAxes>& coord);
+             const Coordinates& coord);
     void clear();
     [[nodiscard]] std::size_t bytes() const;
 
     std::vector<Value> values;
-    std::vector<TouchedBox> touched;
+    std::vector<Touch> touched;
     Advances advances;
 
 private:

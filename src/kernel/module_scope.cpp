@@ -34,6 +34,38 @@ bool Scope::is_jit(TSNode decorator) const {
             alias->second.member == "jit");
 }
 
+/// Notes for the function that has just been added which of its decorators choose values of parameters:
+/// `"BM": 64` and `dict(BM=64)` in @triton.autotune, `"EVEN_K": lambda args: …` in @triton.heuristics.
+void Scope::choosers(TSNode decorated) {
+    std::deque<Function>& all = functions_;
+    std::size_t last = all.size();
+    while (last > 0 && all[last - 1].whole.begin != place(decorated).begin) --last;
+    if (last == 0) return;
+    for (const TSNode part : children(decorated)) {
+        const TSNode call = type(part) == "decorator" ? ts_node_named_child(part, 0) : TSNode{};
+        if (!present(call) || type(call) != "call") continue;
+        const TSNode callee = field(call, "function");
+        const std::string name(text(callee));
+        const std::string_view end = std::string_view(name).substr(name.rfind('.') + 1);
+        if (end != "autotune" && end != "heuristics") continue;
+        Chooser made{name, place(part).line, {}};
+        walk(field(call, "arguments"), [&](TSNode node) {
+            const bool pair = type(node) == "pair", keyword = type(node) == "keyword_argument";
+            if (!pair && !keyword) return true;
+            std::string_view key = text(field(node, pair ? "key" : "name"));
+            const bool quotes = key.size() > 2 && (key.front() == '"' || key.front() == '\'');
+            if (pair && !quotes) return true;
+            if (pair) key = key.substr(1, key.size() - 2);
+            const TSNode value = field(node, "value");
+            const bool number = present(value) && (type(value) == "integer" || type(value) == "true" ||
+                                                   type(value) == "false" || type(value) == "string");
+            made.values.emplace_back(key, number ? text(value) : std::string_view());
+            return true;
+        });
+        all[last - 1].choosers.push_back(std::move(made));
+    }
+}
+
 void Scope::bind(std::string_view name, Binding binding, bool nested) {
     const auto [known, is_new] = file_.names.try_emplace(std::string(name), binding);
     if (is_new) return;
@@ -107,6 +139,7 @@ void Scope::statement(TSNode node, bool nested) {
             if (type(part) == "decorator") jit = jit || is_jit(part);
         }
         function(definition, node, jit, nested);
+        choosers(node);
     } else if (kind == "expression_statement" && ts_node_named_child_count(node) == 1) {
         TSNode inner = ts_node_named_child(node, 0);
         std::vector<TSNode> targets;

@@ -46,6 +46,7 @@ private:
     void bind(std::string_view name, Binding binding, bool nested);
     [[nodiscard]] std::string_view text(TSNode node) const;
     [[nodiscard]] bool is_jit(TSNode decorator) const;
+    void choosers(TSNode decorated);
     [[nodiscard]] SourceRange place(TSNode node) const;
 
     std::deque<Function>& functions_;

@@ -169,6 +169,25 @@ Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, cons
             for (std::int32_t j = 0; j < zero->rank; ++j) zero->axes[j].extent = first->axes[j].extent;
             return from_block(zero);
         }
+        if (on_line() && low >= 0) {
+            // The id may stay within one block of `by`, or before the row that wraps around.
+            if (first->rank == 0 && by > 0 && low / by == high / by) {
+                Block* part = arena_.make<Block>();
+                part->base.constant = low / by;
+                if (op == Operator::modulo) part->base = first->base + -(low / by) * by;
+                return from_block(part);
+            }
+            Affine at = first->base;
+            at.constant = wrap_add(at.constant, wrap_add(high, -lowest_highest(first->base, true).constant));
+            if (first->rank == 0) {
+                const std::int64_t start = first->base.constant / std::max<std::int64_t>(by, 1) * by;
+                fits_while_below(first->base, wrap_add(start, by));
+                fits_while_below(first->base * -1, wrap_add(-start, 1));
+            } else {
+                fits_while_below(at, by);
+            }
+            if (first->base.slope[0] != 0) return not_affine_ = true, Value{};
+        }
         const bool divisible = by > 0 && first->rank == 0 && first->base.constant % by == 0 &&
                                std::all_of(first->base.slope.begin(), first->base.slope.end(),
                                            [&](std::int64_t s) { return s % by == 0; });

@@ -88,7 +88,10 @@ Value Evaluator::compare(const Expr& e, Operator op, const Value& a, const Value
                            high = lowest_highest(d->base, true).constant;
         const auto at_low = decide(low, std::int64_t{0}), at_high = decide(high, std::int64_t{0});
         const bool monotone = !is_equality || low == high || low > 0 || high < 0;
-        if (!at_low || !monotone || *at_low != *at_high) return not_affine(e);
+        if (!at_low || !monotone || *at_low != *at_high) {
+            fits_while_same_sign(d->base);
+            return not_affine(e);
+        }
         return made.boolean = *at_low, made;
     }
     Mask* mask = arena_.make<Mask>();
@@ -361,7 +364,10 @@ Value Evaluator::extreme(const Expr& e, bool most, const Value& a, const Value& 
         const Affine difference = first->base - second->base;
         const bool less = lowest_highest(difference, true).constant <= 0,
                    more = lowest_highest(difference, false).constant >= 0;
-        if (!less && !more) return not_affine(e);
+        if (!less && !more) {
+            fits_while_same_sign(difference);
+            return not_affine(e);
+        }
         made = from_block(less == most ? second : first);
         if (less && more) made = from_block(first);
         made.taint = a.taint | b.taint;

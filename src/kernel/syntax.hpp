@@ -175,6 +175,13 @@ struct Parameter {
     Expr* fallback = nullptr;  ///< default value
 };
 
+/// A decorator that gives parameters their values at a launch: @triton.autotune, @triton.heuristics.
+struct Chooser {
+    std::string name;  ///< as written, with its dots
+    std::int32_t line = 0;
+    std::vector<std::pair<std::string, std::string>> values;  ///< parameters that it names, and what it may give
+};
+
 struct Function {
     std::string name;
     std::int32_t file = 0;  ///< index in Module::files
@@ -186,6 +193,7 @@ struct Function {
     SourceRange parameters_range;
     SourceRange body_range;
     std::int32_t body_indent = 4;
+    std::vector<Chooser> choosers;
     std::vector<Parameter> parameters;
     std::vector<std::string> slots;  ///< names of the local variables, parameters first
     std::vector<Stmt*> body;

@@ -1,6 +1,7 @@
 #include "kernel/tiles.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 namespace syncopate::kernel {
@@ -113,54 +114,98 @@ std::vector<plan::Region> disjoint(const std::vector<plan::Region>& boxes, std::
 
 }  // namespace
 
-Tile make_tile(const TileRecord& record, const Findings& found, const Function& kernel,
-               const std::vector<TensorView>& tensors) {
+TileMaker::TileMaker(const Findings& found, const Function& kernel, const std::vector<TensorView>& tensors)
+    : found_(found), kernel_(kernel), tensors_(tensors) {}
+
+Tile TileMaker::make(const TileRecord& record) {
     Tile tile;
     tile.id = record.id;
     tile.program = record.program;
-    std::map<std::pair<bool, std::int32_t>, std::size_t> counts;
-    for (std::size_t i = record.begin; i < record.end; ++i)
-        ++counts[{found.touched[i].write, found.touched[i].param}];
-    // A box that may be too large is none the worse where another, surely touched, contains it.
-    const auto surely_touched = [&](const TouchedBox& loose, std::size_t rank) {
-        constexpr std::size_t kMost = 256;
-        if (record.end - record.begin > kMost) return false;
-        return std::any_of(found.touched.begin() + static_cast<std::ptrdiff_t>(record.begin),
-                           found.touched.begin() + static_cast<std::ptrdiff_t>(record.end),
-                           [&](const TouchedBox& t) {
-                               if (!t.exact || t.param != loose.param || t.write != loose.write) return false;
-                               for (std::size_t d = 0; d < rank; ++d)
-                                   if (t.box[d].begin > loose.box[d].begin || t.box[d].end < loose.box[d].end)
-                                       return false;
-                               return true;
-                           });
+    // By parameter, in the order of the accesses.
+    order_.resize(record.end - record.begin);
+    for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<std::uint32_t>(record.begin + i);
+    const auto place = [&](std::uint32_t i) {
+        return 2 * found_.touched[i].param + (found_.touched[i].write ? 1 : 0);
     };
-    for (std::size_t i = record.begin; i < record.end; ++i) {
-        const TouchedBox& touched = found.touched[i];
-        const auto param = static_cast<std::size_t>(touched.param);
-        const std::size_t rank = tensors[param].shape.size();
-        plan::Region box(touched.box.begin(), touched.box.begin() + static_cast<std::ptrdiff_t>(rank));
-        if (touched.shadow) continue;
-        if (!touched.exact && !surely_touched(touched, rank))
-            (touched.write ? tile.inexact_writes : tile.inexact_reads).insert(kernel.parameters[param].name);
-        auto& boxes = (touched.write ? tile.write_boxes : tile.read_boxes)[kernel.parameters[param].name];
-        if (boxes.empty() || counts[{touched.write, touched.param}] > kMostToMerge)
-            boxes.push_back(std::move(box));
-        else
-            unite(boxes, std::move(box));
+    const auto before = [&](std::uint32_t a, std::uint32_t b) {
+        return std::pair(place(a), a) < std::pair(place(b), b);
+    };
+    std::sort(order_.begin(), order_.end(), before);
+    std::array<std::size_t, 2> parameters{};  // that are read, that are written: at most
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+        if (i == 0 || place(order_[i]) != place(order_[i - 1]))
+            ++parameters[found_.touched[order_[i]].write ? 1 : 0];
     }
-    const auto bound = [](auto& all, auto& bounding) {
-        for (auto& [name, boxes] : all) {
-            if (boxes.size() > kMostToMerge) boxes = disjoint(boxes, 0);
-            simplify(boxes);
-            plan::Region box = boxes.front();
-            for (std::size_t i = 1; i < boxes.size(); ++i) box = plan::bounding_box(box, boxes[i]);
-            bounding.emplace_hint(bounding.end(), name, std::move(box));
-        }
-    };
-    bound(tile.read_boxes, tile.reads);
-    bound(tile.write_boxes, tile.writes);
+    tile.reads.reserve(parameters[0]), tile.read_boxes.reserve(parameters[0]);
+    tile.writes.reserve(parameters[1]), tile.write_boxes.reserve(parameters[1]);
+    for (std::size_t first = 0, end = 0; first < order_.size(); first = end) {
+        while (end < order_.size() && place(order_[end]) == place(order_[first])) ++end;
+        const Touch& touch = found_.touched[order_[first]];
+        const Union& all = united(std::span(order_).subspan(first, end - first));
+        if (all.boxes.empty()) continue;
+        const std::string& name = kernel_.parameters[static_cast<std::size_t>(touch.param)].name;
+        (touch.write ? tile.write_boxes : tile.read_boxes)[name] = all.boxes;
+        (touch.write ? tile.writes : tile.reads)[name] = all.around;
+        if (!all.exact) (touch.write ? tile.inexact_writes : tile.inexact_reads).insert(name);
+    }
     return tile;
+}
+
+/// What these touches, all of one parameter and all loads or all stores, come to. Tiles share accesses, and
+/// with them their unions.
+const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches) {
+    key_.clear();
+    for (const std::uint32_t i : touches) {
+        const Touch& touch = found_.touched[i];
+        key_.push_back(static_cast<std::uint64_t>(touch.begin) << 32 | touch.end);
+        key_.push_back(static_cast<std::uint64_t>(touch.param) << 3 | (touch.write ? 4U : 0U) |
+                       (touch.exact ? 2U : 0U) | (touch.shadow ? 1U : 0U));
+    }
+    if (const Memo::Entry* known = known_.find(key_)) return unions_[static_cast<std::size_t>(known->stores)];
+    known_.add(key_, {}, {}, {}, static_cast<std::int64_t>(unions_.size()), {});
+    Union& made = unions_.emplace_back();
+    const auto param = static_cast<std::size_t>(found_.touched[touches.front()].param);
+    const std::size_t rank = tensors_[param].shape.size();
+    std::size_t count = 0;
+    for (const std::uint32_t i : touches) count += found_.touched[i].end - found_.touched[i].begin;
+    // A box that may be too large is none the worse where another, surely touched, contains it.
+    const auto surely_touched = [&](const Box& loose) {
+        constexpr std::size_t kMost = 256;
+        if (count > kMost) return false;
+        for (const std::uint32_t i : touches) {
+            const Touch& touch = found_.touched[i];
+            if (!touch.exact) continue;
+            for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
+                bool inside = true;
+                for (std::size_t d = 0; d < rank && inside; ++d)
+                    inside =
+                        found_.boxes[b][d].begin <= loose[d].begin && found_.boxes[b][d].end >= loose[d].end;
+                if (inside) return true;
+            }
+        }
+        return false;
+    };
+    std::vector<plan::Region> boxes;
+    for (const std::uint32_t i : touches) {
+        const Touch& touch = found_.touched[i];
+        if (touch.shadow) continue;
+        for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
+            const Box& box = found_.boxes[b];
+            made.exact = made.exact && (touch.exact || surely_touched(box));
+            plan::Region region(box.begin(), box.begin() + static_cast<std::ptrdiff_t>(rank));
+            if (boxes.empty() || count > kMostToMerge)
+                boxes.push_back(std::move(region));
+            else
+                unite(boxes, std::move(region));
+        }
+    }
+    if (boxes.empty()) return made;
+    if (boxes.size() > kMostToMerge) boxes = disjoint(boxes, 0);
+    simplify(boxes);
+    made.around = boxes.front();
+    for (std::size_t i = 1; i < boxes.size(); ++i) made.around = plan::bounding_box(made.around, boxes[i]);
+    made.boxes = std::move(boxes);
+    return made;
 }
 
 bool set_recorded_coordinates(Kernel& kernel, const std::vector<TileRecord>& records) {

@@ -2,6 +2,9 @@
 // the named axes with each tile's coordinates.
 #pragma once
 
+#include <cstdint>
+#include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,9 +13,30 @@
 
 namespace syncopate::kernel {
 
-/// The tile's footprints, by parameter.
-[[nodiscard]] Tile make_tile(const TileRecord& record, const Findings& found, const Function& kernel,
-                             const std::vector<TensorView>& tensors);
+/// Makes tiles of what the evaluation found, each with its footprints by parameter. What several tiles touch
+/// is put together once and shared by them.
+class TileMaker {
+public:
+    /// Refers to its arguments.
+    TileMaker(const Findings& found, const Function& kernel, const std::vector<TensorView>& tensors);
+    [[nodiscard]] Tile make(const TileRecord& record);
+
+private:
+    struct Union {
+        SharedBoxes boxes;
+        plan::Region around;
+        bool exact = true;
+    };
+    const Union& united(std::span<const std::uint32_t> touches);
+
+    const Findings& found_;
+    const Function& kernel_;
+    const std::vector<TensorView>& tensors_;
+    Memo known_;  // by touches; `stores` of an entry is its place in `unions_`
+    std::vector<std::uint64_t> key_;
+    std::deque<Union> unions_;
+    std::vector<std::uint32_t> order_;
+};
 
 /// Sets the coordinates that the evaluation recorded (in the order of `kernel.axes`), if they number the tile
 /// space one to one. False, changing nothing, when they do not.

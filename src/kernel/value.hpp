@@ -51,7 +51,7 @@ private:
     std::size_t used_ = kBlock;
 };
 
-inline constexpr int kSymbols = 2;  ///< nested loops evaluated for all iterations at once
+inline constexpr int kSymbols = 3;  ///< nested loops evaluated at once; programs along an axis are one, too
 inline constexpr int kRank = 5;     ///< Triton's blocks and descriptors have at most five axes
 
 /// constant + Σ slope[s] * iteration[s]. Arithmetic wraps around at 64 bits (no address is that large).

@@ -260,3 +260,40 @@ def persistent_on_a_grid_of_two_axes(seed):
         on_two_axes, (2, 2), args, {"c_ptr": a @ b}, axes=(2, 2), reduction="k",
         gather={"a_ptr": 1}, scatter={"c_ptr": 1}, compile=GEMM["compile"],
     )  # fmt: skip
+
+
+@triton.jit
+def nested(
+    a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GRID_N: tl.constexpr
+):
+    """Persistent along both axes: a loop over rows of tiles, in it one over columns, each with its own stride."""
+    for m in range(tl.program_id(0), tl.cdiv(M, BM), tl.num_programs(0)):
+        rm = m * BM + tl.arange(0, BM)
+        for n in range(tl.program_id(1), tl.cdiv(N, BN), GRID_N):
+            rn = n * BN + tl.arange(0, BN)
+            acc = tl.zeros((BM, BN), dtype=tl.float32)
+            for k in range(0, K, BK):
+                rk = k + tl.arange(0, BK)
+                a = tl.load(
+                    a_ptr + rm[:, None] * K + rk[None, :],
+                    mask=(rm < M)[:, None] & (rk < K)[None, :],
+                    other=0.0,
+                )
+                b = tl.load(
+                    b_ptr + rk[:, None] * N + rn[None, :],
+                    mask=(rk < K)[:, None] & (rn < N)[None, :],
+                    other=0.0,
+                )
+                acc += tl.dot(a, b, input_precision="ieee")
+            tl.store(c_ptr + rm[:, None] * N + rn[None, :], acc, mask=(rm < M)[:, None] & (rn < N)[None, :])
+
+
+@case
+def persistent_along_rows_and_columns(seed):
+    m, n, k = 52, 44, 20
+    a, b = numbers((m, k), seed), numbers((k, n), seed + 50)
+    args = {"a_ptr": a, "b_ptr": b, "c_ptr": unset((m, n)), **sizes(m, n, k, GRID_N=2)}
+    return Case(
+        nested, (2, 2), args, {"c_ptr": a @ b}, axes=(2, 2), reduction="k", gather={"a_ptr": 0}, scatter={"c_ptr": 0},
+        compile=GEMM["compile"],
+    )  # fmt: skip

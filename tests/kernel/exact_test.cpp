@@ -17,7 +17,7 @@ Tile only_tile(const std::string& body, const std::string& scalars = "") {
 Boxes read(const std::string& body) {
     const Tile tile = only_tile(body);
     EXPECT_TRUE(tile.inexact_reads.empty());
-    return tile.read_boxes.contains("x_ptr") ? tile.read_boxes.at("x_ptr") : Boxes{};
+    return tile.read_boxes.contains("x_ptr") ? Boxes(tile.read_boxes.at("x_ptr")) : Boxes{};
 }
 
 TEST(Exact, EverySecondColumnIsAColumnEach) {

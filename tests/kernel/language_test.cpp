@@ -15,11 +15,17 @@ Boxes written(const std::string& body, const std::string& before = "") {
     args.grid = {1, 1, 1};
     const Kernel k = analysed(before + source("x_ptr, y_ptr, d_ptr, n", body), args);
     return k.tiles.empty()                            ? Boxes{}
-           : k.tiles[0].write_boxes.contains("y_ptr") ? k.tiles[0].write_boxes.at("y_ptr")
+           : k.tiles[0].write_boxes.contains("y_ptr") ? Boxes(k.tiles[0].write_boxes.at("y_ptr"))
                                                       : Boxes{};
 }
 
 Boxes at(std::int64_t begin, std::int64_t end) { return {{{begin, end}}}; }
+
+TEST(Language, DefaultsOfHelpersAreThoseOfTheirFile) {
+    const std::string helper =
+        "import triton\n\nW = 3\n\n\n@triton.jit\ndef place(i, W, N=W):\n    return i + N + 10 * W\n\n\n";
+    EXPECT_EQ(written("    W = 2\n    N = 7\n    tl.store(y_ptr + place(N, W), 1.0)\n", helper), at(30, 31));
+}
 
 TEST(Language, AssignmentsChainUnpackAndSlice) {
     EXPECT_EQ(

@@ -13,6 +13,8 @@
 #include <variant>
 #include <vector>
 
+#include "syncopate/kernel/by_parameter.hpp"
+#include "syncopate/kernel/shared_boxes.hpp"
 #include "syncopate/plan/plan.hpp"
 #include "syncopate/plan/region.hpp"
 #include "syncopate/result.hpp"
@@ -72,12 +74,12 @@ struct Tile {
     std::vector<std::int64_t> coord;  ///< one entry per TileAxis
     std::int64_t id = 0;              ///< linear tile id, as the kernel's own traversal numbers it
     std::int64_t program = 0;         ///< linear program id (x fastest) that runs it in the unmodified kernel
-    std::map<std::string, plan::Region> reads;
-    std::map<std::string, plan::Region> writes;
+    ByParameter<plan::Region> reads;
+    ByParameter<plan::Region> writes;
     /// The same as unions of disjoint boxes: exactly what is touched, where `reads` may span a gap (rows that
     /// wrap around, a reduction split over programs). Depend on these.
-    std::map<std::string, std::vector<plan::Region>> read_boxes;
-    std::map<std::string, std::vector<plan::Region>> write_boxes;
+    ByParameter<SharedBoxes> read_boxes;
+    ByParameter<SharedBoxes> write_boxes;
     /// Parameters of which the boxes may hold more than is touched: what is touched depends on data, or would
     /// take too many boxes. For all others the boxes are exact.
     std::set<std::string> inexact_reads, inexact_writes;

@@ -61,8 +61,8 @@ kernel::Arguments arguments_for(const kernel::Function& function) {
     return made;
 }
 
-void check_boxes(const std::map<std::string, std::vector<plan::Region>>& boxes,
-                 const std::map<std::string, plan::Region>& bounds, const kernel::Kernel& kernel) {
+void check_boxes(const kernel::ByParameter<kernel::SharedBoxes>& boxes,
+                 const kernel::ByParameter<plan::Region>& bounds, const kernel::Kernel& kernel) {
     for (const auto& [name, parts] : boxes) {
         const std::vector<std::int64_t>& shape = kernel.arguments.tensors.at(name).shape;
         for (const plan::Region& part : parts) {

@@ -1,0 +1,43 @@
+"""What a launch of a fused kernel must give: a missing argument is named, with who would have chosen it."""
+
+import inspect
+
+import pytest
+
+triton = pytest.importorskip("triton")
+torch = pytest.importorskip("torch")
+fused = pytest.importorskip("syncopate.fused")
+
+
+@triton.autotune(configs=[triton.Config({"B": b}) for b in (16, 32)], key=["n"])
+@triton.heuristics({"EVEN": lambda args: args["n"] % args["B"] == 0})
+@triton.jit
+def chosen(x_ptr, n, B: triton.language.constexpr, EVEN: triton.language.constexpr, SCALE=2):
+    pass
+
+
+def bound(*args, **kwargs):
+    return fused.bind_launch(chosen, inspect.signature(fused.function_of(chosen)), args, kwargs).arguments
+
+
+def test_what_autotune_and_heuristics_choose_can_be_given():
+    assert bound(None, 8, B=16, EVEN=False) == {"x_ptr": None, "n": 8, "B": 16, "EVEN": False, "SCALE": 2}
+
+
+def test_a_missing_choice_names_who_makes_it():
+    with pytest.raises(TypeError) as failure:
+        bound(None, 8)
+    assert str(failure.value) == (
+        "chosen needs a value for B (which @triton.autotune chooses: pass one of 16, 32), "
+        "EVEN (which @triton.heuristics computes: pass its result)"
+    )
+
+
+def test_a_missing_argument_that_nothing_chooses_is_named_alone():
+    with pytest.raises(TypeError, match="^chosen needs a value for n$"):
+        bound(None, B=16, EVEN=True)
+
+
+def test_a_tuple_of_tensors_is_refused():
+    with pytest.raises(TypeError, match="a tuple of 2 tensors, whose footprints cannot be followed"):
+        fused.scalar((torch.zeros(2), torch.zeros(2)))
