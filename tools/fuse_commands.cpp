@@ -29,6 +29,7 @@ struct FuseOptions {
     std::string device = "host";
     std::int64_t programs = 0;
     bool no_phases = false;
+    bool tile_sums = false;
     std::string topology;
     bool json = false;
     std::string output;
@@ -154,6 +155,7 @@ void run_fuse(const FuseOptions& options) {
     fuse::Options fuse_options;
     fuse_options.device = options.device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     fuse_options.phases = !options.no_phases;
+    fuse_options.tile_sums = options.tile_sums;
     if (options.programs > 0) fuse_options.num_programs = options.programs;
     if (!options.topology.empty()) fuse_options.topology = or_fail(plan::find_topology(options.topology));
 
@@ -213,6 +215,8 @@ void register_fuse_commands(CLI::App& app) {
                      "programs of a persistent kernel, if not its own number")
         ->check(CLI::PositiveNumber);
     fuse->add_flag("--no-phases", options->no_phases, "never cut the reduction loop");
+    fuse->add_flag("--tile-sums", options->tile_sums,
+                   "let tiles add what other ranks send for them, where they can");
     fuse->add_option("--topology", options->topology,
                      "order tiles by the arrivals that plan simulate expects on this machine");
     fuse->add_flag("--json", options->json, "print the summary as JSON");

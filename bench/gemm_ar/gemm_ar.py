@@ -10,6 +10,7 @@ Each row of a shape computes y[M, N] = all_reduce(x[M, K] @ w[K, N]), with K = F
     ours        fused, eager                             mm+2shot    cuBLAS into symmetric memory, then torch's two-shot
     graph       the same as a CUDA graph                 mm+1shot    the same with its one-shot; both as CUDA graphs
     [S]         other splits of a shard (--splits), as graphs
+    tilesS      tiles that sum, with these splits (--tile-sums), as graphs; localS: that kernel alone
 
 Speed is graph against graph. hidden: the host's time is hidden behind a sleeping device; visible: it is not. Inputs
 rotate past the L2 cache. `bound` is ours (graph) over max(mm, bytes of a two-shot all-reduce at the link rate of H200:
@@ -112,11 +113,18 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         replay = setup.graphs(lambda i, other=other: other(i)(x(i), w(i), out(i)))
         setup.expect(f"[{split}]", replay, out, expected, 0.0)  # the same bits
         candidates.append(Candidate(f"[{split}]", replay, visible=False))
+    for split in map(int, filter(None, options.tile_sums.split(","))):
+        tiles = setup.operators(sy.ops.MatmulAllReduce, split=split, tile_sums=True)
+        replay = setup.graphs(lambda i, tiles=tiles: tiles(i)(x(i), w(i), out(i)))
+        setup.expect(f"tiles{split}", replay, out, expected, 0.0)  # the same bits
+        candidates.append(Candidate(f"tiles{split}", replay, visible=False))
+        candidates += setup.optional(f"local{split}", lambda i, tiles=tiles: tiles(i).run_local(x(i), w(i)))
     return candidates
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--splits", default="", help="also these splits of a shard, comma-separated: 1,2,4")
+    parser.add_argument("--tile-sums", default="", help="also tiles that sum, with these splits: 1,2,4")
 
 
 BENCH = Bench(

@@ -9,6 +9,7 @@ Each row of a shape computes y[M / ranks, N] = reduce_scatter(x[M, K] @ w[K, N])
     local       our fused kernel alone, with its posts   async-tp    torch's fused_matmul_reduce_scatter
     ours        fused, eager                             graph       the same as a CUDA graph
     [S]         other splits of a shard (--splits), as graphs
+    tilesS      tiles that sum, with these splits (--tile-sums), as graphs; localS: that kernel alone
 
 hidden: the host's time is hidden behind a sleeping device; visible: it is not. Inputs rotate past the L2 cache.
 `bound` is ours (graph) over max(mm, bytes sent at the link rate of H200: 380 GB/s). Ours sums as fp32 in rank order.
@@ -76,11 +77,18 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         replay = setup.graphs(lambda i, other=other: other(i)(x(i), w(i), out(i)))
         setup.expect(f"[{split}]", replay, out, expected, 0.0)  # the same bits
         candidates.append(Candidate(f"[{split}]", replay, visible=False))
+    for split in map(int, filter(None, options.tile_sums.split(","))):
+        tiles = setup.operators(sy.ops.MatmulReduceScatter, split=split, tile_sums=True)
+        replay = setup.graphs(lambda i, tiles=tiles: tiles(i)(x(i), w(i), out(i)))
+        setup.expect(f"tiles{split}", replay, out, expected, 0.0)  # the same bits
+        candidates.append(Candidate(f"tiles{split}", replay, visible=False))
+        candidates += setup.optional(f"local{split}", lambda i, tiles=tiles: tiles(i).run_local(x(i), w(i)))
     return candidates
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--splits", default="", help="also these splits of a shard, comma-separated: 1,2,4")
+    parser.add_argument("--tile-sums", default="", help="also tiles that sum, with these splits: 1,2,4")
     parser.add_argument("--no-async-tp", action="store_true", help="leave torch's fused operator out")
 
 

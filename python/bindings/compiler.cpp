@@ -135,7 +135,7 @@ nb::dict analyse_source(std::string source, std::string file, const std::string&
 
 emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
                            const std::string& device, std::int32_t num_sms, bool phases,
-                           const std::string& backend) {
+                           const std::string& backend, bool tile_sums) {
     std::vector<emit::StageText> texts;
     for (const auto& [source, file, name, bindings, scalars, tensors, grid] : stages)
         texts.push_back({source, file, name, arguments_of(scalars, tensors, grid, num_sms), bindings});
@@ -145,6 +145,7 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
     const std::optional<plan::Backend> preferred = plan::backend_from(backend);
     if (!preferred) throw nb::value_error(("unknown backend '" + backend + "'").c_str());
     options.preferred = *preferred;
+    options.tile_sums = tile_sums;
     nb::gil_scoped_release release;
     return unwrap(emit::make_artifact(std::move(texts), plan, options));
 }
@@ -227,7 +228,7 @@ void bind_compiler(nb::module_& m) {
         "push_reduce",
         [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
            std::vector<std::int64_t> shape, const std::string& dtype, std::int32_t axis, std::int32_t split,
-           const std::string& reduce, bool all, bool produced) {
+           const std::string& reduce, bool all, bool produced, bool by_part) {
             if (reduce != "sum" && reduce != "max")
                 throw nb::value_error(("unknown reduction '" + reduce + "'; expected sum or max").c_str());
             return unwrap(plan::push_reduce(
@@ -237,10 +238,12 @@ void bind_compiler(nb::module_& m) {
                  .split = split,
                  .reduce = reduce == "max" ? plan::Reduce::max : plan::Reduce::sum,
                  .all = all,
-                 .produced = produced}));
+                 .produced = produced,
+                 .by_part = by_part}));
         },
         nb::arg("mesh"), nb::arg("name"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"),
-        nb::arg("split"), nb::arg("reduce"), nb::arg("all"), nb::arg("produced"));
+        nb::arg("split"), nb::arg("reduce"), nb::arg("all"), nb::arg("produced"),
+        nb::arg("by_part") = false);
     m.def(
         "push_exchange",
         [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
@@ -278,7 +281,7 @@ void bind_compiler(nb::module_& m) {
             [accumulates](const emit::Artifact& artifact) { return accumulates(artifact).front(); },
             "Of the first stage.");
     m.def("fuse_stages", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"),
-          nb::arg("num_sms"), nb::arg("phases"), nb::arg("backend") = "auto",
+          nb::arg("num_sms"), nb::arg("phases"), nb::arg("backend") = "auto", nb::arg("tile_sums") = false,
           "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
           "them with a plan and emits them; see emit/artifact.hpp.");
     m.def(
@@ -287,13 +290,15 @@ void bind_compiler(nb::module_& m) {
            const plan::Plan& plan, const std::map<std::string, std::string>& bindings,
            const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
            std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>> grid,
-           const std::string& device, std::int32_t num_sms, bool phases, const std::string& backend) {
+           const std::string& device, std::int32_t num_sms, bool phases, const std::string& backend,
+           bool tile_sums) {
             return fuse_stages({{source, file, kernel, bindings, scalars, tensors, grid}}, plan, device,
-                               num_sms, phases, backend);
+                               num_sms, phases, backend, tile_sums);
         },
         nb::arg("source"), nb::arg("file"), nb::arg("kernel"), nb::arg("plan"), nb::arg("bindings"),
         nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("device"), nb::arg("num_sms"),
-        nb::arg("phases"), nb::arg("backend") = "auto", "fuse_stages of one stage.");
+        nb::arg("phases"), nb::arg("backend") = "auto", nb::arg("tile_sums") = false,
+        "fuse_stages of one stage.");
     m.def(
         "join_plans",
         [](const std::vector<plan::Plan>& parts,

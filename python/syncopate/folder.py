@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from . import _syncopate, interpreter, jit, trace
-from .fused import DTYPES, flat_rows, heap_bytes, run_on_host, shard_box, stored_by_row
+from .fused import DTYPES, flat_rows, heap_bytes, own_arguments, run_on_host, shard_box, stored_by_row
 from .group import Group
 from .ranks import RankError
 
@@ -136,7 +136,7 @@ class FolderRun:
             n: self._data(n, 0, shared=False) for n in self.spec["tensors"] if n not in self.spec["bindings"]
         }
         arguments = self._arguments(self._in_heap(), local)
-        full = {**arguments, "sy_schedule": self.op.table_tensor, "sy_control": self.op.control_tensor}
+        full = arguments | own_arguments(self.op)
         if self._recorder is None:
             self._recorder = trace.Recorder(self.op, self.spec, self._source, self.grid)
         return self._recorder.call(full)
@@ -146,7 +146,7 @@ class FolderRun:
         self.op.destroy()
 
     def _launch(self, arguments: dict[str, Any]) -> None:
-        full = {**arguments, "sy_schedule": self.op.table_tensor, "sy_control": self.op.control_tensor}
+        full = arguments | own_arguments(self.op)
         if self.group.device == "host":
             run_on_host(self.op, self.emitted, self.grid, full)
             return

@@ -101,6 +101,8 @@ class FusedKernel:
         phases: bool = True,
         backend: str = "auto",
         engine_blocks: int = 8,
+        tile_sums: bool = False,
+        patience: float = 200e-6,
         host_delay: float = 0.0,
         seed: int = 0,
     ) -> None:
@@ -112,6 +114,8 @@ class FusedKernel:
         self.phases = phases
         self.backend = backend
         self.engine_blocks = engine_blocks
+        self.tile_sums = tile_sums
+        self.patience = patience
         self.host_delay = host_delay
         self.seed = seed
         function = self._function = function_of(kernel)
@@ -215,6 +219,7 @@ class FusedKernel:
             num_sms,
             self.phases,
             self.backend,
+            self.tile_sums,
         )
         for parameter in artifact.accumulates:
             base = base_of(arguments[parameter])
@@ -234,6 +239,7 @@ class FusedKernel:
             seed=self.seed,
             num_programs=math.prod(grid),
             engine_blocks=self.engine_blocks,
+            patience_us=int(self.patience * 1e6),
         )
         buffers = {
             name: op.tensor(name).view(DTYPES[dtype]).view(shape) for name, (shape, dtype) in whole.items()
@@ -271,9 +277,7 @@ class FusedKernel:
                     buffer, list(buffer.shape), list(buffer.stride()), list(value.block_shape)
                 )
             full[parameter] = buffer
-        full["sy_schedule"] = prepared.op.table_tensor
-        full["sy_control"] = prepared.op.control_tensor
-        return full
+        return full | own_arguments(prepared.op)
 
     def _set_inputs(self, prepared: Prepared, arguments: dict[str, Any]) -> None:
         produced = self.plan.produced
@@ -301,6 +305,14 @@ class FusedKernel:
             packed = prepared.packed[key] = prepared.compiled.pack(self._bind(prepared, arguments))
         stream = torch.cuda.current_stream().cuda_stream
         op.call(prepared.compiled.kernel, prepared.grid, stream, packed)
+
+
+def own_arguments(op: Any) -> dict[str, Any]:
+    """The parameters that fuse has added to the kernel, as they are now: where sums go changes with set_output."""
+    own = {"sy_schedule": op.table_tensor, "sy_control": op.control_tensor}
+    if (place := op.sum_place()) is not None:
+        own["sy_out"], own["sy_out_pitch"] = place
+    return own
 
 
 def run_on_host(op: Any, kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> None:
@@ -345,7 +357,8 @@ def fuse(kernel: Any, plan: _syncopate.Plan, bind: Mapping[str, str], **options:
 
     `bind`: parameter name → plan tensor. `group`: a torch process group (default: the world). `deadline`: seconds that
     any wait may last before the call fails with the rank, op and chunk that did not come. `backend`: for transfers whose
-    plan leaves it open ("auto": the best legal one); `engine_blocks`: multiprocessors of the chunk engine.
+    plan leaves it open ("auto": the best legal one); `engine_blocks`: multiprocessors of the chunk engine. `tile_sums`:
+    tiles add what other ranks sent for them, where they can; one that has waited for `patience` seconds leaves it.
     """
     return FusedKernel(kernel, plan, bind, **options)
 

@@ -30,6 +30,7 @@ __all__ = [
     "sy_post_previous",
     "sy_range",
     "sy_row",
+    "sy_sum",
     "sy_tile",
     "sy_tile_2d",
     "sy_tile_3d",
@@ -278,6 +279,119 @@ _POST = tl.constexpr(_post_ptx("all", "some"))
 _POST_NOW = tl.constexpr(_post_ptx("now", "some"))
 _POST_LATER = tl.constexpr(_post_ptx("later", "some"))
 
+# Whether what a tile sums has come ($0: 1 or 0). $1: schedule, $2: control, $3: slot, $4: the sum's record. The first warp
+# polls until the patience (word 9) is over; if it is, the slot is marked with the epoch, and the other blocks of the same
+# tile are late, too, without waiting. A fault makes it late. All threads agree by the barrier's vote, which also hands on
+# what the acquiring loads have made visible.
+_COME = tl.constexpr("""
+    {
+        .reg .pred sy_p, sy_in_time;
+        .reg .b32 sy_at, sy_end, sy_word, sy_lag, sy_seen, sy_want, sy_epoch, sy_t, sy_patience, sy_sums;
+        .reg .b64 sy_addr, sy_late, sy_now, sy_start, sy_limit;
+        setp.eq.s32 sy_in_time, 0, 0;
+        mov.u32 sy_t, %tid.x;
+        setp.ge.u32 sy_p, sy_t, 32;
+        @sy_p bra.uni SY_TOGETHER;
+        ld.global.v2.b32 {sy_sums, sy_patience}, [$1 + 32];
+        mad.lo.s32 sy_t, $3, 2, sy_sums;
+        mul.wide.s32 sy_late, sy_t, 4;
+        add.s64 sy_late, $1, sy_late;
+        add.s64 sy_late, sy_late, 4;
+        ld.global.b32 sy_epoch, [$2];
+        ld.relaxed.gpu.global.b32 sy_t, [sy_late];
+        setp.ne.s32 sy_in_time, sy_t, sy_epoch;
+        @!sy_in_time bra.uni SY_TOGETHER;
+        mul.wide.s32 sy_addr, $4, 4;
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v2.b32 {sy_at, sy_end}, [sy_addr];
+        mov.u64 sy_start, %globaltimer;
+        cvt.u64.u32 sy_limit, sy_patience;
+        add.s64 sy_limit, sy_limit, sy_start;
+    SY_WAIT:
+        setp.ge.s32 sy_p, sy_at, sy_end;
+        @sy_p bra.uni SY_TOGETHER;
+        mul.wide.s32 sy_addr, sy_at, 4;
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v2.b32 {sy_word, sy_lag}, [sy_addr];
+        sub.s32 sy_want, sy_epoch, sy_lag;
+        mul.wide.s32 sy_addr, sy_word, 4;
+        add.s64 sy_addr, $2, sy_addr;
+    SY_POLL:
+        ld.acquire.sys.global.b32 sy_seen, [sy_addr];
+        sub.s32 sy_t, sy_seen, sy_want;
+        setp.ge.s32 sy_in_time, sy_t, 0;
+        vote.sync.all.pred sy_in_time, sy_in_time, 0xffffffff;
+        @sy_in_time bra.uni SY_NEXT;
+        mov.u64 sy_now, %globaltimer;
+        setp.lt.u64 sy_p, sy_now, sy_limit;
+        ld.relaxed.sys.global.b32 sy_t, [$2 + 12];
+        setp.eq.and.s32 sy_p, sy_t, 0, sy_p;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @!sy_p bra.uni SY_LATE;
+        nanosleep.u32 100;
+        bra.uni SY_POLL;
+    SY_NEXT:
+        add.s32 sy_at, sy_at, 2;
+        bra.uni SY_WAIT;
+    SY_LATE:
+        mov.u32 sy_t, %tid.x;
+        setp.eq.s32 sy_p, sy_t, 0;
+        @sy_p st.relaxed.gpu.global.b32 [sy_late], sy_epoch;
+    SY_TOGETHER:
+        bar.red.and.pred sy_in_time, 0, sy_in_time;
+        selp.b32 $0, 1, 0, sy_in_time;
+    }
+    """)
+
+# Two neighbours in a row at once, as fp32 in registers: $0, $1 from address $2 + $3 bytes; and back, to $1 + $2, from $3, $4.
+_LOAD_PAIR = {
+    "bf16": """ld.global.b32 sy_t, [sy_addr]; shl.b32 sy_u, sy_t, 16; and.b32 sy_t, sy_t, 0xffff0000;
+               mov.b32 $0, sy_u; mov.b32 $1, sy_t;""",
+    "fp16": """ld.global.b32 sy_t, [sy_addr]; mov.b32 {sy_a, sy_b}, sy_t;
+               cvt.f32.f16 $0, sy_a; cvt.f32.f16 $1, sy_b;""",
+    "fp32": "ld.global.v2.f32 {$0, $1}, [sy_addr];",
+}
+_STORE_PAIR = {
+    "bf16": "cvt.rn.bf16x2.f32 sy_t, $4, $3; st.global.b32 [sy_addr], sy_t;",
+    "fp16": "cvt.rn.f16x2.f32 sy_t, $4, $3; st.global.b32 [sy_addr], sy_t;",
+    "fp32": "st.global.v2.f32 [sy_addr], {$3, $4};",
+}
+
+
+def _pair_ptx(body: str, base: str, offset: str) -> str:
+    return f"""
+    {{
+        .reg .b32 sy_t, sy_u;
+        .reg .b16 sy_a, sy_b;
+        .reg .b64 sy_addr;
+        mad.wide.s32 sy_addr, {offset}, 1, {base};
+        {body}
+    }}
+    """
+
+
+_LOAD_BF16, _LOAD_FP16, _LOAD_FP32 = (
+    tl.constexpr(_pair_ptx(_LOAD_PAIR[name], "$2", "$3")) for name in ("bf16", "fp16", "fp32")
+)
+_STORE_BF16, _STORE_FP16, _STORE_FP32 = (
+    tl.constexpr(_pair_ptx("mov.b32 $0, 0; " + _STORE_PAIR[name], "$1", "$2"))
+    for name in ("bf16", "fp16", "fp32")
+)
+# A block is summed: the copies that wait for the sum's gate may read it (GPU scope, as for what is made).
+_SUMMED = tl.constexpr("""
+    {
+        .reg .pred sy_p;
+        .reg .b32 sy_t;
+        bar.sync 0;
+        mov.u32 sy_t, %tid.x;
+        setp.eq.s32 sy_p, sy_t, 0;
+        @sy_p red.release.gpu.global.add.u32 [$1], 1;
+        mov.b32 $0, 0;
+    }
+    """)
+# The tile's own stores are complete before others go to the same place.
+_STORED = tl.constexpr("cp.async.bulk.wait_group 0; bar.sync 0; mov.b32 $0, 0;")
+
 if not triton.knobs.runtime.interpret:
     sy_range = tl.static_range  # over the places of a tile that is stored several times
 
@@ -391,6 +505,100 @@ if not triton.knobs.runtime.interpret:
         return tl.load(_store(schedule, slot, copy).to(tl.pointer_type(tl.int64)))
 
     @triton.jit
+    def _load_pairs(base, offsets, like):
+        """As fp32, the elements at these offsets (bytes) and their right neighbours."""
+        ptx: tl.constexpr = (
+            _LOAD_BF16 if like.dtype == tl.bfloat16 else _LOAD_FP16 if like.dtype == tl.float16 else _LOAD_FP32
+        )
+        return tl.inline_asm_elementwise(
+            ptx, "=f,=f,l,r", [base, offsets], dtype=(tl.float32, tl.float32), is_pure=True, pack=1
+        )
+
+    @triton.jit
+    def _store_pairs(base, offsets, left, right, like):
+        ptx: tl.constexpr = (
+            _STORE_BF16 if like.dtype == tl.bfloat16 else _STORE_FP16 if like.dtype == tl.float16 else _STORE_FP32
+        )
+        tl.inline_asm_elementwise(
+            ptx, "=r,l,r,f,f", [base, offsets, left, right], dtype=tl.int32, is_pure=False, pack=1
+        )
+
+    @triton.jit
+    def _sum_block(own, staged, staged_pitch, slots, place, step, to, pitch):
+        """Adds to `own`, the contribution number `place`, the others at `staged` (addresses of [0, 0], `step` bytes apart),
+        and stores the sum at `to`."""
+        # Pairs of columns: in the layout of a product that is what a thread has side by side, and its bytes need not pass
+        # through shared memory, of which the kernel has none to spare.
+        pairs: tl.constexpr = own.shape[1] // 2
+        left, right = tl.split(tl.reshape(own, (own.shape[0], pairs, 2)))
+        rows = tl.arange(0, own.shape[0])[:, None]
+        columns = tl.arange(0, pairs)[None, :] * (own.dtype.primitive_bitwidth // 4)
+        lefts = tl.full(left.shape, -0.0, tl.float32)  # to which the first one is added as it is
+        rights = tl.full(left.shape, -0.0, tl.float32)
+        for contribution in tl.range(0, slots + 1, num_stages=1):
+            if contribution == place:
+                lefts += left.to(tl.float32)
+                rights += right.to(tl.float32)
+            if contribution < slots:
+                sent = _load_pairs(staged, rows * staged_pitch + columns, own)
+                lefts += sent[0]
+                rights += sent[1]
+                staged += step
+        # The own place may be where the sum goes.
+        tl.inline_asm_elementwise(_STORED, "=r,r", [slots], dtype=tl.int32, is_pure=False, pack=1)
+        _store_pairs(to, rows * pitch + columns, lefts, rights, own)
+
+    @triton.jit
+    def sy_sum(schedule, control, slot, out, pitch, desc, value, row, column):
+        """A block of the tile of `slot` is stored through `desc` at [row, column]: adds what other ranks sent for it, as
+        fp32 in rank order, and stores the sum in `out` (an address, int64, of [0, 0]; rows `pitch` bytes apart). Does
+        nothing where the tile is not summed, or, but for marking it, where something has not come in time.
+        """
+        words = _address(schedule).to(tl.pointer_type(tl.int32))
+        at = tl.load(words + tl.load(words + 8) + 2 * slot)
+        if at > 0:
+            come = tl.inline_asm_elementwise(
+                _COME,
+                "=r,l,l,r,r",
+                [_address(schedule), _address(control), slot, at],
+                dtype=tl.int32,
+                is_pure=False,
+                pack=1,
+            )
+            if come > 0:
+                own = value.to(desc.dtype)
+                width: tl.constexpr = desc.dtype.primitive_bitwidth // 8
+                slots = tl.load(words + at + 2)
+                place = tl.load(words + at + 3)
+                distance = tl.load((words + at + 4).to(tl.pointer_type(tl.int64)))
+                step = tl.load((words + at + 6).to(tl.pointer_type(tl.int64)))
+                staged_pitch = tl.load(words + at + 8) * width
+                # `come` is 1: what is loaded follows from it, so that no load is issued before the wait.
+                staged = _address(control) + distance + (come - 1)
+                staged += row.to(tl.int64) * staged_pitch + column.to(tl.int64) * width
+                to = _address(out) + row.to(tl.int64) * pitch + column.to(tl.int64) * width
+                if own.shape[1] > 128:  # totals of half of it: not all fit the registers
+                    half: tl.constexpr = own.shape[1] // 2
+                    first, second = tl.split(tl.permute(tl.reshape(own, (own.shape[0], 2, half)), (0, 2, 1)))
+                    _sum_block(first, staged, staged_pitch, slots, place, step, to, pitch)
+                    beside: tl.constexpr = half * width
+                    _sum_block(
+                        second, staged + beside, staged_pitch, slots, place, step, to + beside, pitch
+                    )
+                else:
+                    _sum_block(own, staged, staged_pitch, slots, place, step, to, pitch)
+                gate = tl.load(words + at + 9)
+                if gate > 0:
+                    tl.inline_asm_elementwise(
+                        _SUMMED,
+                        "=r,l",
+                        [_address(control) + gate.to(tl.int64) * 4],
+                        dtype=tl.int32,
+                        is_pure=False,
+                        pack=1,
+                    )
+
+    @triton.jit
     def sy_linear_2d(x, y):
         """The linear id, x fastest, of a program of a two-dimensional grid."""
         return x + tl.num_programs(0) * y
@@ -436,6 +644,7 @@ else:
     import ctypes
     import time
 
+    import numpy as np
     from triton.runtime import interpreter as _interpreter
 
     # Triton 3.6's interpreter makes an int of a one-element array wherever a kernel's scalar is an index, as in
@@ -561,7 +770,7 @@ else:
         at = _FIRST_SLOT + _SLOT_WORDS * _number(slot) + _STORE
         if copy is not None:
             at = table[at] + 2 * _number(copy)
-        return (table[at] & 0xFFFFFFFF) | (table[at + 1] << 32)
+        return _long(table, at)
 
     def sy_row(schedule, slot, copy=None):
         return _scalar(_store(schedule, slot, copy))
@@ -569,10 +778,67 @@ else:
     def sy_offset(schedule, slot, copy=None):
         return _interpreter.interpreter_semantic.to_tensor(_store(schedule, slot, copy))
 
+    def _all_come(table, words, begin, end, patience):
+        """Whether the signals of these waits come within `patience` seconds."""
+        limit = time.monotonic() + patience
+        for at in range(begin, end, 2):
+            while _signed(words[table[at]] - _signed(words[_EPOCH] - table[at + 1])) < 0:
+                if words[_FAULT] != 0 or time.monotonic() >= limit:
+                    return False
+                time.sleep(0)
+        return True
+
+    def _long(table, at):
+        return (table[at] & 0xFFFFFFFF) | (table[at + 1] << 32)
+
+    def _block(address, shape, pitch, dtype):
+        """Memory as an array: rows `pitch` bytes apart."""
+        rows, columns = shape
+        held = (ctypes.c_uint8 * ((rows - 1) * pitch + columns * dtype.itemsize)).from_address(address)
+        return np.ndarray(shape, dtype, held, 0, (pitch, dtype.itemsize))
+
+    def _widened(bits, dtype):
+        """fp32 of an array of elements, which the interpreter holds as they are, bf16 as their bits."""
+        if dtype == tl.bfloat16:
+            return (bits.astype(np.uint32) << 16).view(np.float32)
+        return bits.astype(np.float32)
+
+    def _narrowed(values, dtype):
+        if dtype == tl.bfloat16:  # to nearest, ties to even
+            bits = values.view(np.uint32).astype(np.uint64)
+            return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+        return values.astype(np.float16 if dtype == tl.float16 else np.float32)
+
+    def sy_sum(schedule, control, slot, out, pitch, desc, value, row, column):
+        table, words = _words(schedule), _words(control)
+        at, late = table[8] + 2 * _number(slot), table[8] + 2 * _number(slot) + 1
+        record = table[at]
+        if record == 0 or table[late] == words[_EPOCH]:
+            return
+        if not _all_come(table, words, table[record], table[record + 1], table[9] * 1e-9):
+            table[late] = words[_EPOCH]
+            return
+        own = value.to(desc.dtype)
+        dtype, shape = own.dtype, own.handle.data.shape
+        element = np.dtype(np.uint16 if dtype == tl.bfloat16 else np.float16 if dtype == tl.float16 else np.float32)
+        slots, place, staged_pitch = table[record + 2], table[record + 3], table[record + 8] * element.itemsize
+        beside = _number(column) * element.itemsize
+        staged = _number(control) + _long(table, record + 4) + _number(row) * staged_pitch + beside
+        total = np.full(shape, -0.0, np.float32)
+        for contribution in range(slots + 1):
+            if contribution == place:
+                total = total + _widened(own.handle.data, dtype)
+            if contribution < slots:
+                sent = _block(staged + contribution * _long(table, record + 6), shape, staged_pitch, element)
+                total = total + _widened(sent, dtype)
+        to = _number(out) + _number(row) * _number(pitch) + beside
+        _block(to, shape, _number(pitch), element)[...] = _narrowed(total, dtype)
+        if gate := table[record + 9]:
+            words[gate] += 1
+
     def _post_all(table, control, begin, end):
         for at in range(begin, end, 2):
-            distance = (table[at] & 0xFFFFFFFF) | (table[at + 1] << 32)
-            ctypes.c_int32.from_address(_number(control) + distance).value = _words(control)[_EPOCH]
+            ctypes.c_int32.from_address(_number(control) + _long(table, at)).value = _words(control)[_EPOCH]
 
     def sy_finish(schedule, control):
         table, words = _words(schedule), _words(control)

@@ -52,6 +52,7 @@ class FusedMatmul:
         device: str = "cuda",
         backend: str = "auto",
         engine_blocks: int = 8,
+        tile_sums: bool = False,
         **options: Any,
     ) -> None:
         require_supported(m, n, k, dtype)
@@ -68,6 +69,7 @@ class FusedMatmul:
         self.programs = self.num_sms - (engine_blocks if engine else 0)
         self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
         self.split = split or 1
+        self.tile_sums = tile_sums
         self.plan = self._make_plan(plans.mesh_of(self.group.size), DTYPE_NAMES[dtype])
         self.kernel = kernels.matmul_mixed if self.tiling.num_wide >= 0 else kernels.matmul
         self.fused = FusedKernel(
@@ -78,6 +80,7 @@ class FusedMatmul:
             deadline,
             backend=backend,
             engine_blocks=engine_blocks,
+            tile_sums=tile_sums,
             **options,
         )
         self.grid = (gemm_programs(m, n, self.tiling, self.programs),)
@@ -133,7 +136,7 @@ class FusedMatmul:
         if self.output:
             for box, view in outputs_of(self.plan, op.rank, self.output, out):
                 op.set_output(self.output, view.data_ptr(), view.stride(), box)
-        key = (x.data_ptr() if self.bind[0] == "c_desc" else out.data_ptr(), w.data_ptr())
+        key = (x.data_ptr() if self.bind[0] == "c_desc" else out.data_ptr(), w.data_ptr(), op.sum_place())
         if prepared.compiled is None:
             run_on_host(op, prepared.kernel, prepared.grid, self._full(x, w, out))
             return out
@@ -216,7 +219,8 @@ class MatmulReduceScatter(FusedMatmul):
     """
 
     def _make_plan(self, mesh, dtype):
-        return plans.push_reduce(mesh, plans.Tensor("C", (self.m, self.n), dtype), 0, self.split)
+        tensor = plans.Tensor("C", (self.m, self.n), dtype)
+        return plans.push_reduce(mesh, tensor, 0, self.split, by_part=self.tile_sums)
 
     @property
     def out_rows(self) -> int:
@@ -229,7 +233,8 @@ class MatmulAllReduce(FusedMatmul):
     its rows chunk by chunk and sends them on."""
 
     def _make_plan(self, mesh, dtype):
-        return plans.push_reduce(mesh, plans.Tensor("C", (self.m, self.n), dtype), 0, self.split, all=True)
+        tensor = plans.Tensor("C", (self.m, self.n), dtype)
+        return plans.push_reduce(mesh, tensor, 0, self.split, all=True, by_part=self.tile_sums)
 
 
 class MatmulAllToAll(FusedMatmul):

@@ -293,15 +293,18 @@ def push_reduce(
     reduce: str = "sum",
     all: bool = False,
     produced: bool = True,
+    by_part: bool = False,
 ) -> Plan:
     """Reduce-scatter of what every rank's kernel makes: each pushes its contribution to a shard of `tensor` along `axis`
     to the shard's owner, where contributions are reduced ("sum" or "max") in rank order.
 
     `split`: chunks per shard. `all`: all-reduce, each summed chunk goes on to all ranks. `produced` False: the
-    contributions are held initially.
+    contributions are held initially. `by_part`: the first chunks of all shards go first, then the second ones, …; else
+    shard by shard.
     """
+    shape = list(tensor.shape)
     return _syncopate.push_reduce(
-        list(mesh.axes), tensor.name, list(tensor.shape), tensor.dtype, axis, split, reduce, all, produced
+        list(mesh.axes), tensor.name, shape, tensor.dtype, axis, split, reduce, all, produced, by_part
     )
 
 

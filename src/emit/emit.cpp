@@ -17,15 +17,15 @@ namespace {
 using kernel::SourceRange;
 using kernel::TileIdSite;
 
-constexpr std::array<std::string_view, 29> kNames{
+constexpr std::array<std::string_view, 32> kNames{
     "sy_acquire",       "sy_acquire_2d", "sy_acquire_3d", "sy_acquire_phase",
     "sy_control",       "sy_copy",       "sy_finish",     "sy_hi",
     "sy_linear_2d",     "sy_linear_3d",  "sy_lo",         "sy_num_phases",
     "sy_offset",        "sy_phase",      "sy_post",       "sy_post_at_once",
-    "sy_post_last",     "sy_range",      "sy_row",        "sy_schedule",
-    "sy_post_previous", "sy_slot",       "sy_tile",       "sy_tile_2d",
-    "sy_tile_3d",       "sy_x",          "sy_y",          "sy_z",
-    "SyncopateFault"};
+    "sy_out",           "sy_out_pitch", "sy_sum",        "sy_post_last",
+    "sy_range",         "sy_row",        "sy_schedule",   "sy_post_previous",
+    "sy_slot",          "sy_tile",       "sy_tile_2d",    "sy_tile_3d",
+    "sy_x",             "sy_y",          "sy_z",          "SyncopateFault"};
 
 /// Replacements and insertions, applied all at once. Those at one place come out in the order in which they
 /// were added.
@@ -55,6 +55,10 @@ private:
     std::vector<Edit> edits_;
 };
 
+// What the comments after a post say.
+constexpr const char* kAtOnce = "  # this one, if its chunk is in a hurry";
+constexpr const char* kStored = "  # this tile is stored: the last one of a chunk lets it leave";
+
 /// Whether some tile waits for more than that another rank has begun the call, or ended the last one.
 bool awaits_chunks(const fuse::Schedule& schedule, std::size_t stage) {
     using Kind = fuse::SignalMeaning::Kind;
@@ -73,6 +77,23 @@ bool awaits_chunks(const fuse::Schedule& schedule, std::size_t stage) {
     return false;
 }
 
+/// Whether some tile that does a sum makes a chunk that others than this sum wait for.
+bool posts_before_sums(const fuse::Schedule& schedule) {
+    for (const fuse::RankSchedule& rank : schedule.ranks) {
+        for (const fuse::Transfer& sum : rank.transfers) {
+            for (const fuse::TileSum& tile : sum.tiles) {
+                const std::vector<std::int32_t>& made =
+                    rank.slots[static_cast<std::size_t>(tile.slot)].makes;
+                if (std::any_of(made.begin(), made.end(), [&](std::int32_t chunk) {
+                        return rank.chunks[static_cast<std::size_t>(chunk)].at_once;
+                    }))
+                    return true;
+            }
+        }
+    }
+    return false;
+}
+
 class Emitter {
 public:
     Emitter(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage)
@@ -81,17 +102,23 @@ public:
           phased_(schedule.stage(stage).phased),
           produces_(schedule.produces(stage)),
           stores_(schedule.stores),
+          sums_(schedule.summed.has_value()),
+          posts_first_(sums_ && posts_before_sums(schedule)),
           awaits_chunks_(awaits_chunks(schedule, stage)),
           facts_(facts_of(source_, {kernel_.sites.function.begin, kernel_.sites.function.end})) {
         const std::size_t newline = source_.find('\n');
         if (newline != std::string_view::npos && newline > 0 && source_[newline - 1] == '\r') eol_ = "\r\n";
-        if (!stores_) return;
-        for (const auto& [param, tensor] : program.bindings) {
-            const kernel::Param* found = kernel_.find_param(param);
-            if (found != nullptr && found->written &&
-                tensor == schedule.tensors[static_cast<std::size_t>(stores_->tensor)].name)
-                stored_param_ = param;
-        }
+        const auto writer_of = [&](std::int32_t tensor) {
+            for (const auto& [param, name] : program.bindings) {
+                const kernel::Param* found = kernel_.find_param(param);
+                if (found != nullptr && found->written &&
+                    name == schedule.tensors[static_cast<std::size_t>(tensor)].name)
+                    return param;
+            }
+            return std::string();
+        };
+        if (stores_) stored_param_ = writer_of(stores_->tensor);
+        if (sums_) summed_param_ = writer_of(*schedule.summed);
     }
 
     Result<std::string> run() {
@@ -113,6 +140,10 @@ public:
         }
         if (phased_) {
             if (Status status = nest_reduction(); !status) return status.error();
+        }
+        posts_later_ = produces_ && can_post_later();
+        if (sums_) {  // before the post that may follow on the next line
+            if (Status status = add_sums(); !status) return status.error();
         }
         if (produces_) {
             if (Status status = add_posts(); !status) return status.error();
@@ -187,11 +218,12 @@ private:
                 source_.substr(param.where.begin, param.where.end - param.where.begin);
             if (text.find('=') == std::string_view::npos) last = &param;
         }
+        const std::string added =
+            std::string("sy_schedule, sy_control") + (sums_ ? ", sy_out, sy_out_pitch" : "");
         if (last != nullptr) {
-            edits_.insert(last->where.end, ", sy_schedule, sy_control");
+            edits_.insert(last->where.end, ", " + added);
         } else {
-            edits_.insert(kernel_.sites.parameters.begin,
-                          kernel_.params.empty() ? "sy_schedule, sy_control" : "sy_schedule, sy_control, ");
+            edits_.insert(kernel_.sites.parameters.begin, kernel_.params.empty() ? added : added + ", ");
         }
     }
 
@@ -407,16 +439,15 @@ private:
                                 " says whose tile is stored below, so it may not change before that: "
                                 "count in another variable, or after the store");
         }
-        if (can_post_later()) {
-            posts_later_ = true;
+        if (posts_later_) {
             used_.insert({"sy_post_previous", "sy_post_at_once", "sy_post_last"});
             const std::string arguments = "(sy_schedule, sy_control, " + slot_of_store_ + ")";
             edits_.insert(
                 line_begin(stored.begin),
                 indent_at(stored.begin) + "sy_post_previous" + arguments +
                     "  # the tile before this one is stored: the last one of a chunk lets it leave" + eol_);
-            add_line_after(stored.end, indent_at(stored.begin) + "sy_post_at_once" + arguments +
-                                           "  # this one, if its chunk is in a hurry");
+            if (!posts_first_)
+                add_line_after(stored.end, indent_at(stored.begin) + "sy_post_at_once" + arguments + kAtOnce);
             return Done{};
         }
         used_.insert("sy_post");
@@ -430,8 +461,7 @@ private:
                 edits_.insert(statement.begin, call + "; ");
             }
         }
-        add_line_after(stored.end, indent_at(stored.begin) + call +
-                                       "  # this tile is stored: the last one of a chunk lets it leave");
+        if (!posts_first_) add_line_after(stored.end, indent_at(stored.begin) + call + kStored);
         return Done{};
     }
 
@@ -467,7 +497,7 @@ private:
             if (where != nullptr && stores_->by_row) {
                 const auto list = std::find_if(facts_.lists.begin(), facts_.lists.end(),
                                                [&](const List& l) { return l.whole.begin == place.begin; });
-                place = list == facts_.lists.end() ? Span{} : list->first;
+                place = list == facts_.lists.end() ? Span{} : list->items.front();
             }
             if (place.end <= place.begin) {
                 return error_at(site.call,
@@ -493,6 +523,92 @@ private:
             edits_.insert(place.end, added + ")");
         }
         return Done{};
+    }
+
+    /// After the stores of what tiles sum: the sums of these blocks.
+    [[nodiscard]] Status add_sums() {
+        struct Sum {
+            Span store;
+            std::string line;
+        };
+        std::vector<std::vector<Sum>> blocks;  // of statements, each with stores that follow each other
+        for (const kernel::StoreSite& site : kernel_.sites.stores) {
+            if (site.param != summed_param_) continue;
+            const Call* call = find_call({site.call.begin, site.call.end});
+            const CallArgument* where = nullptr;
+            const CallArgument* value = nullptr;
+            for (std::size_t at = 0; call != nullptr && at < call->arguments.size(); ++at) {
+                const CallArgument& argument = call->arguments[at];
+                if (argument.keyword == "offsets" || (argument.keyword.empty() && at == 0)) where = &argument;
+                if (argument.keyword == "value" || (argument.keyword.empty() && at == 1)) value = &argument;
+            }
+            const auto list = std::find_if(facts_.lists.begin(), facts_.lists.end(), [&](const List& l) {
+                return where != nullptr && l.whole.begin == where->value.begin;
+            });
+            if (value == nullptr || list == facts_.lists.end() || list->items.size() != 2) {
+                return error_at(site.call, "this tile cannot be summed where it is stored: write the store as " +
+                                               summed_param_ + ".store([row, column], value)");
+            }
+            if (!begins_its_line(site.call.begin))
+                return error_at(site.call, "a store whose tile is summed must begin a line of its own");
+            if (Status status = check_ends_its_line(site.call.end, "a store whose tile is summed"); !status)
+                return status.error();
+            used_.insert("sy_sum");
+            Sum sum{{site.call.begin, site.call.end},
+                    indent_at(site.call.begin) + "sy_sum(sy_schedule, sy_control, " + slot_of_store_ +
+                        ", sy_out, sy_out_pitch, " + summed_param_ + ", " + text_of(value->value) + ", " +
+                        text_of(list->items[0]) + ", " + text_of(list->items[1]) +
+                        ")  # and what other ranks sent for it, if it is there"};
+            if (blocks.empty() || !in_one_block(blocks.back().back().store, sum.store)) blocks.emplace_back();
+            blocks.back().push_back(std::move(sum));
+        }
+        if (posts_first_) {
+            if (Status status = check_one_block_a_path(blocks.size()); !status) return status.error();
+        }
+        for (const std::vector<Sum>& block : blocks) {
+            const std::uint32_t end = block.back().store.end;
+            if (posts_first_) {
+                const std::string call =
+                    std::string(posts_later_ ? "sy_post_at_once" : "sy_post") + "(sy_schedule, sy_control, ";
+                add_line_after(end, indent_at(block.back().store.begin) + call + slot_of_store_ + ")" +
+                                        std::string(posts_later_ ? kAtOnce : kStored));
+            }
+            for (const Sum& sum : block) add_line_after(end, sum.line);
+        }
+        return Done{};
+    }
+
+    [[nodiscard]] std::string text_of(const Span& span) const {
+        return std::string(source_.substr(span.begin, span.end - span.begin));
+    }
+
+    /// Whether no line between two statements is less indented than they are, or more, or begins a branch.
+    [[nodiscard]] bool in_one_block(const Span& first, const Span& second) const {
+        const std::size_t indent = indent_at(first.begin).size();
+        if (indent_at(second.begin).size() != indent) return false;
+        for (std::uint32_t at = first.end; at < second.begin; ++at) {
+            if (source_[at] != '\n') continue;
+            const std::uint32_t begin = at + 1 + static_cast<std::uint32_t>(indent_at(at + 1).size());
+            if (begin < source_.size() && source_[begin] != '\n' && indent_at(at + 1).size() < indent)
+                return false;
+        }
+        return true;
+    }
+
+    /// A tile is posted once: where its stores are in branches, there is one block of them in each.
+    [[nodiscard]] Status check_one_block_a_path(std::size_t blocks) const {
+        const SourceRange& stored = kernel_.sites.stored;
+        const std::string indent = indent_at(stored.begin);
+        std::size_t branches = source_.substr(stored.begin).starts_with("if ") ? 1 : 0;
+        for (std::uint32_t at = stored.begin; branches > 0 && at < stored.end; ++at) {
+            if (source_[at] != '\n' || indent_at(at + 1).size() != indent.size()) continue;
+            const std::string_view line = source_.substr(at + 1 + indent.size());
+            if (line.starts_with("else") || line.starts_with("elif")) ++branches;
+        }
+        if (blocks <= std::max<std::size_t>(branches, 1)) return Done{};
+        return error_at(stored,
+                        "tiles that are sent and then summed are stored in one block of statements, or in one "
+                        "in each branch");
     }
 
     void add_finish() {
@@ -532,6 +648,9 @@ private:
     bool phased_;
     bool produces_;
     std::optional<fuse::StoreForm> stores_;
+    bool sums_;                  ///< tiles add what other ranks sent
+    bool posts_first_;           ///< a tile that sums is itself sent: it is posted before it waits for others
+    std::string summed_param_;   ///< the parameter of what they add to
     bool awaits_chunks_;         ///< some tile waits for what an op brings
     std::string stored_param_;   ///< the parameter of what is sent inline
     bool posts_later_ = false;   ///< a tile's post comes before the store of the program's next one

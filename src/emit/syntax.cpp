@@ -64,8 +64,11 @@ Facts facts_of(std::string_view source, Span span) {
         if (where.begin >= span.begin && where.end <= span.end) {
             if (type == "return_statement") facts.returns.push_back(where);
             if (type == "string") facts.strings.push_back(where);
-            if (type == "list" && ts_node_named_child_count(node) > 0)
-                facts.lists.push_back({where, span_of(ts_node_named_child(node, 0))});
+            if (type == "list" && ts_node_named_child_count(node) > 0) {
+                List& list = facts.lists.emplace_back(List{where, {}});
+                for (std::uint32_t at = 0; at < ts_node_named_child_count(node); ++at)
+                    list.items.push_back(span_of(ts_node_named_child(node, at)));
+            }
             if (type == "call") facts.calls.push_back(call_of(source, node));
             if (type == "assignment" || type == "augmented_assignment" || type == "for_statement")
                 add_targets(source, ts_node_child_by_field_name(node, "left", 4), facts.assigned);

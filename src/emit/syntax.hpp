@@ -30,7 +30,7 @@ struct Call {
 /// A list display with at least one item.
 struct List {
     Span whole;
-    Span first;
+    std::vector<Span> items;
 };
 
 struct Identifier {

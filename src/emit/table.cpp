@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "syncopate/fuse/streams.hpp"
+
 namespace syncopate::emit {
 namespace {
 
@@ -24,25 +26,15 @@ void append_waits(std::vector<std::int32_t>& words, const std::vector<fuse::Wait
 
 /// Who waits for each made chunk of `rank`.
 std::vector<Gates> gates_of(const fuse::RankSchedule& schedule, std::int32_t rank) {
+    const fuse::StreamPlan streams = fuse::plan_streams(schedule, rank);
+    const std::vector<bool> polled = fuse::polled_chunks(schedule, rank, streams);
     std::vector<Gates> gates(schedule.chunks.size());
-    for (std::size_t chunk = 0; chunk < gates.size(); ++chunk) {
-        const std::vector<fuse::Post>& posts = schedule.chunks[chunk].posts;
-        gates[chunk].told = std::any_of(posts.begin(), posts.end(),
-                                        [&](const fuse::Post& post) { return post.rank != rank; });
-    }
-    const auto add = [&](const fuse::Wait& wait, bool stream, bool sums) {
-        const fuse::SignalMeaning& meaning = schedule.signals[static_cast<std::size_t>(wait.signal)];
-        if (meaning.kind != fuse::SignalMeaning::Kind::made || meaning.op.rank != rank) return;
-        Gates& of_chunk = gates[static_cast<std::size_t>(meaning.op.index)];
-        (!stream ? of_chunk.told : sums ? of_chunk.sums : of_chunk.copies) = true;
-    };
-    for (const fuse::Transfer& transfer : schedule.transfers) {
-        const bool stream = transfer.backend == plan::Backend::copy_engine;
-        for (const fuse::Wait& wait : transfer.waits)
-            add(wait, stream, transfer.reduce != plan::Reduce::none);
-    }
-    for (const fuse::Slot& slot : schedule.slots) {
-        for (const fuse::Wait& wait : slot.waits) add(wait, false, false);
+    for (std::size_t chunk = 0; chunk < gates.size(); ++chunk) gates[chunk].told = polled[chunk];
+    for (const fuse::StreamStep& step : streams.steps) {
+        for (const std::int32_t chunk : step.gates) {
+            Gates& of_chunk = gates[static_cast<std::size_t>(chunk)];
+            (step.lane == fuse::Lane::sums ? of_chunk.sums : of_chunk.copies) = true;
+        }
     }
     return gates;
 }
@@ -151,6 +143,51 @@ private:
     std::int64_t row_elements_ = 1;
 };
 
+/// Which slots' tiles do which sum, and what they need for it.
+void append_sums(std::vector<std::int32_t>& words, const fuse::Schedule& of_all, std::int32_t rank,
+                 std::span<const std::uint64_t> offsets) {
+    const fuse::RankSchedule& schedule = of_all.ranks[static_cast<std::size_t>(rank)];
+    words.resize((words.size() + 3) / 4 * 4, 0);
+    const std::size_t sums = words.size();
+    words[table::sums] = static_cast<std::int32_t>(sums);
+    words.resize((sums + 2 * schedule.slots.size() + 3) / 4 * 4, 0);
+    const auto control = static_cast<std::int64_t>(offsets.back());
+    const fuse::StreamPlan streams = fuse::plan_streams(schedule, rank);
+    for (std::size_t index = 0; index < schedule.transfers.size(); ++index) {
+        const fuse::Transfer& transfer = schedule.transfers[index];
+        if (transfer.tiles.empty()) continue;
+        const fuse::StreamStep& step = streams.steps[index];
+        const std::int32_t gate = step.gated ? sum_gate_of(schedule, step.tile_sum) : 0;
+        const auto wait_begin = static_cast<std::int32_t>(words.size());
+        for (const fuse::Wait& wait : transfer.waits) {
+            const fuse::SignalMeaning& meaning = schedule.signals[static_cast<std::size_t>(wait.signal)];
+            // The own contribution is in the tile's hands.
+            if (meaning.kind == fuse::SignalMeaning::Kind::made && meaning.op.rank == rank) continue;
+            append_waits(words, {wait});
+        }
+        const auto wait_end = static_cast<std::int32_t>(words.size());
+        words.resize((words.size() + 3) / 4 * 4, 0);
+        const plan::Tensor& staging = of_all.tensors[static_cast<std::size_t>(transfer.src.tensor)];
+        const auto element = static_cast<std::int64_t>(plan::size_of(staging.dtype));
+        const std::int64_t pitch = staging.shape[2];
+        const std::int64_t slot = staging.shape[1] * pitch;
+        const plan::Region& from = transfer.src.region;
+        const std::int64_t place = from[0].begin * slot +
+                                   (from[1].begin - transfer.dst.region[0].begin) * pitch + from[2].begin -
+                                   transfer.dst.region[1].begin;
+        const auto record = static_cast<std::int32_t>(words.size());
+        words.insert(words.end(),
+                     {wait_begin, wait_end, static_cast<std::int32_t>(from[0].size()), transfer.own});
+        append_number(words, static_cast<std::int64_t>(
+                                 offsets[static_cast<std::size_t>(transfer.src.tensor)]) +
+                                 place * element - control);
+        append_number(words, slot * element);
+        words.insert(words.end(), {static_cast<std::int32_t>(pitch), gate, 0, 0});
+        for (const fuse::TileSum& tile : transfer.tiles)
+            words[sums + 2 * static_cast<std::size_t>(tile.slot)] = record;
+    }
+}
+
 }  // namespace
 
 std::int64_t bytes_of_row(const fuse::Schedule& schedule) {
@@ -214,6 +251,7 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     append_posts(kernel_posts);
     if (!schedule.chunks.empty()) append_makes(words, schedule, rank, slots, append_posts);
     if (of_all.stores) Stores(of_all, rank, heap_stride, offsets).append(words, schedule);
+    if (of_all.summed) append_sums(words, of_all, rank, offsets);
     return words;
 }
 

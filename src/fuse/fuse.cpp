@@ -13,6 +13,7 @@
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/precedence.hpp"
+#include "syncopate/fuse/tile_sums.hpp"
 #include "syncopate/plan/check.hpp"
 
 namespace syncopate::fuse {
@@ -36,6 +37,26 @@ std::vector<std::vector<bool>> in_a_hurry(const plan::Plan& plan, const Preceden
         }
     }
     return result;
+}
+
+/// A tile that waits for what other ranks send of it is itself sent before that: else all would wait for each
+/// other.
+void hurry_before_sums(const plan::Plan& plan, const Precedence& precedence, const Production& production,
+                       const std::map<plan::OpRef, std::vector<SummedTile>>& summed,
+                       std::vector<std::vector<bool>>& at_once) {
+    std::vector<std::set<std::int64_t>> summing(at_once.size());  // by rank, tiles
+    for (const auto& [sum, tiles] : summed) {
+        for (const SummedTile& tile : tiles) summing[static_cast<std::size_t>(sum.rank)].insert(tile.tile);
+    }
+    for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
+        if (plan.op(precedence.ops[id]).reduce != plan::Reduce::none) continue;
+        for (const MadeRef& need : production.needs[id]) {
+            const std::vector<std::int64_t>& makers = production.makers[need.rank][need.index];
+            if (std::any_of(makers.begin(), makers.end(),
+                            [&](std::int64_t tile) { return summing[need.rank].contains(tile); }))
+                at_once[need.rank][need.index] = true;
+        }
+    }
 }
 
 /// A kernel may start before its call's begin waits are over, so before a program first stores into another
@@ -222,7 +243,15 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
         signals[ack.to].add({SignalMeaning::Kind::consumed, {ack.from, -1}});
     }
 
-    const auto at_once = in_a_hurry(plan, *precedence, all, *stores);
+    auto at_once = in_a_hurry(plan, *precedence, all, *stores);
+    auto summed = options.tile_sums && !staged ? sum_in_tiles(first, *lowered)
+                                               : std::map<plan::OpRef, std::vector<SummedTile>>{};
+    if (std::any_of(summed.begin(), summed.end(), [&](const auto& sum) {
+            const plan::Backend backend = (*backends)[sum.first.rank][sum.first.index];
+            return backend == plan::Backend::tma_dedicated || backend == plan::Backend::ldst_dedicated;
+        }))
+        summed.clear();  // the chunk engine does not wait for the kernel's end
+    hurry_before_sums(plan, *precedence, production, summed, at_once);
 
     Schedule schedule;
     schedule.mesh = plan.mesh;
@@ -231,6 +260,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     schedule.phased = all.slots.front().phased;
     schedule.later.assign(all.slots.begin() + 1, all.slots.end());
     schedule.stores = stores->form;
+    if (!summed.empty()) schedule.summed = plan.op(summed.begin()->first).dst.tensor;
     schedule.ranks.resize(num_ranks);
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
         RankSchedule& out = schedule.ranks[rank];
@@ -290,6 +320,13 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
                 if (part == id) continue;
                 const plan::Op& pull = plan.op(precedence->ops[part]);
                 transfer.sources.push_back({pull.peer, pull.src});
+            }
+            if (const auto by_tiles = summed.find(ref); by_tiles != summed.end()) {
+                for (const SummedTile& tile : by_tiles->second) {
+                    transfer.tiles.push_back(
+                        {static_cast<std::int32_t>(slot_of[static_cast<std::size_t>(tile.tile)]), tile.region,
+                         tile.blocks});
+                }
             }
         }
         out.end_waits = waits_for(guards.end_ops[rank]);

@@ -44,10 +44,14 @@ Json write(const std::vector<Post>& posts) {
     return json;
 }
 
+Json write(const plan::Region& region) {
+    Json json = Json::array();
+    for (const plan::Interval& interval : region) json.push_back({interval.begin, interval.end});
+    return json;
+}
+
 Json write(const plan::Chunk& chunk, const Schedule& schedule) {
-    Json region = Json::array();
-    for (const plan::Interval& interval : chunk.region) region.push_back({interval.begin, interval.end});
-    return {{"tensor", schedule.tensors[chunk.tensor].name}, {"region", std::move(region)}};
+    return {{"tensor", schedule.tensors[chunk.tensor].name}, {"region", write(chunk.region)}};
 }
 
 Json write(const Slot& slot) {
@@ -81,6 +85,7 @@ Json write(const Transfer& transfer, const Schedule& schedule) {
     }
     for (const Source& source : transfer.sources)
         json["sources"].push_back({{"rank", source.rank}, {"chunk", write(source.chunk, schedule)}});
+    for (const TileSum& tile : transfer.tiles) json["tiles"].push_back(Json::array({tile.slot, write(tile.region), tile.blocks}));
     json["waits"] = write(transfer.waits);
     json["posts"] = write(transfer.posts);
     return json;
@@ -212,18 +217,39 @@ std::vector<Store> read_stores(const Reader& reader, const Schedule& schedule) {
     return stores;
 }
 
+/// A region of tensor `tensor`.
+plan::Region read_region(const Reader& reader, const Schedule& schedule, std::int32_t tensor) {
+    const std::vector<std::int64_t>& shape = schedule.tensors[static_cast<std::size_t>(tensor)].shape;
+    plan::Region region;
+    for (std::size_t axis = 0; axis < reader.length(shape.size()); ++axis) {
+        const Reader interval = reader.at(axis);
+        (void)interval.length(2);
+        const std::int64_t begin = interval.at(std::size_t{0}).integer(0, shape[axis]);
+        region.push_back({begin, interval.at(std::size_t{1}).integer(begin, shape[axis])});
+    }
+    return region;
+}
+
 plan::Chunk read_chunk(const Reader& reader, const Schedule& schedule) {
     reader.expect_keys({"tensor", "region"});
     plan::Chunk chunk{read_tensor(reader.at("tensor"), schedule), {}};
-    const std::vector<std::int64_t>& shape = schedule.tensors[static_cast<std::size_t>(chunk.tensor)].shape;
-    const Reader region = reader.at("region");
-    for (std::size_t axis = 0; axis < region.length(shape.size()); ++axis) {
-        const Reader interval = region.at(axis);
-        (void)interval.length(2);
-        const std::int64_t begin = interval.at(std::size_t{0}).integer(0, shape[axis]);
-        chunk.region.push_back({begin, interval.at(std::size_t{1}).integer(begin, shape[axis])});
-    }
+    chunk.region = read_region(reader.at("region"), schedule, chunk.tensor);
     return chunk;
+}
+
+/// The tiles that do a sum.
+void read_tiles(const Reader& reader, const Schedule& schedule, Transfer& sum) {
+    if (!schedule.summed || sum.reduce == plan::Reduce::none || sum.dst.tensor != *schedule.summed)
+        reader.fail("only sums into the tensor of \"summed\" are done by tiles");
+    for (std::size_t at = 0; at < reader.length(); ++at) {
+        const Reader row = reader.at(at);
+        (void)row.length(3);
+        const std::int32_t slot =
+            row.at(std::size_t{0}).index_below(static_cast<std::size_t>(schedule.num_slots));
+        sum.tiles.push_back({slot, read_region(row.at(std::size_t{1}), schedule, sum.dst.tensor),
+                             static_cast<std::int32_t>(row.at(std::size_t{2}).integer(1, 1 << 20))});
+        if (!contains(sum.dst.region, sum.tiles.back().region)) row.fail("not in the sum's destination");
+    }
 }
 
 Slot read_slot(const Reader& row, const StageSlots& stage, std::size_t num_signals) {
@@ -268,7 +294,7 @@ Enum read_name(const Reader& reader, const std::array<Enum, count>& values) {
 
 Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size_t num_signals) {
     reader.expect_keys({"op", "backend", "src_rank", "dst_rank", "src", "dst", "waits", "posts"},
-                       {"reduce", "own", "sources"});
+                       {"reduce", "own", "sources", "tiles"});
     Transfer transfer;
     (void)reader.at("op").length(2);
     transfer.op.rank = reader.at("op").at(std::size_t{0}).index_below(schedule.ranks.size());
@@ -293,6 +319,7 @@ Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size
                                         read_chunk(source.at("chunk"), schedule)});
         }
     }
+    if (reader.has("tiles")) read_tiles(reader.at("tiles"), schedule, transfer);
     transfer.waits = read_waits(reader.at("waits"), num_signals);
     transfer.posts = read_posts(reader.at("posts"), schedule);
     return transfer;
@@ -379,7 +406,7 @@ void read_later(const Reader& reader, Schedule& schedule) {
 }
 
 Schedule read_schedule(const Reader& reader) {
-    reader.expect_keys({"mesh", "tensors", "num_slots", "phased", "ranks"}, {"stores", "later"});
+    reader.expect_keys({"mesh", "tensors", "num_slots", "phased", "ranks"}, {"stores", "later", "summed"});
     Schedule schedule;
     const Reader mesh = reader.at("mesh");
     for (std::size_t at = 0; at < mesh.length(); ++at) {
@@ -412,6 +439,7 @@ Schedule read_schedule(const Reader& reader) {
         schedule.stores = StoreForm{read_tensor(stores.at("tensor"), schedule), by == "row",
                                     static_cast<std::int32_t>(stores.at("copies").integer(1, 1024))};
     }
+    if (reader.has("summed")) schedule.summed = read_tensor(reader.at("summed"), schedule);
     if (reader.has("later")) read_later(reader.at("later"), schedule);
 
     const Reader ranks = reader.at("ranks");
@@ -452,6 +480,7 @@ std::string to_json(const Schedule& schedule) {
                           {"copies", schedule.stores->copies}};
         text += ", \"stores\": " + stores.dump();
     }
+    if (schedule.summed) text += ", \"summed\": " + Json(schedule.tensors[*schedule.summed].name).dump();
     text += ",\n \"ranks\": [";
     for (std::size_t at = 0; at < schedule.ranks.size(); ++at) {
         const RankSchedule& rank = schedule.ranks[at];

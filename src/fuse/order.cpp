@@ -49,7 +49,10 @@ std::vector<std::vector<std::int64_t>> deadlines_of(const plan::Plan& plan, cons
     std::vector<std::vector<std::int64_t>> of_chunk;
     for (const auto& chunks : production.chunks) of_chunk.emplace_back(chunks.size(), kNever);
     for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
-        const std::int64_t start = arrivals[id] - plan.bytes(plan.op(precedence.ops[id]).dst);
+        const plan::Op& op = plan.op(precedence.ops[id]);
+        const std::int64_t bytes = plan.bytes(op.dst);
+        // What a sum adds to is due when contributions have come, and one more is under way by then.
+        const std::int64_t start = arrivals[id] - (op.reduce == plan::Reduce::none ? bytes : 0);
         for (const MadeRef& need : production.needs[id]) {
             std::int64_t& deadline = of_chunk[need.rank][need.index];
             deadline = std::min(deadline, start);

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "fuse/kernel_stores.hpp"
+
 namespace syncopate::fuse {
 namespace {
 
@@ -16,15 +18,6 @@ Error at_rank(std::int32_t rank, std::int32_t op, std::string message) {
     error.location.rank = rank;
     error.location.op = op;
     return error;
-}
-
-/// The boxes that `tile` writes of `param`.
-std::vector<Region> boxes_of(const kernel::Tile& tile, const std::string& param) {
-    const auto exact = tile.write_boxes.find(param);
-    if (exact != tile.write_boxes.end() && !exact->second.empty()) return exact->second;
-    if (const auto bound = tile.writes.find(param); bound != tile.writes.end() && !is_empty(bound->second))
-        return {bound->second};
-    return {};
 }
 
 void take(std::vector<Region>& missing, const Region& region) {

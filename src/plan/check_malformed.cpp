@@ -119,7 +119,8 @@ private:
         }
     }
 
-    /// Only what no machine could do: which backend reaches which peer is known to fuse, not to a plan.
+    /// Only what no machine could do: which backend reaches which peer is known to fuse, not to a plan. Any
+    /// backend may bring a contribution to a reduction: fuse stages it, and sums.
     void judge_backend(const Op& op) {
         if (op.kind == OpKind::collective && op.backend != Backend::automatic &&
             op.backend != Backend::nccl && op.backend != Backend::host) {
@@ -128,9 +129,6 @@ private:
         }
         if (op.kind == OpKind::local && op.backend == Backend::nccl) {
             add("backend nccl cannot reach a rank's own memory for a local op; use copy_engine or auto");
-        }
-        if (op.reduce != Reduce::none && op.backend == Backend::copy_engine) {
-            add("backend copy_engine copies and cannot reduce; use tma_dedicated, ldst_dedicated or auto");
         }
     }
 

@@ -74,19 +74,26 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
             options.all ? Interval{0, tensor.shape[axis]} : shards[static_cast<std::size_t>(rank)];
         if (!kept.empty()) plan.final.push_back({.rank = rank, .chunk = {0, region(kept)}, .of_all = true});
         std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
-        for (std::int32_t offset = 1; offset < ranks; ++offset) {
+        const auto add = [&](std::int32_t offset, std::size_t chunk) {
             const std::int32_t peer = (rank + offset) % ranks;
             const std::vector<Interval> chunks =
                 chunks_of(shards[static_cast<std::size_t>(peer)], options.split);
-            for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
-                contributions[static_cast<std::size_t>(peer)][chunk].push_back(
-                    {rank, static_cast<std::int32_t>(list.size())});
-                Op& op = list.emplace_back();
-                op.kind = OpKind::push;
-                op.peer = peer;
-                op.src = op.dst = {0, region(chunks[chunk])};
-                op.reduce = options.reduce;
-            }
+            if (chunk >= chunks.size()) return;
+            contributions[static_cast<std::size_t>(peer)][chunk].push_back(
+                {rank, static_cast<std::int32_t>(list.size())});
+            Op& op = list.emplace_back();
+            op.kind = OpKind::push;
+            op.peer = peer;
+            op.src = op.dst = {0, region(chunks[chunk])};
+            op.reduce = options.reduce;
+        };
+        const auto split =
+            static_cast<std::size_t>(std::min<std::int64_t>(options.split, tensor.shape[axis]));
+        for (std::size_t part = 0; options.by_part && part < split; ++part) {
+            for (std::int32_t offset = 1; offset < ranks; ++offset) add(offset, part);
+        }
+        for (std::int32_t offset = 1; !options.by_part && offset < ranks; ++offset) {
+            for (std::size_t chunk = 0; chunk < split; ++chunk) add(offset, chunk);
         }
     }
     if (!options.all) return plan;

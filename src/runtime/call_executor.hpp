@@ -6,8 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "syncopate/fuse/streams.hpp"
 #include "syncopate/runtime/control.hpp"
-#include "syncopate/runtime/host_executor.hpp"
+#include "syncopate/runtime/host_mover.hpp"
 #include "syncopate/runtime/op.hpp"
 
 namespace syncopate::runtime {
@@ -23,6 +24,7 @@ struct CallPlan {
     std::vector<std::uint64_t> end_posts;
     std::vector<fuse::Wait> end_waits;
     std::vector<PreparedTransfer> transfers;
+    fuse::StreamPlan streams;  ///< of those by copy_engine
 
     [[nodiscard]] std::uint64_t control_of(int r) const {
         return first_control + static_cast<std::uint64_t>(r) * heap_stride;

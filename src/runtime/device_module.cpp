@@ -25,7 +25,9 @@ Result<std::unique_ptr<DeviceModule>> DeviceModule::load(std::shared_ptr<CudaCon
                    static_cast<int>(kEngineSharedBytes));
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->await, made->module_, "sy_await");
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->reduce, made->module_, "sy_reduce");
-    for (CUfunction function : {made->begin, made->end, made->engine, made->await, made->reduce}) {
+    SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->reduce_late, made->module_, "sy_reduce_late");
+    for (CUfunction function :
+         {made->begin, made->end, made->engine, made->await, made->reduce, made->reduce_late}) {
         if (api.cuFuncLoad != nullptr) SYNCOPATE_CUDA(api, cuFuncLoad, function);
         int registers = 0;
         SYNCOPATE_CUDA(api, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);

@@ -35,6 +35,7 @@ public:
     CUfunction engine = nullptr;
     CUfunction await = nullptr;
     CUfunction reduce = nullptr;
+    CUfunction reduce_late = nullptr;
 
 private:
     explicit DeviceModule(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}

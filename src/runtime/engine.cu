@@ -315,8 +315,8 @@ private:
     std::uint32_t* counter_ = nullptr;  // their op's
 };
 
-/// One thread posts the ops, in order, as their pieces are counted. It stops at a fault.
-__device__ void post_ops(const EngineArguments& a, const EngineOp* table, std::uint32_t epoch) {
+/// One thread posts the ops, in order, as their pieces are counted. It stops at a fault: false.
+__device__ bool post_ops(const EngineArguments& a, const EngineOp* table, std::uint32_t epoch) {
     for (std::uint32_t index = 0; index < a.count; ++index) {
         const EngineOp& op = table[index];
         if (op.num_posts == 0) continue;
@@ -326,11 +326,20 @@ __device__ void post_ops(const EngineArguments& a, const EngineOp* table, std::u
             std::uint32_t seen;
             asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
             if (static_cast<std::int32_t>(seen - target) >= 0) break;
-            if (polls % 64 == 0 && load_acquire(a.begin.control + kFault) != 0) return;
+            if (polls % 64 == 0 && load_acquire(a.begin.control + kFault) != 0) return false;
         }
         for (std::uint32_t i = 0; i < op.num_posts; ++i) {
             store_release(reinterpret_cast<std::uint32_t*>(a.posts[op.first_post + i]), epoch);
         }
+    }
+    return true;
+}
+
+/// One thread: lets the streams go on that wait for relays, after a fault.
+__device__ void open_gates(const EngineArguments& a, const EngineOp* table, std::uint32_t epoch) {
+    for (std::uint32_t index = 0; index < a.count; ++index) {
+        if (table[index].opens != 0)
+            store_release(reinterpret_cast<std::uint32_t*>(a.posts[table[index].first_post]), epoch);
     }
 }
 
@@ -380,9 +389,9 @@ extern "C" __global__ void __launch_bounds__(kEngineThreads, 1) sy_engine(const 
     const std::uint32_t epoch = shared_epoch;
     const bool good = shared_fault == 0;
     if (warp == kEngineWarps) {
-        if (good && blockIdx.x == 0) {
-            if (a.begins != 0) publish(a.begin, epoch, lane);
-            if (lane == 0) post_ops(a, table, epoch);
+        if (blockIdx.x == 0) {
+            if (good && a.begins != 0) publish(a.begin, epoch, lane);
+            if (lane == 0 && !(good && post_ops(a, table, epoch))) open_gates(a, table, epoch);
         }
     } else if (good) {
         EngineWarp engine(a, epoch, stages + warp * kEnginePieceBytes, barriers + warp);

@@ -76,13 +76,14 @@ EngineSource destination_of(const StridedCopy& copy) { return {copy.dst, copy.ds
 class Tabling {
 public:
     Tabling(const fuse::RankSchedule& schedule, const std::vector<PreparedTransfer>& transfers,
-            std::uint64_t control)
-        : schedule_(schedule), transfers_(transfers), control_(control) {}
+            const fuse::StreamPlan& streams, std::uint64_t control)
+        : schedule_(schedule), transfers_(transfers), streams_(streams), control_(control) {}
 
     Result<EngineTable> run() {
         for (std::size_t index = 0; index < transfers_.size(); ++index) {
-            if (!is_by_engine(schedule_.transfers[index])) continue;
-            if (Status added = add(index); !added) {
+            const bool relays = streams_.steps[index].relay >= 0;
+            if (!relays && !is_by_engine(schedule_.transfers[index])) continue;
+            if (Status added = relays ? add_relay(index) : add(index); !added) {
                 const plan::OpRef op = schedule_.transfers[index].op;
                 return Error{added.error().message, {.rank = op.rank, .op = op.index}};
             }
@@ -118,6 +119,25 @@ private:
             table_.ops[i].expected = posts ? table_.num_pieces - pieces_before : 0;
         table_.ops.back().num_posts = static_cast<std::uint32_t>(transfer.post_words.size());
         return Done{};
+    }
+
+    /// Waits for what a step of a stream follows, then opens its gate.
+    Status add_relay(std::size_t index) {
+        const auto first_wait = static_cast<std::uint32_t>(table_.waits.size());
+        add_waits(streams_.steps[index].relayed);
+        const EngineOp relay{
+            .expected = 1,
+            .counter = table_.num_counters++,
+            .first_post = static_cast<std::uint32_t>(table_.posts.size()),
+            .num_posts = 1,
+            .first_wait = first_wait,
+            .num_waits = static_cast<std::uint32_t>(table_.waits.size()) - first_wait,
+            .method = device::EngineMethod::ldst,
+            .where = kWhereTransfer - static_cast<std::int32_t>(index),
+            .opens = 1};
+        const std::int32_t gate = emit::relay_gate_of(schedule_, streams_, streams_.steps[index].relay);
+        table_.posts.push_back(control_ + static_cast<std::uint64_t>(gate) * 4);
+        return add_box(relay, StridedCopy{.height = 0}, {});
     }
 
     void add_waits(const std::vector<fuse::Wait>& waits) {
@@ -207,6 +227,7 @@ private:
 
     const fuse::RankSchedule& schedule_;
     const std::vector<PreparedTransfer>& transfers_;
+    const fuse::StreamPlan& streams_;
     std::uint64_t control_;
     EngineTable table_;
 };
@@ -218,8 +239,9 @@ bool is_by_engine(const fuse::Transfer& transfer) {
 }
 
 Result<EngineTable> make_engine_table(const fuse::RankSchedule& schedule,
-                                      const std::vector<PreparedTransfer>& transfers, std::uint64_t control) {
-    return Tabling(schedule, transfers, control).run();
+                                      const std::vector<PreparedTransfer>& transfers,
+                                      const fuse::StreamPlan& streams, std::uint64_t control) {
+    return Tabling(schedule, transfers, streams, control).run();
 }
 
 }  // namespace syncopate::runtime

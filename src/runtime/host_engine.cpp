@@ -104,20 +104,28 @@ void HostEngine::move(std::uint32_t warp, std::uint32_t epoch) {
 }
 
 void HostEngine::post(std::uint32_t epoch) {
+    if (post_ops(epoch)) return;
+    for (const EngineOp& op : table_.ops) {  // the streams that wait for relays go on
+        if (op.opens != 0) HostControl(table_.posts[op.first_post]).store(0, epoch);
+    }
+}
+
+bool HostEngine::post_ops(std::uint32_t epoch) {
     for (const EngineOp& op : table_.ops) {
         if (op.num_posts == 0) continue;
         Backoff backoff;
         const std::uint32_t target = epoch * op.expected;
         while (static_cast<std::int32_t>(finished_[op.counter].load(std::memory_order_acquire) - target) <
                0) {
-            if (control_.faulty()) return;
+            if (control_.faulty()) return false;
             backoff.pause();
         }
         delay(options_.num_warps);
-        if (control_.faulty()) return;  // after a fault nothing more is posted
+        if (control_.faulty()) return false;  // after a fault nothing more is posted
         for (std::uint32_t i = 0; i < op.num_posts; ++i)
             HostControl(table_.posts[op.first_post + i]).store(0, epoch);
     }
+    return true;
 }
 
 void HostEngine::perform(const EngineOp& op, const EnginePiece& piece) const {

@@ -6,11 +6,16 @@
 #include <utility>
 
 namespace syncopate::runtime {
+namespace {
+
+bool is_elsewhere(const PreparedTransfer& transfer) { return transfer.by_engine || transfer.by_stream; }
+
+}  // namespace
 
 HostExecutor::HostExecutor(std::vector<PreparedTransfer> transfers, HostControl control,
                            std::int64_t max_delay_us, std::uint64_t seed)
-    : transfers_(std::move(transfers)), control_(control), max_delay_us_(max_delay_us), random_(seed) {
-    if (!std::ranges::all_of(transfers_, &PreparedTransfer::by_engine))
+    : transfers_(std::move(transfers)), control_(control), mover_(control, max_delay_us, seed) {
+    if (!std::ranges::all_of(transfers_, is_elsewhere))
         thread_ = std::thread([this] { run(); });
 }
 
@@ -28,6 +33,7 @@ void HostExecutor::start(std::uint32_t epoch) {
     {
         const std::lock_guard lock(mutex_);
         epoch_ = epoch;
+        kernel_ended_ = false;
         working_ = true;
     }
     changed_.notify_all();
@@ -40,7 +46,7 @@ void HostExecutor::join() {
 
 PreparedSum* HostExecutor::sum_of(std::size_t index) {
     std::optional<PreparedSum>& sum = transfers_.at(index).sum;
-    return sum && !transfers_.at(index).by_engine ? &*sum : nullptr;
+    return sum && !is_elsewhere(transfers_.at(index)) ? &*sum : nullptr;
 }
 
 void HostExecutor::run() {
@@ -60,7 +66,7 @@ void HostExecutor::run() {
 void HostExecutor::execute(std::uint32_t epoch) {
     std::vector<std::size_t> waiting;
     for (std::size_t i = 0; i < transfers_.size(); ++i) {
-        if (!transfers_[i].by_engine) waiting.push_back(i);
+        if (!is_elsewhere(transfers_[i])) waiting.push_back(i);
     }
     std::vector<std::size_t> eligible;  // places in `waiting`
     const std::chrono::milliseconds deadline(control_.load(emit::control::deadline_ms));
@@ -69,14 +75,13 @@ void HostExecutor::execute(std::uint32_t epoch) {
     while (!waiting.empty()) {
         if (control_.faulty()) return;
         eligible.clear();
-        bool stream_taken = false;  // by a transfer that is to go before
         for (std::size_t place = 0; place < waiting.size(); ++place) {
             const PreparedTransfer& transfer = transfers_[waiting[place]];
-            if (transfer.in_order && std::exchange(stream_taken, true)) continue;
             const auto over = [&](const fuse::Wait& wait) { return control_.reached(wait, epoch); };
             if (!std::ranges::all_of(transfer.waits, over)) continue;
+            if (transfer.sum && transfer.sum->by_tiles && !kernel_ended_.load(std::memory_order_acquire)) continue;
             eligible.push_back(place);
-            if (max_delay_us_ == 0) break;
+            if (!mover_.delays()) break;
         }
         if (eligible.empty()) {
             const auto now = std::chrono::steady_clock::now();
@@ -91,49 +96,13 @@ void HostExecutor::execute(std::uint32_t epoch) {
             backoff.pause();
             continue;
         }
-        const std::size_t place = eligible[max_delay_us_ == 0 ? 0 : random_() % eligible.size()];
+        const std::size_t place = eligible[mover_.delays() ? mover_.draw() % eligible.size() : 0];
         const std::size_t chosen = waiting[place];
         waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(place));
-        perform(transfers_[chosen], epoch);
+        mover_.perform(transfers_[chosen], epoch);
         progress = std::chrono::steady_clock::now();
         backoff = Backoff();
     }
-}
-
-void HostExecutor::perform(const PreparedTransfer& transfer, std::uint32_t epoch) {
-    delay();
-    if (transfer.sum) sum_on_host(*transfer.sum);
-    for (const StridedCopy& copy : transfer.copies) {
-        if (max_delay_us_ == 0 || copy.height < 2) {
-            copy_on_host(copy);
-            continue;
-        }
-        // The lower rows first, then the upper ones: a reader that does not wait sees a torn chunk.
-        const std::uint64_t cut = 1 + random_() % (copy.height - 1);
-        StridedCopy part = copy;
-        part.height = copy.height - cut;
-        part.src += cut * copy.src_pitch;
-        part.dst += cut * copy.dst_pitch;
-        copy_on_host(part);
-        delay();
-        part = copy;
-        part.height = cut;
-        copy_on_host(part);
-    }
-    delay();
-    if (control_.faulty()) return;  // after a fault nothing more is posted
-    for (const std::uint64_t word : transfer.post_words) {
-        std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(word))
-            .store(epoch, std::memory_order_release);
-    }
-}
-
-void HostExecutor::delay() {
-    if (max_delay_us_ <= 0) return;
-    // Most pauses are short, some are long: that is how machines stall.
-    const auto longest = static_cast<std::uint64_t>(
-        random_() % 8 == 0 ? max_delay_us_ : std::max<std::int64_t>(max_delay_us_ / 8, 1));
-    std::this_thread::sleep_for(std::chrono::microseconds(random_() % (longest + 1)));
 }
 
 }  // namespace syncopate::runtime

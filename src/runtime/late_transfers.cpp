@@ -6,23 +6,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <optional>
 
 #include "runtime/copy_stream.hpp"
 #include "syncopate/runtime/engine_table.hpp"
 
 namespace syncopate::runtime {
 namespace {
-
-using Kind = fuse::SignalMeaning::Kind;
-
-/// The transfer of this rank that `op` names; nullopt for another rank's.
-std::optional<std::size_t> own_transfer(const fuse::RankSchedule& schedule, plan::OpRef op) {
-    for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
-        if (schedule.transfers[i].op == op) return i;
-    }
-    return std::nullopt;
-}
 
 Status create_event(const CudaApi& api, CUevent& event) {
     SYNCOPATE_CUDA(api, cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
@@ -31,37 +20,18 @@ Status create_event(const CudaApi& api, CUevent& event) {
 
 }  // namespace
 
-std::vector<bool> LateTransfers::select(const fuse::RankSchedule& schedule, int rank) {
-    std::vector<bool> late(schedule.transfers.size(), false);
-    std::set<plan::Backend> lanes;  // of copies, that have become late
-    for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
-        const fuse::Transfer& transfer = schedule.transfers[i];
-        const auto follows = [&](const fuse::Wait& wait) {
-            const fuse::SignalMeaning& meaning = schedule.signals[static_cast<std::size_t>(wait.signal)];
-            if (meaning.kind == Kind::made) return true;
-            if (meaning.kind != Kind::arrived || meaning.op.rank != rank) return false;
-            const auto own = own_transfer(schedule, meaning.op);
-            return own && late[*own];
-        };
-        if (is_by_engine(transfer)) continue;  // it waits for signals itself
-        const bool sums = transfer.reduce != plan::Reduce::none;
-        late[i] = sums || lanes.contains(transfer.backend) || std::ranges::any_of(transfer.waits, follows);
-        if (late[i] && !sums) lanes.insert(transfer.backend);
-    }
-    return late;
-}
-
 Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<CudaContext> context,
                                                              SymmetricHeap& heap, const CallPlan& plan,
                                                              const fuse::RankSchedule& schedule,
-                                                             const std::vector<bool>& selected,
                                                              const DeviceModule& module,
+                                                             const std::uint32_t* published,
                                                              const std::string& name) {
     const CurrentContext current(*context);
     std::unique_ptr<LateTransfers> made(new LateTransfers(context, heap, plan.control()));
     made->rank_ = plan.rank;
     made->module_ = &module;
-    if (Status sorted = made->sort(plan, schedule, selected, name); !sorted) return sorted.error();
+    made->published_ = published;
+    if (Status sorted = made->sort(plan, schedule, name); !sorted) return sorted.error();
     CUdevice device = 0;
     SYNCOPATE_CUDA(made->api_, cuCtxGetDevice, &device);
     int processors = 0;
@@ -70,7 +40,7 @@ Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<Cud
     made->processors_ = static_cast<unsigned>(processors);
     for (Step& step : made->steps_) {
         Lane& lane = step.sums ? made->sums_ : made->copies_;
-        if (lane.stream == nullptr) {
+        if (lane.stream == nullptr && !step.after_kernel) {
             if (Status opened = made->open(lane); !opened) return opened.error();
         }
         for (const std::size_t other : step.after) {
@@ -101,17 +71,43 @@ Status LateTransfers::open(Lane& lane) {
 }
 
 Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& schedule,
-                           const std::vector<bool>& selected, const std::string& name) {
+                           const std::string& name) {
     for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
-        if (!selected[i]) continue;
+        const fuse::StreamStep& planned = plan.streams.steps[i];
+        if (planned.lane != fuse::Lane::late && planned.lane != fuse::Lane::sums) continue;
         const fuse::Transfer& transfer = schedule.transfers[i];
-        Step step{.index = i, .sums = transfer.reduce != plan::Reduce::none};
+        Step step{
+            .index = i, .sums = planned.lane == fuse::Lane::sums, .after_kernel = planned.tile_sum >= 0};
         step.copies = plan.transfers[i].copies;
-        (step.sums ? step.sum.posts : step.posts) = plan.transfers[i].post_words;
+        for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
+            const bool own = !step.sums && transfer.posts[p].rank == rank_;
+            (step.sums ? step.sum.posts
+             : own     ? step.own_posts
+                       : step.posts)
+                .push_back(plan.transfers[i].post_words[p]);
+        }
         step.sum.index = i;
         if (plan.transfers[i].sum) step.sum.sum = *plan.transfers[i].sum;
-        for (const fuse::Wait& wait : transfer.waits) {
-            if (Status added = add_wait(step, wait, schedule, name); !added) return added;
+        for (const std::int32_t chunk : planned.gates) {
+            const std::int32_t word =
+                emit::counter_of(schedule, chunk) + emit::control::gate + (step.sums ? 1 : 0);
+            const std::int64_t tiles = schedule.chunks[static_cast<std::size_t>(chunk)].tiles;
+            add_gate(step, word, static_cast<std::uint32_t>(tiles), CU_STREAM_WAIT_VALUE_GEQ);
+        }
+        if (planned.relay >= 0) {  // it sets the gate to the epoch, which is not 0
+            add_gate(step, emit::relay_gate_of(schedule, plan.streams, planned.relay), ~0u, CU_STREAM_WAIT_VALUE_AND);
+        }
+        for (const std::int32_t sum : planned.summed) {
+            add_gate(step, emit::sum_gate_of(schedule, sum), blocks_of_sum(schedule, plan.streams, sum),
+                     CU_STREAM_WAIT_VALUE_GEQ);
+        }
+        if (planned.gated)
+            step.sum.gate = control_ + 4 * static_cast<CUdeviceptr>(emit::sum_gate_of(schedule, planned.tile_sum));
+        for (const std::size_t other : planned.after) step.after.push_back(step_of_.at(other));
+        for (const fuse::Wait& wait : planned.awaited) {
+            step.sum.waits.push_back(
+                {control_ + static_cast<std::uint64_t>(emit::control::word_of(wait.signal)) * 4,
+                 static_cast<std::uint32_t>(wait.lag), wait.signal});
         }
         for (const SumPart& part : step.sum.sum.parts) {
             const std::uint64_t elements =
@@ -128,55 +124,20 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
     return Done{};
 }
 
-Status LateTransfers::add_wait(Step& step, const fuse::Wait& wait, const fuse::RankSchedule& schedule,
-                               const std::string& name) {
-    const fuse::SignalMeaning& meaning = schedule.signals[static_cast<std::size_t>(wait.signal)];
-    if (meaning.kind == Kind::made && meaning.op.rank == rank_) {
-        if (!gates_seen_.insert({step.sums, meaning.op.index}).second) return Done{};  // seen in this lane
-        const std::int32_t word =
-            emit::counter_of(schedule, meaning.op.index) + emit::control::gate + (step.sums ? 1 : 0);
-        const CUdeviceptr gate = control_ + static_cast<CUdeviceptr>(word) * 4;
-        CUstreamBatchMemOpParams opened{};
-        opened.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-        opened.waitValue.address = gate;
-        opened.waitValue.value =
-            static_cast<cuuint32_t>(schedule.chunks[static_cast<std::size_t>(meaning.op.index)].tiles);
-        opened.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
-        CUstreamBatchMemOpParams closed{};
-        closed.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-        closed.writeValue.address = gate;
-        closed.writeValue.value = 0;
-        closed.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
-        step.gates.push_back(opened);
-        step.gates.push_back(closed);
-        return Done{};
-    }
-    for (const fuse::Wait& begun : schedule.begin_waits) {
-        if (begun.signal == wait.signal && begun.lag <= wait.lag) return Done{};
-    }
-    const bool of_op = meaning.kind == Kind::arrived || meaning.kind == Kind::fetched;
-    const auto own = of_op ? own_transfer(schedule, meaning.op) : std::nullopt;
-    if (own) {
-        const auto late = step_of_.find(*own);
-        if (late != step_of_.end() && steps_[late->second].sums == step.sums) return Done{};  // in order
-        if (!step.sums && late == step_of_.end()) return Done{};  // before all late copies
-        if (!step.sums) {
-            step.after.push_back(late->second);
-            return Done{};
-        }
-    }
-    if (!step.sums) {
-        const plan::OpRef op = schedule.transfers[step.index].op;
-        return Error{
-            fmt::format("op '{}': it waits for another rank (signal {}); the copy engine cannot wait "
-                        "for what another rank does in the running call. Let that rank push, or use "
-                        "device host",
-                        name, wait.signal),
-            {.rank = op.rank, .op = op.index}};
-    }
-    step.sum.waits.push_back({control_ + static_cast<std::uint64_t>(emit::control::word_of(wait.signal)) * 4,
-                              static_cast<std::uint32_t>(wait.lag), wait.signal});
-    return Done{};
+void LateTransfers::add_gate(Step& step, std::int32_t word, std::uint32_t value, unsigned condition) const {
+    const CUdeviceptr gate = control_ + static_cast<CUdeviceptr>(word) * 4;
+    CUstreamBatchMemOpParams opened{};
+    opened.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    opened.waitValue.address = gate;
+    opened.waitValue.value = value;
+    opened.waitValue.flags = condition;
+    CUstreamBatchMemOpParams closed{};
+    closed.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    closed.writeValue.address = gate;
+    closed.writeValue.value = 0;
+    closed.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+    step.gates.push_back(opened);
+    step.gates.push_back(closed);
 }
 
 /// Waits, posts and counters of the sums, each list from a multiple of 256 bytes.
@@ -195,6 +156,16 @@ Status LateTransfers::upload() {
         offsets.push_back(append(step.sum.waits.data(), step.sum.waits.size() * sizeof(step.sum.waits[0])));
         offsets.push_back(append(step.sum.posts.data(), step.sum.posts.size() * sizeof(step.sum.posts[0])));
         offsets.push_back(append(&none, sizeof(none)));
+        std::vector<device::LateTile> tiles;
+        if (step.sum.sum.by_tiles) {
+            for (const SummedTile& tile : step.sum.sum.by_tiles->tiles) {
+                tiles.push_back({static_cast<std::uint32_t>(tile.row), static_cast<std::uint32_t>(tile.rows),
+                                 static_cast<std::uint32_t>(tile.column),
+                                 static_cast<std::uint32_t>(tile.width), tile.late,
+                                 tile.blocks});
+            }
+        }
+        offsets.push_back(append(tiles.data(), tiles.size() * sizeof(device::LateTile)));
     }
     if (bytes.empty()) return Done{};
     Result<std::unique_ptr<DeviceBuffer>> buffer = DeviceBuffer::create(context_, bytes.size());
@@ -206,18 +177,21 @@ Status LateTransfers::upload() {
         step.sum.device_waits = tables_->address() + offsets[at++];
         step.sum.device_posts = tables_->address() + offsets[at++];
         step.sum.finished = tables_->address() + offsets[at++];
+        step.sum.device_tiles = tables_->address() + offsets[at++];
     }
     return heap_.write(tables_->address(), bytes.data(), bytes.size());
 }
 
-Status LateTransfers::enqueue(CUevent fork, CUevent copies_before) {
+Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, CUstream kernel_stream,
+                              CUdeviceptr table) {
     for (const Lane* lane : {&copies_, &sums_}) {
         if (lane->stream != nullptr) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane->stream->get(), fork, 0);
     }
     if (copies_.stream != nullptr && copies_before != nullptr)
         SYNCOPATE_CUDA(api_, cuStreamWaitEvent, copies_.stream->get(), copies_before, 0);
     for (Step& step : steps_) {
-        const CUstream stream = (step.sums ? sums_ : copies_).stream->get();
+        const CUstream stream =
+            step.after_kernel ? kernel_stream : (step.sums ? sums_ : copies_).stream->get();
         for (const std::size_t other : step.after)
             SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, steps_[other].done, 0);
         if (!step.gates.empty()) {
@@ -225,7 +199,8 @@ Status LateTransfers::enqueue(CUevent fork, CUevent copies_before) {
                            step.gates.data(), 0);
         }
         const Status done =
-            step.sums ? enqueue_sum(*module_, step.sum, control_, processors_, stream) : enqueue_copies(step);
+            step.sums ? enqueue_sum(*module_, step.sum, control_, table, processors_, stream)
+                      : enqueue_copies(step);
         if (!done) return done;
         if (step.done != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, step.done, stream);
     }
@@ -249,6 +224,9 @@ Status LateTransfers::enqueue_copies(const Step& step) {
     }
     for (const std::uint64_t word : step.posts)
         SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, control_ + 4 * control::published, 4, stream);
+    // A copy within one GPU may be done by its multiprocessors, which may be full of programs that wait for it.
+    for (const std::uint64_t word : step.own_posts)
+        SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, published_, 4, stream);
     return Done{};
 }
 

@@ -5,10 +5,12 @@
 //   sy_end | copies                         └ wait gate, gate = 0, copy, post to the peer | …            ┘
 //   sums                           └ wait gate, gate = 0, sy_await, sy_reduce    | …            ┘
 //
-// A stream waits for nothing but its own kernel's gates: that kernel ends whatever happens, as its waits have
-// a deadline, so no stream can hang. What other ranks send is awaited by sy_await, which has the deadline. A
-// gate is a word to which each tile of a chunk adds 1 and which the waiting stream sets back: no value of it
-// depends on the call, so a captured call can be replayed. Each stream has a gate of its own for each chunk.
+// What a step waits for is said by fuse/streams.hpp. A stream waits for nothing but gates of its own rank,
+// which its kernel and its chunk engine open whatever happens, as their waits have a deadline: so no stream
+// can hang. What other ranks send is awaited by sy_await (before sums) or by the chunk engine (relays, before
+// copies). A gate is a word to which each tile of a chunk adds 1, or which a relay sets, and which the waiting
+// stream sets back: no value that a stream compares with depends on the call, so a captured call can be
+// replayed. Each stream has a gate of its own for each chunk.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA
@@ -16,9 +18,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runtime/call_executor.hpp"
@@ -29,23 +29,23 @@ namespace syncopate::runtime {
 
 class LateTransfers {
 public:
-    /// Which of a rank's transfers wait for its kernel or a sum, and those after them in one lane: by index.
-    [[nodiscard]] static std::vector<bool> select(const fuse::RankSchedule& schedule, int rank);
-
-    /// Takes over the selected transfers of `plan`, whose copies must be such as enqueue_copy takes. `module`
-    /// must outlive them. Fails, with rank and op, on a wait that a stream cannot do.
+    /// Takes over the late copies and the sums of `plan`, whose copies must be such as enqueue_copy takes.
+    /// `published`: the epoch in pinned host memory, from which this rank's own words are posted. `module` and
+    /// that word must outlive them.
     static Result<std::unique_ptr<LateTransfers>> create(std::shared_ptr<CudaContext> context,
                                                          SymmetricHeap& heap, const CallPlan& plan,
                                                          const fuse::RankSchedule& schedule,
-                                                         const std::vector<bool>& selected,
-                                                         const DeviceModule& module, const std::string& name);
+                                                         const DeviceModule& module,
+                                                         const std::uint32_t* published,
+                                                         const std::string& name);
     ~LateTransfers();
     LateTransfers(const LateTransfers&) = delete;
     LateTransfers& operator=(const LateTransfers&) = delete;
 
     /// Enqueues everything after `fork` (recorded before the kernel), the copies also after `copies_before`,
-    /// if not null. The kernel has been launched.
-    Status enqueue(CUevent fork, CUevent copies_before);
+    /// if not null; what tiles have left of sums in `kernel_stream`, in which the kernel has been launched.
+    /// `table`: the schedule's, in device memory.
+    Status enqueue(CUevent fork, CUevent copies_before, CUstream kernel_stream, CUdeviceptr table);
     /// Makes `stream` wait for it.
     Status join(CUstream stream);
 
@@ -57,10 +57,12 @@ private:
     struct Step {
         std::size_t index = 0;  ///< in the schedule
         bool sums = false;
+        bool after_kernel = false;  ///< in the kernel's stream
         std::vector<CUstreamBatchMemOpParams> gates;  ///< wait, and set back
         std::vector<std::size_t> after;               ///< steps of the other lane
         std::vector<StridedCopy> copies;
-        std::vector<std::uint64_t> posts;  ///< addresses; of copies
+        std::vector<std::uint64_t> posts;      ///< addresses; of copies
+        std::vector<std::uint64_t> own_posts;  ///< of this rank's control block
         StreamSum sum;
         CUevent done = nullptr;  ///< recorded after it, where a step of the other lane waits for it
     };
@@ -73,10 +75,9 @@ private:
     LateTransfers(std::shared_ptr<CudaContext> context, SymmetricHeap& heap, CUdeviceptr control)
         : context_(std::move(context)), api_(context_->api()), heap_(heap), control_(control) {}
 
-    Status sort(const CallPlan& plan, const fuse::RankSchedule& schedule, const std::vector<bool>& selected,
-                const std::string& name);
-    Status add_wait(Step& step, const fuse::Wait& wait, const fuse::RankSchedule& schedule,
-                    const std::string& name);
+    Status sort(const CallPlan& plan, const fuse::RankSchedule& schedule, const std::string& name);
+    /// Until `word` fulfils `condition`; then it is set back to 0.
+    void add_gate(Step& step, std::int32_t word, std::uint32_t value, unsigned condition) const;
     Status open(Lane& lane);
     Status upload();
     Status enqueue_copies(const Step& step);
@@ -87,9 +88,9 @@ private:
     CUdeviceptr control_ = 0;
     int rank_ = 0;
     const DeviceModule* module_ = nullptr;
+    const std::uint32_t* published_ = nullptr;
     std::vector<Step> steps_;
-    std::map<std::size_t, std::size_t> step_of_;          ///< by index in the schedule
-    std::set<std::pair<bool, std::int32_t>> gates_seen_;  ///< by lane (sums) and chunk
+    std::map<std::size_t, std::size_t> step_of_;  ///< by index in the schedule
     Lane copies_;
     Lane sums_;
     std::unique_ptr<DeviceBuffer> tables_;

@@ -63,6 +63,16 @@ Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int 
         return at_op(sum.op, fmt::format("{} is no list of slots to sum into {}",
                                          plan::to_string(sum.src.region), plan::to_string(sum.dst.region)));
     }
+    for (const fuse::TileSum& tile : sum.tiles) {
+        const bool good = schedule.summed == sum.dst.tensor && schedule.num_stages() == 1 &&
+                          sum.dst.region.size() == 2 && sum.own >= 0 && !is_by_engine(sum) &&
+                          sum.reduce == plan::Reduce::sum && tile.slot >= 0 &&
+                          tile.slot < schedule.num_slots && tile.region.size() == 2 &&
+                          plan::contains(sum.dst.region, tile.region) &&
+                          sum.src.region[1].size() == sum.dst.region[0].size() &&
+                          sum.src.region[2].size() == sum.dst.region[1].size();
+        if (!good) return at_op(sum.op, fmt::format("slot {} cannot do this sum", tile.slot));
+    }
     return Done{};
 }
 
@@ -144,9 +154,7 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
             if (end < 0 || end >= size) return at_op(transfer.op, fmt::format("there is no rank {}", end));
         }
         if (transfer.reduce != plan::Reduce::none) {
-            if (!transfer.sources.empty()) {
-                if (Status good = check_chunk(schedule, transfer.op, transfer.dst); !good) return good;
-            }
+            if (Status good = check_chunk(schedule, transfer.op, transfer.dst); !good) return good;
             if (Status good = check_sum(schedule, transfer, rank, size); !good) return good;
         }
         for (const plan::Chunk* chunk : {&transfer.src, &transfer.dst}) {
@@ -244,9 +252,14 @@ Status FusedOp::allocate() {
         }
         tensor_offsets_.push_back(*offset);
     }
-    std::size_t num_signals = 0;  // and counters of made chunks, which follow them
+    std::size_t num_signals = 0;  // and counters of made chunks, gates of sums and relays, which follow them
+    const auto gates_of = [&](const fuse::RankSchedule& schedule) {
+        const auto number = static_cast<std::int32_t>(&schedule - schedule_.ranks.data());
+        const fuse::StreamPlan streams = fuse::plan_streams(schedule, number);
+        return static_cast<std::size_t>(streams.num_relays + streams.num_tile_sums);
+    };
     for (const fuse::RankSchedule& rank : schedule_.ranks)
-        num_signals = std::max(num_signals, rank.signals.size() + rank.chunks.size());
+        num_signals = std::max(num_signals, rank.signals.size() + rank.chunks.size() + gates_of(rank));
     if (num_signals > 1u << 24) return Error{fmt::format("{} signals on one rank are too many", num_signals)};
     control_words_ = emit::control::size_in_words(static_cast<std::int32_t>(num_signals));
     Result<std::uint64_t> offset = heap_->allocate(static_cast<std::uint64_t>(control_words_) * 4, 1024);
@@ -263,12 +276,16 @@ Status FusedOp::allocate() {
 
 void FusedOp::make_tables() {
     constexpr std::size_t kAlignment = 64;  // words: a table begins at a multiple of 256 bytes
+    std::vector<std::uint64_t> offsets = tensor_offsets_;
+    offsets.push_back(control_offset_);
     for (std::size_t stage = 0; stage < schedule_.num_stages(); ++stage) {
         const std::vector<std::int32_t> table =
             emit::make_table(schedule_, rank(), static_cast<std::int64_t>(heap_->stride()),
-                             options_.num_programs, tensor_offsets_, stage);
+                             options_.num_programs, offsets, stage);
         stage_begin_.push_back(table_.size());
         table_.insert(table_.end(), table.begin(), table.end());
+        table_[stage_begin_.back() + emit::table::patience_ns] = static_cast<std::int32_t>(
+            std::clamp<std::int64_t>(options_.patience_us, 0, 2'000'000) * 1000);
         if (stage + 1 < schedule_.num_stages())
             table_.resize((table_.size() + kAlignment - 1) / kAlignment * kAlignment, 0);
     }
@@ -313,7 +330,8 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
                   .first_control = heap->address(0, op->control_offset_),
                   .heap_stride = heap->stride(),
                   .begin_waits = mine.begin_waits,
-                  .end_waits = mine.end_waits};
+                  .end_waits = mine.end_waits,
+                  .streams = fuse::plan_streams(mine, rank)};
     const auto words_of = [&](const std::vector<fuse::Post>& posts) {
         std::vector<std::uint64_t> words;
         for (const fuse::Post& post : posts) {
@@ -327,6 +345,7 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
         return view_of(schedule.tensors[tensor], chunk.region,
                        heap->address(where, op->tensor_offsets_[tensor]));
     };
+    op->make_tables();
     plan.begin_posts = words_of(mine.begin_posts);
     plan.end_posts = words_of(mine.end_posts);
     Status ready = Done{};
@@ -334,6 +353,20 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
         if (transfer.reduce != plan::Reduce::none) {
             const plan::DType dtype = schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype;
             const BoxView destination = box_of(rank, transfer.dst);
+            if (!transfer.tiles.empty()) {
+                PreparedSum sum = prepare_tile_sum(box_of(rank, transfer.src), destination, transfer.dst.region,
+                                                   dtype, transfer.tiles, transfer.own, op->table_);
+                if (const fuse::StreamStep& step = plan.streams.steps[plan.transfers.size()]; step.gated) {
+                    const std::int32_t word = emit::sum_gate_of(mine, step.tile_sum);
+                    sum.by_tiles->gate = reinterpret_cast<std::uint32_t*>(
+                        plan.control() + 4 * static_cast<std::uint64_t>(word));
+                }
+                plan.transfers.push_back({.sum = std::move(sum),
+                                          .waits = transfer.waits,
+                                          .post_words = words_of(transfer.posts),
+                                          .by_stream = transfer.backend == plan::Backend::copy_engine});
+                continue;
+            }
             std::vector<BoxView> sources;
             for (const fuse::Source& source : transfer.sources)
                 sources.push_back(box_of(source.rank, source.chunk));
@@ -348,7 +381,8 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
             plan.transfers.push_back({.sum = std::move(sum).value(),
                                       .waits = transfer.waits,
                                       .post_words = words_of(transfer.posts),
-                                      .by_engine = is_by_engine(transfer)});
+                                      .by_engine = is_by_engine(transfer),
+                                      .by_stream = transfer.backend == plan::Backend::copy_engine});
             continue;
         }
         Result<std::vector<StridedCopy>> copies = copies_between(
@@ -362,10 +396,9 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
                                   .waits = transfer.waits,
                                   .post_words = words_of(transfer.posts),
                                   .by_engine = is_by_engine(transfer),
-                                  .in_order = transfer.backend == plan::Backend::copy_engine});
+                                  .by_stream = transfer.backend == plan::Backend::copy_engine});
     }
     if (ready) {
-        op->make_tables();
         Result<std::unique_ptr<CallExecutor>> executor =
             heap->device().kind == Device::Kind::host
                 ? make_host_calls(std::move(plan), op->table_, mine, options)
@@ -547,7 +580,7 @@ bool FusedOp::redirect_sums(std::int32_t tensor, const plan::Region& region, con
         PreparedSum* prepared = executor_->sum_of(index);
         if (prepared == nullptr || sum.dst.tensor != tensor || !plan::overlaps(sum.dst.region, region))
             continue;
-        for (SumPart& part : prepared->parts) part.out = 0;
+        prepared->bring_home();
         if (in_place) continue;
         // Only what is wholly of the output, and read by nobody else, need not be in the heap.
         BoxView out = to;
@@ -573,15 +606,50 @@ bool FusedOp::redirect_sums(std::int32_t tensor, const plan::Region& region, con
         }
         missing = std::move(rest);
     }
-    if (in_place || (all && missing.empty())) return true;
+    if (in_place || (all && missing.empty() && tile_sums_agree())) return true;
     // Not all of it: then everything is copied at the end, from the heap.
     for (std::size_t index = 0; index < transfers.size(); ++index) {
         PreparedSum* prepared = executor_->sum_of(index);
         if (prepared == nullptr || transfers[index].dst.tensor != tensor) continue;
-        if (!plan::overlaps(transfers[index].dst.region, region)) continue;
-        for (SumPart& part : prepared->parts) part.out = 0;
+        if (plan::overlaps(transfers[index].dst.region, region)) prepared->bring_home();
     }
     return false;
+}
+
+template <typename Visit>
+void FusedOp::for_tile_sums(const Visit& visit) const {
+    const std::vector<fuse::Transfer>& transfers =
+        schedule_.ranks[static_cast<std::size_t>(rank())].transfers;
+    for (std::size_t index = 0; index < transfers.size(); ++index) {
+        const PreparedSum* sum = transfers[index].tiles.empty() ? nullptr : executor_->sum_of(index);
+        if (sum == nullptr || !sum->by_tiles) continue;
+        const plan::Region& region = transfers[index].dst.region;
+        const std::uint64_t before =
+            static_cast<std::uint64_t>(region[0].begin) * sum->by_tiles->out_pitch +
+            static_cast<std::uint64_t>(region[1].begin) * plan::size_of(sum->dtype);
+        visit(*sum->by_tiles, before);
+    }
+}
+
+std::optional<FusedOp::SumPlace> FusedOp::sum_place() const {
+    if (!schedule_.summed) return std::nullopt;
+    const auto tensor = static_cast<std::size_t>(*schedule_.summed);
+    SumPlace place{heap_->local(tensor_offsets_[tensor]),
+                   static_cast<std::uint64_t>(schedule_.tensors[tensor].shape[1]) *
+                       plan::size_of(schedule_.tensors[tensor].dtype)};
+    for_tile_sums([&](const TileRows& rows, std::uint64_t before) {
+        place = {rows.out - before, rows.out_pitch};
+    });
+    return place;
+}
+
+bool FusedOp::tile_sums_agree() const {
+    const std::optional<SumPlace> place = sum_place();
+    bool agree = true;
+    for_tile_sums([&](const TileRows& rows, std::uint64_t before) {
+        agree = agree && rows.out_pitch == place->pitch && rows.out - before == place->address;
+    });
+    return agree;
 }
 
 bool FusedOp::is_sent(std::int32_t tensor, const plan::Region& region) const {

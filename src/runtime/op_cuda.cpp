@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <iterator>
 #include <optional>
 
 #include "runtime/copy_stream.hpp"
@@ -61,15 +60,20 @@ public:
         Result<std::unique_ptr<DeviceModule>> module = DeviceModule::load(context_);
         if (!module) return module.error();
         module_ = std::move(module).value();
-        Result<EngineTable> engine = make_engine_table(schedule, plan_.transfers, plan_.control());
+        Result<EngineTable> engine =
+            make_engine_table(schedule, plan_.transfers, plan_.streams, plan_.control());
         if (!engine) return engine.error();
         engine_ = std::move(engine).value();
-        if (Status taken = take_late(schedule, options); !taken) return taken;
-        if (Status sorted = sort_transfers(schedule, options); !sorted) return sorted;
-
+        if (!engine_.moves()) {  // it only waits, in a corner of one multiprocessor
+            engine_blocks_ = 1;
+            engine_shared_bytes_ = 0;
+        }
         Result<std::unique_ptr<PinnedWords>> mirror = PinnedWords::create(context_, device::kMirrorWords);
         if (!mirror) return mirror.error();
         mirror_ = std::move(mirror).value();
+        if (Status taken = take_late(schedule, options); !taken) return taken;
+        if (Status sorted = sort_transfers(schedule, options); !sorted) return sorted;
+
         if (!transfers_.empty()) {
             Result<Lane> lane = Lane::create(context_);
             if (!lane) return lane.error();
@@ -107,7 +111,7 @@ public:
         if (fork_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
         if (turn_) {
             if (Status launched = module_->launch(module_->engine, engine_arguments_, stream, engine_blocks_,
-                                                  device::kEngineThreads, kEngineSharedBytes);
+                                                  device::kEngineThreads, engine_shared_bytes_);
                 !launched) {
                 return launched;
             }
@@ -137,7 +141,8 @@ public:
         const auto stream = reinterpret_cast<CUstream>(stream_number);
         if (late_ && ran) {
             const CUevent before = copies_ ? copies_->join() : nullptr;
-            if (Status enqueued = late_->enqueue(fork_->get(), before); !enqueued) return enqueued;
+            if (Status enqueued = late_->enqueue(fork_->get(), before, stream, table_address());
+                !enqueued) return enqueued;
             if (Status joined = late_->join(stream); !joined) return joined;
         }
         if (copies_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copies_->join(), 0);
@@ -192,37 +197,31 @@ public:
     }
 
 private:
+    [[nodiscard]] bool is_late(std::size_t index) const {
+        const fuse::Lane lane = plan_.streams.steps[index].lane;
+        return lane == fuse::Lane::late || lane == fuse::Lane::sums;
+    }
+
     /// Hands over the transfers that follow the kernel's progress (late_transfers.hpp).
     Status take_late(const fuse::RankSchedule& schedule, const OpOptions& options) {
-        is_late_ = LateTransfers::select(schedule, plan_.rank);
-        if (std::ranges::none_of(is_late_, [](bool late) { return late; })) return Done{};
-        for (std::size_t i = 0; i < is_late_.size(); ++i) {
-            if (is_late_[i]) plan_.transfers[i].copies = for_copy_engine(plan_.transfers[i].copies);
+        bool any = false;
+        for (std::size_t i = 0; i < plan_.transfers.size(); ++i) {
+            if (!is_late(i)) continue;
+            any = true;
+            plan_.transfers[i].copies = for_copy_engine(plan_.transfers[i].copies);
         }
+        if (!any) return Done{};
         Result<std::unique_ptr<LateTransfers>> late =
-            LateTransfers::create(context_, heap_, plan_, schedule, is_late_, *module_, options.name);
+            LateTransfers::create(context_, heap_, plan_, schedule, *module_,
+                                  mirror_->host() + device::kMirrorPublished, options.name);
         if (!late) return late.error();
         late_ = std::move(late).value();
         return Done{};
     }
 
     Status sort_transfers(const fuse::RankSchedule& schedule, const OpOptions& options) {
-        // Signals that are surely there when a transfer's turn in the copy stream comes, by the lag that they
-        // satisfy.
-        const auto certain = [&](const fuse::Wait& wait, std::size_t turn) {
-            for (const fuse::Wait& begun : schedule.begin_waits) {
-                if (begun.signal == wait.signal && begun.lag <= wait.lag) return true;
-            }
-            for (std::size_t before = 0; before < turn; ++before) {
-                if (is_by_engine(schedule.transfers[before])) continue;
-                for (const fuse::Post& post : schedule.transfers[before].posts) {
-                    if (post.rank == plan_.rank && post.signal == wait.signal) return true;
-                }
-            }
-            return false;
-        };
         for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
-            if (is_late_[i]) continue;
+            if (is_late(i)) continue;
             const fuse::Transfer& transfer = schedule.transfers[i];
             const Location location{.rank = transfer.op.rank, .op = transfer.op.index};
             using enum plan::Backend;
@@ -230,25 +229,12 @@ private:
                 on_copy_stream_.push_back(i);
                 continue;
             }
-            if (transfer.backend != automatic && transfer.backend != copy_engine &&
-                transfer.backend != host) {
+            if (transfer.backend != copy_engine) {
                 return Error{
                     fmt::format(
                         "op '{}': backend {} is not in this build; on cuda transfers go by copy_engine, "
                         "tma_dedicated or ldst_dedicated",
                         options.name, plan::name_of(transfer.backend)),
-                    location};
-            }
-            std::vector<fuse::Wait> open;
-            std::ranges::copy_if(transfer.waits, std::back_inserter(open),
-                                 [&](const fuse::Wait& wait) { return !certain(wait, i); });
-            for (const fuse::Wait& wait : open) {
-                return Error{
-                    fmt::format(
-                        "op '{}': it waits for another rank's op (signal {}); the copy engine cannot wait "
-                        "for a signal of the running call, the chunk engine can: give it backend "
-                        "tma_dedicated",
-                        options.name, wait.signal),
                     location};
             }
             CopyStreamTransfer sorted;
@@ -369,9 +355,9 @@ private:
     std::vector<StridedCopy> local_copies_;
     std::vector<CopyStreamTransfer> transfers_;
     EngineTable engine_;
-    std::vector<bool> is_late_;  ///< by schedule index
     std::unique_ptr<LateTransfers> late_;
     unsigned engine_blocks_ = 8;
+    unsigned engine_shared_bytes_ = kEngineSharedBytes;
     device::EngineArguments engine_arguments_{};
     std::vector<std::size_t> on_copy_stream_;  ///< transfers whose data the copy stream or the engine moves
     std::unique_ptr<DeviceModule> module_;

@@ -2,6 +2,8 @@
 
 #include "runtime/call_executor.hpp"
 #include "syncopate/runtime/host_engine.hpp"
+#include "syncopate/runtime/host_executor.hpp"
+#include "syncopate/runtime/host_streams.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -9,12 +11,14 @@ namespace {
 class HostCalls final : public CallExecutor {
 public:
     HostCalls(CallPlan plan, EngineTable engine, const std::vector<std::int32_t>& table,
-              const OpOptions& options)
+              const fuse::RankSchedule& schedule, const OpOptions& options)
         : plan_(std::move(plan)),
           table_(table),
           control_(plan_.control()),
           executor_(plan_.transfers, control_, options.max_delay_us,
                     options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)),
+          streams_(plan_.transfers, schedule, plan_.streams, control_, options.max_delay_us,
+                   options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)),
           engine_(std::move(engine), control_,
                   {.max_delay_us = options.max_delay_us,
                    .seed = options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)}) {}
@@ -30,14 +34,16 @@ public:
         }
         control_.store(control::published, epoch);
         executor_.start(epoch);
+        streams_.start(epoch);
         engine_.start(epoch);
         return Done{};
     }
 
     Status end(CudaStream, std::span<const StridedCopy* const> outputs, bool ran) override {
         if (!ran) give_up();
-        executor_.join();
-        engine_.join();
+        executor_.kernel_ended();
+        streams_.kernel_ended();
+        join();
         const std::uint32_t epoch = control_.load(emit::control::epoch);
         for (const fuse::Wait& wait : plan_.end_waits) {
             if (!control_.wait(wait, epoch, kWhereEnd)) return failed();
@@ -48,12 +54,14 @@ public:
         return Done{};
     }
 
-    PreparedSum* sum_of(std::size_t index) override { return executor_.sum_of(index); }
+    PreparedSum* sum_of(std::size_t index) override {
+        PreparedSum* const sum = executor_.sum_of(index);
+        return sum != nullptr ? sum : streams_.sum_of(index);
+    }
     Result<FaultRecord> read_fault() const override { return control_.fault(); }
     FaultRecord poll_fault() const override { return control_.fault(); }
     Status synchronize() override {
-        executor_.join();
-        engine_.join();
+        join();
         return Done{};
     }
     std::uint64_t table_address() const override { return reinterpret_cast<std::uint64_t>(table_.data()); }
@@ -62,6 +70,12 @@ public:
     }  // the kernel reads `table` itself
 
 private:
+    void join() {
+        executor_.join();
+        streams_.join();
+        engine_.join();
+    }
+
     static void post(const std::vector<std::uint64_t>& words, std::uint32_t epoch) {
         for (const std::uint64_t word : words) HostControl(word).store(0, epoch);
     }
@@ -87,6 +101,7 @@ private:
     const std::vector<std::int32_t>& table_;
     HostControl control_;
     HostExecutor executor_;
+    HostStreams streams_;
     HostEngine engine_;
 };
 
@@ -95,10 +110,10 @@ private:
 Result<std::unique_ptr<CallExecutor>> make_host_calls(CallPlan plan, const std::vector<std::int32_t>& table,
                                                       const fuse::RankSchedule& schedule,
                                                       const OpOptions& options) {
-    Result<EngineTable> engine = make_engine_table(schedule, plan.transfers, plan.control());
+    Result<EngineTable> engine = make_engine_table(schedule, plan.transfers, plan.streams, plan.control());
     if (!engine) return engine.error();
     return std::unique_ptr<CallExecutor>(
-        new HostCalls(std::move(plan), std::move(engine).value(), table, options));
+        new HostCalls(std::move(plan), std::move(engine).value(), table, schedule, options));
 }
 
 }  // namespace syncopate::runtime

@@ -13,14 +13,19 @@
 namespace syncopate::runtime::device {
 namespace {
 
+/// One of the threads that do a box together.
+struct Worker {
+    std::uint32_t index;
+    std::uint32_t count;
+};
+
 /// Units of 16 bytes; kUnroll of them a thread at a time, so that enough loads are in flight.
 template <typename Type, typename Combine>
-__device__ void sum_units(const ReduceArguments& a) {
+__device__ void sum_units(const ReduceArguments& a, const Worker& worker) {
     constexpr int kUnroll = 2;
-    const std::uint32_t stride = gridDim.x * blockDim.x;
+    const std::uint32_t stride = worker.count;
     const std::uint32_t count = a.rows * a.row_units;
-    for (std::uint32_t first = blockIdx.x * blockDim.x + threadIdx.x; first < count;
-         first += stride * kUnroll) {
+    for (std::uint32_t first = worker.index; first < count; first += stride * kUnroll) {
         std::uint32_t rows[kUnroll];
         std::uint32_t columns[kUnroll];
         Totals<Type> totals[kUnroll];
@@ -55,14 +60,13 @@ __device__ void sum_units(const ReduceArguments& a) {
 
 /// The same element by element, for boxes that are not aligned to 16 bytes.
 template <typename Type, typename Combine>
-__device__ void sum_elements(const ReduceArguments& a) {
+__device__ void sum_elements(const ReduceArguments& a, const Worker& worker) {
     const auto load = [](std::uint64_t address) -> std::uint32_t {
         if (Type::kBytes == 4) return __ldcg(reinterpret_cast<const unsigned int*>(address));
         return __ldcg(reinterpret_cast<const unsigned short*>(address));
     };
-    const std::uint32_t stride = gridDim.x * blockDim.x;
     const std::uint32_t count = a.rows * a.row_units;
-    for (std::uint32_t unit = blockIdx.x * blockDim.x + threadIdx.x; unit < count; unit += stride) {
+    for (std::uint32_t unit = worker.index; unit < count; unit += worker.count) {
         const std::uint64_t row = unit / a.row_units;
         const std::uint64_t column = static_cast<std::uint64_t>(unit % a.row_units) * Type::kBytes;
         typename Type::Total total{};
@@ -89,21 +93,42 @@ __device__ void sum_elements(const ReduceArguments& a) {
 }
 
 template <typename Type, typename Combine>
-__device__ void sum_box(const ReduceArguments& a) {
+__device__ void sum_box(const ReduceArguments& a, const Worker& worker) {
     if (a.aligned != 0) {
-        sum_units<Type, Combine>(a);
+        sum_units<Type, Combine>(a, worker);
     } else {
-        sum_elements<Type, Combine>(a);
+        sum_elements<Type, Combine>(a, worker);
     }
 }
 
 template <typename Type>
-__device__ void reduce_box(const ReduceArguments& a) {
+__device__ void reduce_as(const ReduceArguments& a, const Worker& worker) {
     if (a.largest != 0) {
-        sum_box<Type, Max>(a);
+        sum_box<Type, Max>(a, worker);
     } else {
-        sum_box<Type, Sum>(a);
+        sum_box<Type, Sum>(a, worker);
     }
+}
+
+__device__ void reduce_box(const ReduceArguments& a, const Worker& worker) {
+    switch (a.type) {
+        case kSumBf16: reduce_as<Bf16>(a, worker); break;
+        case kSumFp16: reduce_as<Fp16>(a, worker); break;
+        case kSumFp32: reduce_as<Fp32>(a, worker); break;
+        default: reduce_as<Int32>(a, worker); break;
+    }
+}
+
+/// The block that ends last posts.
+__device__ void post_if_last(const ReduceArguments& a, std::uint32_t epoch) {
+    if (a.num_posts == 0) return;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    __threadfence_system();
+    if (atomicAdd(a.finished, 1u) + 1u != epoch * gridDim.x) return;
+    __threadfence_system();
+    for (std::int32_t i = 0; i < a.num_posts; ++i)
+        store_release(reinterpret_cast<std::uint32_t*>(a.posts[i]), epoch);
 }
 
 }  // namespace
@@ -120,22 +145,33 @@ extern "C" __global__ void __launch_bounds__(32) sy_await(const AwaitArguments a
 extern "C" __global__ void __launch_bounds__(256, 4) sy_reduce(const ReduceArguments a) {
     if (load_acquire(a.control + kFault) != 0) return;
     const std::uint32_t epoch = a.control[kPublished];
-    switch (a.type) {
-        case kSumBf16: reduce_box<Bf16>(a); break;
-        case kSumFp16: reduce_box<Fp16>(a); break;
-        case kSumFp32: reduce_box<Fp32>(a); break;
-        default: reduce_box<Int32>(a); break;
-    }
-    if (a.num_posts == 0) return;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence_system();
-        if (atomicAdd(a.finished, 1u) + 1u == epoch * gridDim.x) {
-            __threadfence_system();
-            for (std::int32_t i = 0; i < a.num_posts; ++i)
-                store_release(reinterpret_cast<std::uint32_t*>(a.posts[i]), epoch);
+    reduce_box(a, {blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x});
+    post_if_last(a, epoch);
+}
+
+/// The tiles of a sum that were late in this call, one at a time for each block; most often there is none.
+extern "C" __global__ void __launch_bounds__(256, 4) sy_reduce_late(const LateArguments late) {
+    const ReduceArguments& whole = late.sum;
+    if (load_acquire(whole.control + kFault) != 0) return;
+    const std::uint32_t epoch = whole.control[kPublished];
+    for (std::uint32_t i = blockIdx.x; i < late.num_tiles; i += gridDim.x) {
+        const LateTile tile = late.tiles[i];
+        if (static_cast<std::uint32_t>(__ldcg(late.table + tile.late)) != epoch) continue;
+        ReduceArguments a = whole;
+        a.slots += tile.row * whole.slot_pitch + tile.column;
+        a.own += tile.row * whole.own_pitch + tile.column;
+        a.out += tile.row * whole.out_pitch + tile.column;
+        a.rows = tile.rows;
+        a.row_units = tile.width / (a.aligned != 0 ? 16 : a.type == kSumFp32 || a.type == kSumInt32 ? 4 : 2);
+        reduce_box(a, {threadIdx.x, blockDim.x});
+        if (late.gate == nullptr) continue;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            __threadfence();
+            atomicAdd(late.gate, static_cast<std::uint32_t>(tile.blocks));
         }
     }
+    post_if_last(whole, epoch);
 }
 
 }  // namespace syncopate::runtime::device

@@ -24,7 +24,7 @@ device::SumType sum_type_of(plan::DType dtype) {
     }
 }
 
-Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdeviceptr control,
+Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdeviceptr control, CUdeviceptr table,
                    unsigned processors, CUstream stream) {
     if (!step.waits.empty()) {
         device::AwaitArguments await{.control = reinterpret_cast<std::uint32_t*>(control),
@@ -41,6 +41,27 @@ Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdevicept
                               .own_place = step.sum.own,
                               .type = sum_type_of(step.sum.dtype),
                               .largest = step.sum.reduce == plan::Reduce::max ? 1 : 0};
+    const unsigned most = processors * kBlocksPerProcessor;
+    if (step.sum.by_tiles) {
+        const TileRows& rows = *step.sum.by_tiles;
+        a.slots = rows.slots;
+        a.slot_pitch = rows.slot_pitch;
+        a.own = rows.own;
+        a.own_pitch = rows.own_pitch;
+        a.out = rows.out;
+        a.out_pitch = rows.out_pitch;
+        std::uint64_t odd = a.slots | a.slot_pitch | a.own | a.own_pitch | a.out | a.out_pitch | a.slot_distance;
+        for (const SummedTile& tile : rows.tiles) odd |= tile.column | tile.width;
+        a.aligned = odd % 16 == 0 ? 1 : 0;
+        a.num_posts = static_cast<std::int32_t>(step.posts.size());
+        device::LateArguments late{.sum = a,
+                                   .table = reinterpret_cast<const std::int32_t*>(table),
+                                   .tiles = reinterpret_cast<const device::LateTile*>(step.device_tiles),
+                                   .gate = reinterpret_cast<std::uint32_t*>(step.gate),
+                                   .num_tiles = static_cast<std::uint32_t>(rows.tiles.size())};
+        const auto blocks = std::clamp<unsigned>(late.num_tiles, 1, most);
+        return module.launch(module.reduce_late, late, stream, blocks, kSumThreads);
+    }
     const std::uint64_t element = plan::size_of(step.sum.dtype);
     for (std::size_t p = 0; p < step.sum.parts.size(); ++p) {
         const SumPart& part = step.sum.parts[p];
@@ -63,7 +84,7 @@ Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdevicept
             const std::uint64_t wanted =
                 (box.width * box.height + kThreadBytes * kSumThreads - 1) / (kThreadBytes * kSumThreads);
             const auto blocks =
-                static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, processors * kBlocksPerProcessor));
+                static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, most));
             if (Status launched = module.launch(module.reduce, a, stream, blocks, kSumThreads); !launched)
                 return launched;
         }

@@ -1,5 +1,5 @@
-// A sum in a stream: sy_await, then sy_reduce for each of its boxes (reduce.cu), on all multiprocessors that
-// are free.
+// A sum in a stream: sy_await, then sy_reduce for each of its boxes, or sy_reduce_late for the tiles that were
+// late (reduce.cu), on all multiprocessors that are free.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA
@@ -25,10 +25,12 @@ struct StreamSum {
     CUdeviceptr device_waits = 0;
     CUdeviceptr device_posts = 0;
     CUdeviceptr finished = 0;
+    CUdeviceptr device_tiles = 0;  ///< device::LateTile of each tile, of a sum that tiles do
+    CUdeviceptr gate = 0;          ///< to which each block of such a sum adds 1; 0: none
 };
 
-/// `control`: this rank's control block; `processors`: of the GPU.
-Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdeviceptr control,
+/// `control`: this rank's control block; `table`: the schedule's, in device memory; `processors`: of the GPU.
+Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdeviceptr control, CUdeviceptr table,
                    unsigned processors, CUstream stream);
 
 }  // namespace syncopate::runtime

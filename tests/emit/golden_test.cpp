@@ -30,12 +30,14 @@ const Example kExamples[] = {{"matmul_pointers", false, true, false},
                              {"matmul_persistent_host_tma", true, false, true}};
 
 /// What a kernel is fused with: A gathered, A gathered in slices along K, or C reduced and scattered.
-/// The last also with the tiles stored at their destination (by the two kernels that can).
-enum class Form { gathered, phased, scattered, stored };
+/// The last also with the tiles stored at their destination (by the two kernels that can), and with tiles that
+/// do the sums (by the one that can).
+enum class Form { gathered, phased, scattered, stored, summed };
 constexpr std::pair<Form, const char*> kForms[] = {{Form::gathered, ".py"},
                                                    {Form::phased, "_phased.py"},
                                                    {Form::scattered, "_producer.py"},
-                                                   {Form::stored, "_inline.py"}};
+                                                   {Form::stored, "_inline.py"},
+                                                   {Form::summed, "_sums.py"}};
 
 /// Whether tiles of the kernel can be stored elsewhere: not through descriptors that it makes itself.
 bool can_store(const Example& example) { return example.descriptors_by_host || !example.persistent; }
@@ -79,7 +81,7 @@ Result<Artifact> fused(const Example& example, Form form, std::int64_t M = 1024,
         options.minor_split = 2;
     }
     const bool produces = form >= Form::scattered;
-    const auto backend = form != Form::stored          ? plan::Backend::automatic
+    const auto backend = form < Form::stored           ? plan::Backend::automatic
                          : example.descriptors_by_host ? plan::Backend::tma_inline
                                                        : plan::Backend::ldst_inline;
     auto plan = produces
@@ -95,16 +97,18 @@ Result<Artifact> fused(const Example& example, Form form, std::int64_t M = 1024,
                          std::move(arguments), *std::move(plan),
                          {produces ? std::pair<const std::string, std::string>{"c" + suffix, "C"}
                                    : std::pair<const std::string, std::string>{"a" + suffix, "A"}},
-                         {.device = fuse::Device::cuda, .preferred = backend});
+                         {.device = fuse::Device::cuda, .preferred = backend, .tile_sums = form == Form::summed});
 }
 
 TEST(Golden, TheExamplesComeOutAsRecorded) {
     for (const Example& example : kExamples) {
         for (const auto& [form, ending] : kForms) {
             if (form == Form::stored && !can_store(example)) continue;
+            if (form == Form::summed && !example.descriptors_by_host) continue;
             const auto artifact = fused(example, form);
             ASSERT_TRUE(artifact.ok()) << example.name << ": " << artifact.error().to_string();
-            EXPECT_EQ(artifact->launch.schedule.stores.has_value(), form == Form::stored) << example.name;
+            EXPECT_EQ(artifact->launch.schedule.stores.has_value(), form >= Form::stored) << example.name;
+            EXPECT_EQ(artifact->launch.schedule.summed.has_value(), form == Form::summed) << example.name;
             EXPECT_EQ(artifact->launch.schedule.phased, form == Form::phased) << example.name;
             EXPECT_EQ(artifact->launch.schedule.produces(0), form >= Form::scattered) << example.name;
             const std::string& text = artifact->kernel_source();
@@ -124,7 +128,7 @@ TEST(Golden, TheExamplesComeOutAsRecorded) {
 
 TEST(Golden, AnArtifactReadsBackFromItsJson) {
     for (const Example& example : kExamples) {
-        for (const Form form : {Form::phased, Form::scattered, Form::stored}) {
+        for (const Form form : {Form::phased, Form::scattered, Form::stored, Form::summed}) {
             const auto artifact = fused(example, form);
             ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
             const auto launch = launch_from_json(artifact->schedule_json);
@@ -137,9 +141,9 @@ TEST(Golden, AnArtifactReadsBackFromItsJson) {
 }
 
 TEST(Golden, EveryOtherLineOfTheUserStaysAsItWas) {
-    for (std::size_t n = 0; n < 3 * std::size(kExamples); ++n) {
-        const Form form = n % 3 == 0 ? Form::gathered : n % 3 == 1 ? Form::scattered : Form::stored;
-        const auto artifact = fused(kExamples[n / 3], form);
+    constexpr Form kJudged[] = {Form::gathered, Form::scattered, Form::stored, Form::summed};
+    for (std::size_t n = 0; n < std::size(kJudged) * std::size(kExamples); ++n) {
+        const auto artifact = fused(kExamples[n / std::size(kJudged)], kJudged[n % std::size(kJudged)]);
         ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
         // Taking the added lines and words away gives back the user's file.
         std::string text;
@@ -152,11 +156,11 @@ TEST(Golden, EveryOtherLineOfTheUserStaysAsItWas) {
             if (line.find("import sy_") != std::string::npos ||
                 line.find("= sy_acquire(") != std::string::npos ||
                 line.find("sy_slot = ") != std::string::npos || line.find("sy_post") != std::string::npos ||
-                line.find("sy_finish(") != std::string::npos) {
+                line.find("sy_finish(") != std::string::npos || line.find("sy_sum(") != std::string::npos) {
                 continue;
             }
             for (const std::string added :
-                 {", sy_schedule, sy_control", "sy_tile(sy_schedule, tile_id_c)",
+                 {", sy_schedule, sy_control", ", sy_out, sy_out_pitch", "sy_tile(sy_schedule, tile_id_c)",
                   " + sy_row(sy_schedule, tile_id_c)", " + sy_offset(sy_schedule, sy_slot)"}) {
                 const std::size_t at = line.find(added);
                 if (at != std::string::npos)

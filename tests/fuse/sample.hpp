@@ -101,12 +101,16 @@ inline plan::Plan ring_all_gather(std::int32_t num_ranks, const plan::Tensor& te
     return plan;
 }
 
-/// A plan of pushes whose receivers fetch instead.
+/// A plan of pushes, none after another, whose receivers fetch instead.
 inline plan::Plan pulled(const plan::Plan& plan) {
     plan::Plan result = plan;
     for (auto& list : result.ranks) list.clear();
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
         for (plan::Op op : plan.ranks[rank]) {
+            if (op.kind == plan::OpKind::local) {
+                result.ranks[rank].push_back(op);
+                continue;
+            }
             const std::int32_t receiver = op.peer;
             op.kind = plan::OpKind::pull;
             op.peer = rank;

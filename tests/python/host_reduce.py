@@ -230,6 +230,45 @@ def check_inline(place: ranks.Place) -> None:
         fused.close()
 
 
+def check_tile_sums(place: ranks.Place) -> None:
+    """Tiles that add what other ranks sent: in time or late, with chunks pushed or tiles stored at their destination, the
+    output given, in rows that are apart, or in the heap; the same bits as in a stream."""
+    rank, size = place.rank, place.size
+    group = of_folder(place.folder, rank, size, f"{place.run_id}-tile-sums", "host")
+    m, n, k = 128 * size, 128, 32
+    block = slice(rank * 128, rank * 128 + 128)
+    late = summed = number = 0
+    for operator in OPERATORS[:2]:
+        for patience, backend, dtype, apart in (
+            (0.0, "auto", torch.bfloat16, True),
+            (20e-3, "tma_inline", torch.float32, False),
+            (20e-3, "copy_engine", torch.float16, True),
+        ):
+            number += 1
+            op = operator(
+                m, n, k, dtype, group, backend=backend, tile_sums=True, patience=patience, split=2,
+                tiling=ops.Tiling(64, 64, 32, 2, -1), host_delay=1e-3, seed=rank,
+            )  # fmt: skip
+            for call in range(2):
+                inputs = [numbers((m, k), 10 * call + r + number, dtype) for r in range(size)]
+                weights = [numbers((k, n), 5 + r, dtype) for r in range(size)]
+                parts = [(x.float() @ w.float()).to(dtype) for x, w in zip(inputs, weights, strict=True)]
+                for buffer in op.prepare().tensors.values():
+                    buffer.fill_(float("nan"))
+                group.barrier(f"poisoned-{number}-{call}")
+                wanted = in_order(parts)[block if operator is OPERATORS[0] else slice(None)]
+                out = torch.full((wanted.shape[0], n + 8), float("nan"), dtype=dtype)[:, :n]
+                y = op(inputs[rank], weights[rank], out if apart else op.result())
+                expect(torch.equal(y, wanted), f"{operator.__name__} in tiles, {backend}, call {call}")
+                table = op.prepared.op.table
+                marks = [table[table[8] + 2 * s + 1] for s in range(table[0]) if table[table[8] + 2 * s]]
+                summed += len(marks)
+                late += sum(mark == call + 1 for mark in marks)
+            op.close()
+    expect(summed > 0 and late <= summed, "no tile sums")
+    expect(late < summed, "no tile was ever in time")
+
+
 def check_places(place: ranks.Place) -> None:
     """The output in the heap, in rows that are apart, and on ranks that get nothing; what does not fit is refused."""
     group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-places", "host")
@@ -301,6 +340,7 @@ def work(place: ranks.Place, calls: int) -> int:
     if place.size <= 3:
         check_operators(place)
         check_inline(place)
+        check_tile_sums(place)
     check_places(place)
     check_a_kernel_that_fails(place)
     return count

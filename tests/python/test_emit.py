@@ -348,6 +348,8 @@ def measure(path, example, blocks, options):
             signature[name] = "tensordesc<bf16[%d,%d]>" % descriptors[name]
         elif name.endswith("_ptr"):
             signature[name] = "*bf16"
+        elif name.startswith("sy_out"):
+            signature[name] = "i64" if name == "sy_out" else "i32"
         elif name.startswith("sy_"):
             signature[name] = "*i32"
         elif name in ("stride_ak", "stride_bn", "stride_cn"):  # as the launcher specialises a stride of one
@@ -388,14 +390,17 @@ SHAPES = {
 }
 
 
-def compile_all(example: str, tmp_path: Path) -> dict:
-    blocks, options = SHAPES[example]
+def compile_all(example: str, tmp_path: Path, blocks: tuple[int, int, int] | None = None) -> dict:
+    options = SHAPES[example][1]
+    blocks = blocks or SHAPES[example][0]
     paths = {
         "original": SOURCES / f"{example}.py",
         "fused": GOLDEN / f"{example}.py",
         "phased": GOLDEN / f"{example}_phased.py",
         "producer": GOLDEN / f"{example}_producer.py",
     }
+    if example == "matmul_persistent_host_tma":
+        paths["sums"] = GOLDEN / f"{example}_sums.py"
     out = tmp_path / "measured.json"
     run_python(
         COMPILE
@@ -428,6 +433,23 @@ def test_emitted_kernels_keep_pipelining_shared_memory_and_registers(example, tm
         assert m["shared"] == original["shared"], form
         assert m["registers"] <= original["registers"] + 16, form
         assert not m["serialized"], form
+
+
+def test_tiles_that_sum_keep_pipelining_and_need_no_more_shared_memory(tmp_path):
+    # A wide tile fills the registers: some of what is spilled is in the branch that sums.
+    for blocks, spills in (((128, 128, 64), 0), ((128, 256, 64), 1024)):
+        measured = compile_all("matmul_persistent_host_tma", tmp_path, blocks)
+        original, sums = measured["original"], measured["sums"]
+        assert sums["depth"] >= original["depth"] and sums["pending"] >= original["pending"]
+        assert sums["shared"] == original["shared"], "contributions are loaded into registers"
+        assert sums["spills"] <= spills, (blocks, sums["spills"])
+        assert not sums["serialized"]
+        assert sums["ttgir"].count("convert_layout") == original["ttgir"].count("convert_layout")
+        # The bounded wait, all threads' agreement, and only then loads.
+        ptx = sums["ptx"]
+        places = [ptx.index(text) for text in ("ld.acquire.sys.global.b32 sy_seen", "bar.red.and.pred")]
+        loads = [m.start() for m in re.finditer(r"ld\.global\.b32 sy_t, \[sy_addr\]; shl", ptx)]
+        assert loads and places == sorted(places) and min(loads) > places[1]
 
 
 @pytest.mark.parametrize("example", sorted(SHAPES))

@@ -9,6 +9,7 @@
 
 #include "fuse/sample.hpp"
 #include "runtime/fork.hpp"
+#include "runtime/played_kernel.hpp"
 #include "runtime/schedules.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/fuse.hpp"
@@ -19,68 +20,11 @@ namespace {
 
 using testing::all_ranks;
 using testing::direct_all_gather;
+using testing::make_heap;
+using testing::run_kernel;
 using testing::run_ranks;
+using testing::tag;
 using testing::TemporaryDirectory;
-
-Result<std::shared_ptr<SymmetricHeap>> make_heap(const TemporaryDirectory& directory, int rank, int size) {
-    auto rendezvous = FileRendezvous::create(directory.path(), rank, size);
-    if (!rendezvous) return rendezvous.error();
-    return SymmetricHeap::create({}, std::shared_ptr<Rendezvous>(std::move(rendezvous).value()), 1 << 20);
-}
-
-/// What a rank puts into its part in a call: no two elements, ranks or calls alike.
-std::int32_t tag(int rank, std::uint32_t call, std::int64_t element) {
-    return static_cast<std::int32_t>((static_cast<std::uint32_t>(rank) + 1) * 0x0100'0000u + call * 0x1000u +
-                                     static_cast<std::uint32_t>(element));
-}
-
-/// What sy_post does: counts the slot's tile in the chunks that it makes, and posts those that it completes.
-void post_tile(const FusedOp& op, std::int32_t slot) {
-    const std::span<const std::int32_t> table = op.table();
-    const HostControl control(op.control_address());
-    const std::uint32_t epoch = control.load(emit::control::epoch);
-    const auto at = [&](std::int32_t word) { return table[static_cast<std::size_t>(word)]; };
-    const std::int32_t makes = emit::table::first_slot + emit::table::slot_words * slot + emit::table::makes;
-    for (std::int32_t record = at(makes); record < (at(makes + 1) & ~emit::table::at_once);
-         record += emit::table::made_words) {
-        if (control.add(at(record), 1) + 1 != static_cast<std::uint32_t>(at(record + 1))) continue;
-        control.store(at(record), 0);
-        for (std::int32_t pair = at(record + 2); pair < at(record + 3); pair += 2) {
-            const std::int64_t distance = static_cast<std::int64_t>(static_cast<std::uint32_t>(at(pair))) |
-                                          (static_cast<std::int64_t>(at(pair + 1)) << 32);
-            HostControl(op.control_address() + static_cast<std::uint64_t>(distance)).store(0, epoch);
-        }
-    }
-}
-
-/// What the emitted kernel does: slot by slot it waits as the table says, works, and at its end tells the
-/// peers. Calls `tile(id)` for each slot whose waits were over.
-template <typename Tile>
-bool run_kernel(const FusedOp& op, const Tile& tile) {
-    const std::span<const std::int32_t> table = op.table();
-    const HostControl control(op.control_address());
-    const std::uint32_t epoch = control.load(emit::control::epoch);
-    bool good = true;
-    const auto at = [&](std::int32_t word) { return table[static_cast<std::size_t>(word)]; };
-    for (std::int32_t slot = 0; slot < at(emit::table::num_slots); ++slot) {
-        const std::int32_t record = emit::table::first_slot + emit::table::slot_words * slot;
-        for (std::int32_t wait = at(record + 1); wait < at(record + 2); wait += 2) {
-            const std::int32_t signal =
-                (at(wait) - emit::control::first_signal) / emit::control::signal_stride;
-            if (!control.wait({signal, at(wait + 1)}, epoch, slot)) return false;
-        }
-        good = tile(at(record)) && good;
-        post_tile(op, slot);
-    }
-    if (control.faulty()) return good;
-    for (std::int32_t i = 0; i < at(emit::table::num_kernel_posts); ++i) {
-        const std::int32_t pair = at(emit::table::kernel_posts) + 2 * i;
-        const std::int64_t distance = static_cast<std::int64_t>(static_cast<std::uint32_t>(at(pair))) |
-                                      (static_cast<std::int64_t>(at(pair + 1)) << 32);
-        HostControl(op.control_address() + static_cast<std::uint64_t>(distance)).store(0, epoch);
-    }
-    return good;
-}
 
 struct Case {
     int size;
@@ -300,6 +244,27 @@ TEST(FusedOp, NamesRankOpChunkAndSignalWhenOneDoesNotArrive) {
                    message);
         RANK_CHECK(!(*op)->check() && !(*op)->poll(), "it is final");
         RANK_CHECK(!(*op)->begin_call(), "no further call");
+        return bool((*op)->destroy());
+    });
+}
+
+TEST(FusedOp, EndsAStreamThatFollowsAnotherRankWhenThatOneDoesNotSend) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        fuse::Schedule schedule = direct_all_gather(2, false, {4, 8}, plan::Backend::copy_engine);
+        for (auto& mine : schedule.ranks)
+            mine.transfers[0].waits = {{0, 0}};  // each pushes after the other has: by a relay
+        auto op = FusedOp::create(*heap, schedule, {.name = "knot", .deadline_ms = 100});
+        RANK_CHECK(op, op.error().to_string());
+        if (Status begun = (*op)->begin_call(); begun) {
+            RANK_CHECK(!run_kernel(**op, [](int) { return true; }), "ran");
+            RANK_CHECK(!(*op)->end_call(), "ended");
+        }
+        const Status fault = (*op)->check();
+        RANK_CHECK(!fault && fault.error().message.find("has not arrived within 100 ms") != std::string::npos,
+                   "fault");
         return bool((*op)->destroy());
     });
 }

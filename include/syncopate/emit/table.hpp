@@ -10,6 +10,8 @@
 //   4  trace: low and high half of the address of the   4  fault_seen: the value last read there
 //        times; 0 in calls that are not recorded        5  fault_epoch: the value awaited
 //   6  programs' end times (offset in the trace)        6  fault_where: the slot (-1: begin, -2: end)
+//   8  sums (offset in words; 0: no tile does one)
+//   9  patience of a tile that sums, nanoseconds
 //   16 slot records, 8 words each:                      7  rank
 //        tile, wait_begin, wait_end, phase_begin,
 //        makes_begin, makes_end, store_lo, store_hi     8  published: the epoch, unless the call began with a
@@ -25,12 +27,19 @@
 // its first post and past the last one, what each tile adds to its two gates (copies, sums; 0 or 1), and
 // whether posts are to be made (0: only those gates are waited for; calls that are recorded post all the
 // same). The counters follow the signals in the control block, 8 words each: {tiles counted in this call, 0,
-// gate of copies, gate of sums, …}. Whoever counts last sets the count back to 0 and the posts' words to the
+// gate of copies, gate of sums, …}, and after them the gates of relays (fuse/streams.hpp) follow. Whoever counts last sets the count back to 0 and the posts' words to the
 // epoch; a stream waits until its gate has reached the number of tiles, and sets it back to 0.
 //
 // store: what is to be added where the slot's tile is stored (fuse/inline.hpp), a number of 64 bits: rows of
 // a descriptor that begins with rank 0's tensor, or elements from the kernel's own tensor. With several
 // copies, store_lo is the offset of as many such numbers.
+//
+// sums: for each slot the offset of its sum's record (0: none), and the epoch of the last call in which its
+// tile was late: then the sum's transfer adds it up, after the kernel (fuse/tile_sums.hpp). A record has 12
+// words: wait_begin, wait_end, slots of staging, the own contribution's place among them, low and high half of
+// the byte distance from the control block to where row 0, column 0 would be in slot 0, the same of the
+// distance from one slot to the next, elements from row to row, word of the gate to which each block adds 1
+// (0: none), 0, 0.
 //
 // The trace, which only a traced kernel writes (python/syncopate/language_traced.py), has the table's shape.
 //
@@ -51,6 +60,7 @@
 #include <vector>
 
 #include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/streams.hpp"
 
 namespace syncopate::emit {
 
@@ -81,6 +91,8 @@ inline constexpr std::int32_t num_slots = 0;
 inline constexpr std::int32_t num_kernel_posts = 1;
 inline constexpr std::int32_t kernel_posts = 2;
 inline constexpr std::int32_t num_programs = 3;
+inline constexpr std::int32_t sums = 8;
+inline constexpr std::int32_t patience_ns = 9;
 inline constexpr std::int32_t first_slot = 16;
 inline constexpr std::int32_t slot_words = 8;
 inline constexpr std::int32_t makes = 4;  ///< of a slot record
@@ -94,6 +106,17 @@ inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
     return control::word_of(static_cast<std::int32_t>(schedule.signals.size()) + chunk);
 }
 
+/// The word of the gate of the sum that tiles do with this number (fuse/streams.hpp): they follow the counters.
+[[nodiscard]] inline std::int32_t sum_gate_of(const fuse::RankSchedule& schedule, std::int32_t sum) {
+    return counter_of(schedule, static_cast<std::int32_t>(schedule.chunks.size()) + sum);
+}
+
+/// The word of the gate that relay `relay` opens (fuse/streams.hpp): they follow those of sums.
+[[nodiscard]] inline std::int32_t relay_gate_of(const fuse::RankSchedule& schedule,
+                                                const fuse::StreamPlan& streams, std::int32_t relay) {
+    return sum_gate_of(schedule, streams.num_tile_sums + relay);
+}
+
 /// What inline transfers ask of memory: the bytes of a row of the tensor that is stored, of which the heap's
 /// stride and the offsets of that tensor and of the destinations must be multiples. 1 without any, and for
 /// stores by pointers.
@@ -103,11 +126,16 @@ inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
 /// last program of all stages makes them; so `num_programs` is of all grids. The table may be rebuilt for
 /// another schedule of the same kernel between calls, not during one. `heap_stride`: bytes from one rank's
 /// heap to the next one's; a control block is at the same offset in every heap, so rank q's block is (q -
-/// rank) * heap_stride bytes away. `offsets`: of the tensors in every heap, needed where stores are sent
-/// inline.
+/// rank) * heap_stride bytes away. `offsets`: of the tensors in every heap, then of the control block; needed
+/// where stores are sent inline, and where tiles sum.
 [[nodiscard]] std::vector<std::int32_t> make_table(const fuse::Schedule& schedule, std::int32_t rank,
                                                    std::int64_t heap_stride, std::int64_t num_programs,
                                                    std::span<const std::uint64_t> offsets = {},
                                                    std::size_t stage = 0);
+
+/// The word of `table`, made by make_table with sums, that says in which call the tile of `slot` was last late.
+[[nodiscard]] inline std::int32_t late_word(std::span<const std::int32_t> table, std::int32_t slot) {
+    return table[table::sums] + 2 * slot + 1;
+}
 
 }  // namespace syncopate::emit

@@ -24,6 +24,8 @@ struct Options {
     plan::Backend preferred = plan::Backend::automatic;
     /// Let a tile start its reduction loop on the chunks that have arrived, where the loop can be cut.
     bool phases = true;
+    /// Let tiles add what other ranks sent for them (tile_sums.hpp), where they can.
+    bool tile_sums = false;
     /// The machine on which arrivals are simulated, for the order of tiles; without: equal links.
     std::optional<plan::Topology> topology{};
 };

@@ -11,7 +11,8 @@
 //   sums                                                        |      the same: waits → sum → posts |
 //
 // Transfers that the kernel carries out itself (inline.hpp) are not in the list: a chunk's tiles say where
-// they are stored, and the chunk's posts include theirs.
+// they are stored, and the chunk's posts include theirs. A sum that tiles do (tile_sums.hpp) is in the list:
+// after the kernel it does what they have left.
 //
 // A signal is a word of a rank's control block. Posting sets it to the poster's epoch, so it only grows.
 // A wait with lag L is over when word >= epoch - L (compared modulo 2^32).
@@ -106,6 +107,14 @@ struct Source {
     bool operator==(const Source&) const = default;
 };
 
+/// A tile that itself adds what other ranks sent for it (tile_sums.hpp).
+struct TileSum {
+    std::int32_t slot = 0;
+    plan::Region region;  ///< of the sum's destination: what the tile writes
+    std::int32_t blocks = 1;  ///< stores of the tile, each of which adds up its own
+    bool operator==(const TileSum&) const = default;
+};
+
 /// One point-to-point op, ready to run on the rank that executes it; or, with `reduce`, a sum (lower.hpp):
 /// its source is a box of [slots, …] whose slots are added up in order, `own` of them, then what the
 /// destination holds, then the rest. With `sources` these are the slots, wherever they are; `src` is `dst`
@@ -122,6 +131,7 @@ struct Transfer {
     std::vector<Wait> waits{};  ///< signals of the executing rank
     std::vector<Post> posts{};  ///< after the data is visible at the destination
     std::vector<Source> sources{};
+    std::vector<TileSum> tiles{};  ///< of a sum that tiles do; together they cover `dst`
 };
 
 struct RankSchedule {
@@ -153,6 +163,7 @@ struct Schedule {
     std::optional<StoreForm>
         stores{};  ///< some chunk's tiles are stored elsewhere than in the kernel's own place
     std::vector<StageSlots> later{};  ///< the stages after the first; most programs have none
+    std::optional<std::int32_t> summed{};  ///< the kernel's own tensor, if tiles do some rank's sums
 
     [[nodiscard]] std::size_t num_stages() const { return 1 + later.size(); }
     [[nodiscard]] StageSlots stage(std::size_t index) const {

@@ -28,6 +28,9 @@ struct PushReduceOptions {
     Reduce reduce = Reduce::sum;  ///< sum or max
     bool all = false;             ///< all-reduce: every rank ends with the whole
     bool produced = true;         ///< by the kernel; false: held initially
+    /// The first chunks of all shards, then the second ones, …; else shard by shard. So a chunk is summed, and
+    /// in an all-reduce on its way to all, while later ones are made.
+    bool by_part = false;
 };
 
 /// `tensor` cut along `axis` by split_evenly over the ranks, each shard into `split` chunks; empty ones have

@@ -25,7 +25,9 @@
 // Whoever has done a piece counts it in the op's counter, which grows over all calls; the op is done in call
 // `epoch` when the counter has reached epoch * expected, and then one more warp posts. Ops are posted in
 // order, but an op may begin before an earlier one is done: if it has to come after, it waits for a signal.
-// An op of no bytes has one piece of no rows: it waits and posts like any other.
+// An op of no bytes has one piece of no rows: it waits and posts like any other. So does a relay
+// (fuse/streams.hpp), whose post is a gate that a stream of this rank waits for; since a stream cannot give
+// up, an engine that stops at a fault opens all gates.
 //
 // Addresses, pitches, planes and row_bytes are multiples of 16 bytes.
 #pragma once
@@ -94,6 +96,7 @@ struct EngineOp {
     EngineReduce reduce;  ///< none: a copy
     std::int32_t type;    ///< SumType, of a sum
     std::int32_t where;   ///< for the fault word
+    std::uint32_t opens;  ///< 1: a relay; what it posts are gates of this rank's streams, also after a fault
 };
 
 /// What a warp does at a time: `bytes` from `column` on of each of `rows` rows.

@@ -2,13 +2,15 @@
 // (engine_format.hpp).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/streams.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/engine_format.hpp"
-#include "syncopate/runtime/host_executor.hpp"
+#include "syncopate/runtime/host_mover.hpp"
 
 namespace syncopate::runtime {
 
@@ -21,17 +23,22 @@ struct EngineTable {
     std::uint32_t num_pieces = 0;
 
     [[nodiscard]] bool empty() const { return ops.empty(); }
+    /// Whether it moves anything, other than to wait and open gates.
+    [[nodiscard]] bool moves() const {
+        return std::any_of(ops.begin(), ops.end(), [](const auto& op) { return op.opens == 0; });
+    }
 };
 
 /// Whether the chunk engine carries it out.
 [[nodiscard]] bool is_by_engine(const fuse::Transfer& transfer);
 
 /// `transfers`: those of `schedule`, by the same index, with their addresses; `control`: of the rank's
-/// control block. A wait that the call's begin has surely seen is left out. Fails, with rank and op, on an
+/// control block; `streams`: of `schedule`, whose relays come in at their steps' places. A wait that the
+/// call's begin has surely seen is left out. Fails, with rank and op, on an
 /// address, a pitch or a size that is no multiple of 16 bytes, on a sum of a type that is not summed or of
 /// more boxes than a warp's shared memory holds units, and on a table of more than 2^31 pieces.
 [[nodiscard]] Result<EngineTable> make_engine_table(const fuse::RankSchedule& schedule,
                                                     const std::vector<PreparedTransfer>& transfers,
-                                                    std::uint64_t control);
+                                                    const fuse::StreamPlan& streams, std::uint64_t control);
 
 }  // namespace syncopate::runtime

@@ -39,6 +39,7 @@ private:
     void serve(std::uint32_t thread);
     void move(std::uint32_t warp, std::uint32_t epoch);
     void post(std::uint32_t epoch);
+    [[nodiscard]] bool post_ops(std::uint32_t epoch);  ///< false: stopped at a fault
     void perform(const device::EngineOp& op, const device::EnginePiece& piece) const;
     void delay(std::uint32_t thread);
 

@@ -47,6 +47,9 @@ struct OpOptions {
     /// cuda: multiprocessors that the chunk engine uses (tma_dedicated, ldst_dedicated); 8 reach the speed of
     /// a link. The fused kernel's grid should leave them free.
     std::int32_t engine_blocks = 8;
+    /// How long a tile waits for what other ranks send it, before it leaves its sum to the runtime
+    /// (fuse/tile_sums.hpp): long enough for ranks that run together, short beside a rank that is late.
+    std::int64_t patience_us = 200;
     Milliseconds timeout = kRendezvousTimeout;  ///< of creation and destruction
 };
 
@@ -108,6 +111,15 @@ public:
     Status set_output(std::string_view tensor, const plan::Region& region, std::uint64_t address,
                       std::span<const std::int64_t> strides);
 
+    /// Where tiles put their sums (fuse/tile_sums.hpp), for the kernel's parameters sy_out and sy_out_pitch:
+    /// where row 0, column 0 of the tensor would be, and bytes from row to row; multiples of 16. It changes
+    /// with set_output. nullopt: tiles sum nothing.
+    struct SumPlace {
+        std::uint64_t address = 0;
+        std::uint64_t pitch = 0;
+    };
+    [[nodiscard]] std::optional<SumPlace> sum_place() const;
+
     /// On host, `stream` is ignored; both block there, and fail with the fault that this rank saw.
     Status begin_call(CudaStream stream = 0);
     /// `ran` false: the kernel could not be launched, so nothing will make what transfers wait for.
@@ -155,6 +167,11 @@ private:
                                          std::span<const std::int64_t> strides, const char* what) const;
     /// Sends the sums into `region` to `to` instead; false, and none is, unless they cover all of it.
     bool redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to, bool in_place);
+    /// Whether all sums that tiles do go to one place, as the kernel's parameters say it.
+    [[nodiscard]] bool tile_sums_agree() const;
+    /// visit(rows, bytes from row 0, column 0 of the tensor to where the sum's region begins) for each.
+    template <typename Visit>
+    void for_tile_sums(const Visit& visit) const;
     /// Whether some transfer reads the region on this rank.
     [[nodiscard]] bool is_sent(std::int32_t tensor, const plan::Region& region) const;
     Status allocate();

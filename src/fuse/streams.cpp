@@ -1,0 +1,148 @@
+#include "syncopate/fuse/streams.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace syncopate::fuse {
+namespace {
+
+using Kind = SignalMeaning::Kind;
+
+class Planning {
+public:
+    Planning(const RankSchedule& schedule, std::int32_t rank) : schedule_(schedule), rank_(rank) {
+        for (std::size_t i = 0; i < schedule.transfers.size(); ++i) own_[schedule.transfers[i].op] = i;
+        for (std::size_t chunk = 0; chunk < schedule.chunks.size(); ++chunk) {
+            for (const Post& post : schedule.chunks[chunk].posts) {
+                if (post.rank == rank) made_by_[post.signal] = static_cast<std::int32_t>(chunk);
+            }
+        }
+    }
+
+    StreamPlan run() {
+        plan_.steps.resize(schedule_.transfers.size());
+        bool late = false;  // some copy before
+        for (std::size_t index = 0; index < plan_.steps.size(); ++index) {
+            const Transfer& transfer = schedule_.transfers[index];
+            if (transfer.backend != plan::Backend::copy_engine) continue;
+            StreamStep& step = plan_.steps[index];
+            const bool sums = transfer.reduce != plan::Reduce::none;
+            const auto is_early = [&](const Wait& wait) { return implied_by_early(wait); };
+            late |= !sums && !std::all_of(transfer.waits.begin(), transfer.waits.end(), is_early);
+            step.lane = sums ? Lane::sums : late ? Lane::late : Lane::early;
+            if (!transfer.tiles.empty()) step.tile_sum = plan_.num_tile_sums++;
+            for (const Wait& wait : transfer.waits) cover(index, wait);
+            if (!step.relayed.empty()) step.relay = plan_.num_relays++;
+        }
+        return std::move(plan_);
+    }
+
+private:
+    [[nodiscard]] bool has_begun(const Wait& wait) const {
+        return std::any_of(
+            schedule_.begin_waits.begin(), schedule_.begin_waits.end(),
+            [&](const Wait& begun) { return begun.signal == wait.signal && begun.lag <= wait.lag; });
+    }
+
+    /// The stream on which this rank posts the signal; nullopt where none does.
+    [[nodiscard]] std::optional<std::size_t> own_step(const Wait& wait) const {
+        const SignalMeaning& meaning = schedule_.signals[static_cast<std::size_t>(wait.signal)];
+        if (meaning.kind != Kind::arrived && meaning.kind != Kind::fetched) return std::nullopt;
+        const auto found = own_.find(meaning.op);
+        if (found == own_.end() || plan_.steps[found->second].lane == Lane::none) return std::nullopt;
+        return found->second;
+    }
+
+    [[nodiscard]] bool implied_by_early(const Wait& wait) const {
+        if (has_begun(wait)) return true;
+        const auto own = own_step(wait);
+        return own && plan_.steps[*own].lane == Lane::early;
+    }
+
+    void cover(std::size_t index, const Wait& wait) {
+        StreamStep& step = plan_.steps[index];
+        const bool sums = step.lane == Lane::sums;
+        if (has_begun(wait)) return;
+        if (const auto made = made_by_.find(wait.signal);
+            made != made_by_.end() && (!sums || is_made(wait.signal))) {
+            if (step.tile_sum < 0 && passed_.insert({sums, made->second}).second)
+                step.gates.push_back(made->second);
+            return;
+        }
+        if (const auto own = own_step(wait)) {
+            const bool of_sums = plan_.steps[*own].lane == Lane::sums;
+            if (of_sums == sums) return;  // in order; early copies come before late ones
+            if (!sums) {
+                StreamStep& sum = plan_.steps[*own];
+                if (sum.tile_sum < 0) {
+                    step.after.push_back(*own);
+                } else if (!std::exchange(sum.gated, true)) {
+                    step.summed.push_back(sum.tile_sum);
+                }
+                return;
+            }
+        }
+        if (sums) {
+            step.awaited.push_back(wait);
+        } else if (relayed_.insert(wait).second) {
+            step.relayed.push_back(wait);
+        }
+    }
+
+    [[nodiscard]] bool is_made(std::int32_t signal) const {
+        return schedule_.signals[static_cast<std::size_t>(signal)].kind == Kind::made;
+    }
+
+    const RankSchedule& schedule_;
+    std::int32_t rank_;
+    std::map<plan::OpRef, std::size_t> own_;            ///< transfers by op
+    std::map<std::int32_t, std::int32_t> made_by_;      ///< own signal → chunk whose last tile posts it
+    std::set<std::pair<bool, std::int32_t>> passed_;    ///< gates, by stream (of sums) and chunk
+    std::set<Wait> relayed_;
+    StreamPlan plan_;
+};
+
+}  // namespace
+
+StreamPlan plan_streams(const RankSchedule& schedule, std::int32_t rank) {
+    return Planning(schedule, rank).run();
+}
+
+std::uint32_t blocks_of_sum(const RankSchedule& schedule, const StreamPlan& streams, std::int32_t sum) {
+    std::uint32_t blocks = 0;
+    for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
+        if (streams.steps[i].tile_sum != sum) continue;
+        for (const TileSum& tile : schedule.transfers[i].tiles) blocks += static_cast<std::uint32_t>(tile.blocks);
+    }
+    return blocks;
+}
+
+std::vector<bool> polled_chunks(const RankSchedule& schedule, std::int32_t rank, const StreamPlan& streams) {
+    std::set<std::int32_t> polled;
+    const auto add = [&](const std::vector<Wait>& waits) {
+        for (const Wait& wait : waits) polled.insert(wait.signal);
+    };
+    for (const Slot& slot : schedule.slots) {
+        add(slot.waits);
+        for (const Phase& phase : slot.phases) add(phase.waits);
+    }
+    add(schedule.end_waits);
+    for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
+        const StreamStep& step = streams.steps[i];
+        if (step.lane == Lane::none) add(schedule.transfers[i].waits);
+        add(step.awaited);
+        add(step.relayed);
+    }
+    std::vector<bool> result;
+    for (const MadeChunk& chunk : schedule.chunks) {
+        result.push_back(std::any_of(chunk.posts.begin(), chunk.posts.end(), [&](const Post& post) {
+            return post.rank != rank || polled.contains(post.signal);
+        }));
+    }
+    return result;
+}
+
+}  // namespace syncopate::fuse

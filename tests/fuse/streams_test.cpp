@@ -1,0 +1,91 @@
+#include "syncopate/fuse/streams.hpp"
+
+#include <gtest/gtest.h>
+
+#include "fuse/sample.hpp"
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/plan/push_reduce.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+using Kind = SignalMeaning::Kind;
+using plan::Backend;
+using Chunks = std::vector<std::int32_t>;
+using Waits = std::vector<Wait>;
+
+Transfer transfer(std::int32_t index, Backend backend, Waits waits = {}) {
+    return {.op = {0, index}, .backend = backend, .waits = std::move(waits)};
+}
+
+TEST(Streams, ACopyThatWaitsForAMadeChunkAndForTheChunkEnginesOpBeforeWaitsForBoth) {
+    RankSchedule rank;
+    rank.signals = {{Kind::arrived, {0, 0}}, {Kind::made, {0, 0}}};
+    rank.chunks.push_back({.tiles = 2, .posts = {{0, 1}}});
+    rank.transfers = {transfer(0, Backend::tma_dedicated),
+                      transfer(1, Backend::copy_engine, {{0, 0}, {1, 0}}),
+                      transfer(2, Backend::copy_engine, {{0, 0}, {1, 0}})};
+    const StreamPlan streams = plan_streams(rank, 0);
+    EXPECT_EQ(streams.steps[0].lane, Lane::none);
+    EXPECT_EQ(streams.steps[1].lane, Lane::late);
+    EXPECT_EQ(streams.steps[1].gates, Chunks{0});
+    EXPECT_EQ(streams.steps[1].relayed, (Waits{{0, 0}}));
+    EXPECT_EQ(streams.steps[1].relay, 0);
+    EXPECT_EQ(streams.steps[2].gates, Chunks{}) << "the step before has passed it";
+    EXPECT_EQ(streams.steps[2].relay, -1);
+    EXPECT_EQ(streams.num_relays, 1);
+    EXPECT_EQ(polled_chunks(rank, 0, streams), std::vector<bool>{false}) << "its gate is enough";
+}
+
+TEST(Streams, CopiesAfterCopiesAndAfterTheBeginAreEarly) {
+    RankSchedule rank;
+    rank.signals = {{Kind::arrived, {0, 0}}, {Kind::consumed, {1, -1}}, {Kind::arrived, {1, 4}}};
+    rank.begin_waits = {{1, 1}};
+    rank.transfers = {transfer(0, Backend::copy_engine, {{1, 1}}), transfer(1, Backend::copy_engine, {{0, 0}}),
+                      transfer(2, Backend::copy_engine, {{2, 0}}), transfer(3, Backend::copy_engine)};
+    const StreamPlan streams = plan_streams(rank, 0);
+    EXPECT_EQ(streams.steps[0].lane, Lane::early);
+    EXPECT_EQ(streams.steps[1].lane, Lane::early);
+    EXPECT_EQ(streams.steps[1].relay, -1);
+    EXPECT_EQ(streams.steps[2].lane, Lane::late) << "another rank's op";
+    EXPECT_EQ(streams.steps[2].relayed, (Waits{{2, 0}}));
+    EXPECT_EQ(streams.steps[3].lane, Lane::late) << "in the order of the list";
+}
+
+TEST(Streams, ACopyAfterWhatTheKernelSendsInlineWaitsForTheGateOfItsChunk) {
+    RankSchedule rank;
+    rank.signals = {{Kind::arrived, {0, 0}}};  // op 0 is inline, and not in the list of transfers
+    rank.chunks.push_back({.tiles = 3, .posts = {{1, 5}, {0, 0}}, .stores = {{1, 0, 0}}});
+    rank.transfers = {transfer(1, Backend::copy_engine, {{0, 0}})};
+    StreamPlan streams = plan_streams(rank, 0);
+    EXPECT_EQ(streams.steps[0].gates, Chunks{0});
+    EXPECT_EQ(polled_chunks(rank, 0, streams), std::vector<bool>{true}) << "rank 1 polls";
+    // The chunk engine polls the signal itself, though no other rank is told.
+    rank.chunks[0].posts = {{0, 0}};
+    rank.transfers = {transfer(1, Backend::tma_dedicated, {{0, 0}})};
+    streams = plan_streams(rank, 0);
+    EXPECT_EQ(streams.num_relays, 0);
+    EXPECT_EQ(polled_chunks(rank, 0, streams), std::vector<bool>{true});
+}
+
+TEST(Streams, SumsHaveAStreamOfTheirOwnAndPollWhatOthersSend) {
+    const plan::Plan plan =
+        plan::push_reduce(sample::ranks(3), {"C", {12, 4}, plan::DType::bf16}, {.all = true}).value();
+    const Program program{sample::gemm({12, 4, 4, 4, 4, 4}), plan, {{"c_ptr", "C"}}};
+    const Schedule schedule = fuse(program, {.device = Device::cuda}).value();
+    const StreamPlan streams = plan_streams(schedule.ranks[0], 0);
+    std::size_t sums = 0;
+    for (std::size_t i = 0; i < streams.steps.size(); ++i) {
+        const StreamStep& step = streams.steps[i];
+        if (step.lane == Lane::sums) {
+            ++sums;
+            EXPECT_EQ(step.awaited.size(), 2U) << "two contributions";
+            EXPECT_EQ(step.gates.size(), 1U) << "and its own";
+        }
+        EXPECT_EQ(step.relay, -1) << "the copies of the sum follow it by an event";
+    }
+    EXPECT_EQ(sums, 1U);
+}
+
+}  // namespace
+}  // namespace syncopate::fuse

@@ -1,0 +1,104 @@
+// A fused kernel played by the CPU: it does with a schedule's table what the emitted kernel does.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "runtime/fork.hpp"
+#include "syncopate/emit/table.hpp"
+#include "syncopate/runtime/control.hpp"
+#include "syncopate/runtime/heap.hpp"
+#include "syncopate/runtime/op.hpp"
+#include "syncopate/runtime/rendezvous.hpp"
+
+namespace syncopate::runtime::testing {
+
+inline Result<std::shared_ptr<SymmetricHeap>> make_heap(const TemporaryDirectory& directory, int rank, int size) {
+    auto rendezvous = FileRendezvous::create(directory.path(), rank, size);
+    if (!rendezvous) return rendezvous.error();
+    return SymmetricHeap::create({}, std::shared_ptr<Rendezvous>(std::move(rendezvous).value()), 1 << 20);
+}
+
+/// What a rank puts into its part in a call: no two elements, ranks or calls alike.
+inline std::int32_t tag(int rank, std::uint32_t call, std::int64_t element) {
+    return static_cast<std::int32_t>((static_cast<std::uint32_t>(rank) + 1) * 0x0100'0000u + call * 0x1000u +
+                                     static_cast<std::uint32_t>(element));
+}
+
+/// What sy_post does: counts the slot's tile in the chunks that it makes, and posts those that it completes.
+inline void post_tile(const FusedOp& op, std::int32_t slot) {
+    const std::span<const std::int32_t> table = op.table();
+    const HostControl control(op.control_address());
+    const std::uint32_t epoch = control.load(emit::control::epoch);
+    const auto at = [&](std::int32_t word) { return table[static_cast<std::size_t>(word)]; };
+    const std::int32_t makes = emit::table::first_slot + emit::table::slot_words * slot + emit::table::makes;
+    for (std::int32_t record = at(makes); record < (at(makes + 1) & ~emit::table::at_once);
+         record += emit::table::made_words) {
+        for (std::int32_t gate = 0; gate < 2; ++gate) {  // streams wait for these
+            if (at(record + 4 + gate) != 0) (void)control.add(at(record) + emit::control::gate + gate, 1);
+        }
+        if (at(record + 6) == 0) continue;  // nobody polls
+        if (control.add(at(record), 1) + 1 != static_cast<std::uint32_t>(at(record + 1))) continue;
+        control.store(at(record), 0);
+        for (std::int32_t pair = at(record + 2); pair < at(record + 3); pair += 2) {
+            const std::int64_t distance = static_cast<std::int64_t>(static_cast<std::uint32_t>(at(pair))) |
+                                          (static_cast<std::int64_t>(at(pair + 1)) << 32);
+            HostControl(op.control_address() + static_cast<std::uint64_t>(distance)).store(0, epoch);
+        }
+    }
+}
+
+/// What sy_offset says: elements from the kernel's own place to those where the slot's tile is stored.
+inline std::vector<std::int64_t> offsets_of(const FusedOp& op, std::int32_t slot) {
+    if (!op.schedule().stores) return {0};
+    const std::span<const std::int32_t> table = op.table();
+    const std::int32_t record = emit::table::first_slot + emit::table::slot_words * slot + emit::table::store;
+    const std::int32_t copies = op.schedule().stores->copies;
+    std::int32_t word = copies > 1 ? table[static_cast<std::size_t>(record)] : record;
+    std::vector<std::int64_t> offsets;
+    for (std::int32_t copy = 0; copy < copies; ++copy, word += 2) {
+        offsets.push_back(static_cast<std::int64_t>(
+                              static_cast<std::uint32_t>(table[static_cast<std::size_t>(word)])) |
+                          (static_cast<std::int64_t>(table[static_cast<std::size_t>(word) + 1]) << 32));
+    }
+    return offsets;
+}
+
+/// What the emitted kernel does: slot by slot it waits as the table says, works, and at its end tells the
+/// peers. Calls `tile(id)`, or `tile(id, slot)`, for each slot whose waits were over.
+template <typename Tile>
+bool run_kernel(const FusedOp& op, const Tile& tile) {
+    const std::span<const std::int32_t> table = op.table();
+    const HostControl control(op.control_address());
+    const std::uint32_t epoch = control.load(emit::control::epoch);
+    bool good = true;
+    const auto at = [&](std::int32_t word) { return table[static_cast<std::size_t>(word)]; };
+    for (std::int32_t slot = 0; slot < at(emit::table::num_slots); ++slot) {
+        const std::int32_t record = emit::table::first_slot + emit::table::slot_words * slot;
+        for (std::int32_t wait = at(record + 1); wait < at(record + 2); wait += 2) {
+            const std::int32_t signal =
+                (at(wait) - emit::control::first_signal) / emit::control::signal_stride;
+            if (!control.wait({signal, at(wait + 1)}, epoch, slot)) return false;
+        }
+        if constexpr (std::is_invocable_v<Tile, int, int>) {
+            good = tile(at(record), slot) && good;
+        } else {
+            good = tile(at(record)) && good;
+        }
+        post_tile(op, slot);
+    }
+    if (control.faulty()) return good;
+    for (std::int32_t i = 0; i < at(emit::table::num_kernel_posts); ++i) {
+        const std::int32_t pair = at(emit::table::kernel_posts) + 2 * i;
+        const std::int64_t distance = static_cast<std::int64_t>(static_cast<std::uint32_t>(at(pair))) |
+                                      (static_cast<std::int64_t>(at(pair + 1)) << 32);
+        HostControl(op.control_address() + static_cast<std::uint64_t>(distance)).store(0, epoch);
+    }
+    return good;
+}
+
+}  // namespace syncopate::runtime::testing
