@@ -8,6 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "syncopate/nesting.hpp"
+
 namespace syncopate::fuse {
 namespace {
 
@@ -547,6 +549,8 @@ std::string to_json(const Schedule& schedule) {
 Result<Schedule> schedule_from_json(std::string_view text, const std::string& file_name) {
     Location where;
     where.file = file_name;
+    if (json_nesting(text) > kMaxJsonNesting)
+        return Error{"nested more than " + std::to_string(kMaxJsonNesting) + " deep", where};
     const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
     if (json.is_discarded()) return Error{"the schedule is not JSON", where};
     try {

@@ -239,5 +239,11 @@ TEST(Golden, ParsingAndFusingAGemmOf1792TilesTakesMilliseconds) {
     EXPECT_LT(ms, 1000);
 }
 
+TEST(ScheduleFile, NestedWithoutEndIsRefused) {
+    const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+    const auto launch = launch_from_json("{\"plan\": " + deep + "}", "schedule.json");
+    EXPECT_EQ(launch.error().to_string(), "schedule.json: nested more than 64 deep");
+}
+
 }  // namespace
 }  // namespace syncopate::emit
