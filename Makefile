@@ -12,7 +12,7 @@ build: setup
 
 test: build
 	@ctest --test-dir build --output-on-failure -j $(JOBS)
-	@$(PYTHON) -m pytest -q tests
+	@$(PYTHON) -m pytest -q $$($(PYTHON) -c 'import xdist; print("-n $(JOBS) --dist worksteal")' 2>/dev/null) tests
 
 sanitize: setup
 	@scripts/sanitize

@@ -4,7 +4,9 @@
 //   build/bin/bench_plan_check --benchmark_out=FILE.json
 //
 // The argument of each is the number of ops asked for; "ops" what it came to. Each reports ops/s, the number
-// of findings (0 where the plan is right), and the peak of the process's memory so far.
+// of findings (0 where the plan is right), and the peak of the process's memory so far. Traversal is the
+// yardstick: it looks at the boxes of each op once, in the order in which check takes them, so that what it
+// grows by beyond the number of ops is what caches and page tables cost.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -58,6 +60,24 @@ std::int32_t ranks_for(std::int64_t ops, double ops_per_pair) {
 Plan direct_all_gather(std::int64_t ops) {
     const std::int32_t ranks = ranks_for(ops, 1);
     return *all_gather({{{"gpu", ranks}}}, {"A", {ranks, 64}, DType::bf16});
+}
+
+/// Nodes of 16 ranks.
+Plan hierarchical_all_gather(std::int64_t ops) {
+    const std::int32_t nodes = std::max(2, ranks_for(ops, 1) / 16);
+    return *all_gather({{{"node", nodes}, {"gpu", 16}}}, {"A", {nodes * 16, 64}, DType::bf16},
+                       {.algorithm = Algorithm::hierarchical});
+}
+
+Plan two_shot_all_reduce(std::int64_t ops) {
+    const std::int32_t ranks = ranks_for(ops, 3);  // to staging, into the sum, to all
+    return *all_reduce({{{"gpu", ranks}}}, {"A", {ranks, 64}, DType::bf16});
+}
+
+Plan tree_broadcast(std::int64_t ops) {
+    const std::int32_t ranks = ranks_for(ops, 1);
+    return *broadcast({{{"gpu", ranks}}}, {"A", {ranks, 64}, DType::bf16},
+                      {.split = ranks, .algorithm = Algorithm::tree});
 }
 
 Plan ring_all_gather(std::int64_t ops) {
@@ -235,6 +255,9 @@ void measure(benchmark::State& state, const Plan& plan) {
     BENCHMARK(name)->Arg(1 << 16)->Arg(1 << 18)->Arg(1 << 20)->Iterations(1)->Unit(benchmark::kMillisecond)
 
 PLAN_BENCHMARK(DirectAllGather, direct_all_gather(state.range(0)));
+PLAN_BENCHMARK(HierarchicalAllGather, hierarchical_all_gather(state.range(0)));
+PLAN_BENCHMARK(TwoShotAllReduce, two_shot_all_reduce(state.range(0)));
+PLAN_BENCHMARK(TreeBroadcast, tree_broadcast(state.range(0)));
 PLAN_BENCHMARK(RingAllGather, ring_all_gather(state.range(0)));
 PLAN_BENCHMARK(RingAllReduce, ring_all_reduce(state.range(0), false));
 PLAN_BENCHMARK(RingAllReduceInOrder, ring_all_reduce(state.range(0), true));
@@ -244,6 +267,26 @@ PLAN_BENCHMARK(WholeThenRows, whole_then_rows(state.range(0)));
 PLAN_BENCHMARK(OnePlace, one_place(state.range(0)));
 PLAN_BENCHMARK(AllAtOnce, all_at_once(state.range(0)));
 PLAN_BENCHMARK(Tangle, tangle(state.range(0)));
+
+/// The yardstick: every op's boxes, step by step through all ranks.
+void Traversal(benchmark::State& state) {
+    const Plan plan = ring_all_gather(state.range(0));
+    std::size_t ops = 0;
+    for (const auto& list : plan.ranks) ops += list.size();
+    std::int64_t elements = 0;
+    for ([[maybe_unused]] auto turn : state) {
+        for (std::size_t step = 0; step < plan.ranks.front().size(); ++step) {
+            for (const auto& list : plan.ranks) {
+                elements += num_elements(list[step].src.region) + num_elements(list[step].dst.region);
+            }
+        }
+        benchmark::DoNotOptimize(elements);
+    }
+    state.counters["ops"] = static_cast<double>(ops);
+    state.counters["ops/s"] =
+        benchmark::Counter(static_cast<double>(ops), benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(Traversal)->Arg(1 << 16)->Arg(1 << 18)->Arg(1 << 20)->Iterations(1)->Unit(benchmark::kMillisecond);
 
 /// From text: what `plan check FILE` does.
 void RingAllGatherFromJson(benchmark::State& state) {
@@ -256,6 +299,11 @@ void RingAllGatherFromJson(benchmark::State& state) {
     state.counters["MB_of_text"] = static_cast<double>(text.size()) / 1e6;
     state.counters["peak_GB"] = static_cast<double>(usage.ru_maxrss) / (1 << 20);
 }
-BENCHMARK(RingAllGatherFromJson)->Arg(1 << 16)->Arg(1 << 20)->Iterations(1)->Unit(benchmark::kMillisecond);
+BENCHMARK(RingAllGatherFromJson)
+    ->Arg(1 << 16)
+    ->Arg(1 << 18)
+    ->Arg(1 << 20)
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
 
 #include "syncopate/result.hpp"
 
@@ -24,7 +26,8 @@ void register_plan_import(CLI::App& group);        ///< plan import, into the gr
 void register_simulate_commands(CLI::App& group);  ///< plan simulate|topology
 void register_synth_command(CLI::App& group);      ///< plan synth
 void register_kernel_commands(CLI::App& app);      ///< kernel show
-void register_fuse_commands(CLI::App& app);        ///< fuse
-void register_run_commands(CLI::App& app);         ///< run, tune, bench
+/// fuse. `then`: the words after each --then, one further stage each.
+void register_fuse_commands(CLI::App& app, std::vector<std::vector<std::string>> then);
+void register_run_commands(CLI::App& app);  ///< run, tune, bench
 
 }  // namespace syncopate::tools

@@ -12,6 +12,7 @@
 
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/io.hpp"
+#include "syncopate/plan/join.hpp"
 #include "syncopate/plan/json.hpp"
 #include "syncopate/plan/topology.hpp"
 #include "tools/commands.hpp"
@@ -19,13 +20,18 @@
 namespace syncopate::tools {
 namespace {
 
-struct FuseOptions {
+/// What is said of one kernel.
+struct StageOptions {
     std::string kernel;
-    std::string plan;
     std::vector<std::string> bind;
     std::vector<std::string> args;
     std::vector<std::string> tensors;
     std::string grid;
+};
+
+struct FuseOptions {
+    std::vector<StageOptions> stages;
+    std::vector<std::string> plans;
     std::string device = "host";
     std::int64_t programs = 0;
     bool no_phases = false;
@@ -75,7 +81,7 @@ std::map<std::string, std::string> parse_bindings(const std::vector<std::string>
     return bindings;
 }
 
-kernel::Arguments parse_arguments(const FuseOptions& options) {
+kernel::Arguments parse_arguments(const StageOptions& options) {
     kernel::Arguments arguments;
     for (const std::string& text : options.args) {
         for (auto& [name, value] : or_fail_usage(kernel::parse_scalars(text))) {
@@ -146,12 +152,39 @@ std::vector<std::pair<std::string, const std::string*>> files_of(const emit::Art
     return files;
 }
 
+/// The plan; of several, joined, with the tensors that stages hand on and no plan has, which take their shape
+/// from --tensor.
+plan::Plan read_plan(const FuseOptions& options, const std::vector<emit::StageText>& stages) {
+    std::vector<plan::Plan> plans;
+    for (const std::string& file : options.plans)
+        plans.push_back(or_fail(plan::from_json(or_fail(read_file(file)), file)));
+    std::vector<plan::Tensor> handed_on;
+    for (const emit::StageText& stage : stages) {
+        for (const auto& [param, tensor] : stage.bindings) {
+            const auto has = [&, name = tensor](const plan::Plan& plan) {
+                return plan.find_tensor(name).has_value();
+            };
+            const auto shape = stage.arguments.tensors.find(param);
+            if (stages.size() < 2 || std::ranges::any_of(plans, has) ||
+                shape == stage.arguments.tensors.end() ||
+                std::ranges::find(handed_on, tensor, &plan::Tensor::name) != handed_on.end())
+                continue;
+            handed_on.push_back({tensor, shape->second.shape, shape->second.dtype});
+        }
+    }
+    if (plans.size() == 1 && handed_on.empty()) return std::move(plans.front());
+    return or_fail(plan::join(plans, handed_on));
+}
+
 void run_fuse(const FuseOptions& options) {
-    const auto [file, name] = split_kernel(options.kernel);
-    if (file == "-" && options.plan == "-")
-        fail_usage("the kernel and the plan cannot both be standard input");
-    std::map<std::string, std::string> bindings = parse_bindings(options.bind);
-    kernel::Arguments arguments = parse_arguments(options);
+    std::vector<emit::StageText> stages;
+    std::int64_t inputs = std::ranges::count(options.plans, "-");
+    for (const StageOptions& stage : options.stages) {
+        const auto [file, name] = split_kernel(stage.kernel);
+        if (file == "-") ++inputs;
+        if (inputs > 1) fail_usage("only one of the kernel and the plan can be standard input");
+        stages.push_back({"", file, name, parse_arguments(stage), parse_bindings(stage.bind)});
+    }
     fuse::Options fuse_options;
     fuse_options.device = options.device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     fuse_options.phases = !options.no_phases;
@@ -159,10 +192,10 @@ void run_fuse(const FuseOptions& options) {
     if (options.programs > 0) fuse_options.num_programs = options.programs;
     if (!options.topology.empty()) fuse_options.topology = or_fail(plan::find_topology(options.topology));
 
-    plan::Plan plan = or_fail(plan::from_json(or_fail(read_file(options.plan)), options.plan));
+    plan::Plan plan = read_plan(options, stages);
+    for (emit::StageText& stage : stages) stage.source = or_fail(read_file(stage.file));
     const emit::Artifact artifact =
-        or_fail(emit::make_artifact(or_fail(read_file(file)), file, name, std::move(arguments),
-                                    std::move(plan), std::move(bindings), fuse_options));
+        or_fail(emit::make_artifact(std::move(stages), std::move(plan), fuse_options));
     write_directory(options.output, files_of(artifact));
 
     const fuse::Schedule& schedule = artifact.launch.schedule;
@@ -193,22 +226,43 @@ void run_fuse(const FuseOptions& options) {
     }
 }
 
+void add_stage_options(CLI::App& command, StageOptions& stage) {
+    command.add_option("kernel", stage.kernel, "FILE.py:NAME")->required();
+    command.add_option("--bind", stage.bind, "PARAMETER=TENSOR: which parameter is which tensor of the plan")
+        ->delimiter(',');
+    command.add_option("--args", stage.args, "scalar arguments: M=512,BLOCK_M=128,…")
+        ->allow_extra_args(false);
+    command
+        .add_option("--tensor", stage.tensors,
+                    "PARAMETER=512x256:bf16[:STRIDES][@BLOCK]; a bound one follows the plan")
+        ->allow_extra_args(false);
+    command.add_option("--grid", stage.grid, "programs per axis, where the kernel does not tell: 3,2,2");
+}
+
+void parse_further_stage(std::vector<std::string> words, StageOptions& stage) {
+    CLI::App command{"A further stage", "--then"};
+    add_stage_options(command, stage);
+    std::reverse(words.begin(), words.end());
+    try {
+        command.parse(std::move(words));
+    } catch (const CLI::ParseError& error) {
+        fail_usage(std::string("--then: ") + error.what() +
+                   "; after it come FILE.py:NAME, --bind, --args, --tensor and --grid of one more kernel");
+    }
+}
+
 }  // namespace
 
-void register_fuse_commands(CLI::App& app) {
+void register_fuse_commands(CLI::App& app, std::vector<std::vector<std::string>> then) {
     const auto options = std::make_shared<FuseOptions>();
+    options->stages.resize(1 + then.size());
     CLI::App* fuse =
         app.add_subcommand("fuse", "Fuse a kernel with a plan: writes kernel.py and schedule.json");
-    fuse->add_option("kernel", options->kernel, "FILE.py:NAME")->required();
-    fuse->add_option("--plan", options->plan, "the plan, JSON; - is standard input")->required();
-    fuse->add_option("--bind", options->bind, "PARAMETER=TENSOR: which parameter is which tensor of the plan")
-        ->delimiter(',');
-    fuse->add_option("--args", options->args, "scalar arguments: M=512,BLOCK_M=128,…")
+    add_stage_options(*fuse, options->stages.front());
+    fuse->add_option("--plan", options->plans,
+                     "the plan, JSON; - is standard input. Several are joined into one")
+        ->required()
         ->allow_extra_args(false);
-    fuse->add_option("--tensor", options->tensors,
-                     "PARAMETER=512x256:bf16[:STRIDES][@BLOCK]; a bound one follows the plan")
-        ->allow_extra_args(false);
-    fuse->add_option("--grid", options->grid, "programs per axis, where the kernel does not tell: 3,2,2");
     fuse->add_option("--device", options->device, "where it is to run")
         ->check(CLI::IsMember({"host", "cuda"}));
     fuse->add_option("--programs", options->programs,
@@ -221,7 +275,17 @@ void register_fuse_commands(CLI::App& app) {
                      "order tiles by the arrivals that plan simulate expects on this machine");
     fuse->add_flag("--json", options->json, "print the summary as JSON");
     fuse->add_option("-o,--output", options->output, "the directory to write")->required();
-    fuse->callback([options] { run_fuse(*options); });
+    fuse->footer(
+        "--then FILE.py:NAME --bind … --args … --tensor …, after all other options: one more kernel, which "
+        "runs when\n"
+        "the one before it has ended. What it reads of that one is bound in both to a tensor that no plan "
+        "moves, of the\n"
+        "shape that --tensor gives.");
+    fuse->callback([options, then = std::move(then)] {
+        for (std::size_t stage = 0; stage < then.size(); ++stage)
+            parse_further_stage(then[stage], options->stages[1 + stage]);
+        run_fuse(*options);
+    });
 }
 
 }  // namespace syncopate::tools

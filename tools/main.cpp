@@ -1,8 +1,12 @@
 // The `syncopate` command: parses the command line and maps how it ended to an exit code (DESIGN.md §7).
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tools/commands.hpp"
 
@@ -16,7 +20,24 @@ void fail(const Error& error) {
 
 namespace {
 
+/// The words of the command up to the first --then; those after each one go to `then`.
+std::vector<std::string> split_stages(int argc, char** argv, std::vector<std::vector<std::string>>& then) {
+    std::vector<std::string> words;
+    const bool fuses = argc > 1 && std::string(argv[1]) == "fuse";
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        if (fuses && word == "--then") {
+            then.emplace_back();
+        } else {
+            (then.empty() ? words : then.back()).push_back(word);
+        }
+    }
+    return words;
+}
+
 int run(int argc, char** argv) {
+    std::vector<std::vector<std::string>> then;
+    std::vector<std::string> words = split_stages(argc, argv, then);
     CLI::App app{"Fuses local Triton kernels with communication plans into distributed kernels.",
                  "syncopate"};
     app.set_version_flag("--version", "syncopate " SYNCOPATE_VERSION);
@@ -24,10 +45,11 @@ int run(int argc, char** argv) {
     app.option_defaults()->always_capture_default();
     register_plan_commands(app);
     register_kernel_commands(app);
-    register_fuse_commands(app);
+    register_fuse_commands(app, std::move(then));
     register_run_commands(app);
     try {
-        app.parse(argc, argv);
+        std::reverse(words.begin(), words.end());  // as CLI11 takes them
+        app.parse(std::move(words));
     } catch (const CLI::Success& asked) {  // --help, --version
         return app.exit(asked);
     } catch (const CLI::ParseError& error) {

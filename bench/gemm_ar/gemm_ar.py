@@ -10,6 +10,7 @@ Each row of a shape computes y[M, N] = all_reduce(x[M, K] @ w[K, N]), with K = F
     ours        fused, eager                             mm+2shot    cuBLAS into symmetric memory, then torch's two-shot
     graph       the same as a CUDA graph                 mm+1shot    the same with its one-shot; both as CUDA graphs
     [S]         other splits of a shard (--splits), as graphs
+    one-shot    each tile sent to all ranks and summed there (--one-shot), as graphs
     tilesS      tiles that sum, with these splits (--tile-sums), as graphs; localS: that kernel alone
 
 Speed is graph against graph. hidden: the host's time is hidden behind a sleeping device; visible: it is not. Inputs
@@ -113,6 +114,11 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         replay = setup.graphs(lambda i, other=other: other(i)(x(i), w(i), out(i)))
         setup.expect(f"[{split}]", replay, out, expected, 0.0)  # the same bits
         candidates.append(Candidate(f"[{split}]", replay, visible=False))
+    if options.one_shot:
+        at_once = setup.operators(sy.ops.MatmulAllReduce, one_shot=True)
+        replay = setup.graphs(lambda i: at_once(i)(x(i), w(i), out(i)))
+        setup.expect("one-shot", replay, out, expected, 0.0)  # the same bits
+        candidates.append(Candidate("one-shot", replay, visible=False))
     for split in map(int, filter(None, options.tile_sums.split(","))):
         tiles = setup.operators(sy.ops.MatmulAllReduce, split=split, tile_sums=True)
         replay = setup.graphs(lambda i, tiles=tiles: tiles(i)(x(i), w(i), out(i)))
@@ -124,6 +130,9 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--splits", default="", help="also these splits of a shard, comma-separated: 1,2,4")
+    parser.add_argument(
+        "--one-shot", action="store_true", help="also each tile sent to all ranks and summed there"
+    )
     parser.add_argument("--tile-sums", default="", help="also tiles that sum, with these splits: 1,2,4")
 
 

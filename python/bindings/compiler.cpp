@@ -242,8 +242,24 @@ void bind_compiler(nb::module_& m) {
                  .by_part = by_part}));
         },
         nb::arg("mesh"), nb::arg("name"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"),
-        nb::arg("split"), nb::arg("reduce"), nb::arg("all"), nb::arg("produced"),
-        nb::arg("by_part") = false);
+        nb::arg("split"), nb::arg("reduce"), nb::arg("all"), nb::arg("produced"), nb::arg("by_part") = false);
+    m.def(
+        "push_to_all",
+        [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
+           const std::string& to, std::vector<std::int64_t> shape, const std::string& dtype,
+           std::int32_t axis, std::int32_t split, const std::string& reduce, bool produced) {
+            if (reduce != "sum" && reduce != "max")
+                throw nb::value_error(("unknown reduction '" + reduce + "'; expected sum or max").c_str());
+            return unwrap(plan::push_to_all(
+                mesh_from(axes),
+                {.name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)}, to,
+                {.axis = axis,
+                 .split = split,
+                 .reduce = reduce == "max" ? plan::Reduce::max : plan::Reduce::sum,
+                 .produced = produced}));
+        },
+        nb::arg("mesh"), nb::arg("name"), nb::arg("to"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"),
+        nb::arg("split"), nb::arg("reduce"), nb::arg("produced"));
     m.def(
         "push_exchange",
         [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,

@@ -14,8 +14,8 @@ PyObject* usage_error = nullptr;
 PyObject* machine_error = nullptr;
 
 PyObject* new_exception(nb::module_& module, const char* name, const char* about, PyObject* bases) {
-    PyObject* type =
-        PyErr_NewExceptionWithDoc((std::string("syncopate.") + name).c_str(), about, bases, nullptr);
+    PyObject* type = PyErr_NewExceptionWithDoc((std::string("syncopate._syncopate.") + name).c_str(), about,
+                                               bases, nullptr);
     if (type == nullptr) nb::raise_python_error();
     module.attr(name) = nb::handle(type);
     return type;

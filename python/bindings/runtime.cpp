@@ -357,7 +357,8 @@ void bind_op(nb::module_& module) {
                 if (!place) return std::nullopt;
                 return std::pair(place->address, place->pitch);
             },
-            "Where tiles put their sums now: address and pitch, for sy_out and sy_out_pitch; see runtime/op.hpp.")
+            "Where tiles put their sums now: address and pitch, for sy_out and sy_out_pitch; see "
+            "runtime/op.hpp.")
         .def("clear_inputs", &FusedOp::clear_inputs)
         .def(
             "begin_call", [](FusedOp& op, CudaStream stream) { unwrap(op.begin_call(stream)); },

@@ -11,30 +11,76 @@ from typing import Any
 import torch
 
 from . import _syncopate, interpreter, jit, trace
-from .fused import DTYPES, flat_rows, heap_bytes, own_arguments, run_on_host, shard_box, stored_by_row
+from .fused import DTYPES, flat_rows, heap_bytes, own_arguments, shard_box, stored_by_row
 from .group import Group
 from .ranks import RankError
 
 
+def stages_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is said of each kernel; of a program of one stage the file itself says it."""
+    return spec.get("stages") or [spec]
+
+
+def file_of(stem: str, stage: int, spec: dict[str, Any]) -> str:
+    return f"{stem}_{stage}.py" if "stages" in spec else f"{stem}.py"
+
+
+class FolderStage:
+    """One kernel of a folder: fused and as the user wrote it, and what it is called with."""
+
+    def __init__(
+        self, spec: dict[str, Any], folder: Path, files: tuple[str, str], texts: tuple[str, str]
+    ) -> None:
+        self.grid, self.bindings, self.tensors = tuple(spec["grid"]), spec["bindings"], spec["tensors"]
+        self.scalars, self.accumulates = spec["arguments"], spec.get("accumulates", [])
+        name = spec["kernel"]
+        self.emitted = load_kernel(folder / files[0], texts[0], name, name)
+        self.original = load_kernel(folder / files[1], texts[1], name, name + "_original")
+        self.compiled: jit.Compiled | None = None
+
+    @property
+    def locals(self) -> list[str]:
+        return [name for name in self.tensors if name not in self.bindings]
+
+    def arguments(self, bound: dict[str, torch.Tensor], local: dict[str, torch.Tensor]) -> dict[str, Any]:
+        arguments: dict[str, Any] = dict(self.scalars)
+        for name, tensor in self.tensors.items():
+            value: Any = bound[self.bindings[name]] if name in self.bindings else local[name]
+            if tensor.get("block"):
+                from triton.tools.tensor_descriptor import TensorDescriptor
+
+                value = TensorDescriptor(
+                    value, list(value.shape), list(value.stride()), list(tensor["block"])
+                )
+            arguments[name] = value
+        return arguments
+
+
 class FolderRun:
-    """One rank's run of a folder: its heap, its op, its compiled kernel and its data."""
+    """One rank's run of a folder: its heap, its op, its compiled kernels and its data. `texts`: each stage's kernel.py and
+    original.py."""
 
     def __init__(
         self,
         spec: dict[str, Any],
         text: str,
-        emitted: str,
-        original: str,
+        texts: list[tuple[str, str]],
         group: Group,
         options: argparse.Namespace,
     ) -> None:
         self.spec, self.group, self.options = spec, group, options
         self.device = torch.device("cpu") if group.device == "host" else torch.device("cuda", group.ordinal)
-        self.grid = tuple(spec["grid"])
-        name = spec["kernel"]
-        folder = Path(options.spec)
-        self.emitted = load_kernel(folder / "kernel.py", emitted, name, name)
-        self.original = load_kernel(folder / "original.py", original, name, name + "_original")
+        self.stages = [
+            FolderStage(
+                stage,
+                Path(options.spec),
+                (file_of("kernel", n, spec), file_of("original", n, spec)),
+                texts[n],
+            )
+            for n, stage in enumerate(stages_of(spec))
+        ]
+        self.grid = self.stages[0].grid
+        name = ", ".join(stage["kernel"] for stage in stages_of(spec))
         self.plan = _syncopate.plan_from_json(_json(spec["plan"]), "plan")
         whole = {tensor: (shape, dtype) for tensor, shape, dtype in self.plan.tensors}
         self.heap = _syncopate.SymmetricHeap(group.device, group.ordinal, group.rendezvous, heap_bytes(spec))
@@ -45,15 +91,23 @@ class FolderRun:
             deadline_ms=int(options.deadline * 1000),
             max_delay_us=int(options.delay_ms * 1000),
             seed=options.seed + group.rank,
-            num_programs=math.prod(self.grid),
+            num_programs=sum(math.prod(stage.grid) for stage in self.stages),
         )
         self.buffers = {t: self.op.tensor(t).view(DTYPES[d]).view(s) for t, (s, d) in whole.items()}
         for buffer in self.buffers.values():
             poison(buffer)
         # Tensors that the kernel makes: what each rank holds of them at the end is an output, too.
-        self.produced = {t: p for p, t in spec["bindings"].items() if t in self.plan.produced}
-        self.compiled: jit.Compiled | None = None
-        self._source = emitted
+        self.produced = {
+            t: p in stage.accumulates
+            for stage in self.stages
+            for p, t in stage.bindings.items()
+            if t in self.plan.produced
+        }  # whether the kernel adds to it
+        # What one stage hands to the next: neither held at the begin nor moved.
+        held = {entry["tensor"] for key in ("initial", "produced") for entry in spec["plan"].get(key, [])}
+        self.handed_on = set(whole) - held if len(self.stages) > 1 else set()
+        self.gathered = {entry["tensor"] for entry in spec["plan"].get("initial", [])}
+        self._source = texts[0][0]
         self._recorder: trace.Recorder | None = None
         _syncopate.barrier(group.rendezvous, "poisoned")
 
@@ -62,30 +116,29 @@ class FolderRun:
         from .stopwatch import stopwatch
 
         gathered = {t: self._data(t, index, shared=True) for t in self.buffers}
-        local = {
-            name: self._data(name, index, shared=False)
-            for name in self.spec["tensors"]
-            if name not in self.spec["bindings"]
-        }
+        local = self._locals(index, self.group.rank)
         for tensor, buffer in self.buffers.items():
             box = shard_box(self.plan, self.group.rank, tensor)
             if box is not None:
                 place = tuple(slice(begin, end) for begin, end in box)
                 buffer[place] = gathered[tensor][place]
-        for tensor, parameter in self.produced.items():
-            if parameter in self.spec.get("accumulates", []):
+        for tensor, adds in self.produced.items():
+            if adds:
                 self.buffers[tensor].zero_()
             else:
                 poison(self.buffers[tensor])
-        before = {name: value.clone() for name, value in local.items()}
-        arguments = self._arguments(self._in_heap(), local)
+        for tensor in self.handed_on:
+            poison(self.buffers[tensor])
+        before = {key: value.clone() for key, value in local.items()}
         started = stopwatch(self.device)
-        self._launch(arguments)
+        self._launch(local)
         times.append(started())
         self.op.check()
         outputs = [local[name] for name in sorted(local)]
         kept = self._kept()
-        moved = sorted({tensor for tensor, _, _ in self.plan.final(self.group.rank)} - set(self.produced))
+        # What is only gathered is judged by what the kernel makes of it.
+        final = {tensor for tensor, _, _ in self.plan.final(self.group.rank)}
+        moved = sorted(final - set(self.produced) - self.gathered)
         if check and self.produced and moved:
             raise RuntimeError(
                 f"run --check compares what the kernel makes where it makes it; {', '.join(moved)} is filled by transfers only"
@@ -117,26 +170,24 @@ class FolderRun:
     def _unfused(self, rank: int, index: int, gathered: dict, before: dict) -> tuple[dict, dict]:
         """The unfused kernel on `rank`'s data: what it makes of the plan's tensors, and its other tensors."""
         own = rank == self.group.rank
-        local = {n: v.clone() if own else self._data(n, index, False, rank) for n, v in before.items()}
+        local = {k: v.clone() for k, v in before.items()} if own else self._locals(index, rank)
         bound = dict(gathered)
-        for tensor, parameter in self.produced.items():
+        for tensor in [*self.produced, *self.handed_on]:
             bound[tensor] = torch.zeros_like(self.buffers[tensor])
-            if parameter not in self.spec.get("accumulates", []):
+            if not self.produced.get(tensor, False):
                 poison(bound[tensor])
-        arguments = self._arguments(bound, local)
-        if self.group.device == "host":
-            interpreter.launch(self.original, self.grid, arguments)
-        else:
-            self.original[self.grid](**arguments)
+        for number, stage in enumerate(self.stages):
+            arguments = stage.arguments(bound, _of_stage(local, number))
+            if self.group.device == "host":
+                interpreter.launch(stage.original, stage.grid, arguments)
+            else:
+                stage.original[stage.grid](**arguments)
         return bound, local
 
     def record(self) -> trace.Trace:
         """One more call, on what the last one left in the heap, recorded."""
-        local = {
-            n: self._data(n, 0, shared=False) for n in self.spec["tensors"] if n not in self.spec["bindings"]
-        }
-        arguments = self._arguments(self._in_heap(), local)
-        full = arguments | own_arguments(self.op)
+        local = _of_stage(self._locals(0, self.group.rank), 0)
+        full = self.stages[0].arguments(self._in_heap(), local) | own_arguments(self.op)
         if self._recorder is None:
             self._recorder = trace.Recorder(self.op, self.spec, self._source, self.grid)
         return self._recorder.call(full)
@@ -145,49 +196,65 @@ class FolderRun:
         self.buffers.clear()
         self.op.destroy()
 
-    def _launch(self, arguments: dict[str, Any]) -> None:
-        full = arguments | own_arguments(self.op)
+    def _launch(self, local: dict[tuple[int, str], torch.Tensor]) -> None:
+        heap = self._in_heap()
+        own = own_arguments(self.op)  # sy_out only where a program has one stage
+        full = [
+            stage.arguments(heap, _of_stage(local, number))
+            | own
+            | {"sy_schedule": self.op.table_tensor_of(number)}
+            for number, stage in enumerate(self.stages)
+        ]
         if self.group.device == "host":
-            run_on_host(self.op, self.emitted, self.grid, full)
+            self.op.begin_call()
+            try:
+                for stage, arguments in zip(self.stages, full, strict=True):
+                    interpreter.launch(stage.emitted, stage.grid, arguments)
+            except BaseException:
+                self.op.end_call(ran=False)
+                raise
+            self.op.end_call()
             return
-        if self.compiled is None:
-            self.compiled = jit.compile_kernel(self.emitted, full, self.grid, {})
-        stream = torch.cuda.current_stream().cuda_stream
-        self.op.call(self.compiled.kernel, list(self.grid), stream, self.compiled.pack(full))
+        for stage, arguments in zip(self.stages, full, strict=True):
+            if stage.compiled is None:
+                stage.compiled = jit.compile_kernel(stage.emitted, arguments, stage.grid, {})
+        packed = [
+            (stage.compiled.kernel, list(stage.grid), stage.compiled.pack(arguments))
+            for stage, arguments in zip(self.stages, full, strict=True)
+        ]
+        self.op.call_stages(packed, torch.cuda.current_stream().cuda_stream)
 
     def _in_heap(self) -> dict[str, torch.Tensor]:
         """What the fused kernel is given for the plan's tensors."""
         stored = stored_by_row(self.spec)
         return {t: flat_rows(self.op, t, b) if t == stored else b for t, b in self.buffers.items()}
 
-    def _arguments(self, bound: dict[str, torch.Tensor], local: dict[str, torch.Tensor]) -> dict[str, Any]:
-        arguments: dict[str, Any] = dict(self.spec["arguments"])
-        for name, tensor in self.spec["tensors"].items():
-            value: Any = bound[self.spec["bindings"][name]] if name in self.spec["bindings"] else local[name]
-            if tensor.get("block"):
-                from triton.tools.tensor_descriptor import TensorDescriptor
+    def _locals(self, index: int, rank: int) -> dict[tuple[int, str], torch.Tensor]:
+        """The tensors that no plan moves, by stage and parameter."""
+        return {
+            (number, name): self._data(name, index, shared=False, rank=rank, stage=number)
+            for number, stage in enumerate(self.stages)
+            for name in stage.locals
+        }
 
-                value = TensorDescriptor(
-                    value, list(value.shape), list(value.stride()), list(tensor["block"])
-                )
-            arguments[name] = value
-        return arguments
-
-    def _data(self, name: str, index: int, shared: bool, rank: int | None = None) -> torch.Tensor:
-        """Small integers, exact in every dtype; the same on all ranks where `shared`, else `rank`'s (default: this one's).
-        New for every call."""
+    def _data(self, name: str, index: int, shared: bool, rank: int = 0, stage: int = 0) -> torch.Tensor:
+        """Small integers, exact in every dtype; the same on all ranks where `shared`, else `rank`'s. New for every call."""
         if shared:
             shape, dtype = next((s, d) for t, s, d in self.plan.tensors if t == name)
         else:
-            shape, dtype = self.spec["tensors"][name]["shape"], self.spec["tensors"][name]["dtype"]
+            shape, dtype = (self.stages[stage].tensors[name][key] for key in ("shape", "dtype"))
         seed = (
             zlib.crc32(name.encode())
             + 7919 * index
             + self.options.seed
-            + (0 if shared else 31 * (self.group.rank if rank is None else rank))
+            + (0 if shared else 31 * rank + 104729 * stage)
         )
         generator = torch.Generator().manual_seed(seed)
         return torch.randint(-3, 4, shape, generator=generator).to(DTYPES[dtype]).to(self.device)
+
+
+def _of_stage(local: dict[tuple[int, str], torch.Tensor], stage: int) -> dict[str, torch.Tensor]:
+    return {name: value for (number, name), value in local.items() if number == stage}
 
 
 def reduced(parts: list[torch.Tensor], reduce: str) -> torch.Tensor:

@@ -508,7 +508,11 @@ if not triton.knobs.runtime.interpret:
     def _load_pairs(base, offsets, like):
         """As fp32, the elements at these offsets (bytes) and their right neighbours."""
         ptx: tl.constexpr = (
-            _LOAD_BF16 if like.dtype == tl.bfloat16 else _LOAD_FP16 if like.dtype == tl.float16 else _LOAD_FP32
+            _LOAD_BF16
+            if like.dtype == tl.bfloat16
+            else _LOAD_FP16
+            if like.dtype == tl.float16
+            else _LOAD_FP32
         )
         return tl.inline_asm_elementwise(
             ptx, "=f,=f,l,r", [base, offsets], dtype=(tl.float32, tl.float32), is_pure=True, pack=1
@@ -517,7 +521,11 @@ if not triton.knobs.runtime.interpret:
     @triton.jit
     def _store_pairs(base, offsets, left, right, like):
         ptx: tl.constexpr = (
-            _STORE_BF16 if like.dtype == tl.bfloat16 else _STORE_FP16 if like.dtype == tl.float16 else _STORE_FP32
+            _STORE_BF16
+            if like.dtype == tl.bfloat16
+            else _STORE_FP16
+            if like.dtype == tl.float16
+            else _STORE_FP32
         )
         tl.inline_asm_elementwise(
             ptx, "=r,l,r,f,f", [base, offsets, left, right], dtype=tl.int32, is_pure=False, pack=1
@@ -582,9 +590,7 @@ if not triton.knobs.runtime.interpret:
                     first, second = tl.split(tl.permute(tl.reshape(own, (own.shape[0], 2, half)), (0, 2, 1)))
                     _sum_block(first, staged, staged_pitch, slots, place, step, to, pitch)
                     beside: tl.constexpr = half * width
-                    _sum_block(
-                        second, staged + beside, staged_pitch, slots, place, step, to + beside, pitch
-                    )
+                    _sum_block(second, staged + beside, staged_pitch, slots, place, step, to + beside, pitch)
                 else:
                     _sum_block(own, staged, staged_pitch, slots, place, step, to, pitch)
                 gate = tl.load(words + at + 9)
@@ -820,8 +826,14 @@ else:
             return
         own = value.to(desc.dtype)
         dtype, shape = own.dtype, own.handle.data.shape
-        element = np.dtype(np.uint16 if dtype == tl.bfloat16 else np.float16 if dtype == tl.float16 else np.float32)
-        slots, place, staged_pitch = table[record + 2], table[record + 3], table[record + 8] * element.itemsize
+        element = np.dtype(
+            np.uint16 if dtype == tl.bfloat16 else np.float16 if dtype == tl.float16 else np.float32
+        )
+        slots, place, staged_pitch = (
+            table[record + 2],
+            table[record + 3],
+            table[record + 8] * element.itemsize,
+        )
         beside = _number(column) * element.itemsize
         staged = _number(control) + _long(table, record + 4) + _number(row) * staged_pitch + beside
         total = np.full(shape, -0.0, np.float32)

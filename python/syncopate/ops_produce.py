@@ -229,10 +229,21 @@ class MatmulReduceScatter(FusedMatmul):
 
 
 class MatmulAllReduce(FusedMatmul):
-    """y = all_reduce(x @ w), the same bits on all ranks: x [M, K] and w [K, N] local, y [M, N]. Two-shot: each rank sums
-    its rows chunk by chunk and sends them on."""
+    """y = all_reduce(x @ w), the same bits on all ranks: x [M, K] and w [K, N] local, y [M, N]. Each rank sums its rows
+    chunk by chunk and sends them on; with `one_shot` each sends all of its product to all, tile by tile as they are made,
+    and every tile sums (M a multiple of the tiles' rows; for few rows, or few ranks)."""
+
+    def __init__(self, *arguments: Any, one_shot: bool = False, **options: Any) -> None:
+        self.one_shot = one_shot
+        if one_shot:
+            self.output = "Y"
+            options = {"backend": "tma_inline", "tile_sums": True, **options}
+        super().__init__(*arguments, **options)
 
     def _make_plan(self, mesh, dtype):
+        if self.one_shot:  # a chunk is a column of tiles
+            tensor = plans.Tensor("C", (self.m, self.n), dtype)
+            return plans.push_to_all(mesh, tensor, "Y", 1, -(-self.n // self.tiling.block_n))
         tensor = plans.Tensor("C", (self.m, self.n), dtype)
         return plans.push_reduce(mesh, tensor, 0, self.split, all=True, by_part=self.tile_sums)
 

@@ -182,37 +182,44 @@ def check_spec(spec: Any) -> None:
         isinstance(spec, dict) and spec.get("schema") == "syncopate.schedule/1",
         "schema is not syncopate.schedule/1",
     )
-    expect(isinstance(spec.get("kernel"), str) and spec["kernel"].isidentifier(), "kernel must be a name")
     expect(spec.get("device") in ("host", "cuda"), "device must be host or cuda")
-    for key in ("plan", "schedule", "arguments", "tensors", "bindings"):
+    for key in ("plan", "schedule"):
         expect(isinstance(spec.get(key), dict), f"{key} must be an object")
-    expect(numbers(spec.get("grid"), 1) and len(spec["grid"]) == 3, "grid must be three numbers")
-    for name, tensor in spec["tensors"].items():
-        expect(
-            isinstance(tensor, dict) and numbers(tensor.get("shape"), 0),
-            f"tensors.{name}.shape must be numbers",
-        )
-        expect(tensor.get("dtype") in DTYPES, f"tensors.{name}.dtype is unknown")
-        block = tensor.get("block", [])
-        expect(
-            numbers(block, 1) and len(block) in (0, len(tensor["shape"])),
-            f"tensors.{name}.block must be numbers",
-        )
     whole = spec["plan"].get("tensors")
     expect(isinstance(whole, dict), "plan.tensors must be an object")
-    for parameter, tensor in spec["bindings"].items():
-        expect(parameter in spec["tensors"], f"bindings.{parameter} is no tensor")
+    stages = spec.get("stages", [spec])
+    expect(isinstance(stages, list) and len(stages) > 0, "stages must be a list")
+    for stage in stages:
+        expect(isinstance(stage, dict), "stages must be objects")
         expect(
-            isinstance(tensor, str) and tensor in whole, f"bindings.{parameter} names no tensor of the plan"
+            isinstance(stage.get("kernel"), str) and stage["kernel"].isidentifier(), "kernel must be a name"
         )
-        same = {key: spec["tensors"][parameter][key] for key in ("shape", "dtype")} == whole[tensor]
-        expect(same, f"tensors.{parameter} is not what the plan says of {tensor}")
+        for key in ("arguments", "tensors", "bindings"):
+            expect(isinstance(stage.get(key), dict), f"{key} must be an object")
+        expect(numbers(stage.get("grid"), 1) and len(stage["grid"]) == 3, "grid must be three numbers")
+        for name, tensor in stage["tensors"].items():
+            expect(
+                isinstance(tensor, dict) and numbers(tensor.get("shape"), 0),
+                f"tensors.{name}.shape must be numbers",
+            )
+            expect(tensor.get("dtype") in DTYPES, f"tensors.{name}.dtype is unknown")
+            block = tensor.get("block", [])
+            expect(
+                numbers(block, 1) and len(block) in (0, len(tensor["shape"])),
+                f"tensors.{name}.block must be numbers",
+            )
+        for parameter, tensor in stage["bindings"].items():
+            expect(parameter in stage["tensors"], f"bindings.{parameter} is no tensor")
+            expect(
+                isinstance(tensor, str) and tensor in whole,
+                f"bindings.{parameter} names no tensor of the plan",
+            )
+            same = {key: stage["tensors"][parameter][key] for key in ("shape", "dtype")} == whole[tensor]
+            expect(same, f"tensors.{parameter} is not what the plan says of {tensor}")
 
 
 def run_folder(folder: Path, options: argparse.Namespace) -> list[Result]:
-    text, emitted, original = (
-        read_text(folder / name) for name in ("schedule.json", "kernel.py", "original.py")
-    )
+    text = read_text(folder / "schedule.json")
     file = folder / "schedule.json"
     from . import _syncopate
     from .fused import DTYPES
@@ -228,6 +235,15 @@ def run_folder(folder: Path, options: argparse.Namespace) -> list[Result]:
             f"{file}: fused for device {spec['device']}, asked to run on {options.device}; "
             f"run `syncopate fuse --device {options.device}` again"
         )
+    from .folder import file_of, stages_of
+
+    stages = stages_of(spec)
+    texts = [
+        tuple(read_text(folder / file_of(stem, stage, spec)) for stem in ("kernel", "original"))
+        for stage in range(len(stages))
+    ]
+    if options.trace and len(stages) > 1:
+        raise UsageError(f"{folder}: --trace records programs of one stage")
     ranks = plan.num_ranks
     if options.ranks not in (0, ranks):
         raise RankError(f"{file}: the plan is for {ranks} ranks, asked for {options.ranks}")
@@ -236,12 +252,13 @@ def run_folder(folder: Path, options: argparse.Namespace) -> list[Result]:
         return sum(math.prod(t["shape"]) * DTYPES[t["dtype"]].itemsize for t in tensors.values())
 
     # every tensor twice: the plan's in the heap and as made, the others for both kernels
-    require_memory(options, ranks, 2 * size_of(spec["tensors"]) + 2 * size_of(spec["plan"]["tensors"]))
+    local = sum(size_of(stage["tensors"]) for stage in stages)
+    require_memory(options, ranks, 2 * local + 2 * size_of(spec["plan"]["tensors"]))
 
     def work(place: Place) -> Result:
         from .folder import FolderRun
 
-        run = FolderRun(spec, text, emitted, original, make_group(place, options), options)
+        run = FolderRun(spec, text, texts, make_group(place, options), options)
         times: list[float] = []
 
         def call(index: int):

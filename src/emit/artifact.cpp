@@ -11,6 +11,7 @@
 
 #include "syncopate/emit/emit.hpp"
 #include "syncopate/fuse/json.hpp"
+#include "syncopate/nesting.hpp"
 #include "syncopate/plan/json.hpp"
 
 namespace syncopate::emit {
@@ -266,6 +267,8 @@ std::string to_json(const Launch& launch) {
 Result<Launch> launch_from_json(std::string_view text, const std::string& file_name) {
     Location where;
     where.file = file_name;
+    if (json_nesting(text) > kMaxJsonNesting)
+        return Error{"nested more than " + std::to_string(kMaxJsonNesting) + " deep", where};
     const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
     if (json.is_discarded()) return Error{"not JSON", where};
     try {

@@ -18,14 +18,12 @@ using kernel::SourceRange;
 using kernel::TileIdSite;
 
 constexpr std::array<std::string_view, 32> kNames{
-    "sy_acquire",       "sy_acquire_2d", "sy_acquire_3d", "sy_acquire_phase",
-    "sy_control",       "sy_copy",       "sy_finish",     "sy_hi",
-    "sy_linear_2d",     "sy_linear_3d",  "sy_lo",         "sy_num_phases",
-    "sy_offset",        "sy_phase",      "sy_post",       "sy_post_at_once",
-    "sy_out",           "sy_out_pitch", "sy_sum",        "sy_post_last",
-    "sy_range",         "sy_row",        "sy_schedule",   "sy_post_previous",
-    "sy_slot",          "sy_tile",       "sy_tile_2d",    "sy_tile_3d",
-    "sy_x",             "sy_y",          "sy_z",          "SyncopateFault"};
+    "sy_acquire", "sy_acquire_2d", "sy_acquire_3d", "sy_acquire_phase", "sy_control",  "sy_copy",
+    "sy_finish",  "sy_hi",         "sy_linear_2d",  "sy_linear_3d",     "sy_lo",       "sy_num_phases",
+    "sy_offset",  "sy_phase",      "sy_post",       "sy_post_at_once",  "sy_out",      "sy_out_pitch",
+    "sy_sum",     "sy_post_last",  "sy_range",      "sy_row",           "sy_schedule", "sy_post_previous",
+    "sy_slot",    "sy_tile",       "sy_tile_2d",    "sy_tile_3d",       "sy_x",        "sy_y",
+    "sy_z",       "SyncopateFault"};
 
 /// Replacements and insertions, applied all at once. Those at one place come out in the order in which they
 /// were added.
@@ -82,8 +80,7 @@ bool posts_before_sums(const fuse::Schedule& schedule) {
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         for (const fuse::Transfer& sum : rank.transfers) {
             for (const fuse::TileSum& tile : sum.tiles) {
-                const std::vector<std::int32_t>& made =
-                    rank.slots[static_cast<std::size_t>(tile.slot)].makes;
+                const std::vector<std::int32_t>& made = rank.slots[static_cast<std::size_t>(tile.slot)].makes;
                 if (std::any_of(made.begin(), made.end(), [&](std::int32_t chunk) {
                         return rank.chunks[static_cast<std::size_t>(chunk)].at_once;
                     }))
@@ -546,8 +543,9 @@ private:
                 return where != nullptr && l.whole.begin == where->value.begin;
             });
             if (value == nullptr || list == facts_.lists.end() || list->items.size() != 2) {
-                return error_at(site.call, "this tile cannot be summed where it is stored: write the store as " +
-                                               summed_param_ + ".store([row, column], value)");
+                return error_at(site.call,
+                                "this tile cannot be summed where it is stored: write the store as " +
+                                    summed_param_ + ".store([row, column], value)");
             }
             if (!begins_its_line(site.call.begin))
                 return error_at(site.call, "a store whose tile is summed must begin a line of its own");
@@ -606,9 +604,10 @@ private:
             if (line.starts_with("else") || line.starts_with("elif")) ++branches;
         }
         if (blocks <= std::max<std::size_t>(branches, 1)) return Done{};
-        return error_at(stored,
-                        "tiles that are sent and then summed are stored in one block of statements, or in one "
-                        "in each branch");
+        return error_at(
+            stored,
+            "tiles that are sent and then summed are stored in one block of statements, or in one "
+            "in each branch");
     }
 
     void add_finish() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -153,6 +154,12 @@ void append_sums(std::vector<std::int32_t>& words, const fuse::Schedule& of_all,
     words.resize((sums + 2 * schedule.slots.size() + 3) / 4 * 4, 0);
     const auto control = static_cast<std::int64_t>(offsets.back());
     const fuse::StreamPlan streams = fuse::plan_streams(schedule, rank);
+    std::set<std::int32_t> own_signals;  // that the kernel's own tiles post
+    for (const fuse::MadeChunk& chunk : schedule.chunks) {
+        for (const fuse::Post& post : chunk.posts) {
+            if (post.rank == rank) own_signals.insert(post.signal);
+        }
+    }
     for (std::size_t index = 0; index < schedule.transfers.size(); ++index) {
         const fuse::Transfer& transfer = schedule.transfers[index];
         if (transfer.tiles.empty()) continue;
@@ -160,10 +167,8 @@ void append_sums(std::vector<std::int32_t>& words, const fuse::Schedule& of_all,
         const std::int32_t gate = step.gated ? sum_gate_of(schedule, step.tile_sum) : 0;
         const auto wait_begin = static_cast<std::int32_t>(words.size());
         for (const fuse::Wait& wait : transfer.waits) {
-            const fuse::SignalMeaning& meaning = schedule.signals[static_cast<std::size_t>(wait.signal)];
             // The own contribution is in the tile's hands.
-            if (meaning.kind == fuse::SignalMeaning::Kind::made && meaning.op.rank == rank) continue;
-            append_waits(words, {wait});
+            if (!own_signals.contains(wait.signal)) append_waits(words, {wait});
         }
         const auto wait_end = static_cast<std::int32_t>(words.size());
         words.resize((words.size() + 3) / 4 * 4, 0);
@@ -178,9 +183,9 @@ void append_sums(std::vector<std::int32_t>& words, const fuse::Schedule& of_all,
         const auto record = static_cast<std::int32_t>(words.size());
         words.insert(words.end(),
                      {wait_begin, wait_end, static_cast<std::int32_t>(from[0].size()), transfer.own});
-        append_number(words, static_cast<std::int64_t>(
-                                 offsets[static_cast<std::size_t>(transfer.src.tensor)]) +
-                                 place * element - control);
+        append_number(words,
+                      static_cast<std::int64_t>(offsets[static_cast<std::size_t>(transfer.src.tensor)]) +
+                          place * element - control);
         append_number(words, slot * element);
         words.insert(words.end(), {static_cast<std::int32_t>(pitch), gate, 0, 0});
         for (const fuse::TileSum& tile : transfer.tiles)

@@ -1,7 +1,10 @@
 #include "syncopate/fuse/assign.hpp"
 
 #include <algorithm>
+#include <map>
 #include <string>
+
+#include "syncopate/fuse/collective.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -95,14 +98,10 @@ std::string odd_part(const Box& box, const std::vector<std::int64_t>& other_shap
     return {};
 }
 
-/// Why a collective, a sum or a transfer cannot go by `backend` on `device`; empty if it can.
+/// Why a sum or a transfer cannot go by `backend` on `device`; empty if it can.
 std::string objection(const plan::Plan& plan, plan::OpRef ref, Backend backend, Device device,
                       const InlineObjection& kernel) {
     const plan::Op& op = plan.op(ref);
-    if (op.kind == plan::OpKind::collective) {
-        return "collective " + std::string(name_of(op.collective)) +
-               " is not carried out yet: use a template that expands it into push and pull ops";
-    }
     if (is_inline(backend)) {
         if (is_sum(op)) return "a sum of contributions is not done by " + std::string(name_of(backend));
         return kernel ? kernel(ref, backend)
@@ -123,13 +122,45 @@ std::string objection(const plan::Plan& plan, plan::OpRef ref, Backend backend, 
     if (backend == Backend::host) return "backend host does not exist on device cuda: use \"auto\"";
     if (backend != Backend::copy_engine) {
         return "backend " + std::string(name_of(backend)) +
-               " is not built yet: use \"copy_engine\", \"tma_dedicated\", \"ldst_dedicated\" or \"auto\"";
+               " is for collectives: use \"copy_engine\", \"tma_dedicated\", \"ldst_dedicated\" or \"auto\"";
     }
     if (is_sum(op)) return {};
     if (op.reduce != plan::Reduce::none)
         return std::string(name_of(backend)) + " cannot reduce (" + std::string(name_of(op.reduce)) + ")";
     return level_objection(plan, op.src, op.dst, backend);
 }
+
+/// What each collective goes by; fails where it cannot.
+class CollectiveBackends {
+public:
+    CollectiveBackends(const plan::Plan& plan, Device device)
+        : plan_(plan), device_(device), collectives_(collectives_of(plan)) {}
+
+    Result<Backend> of(plan::OpRef ref) {
+        const Backend named = plan_.op(ref).backend;
+        const auto found = collectives_.find(ref);
+        if (found == collectives_.end()) return fail(ref, "a collective without its other participants");
+        const auto [why, is_new] = why_.try_emplace(found->second.number);
+        if (is_new) why->second = collective_objection(plan_, found->second);
+        if (!why->second.empty()) return fail(ref, why->second);
+        if (device_ == Device::host) return named == Backend::nccl ? named : Backend::host;
+        if (named == Backend::host)
+            return fail(ref, "backend host does not exist on device cuda: use \"auto\"");
+        return Backend::nccl;
+    }
+
+private:
+    static Error fail(plan::OpRef ref, std::string message) {
+        Error error{std::move(message)};
+        error.location.rank = ref.rank;
+        error.location.op = ref.index;
+        return error;
+    }
+    const plan::Plan& plan_;
+    Device device_;
+    Collectives collectives_;
+    std::map<std::int32_t, std::string> why_;  ///< by number: the objection
+};
 
 Error error_at(plan::OpRef ref, std::string message) {
     Error error{std::move(message)};
@@ -196,6 +227,11 @@ std::string engine_objection(const plan::Plan& plan, const plan::Chunk& src, con
 
 Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef ref, Device device,
                                             const InlineObjection& kernel) {
+    if (plan.op(ref).kind == plan::OpKind::collective) {
+        const auto backend = CollectiveBackends(plan, device).of(ref);
+        if (!backend) return backend.error();
+        return std::vector<Backend>{*backend};
+    }
     const Backend best = device == Device::host ? Backend::host : Backend::copy_engine;
     std::string why = objection(plan, ref, best, device, kernel);
     if (!why.empty()) return error_at(ref, std::move(why));
@@ -210,12 +246,17 @@ Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef 
 Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred,
                         const InlineObjection& kernel) {
     Backends backends(plan.ranks.size());
+    CollectiveBackends collectives(plan, device);
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
         backends[rank].reserve(plan.ranks[rank].size());
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(plan.ranks[rank].size()); ++index) {
             const plan::OpRef ref{rank, index};
             const plan::Op& op = plan.op(ref);
-            if (op.backend == Backend::automatic) {
+            if (op.kind == plan::OpKind::collective) {
+                const auto backend = collectives.of(ref);
+                if (!backend) return backend.error();
+                backends[rank].push_back(*backend);
+            } else if (op.backend == Backend::automatic) {
                 const Backend best = device == Device::host ? Backend::host : Backend::copy_engine;
                 const bool can = preferred != Backend::automatic &&
                                  objection(plan, ref, preferred, device, kernel).empty();

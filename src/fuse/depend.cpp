@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "syncopate/kernel/tile_boxes.hpp"
+
 namespace syncopate::fuse {
 namespace {
 
@@ -65,16 +67,6 @@ struct BoundParam {
     std::int32_t tensor = -1;
     std::vector<kernel::LoopSlice> slices;  ///< how the reduction loop walks it
 };
-
-/// The boxes that `tile` reads of `param`.
-std::vector<Region> boxes_of(const kernel::Tile& tile, const std::string& param) {
-    const auto exact = tile.read_boxes.find(param);
-    if (exact != tile.read_boxes.end() && !exact->second.empty()) return exact->second;
-    if (const auto bound = tile.reads.find(param); bound != tile.reads.end() && !is_empty(bound->second)) {
-        return {bound->second};
-    }
-    return {};
-}
 
 struct KeyHash {
     std::size_t operator()(const std::vector<std::int64_t>& key) const {
@@ -145,7 +137,7 @@ Result<Dependence> depend(const Program& program, const Precedence& precedence, 
         std::vector<std::vector<Region>> boxes;
         boxes.reserve(params.size());
         for (const BoundParam& param : params) {
-            boxes.push_back(boxes_of(tile, param.name));
+            boxes.push_back(kernel::boxes_read(tile, param.name));
             key.push_back(static_cast<std::int64_t>(boxes.back().size()));
             for (const Region& box : boxes.back()) {
                 for (const Interval& interval : box) {

@@ -8,11 +8,13 @@
 #include <utility>
 
 #include "fuse/stage.hpp"
+#include "syncopate/fuse/collective.hpp"
 #include "syncopate/fuse/guards.hpp"
 #include "syncopate/fuse/inline.hpp"
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/precedence.hpp"
+#include "syncopate/fuse/streams.hpp"
 #include "syncopate/fuse/tile_sums.hpp"
 #include "syncopate/plan/check.hpp"
 
@@ -27,7 +29,8 @@ std::vector<std::vector<bool>> in_a_hurry(const plan::Plan& plan, const Preceden
     std::vector<std::vector<bool>> result;
     for (const auto& chunks : production.chunks) result.emplace_back(chunks.size(), false);
     for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
-        if (plan.op(precedence.ops[id]).reduce != plan::Reduce::none) continue;
+        const plan::Op& op = plan.op(precedence.ops[id]);
+        if (op.reduce != plan::Reduce::none && op.kind != plan::OpKind::collective) continue;
         for (const MadeRef& need : production.needs[id]) {
             const std::vector<std::int64_t>& makers = production.makers[need.rank][need.index];
             if (makers.empty() || !stores.at[need.rank][need.index].empty()) continue;
@@ -39,14 +42,45 @@ std::vector<std::vector<bool>> in_a_hurry(const plan::Plan& plan, const Preceden
     return result;
 }
 
+/// On cuda, a library's collective needs multiprocessors, which a kernel that waits for it may hold. So it
+/// must have come before the kernel.
+Status check_library(const plan::Plan& plan, const Precedence& precedence, const Synchronization& sync,
+                     const Schedule& schedule) {
+    std::set<plan::OpRef> late;
+    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+        const RankSchedule& own = schedule.ranks[rank];
+        const StreamPlan streams = plan_streams(own, static_cast<std::int32_t>(rank));
+        for (std::size_t i = 0; i < streams.steps.size(); ++i) {
+            if (own.transfers[i].collective && streams.steps[i].lane == Lane::late)
+                late.insert(own.transfers[i].op);
+        }
+    }
+    for (std::size_t rank = 0; rank < schedule.ranks.size() && !late.empty(); ++rank) {
+        const std::vector<bool> awaited = completed_with(precedence, sync.seen_by_kernel[rank]);
+        for (const plan::OpRef ref : late) {
+            if (!awaited[static_cast<std::size_t>(precedence.id(ref))]) continue;
+            Error error{
+                "the kernel of rank " + std::to_string(rank) + " would wait for " +
+                std::string(plan::name_of(plan.op(ref).collective)) +
+                ", which follows other ops and needs multiprocessors that a waiting kernel holds: expand it "
+                "by a template (plan lower)"};
+            error.location.rank = ref.rank;
+            error.location.op = ref.index;
+            return error;
+        }
+    }
+    return Done{};
+}
+
 /// A tile that waits for what other ranks send of it is itself sent before that: else all would wait for each
 /// other.
 void hurry_before_sums(const plan::Plan& plan, const Precedence& precedence, const Production& production,
-                       const std::map<plan::OpRef, std::vector<SummedTile>>& summed,
+                       const std::map<plan::OpRef, TiledSum>& summed,
                        std::vector<std::vector<bool>>& at_once) {
     std::vector<std::set<std::int64_t>> summing(at_once.size());  // by rank, tiles
-    for (const auto& [sum, tiles] : summed) {
-        for (const SummedTile& tile : tiles) summing[static_cast<std::size_t>(sum.rank)].insert(tile.tile);
+    for (const auto& [sum, tiled] : summed) {
+        for (const SummedTile& tile : tiled.tiles)
+            summing[static_cast<std::size_t>(sum.rank)].insert(tile.tile);
     }
     for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
         if (plan.op(precedence.ops[id]).reduce != plan::Reduce::none) continue;
@@ -136,6 +170,8 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     if (!backends) return backends.error();
     const auto precedence = precede(plan, *backends);
     if (!precedence) return precedence.error();
+    if (Status status = check_collective_order(plan, *precedence); !status) return status.error();
+    const Collectives collectives = collectives_of(plan);
     std::vector<std::int64_t> arrivals;
     if (options.topology) {
         auto simulated = expect_arrivals(plan, *precedence, *backends, *options.topology);
@@ -244,13 +280,16 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     }
 
     auto at_once = in_a_hurry(plan, *precedence, all, *stores);
-    auto summed = options.tile_sums && !staged ? sum_in_tiles(first, *lowered)
-                                               : std::map<plan::OpRef, std::vector<SummedTile>>{};
+    auto summed =
+        options.tile_sums && !staged ? sum_in_tiles(first, *lowered) : std::map<plan::OpRef, TiledSum>{};
     if (std::any_of(summed.begin(), summed.end(), [&](const auto& sum) {
             const plan::Backend backend = (*backends)[sum.first.rank][sum.first.index];
-            return backend == plan::Backend::tma_dedicated || backend == plan::Backend::ldst_dedicated;
+            const std::optional<plan::OpRef>& writer = sum.second.writer;
+            return backend == plan::Backend::tma_dedicated || backend == plan::Backend::ldst_dedicated ||
+                   (writer && !is_inline((*backends)[writer->rank][writer->index]));
         }))
-        summed.clear();  // the chunk engine does not wait for the kernel's end
+        summed
+            .clear();  // the chunk engine does not wait for the kernel's end, nor a copy for the tile's store
     hurry_before_sums(plan, *precedence, production, summed, at_once);
 
     Schedule schedule;
@@ -260,7 +299,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     schedule.phased = all.slots.front().phased;
     schedule.later.assign(all.slots.begin() + 1, all.slots.end());
     schedule.stores = stores->form;
-    if (!summed.empty()) schedule.summed = plan.op(summed.begin()->first).dst.tensor;
+    if (!summed.empty()) schedule.summed = summed.begin()->second.tensor;
     schedule.ranks.resize(num_ranks);
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
         RankSchedule& out = schedule.ranks[rank];
@@ -310,6 +349,10 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
                                                     own == lowered->own.end() ? -1 : own->second,
                                                     waits_for(awaited_by(id)),
                                                     {}});
+            if (const auto found = collectives.find(ref); found != collectives.end()) {
+                transfer.reduce = plan::Reduce::none;
+                transfer.collective = found->second;
+            }
             for (const std::int32_t part : parts_of(id)) {
                 transfer.posts.insert(transfer.posts.end(), posts[part].begin(), posts[part].end());
                 for (const MadeRef& need : production.needs[part]) {
@@ -322,7 +365,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
                 transfer.sources.push_back({pull.peer, pull.src});
             }
             if (const auto by_tiles = summed.find(ref); by_tiles != summed.end()) {
-                for (const SummedTile& tile : by_tiles->second) {
+                for (const SummedTile& tile : by_tiles->second.tiles) {
                     transfer.tiles.push_back(
                         {static_cast<std::int32_t>(slot_of[static_cast<std::size_t>(tile.tile)]), tile.region,
                          tile.blocks});
@@ -345,6 +388,9 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     if (schedule.stores) {
         for (std::size_t rank = 0; rank < num_ranks; ++rank)
             guard_stores(all.program_of, schedule.ranks[rank]);
+    }
+    if (options.device == Device::cuda) {
+        if (Status status = check_library(plan, *precedence, sync, schedule); !status) return status.error();
     }
     return schedule;
 }

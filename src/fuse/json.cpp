@@ -8,6 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "syncopate/nesting.hpp"
+
 namespace syncopate::fuse {
 namespace {
 
@@ -23,6 +25,9 @@ constexpr std::array kBackends{plan::Backend::copy_engine, plan::Backend::tma_de
                                plan::Backend::tma_inline,  plan::Backend::ldst_dedicated,
                                plan::Backend::ldst_inline, plan::Backend::nccl,
                                plan::Backend::host};
+constexpr std::array kCollectives{plan::CollectiveKind::all_gather, plan::CollectiveKind::reduce_scatter,
+                                  plan::CollectiveKind::all_reduce, plan::CollectiveKind::all_to_all,
+                                  plan::CollectiveKind::broadcast,  plan::CollectiveKind::permute};
 constexpr std::array kReductions{plan::Reduce::none, plan::Reduce::sum, plan::Reduce::max};
 
 std::string_view name_of(Kind kind) {
@@ -69,6 +74,17 @@ Json write(const Slot& slot) {
     return row;
 }
 
+Json write(const Collective& collective, const Schedule& schedule) {
+    Json json{{"kind", plan::name_of(collective.kind)}, {"number", collective.number}};
+    if (collective.reduce != plan::Reduce::none) json["reduce"] = plan::name_of(collective.reduce);
+    for (const Collective::Member& member : collective.members) {
+        json["members"].push_back({{"op", {member.op.rank, member.op.index}},
+                                   {"src", write(member.src, schedule)},
+                                   {"dst", write(member.dst, schedule)}});
+    }
+    return json;
+}
+
 Json write(const Transfer& transfer, const Schedule& schedule) {
     Json json;
     json["op"] = {transfer.op.rank, transfer.op.index};
@@ -83,7 +99,9 @@ Json write(const Transfer& transfer, const Schedule& schedule) {
     }
     for (const Source& source : transfer.sources)
         json["sources"].push_back({{"rank", source.rank}, {"chunk", write(source.chunk, schedule)}});
-    for (const TileSum& tile : transfer.tiles) json["tiles"].push_back(Json::array({tile.slot, write(tile.region), tile.blocks}));
+    for (const TileSum& tile : transfer.tiles)
+        json["tiles"].push_back(Json::array({tile.slot, write(tile.region), tile.blocks}));
+    if (transfer.collective) json["collective"] = write(*transfer.collective, schedule);
     json["waits"] = write(transfer.waits);
     json["posts"] = write(transfer.posts);
     return json;
@@ -237,8 +255,8 @@ plan::Chunk read_chunk(const Reader& reader, const Schedule& schedule) {
 
 /// The tiles that do a sum.
 void read_tiles(const Reader& reader, const Schedule& schedule, Transfer& sum) {
-    if (!schedule.summed || sum.reduce == plan::Reduce::none || sum.dst.tensor != *schedule.summed)
-        reader.fail("only sums into the tensor of \"summed\" are done by tiles");
+    if (!schedule.summed || sum.reduce == plan::Reduce::none)
+        reader.fail("only sums of the tensor of \"summed\" are done by tiles");
     for (std::size_t at = 0; at < reader.length(); ++at) {
         const Reader row = reader.at(at);
         (void)row.length(3);
@@ -290,9 +308,32 @@ Enum read_name(const Reader& reader, const std::array<Enum, count>& values) {
     reader.fail("unknown name \"" + name + "\"");
 }
 
+Collective read_collective(const Reader& reader, const Schedule& schedule) {
+    reader.expect_keys({"kind", "number", "members"}, {"reduce"});
+    Collective collective;
+    collective.kind = read_name(reader.at("kind"), kCollectives);
+    collective.number =
+        static_cast<std::int32_t>(reader.at("number").integer(0, std::numeric_limits<std::int32_t>::max()));
+    if (reader.has("reduce")) collective.reduce = read_name(reader.at("reduce"), kReductions);
+    const Reader members = reader.at("members");
+    for (std::size_t at = 0; at < members.length(); ++at) {
+        const Reader entry = members.at(at);
+        entry.expect_keys({"op", "src", "dst"});
+        (void)entry.at("op").length(2);
+        collective.members.push_back(
+            {{entry.at("op").at(std::size_t{0}).index_below(schedule.ranks.size()),
+              static_cast<std::int32_t>(
+                  entry.at("op").at(std::size_t{1}).integer(0, std::numeric_limits<std::int32_t>::max()))},
+             read_chunk(entry.at("src"), schedule),
+             read_chunk(entry.at("dst"), schedule)});
+    }
+    if (collective.members.empty()) members.fail("expected at least one");
+    return collective;
+}
+
 Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size_t num_signals) {
     reader.expect_keys({"op", "backend", "src_rank", "dst_rank", "src", "dst", "waits", "posts"},
-                       {"reduce", "own", "sources", "tiles"});
+                       {"reduce", "own", "sources", "tiles", "collective"});
     Transfer transfer;
     (void)reader.at("op").length(2);
     transfer.op.rank = reader.at("op").at(std::size_t{0}).index_below(schedule.ranks.size());
@@ -318,6 +359,7 @@ Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size
         }
     }
     if (reader.has("tiles")) read_tiles(reader.at("tiles"), schedule, transfer);
+    if (reader.has("collective")) transfer.collective = read_collective(reader.at("collective"), schedule);
     transfer.waits = read_waits(reader.at("waits"), num_signals);
     transfer.posts = read_posts(reader.at("posts"), schedule);
     return transfer;
@@ -507,6 +549,8 @@ std::string to_json(const Schedule& schedule) {
 Result<Schedule> schedule_from_json(std::string_view text, const std::string& file_name) {
     Location where;
     where.file = file_name;
+    if (json_nesting(text) > kMaxJsonNesting)
+        return Error{"nested more than " + std::to_string(kMaxJsonNesting) + " deep", where};
     const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
     if (json.is_discarded()) return Error{"the schedule is not JSON", where};
     try {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "syncopate/kernel/tile_boxes.hpp"
+
 namespace syncopate::fuse {
 
 using plan::Backend;
@@ -46,14 +48,6 @@ std::string objection_to_stores(const kernel::Kernel& kernel, const kernel::Para
     return any ? "" : "no store of " + param.name + " was found";
 }
 
-std::vector<Region> boxes_of(const kernel::Tile& tile, const std::string& param) {
-    const auto exact = tile.write_boxes.find(param);
-    if (exact != tile.write_boxes.end() && !exact->second.empty()) return exact->second;
-    if (const auto bound = tile.writes.find(param); bound != tile.writes.end() && !is_empty(bound->second))
-        return {bound->second};
-    return {};
-}
-
 std::string objection_to_tiles(const Program& program, const kernel::Param& param, const plan::Chunk& source,
                                Backend backend) {
     const auto argument = program.kernel.arguments.tensors.find(param.name);
@@ -62,7 +56,7 @@ std::string objection_to_tiles(const Program& program, const kernel::Param& para
             ? 0
             : argument->second.block.front();
     for (const kernel::Tile& tile : program.kernel.tiles) {
-        const std::vector<Region> boxes = boxes_of(tile, param.name);
+        const std::vector<Region> boxes = kernel::boxes_written(tile, param.name);
         if (std::none_of(boxes.begin(), boxes.end(),
                          [&](const Region& box) { return overlaps(box, source.region); }))
             continue;

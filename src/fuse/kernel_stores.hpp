@@ -12,9 +12,6 @@ namespace syncopate::fuse {
 /// The parameter through which the kernel writes `tensor`; null if it does not.
 [[nodiscard]] const kernel::Param* writer_of(const Program& program, std::int32_t tensor);
 
-/// The boxes that `tile` writes of `param`; none overlaps another where they are exact.
-[[nodiscard]] std::vector<plan::Region> boxes_of(const kernel::Tile& tile, const std::string& param);
-
 /// Why emit could not change some store through `param`, as `backend` (tma_inline, ldst_inline) would; empty
 /// if it can: every store is written out in the kernel, in the form of that backend.
 [[nodiscard]] std::string objection_to_stores(const kernel::Kernel& kernel, const kernel::Param& param,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "syncopate/fuse/assign.hpp"
+#include "syncopate/fuse/collective.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -272,6 +273,7 @@ private:
                 engine_objection(result_.plan, sum.src, sum.dst, group.engine).empty())
                 sum.backend = group.engine;
             if (group.direct) result_.direct[group.sum] = group.contributions;
+            if (!group.writers.empty()) result_.writers[group.sum] = group.writers;
             sum.after = group.contributions;
             sum.after.insert(sum.after.end(), group.writers.begin(), group.writers.end());
             result_.own[group.sum] = group.own;
@@ -287,6 +289,12 @@ private:
                 } else {
                     op.dst =
                         staged(group, static_cast<std::int64_t>(slot), static_cast<std::int64_t>(slot) + 1);
+                    // It no longer touches what a writer writes, unless it reads that.
+                    std::erase_if(op.after, [&](OpRef before) {
+                        return std::binary_search(group.writers.begin(), group.writers.end(), before) &&
+                               (op.source_rank(ref.rank) != group.rank ||
+                                op.src.tensor != group.chunk.tensor);
+                    });
                 }
             }
         }
@@ -325,7 +333,8 @@ bool can_reduce(plan::DType dtype) {
 }
 
 Result<Lowered> lower(const plan::Plan& plan, plan::Backend preferred) {
-    return Lowering(plan, preferred).run();
+    const plan::Plan ordered = with_participants(plan);
+    return Lowering(ordered, preferred).run();
 }
 
 }  // namespace syncopate::fuse

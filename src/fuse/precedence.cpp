@@ -92,11 +92,14 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
             const plan::Backend backend = backends[ref.rank][ref.index];
             if (is_inline(backend)) continue;  // by the kernel's tiles, in no order
             const bool engine = lane_of(backend) == plan::Backend::tma_dedicated;
-            const bool sums = plan.op(ref).reduce != plan::Reduce::none && !engine;
-            const auto [found, first] = last.try_emplace({lane_of(backend), sums}, id);
+            const bool collective = plan.op(ref).kind == plan::OpKind::collective;
+            const bool sums = plan.op(ref).reduce != plan::Reduce::none && !engine && !collective;
+            const auto [found, first] =
+                last.try_emplace({collective ? plan::Backend::nccl : lane_of(backend), sums}, id);
             if (first) continue;
             result.started_before[id] = std::exchange(found->second, id);
-            if (backend == plan::Backend::host || engine) continue;  // begin one before another has ended
+            if ((backend == plan::Backend::host && !collective) || engine)
+                continue;  // begin one before another has ended
             result.stream_previous[id] = result.started_before[id];
             result.before[id].push_back(result.stream_previous[id]);
         }

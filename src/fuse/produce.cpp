@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "fuse/kernel_stores.hpp"
+#include "syncopate/kernel/tile_boxes.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -96,7 +96,7 @@ private:
             const auto made = produced_.find({rank, tensor});
             if (made == produced_.end()) continue;
             for (const kernel::Tile& tile : program_.kernel.tiles) {
-                for (const Region& box : boxes_of(tile, param)) {
+                for (const Region& box : kernel::boxes_written(tile, param)) {
                     std::vector<Region> missing{box};
                     for (const Region& region : made->second) take(missing, region);
                     if (missing.empty()) continue;
@@ -122,7 +122,7 @@ private:
         const std::string& param = params_.at(chunk.tensor);
         for (const kernel::Tile& tile : program_.kernel.tiles) {
             bool makes = false;
-            for (const Region& box : boxes_of(tile, param)) {
+            for (const Region& box : kernel::boxes_written(tile, param)) {
                 if (!overlaps(box, chunk.region)) continue;
                 makes = true;
                 take(makers.missing, box);

@@ -10,6 +10,7 @@
 #include "syncopate/fuse/cost.hpp"
 #include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/pack.hpp"
+#include "syncopate/kernel/tile_boxes.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -103,13 +104,7 @@ void add_written(const Program& program, Written& written) {
         if (!program.kernel.find_param(name)->written) continue;
         std::vector<plan::Region>& regions = written[*program.plan.find_tensor(tensor)];
         for (const kernel::Tile& tile : program.kernel.tiles) {
-            if (const auto exact = tile.write_boxes.find(name);
-                exact != tile.write_boxes.end() && !exact->second.empty()) {
-                regions.insert(regions.end(), exact->second.begin(), exact->second.end());
-            } else if (const auto bound = tile.writes.find(name);
-                       bound != tile.writes.end() && !is_empty(bound->second)) {
-                regions.push_back(bound->second);
-            }
+            for (plan::Region& box : kernel::boxes_written(tile, name)) regions.push_back(std::move(box));
         }
     }
 }

@@ -24,15 +24,23 @@ public:
 
     StreamPlan run() {
         plan_.steps.resize(schedule_.transfers.size());
-        bool late = false;  // some copy before
+        bool late = false;          // some copy before
+        bool collect_late = false;  // some collective before
         for (std::size_t index = 0; index < plan_.steps.size(); ++index) {
             const Transfer& transfer = schedule_.transfers[index];
-            if (transfer.backend != plan::Backend::copy_engine) continue;
+            const bool collective = transfer.backend == plan::Backend::nccl;
+            if (transfer.backend != plan::Backend::copy_engine && !collective) continue;
             StreamStep& step = plan_.steps[index];
             const bool sums = transfer.reduce != plan::Reduce::none;
-            const auto is_early = [&](const Wait& wait) { return implied_by_early(wait); };
-            late |= !sums && !std::all_of(transfer.waits.begin(), transfer.waits.end(), is_early);
-            step.lane = sums ? Lane::sums : late ? Lane::late : Lane::early;
+            const bool now = std::all_of(transfer.waits.begin(), transfer.waits.end(),
+                                         [&](const Wait& wait) { return is_implied(wait, collective); });
+            if (collective) {
+                collect_late = collect_late || !now;
+                step.lane = collect_late ? Lane::late : Lane::before;
+            } else {
+                late = late || (!sums && !now);
+                step.lane = sums ? Lane::sums : late ? Lane::late : Lane::early;
+            }
             if (!transfer.tiles.empty()) step.tile_sum = plan_.num_tile_sums++;
             for (const Wait& wait : transfer.waits) cover(index, wait);
             if (!step.relayed.empty()) step.relay = plan_.num_relays++;
@@ -56,10 +64,14 @@ private:
         return found->second;
     }
 
-    [[nodiscard]] bool implied_by_early(const Wait& wait) const {
+    /// Whether it is over when the copies begin, or an earlier one of them implies it; for a collective, when
+    /// the kernel's stream comes to it.
+    [[nodiscard]] bool is_implied(const Wait& wait, bool collective) const {
         if (has_begun(wait)) return true;
         const auto own = own_step(wait);
-        return own && plan_.steps[*own].lane == Lane::early;
+        if (!own) return false;
+        const Lane lane = plan_.steps[*own].lane;
+        return lane == Lane::before || (lane == Lane::early && !collective);
     }
 
     void cover(std::size_t index, const Wait& wait) {
@@ -74,7 +86,8 @@ private:
         }
         if (const auto own = own_step(wait)) {
             const bool of_sums = plan_.steps[*own].lane == Lane::sums;
-            if (of_sums == sums) return;  // in order; early copies come before late ones
+            if (of_sums == sums || plan_.steps[*own].lane == Lane::before)
+                return;  // in order; early copies come before late ones
             if (!sums) {
                 StreamStep& sum = plan_.steps[*own];
                 if (sum.tile_sum < 0) {
@@ -98,9 +111,9 @@ private:
 
     const RankSchedule& schedule_;
     std::int32_t rank_;
-    std::map<plan::OpRef, std::size_t> own_;            ///< transfers by op
-    std::map<std::int32_t, std::int32_t> made_by_;      ///< own signal → chunk whose last tile posts it
-    std::set<std::pair<bool, std::int32_t>> passed_;    ///< gates, by stream (of sums) and chunk
+    std::map<plan::OpRef, std::size_t> own_;          ///< transfers by op
+    std::map<std::int32_t, std::int32_t> made_by_;    ///< own signal → chunk whose last tile posts it
+    std::set<std::pair<bool, std::int32_t>> passed_;  ///< gates, by stream (of sums) and chunk
     std::set<Wait> relayed_;
     StreamPlan plan_;
 };
@@ -115,7 +128,8 @@ std::uint32_t blocks_of_sum(const RankSchedule& schedule, const StreamPlan& stre
     std::uint32_t blocks = 0;
     for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
         if (streams.steps[i].tile_sum != sum) continue;
-        for (const TileSum& tile : schedule.transfers[i].tiles) blocks += static_cast<std::uint32_t>(tile.blocks);
+        for (const TileSum& tile : schedule.transfers[i].tiles)
+            blocks += static_cast<std::uint32_t>(tile.blocks);
     }
     return blocks;
 }

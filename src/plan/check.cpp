@@ -77,9 +77,11 @@ std::vector<Finding> check(const Plan& plan) {
     add(check_malformed(plan, collectives, work));
     add(check_cycles(plan, graph, order));
     if (findings.empty()) {
-        add(check_order(plan, graph, followers, order, work));
+        const std::vector<std::size_t> axes = key_axes(plan);
+        const Cells cells(plan, graph, axes, work);
+        add(check_order(plan, graph, followers, order, axes, cells, work));
         // Of a plan with a thousand races the end says nothing more.
-        if (findings.size() < kManyFindings) add(check_result(plan, graph, order, work));
+        if (findings.size() < kManyFindings) add(check_result(plan, graph, order, axes, cells, work));
     }
     if (work.exhausted()) {
         findings.push_back({Finding::Kind::malformed, -1, -1,

@@ -25,7 +25,7 @@ FinalCheck::FinalCheck(const Plan& plan, Memory& memory, const ContentPool& pool
 
 void FinalCheck::judge(std::size_t index) {
     const Holding& wanted = plan_.final[index];
-    const std::vector<Piece> held = memory_.read(wanted.rank, wanted.chunk);
+    const std::vector<Piece> held = memory_.finish(wanted.rank, wanted.chunk);
     judge_arrival(index, wanted, held);
     const Contributors listed(wanted.of);
     const bool reduced = wanted.of_all || !wanted.of.empty();

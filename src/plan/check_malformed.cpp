@@ -162,8 +162,7 @@ private:
 /// Entries of one list must not say of an element both that a rank holds its value and that it holds a
 /// contribution.
 void check_holdings(const Plan& plan, std::string_view list, const std::vector<Holding>& holdings, Work& work,
-                    std::vector<Finding>& findings) {
-    const std::vector<std::size_t> axes = key_axes(plan);
+                    const std::vector<std::size_t>& axes, std::vector<Finding>& findings) {
     struct Both {  // of one rank and tensor
         BoxIndex<std::size_t> values;
         BoxIndex<std::size_t> partials;
@@ -245,8 +244,9 @@ std::vector<Finding> check_malformed(const Plan& plan, const CollectiveMatch& co
     const bool sound = findings.empty();
     findings.insert(findings.end(), collectives.unmatched.begin(), collectives.unmatched.end());
     if (!sound) return findings;  // what follows needs regions that fit their tensors
-    check_holdings(plan, "initial", plan.initial, work, findings);
-    check_holdings(plan, "produced", plan.produced, work, findings);
+    const std::vector<std::size_t> axes = key_axes(plan);
+    check_holdings(plan, "initial", plan.initial, work, axes, findings);
+    check_holdings(plan, "produced", plan.produced, work, axes, findings);
     for (const CollectiveGroup& group : collectives.groups) {
         const Result<CollectiveLayout> layout = layout_of(plan, group);
         if (layout) continue;

@@ -3,7 +3,8 @@
 // For each rank's memory, a shadow: disjoint boxes, each with the accesses to it that later ones must come
 // after. Events are taken in topological order, so that whatever comes before an event has been seen. An
 // access needs to be ordered after the last conflicting ones only: these are ordered after those before them.
-// (The idea is that of race detectors for threads: Flanagan and Freund, "FastTrack", PLDI 2009.)
+// (The idea is that of race detectors for threads: Flanagan and Freund, "FastTrack", PLDI 2009.) Where memory
+// is even (cells.hpp) the shadow is an array.
 #include <array>
 #include <map>
 #include <optional>
@@ -17,6 +18,7 @@
 #include <fmt/format.h>
 
 #include "arrivals.hpp"
+#include "cells.hpp"
 #include "coalesce.hpp"
 #include "event_sets.hpp"
 
@@ -24,8 +26,9 @@ namespace syncopate::plan {
 namespace {
 
 // In place of the event that wrote a box last.
-constexpr std::int32_t kProduced = -2;  ///< the kernel, at some time; whoever reads waits for that
-constexpr std::int32_t kNothing = -3;   ///< nobody: a reduction has come where nothing was
+constexpr std::int32_t kProduced = -2;   ///< the kernel, at some time; whoever reads waits for that
+constexpr std::int32_t kNothing = -3;    ///< nobody: a reduction has come where nothing was
+constexpr std::int32_t kUntouched = -4;  ///< nobody, and nothing has come (cells only)
 
 /// What has happened to a box since its last plain write, `base`. A run of reductions of one kind, any order
 /// among themselves, follows `before`; reads follow the reductions; once there are reads, the next reduction
@@ -64,21 +67,25 @@ bool remove(std::vector<Region>& boxes, const Region& hole) {
 struct Access {
     std::int32_t event;
     OpRef op;
-    std::int32_t rank;  ///< whose memory
-    Chunk chunk;
+    std::int32_t rank;   ///< whose memory
+    const Chunk& chunk;  ///< outlives the access
+    Cells::Cell cell = Cells::kNone;
 };
 
 class OrderCheck {
 public:
     OrderCheck(const Plan& plan, const EventGraph& graph, const Followers& followers,
-               std::span<const std::int32_t> topological, Work& work)
+               std::span<const std::int32_t> topological, const std::vector<std::size_t>& axes,
+               const Cells& cells, Work& work)
         : plan_(plan),
           graph_(graph),
           topological_(topological),
           work_(work),
-          axes_(key_axes(plan)),
+          axes_(axes),
+          cells_(cells),
           happens_before_(graph, followers, topological, work),
-          sets_(graph, happens_before_) {}
+          sets_(graph, happens_before_),
+          histories_(cells.size(), History{.base = kUntouched}) {}
 
     std::vector<Finding> find() {
         for (const auto& [holdings, base] :
@@ -88,11 +95,10 @@ public:
         for (const std::int32_t event : topological_) {
             if (work_.exhausted() || reported_.size() >= kMaxReported) break;
             happens_before_.look_at(event);
-            const OpRef ref = graph_.members(event).front();
-            if (plan_.op(ref).kind == OpKind::collective) {
+            if (cells_.transfer(event).is_collective) {
                 run_collective(event);
             } else {
-                run_transfer(event, ref);
+                run_transfer(event);
             }
         }
         std::vector<Finding> findings;
@@ -116,20 +122,32 @@ private:
     // ---- what each event does -----------------------------------------------------------------------------
 
     void start(const Holding& holding, std::int32_t base) {
-        Shadow& shadow = memory(holding.rank, holding.chunk.tensor);
+        const Region& region = holding.chunk.region;
         History history;
         history.base = base;
-        replace(shadow, holding.chunk.region, history, [](const Region&, const History&) {});
+        const Cells::Range all = cells_.of(holding.rank, holding.chunk.tensor);
+        if (all.empty()) {
+            replace(memory(holding.rank, holding.chunk.tensor), region, history,
+                    [](const Region&, const History&) {});
+            return;
+        }
+        const Cells::Range cells = cells_.near(all, holding.chunk.tensor, region);
+        for (Cells::Cell cell = cells.first; cell < cells.last && !work_.exhausted(); ++cell) {
+            work_.spend();
+            if (overlaps(cells_.box(cell), region)) histories_[static_cast<std::size_t>(cell)] = history;
+        }
     }
 
-    void run_transfer(std::int32_t event, OpRef ref) {
+    void run_transfer(std::int32_t event) {
+        const Cells::Transfer& transfer = cells_.transfer(event);
+        const OpRef ref = graph_.members(event).front();
         const Op& op = plan_.op(ref);
-        read({event, ref, op.source_rank(ref.rank), op.src});
-        const Access target{event, ref, op.destination_rank(ref.rank), op.dst};
-        if (op.reduce == Reduce::none) {
+        read({event, ref, transfer.source_rank, op.src, transfer.source});
+        const Access target{event, ref, transfer.destination_rank, op.dst, transfer.destination};
+        if (transfer.reduce == Reduce::none) {
             write(target);
         } else {
-            reduce(target, op.reduce);
+            reduce(target, transfer.reduce);
         }
     }
 
@@ -158,7 +176,8 @@ private:
                     (*box)[axis].begin += shift;
                     (*box)[axis].end += shift;
                 }
-                write({event, part.op, part.op.rank, {part.chunk.tensor, std::move(*box)}});
+                const Chunk chunk{part.chunk.tensor, std::move(*box)};
+                write({event, part.op, part.op.rank, chunk});
             }
         }
     }
@@ -168,7 +187,7 @@ private:
     void read(const Access& access) {
         const std::int32_t event = access.event;
         std::vector<std::pair<Region, std::int32_t>> unordered;  // parts, and who writes them at any time
-        const std::int64_t covered = touch(access, [&](const Region& part, History& history) {
+        const bool covered = touch(access, [&](const Region& part, History& history) {
             if (history.reductions != EventSets::kEmpty) {
                 const std::int32_t other = sets_.unordered(history.reductions, event);
                 if (other != EventSets::kNone) report_read_of_reduction(access, part, other);
@@ -177,7 +196,7 @@ private:
             }
             history.reads = sets_.with(history.reads, event);
         });
-        if (covered == num_elements(access.chunk.region) && unordered.empty()) return;
+        if (covered && unordered.empty()) return;
         std::vector<Region> missing = gaps(access);
         for (const auto& [part, writer] : unordered) {
             for (Region& box : not_surely_held(access, part)) missing.push_back(std::move(box));
@@ -192,7 +211,7 @@ private:
 
     void reduce(const Access& access, Reduce kind) {
         const std::int32_t event = access.event;
-        const std::int64_t covered = touch(access, [&](const Region& part, History& history) {
+        const bool covered = touch(access, [&](const Region& part, History& history) {
             if (history.reads != EventSets::kEmpty) {
                 follow(access, part, history.reads, true);
                 history.before = history.reads;
@@ -212,7 +231,7 @@ private:
             history.kind = kind;
             history.reductions = sets_.with(history.reductions, event);
         });
-        if (covered == num_elements(access.chunk.region)) return;
+        if (covered) return;
         std::vector<Region> gap = gaps(access);
         // A plain write that is not ordered with this will be found as a race.
         std::vector<Region> missing = gap;
@@ -227,7 +246,11 @@ private:
             history.base = kNothing;
             history.kind = kind;
             history.reductions = sets_.with(EventSets::kEmpty, event);
-            memory(access.rank, access.chunk.tensor).insert(std::move(box), history);
+            if (History* const own = own_history(access)) {
+                *own = history;
+            } else {
+                memory(access.rank, access.chunk.tensor).insert(std::move(box), history);
+            }
         }
     }
 
@@ -246,22 +269,27 @@ private:
         const std::int32_t event = access.event;
         History written;
         written.base = event;
-        replace(memory(access.rank, access.chunk.tensor), access.chunk.region, written,
-                [&](const Region& part, const History& history) {
-                    if (history.reads != EventSets::kEmpty) {
-                        const std::int32_t reader = sets_.unordered(history.reads, event);
-                        if (reader != EventSets::kNone)
-                            report_overwrite(access_of(reader, access.rank), part, event);
-                    } else if (history.reductions != EventSets::kEmpty) {
-                        const std::int32_t other = sets_.unordered(history.reductions, event);
-                        if (other != EventSets::kNone) report_race(access, part, other);
-                    } else if (history.base == kProduced) {
-                        report_overwrite_of_produced(access, part);
-                    } else if (history.base >= 0 && history.base != event &&
-                               !happens_before_.before(history.base, event)) {
-                        report_race(access, part, history.base);
-                    }
-                });
+        const auto follow_all = [&](const Region& part, const History& history) {
+            if (history.reads != EventSets::kEmpty) {
+                const std::int32_t reader = sets_.unordered(history.reads, event);
+                if (reader != EventSets::kNone) report_overwrite(access_of(reader, access.rank), part, event);
+            } else if (history.reductions != EventSets::kEmpty) {
+                const std::int32_t other = sets_.unordered(history.reductions, event);
+                if (other != EventSets::kNone) report_race(access, part, other);
+            } else if (history.base == kProduced) {
+                report_overwrite_of_produced(access, part);
+            } else if (history.base >= 0 && history.base != event &&
+                       !happens_before_.before(history.base, event)) {
+                report_race(access, part, history.base);
+            }
+        };
+        if (History* const own = own_history(access)) {
+            work_.spend();
+            follow_all(access.chunk.region, *own);
+            *own = written;
+        } else {
+            replace(memory(access.rank, access.chunk.tensor), access.chunk.region, written, follow_all);
+        }
     }
 
     // ---- shadow memory ------------------------------------------------------------------------------------
@@ -271,11 +299,22 @@ private:
         return shadows_.try_emplace(key, axes_[static_cast<std::size_t>(tensor)], work_).first->second;
     }
 
+    /// Of an access to even memory, that of its cell; null elsewhere.
+    History* own_history(const Access& access) {
+        return access.cell == Cells::kNone ? nullptr : &histories_[static_cast<std::size_t>(access.cell)];
+    }
+
     /// Calls visit(part, history) for each part of the access that something has been written to, having
-    /// split boxes that reach beyond it; visit may change the history. Returns how many elements these are.
+    /// split boxes that reach beyond it; visit may change the history. Returns whether these parts are all.
     template <typename Visit>
-    std::int64_t touch(const Access& access, Visit visit) {
+    bool touch(const Access& access, Visit visit) {
         const Region& region = access.chunk.region;
+        if (History* const own = own_history(access)) {
+            work_.spend();
+            if (own->base == kUntouched) return false;
+            visit(region, *own);
+            return true;
+        }
         Shadow& shadow = memory(access.rank, access.chunk.tensor);
         std::int64_t covered = 0;
         bool whole = true;
@@ -288,7 +327,7 @@ private:
             }
             return true;
         });
-        if (whole) return covered;
+        if (whole) return covered == num_elements(region);
         const auto reaches_beyond = [&](const Shadow::Entry& entry) { return !contains(region, entry.box); };
         for (Shadow::Entry& entry : shadow.extract_overlapping(region, reaches_beyond)) {
             for (Region& rest : subtract(entry.box, region)) shadow.insert(std::move(rest), entry.value);
@@ -297,12 +336,16 @@ private:
             visit(part, entry.value);
             shadow.insert(std::move(part), entry.value);
         }
-        return covered;
+        return covered == num_elements(region);
     }
 
     /// The parts of the access that nothing has been written to.
     std::vector<Region> gaps(const Access& access) {
         std::vector<Region> gap{access.chunk.region};
+        if (const History* const own = own_history(access)) {
+            if (own->base != kUntouched) gap.clear();
+            return gap;
+        }
         memory(access.rank, access.chunk.tensor)
             .visit_overlapping(access.chunk.region, [&](const Shadow::Entry& entry) {
                 work_.spend(static_cast<std::int64_t>(gap.size()));
@@ -439,10 +482,12 @@ private:
     std::span<const std::int32_t> topological_;
     Work& work_;
     Work explain_{kExplainSteps};  ///< to say why; once gone, what is unordered counts as not arrived
-    std::vector<std::size_t> axes_;
+    const std::vector<std::size_t>& axes_;
+    const Cells& cells_;
     HappensBefore happens_before_;
     EventSets sets_;
-    std::unordered_map<std::int64_t, Shadow> shadows_;  ///< by rank and tensor
+    std::vector<History> histories_;                    ///< by cell
+    std::unordered_map<std::int64_t, Shadow> shadows_;  ///< by rank and tensor, of memory that is not even
     std::optional<Arrivals> arrivals_;                  ///< made when there is something to explain
     std::map<std::tuple<Finding::Kind, OpRef, std::string_view>, Reported> reported_;
 };
@@ -450,8 +495,9 @@ private:
 }  // namespace
 
 std::vector<Finding> check_order(const Plan& plan, const EventGraph& graph, const Followers& followers,
-                                 std::span<const std::int32_t> topological, Work& work) {
-    return OrderCheck(plan, graph, followers, topological, work).find();
+                                 std::span<const std::int32_t> topological,
+                                 const std::vector<std::size_t>& axes, const Cells& cells, Work& work) {
+    return OrderCheck(plan, graph, followers, topological, axes, cells, work).find();
 }
 
 }  // namespace syncopate::plan

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "cells.hpp"
 #include "collectives.hpp"
 #include "event_graph.hpp"
 #include "syncopate/plan/check.hpp"
@@ -27,16 +28,21 @@ namespace syncopate::plan {
                                                 std::span<const std::int32_t> topological);
 
 /// `early_read`, `write_race`, `overwrite`: conflicting accesses that neither `after` nor a collective
-/// orders. From here on the plan is neither malformed nor cyclic. Stops once `work` is exhausted.
+/// orders. From here on the plan is neither malformed nor cyclic. `axes` is key_axes(plan). Stops once `work`
+/// is exhausted.
 [[nodiscard]] std::vector<Finding> check_order(const Plan& plan, const EventGraph& graph,
                                                const Followers& followers,
-                                               std::span<const std::int32_t> topological, Work& work);
+                                               std::span<const std::int32_t> topological,
+                                               const std::vector<std::size_t>& axes, const Cells& cells,
+                                               Work& work);
 
 /// `duplicate_contribution`, `missing_contribution`, `final_not_reached`: executes the events in the given
 /// order and looks at what every rank holds at the end. If check_order has found nothing, every order gives
 /// the same. Stops once `work` is exhausted.
 [[nodiscard]] std::vector<Finding> check_result(const Plan& plan, const EventGraph& graph,
-                                                std::span<const std::int32_t> topological, Work& work);
+                                                std::span<const std::int32_t> topological,
+                                                const std::vector<std::size_t>& axes, const Cells& cells,
+                                                Work& work);
 
 /// For each tensor the axis along which the plan's regions begin at the most places: the key for a BoxIndex.
 [[nodiscard]] std::vector<std::size_t> key_axes(const Plan& plan);

@@ -14,50 +14,64 @@ namespace {
 
 using Piece = Memory::Piece;
 
+std::vector<std::int64_t> displacement(const Region& from, const Region& to) {
+    std::vector<std::int64_t> by(from.size());
+    for (std::size_t axis = 0; axis < from.size(); ++axis) by[axis] = to[axis].begin - from[axis].begin;
+    return by;
+}
+
 /// The pieces, and their contents, moved from one place to another of the same extents.
 std::vector<Piece> placed(ContentPool& pool, std::vector<Piece> pieces, const Region& from,
                           const Region& to) {
-    std::vector<std::int64_t> displacement(from.size());
-    bool moves = false;
-    for (std::size_t axis = 0; axis < from.size(); ++axis) {
-        displacement[axis] = to[axis].begin - from[axis].begin;
-        moves |= displacement[axis] != 0;
-    }
-    if (!moves) return pieces;
+    if (from == to) return pieces;
+    const std::vector<std::int64_t> by = displacement(from, to);
     for (Piece& piece : pieces) {
         for (std::size_t axis = 0; axis < from.size(); ++axis) {
-            piece.box[axis].begin += displacement[axis];
-            piece.box[axis].end += displacement[axis];
+            piece.box[axis].begin += by[axis];
+            piece.box[axis].end += by[axis];
         }
-        piece.value = pool.moved(piece.value, displacement);
+        piece.value = pool.moved(piece.value, by);
     }
     return pieces;
 }
 
 class Execution {
 public:
-    Execution(const Plan& plan, const EventGraph& graph, Work& work)
-        : plan_(plan), graph_(graph), work_(work), axes_(key_axes(plan)), pool_(work), memory_(axes_, work) {
+    Execution(const Plan& plan, const EventGraph& graph, const std::vector<std::size_t>& axes,
+              const Cells& cells, Work& work)
+        : plan_(plan),
+          graph_(graph),
+          cells_(cells),
+          work_(work),
+          axes_(axes),
+          pool_(work),
+          memory_(axes_, cells, work) {
         for (const auto* holdings : {&plan.initial, &plan.produced}) {
             for (const Holding& holding : *holdings) {
                 const Content content = holding.partial
                                             ? pool_.contribution(holding.chunk.tensor, holding.rank)
                                             : pool_.value(holding.chunk.tensor);
-                memory_.write(holding.rank, holding.chunk, {{holding.chunk.region, content}});
+                memory_.hold(holding, content);
             }
         }
     }
 
     void run(std::int32_t event) {
         const auto members = graph_.members(event);
+        const Cells::Transfer& transfer = cells_.transfer(event);
+        if (transfer.is_collective) return run_collective({members.begin(), members.end()});
         const OpRef ref = members.front();
+        if (transfer.destination != Cells::kNone) return run_in_cells(transfer, ref);
         const Op& op = plan_.op(ref);
-        if (op.kind == OpKind::collective) return run_collective({members.begin(), members.end()});
-        const std::int32_t rank = op.destination_rank(ref.rank);
-        std::vector<Piece> arriving =
-            placed(pool_, memory_.read(op.source_rank(ref.rank), op.src), op.src.region, op.dst.region);
-        if (op.reduce != Reduce::none) arriving = reduced(ref, op, rank, arriving);
-        memory_.write(rank, op.dst, arriving);
+        std::vector<Piece> arriving;
+        if (transfer.source == Cells::kNone) {
+            arriving = memory_.read(transfer.source_rank, op.src);
+        } else if (memory_[transfer.source] != nullptr) {
+            arriving.push_back({op.src.region, memory_[transfer.source]});
+        }
+        arriving = placed(pool_, std::move(arriving), op.src.region, op.dst.region);
+        if (op.reduce != Reduce::none) arriving = reduced(ref, op, transfer.destination_rank, arriving);
+        memory_.write(transfer.destination_rank, op.dst, arriving);
     }
 
     std::vector<Finding> finish() {
@@ -69,6 +83,22 @@ public:
     }
 
 private:
+    /// From a cell to a cell: what the rest of run() does, of one piece or none.
+    void run_in_cells(const Cells::Transfer& transfer, OpRef ref) {
+        work_.spend();
+        Content arriving = memory_[transfer.source];
+        if (arriving != nullptr && !transfer.stays) {
+            const Op& op = plan_.op(ref);
+            arriving = pool_.moved(arriving, displacement(op.src.region, op.dst.region));
+        }
+        Content& held = memory_[transfer.destination];
+        if (transfer.reduce == Reduce::none || held == nullptr) {
+            if (transfer.reduce == Reduce::none || arriving != nullptr) held = arriving;
+        } else if (arriving != nullptr) {
+            held = joined(ref, transfer.reduce, transfer.destination_rank, plan_.op(ref).dst, held, arriving);
+        }
+    }
+
     /// What the destination holds once the arriving pieces are reduced into it. Where it held nothing, which
     /// check_order reports, they count as they are.
     std::vector<Piece> reduced(OpRef ref, const Op& op, std::int32_t rank,
@@ -109,11 +139,19 @@ private:
     /// mind.
     void join(OpRef ref, Reduce reduce, std::int32_t rank, std::int32_t tensor, Piece& held,
               Content arriving) {
-        if (reduce == Reduce::sum && is_wanted(held.box)) {
-            if (const std::optional<Duplicate> twice = duplicate_in_sum(held.value, arriving))
-                report(ref, rank, {tensor, held.box}, *twice, held.value, arriving);
+        if (reduce == Reduce::sum && !is_wanted(held.box)) {
+            held.value = pool_.joined(held.value, arriving, reduce);
+        } else {
+            held.value = joined(ref, reduce, rank, {tensor, held.box}, held.value, arriving);
         }
-        held.value = pool_.joined(held.value, arriving, reduce);
+    }
+    Content joined(OpRef ref, Reduce reduce, std::int32_t rank, const Chunk& chunk, Content held,
+                   Content arriving) {
+        if (reduce == Reduce::sum) {
+            if (const std::optional<Duplicate> twice = duplicate_in_sum(held, arriving))
+                report(ref, rank, chunk, *twice, held, arriving);
+        }
+        return pool_.joined(held, arriving, reduce);
     }
 
     /// Of the frame of a collective, only what some target takes is really added up.
@@ -209,8 +247,9 @@ private:
 
     const Plan& plan_;
     const EventGraph& graph_;
+    const Cells& cells_;
     Work& work_;
-    std::vector<std::size_t> axes_;
+    const std::vector<std::size_t>& axes_;
     ContentPool pool_;
     Memory memory_;
     const std::vector<CollectivePart>* targets_ =
@@ -222,8 +261,9 @@ private:
 }  // namespace
 
 std::vector<Finding> check_result(const Plan& plan, const EventGraph& graph,
-                                  std::span<const std::int32_t> topological, Work& work) {
-    Execution execution(plan, graph, work);
+                                  std::span<const std::int32_t> topological,
+                                  const std::vector<std::size_t>& axes, const Cells& cells, Work& work) {
+    Execution execution(plan, graph, axes, cells, work);
     for (const std::int32_t event : topological) {
         if (work.exhausted()) break;
         execution.run(event);

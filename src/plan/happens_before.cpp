@@ -13,13 +13,12 @@ HappensBefore::HappensBefore(const EventGraph& graph, const Followers& followers
                              std::span<const std::int32_t> topological, Work& work)
     : graph_(graph), followers_(followers), work_(work), topological_(topological) {
     const auto count = static_cast<std::size_t>(graph.num_events());
-    level_.assign(count, 0);
     labels_.resize(count);
     backward_.visited.assign(count, 0);
     forward_.visited.assign(count, 0);
     for (const std::int32_t event : topological) {
         for (const std::int32_t earlier : graph.waits(event)) {
-            level_[at(event)] = std::max(level_[at(event)], level_[at(earlier)] + 1);
+            labels_[at(event)].level = std::max(labels_[at(event)].level, labels_[at(earlier)].level + 1);
         }
     }
     for (std::size_t search = 0; search < kSearches; ++search) label(topological, search);
@@ -37,7 +36,7 @@ void HappensBefore::label(std::span<const std::int32_t> topological, std::size_t
     std::int32_t left = 0;  // events that the search has left
     std::vector<Side::Frame> stack;
     const auto enter = [&](std::int32_t event) {
-        Interval& mine = labels_[at(event)][search];
+        Interval& mine = labels_[at(event)].searches[search];
         mine.tree = mine.lowest = left;
         mine.rank = -2;  // on the stack
         stack.push_back({event, 0});
@@ -48,10 +47,10 @@ void HappensBefore::label(std::span<const std::int32_t> topological, std::size_t
         enter(root);
         while (!stack.empty()) {
             auto& [event, next] = stack.back();
-            Interval& mine = labels_[at(event)][search];
+            Interval& mine = labels_[at(event)].searches[search];
             if (next < followers_(event).size()) {
                 const std::int32_t follower = nth(event, next++);
-                const Interval& other = labels_[at(follower)][search];
+                const Interval& other = labels_[at(follower)].searches[search];
                 if (other.rank == -1) {
                     enter(follower);
                 } else {
@@ -63,7 +62,7 @@ void HappensBefore::label(std::span<const std::int32_t> topological, std::size_t
             const std::int32_t lowest = mine.lowest;
             stack.pop_back();
             if (!stack.empty()) {
-                std::int32_t& above = labels_[at(stack.back().event)][search].lowest;
+                std::int32_t& above = labels_[at(stack.back().event)].searches[search].lowest;
                 above = std::min(above, lowest);
             }
         }
@@ -71,13 +70,15 @@ void HappensBefore::label(std::span<const std::int32_t> topological, std::size_t
 }
 
 HappensBefore::Guess HappensBefore::guess(std::int32_t first, std::int32_t second) const {
-    if (level_[at(second)] <= level_[at(first)]) return Guess::no;
     const Label& a = labels_[at(first)];
     const Label& b = labels_[at(second)];
+    if (b.level <= a.level) return Guess::no;
     bool yes = false;
     for (std::size_t i = 0; i < kSearches; ++i) {
-        if (b[i].rank > a[i].rank || b[i].lowest < a[i].lowest) return Guess::no;
-        yes |= b[i].rank >= a[i].tree;
+        const Interval& mine = a.searches[i];
+        const Interval& other = b.searches[i];
+        if (other.rank > mine.rank || other.lowest < mine.lowest) return Guess::no;
+        yes |= other.rank >= mine.tree;
     }
     return yes ? Guess::yes : Guess::open;
 }

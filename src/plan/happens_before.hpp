@@ -46,7 +46,10 @@ private:
         std::int32_t rank = -1;
     };
     static constexpr std::size_t kSearches = 3;
-    using Label = std::array<Interval, kSearches>;
+    struct Label {
+        std::int32_t level = 0;  ///< the longest path to the event
+        std::array<Interval, kSearches> searches;
+    };
 
     enum class Guess : std::uint8_t { no, yes, open };
 
@@ -74,7 +77,6 @@ private:
     const EventGraph& graph_;
     const Followers& followers_;
     Work& work_;
-    std::vector<std::int32_t> level_;
     std::vector<Label> labels_;
     Side backward_;
     Side forward_;

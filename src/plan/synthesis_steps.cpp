@@ -92,7 +92,9 @@ SynthesisSteps to_steps(const HopNetwork& network, const Matching& matching, boo
                            static_cast<std::size_t>(member)];
         };
         const Last* latest = nullptr;
-        if (movement.start_us > std::max(lane_end[lane], arrived(from)) + kGap) {
+        // Run backwards, movements start as late as they can: a pause before one does not tell what it is
+        // for.
+        if (backwards || movement.start_us > std::max(lane_end[lane], arrived(from)) + kGap) {
             for (const std::int32_t link : resources.subspan(1)) {
                 const Last& last = on_link[static_cast<std::size_t>(link)];
                 if (last.step < 0 || last.sender == from) continue;
@@ -100,7 +102,8 @@ SynthesisSteps to_steps(const HopNetwork& network, const Matching& matching, boo
             }
         }
         const auto self = static_cast<std::int32_t>(result.steps.size());
-        result.steps.push_back({movement.chunk, from, to, latest == nullptr ? -1 : latest->step});
+        result.steps.push_back(
+            {movement.chunk, from, to, latest == nullptr ? -1 : latest->step, movement.start_us});
         for (const std::int32_t link : resources.subspan(1))
             on_link[static_cast<std::size_t>(link)] = {self, from, movement.end_us};
         lane_end[lane] = std::max(lane_end[lane], movement.end_us - hop.latency_us);

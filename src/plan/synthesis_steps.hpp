@@ -25,6 +25,7 @@ struct SynthesisStep {
     /// does not keep the time of the search to the dot this one could start earlier, and the two would share
     /// the link, at a loss; so it is also to wait for that one.
     std::int32_t yields_to = -1;
+    double start_us = 0;  ///< by the search's own clock
 };
 
 struct SynthesisSteps {

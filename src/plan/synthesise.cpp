@@ -12,11 +12,13 @@
 #include "syncopate/plan/simulate.hpp"
 #include "syncopate/plan/templates.hpp"
 #include "synthesis_steps.hpp"
+#include "tree_steps.hpp"
 
 namespace syncopate::plan {
 namespace {
 
 constexpr std::int32_t kMostGroups = 16;
+constexpr std::int32_t kAlongTrees = 0;  ///< in place of a number of groups
 constexpr std::int32_t kMostChunksGrouped = 64;
 
 Error usage(const SynthesiseOptions& options, const std::string& message) {
@@ -201,20 +203,40 @@ private:
     /// Sums group by group, each spread while the next one is summed: the two halves load different
     /// directions of a link, and different engines.
     Status all_reduce() {
+        if (groups_ == kAlongTrees) return all_reduce_along_trees();
         for (std::int32_t group = 0; group <= groups_; ++group) {
-            if (group < groups_) {
-                if (Status done = add(SynthesisPattern::sum, group); !done) return done;
+            std::vector<Found> found;
+            for (const auto& [pattern, of] :
+                 {std::pair(SynthesisPattern::sum, group), std::pair(SynthesisPattern::spread, group - 1)}) {
+                if (of < 0 || of >= groups_) continue;
+                Result<Found> ways = search(pattern, of);
+                if (!ways) return ways.error();
+                found.push_back(*std::move(ways));
             }
-            if (group > 0) {
-                if (Status done = add(SynthesisPattern::spread, group - 1); !done) return done;
-            }
+            if (Status done = append(found); !done) return done;
         }
         return Done{};
     }
 
-    /// Searches for ways of all chunks, or of those of a group: every so many'th of each shard. Appends what
-    /// is found as pushes.
-    Status add(SynthesisPattern pattern, std::int32_t group = -1) {
+    Status all_reduce_along_trees() {
+        const auto steps = tree_steps({topology_, members_, options_.seed, options_.attempts}, chunks_);
+        if (!steps) return usage(options_, "no trees fit this topology");
+        std::vector<OpRef> refs;  // by step
+        for (const TreeStep& step : *steps) {
+            refs.push_back(push({.chunk = step.chunk, .from = step.from, .to = step.to},
+                                step.sums ? Reduce::sum : Reduce::none));
+            if (step.yields_to >= 0) wait(step.from, refs[static_cast<std::size_t>(step.yields_to)]);
+        }
+        return Done{};
+    }
+
+    struct Found {
+        SynthesisPattern pattern;
+        std::vector<SynthesisStep> steps;
+    };
+
+    /// Ways of all chunks, or of those of a group: every so many'th of each shard.
+    Result<Found> search(SynthesisPattern pattern, std::int32_t group = -1) {
         std::vector<std::int32_t> ids;
         std::vector<MovingChunk> chunks;
         for (std::size_t i = 0; i < chunks_.size(); ++i) {
@@ -226,20 +248,42 @@ private:
         Result<SynthesisSteps> found =
             synthesis_steps({topology_, members_, options_.seed, options_.attempts}, pattern, chunks);
         if (!found) return usage(options_, found.error().message);
-        const Reduce reduce = pattern == SynthesisPattern::sum ? Reduce::sum : Reduce::none;
-        std::vector<OpRef> refs;  // by step
-        for (SynthesisStep& step : found->steps) {
-            step.chunk = ids[static_cast<std::size_t>(step.chunk)];
+        for (SynthesisStep& step : found->steps) step.chunk = ids[static_cast<std::size_t>(step.chunk)];
+        return Found{pattern, std::move(found->steps)};
+    }
+
+    /// Appends steps as pushes, those of several searches in the order of their starts.
+    Status append(const std::vector<Found>& searches) {
+        std::vector<std::vector<OpRef>> refs(searches.size());  // by search and step
+        while (true) {
+            std::size_t first = searches.size();
+            for (std::size_t i = 0; i < searches.size(); ++i) {
+                if (refs[i].size() == searches[i].steps.size()) continue;
+                if (first == searches.size() || searches[i].steps[refs[i].size()].start_us <
+                                                    searches[first].steps[refs[first].size()].start_us)
+                    first = i;
+            }
+            if (first == searches.size()) return Done{};
+            const SynthesisStep& step = searches[first].steps[refs[first].size()];
             if (++num_ops_ > kMaxOps)
                 return usage(options_,
                              fmt::format("the plan would have more than {} ops; use fewer chunks", kMaxOps));
-            refs.push_back(push(step, reduce));
-            if (step.yields_to < 0) continue;
-            const OpRef other = refs[static_cast<std::size_t>(step.yields_to)];
-            std::vector<OpRef>& after = plan_.ranks[static_cast<std::size_t>(rank(step.from))].back().after;
-            if (std::find(after.begin(), after.end(), other) == after.end()) after.push_back(other);
+            const bool sums = searches[first].pattern == SynthesisPattern::sum;
+            refs[first].push_back(push(step, sums ? Reduce::sum : Reduce::none));
+            if (step.yields_to >= 0) wait(step.from, refs[first][static_cast<std::size_t>(step.yields_to)]);
         }
-        return Done{};
+    }
+
+    Status add(SynthesisPattern pattern) {
+        Result<Found> found = search(pattern);
+        if (!found) return found.error();
+        return append({*std::move(found)});
+    }
+
+    /// The participant's last op is after another one too.
+    void wait(std::int32_t participant, OpRef other) {
+        std::vector<OpRef>& after = plan_.ranks[static_cast<std::size_t>(rank(participant))].back().after;
+        if (std::find(after.begin(), after.end(), other) == after.end()) after.push_back(other);
     }
 
     /// Appends a push, after what brought its chunk.
@@ -302,6 +346,17 @@ Result<Plan> synthesise(const Mesh& mesh, const Tensor& tensor, const Topology& 
             if (best && run->makespan_us >= shortest) continue;
             best = *std::move(plan);
             shortest = run->makespan_us;
+        }
+        if (options.kind == CollectiveKind::all_reduce && (open || grouped)) {
+            Result<Plan> plan = Synthesis(mesh, tensor, topology, cut, kAlongTrees).make();
+            const Result<Simulation> run = plan ? simulate(*plan, topology) : plan.error();
+            if (run) {
+                fastest = std::min(fastest, run->makespan_us);
+                if (run->makespan_us < shortest) {
+                    best = *std::move(plan);
+                    shortest = run->makespan_us;
+                }
+            }
         }
         if (!open || fastest > kClearlySlower * shortest) break;
     }

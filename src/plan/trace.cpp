@@ -51,6 +51,11 @@ public:
             const auto count = static_cast<std::int32_t>(plan_.ranks[static_cast<std::size_t>(rank)].size());
             for (std::int32_t index = 0; index < count; ++index) op({rank, index});
         }
+        // An arrow binds to a slice that has been read before it, if both are of one moment.
+        for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
+            const auto count = static_cast<std::int32_t>(plan_.ranks[static_cast<std::size_t>(rank)].size());
+            for (std::int32_t index = 0; index < count; ++index) arrows({rank, index});
+        }
         text_ += "\n]}\n";
         return std::move(text_);
     }
@@ -155,7 +160,10 @@ private:
             ref.index, quoted(to_string(plan_, op.src)), quoted(to_string(plan_, op.dst)), bytes,
             length > 0 ? static_cast<double>(bytes) / (length * 1e3) : 0.0, at.end_us,
             op.reduce == Reduce::none ? "" : fmt::format(",\"reduce\":\"{}\"", name_of(op.reduce)));
-        for (const OpRef earlier : op.after) {
+    }
+
+    void arrows(OpRef ref) {
+        for (const OpRef earlier : plan_.op(ref).after) {
             // Bound to the slices around these moments: just before the one's end, and the other's start.
             const Slice from = slice(earlier);
             next_event();
@@ -163,7 +171,7 @@ private:
                 earlier.rank, thread(earlier), us(std::max(from.begin, from.end - 1)), flow_);
             put("\n"
                 R"({{"ph":"f","bp":"e","pid":{},"tid":{},"ts":{},"id":{},"name":"after","cat":"after"}})",
-                ref.rank, thread(ref), us(drawn.begin), flow_);
+                ref.rank, thread(ref), us(slice(ref).begin), flow_);
             ++flow_;
         }
     }

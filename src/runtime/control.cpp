@@ -6,6 +6,9 @@
 #include <atomic>
 #include <thread>
 
+#include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/streams.hpp"
+
 namespace syncopate::runtime {
 namespace {
 
@@ -53,18 +56,42 @@ FaultRecord FaultRecord::from_words(const std::uint32_t* words) {
             .epoch = words[word::epoch]};
 }
 
+namespace {
+
+/// Of a word after those of signals, chunks and relays: emit::joined_word.
+std::string describe_joining(const fuse::Schedule& schedule, int rank, int signal) {
+    const fuse::RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
+    const auto size = static_cast<int>(schedule.ranks.size());
+    const int place =
+        (word::word_of(signal) - emit::joined_word(own, fuse::plan_streams(own, rank), 0, size, 0)) /
+        word::signal_stride;
+    for (const fuse::Transfer& transfer : own.transfers) {
+        if (place < 0 || !transfer.collective || transfer.collective->number != place / 2 / size) continue;
+        return fmt::format("rank {} has not {} {} (op {} of rank {})", place / 2 % size,
+                           place % 2 == 0 ? "joined" : "read its part of",
+                           plan::name_of(transfer.collective->kind), transfer.op.index, rank);
+    }
+    return fmt::format("signal {} is unknown", signal);
+}
+
+}  // namespace
+
 std::string describe_missing(const fuse::Schedule& schedule, int rank, int signal) {
     if (rank < 0 || static_cast<std::size_t>(rank) >= schedule.ranks.size())
         return fmt::format("signal {}", signal);
     const std::vector<fuse::SignalMeaning>& signals = schedule.ranks[static_cast<std::size_t>(rank)].signals;
-    if (signal < 0 || static_cast<std::size_t>(signal) >= signals.size())
-        return fmt::format("signal {} is unknown", signal);
+    if (signal < 0) return fmt::format("signal {} is unknown", signal);
+    if (static_cast<std::size_t>(signal) >= signals.size()) return describe_joining(schedule, rank, signal);
     const fuse::SignalMeaning& meaning = signals[static_cast<std::size_t>(signal)];
     const fuse::Transfer* transfer = meaning.op.index >= 0 ? find_transfer(schedule, meaning.op) : nullptr;
     using Kind = fuse::SignalMeaning::Kind;
     switch (meaning.kind) {
         case Kind::arrived:
             if (transfer == nullptr) break;
+            if (transfer->collective)
+                return fmt::format(
+                    "{} (op {} of rank {}) has not ended: one of its ranks may not have joined",
+                    plan::name_of(transfer->collective->kind), meaning.op.index, meaning.op.rank);
             // A contribution arrives in a slot of a staging tensor: then it is named as it was sent.
             return fmt::format("chunk {} from rank {} ({}) has not arrived",
                                name_of_chunk(schedule, is_staged(*transfer) ? transfer->src : transfer->dst),

@@ -62,6 +62,7 @@
     F(cuEventCreate, 2000)                               \
     F(cuEventDestroy, 4000)                              \
     F(cuEventRecord, 2000)                               \
+    F(cuEventQuery, 2000)                                \
     F(cuModuleLoadData, 2000)                            \
     F(cuModuleUnload, 2000)                              \
     F(cuModuleGetFunction, 2000)                         \

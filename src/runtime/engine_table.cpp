@@ -125,16 +125,15 @@ private:
     Status add_relay(std::size_t index) {
         const auto first_wait = static_cast<std::uint32_t>(table_.waits.size());
         add_waits(streams_.steps[index].relayed);
-        const EngineOp relay{
-            .expected = 1,
-            .counter = table_.num_counters++,
-            .first_post = static_cast<std::uint32_t>(table_.posts.size()),
-            .num_posts = 1,
-            .first_wait = first_wait,
-            .num_waits = static_cast<std::uint32_t>(table_.waits.size()) - first_wait,
-            .method = device::EngineMethod::ldst,
-            .where = kWhereTransfer - static_cast<std::int32_t>(index),
-            .opens = 1};
+        const EngineOp relay{.expected = 1,
+                             .counter = table_.num_counters++,
+                             .first_post = static_cast<std::uint32_t>(table_.posts.size()),
+                             .num_posts = 1,
+                             .first_wait = first_wait,
+                             .num_waits = static_cast<std::uint32_t>(table_.waits.size()) - first_wait,
+                             .method = device::EngineMethod::ldst,
+                             .where = kWhereTransfer - static_cast<std::int32_t>(index),
+                             .opens = 1};
         const std::int32_t gate = emit::relay_gate_of(schedule_, streams_, streams_.steps[index].relay);
         table_.posts.push_back(control_ + static_cast<std::uint64_t>(gate) * 4);
         return add_box(relay, StridedCopy{.height = 0}, {});

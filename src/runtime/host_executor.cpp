@@ -8,15 +8,16 @@
 namespace syncopate::runtime {
 namespace {
 
-bool is_elsewhere(const PreparedTransfer& transfer) { return transfer.by_engine || transfer.by_stream; }
+bool is_elsewhere(const PreparedTransfer& transfer) {
+    return transfer.by_engine || transfer.by_stream || transfer.collective;
+}
 
 }  // namespace
 
 HostExecutor::HostExecutor(std::vector<PreparedTransfer> transfers, HostControl control,
                            std::int64_t max_delay_us, std::uint64_t seed)
     : transfers_(std::move(transfers)), control_(control), mover_(control, max_delay_us, seed) {
-    if (!std::ranges::all_of(transfers_, is_elsewhere))
-        thread_ = std::thread([this] { run(); });
+    if (!std::ranges::all_of(transfers_, is_elsewhere)) thread_ = std::thread([this] { run(); });
 }
 
 HostExecutor::~HostExecutor() {
@@ -79,7 +80,8 @@ void HostExecutor::execute(std::uint32_t epoch) {
             const PreparedTransfer& transfer = transfers_[waiting[place]];
             const auto over = [&](const fuse::Wait& wait) { return control_.reached(wait, epoch); };
             if (!std::ranges::all_of(transfer.waits, over)) continue;
-            if (transfer.sum && transfer.sum->by_tiles && !kernel_ended_.load(std::memory_order_acquire)) continue;
+            if (transfer.sum && transfer.sum->by_tiles && !kernel_ended_.load(std::memory_order_acquire))
+                continue;
             eligible.push_back(place);
             if (!mover_.delays()) break;
         }
@@ -99,7 +101,7 @@ void HostExecutor::execute(std::uint32_t epoch) {
         const std::size_t place = eligible[mover_.delays() ? mover_.draw() % eligible.size() : 0];
         const std::size_t chosen = waiting[place];
         waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(place));
-        mover_.perform(transfers_[chosen], epoch);
+        mover_.perform(transfers_[chosen], epoch, kWhereTransfer - static_cast<std::int32_t>(chosen));
         progress = std::chrono::steady_clock::now();
         backoff = Backoff();
     }

@@ -7,8 +7,9 @@
 
 namespace syncopate::runtime {
 
-void HostMover::perform(const PreparedTransfer& transfer, std::uint32_t epoch) {
+void HostMover::perform(const PreparedTransfer& transfer, std::uint32_t epoch, std::int32_t where) {
     delay();
+    if (transfer.collective && !collect_on_host(*transfer.collective, control_, epoch, where)) return;
     if (transfer.sum) sum_on_host(*transfer.sum, epoch);
     for (const StridedCopy& copy : transfer.copies) {
         if (max_delay_us_ == 0 || copy.height < 2) {

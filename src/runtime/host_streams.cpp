@@ -10,12 +10,24 @@ namespace syncopate::runtime {
 HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::RankSchedule& schedule,
                          const fuse::StreamPlan& plan, HostControl control, std::int64_t max_delay_us,
                          std::uint64_t seed)
-    : transfers_(std::move(transfers)), control_(control), streams_(2), done_(transfers_.size(), false) {
+    : transfers_(std::move(transfers)), control_(control), streams_(3), done_(transfers_.size(), false) {
     for (std::size_t index = 0; index < transfers_.size(); ++index) {
         const fuse::StreamStep& planned = plan.steps[index];
-        if (planned.lane == fuse::Lane::none) continue;
+        if (planned.lane == fuse::Lane::none) {
+            if (transfers_[index].collective)
+                streams_[2].push_back({.index = index, .awaited = transfers_[index].waits});
+            continue;
+        }
         const bool sums = planned.lane == fuse::Lane::sums;
-        Step& step = streams_[sums ? 1 : 0].emplace_back();
+        std::vector<Step>& stream = streams_[sums ? 1 : 0];
+        // Those before the kernel come first, whatever copies stand before them in the list.
+        const auto place =
+            planned.lane == fuse::Lane::before
+                ? std::ranges::find_if(
+                      stream,
+                      [&](const Step& other) { return plan.steps[other.index].lane != fuse::Lane::before; })
+                : stream.end();
+        Step& step = *stream.emplace(place);
         step.index = index;
         step.after = planned.after;
         step.awaited = planned.awaited;
@@ -33,7 +45,7 @@ HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::Ra
         if (planned.relay >= 0)
             step.gates.push_back({emit::relay_gate_of(schedule, plan, planned.relay), 0, true});
     }
-    if (streams_[0].empty() && streams_[1].empty()) return;
+    if (std::ranges::all_of(streams_, &std::vector<Step>::empty)) return;
     for (std::size_t stream = 0; stream < streams_.size(); ++stream)
         movers_.emplace_back(control, max_delay_us, seed * 31 + stream);
     for (std::size_t stream = 0; stream < streams_.size(); ++stream)
@@ -108,11 +120,10 @@ void HostStreams::run(std::size_t stream, std::uint32_t epoch) {
         const bool free =
             std::ranges::all_of(step.after, [this](std::size_t other) { return follow(other); }) &&
             std::ranges::all_of(step.gates, [this](const Gate& gate) { return pass(gate); }) &&
-            std::ranges::all_of(step.awaited, [&](const fuse::Wait& wait) {
-                return control_.wait(wait, epoch, where);
-            });
+            std::ranges::all_of(step.awaited,
+                                [&](const fuse::Wait& wait) { return control_.wait(wait, epoch, where); });
         if (!free) break;
-        movers_[stream].perform(transfers_[step.index], epoch);
+        movers_[stream].perform(transfers_[step.index], epoch, where);
         const std::lock_guard lock(mutex_);
         done_[step.index] = true;
         changed_.notify_all();

@@ -24,13 +24,14 @@ Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<Cud
                                                              SymmetricHeap& heap, const CallPlan& plan,
                                                              const fuse::RankSchedule& schedule,
                                                              const DeviceModule& module,
-                                                             const std::uint32_t* published,
+                                                             const std::uint32_t* published, const Nccl* nccl,
                                                              const std::string& name) {
     const CurrentContext current(*context);
     std::unique_ptr<LateTransfers> made(new LateTransfers(context, heap, plan.control()));
     made->rank_ = plan.rank;
     made->module_ = &module;
     made->published_ = published;
+    made->nccl_ = nccl;
     if (Status sorted = made->sort(plan, schedule, name); !sorted) return sorted.error();
     CUdevice device = 0;
     SYNCOPATE_CUDA(made->api_, cuCtxGetDevice, &device);
@@ -79,6 +80,7 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
         Step step{
             .index = i, .sums = planned.lane == fuse::Lane::sums, .after_kernel = planned.tile_sum >= 0};
         step.copies = plan.transfers[i].copies;
+        step.collective = plan.transfers[i].collective;
         for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
             const bool own = !step.sums && transfer.posts[p].rank == rank_;
             (step.sums ? step.sum.posts
@@ -95,14 +97,16 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
             add_gate(step, word, static_cast<std::uint32_t>(tiles), CU_STREAM_WAIT_VALUE_GEQ);
         }
         if (planned.relay >= 0) {  // it sets the gate to the epoch, which is not 0
-            add_gate(step, emit::relay_gate_of(schedule, plan.streams, planned.relay), ~0u, CU_STREAM_WAIT_VALUE_AND);
+            add_gate(step, emit::relay_gate_of(schedule, plan.streams, planned.relay), ~0u,
+                     CU_STREAM_WAIT_VALUE_AND);
         }
         for (const std::int32_t sum : planned.summed) {
             add_gate(step, emit::sum_gate_of(schedule, sum), blocks_of_sum(schedule, plan.streams, sum),
                      CU_STREAM_WAIT_VALUE_GEQ);
         }
         if (planned.gated)
-            step.sum.gate = control_ + 4 * static_cast<CUdeviceptr>(emit::sum_gate_of(schedule, planned.tile_sum));
+            step.sum.gate =
+                control_ + 4 * static_cast<CUdeviceptr>(emit::sum_gate_of(schedule, planned.tile_sum));
         for (const std::size_t other : planned.after) step.after.push_back(step_of_.at(other));
         for (const fuse::Wait& wait : planned.awaited) {
             step.sum.waits.push_back(
@@ -161,8 +165,7 @@ Status LateTransfers::upload() {
             for (const SummedTile& tile : step.sum.sum.by_tiles->tiles) {
                 tiles.push_back({static_cast<std::uint32_t>(tile.row), static_cast<std::uint32_t>(tile.rows),
                                  static_cast<std::uint32_t>(tile.column),
-                                 static_cast<std::uint32_t>(tile.width), tile.late,
-                                 tile.blocks});
+                                 static_cast<std::uint32_t>(tile.width), tile.late, tile.blocks});
             }
         }
         offsets.push_back(append(tiles.data(), tiles.size() * sizeof(device::LateTile)));
@@ -198,9 +201,8 @@ Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, CUstream kern
             SYNCOPATE_CUDA(api_, cuStreamBatchMemOp, stream, static_cast<unsigned>(step.gates.size()),
                            step.gates.data(), 0);
         }
-        const Status done =
-            step.sums ? enqueue_sum(*module_, step.sum, control_, table, processors_, stream)
-                      : enqueue_copies(step);
+        const Status done = step.sums ? enqueue_sum(*module_, step.sum, control_, table, processors_, stream)
+                                      : enqueue_copies(step);
         if (!done) return done;
         if (step.done != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, step.done, stream);
     }
@@ -219,12 +221,16 @@ Status LateTransfers::join(CUstream stream) {
 
 Status LateTransfers::enqueue_copies(const Step& step) {
     const CUstream stream = copies_.stream->get();
+    if (step.collective) {
+        if (Status called = nccl_->enqueue(*step.collective, stream); !called) return called;
+    }
     for (const StridedCopy& copy : step.copies) {
         if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
     }
     for (const std::uint64_t word : step.posts)
         SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, control_ + 4 * control::published, 4, stream);
-    // A copy within one GPU may be done by its multiprocessors, which may be full of programs that wait for it.
+    // A copy within one GPU may be done by its multiprocessors, which may be full of programs that wait for
+    // it.
     for (const std::uint64_t word : step.own_posts)
         SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, published_, 4, stream);
     return Done{};

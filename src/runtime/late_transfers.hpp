@@ -8,9 +8,9 @@
 // What a step waits for is said by fuse/streams.hpp. A stream waits for nothing but gates of its own rank,
 // which its kernel and its chunk engine open whatever happens, as their waits have a deadline: so no stream
 // can hang. What other ranks send is awaited by sy_await (before sums) or by the chunk engine (relays, before
-// copies). A gate is a word to which each tile of a chunk adds 1, or which a relay sets, and which the waiting
-// stream sets back: no value that a stream compares with depends on the call, so a captured call can be
-// replayed. Each stream has a gate of its own for each chunk.
+// copies). A gate is a word to which each tile of a chunk adds 1, or which a relay sets, and which the
+// waiting stream sets back: no value that a stream compares with depends on the call, so a captured call can
+// be replayed. Each stream has a gate of its own for each chunk.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA
@@ -18,11 +18,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/call_executor.hpp"
 #include "runtime/cuda_api.hpp"
+#include "runtime/nccl.hpp"
 #include "runtime/stream_sum.hpp"
 
 namespace syncopate::runtime {
@@ -30,13 +32,13 @@ namespace syncopate::runtime {
 class LateTransfers {
 public:
     /// Takes over the late copies and the sums of `plan`, whose copies must be such as enqueue_copy takes.
-    /// `published`: the epoch in pinned host memory, from which this rank's own words are posted. `module` and
-    /// that word must outlive them.
+    /// `published`: the epoch in pinned host memory, from which this rank's own words are posted; `nccl`: for
+    /// collectives. These and `module` must outlive them.
     static Result<std::unique_ptr<LateTransfers>> create(std::shared_ptr<CudaContext> context,
                                                          SymmetricHeap& heap, const CallPlan& plan,
                                                          const fuse::RankSchedule& schedule,
                                                          const DeviceModule& module,
-                                                         const std::uint32_t* published,
+                                                         const std::uint32_t* published, const Nccl* nccl,
                                                          const std::string& name);
     ~LateTransfers();
     LateTransfers(const LateTransfers&) = delete;
@@ -57,12 +59,13 @@ private:
     struct Step {
         std::size_t index = 0;  ///< in the schedule
         bool sums = false;
-        bool after_kernel = false;  ///< in the kernel's stream
+        bool after_kernel = false;                    ///< in the kernel's stream
         std::vector<CUstreamBatchMemOpParams> gates;  ///< wait, and set back
         std::vector<std::size_t> after;               ///< steps of the other lane
         std::vector<StridedCopy> copies;
-        std::vector<std::uint64_t> posts;      ///< addresses; of copies
-        std::vector<std::uint64_t> own_posts;  ///< of this rank's control block
+        std::optional<PreparedCollective> collective;  ///< instead of copies
+        std::vector<std::uint64_t> posts;              ///< addresses; of copies
+        std::vector<std::uint64_t> own_posts;          ///< of this rank's control block
         StreamSum sum;
         CUevent done = nullptr;  ///< recorded after it, where a step of the other lane waits for it
     };
@@ -89,6 +92,7 @@ private:
     int rank_ = 0;
     const DeviceModule* module_ = nullptr;
     const std::uint32_t* published_ = nullptr;
+    const Nccl* nccl_ = nullptr;
     std::vector<Step> steps_;
     std::map<std::size_t, std::size_t> step_of_;  ///< by index in the schedule
     Lane copies_;

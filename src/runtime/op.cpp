@@ -9,6 +9,7 @@
 
 #include "runtime/call_executor.hpp"
 #include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/collective.hpp"
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/runtime/engine_table.hpp"
 
@@ -64,16 +65,26 @@ Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int 
                                          plan::to_string(sum.src.region), plan::to_string(sum.dst.region)));
     }
     for (const fuse::TileSum& tile : sum.tiles) {
-        const bool good = schedule.summed == sum.dst.tensor && schedule.num_stages() == 1 &&
-                          sum.dst.region.size() == 2 && sum.own >= 0 && !is_by_engine(sum) &&
-                          sum.reduce == plan::Reduce::sum && tile.slot >= 0 &&
-                          tile.slot < schedule.num_slots && tile.region.size() == 2 &&
+        const bool good = schedule.summed && schedule.num_stages() == 1 && sum.dst.region.size() == 2 &&
+                          sum.own >= 0 && !is_by_engine(sum) && sum.reduce == plan::Reduce::sum &&
+                          tile.slot >= 0 && tile.slot < schedule.num_slots && tile.region.size() == 2 &&
                           plan::contains(sum.dst.region, tile.region) &&
                           sum.src.region[1].size() == sum.dst.region[0].size() &&
                           sum.src.region[2].size() == sum.dst.region[1].size();
         if (!good) return at_op(sum.op, fmt::format("slot {} cannot do this sum", tile.slot));
     }
     return Done{};
+}
+
+/// How many collectives the ranks of the schedule take part in: their numbers are below.
+std::size_t num_collectives(const fuse::Schedule& schedule) {
+    std::int32_t most = -1;
+    for (const fuse::RankSchedule& rank : schedule.ranks) {
+        for (const fuse::Transfer& transfer : rank.transfers) {
+            if (transfer.collective) most = std::max(most, std::min(transfer.collective->number, 1 << 20));
+        }
+    }
+    return static_cast<std::size_t>(most + 1);
 }
 
 /// A kernel may store only within the tensors of the op.
@@ -100,6 +111,39 @@ Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& ra
         }
     }
     return Done{};
+}
+
+/// Contiguous regions, of sizes that fit the kind, and this rank among those that take part.
+Status check_collective(const fuse::Schedule& schedule, const fuse::Transfer& transfer, int rank) {
+    const fuse::Collective& collective = *transfer.collective;
+    const auto size = static_cast<std::int64_t>(collective.members.size());
+    bool takes_part = false;
+    std::int64_t src = -1;  // elements
+    std::int64_t dst = -1;
+    for (const fuse::Collective::Member& member : collective.members) {
+        takes_part = takes_part || member.op == transfer.op;
+        for (const plan::Chunk* chunk : {&member.src, &member.dst}) {
+            if (Status good = check_chunk(schedule, transfer.op, *chunk); !good) return good;
+            if (fuse::is_contiguous(schedule.tensors[static_cast<std::size_t>(chunk->tensor)], chunk->region))
+                continue;
+            return at_op(transfer.op, fmt::format("a collective moves contiguous regions, not {}",
+                                                  plan::to_string(chunk->region)));
+        }
+        const std::int64_t from = plan::num_elements(member.src.region);
+        const std::int64_t to = plan::num_elements(member.dst.region);
+        if (src >= 0 && (from != src || to != dst)) return at_op(transfer.op, "shards of several sizes");
+        src = from;
+        dst = to;
+    }
+    using enum plan::CollectiveKind;
+    const bool fits = collective.kind == all_gather       ? dst == size * src
+                      : collective.kind == reduce_scatter ? src == size * dst
+                      : collective.kind == all_to_all     ? src == dst && src % size == 0
+                                                          : src == dst;
+    const bool known =
+        collective.number >= 0 && static_cast<std::size_t>(collective.number) < num_collectives(schedule);
+    if (takes_part && fits && known && transfer.op.rank == rank) return Done{};
+    return at_op(transfer.op, fmt::format("its regions or ranks make no {}", plan::name_of(collective.kind)));
 }
 
 /// Everything that the executors index by: after this they need no checks of their own.
@@ -163,6 +207,9 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
         if (schedule.tensors[static_cast<std::size_t>(transfer.src.tensor)].dtype !=
             schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype) {
             return at_op(transfer.op, "the source and the destination differ in dtype");
+        }
+        if (transfer.collective) {
+            if (Status good = check_collective(schedule, transfer, rank); !good) return good;
         }
         if (Status good = check_posts(transfer.posts); !good) return good;
         if (Status good = check_waits(transfer.waits); !good) return good;
@@ -259,7 +306,8 @@ Status FusedOp::allocate() {
         return static_cast<std::size_t>(streams.num_relays + streams.num_tile_sums);
     };
     for (const fuse::RankSchedule& rank : schedule_.ranks)
-        num_signals = std::max(num_signals, rank.signals.size() + rank.chunks.size() + gates_of(rank));
+        num_signals = std::max(num_signals, rank.signals.size() + rank.chunks.size() + gates_of(rank) +
+                                                2 * num_collectives(schedule_) * schedule_.ranks.size());
     if (num_signals > 1u << 24) return Error{fmt::format("{} signals on one rank are too many", num_signals)};
     control_words_ = emit::control::size_in_words(static_cast<std::int32_t>(num_signals));
     Result<std::uint64_t> offset = heap_->allocate(static_cast<std::uint64_t>(control_words_) * 4, 1024);
@@ -284,8 +332,8 @@ void FusedOp::make_tables() {
                              options_.num_programs, offsets, stage);
         stage_begin_.push_back(table_.size());
         table_.insert(table_.end(), table.begin(), table.end());
-        table_[stage_begin_.back() + emit::table::patience_ns] = static_cast<std::int32_t>(
-            std::clamp<std::int64_t>(options_.patience_us, 0, 2'000'000) * 1000);
+        table_[stage_begin_.back() + emit::table::patience_ns] =
+            static_cast<std::int32_t>(std::clamp<std::int64_t>(options_.patience_us, 0, 2'000'000) * 1000);
         if (stage + 1 < schedule_.num_stages())
             table_.resize((table_.size() + kAlignment - 1) / kAlignment * kAlignment, 0);
     }
@@ -354,8 +402,9 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
             const plan::DType dtype = schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype;
             const BoxView destination = box_of(rank, transfer.dst);
             if (!transfer.tiles.empty()) {
-                PreparedSum sum = prepare_tile_sum(box_of(rank, transfer.src), destination, transfer.dst.region,
-                                                   dtype, transfer.tiles, transfer.own, op->table_);
+                PreparedSum sum =
+                    prepare_tile_sum(box_of(rank, transfer.src), destination, transfer.dst.region, dtype,
+                                     transfer.tiles, transfer.own, op->table_);
                 if (const fuse::StreamStep& step = plan.streams.steps[plan.transfers.size()]; step.gated) {
                     const std::int32_t word = emit::sum_gate_of(mine, step.tile_sum);
                     sum.by_tiles->gate = reinterpret_cast<std::uint32_t*>(
@@ -385,6 +434,18 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
                                       .by_stream = transfer.backend == plan::Backend::copy_engine});
             continue;
         }
+        if (transfer.collective) {
+            std::vector<std::uint64_t> tensors;
+            for (const std::uint64_t offset : op->tensor_offsets_)
+                tensors.push_back(heap->address(0, offset));
+            plan.transfers.push_back(
+                {.waits = transfer.waits,
+                 .post_words = words_of(transfer.posts),
+                 .by_stream = transfer.backend == plan::Backend::nccl,
+                 .collective = prepare_collective(*transfer.collective, schedule, rank, tensors,
+                                                  plan.first_control, plan.heap_stride)});
+            continue;
+        }
         Result<std::vector<StridedCopy>> copies = copies_between(
             box_of(transfer.src_rank, transfer.src), box_of(transfer.dst_rank, transfer.dst),
             plan::size_of(schedule.tensors[static_cast<std::size_t>(transfer.src.tensor)].dtype));
@@ -402,7 +463,7 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
         Result<std::unique_ptr<CallExecutor>> executor =
             heap->device().kind == Device::Kind::host
                 ? make_host_calls(std::move(plan), op->table_, mine, options)
-                : make_cuda_calls(std::move(plan), op->table_, *heap, mine, options);
+                : make_cuda_calls(std::move(plan), op->table_, *heap, schedule, options);
         if (executor) {
             op->executor_ = std::move(executor).value();
         } else {
@@ -624,22 +685,21 @@ void FusedOp::for_tile_sums(const Visit& visit) const {
         const PreparedSum* sum = transfers[index].tiles.empty() ? nullptr : executor_->sum_of(index);
         if (sum == nullptr || !sum->by_tiles) continue;
         const plan::Region& region = transfers[index].dst.region;
-        const std::uint64_t before =
-            static_cast<std::uint64_t>(region[0].begin) * sum->by_tiles->out_pitch +
-            static_cast<std::uint64_t>(region[1].begin) * plan::size_of(sum->dtype);
+        const std::uint64_t before = static_cast<std::uint64_t>(region[0].begin) * sum->by_tiles->out_pitch +
+                                     static_cast<std::uint64_t>(region[1].begin) * plan::size_of(sum->dtype);
         visit(*sum->by_tiles, before);
     }
 }
 
 std::optional<FusedOp::SumPlace> FusedOp::sum_place() const {
     if (!schedule_.summed) return std::nullopt;
-    const auto tensor = static_cast<std::size_t>(*schedule_.summed);
+    const auto tensor =
+        static_cast<std::size_t>(*schedule_.summed);  // on a rank without sums any place will do
     SumPlace place{heap_->local(tensor_offsets_[tensor]),
                    static_cast<std::uint64_t>(schedule_.tensors[tensor].shape[1]) *
                        plan::size_of(schedule_.tensors[tensor].dtype)};
-    for_tile_sums([&](const TileRows& rows, std::uint64_t before) {
-        place = {rows.out - before, rows.out_pitch};
-    });
+    for_tile_sums(
+        [&](const TileRows& rows, std::uint64_t before) { place = {rows.out - before, rows.out_pitch}; });
     return place;
 }
 

@@ -17,8 +17,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <optional>
+#include <thread>
 
 #include "runtime/copy_stream.hpp"
 #include "runtime/cuda_handles.hpp"
@@ -26,6 +28,7 @@
 #include "runtime/device_types.hpp"
 #include "runtime/engine_turn.hpp"
 #include "runtime/late_transfers.hpp"
+#include "runtime/nccl.hpp"
 #include "syncopate/runtime/engine_table.hpp"
 
 namespace syncopate::runtime {
@@ -45,12 +48,28 @@ struct CopyStreamTransfer {
     std::vector<std::uint64_t> host_posts;    ///< words that get it from host memory
 };
 
+/// One collective before the kernel.
+struct CollectiveBefore {
+    PreparedCollective collective;
+    CopyStreamTransfer posts{};  ///< of no copies
+};
+
 class CudaCalls final : public CallExecutor {
 public:
     CudaCalls(CallPlan plan, std::shared_ptr<CudaContext> context, SymmetricHeap& heap)
         : plan_(std::move(plan)), context_(std::move(context)), api_(context_->api()), heap_(heap) {}
 
     ~CudaCalls() override { (void)synchronize(); }  // what is freed next may be in use by work in flight
+
+    /// Makes the communicators that `schedule` needs. Collective.
+    Status connect(const fuse::Schedule& schedule, const OpOptions& options) {
+        Result<std::unique_ptr<Nccl>> nccl =
+            Nccl::create(context_, heap_.rendezvous(), schedule, options.name, options.timeout);
+        if (!nccl) return nccl.error();
+        nccl_ = std::move(nccl).value();
+        deadline_ms_ = options.deadline_ms;
+        return Done{};
+    }
 
     /// Sorts the transfers, makes the handles, and puts the lists and `table` into device memory.
     Status prepare(const std::vector<std::int32_t>& table, const fuse::RankSchedule& schedule,
@@ -84,6 +103,11 @@ public:
             if (!fork) return fork.error();
             fork_ = std::move(fork).value();
         }
+        if (nccl_) {
+            Result<std::unique_ptr<OwnedEvent>> collected = OwnedEvent::create(context_);
+            if (!collected) return collected.error();
+            collected_ = std::move(collected).value();
+        }
         if (!engine_.empty()) {
             Result<std::shared_ptr<EngineTurn>> turn = EngineTurn::of(context_);
             if (!turn) return turn.error();
@@ -108,6 +132,10 @@ public:
         for (const StridedCopy& copy : local_copies_) {
             if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
         }
+        for (const CollectiveBefore& step : collectives_before_) {
+            if (Status called = nccl_->enqueue(step.collective, stream); !called) return called;
+            if (Status posted = enqueue_posts(step.posts, stream); !posted) return posted;
+        }
         if (fork_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
         if (turn_) {
             if (Status launched = module_->launch(module_->engine, engine_arguments_, stream, engine_blocks_,
@@ -119,18 +147,11 @@ public:
         if (!copies_) return Done{};
         const CUstream lane = copies_->stream();
         SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane, fork_->get(), 0);
-        const CUdeviceptr published = plan_.control() + 4 * control::published;
         for (const CopyStreamTransfer& transfer : transfers_) {
             for (const StridedCopy& copy : transfer.copies) {
                 if (Status copied = enqueue_copy(api_, copy, lane); !copied) return copied;
             }
-            for (const std::uint64_t word : transfer.device_posts) {
-                SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, published, 4, lane);
-            }
-            for (const std::uint64_t word : transfer.host_posts) {
-                SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, mirror_->host() + device::kMirrorPublished, 4,
-                               lane);
-            }
+            if (Status posted = enqueue_posts(transfer, lane); !posted) return posted;
         }
         SYNCOPATE_CUDA(api_, cuEventRecord, copies_->join(), lane);
         return Done{};
@@ -141,13 +162,19 @@ public:
         const auto stream = reinterpret_cast<CUstream>(stream_number);
         if (late_ && ran) {
             const CUevent before = copies_ ? copies_->join() : nullptr;
-            if (Status enqueued = late_->enqueue(fork_->get(), before, stream, table_address());
-                !enqueued) return enqueued;
+            if (Status enqueued = late_->enqueue(fork_->get(), before, stream, table_address()); !enqueued)
+                return enqueued;
             if (Status joined = late_->join(stream); !joined) return joined;
         }
         if (copies_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copies_->join(), 0);
         if (turn_) {
             if (Status passed = turn_->pass(stream); !passed) return passed;
+        }
+        if (collected_) {
+            CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+            SYNCOPATE_CUDA(api_, cuStreamIsCapturing, stream, &capturing);
+            if (capturing == CU_STREAM_CAPTURE_STATUS_NONE)
+                SYNCOPATE_CUDA(api_, cuEventRecord, collected_->get(), stream);
         }
         device::BoundaryArguments arguments = end_arguments_;
         if (!outputs.empty()) {  // they read what the waits are for, and what the posts let others overwrite
@@ -165,6 +192,7 @@ public:
     PreparedSum* sum_of(std::size_t index) override { return late_ ? late_->sum_of(index) : nullptr; }
 
     Result<FaultRecord> read_fault() const override {
+        if (Status come = await_collectives(); !come) return come.error();
         std::uint32_t words[control::num_header_words] = {};
         if (Status read = heap_.read(plan_.control(), words, sizeof(words)); !read) return read.error();
         return FaultRecord::from_words(words);
@@ -184,11 +212,16 @@ public:
         return record;
     }
 
-    Status synchronize() override { return context_->synchronize(); }
+    Status synchronize() override {
+        if (Status come = await_collectives(); !come) return come;
+        return context_->synchronize();
+    }
 
     /// The kernel needs nothing that sy_begin or the engine does before it starts, only what local copies
-    /// bring.
-    bool kernel_may_start_early() const override { return turn_ != nullptr || local_copies_.empty(); }
+    /// or collectives bring.
+    bool kernel_may_start_early() const override {
+        return collectives_before_.empty() && (turn_ != nullptr || local_copies_.empty());
+    }
 
     std::uint64_t table_address() const override { return tables_->address() + table_offset_; }
 
@@ -197,6 +230,27 @@ public:
     }
 
 private:
+    /// The library's kernels have no deadline: this gives them up when a call has not ended within twice the
+    /// waits' own, which have all ended by then.
+    Status await_collectives() const {
+        if (!collected_ || deadline_ms_ == 0) return Done{};
+        const CurrentContext current(*context_);
+        const auto start = std::chrono::steady_clock::now();
+        for (;;) {
+            const CUresult state = api_.cuEventQuery(collected_->get());
+            if (state == CUDA_SUCCESS) return Done{};
+            if (state != CUDA_ERROR_NOT_READY) return api_.error("cuEventQuery", state);
+            if (std::chrono::steady_clock::now() - start > 2 * std::chrono::milliseconds(deadline_ms_)) break;
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
+        }
+        nccl_->abort();
+        return Error{
+            fmt::format("a collective by nccl has not ended within {} ms: some rank has not joined it",
+                        2 * deadline_ms_),
+            {.rank = plan_.rank},
+            ErrorClass::machine};
+    }
+
     [[nodiscard]] bool is_late(std::size_t index) const {
         const fuse::Lane lane = plan_.streams.steps[index].lane;
         return lane == fuse::Lane::late || lane == fuse::Lane::sums;
@@ -213,10 +267,30 @@ private:
         if (!any) return Done{};
         Result<std::unique_ptr<LateTransfers>> late =
             LateTransfers::create(context_, heap_, plan_, schedule, *module_,
-                                  mirror_->host() + device::kMirrorPublished, options.name);
+                                  mirror_->host() + device::kMirrorPublished, nccl_.get(), options.name);
         if (!late) return late.error();
         late_ = std::move(late).value();
         return Done{};
+    }
+
+    Status enqueue_posts(const CopyStreamTransfer& transfer, CUstream stream) {
+        const CUdeviceptr published = plan_.control() + 4 * control::published;
+        for (const std::uint64_t word : transfer.device_posts)
+            SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, published, 4, stream);
+        for (const std::uint64_t word : transfer.host_posts)
+            SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, mirror_->host() + device::kMirrorPublished, 4,
+                           stream);
+        return Done{};
+    }
+
+    /// Which of the posts are made from this GPU's memory, which from the host's.
+    void add_posts(CopyStreamTransfer& to, const fuse::Transfer& transfer, std::size_t index,
+                   const OpOptions& options) const {
+        for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
+            const bool own = transfer.posts[p].rank == plan_.rank;
+            (own && options.own_posts_from_host ? to.host_posts : to.device_posts)
+                .push_back(plan_.transfers[index].post_words[p]);
+        }
     }
 
     Status sort_transfers(const fuse::RankSchedule& schedule, const OpOptions& options) {
@@ -227,6 +301,11 @@ private:
             using enum plan::Backend;
             if (is_by_engine(transfer)) {
                 on_copy_stream_.push_back(i);
+                continue;
+            }
+            if (plan_.streams.steps[i].lane == fuse::Lane::before) {
+                add_posts(collectives_before_.emplace_back(*plan_.transfers[i].collective).posts, transfer, i,
+                          options);
                 continue;
             }
             if (transfer.backend != copy_engine) {
@@ -247,11 +326,7 @@ private:
             } else {
                 sorted.copies = std::move(copies);
             }
-            for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
-                const bool own = transfer.posts[p].rank == plan_.rank;
-                (own && options.own_posts_from_host ? sorted.host_posts : sorted.device_posts)
-                    .push_back(plan_.transfers[i].post_words[p]);
-            }
+            add_posts(sorted, transfer, i, options);
             if (!sorted.copies.empty()) on_copy_stream_.push_back(i);
             if (!sorted.copies.empty() || !sorted.device_posts.empty() || !sorted.host_posts.empty()) {
                 transfers_.push_back(std::move(sorted));
@@ -355,6 +430,10 @@ private:
     std::vector<StridedCopy> local_copies_;
     std::vector<CopyStreamTransfer> transfers_;
     EngineTable engine_;
+    std::unique_ptr<Nccl> nccl_;
+    std::int64_t deadline_ms_ = 0;
+    std::vector<CollectiveBefore> collectives_before_;
+    std::unique_ptr<OwnedEvent> collected_;  ///< after the last call's collectives
     std::unique_ptr<LateTransfers> late_;
     unsigned engine_blocks_ = 8;
     unsigned engine_shared_bytes_ = kEngineSharedBytes;
@@ -374,10 +453,12 @@ private:
 }  // namespace
 
 Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan plan, const std::vector<std::int32_t>& table,
-                                                      SymmetricHeap& heap, const fuse::RankSchedule& schedule,
+                                                      SymmetricHeap& heap, const fuse::Schedule& all,
                                                       const OpOptions& options) {
     if (heap.cuda_context() == nullptr) return Error{"the heap is not on cuda", {}, ErrorClass::usage};
     auto calls = std::make_unique<CudaCalls>(std::move(plan), heap.cuda_context(), heap);
+    if (Status connected = calls->connect(all, options); !connected) return connected.error();
+    const fuse::RankSchedule& schedule = all.ranks[static_cast<std::size_t>(heap.rank())];
     if (Status prepared = calls->prepare(table, schedule, options); !prepared) return prepared.error();
     return std::unique_ptr<CallExecutor>(std::move(calls));
 }
@@ -389,7 +470,7 @@ Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan plan, const std::
 namespace syncopate::runtime {
 
 Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan, const std::vector<std::int32_t>&,
-                                                      SymmetricHeap&, const fuse::RankSchedule&,
+                                                      SymmetricHeap&, const fuse::Schedule&,
                                                       const OpOptions&) {
     return Error{"this is a build without CUDA; use --device host", {}, ErrorClass::machine};
 }

@@ -64,10 +64,11 @@ void sum_tile_on_host(const PreparedSum& sum, const SummedTile& tile) {
         sources.clear();
         for (std::int32_t slot = 0; slot <= sum.num_slots; ++slot) {
             if (slot == sum.own)
-                sources.push_back(reinterpret_cast<const std::byte*>(rows.own + row * rows.own_pitch + tile.column));
+                sources.push_back(
+                    reinterpret_cast<const std::byte*>(rows.own + row * rows.own_pitch + tile.column));
             if (slot == sum.num_slots) break;
-            sources.push_back(reinterpret_cast<const std::byte*>(
-                slots + static_cast<std::uint64_t>(slot) * sum.slot_distance));
+            sources.push_back(reinterpret_cast<const std::byte*>(slots + static_cast<std::uint64_t>(slot) *
+                                                                             sum.slot_distance));
         }
         reduce_elements(sum.dtype, sum.reduce, sources,
                         reinterpret_cast<std::byte*>(rows.out + row * rows.out_pitch + tile.column),

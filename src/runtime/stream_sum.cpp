@@ -50,7 +50,8 @@ Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdevicept
         a.own_pitch = rows.own_pitch;
         a.out = rows.out;
         a.out_pitch = rows.out_pitch;
-        std::uint64_t odd = a.slots | a.slot_pitch | a.own | a.own_pitch | a.out | a.out_pitch | a.slot_distance;
+        std::uint64_t odd =
+            a.slots | a.slot_pitch | a.own | a.own_pitch | a.out | a.out_pitch | a.slot_distance;
         for (const SummedTile& tile : rows.tiles) odd |= tile.column | tile.width;
         a.aligned = odd % 16 == 0 ? 1 : 0;
         a.num_posts = static_cast<std::int32_t>(step.posts.size());
@@ -83,8 +84,7 @@ Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdevicept
             // As many blocks whether aligned or not: the blocks are counted over all calls.
             const std::uint64_t wanted =
                 (box.width * box.height + kThreadBytes * kSumThreads - 1) / (kThreadBytes * kSumThreads);
-            const auto blocks =
-                static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, most));
+            const auto blocks = static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, most));
             if (Status launched = module.launch(module.reduce, a, stream, blocks, kSumThreads); !launched)
                 return launched;
         }

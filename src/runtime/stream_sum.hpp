@@ -1,5 +1,5 @@
-// A sum in a stream: sy_await, then sy_reduce for each of its boxes, or sy_reduce_late for the tiles that were
-// late (reduce.cu), on all multiprocessors that are free.
+// A sum in a stream: sy_await, then sy_reduce for each of its boxes, or sy_reduce_late for the tiles that
+// were late (reduce.cu), on all multiprocessors that are free.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA

@@ -30,8 +30,8 @@ const Example kExamples[] = {{"matmul_pointers", false, true, false},
                              {"matmul_persistent_host_tma", true, false, true}};
 
 /// What a kernel is fused with: A gathered, A gathered in slices along K, or C reduced and scattered.
-/// The last also with the tiles stored at their destination (by the two kernels that can), and with tiles that
-/// do the sums (by the one that can).
+/// The last also with the tiles stored at their destination (by the two kernels that can), and with tiles
+/// that do the sums (by the one that can).
 enum class Form { gathered, phased, scattered, stored, summed };
 constexpr std::pair<Form, const char*> kForms[] = {{Form::gathered, ".py"},
                                                    {Form::phased, "_phased.py"},
@@ -93,11 +93,12 @@ Result<Artifact> fused(const Example& example, Form form, std::int64_t M = 1024,
     }
     auto source = read_file(kRoot + "/examples/" + example.name + ".py");
     if (!source) return source.error();
-    return make_artifact(*std::move(source), "examples/" + example.name + ".py", "matmul_kernel",
-                         std::move(arguments), *std::move(plan),
-                         {produces ? std::pair<const std::string, std::string>{"c" + suffix, "C"}
-                                   : std::pair<const std::string, std::string>{"a" + suffix, "A"}},
-                         {.device = fuse::Device::cuda, .preferred = backend, .tile_sums = form == Form::summed});
+    return make_artifact(
+        *std::move(source), "examples/" + example.name + ".py", "matmul_kernel", std::move(arguments),
+        *std::move(plan),
+        {produces ? std::pair<const std::string, std::string>{"c" + suffix, "C"}
+                  : std::pair<const std::string, std::string>{"a" + suffix, "A"}},
+        {.device = fuse::Device::cuda, .preferred = backend, .tile_sums = form == Form::summed});
 }
 
 TEST(Golden, TheExamplesComeOutAsRecorded) {
@@ -236,6 +237,12 @@ TEST(Golden, ParsingAndFusingAGemmOf1792TilesTakesMilliseconds) {
     EXPECT_EQ(artifact->launch.schedule.num_slots, 1792);
     std::printf("parse, fuse, emit and write: 1792 tiles, 8 ranks: %.1f ms\n", ms);
     EXPECT_LT(ms, 1000);
+}
+
+TEST(ScheduleFile, NestedWithoutEndIsRefused) {
+    const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+    const auto launch = launch_from_json("{\"plan\": " + deep + "}", "schedule.json");
+    EXPECT_EQ(launch.error().to_string(), "schedule.json: nested more than 64 deep");
 }
 
 }  // namespace

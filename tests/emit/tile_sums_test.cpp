@@ -21,6 +21,7 @@ struct Case {
     std::string kernel = "matmul_persistent_host_tma";
     plan::Backend preferred = plan::Backend::automatic;
     plan::DType dtype = plan::DType::bf16;
+    bool one_shot = false;
 };
 
 constexpr std::int64_t kColumns = 512;
@@ -45,20 +46,26 @@ Artifact fused(const Case& c) {
     add("b", pointers ? std::vector{k, kColumns} : std::vector{kColumns, k}, 64);
     add("c", {c.rows, kColumns}, 128);
     if (pointers) {
-        for (const auto& [name, stride] :
-             {std::pair<const char*, std::int64_t>{"stride_am", k}, {"stride_ak", 1}, {"stride_bk", kColumns},
-              {"stride_bn", 1}, {"stride_cm", kColumns}, {"stride_cn", 1}})
+        for (const auto& [name, stride] : {std::pair<const char*, std::int64_t>{"stride_am", k},
+                                           {"stride_ak", 1},
+                                           {"stride_bk", kColumns},
+                                           {"stride_bn", 1},
+                                           {"stride_cm", kColumns},
+                                           {"stride_cn", 1}})
             arguments.scalars[name] = stride;
     } else {
         arguments.scalars["NUM_SMS"] = std::int64_t{8};
     }
-    auto plan = plan::push_reduce(fuse::sample::ranks(c.ranks), {"C", {c.rows, kColumns}, c.dtype}, c.plan);
+    const plan::Tensor tensor{"C", {c.rows, kColumns}, c.dtype};
+    auto plan = c.one_shot
+                    ? plan::push_to_all(fuse::sample::ranks(c.ranks), tensor, "Y", {.axis = 1, .split = 4})
+                    : plan::push_reduce(fuse::sample::ranks(c.ranks), tensor, c.plan);
     EXPECT_TRUE(plan.ok());
     const std::string file = "examples/" + c.kernel + ".py";
-    auto artifact = make_artifact(read_file(std::string(SYNCOPATE_SOURCE_DIR) + "/" + file).value(), file,
-                                  "matmul_kernel", std::move(arguments), *std::move(plan),
-                                  {{pointers ? "c_ptr" : "c_desc", "C"}},
-                                  {.device = fuse::Device::cuda, .preferred = c.preferred, .tile_sums = true});
+    auto artifact = make_artifact(
+        read_file(std::string(SYNCOPATE_SOURCE_DIR) + "/" + file).value(), file, "matmul_kernel",
+        std::move(arguments), *std::move(plan), {{pointers ? "c_ptr" : "c_desc", "C"}},
+        {.device = fuse::Device::cuda, .preferred = c.preferred, .tile_sums = true});
     EXPECT_TRUE(artifact.ok()) << artifact.error().to_string();
     return *std::move(artifact);
 }
@@ -133,6 +140,30 @@ TEST(TileSums, OfAnAllReduceLetEachPartLeaveWhileLaterOnesAreMade) {
     std::set<std::int32_t> passed;
     for (const fuse::StreamStep& step : streams.steps) passed.insert(step.summed.begin(), step.summed.end());
     EXPECT_EQ(passed.size(), 4U) << "copies wait for the gates of all four";
+}
+
+TEST(TileSums, OfAnAllReduceInOneStepAreOfEveryTileWhichIsPostedBeforeItWaits) {
+    const Artifact artifact = fused({.rows = 256, .preferred = plan::Backend::tma_inline, .one_shot = true});
+    const fuse::Schedule& schedule = artifact.launch.schedule;
+    ASSERT_TRUE(schedule.summed.has_value());
+    EXPECT_EQ(schedule.tensors[static_cast<std::size_t>(*schedule.summed)].name, "C");
+    EXPECT_EQ(schedule.stores->copies, 4) << "three peers' staging and the place of the sum";
+    const fuse::RankSchedule& rank = schedule.ranks[2];
+    ASSERT_EQ(rank.transfers.size(), 4U) << "a sum for each chunk; what is sent goes inline";
+    std::set<std::int32_t> slots;
+    for (const fuse::Transfer& sum : rank.transfers) {
+        EXPECT_EQ(sum.own, 2);
+        for (const fuse::TileSum& tile : sum.tiles) slots.insert(tile.slot);
+    }
+    EXPECT_EQ(slots.size(), 8U) << "every tile";
+    const std::string& text = artifact.kernel_source();
+    const std::size_t store = text.find("c_desc.store(["), post = text.find("sy_post_at_once(sy_sch"),
+                      sum = text.find("sy_sum(sy_sch");
+    EXPECT_LT(store, post);
+    EXPECT_LT(post, sum);
+    EXPECT_EQ(text.find("sy_post_at_once(sy_sch", post + 1), std::string::npos) << "once";
+    // Without inline stores the own part would be copied over the sum.
+    EXPECT_FALSE(fused({.rows = 256, .one_shot = true}).launch.schedule.summed.has_value());
 }
 
 TEST(TileSums, AreLeftToTheStreamWhereTilesCannot) {

@@ -2,6 +2,7 @@
 
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/assign.hpp"
+#include "syncopate/plan/lower.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -36,7 +37,7 @@ TEST(Assign, RefusesAnExplicitBackendThatIsNotBuiltAndSaysWhere) {
     const auto result = assign(one_push(op), Device::cuda);
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().to_string(),
-              "rank 0 op 0: backend nccl is not built yet: use \"copy_engine\", "
+              "rank 0 op 0: backend nccl is for collectives: use \"copy_engine\", "
               "\"tma_dedicated\", \"ldst_dedicated\" or \"auto\"");
     EXPECT_FALSE(assign(one_push(op), Device::host).ok());
     op.backend = plan::Backend::host;
@@ -69,13 +70,31 @@ TEST(Assign, RefusesAReductionOnTheCopyEngineOnly) {
     EXPECT_NE(result.error().message.find("cannot reduce (sum)"), std::string::npos);
 }
 
-TEST(Assign, NamesACollectiveThatIsNotCarriedOut) {
-    plan::Plan plan = one_push(copy({{0, 4}, {0, 8}}));
-    plan.ranks[0][0].kind = plan::OpKind::collective;
-    plan.ranks[0][0].collective = plan::CollectiveKind::all_reduce;
-    const auto result = assign(plan, Device::host);
-    ASSERT_FALSE(result.ok());
-    EXPECT_NE(result.error().message.find("all_reduce"), std::string::npos);
+TEST(Assign, ACollectiveGoesByTheLibraryOrSaysWhyItCannot) {
+    const plan::Tensor rows{"A", {6, 8}, plan::DType::bf16};
+    const auto backend = [](const Result<plan::Plan>& plan, Device device) {
+        const auto result = assign(plan.value(), device);
+        return result ? std::string(plan::name_of((*result)[0][0])) : result.error().to_string();
+    };
+    const auto direct = [&](const plan::Tensor& tensor, std::int32_t axis, const char* kind = "all_gather") {
+        return plan::make_collective(kind, sample::ranks(2), tensor, {.axis = axis});
+    };
+    EXPECT_EQ(backend(direct(rows, 0), Device::cuda), "nccl");
+    EXPECT_EQ(backend(direct(rows, 0), Device::host), "host");
+    EXPECT_EQ(
+        backend(direct(rows, 1), Device::cuda),
+        "rank 0 op 0: all_gather moves contiguous memory, and A[0:6, 0:4] is not; expand it by a template "
+        "(plan lower)");
+    EXPECT_EQ(
+        backend(direct({"A", {7, 8}, plan::DType::bf16}, 0), Device::cuda),
+        "rank 0 op 0: all_gather takes shards of one size, one after another in the order of its ranks, and "
+        "what rank 1 gives to rank 0 is not; expand it by a template (plan lower)");
+    EXPECT_EQ(backend(direct({"A", {6, 8}, plan::DType::fp64}, 0, "all_reduce"), Device::cuda),
+              "rank 0 op 0: all_reduce of fp64 is not carried out: it reduces bf16, fp16, fp32 or int32");
+    plan::Plan named = direct(rows, 0).value();
+    named.ranks[0][0].backend = plan::Backend::host;
+    EXPECT_EQ(backend(named, Device::cuda),
+              "rank 0 op 0: backend host does not exist on device cuda: use \"auto\"");
 }
 
 TEST(Assign, LetsTheEngineMoveWhatIsAlignedOnBothDevicesAndSaysWhatIsNot) {

@@ -54,6 +54,11 @@ TEST(ScheduleJson, NamesThePathOfWhatIsWrong) {
               std::string::npos);
 }
 
+TEST(ScheduleJson, ATextNestedWithoutEndIsRefused) {
+    const std::string nested = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+    EXPECT_EQ(schedule_from_json(nested, "s.json").error().to_string(), "s.json: nested more than 64 deep");
+}
+
 TEST(ScheduleJson, NeverCrashesOnATruncatedText) {
     const std::string text = sample_json();
     for (std::size_t length = 0; length < text.size(); ++length) {

@@ -62,6 +62,16 @@ TEST(Lower, ADestinationThatHoldsNothingAddsNothing) {
     EXPECT_EQ(lowered.own.at({0, 0}), -1);
 }
 
+TEST(Lower, AContributionNeedNotWaitForTheCopyThatItsSumAddsTo) {
+    const plan::Tensor tensor{"C", {4, 4}, plan::DType::bf16};
+    const Lowered lowered = lower(plan::push_to_all(sample::ranks(3), tensor, "Y").value()).value();
+    const plan::OpRef sum{1, 3};
+    EXPECT_EQ(lowered.writers.at(sum), (std::vector<plan::OpRef>{{1, 0}}));
+    EXPECT_EQ(lowered.own.at(sum), 1);
+    EXPECT_TRUE(lowered.plan.op({0, 1}).after.empty()) << "it goes to staging";
+    EXPECT_EQ(lowered.plan.op(sum).after.size(), 3U) << "two contributions and the copy";
+}
+
 TEST(Lower, RefusesWhatCannotBeSummedInOneWay) {
     plan::Plan plan = reduce_scatter(3);
     plan.tensors[0].dtype = plan::DType::fp64;

@@ -41,7 +41,8 @@ TEST(Streams, CopiesAfterCopiesAndAfterTheBeginAreEarly) {
     RankSchedule rank;
     rank.signals = {{Kind::arrived, {0, 0}}, {Kind::consumed, {1, -1}}, {Kind::arrived, {1, 4}}};
     rank.begin_waits = {{1, 1}};
-    rank.transfers = {transfer(0, Backend::copy_engine, {{1, 1}}), transfer(1, Backend::copy_engine, {{0, 0}}),
+    rank.transfers = {transfer(0, Backend::copy_engine, {{1, 1}}),
+                      transfer(1, Backend::copy_engine, {{0, 0}}),
                       transfer(2, Backend::copy_engine, {{2, 0}}), transfer(3, Backend::copy_engine)};
     const StreamPlan streams = plan_streams(rank, 0);
     EXPECT_EQ(streams.steps[0].lane, Lane::early);

@@ -360,7 +360,127 @@ def absent() -> None:
     dist.barrier()
 
 
-SECTIONS = {f.__name__: f for f in (shapes, operators, examples, queued, graphs, streams, repeated, absent)}
+def small(rows: int, columns: int, *seed: int) -> torch.Tensor:
+    """Integers from -1 to 1, mostly 0: products of them are exact in bf16, and sums over ranks, too."""
+    generator = torch.Generator(device="cuda").manual_seed(sum(n * 7919**i for i, n in enumerate(seed)))
+    values = torch.randint(-1, 2, (rows, columns), generator=generator, device="cuda").float()
+    return values * (torch.rand(rows, columns, generator=generator, device="cuda") < 0.25)
+
+
+def exact(operator: type, inputs: list[torch.Tensor], weights: list[torch.Tensor], rows: int) -> torch.Tensor:
+    mine = slice(rank() * rows, (rank() + 1) * rows)
+    if operator is ops.AllGatherMatmul:
+        return torch.cat([x[:rows] for x in inputs]) @ weights[rank()]
+    if operator is ops.AllToAllMatmul:
+        return torch.cat([x[mine] for x in inputs]) @ weights[rank()]
+    parts = [x @ w for x, w in zip(inputs, weights, strict=True)]
+    if operator is ops.MatmulAllToAll:
+        return torch.cat([part[mine] for part in parts])
+    return sum(parts)[mine] if operator is ops.MatmulReduceScatter else sum(parts)
+
+
+def matrix() -> None:
+    """Every operator by every backend that it may have, split 1 to 4, with stragglers; ends early after 200 s, and says so.
+    The same table as on host ranks (tests/python/host_backends.py)."""
+    engines = ("copy_engine", "tma_dedicated", "ldst_dedicated")
+    table = {
+        ops.AllGatherMatmul: engines,
+        ops.MatmulReduceScatter: (*engines, "tma_inline"),
+        ops.MatmulAllReduce: (*engines, "tma_inline"),
+        ops.MatmulAllToAll: (*engines, "tma_inline"),
+        ops.AllToAllMatmul: engines,
+    }
+    rows, n, k, start = 512, 512, 128, time.monotonic()
+    rng = random.Random(rank())
+    done = 0
+    for split in (1, 2, 3, 4):  # all of one split before the next: the first ones tell most
+        for operator, backends in table.items():
+            for backend in backends:
+                late = torch.tensor(time.monotonic() - start > 200, device="cuda", dtype=torch.int32)
+                dist.all_reduce(late, dist.ReduceOp.MAX)
+                if late.item():
+                    if rank() == 0:
+                        print(f"matrix: stopped after {done} of 72 configurations", flush=True)
+                    return
+                gathers = operator is ops.AllGatherMatmul
+                cut = {"chunking": ops.Chunking(split, 1)} if gathers else {"split": split}
+                op = operator(rows * size(), n, k, torch.bfloat16, backend=backend, deadline=20.0, **cut)
+                wrong = torch.zeros((), device="cuda", dtype=torch.int64)
+                for call in range(5):
+                    inputs = [small(rows * size(), k, 3, call, r) for r in range(size())]
+                    weights = [small(k, n, 5, r) for r in range(size())]
+                    wanted = exact(operator, inputs, weights, rows)
+                    x, w = (v[rank()].bfloat16() for v in (inputs, weights))
+                    out = torch.full_like(wanted, float("nan"), dtype=torch.bfloat16)
+                    straggle(rng, 0.2)
+                    op(x[:rows].contiguous() if gathers else x, w, out)
+                    wrong += (out.float() != wanted).sum()
+                what = f"{operator.__name__} by {backend}, split {split}"
+                try:
+                    op.check()
+                except Exception as error:  # noqa: BLE001 - the others of the table are still worth a try
+                    expect(False, f"{what}: {error}")
+                    return
+                expect(wrong.item() == 0, f"{what}: {wrong.item()} wrong")
+                op.close()
+                done += 1
+
+
+def mixed() -> None:
+    """Plans whose ops go by backends drawn at random, each by its own, among them copies that follow the chunk engine's ops
+    and other ranks' (relays); three kinds of plan, ten mixtures each, twenty calls with stragglers."""
+    import json
+
+    from example_calls import CALLS, Blocks
+
+    m, n, k = 256 * size(), 384, 256
+    mesh = sy.plans.mesh_of(size())
+    call = CALLS["matmul_persistent_host_tma"]
+    blocks = Blocks(programs=120)  # the chunk engine's multiprocessors stay free
+    kinds = {
+        "reduce-scatter": sy.plans.push_reduce(mesh, sy.Tensor("C", (m, n)), split=2),
+        "all-reduce": sy.plans.push_reduce(mesh, sy.Tensor("C", (m, n)), split=2, all=True),
+        "ring": sy.plans.all_gather(mesh, sy.Tensor("A", (m, k)), algorithm="ring"),
+    }
+    for kind, plan in kinds.items():
+        reads = kind == "ring"
+        for number in range(10):
+            draw = random.Random(number)  # the same on all ranks
+            text = json.loads(plan.to_json())
+            for of_rank in text["ranks"]:
+                for op in of_rank["ops"]:
+                    op["backend"] = draw.choice(("copy_engine", "tma_dedicated", "ldst_dedicated"))
+            bind = {call.parameter if reads else call.parameter.replace("a_", "c_"): "A" if reads else "C"}
+            fused = sy.fuse(call.kernel, sy.plans.from_json(json.dumps(text)), bind=bind, deadline=20.0)
+            wrong = torch.zeros((), device="cuda", dtype=torch.int64)
+            rng = random.Random(rank())
+            mine = slice(rank() * 256, (rank() + 1) * 256)
+            for index in range(20):
+                inputs = [small(m, k, 3, index, 0 if reads else r) for r in range(1 if reads else size())]
+                weights = [small(k, n, 5, r) for r in range(size())]
+                w = weights[rank()].bfloat16()
+                x = inputs[0][mine].bfloat16() if reads else inputs[rank()].bfloat16()
+                out = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
+                straggle(rng, 0.2)
+                call.launch(fused, x, w, out, blocks, num_warps=8, num_stages=3)
+                parts = [inputs[0] @ weights[rank()]] if reads else [
+                    x @ v for x, v in zip(inputs, weights, strict=True)
+                ]  # fmt: skip
+                rows = mine if kind == "reduce-scatter" else slice(0, m)
+                wrong += (out[rows].float() != sum(parts)[rows]).sum()
+            try:
+                fused.check()
+            except Exception as error:  # noqa: BLE001
+                expect(False, f"{kind}, mixture {number}: {error}")
+                return
+            expect(wrong.item() == 0, f"{kind}, mixture {number}: {wrong.item()} wrong")
+            fused.close()
+
+
+SECTIONS = {
+    f.__name__: f
+    for f in (shapes, operators, examples, queued, graphs, streams, repeated, matrix, mixed, absent)
+}
 
 
 def main() -> int:

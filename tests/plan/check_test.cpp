@@ -87,12 +87,13 @@ TEST(CheckMalformed, AnAfterThatNamesNoOp) {
 }
 
 TEST(CheckMalformed, ABackendThatCannotDoTheOp) {
-    EXPECT_EQ(after_changing([](Op& op) {
-                  op = transfer(OpKind::local, -1, box({{0, 4}}), box({{4, 8}}));
-                  op.backend = Backend::nccl;
-              }),
-              Lines{"rank 0 op 0: malformed: backend nccl cannot reach a rank's own memory for a local op; use "
-                    "copy_engine or auto"});
+    EXPECT_EQ(
+        after_changing([](Op& op) {
+            op = transfer(OpKind::local, -1, box({{0, 4}}), box({{4, 8}}));
+            op.backend = Backend::nccl;
+        }),
+        Lines{"rank 0 op 0: malformed: backend nccl cannot reach a rank's own memory for a local op; use "
+              "copy_engine or auto"});
 }
 
 TEST(CheckMalformed, ALocalCopyOntoItself) {

@@ -47,6 +47,30 @@ TEST(PushReduce, AnAllReduceSendsAChunkOnAfterAllItsContributions) {
     }
 }
 
+TEST(PushReduce, ByPartSendsTheFirstChunksOfAllShardsBeforeTheSecondOnes) {
+    const Plan plan =
+        push_reduce(ranks(3), {"C", {12, 6}, DType::bf16}, {.split = 2, .by_part = true}).value();
+    EXPECT_TRUE(check(plan).empty());
+    std::vector<std::int64_t> rows;
+    for (const Op& op : plan.ranks[0]) rows.push_back(op.dst.region[0].begin);
+    EXPECT_EQ(rows, (std::vector<std::int64_t>{4, 8, 6, 10}))
+        << "shards begin at 4 and 8, second halves at 6 and 10";
+    EXPECT_TRUE(check(push_reduce(ranks(5), kC, {.split = 3, .all = true, .by_part = true}).value()).empty());
+}
+
+TEST(PushReduce, InOneStepHasEachRanksPartAddedToEachRanksOwn) {
+    for (std::int32_t count = 1; count <= 9; ++count) {
+        for (const bool produced : {false, true}) {
+            const Plan plan =
+                push_to_all(ranks(count), kC, "Y", {.axis = 1, .split = 4, .produced = produced}).value();
+            EXPECT_TRUE(check(plan).empty()) << count << " ranks: " << check(plan).front().message;
+            ASSERT_EQ(plan.ranks[0].size(), 4U * static_cast<std::size_t>(count));
+        }
+    }
+    EXPECT_FALSE(push_to_all(ranks(2), kC, "Y", {.axis = 2}).ok());
+    EXPECT_FALSE(push_to_all(ranks(2), kC, "Y", {.reduce = Reduce::none}).ok());
+}
+
 TEST(PushReduce, CutsAlongAnotherAxis) {
     const Plan plan = push_reduce(ranks(2), kC, {.axis = 1, .reduce = Reduce::max}).value();
     EXPECT_TRUE(check(plan).empty());

@@ -324,7 +324,9 @@ TEST(Trace, HoldsEveryOpAndEveryDependence) {
     EXPECT_NEAR(last, run.makespan_us, 0.01);
 }
 
-/// What the Trace Event Format demands of the events used here; "" if all is as it should be.
+/// What the Trace Event Format, and Perfetto's reader of it, demand of the events used here; "" if all is as
+/// it should be. Perfetto takes events by time, those of one moment by their place in the file, and binds an
+/// arrow's end to the slice that is open on its track: which has begun by then and has not ended yet.
 std::string malformed_event(const nlohmann::json& trace) {
     using Track = std::pair<int, int>;
     std::map<Track, std::vector<std::pair<std::int64_t, std::int64_t>>> slices;  // ns
@@ -352,6 +354,7 @@ std::string malformed_event(const nlohmann::json& trace) {
         if (phase == "X") {
             if (!event.at("dur").is_number() || event.at("dur") < 0 || !event.at("args").is_object())
                 return event.dump();
+            if (!flows.empty()) return "a slice after an arrow";
             slices[track].emplace_back(ns(event.at("ts")), ns(event.at("ts")) + ns(event.at("dur")));
         } else if (phase == "s" || phase == "f") {
             if (!event.at("id").is_number_integer() || !event.at("cat").is_string()) return event.dump();
@@ -377,7 +380,7 @@ std::string malformed_event(const nlohmann::json& trace) {
         for (const auto& [phase, where] : ends) {
             const auto& list = slices[where.first];
             if (std::none_of(list.begin(), list.end(), [&](const auto& slice) {
-                    return slice.first <= where.second && where.second <= slice.second;
+                    return slice.first <= where.second && where.second < slice.second;
                 }))
                 return "an arrow that ends at no slice";
         }

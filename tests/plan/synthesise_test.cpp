@@ -103,7 +103,9 @@ TEST(Synthesise, ReachesTheBandwidthBound) {
              Case{CollectiveKind::all_to_all, "mesh:4x4", 2, 1.02},  // the cut in the middle is the bound
              Case{CollectiveKind::all_to_all, "torus:3x5", 4, 1.05},
              Case{CollectiveKind::all_reduce, "h200x8", 4, 1.05},
-             Case{CollectiveKind::all_reduce, "mesh:4x4", 16, 1.3},  // its two halves overlap, but not wholly
+             Case{CollectiveKind::all_reduce, "mesh:4x4", 64, 1.05},  // along trees
+             Case{CollectiveKind::reduce_scatter, "h200x8x2", 4, 1.05},
+             Case{CollectiveKind::all_reduce, "h200x8x2", 8, 1.08},
              Case{CollectiveKind::broadcast, "torus:4x4", 512, 1.05},
          }) {
         EXPECT_LE(ratio(kind, topology, large, chunks), most) << name_of(kind) << " on " << topology;

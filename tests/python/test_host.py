@@ -31,6 +31,20 @@ def test_what_kernels_make_is_reduced_in_rank_order_on(ranks, calls, run):
     assert f"{ranks} ranks: 24 configurations, {24 * calls} calls, identical" in outcome.out
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_every_operator_is_exact_by_every_backend_and_split_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_backends.py", ranks, timeout=400)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "72 configurations, exact" in outcome.out
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_collectives_left_direct_are_exact_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_direct.py", ranks, timeout=200)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "4 collectives, exact" in outcome.out
+
+
 def test_operators_work_in_a_torch_process_group(run):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     outcome = run(*launch, HERE / "host_ops.py", timeout=200)

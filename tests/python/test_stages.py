@@ -40,3 +40,59 @@ def test_run_checks_a_feed_forward_block_by_its_name(run):
     assert outcome.out.count("identical to the unfused kernel") == 3
     refused = run(*words[:3], spec.replace("gelu", "step"), "--ranks=2", timeout=60)
     assert (refused.code, refused.out) == (2, "") and "unknown activation 'step'" in refused.err
+
+
+SIZES = "M=49,stride_ak=1,stride_bn=1,stride_cn=1,BLOCK_M=16,BLOCK_N=16,BLOCK_K=16,GROUP_M=2"
+
+
+@pytest.fixture
+def stages(run, tmp_path):
+    """What `syncopate fuse` is given for gather X, H = X B, C = H B2, reduce-scatter C on two ranks."""
+    command = HERE.parents[1] / "build" / "bin" / "syncopate"
+    kernel = f"{HERE.parents[1] / 'examples' / 'matmul_pointers.py'}:matmul_kernel"
+    made = run(
+        command, "plan", "make", "all_gather", "--ranks=2", "--tensor=X:49x32:fp32", "-o", tmp_path / "x.json"
+    )
+    assert made.code == 0, made.err
+    reduce = ["--ranks=2", "--tensor=C:49x24:fp32", "--split=2", "--produced", "-o", tmp_path / "c.json"]
+    assert run(command, "plan", "make", "reduce_scatter", *reduce).code == 0
+    up = f"{SIZES},N=40,K=32,stride_am=32,stride_bk=40,stride_cm=40"
+    down = f"{SIZES},N=24,K=40,stride_am=40,stride_bk=24,stride_cm=24"
+    first = ["fuse", kernel, "--plan", tmp_path / "x.json", "--plan", tmp_path / "c.json", "-o", tmp_path / "out",
+             "--bind=a_ptr=X,c_ptr=H", "--args", up, "--tensor=b_ptr=32x40:fp32", "--tensor=c_ptr=49x40:fp32"]  # fmt: skip
+    then = ["--then", kernel, "--bind=a_ptr=H,c_ptr=C", "--args", down, "--tensor=a_ptr=49x40:fp32",
+            "--tensor=b_ptr=40x24:fp32"]  # fmt: skip
+    return command, first, then, tmp_path / "out"
+
+
+def test_the_command_fuses_two_kernels_into_a_folder_that_runs(stages, run):
+    command, first, then, out = stages
+    fused = run(command, *first, *then)
+    assert fused.code == 0, fused.err
+    assert "matmul_kernel, then matmul_kernel on 2 ranks" in fused.out
+    names = {"kernel_0.py", "kernel_1.py", "original_0.py", "original_1.py", "schedule.json"}
+    assert {path.name for path in out.iterdir()} == names
+    ran = run(command, "run", out, "--check", "--calls=2", timeout=300)
+    assert ran.code == 0, ran.out + ran.err
+    assert ran.out.count("identical to the unfused kernel") == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [
+        (lambda then: then[:1], 2, "--then: kernel is required"),
+        (
+            lambda then: [*then, "--device=cuda"],
+            2,
+            "--then: The following argument was not expected: --device",
+        ),
+        (lambda then: [w.replace("49x40", "49x44") for w in then], 1, "tensor H"),
+        (lambda then: [w.replace("a_ptr=H", "a_ptr=Q") for w in then[:-2]], 1, "no tensor Q"),
+    ],
+)
+def test_a_further_stage_that_makes_no_sense_is_refused(stages, run, change, code, message):
+    command, first, then, out = stages
+    refused = run(command, *first, *change(then))
+    assert (refused.code, refused.out) == (code, ""), refused.err
+    assert message in refused.err
+    assert not out.exists()

@@ -1,7 +1,7 @@
-// Plans whose transfers go by backends drawn at random, each by its own, fused for cuda and carried out on host
-// ranks: copies and sums by what stands for the GPU's streams (host_streams.hpp), the rest by the chunk
-// engine's table and by the kernel's own stores. Delays are random. A mixture is either right in every call or
-// refused with op and reason.
+// Plans whose transfers go by backends drawn at random, each by its own, fused for cuda and carried out on
+// host ranks: copies and sums by what stands for the GPU's streams (host_streams.hpp), the rest by the chunk
+// engine's table and by the kernel's own stores. Delays are random. A mixture is either right in every call
+// or refused with op and reason.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -211,9 +211,11 @@ TEST_P(Mixed, EachTransferGoesByItsOwnBackendAndEveryCallIsRight) {
         run_ranks(all_ranks(mixture.size), [&](int rank) {
             auto heap = make_heap(directory, rank, mixture.size);
             RANK_CHECK(heap, heap.error().to_string());
-            auto op = FusedOp::create(
-                *heap, *schedule,
-                {.name = "mixed", .deadline_ms = 5000, .max_delay_us = 200, .seed = static_cast<std::uint64_t>(n)});
+            auto op = FusedOp::create(*heap, *schedule,
+                                      {.name = "mixed",
+                                       .deadline_ms = 5000,
+                                       .max_delay_us = 200,
+                                       .seed = static_cast<std::uint64_t>(n)});
             RANK_CHECK(op, op.error().to_string());
             Call calls(mixture, **op, rank);
             std::mt19937 stalls(static_cast<unsigned>(rank * 100 + n));

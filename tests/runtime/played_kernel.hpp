@@ -17,7 +17,8 @@
 
 namespace syncopate::runtime::testing {
 
-inline Result<std::shared_ptr<SymmetricHeap>> make_heap(const TemporaryDirectory& directory, int rank, int size) {
+inline Result<std::shared_ptr<SymmetricHeap>> make_heap(const TemporaryDirectory& directory, int rank,
+                                                        int size) {
     auto rendezvous = FileRendezvous::create(directory.path(), rank, size);
     if (!rendezvous) return rendezvous.error();
     return SymmetricHeap::create({}, std::shared_ptr<Rendezvous>(std::move(rendezvous).value()), 1 << 20);
@@ -61,9 +62,9 @@ inline std::vector<std::int64_t> offsets_of(const FusedOp& op, std::int32_t slot
     std::int32_t word = copies > 1 ? table[static_cast<std::size_t>(record)] : record;
     std::vector<std::int64_t> offsets;
     for (std::int32_t copy = 0; copy < copies; ++copy, word += 2) {
-        offsets.push_back(static_cast<std::int64_t>(
-                              static_cast<std::uint32_t>(table[static_cast<std::size_t>(word)])) |
-                          (static_cast<std::int64_t>(table[static_cast<std::size_t>(word) + 1]) << 32));
+        offsets.push_back(
+            static_cast<std::int64_t>(static_cast<std::uint32_t>(table[static_cast<std::size_t>(word)])) |
+            (static_cast<std::int64_t>(table[static_cast<std::size_t>(word) + 1]) << 32));
     }
     return offsets;
 }

@@ -169,10 +169,13 @@ TEST(Reduction, ThatTilesDoIsDoneForThoseThatWereLateInThisCall) {
     constexpr std::int64_t kRows = 4, kColumns = 6;
     std::vector<float> staging(2 * kRows * kColumns, 1.0F), own(kRows * kColumns, 10.0F);
     std::vector<float> out(kRows * 8, -1.0F);  // rows 8 apart
-    const auto address = [](std::vector<float>& values) { return reinterpret_cast<std::uint64_t>(values.data()); };
+    const auto address = [](std::vector<float>& values) {
+        return reinterpret_cast<std::uint64_t>(values.data());
+    };
     const BoxView from{address(staging), {2, kRows, kColumns}, {kRows * kColumns, kColumns, 1}};
     const BoxView home{address(own), {kRows, kColumns}, {kColumns, 1}};
-    // Rows 100 to 103: two tiles of two rows, in slots 0 and 1. Slot 1 is late in call 7, slot 0 was in call 6.
+    // Rows 100 to 103: two tiles of two rows, in slots 0 and 1. Slot 1 is late in call 7, slot 0 was in
+    // call 6.
     const std::vector<fuse::TileSum> tiles{{0, {{100, 102}, {0, 6}}, 1}, {1, {{102, 104}, {0, 6}}, 1}};
     std::vector<std::int32_t> table(emit::table::first_slot + 4, 0);
     table[emit::table::sums] = emit::table::first_slot;
@@ -187,7 +190,8 @@ TEST(Reduction, ThatTilesDoIsDoneForThoseThatWereLateInThisCall) {
     EXPECT_EQ(gate, 1U);
     for (std::int64_t row = 0; row < kRows; ++row) {
         for (std::int64_t column = 0; column < 8; ++column) {
-            EXPECT_EQ(out[static_cast<std::size_t>(row * 8 + column)], row >= 2 && column < 6 ? 12.0F : -1.0F);
+            EXPECT_EQ(out[static_cast<std::size_t>(row * 8 + column)],
+                      row >= 2 && column < 6 ? 12.0F : -1.0F);
         }
     }
     sum.bring_home();

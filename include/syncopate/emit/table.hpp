@@ -27,8 +27,9 @@
 // its first post and past the last one, what each tile adds to its two gates (copies, sums; 0 or 1), and
 // whether posts are to be made (0: only those gates are waited for; calls that are recorded post all the
 // same). The counters follow the signals in the control block, 8 words each: {tiles counted in this call, 0,
-// gate of copies, gate of sums, …}, and after them the gates of relays (fuse/streams.hpp) follow. Whoever counts last sets the count back to 0 and the posts' words to the
-// epoch; a stream waits until its gate has reached the number of tiles, and sets it back to 0.
+// gate of copies, gate of sums, …}, and after them the gates of relays (fuse/streams.hpp) follow. Whoever
+// counts last sets the count back to 0 and the posts' words to the epoch; a stream waits until its gate has
+// reached the number of tiles, and sets it back to 0.
 //
 // store: what is to be added where the slot's tile is stored (fuse/inline.hpp), a number of 64 bits: rows of
 // a descriptor that begins with rank 0's tensor, or elements from the kernel's own tensor. With several
@@ -36,8 +37,8 @@
 //
 // sums: for each slot the offset of its sum's record (0: none), and the epoch of the last call in which its
 // tile was late: then the sum's transfer adds it up, after the kernel (fuse/tile_sums.hpp). A record has 12
-// words: wait_begin, wait_end, slots of staging, the own contribution's place among them, low and high half of
-// the byte distance from the control block to where row 0, column 0 would be in slot 0, the same of the
+// words: wait_begin, wait_end, slots of staging, the own contribution's place among them, low and high half
+// of the byte distance from the control block to where row 0, column 0 would be in slot 0, the same of the
 // distance from one slot to the next, elements from row to row, word of the gate to which each block adds 1
 // (0: none), 0, 0.
 //
@@ -106,7 +107,8 @@ inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
     return control::word_of(static_cast<std::int32_t>(schedule.signals.size()) + chunk);
 }
 
-/// The word of the gate of the sum that tiles do with this number (fuse/streams.hpp): they follow the counters.
+/// The word of the gate of the sum that tiles do with this number (fuse/streams.hpp): they follow the
+/// counters.
 [[nodiscard]] inline std::int32_t sum_gate_of(const fuse::RankSchedule& schedule, std::int32_t sum) {
     return counter_of(schedule, static_cast<std::int32_t>(schedule.chunks.size()) + sum);
 }
@@ -115,6 +117,16 @@ inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
 [[nodiscard]] inline std::int32_t relay_gate_of(const fuse::RankSchedule& schedule,
                                                 const fuse::StreamPlan& streams, std::int32_t relay) {
     return sum_gate_of(schedule, streams.num_tile_sums + relay);
+}
+
+/// Words by which the ranks of device host carry out collectives together (runtime/host_collective.hpp),
+/// after the gates of relays: of collective `number`, whether rank `from` has joined, and has read. A control
+/// block that a schedule with collectives needs has room for 2 words for each of `num_ranks` and each
+/// collective.
+[[nodiscard]] inline std::int32_t joined_word(const fuse::RankSchedule& schedule,
+                                              const fuse::StreamPlan& streams, std::int32_t number,
+                                              std::int32_t num_ranks, std::int32_t from) {
+    return relay_gate_of(schedule, streams, streams.num_relays + 2 * (number * num_ranks + from));
 }
 
 /// What inline transfers ask of memory: the bytes of a row of the tensor that is stored, of which the heap's
@@ -133,7 +145,8 @@ inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
                                                    std::span<const std::uint64_t> offsets = {},
                                                    std::size_t stage = 0);
 
-/// The word of `table`, made by make_table with sums, that says in which call the tile of `slot` was last late.
+/// The word of `table`, made by make_table with sums, that says in which call the tile of `slot` was last
+/// late.
 [[nodiscard]] inline std::int32_t late_word(std::span<const std::int32_t> table, std::int32_t slot) {
     return table[table::sums] + 2 * slot + 1;
 }

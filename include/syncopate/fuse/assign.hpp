@@ -10,7 +10,8 @@
 //          engine: the same, where every row of both regions begins and ends at a multiple of 16 bytes.
 //   both   `tma_inline`, `ldst_inline`: what the kernel of the program can send itself (inline.hpp), on
 //          request: which is faster depends on what else the kernel waits for.
-// A collective is not carried out yet; a template expands it into transfers.
+//   A collective goes by `nccl` on cuda and by `host` on host, where a library could carry it out as one call
+//   (collective.hpp); a plan may say `nccl` on host, too, where it then stands for it.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +62,7 @@ using InlineObjection = std::function<std::string(plan::OpRef, plan::Backend)>;
                                            const plan::Chunk& dst, plan::Backend backend);
 
 /// A backend for each op: the plan's own choice where it names one, else `preferred` where that is legal,
-/// else the best legal one. Fails, with rank and op, on a collective, and on an explicit backend that is not
+/// else the best legal one. Fails, with rank and op, on a collective or an explicit backend that is not
 /// legal, saying why.
 [[nodiscard]] Result<Backends> assign(const plan::Plan& plan, Device device,
                                       plan::Backend preferred = plan::Backend::automatic,

@@ -10,8 +10,9 @@
 //      rank 0's kernel ─► C (own)  ──┘
 //
 // A sum begins when its own contributions have come, whatever else is under way: there is no barrier. Whoever
-// was `after` a reducing op is after the sum. What the destination itself holds (produced, initial, or copied
-// there by an op that a contribution is after) takes its place in the order of ranks.
+// was `after` a reducing op is after the sum; and a contribution that was `after` a copy to where it is
+// summed need not wait for that, only the sum. What the destination itself holds (produced, initial, or
+// copied there by an op that a contribution is after) takes its place in the order of ranks.
 //
 // Where a plan adds to one place in rounds (a contribution is after another one to the same place), each
 // round is a sum of its own, rounded to the tensor's type: plans that want the best sum leave the order to
@@ -39,6 +40,8 @@ struct Lowered {
     plan::Plan plan;
     /// By sum: how many slots come before what the destination itself holds; -1: it holds nothing yet.
     std::map<plan::OpRef, std::int32_t> own;
+    /// By sum: the copies that bring what the destination itself holds.
+    std::map<plan::OpRef, std::vector<plan::OpRef>> writers;
     /// By sum that reads its contributions where they are: the pulls, in the order of adding. They stay ops
     /// of the plan, with all that they come after, but are done with the sum.
     std::map<plan::OpRef, std::vector<plan::OpRef>> direct;

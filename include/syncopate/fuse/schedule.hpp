@@ -107,10 +107,26 @@ struct Source {
     bool operator==(const Source&) const = default;
 };
 
+/// A collective that is carried out as one call, or by the ranks together (collective.hpp).
+struct Collective {
+    struct Member {
+        plan::OpRef op;
+        plan::Chunk src;  ///< in the memory of op.rank
+        plan::Chunk dst;
+        bool operator==(const Member&) const = default;
+    };
+    plan::CollectiveKind kind = plan::CollectiveKind::all_gather;
+    plan::Reduce reduce = plan::Reduce::none;
+    std::int32_t number = 0;  ///< among those of the plan; all participants' is the same
+    std::vector<Member>
+        members;  ///< in the order of the plan's list of ranks; a broadcast comes from the first
+    bool operator==(const Collective&) const = default;
+};
+
 /// A tile that itself adds what other ranks sent for it (tile_sums.hpp).
 struct TileSum {
     std::int32_t slot = 0;
-    plan::Region region;  ///< of the sum's destination: what the tile writes
+    plan::Region region;      ///< of the sum's destination: what the tile writes
     std::int32_t blocks = 1;  ///< stores of the tile, each of which adds up its own
     bool operator==(const TileSum&) const = default;
 };
@@ -132,6 +148,8 @@ struct Transfer {
     std::vector<Post> posts{};  ///< after the data is visible at the destination
     std::vector<Source> sources{};
     std::vector<TileSum> tiles{};  ///< of a sum that tiles do; together they cover `dst`
+    /// This rank's part in it: both ranks are this one, and `reduce` is none.
+    std::optional<Collective> collective{};
 };
 
 struct RankSchedule {
@@ -162,8 +180,8 @@ struct Schedule {
     bool phased = false;         ///< some slot of the first stage has phases: its kernel gets a nested loop
     std::optional<StoreForm>
         stores{};  ///< some chunk's tiles are stored elsewhere than in the kernel's own place
-    std::vector<StageSlots> later{};  ///< the stages after the first; most programs have none
-    std::optional<std::int32_t> summed{};  ///< the kernel's own tensor, if tiles do some rank's sums
+    std::vector<StageSlots> later{};       ///< the stages after the first; most programs have none
+    std::optional<std::int32_t> summed{};  ///< the kernel's own tensor, if its tiles do sums
 
     [[nodiscard]] std::size_t num_stages() const { return 1 + later.size(); }
     [[nodiscard]] StageSlots stage(std::size_t index) const {

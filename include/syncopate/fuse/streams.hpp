@@ -1,4 +1,5 @@
-// Streams: how a rank's transfers by copy_engine run on two streams of a GPU, and what each waits for there.
+// Streams: how a rank's transfers by copy_engine, its sums and its collectives by nccl run on streams of a
+// GPU, and what each waits for there.
 //
 // A stream does its steps one after another. It cannot compare a signal with the number of the call, nor give
 // up; it can wait until a word of its own rank's control block, a gate, has been opened, and close it again.
@@ -6,21 +7,25 @@
 //
 //   in order   the call's begin implies it, or an earlier step of the same stream; or, of the other stream,
 //              an event
-//   gate       this rank's kernel makes the chunk, sends it inline, or sums it: each of its tiles adds to a gate
-//   await      a sum is a kernel anyway: another one of one warp polls the signals before it
-//   relay      anything else, whoever does it (this rank's chunk engine, another rank): an op of no bytes in
+//   gate       this rank's kernel makes the chunk, sends it inline, or sums it: each of its tiles adds to a
+//   gate await      a sum is a kernel anyway: another one of one warp polls the signals before it relay
+//   anything else, whoever does it (this rank's chunk engine, another rank): an op of no bytes in
 //              the chunk engine's table waits for the signals, with the deadline, and opens a gate
 //
 //   chunk engine  | op 0 | op 2 ……| relay: op 2, rank 1's op 4 |
 //   copies        | op 1 |                                     └ op 3: wait, close the gate, copy, post |
+//
+// Collectives that wait for nothing but the begin and each other come before the kernel, in its own stream:
+// they need multiprocessors, which a kernel that waits for them would hold. The others are done among the
+// copies.
 //
 // Copies that wait for nothing but the begin and each other are early: they start before the kernel is
 // launched. From the first one on that waits for more, all are late: enqueued after the kernel, in the same
 // order.
 //
 // Sums that tiles do (tile_sums.hpp) wait for no gates: what the tiles have left is done in the kernel's own
-// stream, after it. Copies of such a sum need not wait until then: each block of it that is done, by a tile or
-// after the kernel, adds 1 to the sum's gate.
+// stream, after it. Copies of such a sum need not wait until then: each block of it that is done, by a tile
+// or after the kernel, adds 1 to the sum's gate.
 //
 // No deadlock: a step waits only for ops that come before it in the order that fuse/precedence.hpp sorts all
 // ops in, and for chunks. No hang: the kernel and the chunk engine open their gates also after a fault.
@@ -35,10 +40,11 @@
 namespace syncopate::fuse {
 
 enum class Lane : std::uint8_t {
-    none,   ///< not on a stream: the chunk engine's, or device host's
-    early,  ///< a copy before the kernel's launch
-    late,   ///< a copy after it, in the same stream
-    sums,   ///< a sum, in a stream of its own
+    none,    ///< not on a stream: the chunk engine's, or device host's
+    before,  ///< a collective before the kernel, in the kernel's stream
+    early,   ///< a copy before the kernel's launch
+    late,    ///< a copy or a collective after it, in the same stream
+    sums,    ///< a sum, in a stream of its own
 };
 
 /// One transfer as its stream does it.
@@ -51,7 +57,7 @@ struct StreamStep {
     std::int32_t tile_sum = -1;  ///< the number of a sum that tiles do, rising with the transfers; -1: none
     std::vector<std::int32_t> summed;  ///< of a copy: sums that tiles do, whose gates it waits for
     bool gated = false;                ///< of such a sum: some copy waits for its gate
-    std::int32_t relay = -1;          ///< its number, rising with the transfers; -1: none
+    std::int32_t relay = -1;           ///< its number, rising with the transfers; -1: none
 };
 
 struct StreamPlan {

@@ -12,11 +12,15 @@
 // and no others. So no tile waits for another rank without bound, and kernels of two ops that two GPUs run in
 // different orders cannot keep each other from running.
 //
-// It takes stores through a descriptor made on the host, of whole blocks, written out in the kernel: there the
-// tile's coordinates and its value stand in one line.
+// In an all-reduce in one step every tile does so: it is stored in every rank's staging, posted, and then
+// waits for the same tile of the others (plan::push_to_all).
+//
+// It takes stores through a descriptor made on the host, of whole blocks, written out in the kernel: there
+// the tile's coordinates and its value stand in one line.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +30,7 @@
 namespace syncopate::fuse {
 
 /// Why the tiles of `program` (its plan lowered) cannot do the sum `ref`; empty if they can.
-[[nodiscard]] std::string tile_sum_objection(const Program& program, const Lowered& lowered,
-                                             plan::OpRef ref);
+[[nodiscard]] std::string tile_sum_objection(const Program& program, const Lowered& lowered, plan::OpRef ref);
 
 /// A tile and what it writes of a sum's destination.
 struct SummedTile {
@@ -36,9 +39,17 @@ struct SummedTile {
     std::int32_t blocks = 1;  ///< of the descriptor, which together are the region
 };
 
-/// By sum, the tiles that do it: all sums into one tensor of the kernel's, unless there is an objection to one
-/// of them.
-[[nodiscard]] std::map<plan::OpRef, std::vector<SummedTile>> sum_in_tiles(const Program& program,
-                                                                          const Lowered& lowered);
+/// A sum that tiles do.
+struct TiledSum {
+    std::int32_t tensor = 0;  ///< the kernel's own
+    /// The local copy that brings the own contribution to the destination, if that is another tensor. It must
+    /// go inline: then the tile's own store does it, before the sum is stored.
+    std::optional<plan::OpRef> writer;
+    std::vector<SummedTile> tiles;
+};
+
+/// The sums that tiles do: all sums of one tensor of the kernel's, unless there is an objection to one of
+/// them.
+[[nodiscard]] std::map<plan::OpRef, TiledSum> sum_in_tiles(const Program& program, const Lowered& lowered);
 
 }  // namespace syncopate::fuse

@@ -18,10 +18,10 @@
 // 1 times the tensor sent: for small ones, where latency counts (n = 3):
 //
 //                rank 0              rank 1              rank 2
-//     offset 1   0 => 1              1 => 2              2 => 0         r => p: all of r's contribution, to
-//     its slot offset 2   0 => 2              1 => 0              2 => 1         on rank p reduce     own +=
-//     slots 0, 1   slot 0 joins own,   slot 0 += slot 1, which joins own
-//                                    then slot 1
+//     offset 1   0 => 1              1 => 2              2 => 0       r => p: all of r's contribution,
+//     offset 2   0 => 2              1 => 0              2 => 1       to its slot on rank p
+//     reduce     own += slots 0, 1   slot 0 joins own,   slot 0 += slot 1,
+//                                    then slot 1         which joins own
 //
 // On all ranks that is the order 0, 1, 2 (see reduce_scatter.hpp); and since `own` is what others fetch, its
 // reduction waits until they have.

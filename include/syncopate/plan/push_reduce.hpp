@@ -28,8 +28,8 @@ struct PushReduceOptions {
     Reduce reduce = Reduce::sum;  ///< sum or max
     bool all = false;             ///< all-reduce: every rank ends with the whole
     bool produced = true;         ///< by the kernel; false: held initially
-    /// The first chunks of all shards, then the second ones, …; else shard by shard. So a chunk is summed, and
-    /// in an all-reduce on its way to all, while later ones are made.
+    /// The first chunks of all shards, then the second ones, …; else shard by shard. So a chunk is summed,
+    /// and in an all-reduce on its way to all, while later ones are made.
     bool by_part = false;
 };
 
@@ -38,6 +38,19 @@ struct PushReduceOptions {
 /// without ranks, or more than kMaxOps ops.
 [[nodiscard]] Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor,
                                        const PushReduceOptions& options = {});
+
+struct PushToAllOptions {
+    std::int32_t axis = 0;   ///< along which chunks are cut
+    std::int32_t split = 1;  ///< chunks
+    Reduce reduce = Reduce::sum;
+    bool produced = true;  ///< by the kernel; false: held initially
+};
+
+/// The all-reduce in one step: every rank sends its contribution `from` to every rank, itself among them,
+/// where they are reduced into `to`, of the same shape. It sends (ranks - 1) times the tensor, where
+/// push_reduce sends it twice, but in one step: for the smallest tensors. Fails as push_reduce does.
+[[nodiscard]] Result<Plan> push_to_all(const Mesh& mesh, const Tensor& from, const std::string& to,
+                                       const PushToAllOptions& options = {});
 
 struct PushExchangeOptions {
     bool produced = true;  ///< the kernel makes what is sent; false: it is held initially

@@ -11,8 +11,9 @@
 // + 2 + …, as they come, chunk by chunk (n = 4; on rank 2):
 //
 //                rank 0    rank 1    rank 2    rank 3
-//     offset 1   0 => 1    1 => 2    2 => 3    3 => 0        r => p: rank r's contribution to shard p, to
-//     rank p offset 2   0 => 2    1 => 3    2 => 0    3 => 1 offset 3   0 => 3    1 => 0    2 => 1    3 => 2
+//     offset 1   0 => 1    1 => 2    2 => 3    3 => 0      r => p: rank r's contribution to shard p,
+//     offset 2   0 => 2    1 => 3    2 => 0    3 => 1      to rank p
+//     offset 3   0 => 3    1 => 0    2 => 1    3 => 2
 //     then       slot 0 += slot 1 ; shard += slot 0 ; shard += slot 2(from rank 3)      on rank 2
 //
 // Ranks before the owner are added up in slot 0 before the owner's own contribution joins, since a + b = b +

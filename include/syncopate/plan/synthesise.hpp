@@ -14,15 +14,19 @@
 //     (o.k: chunk k of rank o's shard)   0 → 1  0.0    3.0    2.1         each link busy all the time:
 //                                        0 → 3  0.1    1.1    2.0  …      the bandwidth bound is reached
 //
-//   all_gather, broadcast     as described
-//   reduce_scatter            an all-gather on the topology with its links reversed, run backwards: what
-//   spread a
-//                             chunk from its owner now sums it up on the way to the owner
-//   all_reduce            reduce_scatter, then all_gather, of groups of chunks one after another, so that one
-//                         group is spread while the next one is summed; as many groups as simulate fastest
-//   all_to_all            each chunk has one destination, and a shortest way there: those over the least
-//   loaded
-//                         links (loads count by their squares), farthest chunks first
+//   all_gather, broadcast
+//       As described.
+//   reduce_scatter
+//       An all-gather on the topology with its links reversed, run backwards: what spread a chunk from its
+//       owner now sums it up on the way to the owner.
+//   all_reduce
+//       reduce_scatter, then all_gather, of groups of chunks one after another, so that one group is spread
+//       while the next one is summed; as many groups as simulate fastest. Or, where each connection has its
+//       links to itself, along spanning trees that load them alike (src/plan/tree_steps.hpp), if that
+//       simulates faster.
+//   all_to_all
+//       Each chunk has one destination, and a shortest way there: those over the least loaded links (loads
+//       count by their squares), farthest chunks first.
 #pragma once
 
 #include <cstdint>
@@ -49,11 +53,11 @@ struct SynthesiseOptions {
 
 /// The plan, in place on `tensor`; pushes, each after the one that brought its chunk, in the order in which
 /// they are meant to start. Participant i owns the i-th interval of split_evenly over the axis.
-///   all_gather       initial: own shard                          final: the whole
-///   reduce_scatter   initial: a contribution to the whole        final: own shard, reduced over all
-///   participants all_reduce       initial: a contribution to the whole        final: the whole, reduced
-///   broadcast        initial: the root has the whole             final: the whole
-///   all_to_all       initial: own shard along `axis`             final: own shard along `to_axis`
+///   all_gather       initial: own shard                     final: the whole
+///   reduce_scatter   initial: a contribution to the whole   final: own shard, reduced over participants
+///   all_reduce       initial: a contribution to the whole   final: the whole, reduced over participants
+///   broadcast        initial: the root has the whole        final: the whole
+///   all_to_all       initial: own shard along `axis`        final: own shard along `to_axis`
 /// The same arguments give the same plan. Fails (ErrorClass::usage) on an axis or a rank that does not exist,
 /// more ranks than devices, a plan of more than kMaxOps ops, a kind that is none of these, and where some
 /// rank cannot be reached. For n ranks with c chunks each, time grows about with c n² × (connections of a

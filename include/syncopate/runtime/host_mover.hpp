@@ -9,6 +9,7 @@
 
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/runtime/control.hpp"
+#include "syncopate/runtime/host_collective.hpp"
 #include "syncopate/runtime/reduction.hpp"
 #include "syncopate/runtime/strided_copy.hpp"
 
@@ -20,8 +21,9 @@ struct PreparedTransfer {
     std::optional<PreparedSum> sum;         ///< instead of copies
     std::vector<fuse::Wait> waits;          ///< on the executing rank's control block
     std::vector<std::uint64_t> post_words;  ///< addresses of the words to set to the epoch
-    bool by_engine = false;  ///< the chunk engine carries it out (engine_table.hpp)
+    bool by_engine = false;                 ///< the chunk engine carries it out (engine_table.hpp)
     bool by_stream = false;  ///< a stream does, or on host what stands for one (host_streams.hpp)
+    std::optional<PreparedCollective> collective{};  ///< instead of copies; also by what host_streams.hpp has
 };
 
 class HostMover {
@@ -30,8 +32,8 @@ public:
     HostMover(HostControl control, std::int64_t max_delay_us, std::uint64_t seed)
         : control_(control), max_delay_us_(max_delay_us), random_(seed) {}
 
-    /// After a fault nothing is posted.
-    void perform(const PreparedTransfer& transfer, std::uint32_t epoch);
+    /// After a fault nothing is posted. `where`: for a fault of a collective.
+    void perform(const PreparedTransfer& transfer, std::uint32_t epoch, std::int32_t where);
     [[nodiscard]] bool delays() const { return max_delay_us_ > 0; }
     [[nodiscard]] std::uint64_t draw() { return random_(); }
 

@@ -1,6 +1,7 @@
 // The streams of a GPU on device host: a schedule that was fused for cuda is carried out by two threads that
 // do what streams would, in the same order, and wait for nothing but what fuse/streams.hpp says a stream
-// waits for. So what is wrong with that shows without a GPU.
+// waits for. So what is wrong with that shows without a GPU. A third thread carries out the collectives that
+// go by `host`, one after another: it waits for signals.
 #pragma once
 
 #include <condition_variable>
@@ -18,8 +19,8 @@ namespace syncopate::runtime {
 
 class HostStreams {
 public:
-    /// `transfers`: those of `schedule`, by the same index, of which those by_stream are done. `control`: of
-    /// the rank whose schedule it is.
+    /// `transfers`: those of `schedule`, by the same index, of which those by_stream and collectives are
+    /// done. `control`: of the rank whose schedule it is.
     HostStreams(std::vector<PreparedTransfer> transfers, const fuse::RankSchedule& schedule,
                 const fuse::StreamPlan& plan, HostControl control, std::int64_t max_delay_us,
                 std::uint64_t seed);
@@ -57,7 +58,7 @@ private:
 
     std::vector<PreparedTransfer> transfers_;
     HostControl control_;
-    std::vector<std::vector<Step>> streams_;  ///< of copies, of sums
+    std::vector<std::vector<Step>> streams_;  ///< of copies, of sums, and collectives by host
     std::vector<HostMover> movers_;           ///< by stream
     std::mutex mutex_;
     std::condition_variable changed_;

@@ -42,7 +42,7 @@ struct SummedTile {
     std::uint64_t rows = 0;
     std::uint64_t column = 0;  ///< bytes, from the destination's first
     std::uint64_t width = 0;   ///< bytes
-    std::int32_t late = 0;     ///< word of the schedule table: the epoch of the call in which it was last late
+    std::int32_t late = 0;  ///< word of the schedule table: the epoch of the call in which it was last late
     std::int32_t blocks = 1;
 };
 
@@ -56,7 +56,7 @@ struct TileRows {
     std::uint64_t out_pitch = 0;
     std::vector<SummedTile> tiles;
     const std::int32_t* table = nullptr;  ///< the schedule's, on host, where it says which tiles are late
-    std::uint32_t* gate = nullptr;  ///< on host, to which each block that is done adds 1; null: none
+    std::uint32_t* gate = nullptr;        ///< on host, to which each block that is done adds 1; null: none
 };
 
 /// A sum, ready to be done.

@@ -1,0 +1,26 @@
+#include "syncopate/kernel/tile_boxes.hpp"
+
+namespace syncopate::kernel {
+namespace {
+
+std::vector<plan::Region> boxes_of(const std::map<std::string, std::vector<plan::Region>>& exact,
+                                   const std::map<std::string, plan::Region>& bounding,
+                                   const std::string& param) {
+    if (const auto boxes = exact.find(param); boxes != exact.end() && !boxes->second.empty())
+        return boxes->second;
+    if (const auto box = bounding.find(param); box != bounding.end() && !plan::is_empty(box->second))
+        return {box->second};
+    return {};
+}
+
+}  // namespace
+
+std::vector<plan::Region> boxes_read(const Tile& tile, const std::string& param) {
+    return boxes_of(tile.read_boxes, tile.reads, param);
+}
+
+std::vector<plan::Region> boxes_written(const Tile& tile, const std::string& param) {
+    return boxes_of(tile.write_boxes, tile.writes, param);
+}
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,102 @@
+"""Every operator by every backend that host ranks have, split 1 to 4, in Triton's interpreter; run by test_host.py.
+
+Inputs are small integers, new in every call, so that results are exact; the heap's tensors and the outputs are poisoned
+with NaN before each call; transfers are delayed at random. Exits 1 with the first thing that is wrong.
+
+    host_backends.py RANKS
+"""
+
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+
+import torch  # noqa: E402
+from example_calls import numbers  # noqa: E402
+from syncopate import ops, ranks  # noqa: E402
+from syncopate.group import of_folder  # noqa: E402
+
+BLOCK, N, K, CALLS = 32, 32, 32, 2  # rows of a rank
+TILING = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
+ENGINES = ("auto", "tma_dedicated", "ldst_dedicated")
+MAKERS = (*ENGINES, "tma_inline")
+TABLE = {
+    ops.AllGatherMatmul: ENGINES,
+    ops.MatmulReduceScatter: MAKERS,
+    ops.MatmulAllReduce: MAKERS,
+    ops.MatmulAllToAll: MAKERS,
+    ops.AllToAllMatmul: ENGINES,
+}
+
+
+def wanted(
+    operator: type, inputs: list[torch.Tensor], weights: list[torch.Tensor], rank: int
+) -> torch.Tensor:
+    mine = slice(rank * BLOCK, rank * BLOCK + BLOCK)
+    if operator is ops.AllGatherMatmul:
+        return torch.cat([x[:BLOCK] for x in inputs]) @ weights[rank]
+    if operator is ops.AllToAllMatmul:
+        return torch.cat([x[mine] for x in inputs]) @ weights[rank]
+    parts = [x @ w for x, w in zip(inputs, weights, strict=True)]
+    if operator is ops.MatmulAllToAll:
+        return torch.cat([part[mine] for part in parts])
+    return sum(parts)[mine] if operator is ops.MatmulReduceScatter else sum(parts)
+
+
+def check(place: ranks.Place, operator: type, backend: str, split: int, number: int) -> None:
+    rank, size, m = place.rank, place.size, BLOCK * place.size
+    what = f"{operator.__name__} by {backend}, split {split}"
+    group = of_folder(place.folder, rank, size, f"{place.run_id}-{number}", "host")
+    gathers = operator is ops.AllGatherMatmul
+    cut = {"chunking": ops.Chunking(split, 1)} if gathers else {"split": split}
+    op = operator(
+        m, N, K, torch.float32, group, tiling=TILING, backend=backend, host_delay=5e-4, seed=number + rank, deadline=60,
+        **cut,
+    )  # fmt: skip
+    rng = random.Random(100 * number + rank)
+    for call in range(CALLS):
+        inputs = [numbers((m, K), 1000 * number + 10 * call + r, torch.float32) for r in range(size)]
+        weights = [numbers((K, N), 5 + r, torch.float32) for r in range(size)]
+        x, exact = inputs[rank], wanted(operator, inputs, weights, rank)
+        out = torch.full(exact.shape, float("nan"))
+        for buffer in op.prepare().tensors.values() if not gathers else ():
+            buffer.fill_(float("nan"))
+        group.barrier(f"poisoned-{number}-{call}")  # a peer that is ahead would store before the poison
+        if rng.random() < 0.3:
+            time.sleep(rng.random() * 2e-3)
+        op(x[:BLOCK].contiguous() if gathers else x, weights[rank], out)
+        if not torch.equal(out, exact):
+            raise RuntimeError(f"{what}, call {call}: the result differs")
+    prepared = next(iter(op.fused._prepared.values()))
+    schedule = prepared.schedule["schedule"]
+    used = {transfer["backend"] for of_rank in schedule["ranks"] for transfer in of_rank["transfers"]}
+    if size > 1 and backend in ("tma_dedicated", "ldst_dedicated") and backend not in used:
+        raise RuntimeError(f"{what}: it went by {used}")
+    if size > 1 and backend == "tma_inline" and split <= 2 and "stores" not in schedule:
+        raise RuntimeError(f"{what}: nothing was stored inline")
+    op.close()
+
+
+def work(place: ranks.Place) -> int:
+    torch.set_num_threads(1)
+    number = 0
+    for operator, backends in TABLE.items():
+        for backend in backends:
+            for split in (1, 2, 3, 4):
+                check(place, operator, backend, split, number)
+                number += 1
+    return number
+
+
+if __name__ == "__main__":
+    try:
+        counts = ranks.run(int(sys.argv[1]), work, timeout=300)
+    except ranks.RankError as error:
+        print(error)
+        sys.exit(1)
+    print(f"{counts[0]} configurations, exact")
