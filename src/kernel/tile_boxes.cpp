@@ -3,9 +3,8 @@
 namespace syncopate::kernel {
 namespace {
 
-std::vector<plan::Region> boxes_of(const std::map<std::string, std::vector<plan::Region>>& exact,
-                                   const std::map<std::string, plan::Region>& bounding,
-                                   const std::string& param) {
+std::vector<plan::Region> boxes_of(const ByParameter<SharedBoxes>& exact,
+                                   const ByParameter<plan::Region>& bounding, const std::string& param) {
     if (const auto boxes = exact.find(param); boxes != exact.end() && !boxes->second.empty())
         return boxes->second;
     if (const auto box = bounding.find(param); box != bounding.end() && !plan::is_empty(box->second))
