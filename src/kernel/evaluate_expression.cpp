@@ -31,8 +31,8 @@ std::string Evaluator::who_chooses(const std::string& parameter) const {
     if (chooser == nullptr) return {};
     std::vector<std::string> values;
     for (const auto& [name, value] : chooser->values) {
-        if (name == parameter && !value.empty() && std::find(values.begin(), values.end(), value) == values.end())
-            values.push_back(value);
+        const bool is_new = std::find(values.begin(), values.end(), value) == values.end();
+        if (name == parameter && !value.empty() && is_new) values.push_back(value);
     }
     std::string list;
     for (const std::string& value : values) list += (list.empty() ? " (" : ", ") + value;
@@ -80,11 +80,11 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
                     "`" + e.text + "` is used before it has a value: assign it on every way to this line");
     if (value.kind == ValueKind::missing) {
         const std::string& parameter = kernel_.parameters[static_cast<std::size_t>(value.integer)].name;
-        return fail(e.where, "parameter `" + parameter + "` has no value" + who_chooses(parameter) +
-                                 ": give --args " + parameter + "=…" +
-                                 (is_chosen(parameter)
-                                      ? " as the launch has it"
-                                      : " (or --tensor " + parameter + "=… if it is a tensor)"));
+        return fail(e.where,
+                    "parameter `" + parameter + "` has no value" + who_chooses(parameter) + ": give --args " +
+                        parameter + "=…" +
+                        (is_chosen(parameter) ? " as the launch has it"
+                                              : " (or --tensor " + parameter + "=… if it is a tensor)"));
     }
     if (e.source >= 0 && !by_program &&
         sources[static_cast<std::size_t>(e.source)].kind == TaintSource::Kind::carried_id) {

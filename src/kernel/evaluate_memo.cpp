@@ -131,6 +131,8 @@ Evaluator::Flow Evaluator::recall(const Stmt& statement, Frame& frame) {
     }
     const std::size_t begin = key_.size();
     push_state(statement, habit, frame);
+    constexpr std::int64_t kLook = 4;  // steps that a look into the memory takes as long as
+    steps_ += kLook;
     const auto forget_key = [&] { key_.resize(begin); };
     if (habit.memory == Memory::last) {
         if (is_last(habit, begin)) {

@@ -49,6 +49,7 @@ void Scope::choosers(TSNode decorated) {
         const std::string_view end = std::string_view(name).substr(name.rfind('.') + 1);
         if (end != "autotune" && end != "heuristics") continue;
         Chooser made{name, place(part).line, {}};
+        if (!present(field(call, "arguments"))) continue;
         walk(field(call, "arguments"), [&](TSNode node) {
             const bool pair = type(node) == "pair", keyword = type(node) == "keyword_argument";
             if (!pair && !keyword) return true;
@@ -93,7 +94,16 @@ void Scope::function(TSNode definition, TSNode outer, bool jit, bool nested) {
     definitions_.emplace_back(binding.function, definition);
     bind(made.name, binding, nested);
     functions_.push_back(std::move(made));
-    statements(field(definition, "body"), true);  // kernels made by a function, for its arguments
+    // Kernels made by a function, for its arguments: its variables are names that they see. Those of any
+    // other function are its own affair.
+    const TSNode body = field(definition, "body");
+    bool makes_functions = false;
+    if (!present(body)) return;
+    walk(body, [&](TSNode node) {
+        makes_functions = makes_functions || type(node) == "function_definition";
+        return !makes_functions;
+    });
+    if (makes_functions) statements(body, true);
 }
 
 void Scope::import(TSNode node, bool nested) {
