@@ -179,7 +179,8 @@ struct Parameter {
 struct Chooser {
     std::string name;  ///< as written, with its dots
     std::int32_t line = 0;
-    std::vector<std::pair<std::string, std::string>> values;  ///< parameters that it names, and what it may give
+    std::vector<std::pair<std::string, std::string>>
+        values;  ///< parameters that it names, and what it may give
 };
 
 struct Function {
