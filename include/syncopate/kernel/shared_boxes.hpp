@@ -17,8 +17,8 @@ public:
     using List = std::vector<plan::Region>;
 
     SharedBoxes() : boxes_(none()) {}
-    SharedBoxes(List boxes)
-        : boxes_(std::make_shared<const List>(std::move(boxes))) {}  // NOLINT(google-explicit-constructor)
+    // NOLINTNEXTLINE(google-explicit-constructor): it reads like the list
+    SharedBoxes(List boxes) : boxes_(std::make_shared<const List>(std::move(boxes))) {}
 
     operator const List&() const { return *boxes_; }  // NOLINT(google-explicit-constructor)
     [[nodiscard]] bool empty() const { return boxes_->empty(); }

@@ -38,7 +38,8 @@ kernel::Arguments arguments_of(std::string_view words) {
     return made;
 }
 
-/// A launch that suits most matmul, softmax, normalisation and attention kernels.
+/// A launch that suits most matmul, softmax, normalisation and attention kernels, of few tiles: batches and
+/// heads are among the scalars, and their product is the number of tiles.
 kernel::Arguments arguments_for(const kernel::Function& function) {
     static const std::set<std::string, std::less<>> kTensors{"Q", "V", "O", "Out", "X", "Y",
                                                              "W", "B", "L", "x",   "y"};
@@ -55,7 +56,7 @@ kernel::Arguments arguments_for(const kernel::Function& function) {
             made.tensors[name] = {.shape = {96, 64}, .strides = {}, .dtype = plan::DType::fp32, .block = {}};
         } else if (parameter.fallback == nullptr) {
             const bool inner = has("stride") && (name.ends_with("k") || name.ends_with("n"));
-            made.scalars[name] = std::int64_t{inner ? 1 : 64};
+            made.scalars[name] = std::int64_t{inner ? 1 : 20};
         }
     }
     return made;
