@@ -67,6 +67,7 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
         contributions[static_cast<std::size_t>(rank)].resize(
             chunks_of(shards[static_cast<std::size_t>(rank)], options.split).size());
     }
+    std::vector<std::pair<OpRef, std::size_t>> sends;  // of summed chunks
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
         (options.produced ? plan.produced : plan.initial)
             .push_back({.rank = rank, .chunk = {0, tensor.whole()}, .partial = true});
@@ -87,28 +88,38 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
             op.src = op.dst = {0, region(chunks[chunk])};
             op.reduce = options.reduce;
         };
-        const auto split =
-            static_cast<std::size_t>(std::min<std::int64_t>(options.split, tensor.shape[axis]));
-        for (std::size_t part = 0; options.by_part && part < split; ++part) {
-            for (std::int32_t offset = 1; offset < ranks; ++offset) add(offset, part);
-        }
-        for (std::int32_t offset = 1; !options.by_part && offset < ranks; ++offset) {
-            for (std::size_t chunk = 0; chunk < split; ++chunk) add(offset, chunk);
-        }
-    }
-    if (!options.all) return plan;
-    for (std::int32_t rank = 0; rank < ranks; ++rank) {
-        std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
-        const std::vector<Interval> chunks = chunks_of(shards[static_cast<std::size_t>(rank)], options.split);
-        for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+        // Sends this rank's chunk on, once it is summed.
+        const auto send = [&](std::size_t chunk) {
+            const std::vector<Interval> chunks =
+                chunks_of(shards[static_cast<std::size_t>(rank)], options.split);
+            if (!options.all || chunk >= chunks.size()) return;
             for (std::int32_t offset = 1; offset < ranks; ++offset) {
+                sends.push_back({{rank, static_cast<std::int32_t>(list.size())}, chunk});
                 Op& op = list.emplace_back();
                 op.kind = OpKind::push;
                 op.peer = (rank + offset) % ranks;
                 op.src = op.dst = {0, region(chunks[chunk])};
-                op.after = contributions[static_cast<std::size_t>(rank)][chunk];
             }
+        };
+        const auto split =
+            static_cast<std::size_t>(std::min<std::int64_t>(options.split, tensor.shape[axis]));
+        if (options.by_part) {
+            // A chunk is summed when the contributions to the next one leave, and goes after them.
+            for (std::size_t part = 0; part < split; ++part) {
+                for (std::int32_t offset = 1; offset < ranks; ++offset) add(offset, part);
+                if (part > 0) send(part - 1);
+            }
+            send(split - 1);
+        } else {
+            for (std::int32_t offset = 1; offset < ranks; ++offset) {
+                for (std::size_t chunk = 0; chunk < split; ++chunk) add(offset, chunk);
+            }
+            for (std::size_t chunk = 0; chunk < split; ++chunk) send(chunk);
         }
+    }
+    for (const auto& [ref, chunk] : sends) {
+        plan.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)].after =
+            contributions[static_cast<std::size_t>(ref.rank)][chunk];
     }
     return plan;
 }

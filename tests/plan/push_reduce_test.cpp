@@ -56,6 +56,14 @@ TEST(PushReduce, ByPartSendsTheFirstChunksOfAllShardsBeforeTheSecondOnes) {
     EXPECT_EQ(rows, (std::vector<std::int64_t>{4, 8, 6, 10}))
         << "shards begin at 4 and 8, second halves at 6 and 10";
     EXPECT_TRUE(check(push_reduce(ranks(5), kC, {.split = 3, .all = true, .by_part = true}).value()).empty());
+
+    const Plan all =
+        push_reduce(ranks(2), {"C", {12, 6}, DType::bf16}, {.split = 3, .all = true, .by_part = true})
+            .value();
+    std::string kinds;
+    for (const Op& op : all.ranks[0]) kinds += op.reduce == Reduce::sum ? 'c' : 's';
+    EXPECT_EQ(kinds, "ccscss") << "a sum is sent after the contributions to the next part";
+    EXPECT_EQ(all.op({0, 2}).after, (std::vector<OpRef>{{1, 0}})) << "the first part of rank 0";
 }
 
 TEST(PushReduce, InOneStepHasEachRanksPartAddedToEachRanksOwn) {
