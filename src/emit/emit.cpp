@@ -580,7 +580,7 @@ private:
         return std::string(source_.substr(span.begin, span.end - span.begin));
     }
 
-    /// Whether no line between two statements is less indented than they are, or more, or begins a branch.
+    /// Whether two statements are indented alike, and no line between them less.
     [[nodiscard]] bool in_one_block(const Span& first, const Span& second) const {
         const std::size_t indent = indent_at(first.begin).size();
         if (indent_at(second.begin).size() != indent) return false;

@@ -282,14 +282,14 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     auto at_once = in_a_hurry(plan, *precedence, all, *stores);
     auto summed =
         options.tile_sums && !staged ? sum_in_tiles(first, *lowered) : std::map<plan::OpRef, TiledSum>{};
+    // The chunk engine does not wait for the kernel's end, nor a copy for the tile's store.
     if (std::any_of(summed.begin(), summed.end(), [&](const auto& sum) {
             const plan::Backend backend = (*backends)[sum.first.rank][sum.first.index];
             const std::optional<plan::OpRef>& writer = sum.second.writer;
             return backend == plan::Backend::tma_dedicated || backend == plan::Backend::ldst_dedicated ||
                    (writer && !is_inline((*backends)[writer->rank][writer->index]));
         }))
-        summed
-            .clear();  // the chunk engine does not wait for the kernel's end, nor a copy for the tile's store
+        summed.clear();
     hurry_before_sums(plan, *precedence, production, summed, at_once);
 
     Schedule schedule;

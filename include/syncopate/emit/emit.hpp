@@ -15,7 +15,10 @@
 //       stores instead: the tile before is complete by then, so that nobody stands still; sy_post_last does
 //       the last one, and sy_post_at_once, after the stores, those whose chunk would leave too late
 //       c_desc.store([row + sy_row(sy_schedule, tile_id_c), …    where stores are sent inline
-//       (fuse/inline.hpp) sy_finish(sy_schedule, sy_control)                       at the end of the body,
+//       (fuse/inline.hpp)
+//       sy_sum(sy_schedule, sy_control, tile_id_c, sy_out, …)    after such a store, where tiles sum
+//       (fuse/tile_sums.hpp)
+//       sy_finish(sy_schedule, sy_control)                       at the end of the body,
 //       and before each return
 //
 // A phased schedule also nests the reduction loop; the user's loop keeps its body and its own options:

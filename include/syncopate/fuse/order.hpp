@@ -10,7 +10,7 @@
 //
 // Among tiles that can run alike, one whose stores make a chunk goes by that chunk's deadline: when the first
 // op that sends it could start. So the rows that are sent first are made first, and what a rank keeps comes
-// last.
+// last. What a sum adds to is due a chunk after the contributions are expected: one is still under way then.
 #pragma once
 
 #include <cstdint>
