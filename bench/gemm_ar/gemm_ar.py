@@ -102,8 +102,7 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         Candidate("ar", ar),
         Candidate("mm+nccl-e", unfused),
         Candidate("mm+nccl", setup.graphs(unfused)),
-        *torch_peer("mm+2shot", two_shot),
-        *torch_peer("mm+1shot", one_shot),
+        *([] if options.no_torch else torch_peer("mm+2shot", two_shot) + torch_peer("mm+1shot", one_shot)),
         Candidate("ours", ours),
         Candidate("graph", setup.graphs(ours)),
     ]
@@ -130,6 +129,7 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--splits", default="", help="also these splits of a shard, comma-separated: 1,2,4")
+    parser.add_argument("--no-torch", action="store_true", help="leave torch's two all-reduces out")
     parser.add_argument(
         "--one-shot", action="store_true", help="also each tile sent to all ranks and summed there"
     )

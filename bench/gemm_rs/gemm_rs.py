@@ -9,6 +9,7 @@ Each row of a shape computes y[M / ranks, N] = reduce_scatter(x[M, K] @ w[K, N])
     local       our fused kernel alone, with its posts   async-tp    torch's fused_matmul_reduce_scatter
     ours        fused, eager                             graph       the same as a CUDA graph
     [S]         other splits of a shard (--splits), as graphs
+    partsS      the sum in so many parts, which run beside the kernel (--sum-parts), as graphs
     tilesS      tiles that sum, with these splits (--tile-sums), as graphs; localS: that kernel alone
 
 hidden: the host's time is hidden behind a sleeping device; visible: it is not. Inputs rotate past the L2 cache.
@@ -77,6 +78,11 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         replay = setup.graphs(lambda i, other=other: other(i)(x(i), w(i), out(i)))
         setup.expect(f"[{split}]", replay, out, expected, 0.0)  # the same bits
         candidates.append(Candidate(f"[{split}]", replay, visible=False))
+    for parts in map(int, filter(None, options.sum_parts.split(","))):
+        other = setup.operators(sy.ops.MatmulReduceScatter, sum_parts=parts)
+        replay = setup.graphs(lambda i, other=other: other(i)(x(i), w(i), out(i)))
+        setup.expect(f"parts{parts}", replay, out, expected, 0.0)  # the same bits
+        candidates.append(Candidate(f"parts{parts}", replay, visible=False))
     for split in map(int, filter(None, options.tile_sums.split(","))):
         tiles = setup.operators(sy.ops.MatmulReduceScatter, split=split, tile_sums=True)
         replay = setup.graphs(lambda i, tiles=tiles: tiles(i)(x(i), w(i), out(i)))
@@ -89,6 +95,7 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--splits", default="", help="also these splits of a shard, comma-separated: 1,2,4")
     parser.add_argument("--tile-sums", default="", help="also tiles that sum, with these splits: 1,2,4")
+    parser.add_argument("--sum-parts", default="", help="also sums in so many parts, comma-separated: 1,2,4")
     parser.add_argument("--no-async-tp", action="store_true", help="leave torch's fused operator out")
 
 

@@ -143,6 +143,7 @@ class FusedKernel:
         backend: str = "auto",
         engine_blocks: int = 8,
         tile_sums: bool = False,
+        sum_parts: int = 8,
         patience: float = 200e-6,
         host_delay: float = 0.0,
         seed: int = 0,
@@ -156,6 +157,7 @@ class FusedKernel:
         self.backend = backend
         self.engine_blocks = engine_blocks
         self.tile_sums = tile_sums
+        self.sum_parts = sum_parts
         self.patience = patience
         self.host_delay = host_delay
         self.seed = seed
@@ -260,6 +262,7 @@ class FusedKernel:
             self.phases,
             self.backend,
             self.tile_sums,
+            self.sum_parts,
         )
         for parameter in artifact.accumulates:
             base = base_of(arguments[parameter])

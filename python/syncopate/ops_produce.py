@@ -91,6 +91,7 @@ class FusedMatmul:
     bind = ("c_desc", "C")  # the kernel's parameter and the plan's tensor
     output = "C"  # the plan's tensor that is the result; "": the kernel's own output
     input = ""  # the plan's tensor that is x; "": the kernel reads x itself
+    one_shot = False
 
     def _make_plan(self, mesh: plans.Mesh, dtype: str) -> _syncopate.Plan:
         raise NotImplementedError
@@ -105,7 +106,10 @@ class FusedMatmul:
 
     def arguments(self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor) -> dict[str, Any]:
         """The kernel's arguments: c [M, N] = a [M, K] @ w."""
-        return gemm_arguments(self.m, self.n, self.k, self.tiling, self.grid[0], self.w_transposed, a, w, c)
+        given = gemm_arguments(self.m, self.n, self.k, self.tiling, self.grid[0], self.w_transposed, a, w, c)
+        if self.kernel is kernels.matmul:
+            given["FLATTEN"] = not self.one_shot
+        return given
 
     @property
     def options(self) -> dict[str, int]:

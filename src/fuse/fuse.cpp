@@ -15,6 +15,7 @@
 #include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/precedence.hpp"
 #include "syncopate/fuse/streams.hpp"
+#include "syncopate/fuse/sum_parts.hpp"
 #include "syncopate/fuse/tile_sums.hpp"
 #include "syncopate/plan/check.hpp"
 
@@ -110,6 +111,19 @@ void guard_stores(const std::vector<std::int64_t>& program_of, RankSchedule& ran
     }
 }
 
+/// The parts in which `chunk` is summed: where some kernel makes what this rank adds to it.
+std::vector<plan::Region> parts_of_sum(const StagedProgram& program, const plan::Chunk& chunk,
+                                       const Options& options) {
+    const std::string& tensor = program.plan.tensors[static_cast<std::size_t>(chunk.tensor)].name;
+    const std::int64_t most = options.tile_sums ? 1 : options.most_sum_parts;
+    for (const Stage& stage : program.stages) {
+        const std::int64_t programs = options.num_programs.value_or(stage.kernel.num_programs());
+        std::vector<plan::Region> parts = sum_parts(stage, tensor, chunk.region, programs, most);
+        if (parts.size() > 1) return parts;
+    }
+    return {chunk.region};
+}
+
 /// The signals of one rank, as they are numbered.
 class SignalTable {
 public:
@@ -157,7 +171,10 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     }
     if (Status status = check_stages(given, options); !status) return status.error();
 
-    auto lowered = lower(given.plan, options.preferred);
+    auto lowered =
+        lower(given.plan, {.preferred = options.preferred, .parts_of = [&](const plan::Chunk& chunk) {
+                               return parts_of_sum(given, chunk, options);
+                           }});
     if (!lowered) return lowered.error();
     const plan::Plan& plan = lowered->plan;
     const Program first{given.stages.front().kernel, plan, given.stages.front().bindings};

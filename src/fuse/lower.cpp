@@ -33,7 +33,7 @@ struct Group {
     std::int32_t own = -1;
     plan::Backend engine = plan::Backend::automatic;  ///< of all contributions, if that is the chunk engine
     bool direct = false;                              ///< read where they are
-    OpRef sum;
+    std::vector<OpRef> sums;                          ///< one for each part of the chunk
 };
 
 std::string name_of_chunk(const plan::Plan& plan, const plan::Chunk& chunk) {
@@ -42,7 +42,8 @@ std::string name_of_chunk(const plan::Plan& plan, const plan::Chunk& chunk) {
 
 class Lowering {
 public:
-    Lowering(const plan::Plan& plan, plan::Backend preferred) : plan_(plan), preferred_(preferred) {}
+    Lowering(const plan::Plan& plan, const LowerOptions& options)
+        : plan_(plan), preferred_(options.preferred), parts_of_(options.parts_of) {}
 
     Result<Lowered> run() {
         if (Status status = collect(); !status) return status.error();
@@ -248,75 +249,93 @@ private:
         }
     }
 
-    /// Slots [first, last) of the group's place in the staging tensor.
-    [[nodiscard]] plan::Chunk staged(const Group& group, std::int64_t first, std::int64_t last) const {
+    /// Slots [first, last) of `region`, a part of what the group sums, in the staging tensor.
+    [[nodiscard]] plan::Chunk staged(const Group& group, const Region& region, std::int64_t first,
+                                     std::int64_t last) const {
         const Region& box = boxes_.at({group.chunk.tensor, group.rank});
         plan::Chunk chunk{staging_.at(group.chunk.tensor), {{first, last}}};
         for (std::size_t axis = 0; axis < box.size(); ++axis) {
-            const Interval& interval = group.chunk.region[axis];
+            const Interval& interval = region[axis];
             chunk.region.push_back({interval.begin - box[axis].begin, interval.end - box[axis].begin});
         }
         return chunk;
     }
 
+    /// What of the group's chunk each of its sums does.
+    [[nodiscard]] std::vector<Region> parts_of(const Group& group) const {
+        const bool whole = group.direct || group.engine != plan::Backend::automatic || !parts_of_;
+        return whole ? std::vector<Region>{group.chunk.region} : parts_of_(group.chunk);
+    }
+
     void add_sums() {
         for (Group& group : groups_) {
+            const auto slots = static_cast<std::int64_t>(group.contributions.size());
             std::vector<plan::Op>& list = result_.plan.ranks[static_cast<std::size_t>(group.rank)];
-            group.sum = {group.rank, static_cast<std::int32_t>(list.size())};
-            plan::Op& sum = list.emplace_back();
-            sum.kind = plan::OpKind::local;
-            sum.dst = group.chunk;
-            sum.src = group.direct ? group.chunk
-                                   : staged(group, 0, static_cast<std::int64_t>(group.contributions.size()));
-            sum.reduce = group.reduce;
-            if (group.engine != plan::Backend::automatic &&
-                engine_objection(result_.plan, sum.src, sum.dst, group.engine).empty())
-                sum.backend = group.engine;
-            if (group.direct) result_.direct[group.sum] = group.contributions;
-            if (!group.writers.empty()) result_.writers[group.sum] = group.writers;
-            sum.after = group.contributions;
-            sum.after.insert(sum.after.end(), group.writers.begin(), group.writers.end());
-            result_.own[group.sum] = group.own;
-            for (std::size_t slot = 0; slot < group.contributions.size(); ++slot) {
-                const OpRef ref = group.contributions[slot];
-                plan::Op& op =
-                    result_.plan
-                        .ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-                op.reduce = plan::Reduce::none;
-                if (group.direct) {
-                    op.backend = group.engine;
-                    result_.done_with[ref] = group.sum;
-                } else {
-                    op.dst =
-                        staged(group, static_cast<std::int64_t>(slot), static_cast<std::int64_t>(slot) + 1);
-                    // It no longer touches what a writer writes, unless it reads that.
-                    std::erase_if(op.after, [&](OpRef before) {
-                        return std::binary_search(group.writers.begin(), group.writers.end(), before) &&
-                               (op.source_rank(ref.rank) != group.rank ||
-                                op.src.tensor != group.chunk.tensor);
-                    });
-                }
+            for (const Region& part : parts_of(group)) {
+                const OpRef ref{group.rank, static_cast<std::int32_t>(list.size())};
+                group.sums.push_back(ref);
+                plan::Op& sum = list.emplace_back();
+                sum.kind = plan::OpKind::local;
+                sum.dst = {group.chunk.tensor, part};
+                sum.src = group.direct ? group.chunk : staged(group, part, 0, slots);
+                sum.reduce = group.reduce;
+                if (group.engine != plan::Backend::automatic &&
+                    engine_objection(result_.plan, sum.src, sum.dst, group.engine).empty())
+                    sum.backend = group.engine;
+                if (group.direct) result_.direct[ref] = group.contributions;
+                if (!group.writers.empty()) result_.writers[ref] = group.writers;
+                sum.after = group.contributions;
+                sum.after.insert(sum.after.end(), group.writers.begin(), group.writers.end());
+                result_.own[ref] = group.own;
             }
+            for (std::int64_t slot = 0; slot < slots; ++slot)
+                send_to_slot(group, group.contributions[static_cast<std::size_t>(slot)], slot);
         }
     }
 
-    /// Whoever waited for a contribution waits for its sum.
+    /// A contribution as it is sent: to its slot; one that is read where it is stays as it is.
+    void send_to_slot(const Group& group, OpRef ref, std::int64_t slot) {
+        plan::Op& op =
+            result_.plan.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+        op.reduce = plan::Reduce::none;
+        if (group.direct) {
+            op.backend = group.engine;
+            result_.done_with[ref] = group.sums.front();
+            return;
+        }
+        op.dst = staged(group, group.chunk.region, slot, slot + 1);
+        // It no longer touches what a writer writes, unless it reads that.
+        std::erase_if(op.after, [&](OpRef before) {
+            return std::binary_search(group.writers.begin(), group.writers.end(), before) &&
+                   (op.source_rank(ref.rank) != group.rank || op.src.tensor != group.chunk.tensor);
+        });
+    }
+
+    /// Whoever waited for a contribution waits for its sums.
     void redirect() {
         for (std::size_t rank = 0; rank < plan_.ranks.size(); ++rank) {
             for (std::size_t index = 0; index < plan_.ranks[rank].size(); ++index) {
                 std::vector<OpRef>& after = result_.plan.ranks[rank][index].after;
-                for (OpRef& ref : after) {
+                std::vector<OpRef> redirected;
+                for (const OpRef ref : after) {
                     const auto reduced = group_of_.find(ref);
-                    if (reduced != group_of_.end()) ref = groups_[reduced->second].sum;
+                    if (reduced == group_of_.end()) {
+                        redirected.push_back(ref);
+                    } else {
+                        const std::vector<OpRef>& sums = groups_[reduced->second].sums;
+                        redirected.insert(redirected.end(), sums.begin(), sums.end());
+                    }
                 }
-                std::sort(after.begin(), after.end());
-                after.erase(std::unique(after.begin(), after.end()), after.end());
+                std::sort(redirected.begin(), redirected.end());
+                redirected.erase(std::unique(redirected.begin(), redirected.end()), redirected.end());
+                after = std::move(redirected);
             }
         }
     }
 
     const plan::Plan& plan_;
     plan::Backend preferred_;
+    const std::function<std::vector<Region>(const plan::Chunk&)>& parts_of_;
     std::vector<Group> groups_;
     std::map<OpRef, std::size_t> group_of_;
     std::map<OpRef, std::int32_t> rounds_;
@@ -332,9 +351,9 @@ bool can_reduce(plan::DType dtype) {
     return dtype == bf16 || dtype == fp16 || dtype == fp32 || dtype == int32;
 }
 
-Result<Lowered> lower(const plan::Plan& plan, plan::Backend preferred) {
+Result<Lowered> lower(const plan::Plan& plan, const LowerOptions& options) {
     const plan::Plan ordered = with_participants(plan);
-    return Lowering(ordered, preferred).run();
+    return Lowering(ordered, options).run();
 }
 
 }  // namespace syncopate::fuse

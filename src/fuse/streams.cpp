@@ -99,7 +99,7 @@ private:
             }
         }
         if (sums) {
-            step.awaited.push_back(wait);
+            if (step.tile_sum >= 0 || awaited_.insert(wait).second) step.awaited.push_back(wait);
         } else if (relayed_.insert(wait).second) {
             step.relayed.push_back(wait);
         }
@@ -115,6 +115,7 @@ private:
     std::map<std::int32_t, std::int32_t> made_by_;    ///< own signal → chunk whose last tile posts it
     std::set<std::pair<bool, std::int32_t>> passed_;  ///< gates, by stream (of sums) and chunk
     std::set<Wait> relayed_;
+    std::set<Wait> awaited_;  ///< by sums in their own stream
     StreamPlan plan_;
 };
 

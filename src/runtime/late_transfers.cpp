@@ -49,6 +49,11 @@ Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<Cud
             if (done != nullptr) continue;
             if (Status created = create_event(made->api_, done); !created) return created.error();
         }
+        if (step.await_after) {
+            CUevent& opened = made->steps_[*step.await_after].opened;
+            if (opened != nullptr) continue;
+            if (Status created = create_event(made->api_, opened); !created) return created.error();
+        }
     }
     if (Status uploaded = made->upload(); !uploaded) return uploaded.error();
     return made;
@@ -57,7 +62,9 @@ Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<Cud
 LateTransfers::~LateTransfers() {
     const CurrentContext current(*context_);
     for (const Step& step : steps_) {
-        if (step.done != nullptr) api_.cuEventDestroy(step.done);
+        for (CUevent event : {step.done, step.opened}) {
+            if (event != nullptr) api_.cuEventDestroy(event);
+        }
     }
     for (const Lane* lane : {&copies_, &sums_}) {
         if (lane->join != nullptr) api_.cuEventDestroy(lane->join);
@@ -125,7 +132,25 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
         step_of_[i] = steps_.size();
         steps_.push_back(std::move(step));
     }
+    await_early();
     return Done{};
+}
+
+/// Contributions most often come before the own part is made, so a sum's sy_await need not start only then:
+/// it starts when this rank's last contribution leaves. Not earlier, since its warp polls; nor after a copy
+/// that itself waits for a sum.
+void LateTransfers::await_early() {
+    std::optional<std::size_t> last;
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+        Step& step = steps_[i];
+        if (step.sums) {
+            if (!step.after_kernel && !step.sum.waits.empty() && !step.gates.empty()) step.await_after = last;
+        } else if (!step.after.empty()) {
+            return;
+        } else if (!step.gates.empty()) {
+            last = i;
+        }
+    }
 }
 
 void LateTransfers::add_gate(Step& step, std::int32_t word, std::uint32_t value, unsigned condition) const {
@@ -197,9 +222,19 @@ Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, CUstream kern
             step.after_kernel ? kernel_stream : (step.sums ? sums_ : copies_).stream->get();
         for (const std::size_t other : step.after)
             SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, steps_[other].done, 0);
+        if (step.await_after) {
+            SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, steps_[*step.await_after].opened, 0);
+            if (Status awaited = enqueue_await(*module_, step.sum, control_, stream); !awaited)
+                return awaited;
+        }
         if (!step.gates.empty()) {
             SYNCOPATE_CUDA(api_, cuStreamBatchMemOp, stream, static_cast<unsigned>(step.gates.size()),
                            step.gates.data(), 0);
+        }
+        if (step.opened != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, step.opened, stream);
+        if (step.sums && !step.await_after) {
+            if (Status awaited = enqueue_await(*module_, step.sum, control_, stream); !awaited)
+                return awaited;
         }
         const Status done = step.sums ? enqueue_sum(*module_, step.sum, control_, table, processors_, stream)
                                       : enqueue_copies(step);

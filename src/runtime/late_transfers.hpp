@@ -3,7 +3,7 @@
 //
 //   caller's stream | sy_begin | fork | fused kernel: tile … tile, each adds 1 to its gates … | join |
 //   sy_end | copies                         └ wait gate, gate = 0, copy, post to the peer | …            ┘
-//   sums                           └ wait gate, gate = 0, sy_await, sy_reduce    | …            ┘
+//   sums                           └ sy_await, wait gate, gate = 0, sy_reduce    | …            ┘
 //
 // What a step waits for is said by fuse/streams.hpp. A stream waits for nothing but gates of its own rank,
 // which its kernel and its chunk engine open whatever happens, as their waits have a deadline: so no stream
@@ -68,6 +68,8 @@ private:
         std::vector<std::uint64_t> own_posts;          ///< of this rank's control block
         StreamSum sum;
         CUevent done = nullptr;  ///< recorded after it, where a step of the other lane waits for it
+        std::optional<std::size_t> await_after;  ///< of a sum: the copy whose gates open before sy_await
+        CUevent opened = nullptr;                ///< recorded after the gates, where a sum's sy_await waits
     };
     /// A stream, and the event that ends its part of a call.
     struct Lane {
@@ -82,6 +84,8 @@ private:
     /// Until `word` fulfils `condition`; then it is set back to 0.
     void add_gate(Step& step, std::int32_t word, std::uint32_t value, unsigned condition) const;
     Status open(Lane& lane);
+    /// Says before which copy a sum's sy_await starts.
+    void await_early();
     Status upload();
     Status enqueue_copies(const Step& step);
 

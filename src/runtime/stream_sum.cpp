@@ -24,15 +24,18 @@ device::SumType sum_type_of(plan::DType dtype) {
     }
 }
 
+Status enqueue_await(const DeviceModule& module, const StreamSum& step, CUdeviceptr control,
+                     CUstream stream) {
+    if (step.waits.empty()) return Done{};
+    device::AwaitArguments await{.control = reinterpret_cast<std::uint32_t*>(control),
+                                 .waits = reinterpret_cast<const device::WaitEntry*>(step.device_waits),
+                                 .num_waits = static_cast<std::int32_t>(step.waits.size()),
+                                 .where = kWhereTransfer - static_cast<std::int32_t>(step.index)};
+    return module.launch(module.await, await, stream);
+}
+
 Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdeviceptr control, CUdeviceptr table,
                    unsigned processors, CUstream stream) {
-    if (!step.waits.empty()) {
-        device::AwaitArguments await{.control = reinterpret_cast<std::uint32_t*>(control),
-                                     .waits = reinterpret_cast<const device::WaitEntry*>(step.device_waits),
-                                     .num_waits = static_cast<std::int32_t>(step.waits.size()),
-                                     .where = kWhereTransfer - static_cast<std::int32_t>(step.index)};
-        if (Status launched = module.launch(module.await, await, stream); !launched) return launched;
-    }
     device::ReduceArguments a{.control = reinterpret_cast<const std::uint32_t*>(control),
                               .posts = reinterpret_cast<const std::uint64_t*>(step.device_posts),
                               .finished = reinterpret_cast<std::uint32_t*>(step.finished),

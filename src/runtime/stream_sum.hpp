@@ -29,7 +29,11 @@ struct StreamSum {
     CUdeviceptr gate = 0;          ///< to which each block of such a sum adds 1; 0: none
 };
 
-/// `control`: this rank's control block; `table`: the schedule's, in device memory; `processors`: of the GPU.
+/// sy_await, if the sum has waits. `control`: this rank's control block.
+Status enqueue_await(const DeviceModule& module, const StreamSum& step, CUdeviceptr control, CUstream stream);
+
+/// The sum, once all that it waits for is there. `table`: the schedule's, in device memory; `processors`: of
+/// the GPU.
 Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdeviceptr control, CUdeviceptr table,
                    unsigned processors, CUstream stream);
 

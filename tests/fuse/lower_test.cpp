@@ -124,7 +124,7 @@ plan::Plan two_pulls(std::int64_t columns) {
 }
 
 TEST(Lower, LetsTheEngineReadWhatItPullsWhereItIs) {
-    const Lowered lowered = lower(two_pulls(8), plan::Backend::ldst_dedicated).value();
+    const Lowered lowered = lower(two_pulls(8), {.preferred = plan::Backend::ldst_dedicated}).value();
     EXPECT_EQ(lowered.plan.tensors.size(), 1u) << "nothing is staged";
     const plan::OpRef sum{0, 2};
     EXPECT_EQ(lowered.direct.at(sum), (std::vector<plan::OpRef>{{0, 1}, {0, 0}})) << "in the order of ranks";
@@ -138,7 +138,7 @@ TEST(Lower, StagesWhatTheEngineCannotRead) {
     for (const auto& [columns, preferred] : {std::pair(std::int64_t{7}, plan::Backend::ldst_dedicated),
                                              std::pair(std::int64_t{8}, plan::Backend::automatic),
                                              std::pair(std::int64_t{8}, plan::Backend::copy_engine)}) {
-        const Lowered lowered = lower(two_pulls(columns), preferred).value();
+        const Lowered lowered = lower(two_pulls(columns), {.preferred = preferred}).value();
         EXPECT_EQ(lowered.plan.tensors.size(), 2u);
         EXPECT_TRUE(lowered.direct.empty() && lowered.done_with.empty());
         EXPECT_EQ(lowered.plan.op({0, 2}).backend, plan::Backend::automatic);

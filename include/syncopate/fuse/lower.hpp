@@ -26,6 +26,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -48,13 +49,19 @@ struct Lowered {
     std::map<plan::OpRef, plan::OpRef> done_with;  ///< by such a pull: its sum
 };
 
+struct LowerOptions {
+    plan::Backend preferred = plan::Backend::automatic;  ///< as for assign
+    /// The disjoint boxes, together the chunk, whose sums are ops of their own (sum_parts.hpp); null: the sum
+    /// of a chunk is one. Not asked where the chunk engine sums.
+    std::function<std::vector<plan::Region>(const plan::Chunk&)> parts_of;
+};
+
 /// Whether sums of this type are carried out: bf16 and fp16 (added as fp32), fp32, int32.
 [[nodiscard]] bool can_reduce(plan::DType dtype);
 
 /// `plan` must be well formed (plan::check). Fails, with rank and op, on a dtype that cannot be reduced, on
 /// ops that reduce into overlapping regions that are not the same or in different ways, and where the
-/// destination holds a part of the region only. `preferred`: as for assign.
-[[nodiscard]] Result<Lowered> lower(const plan::Plan& plan,
-                                    plan::Backend preferred = plan::Backend::automatic);
+/// destination holds a part of the region only.
+[[nodiscard]] Result<Lowered> lower(const plan::Plan& plan, const LowerOptions& options = {});
 
 }  // namespace syncopate::fuse

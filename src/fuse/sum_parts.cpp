@@ -1,0 +1,117 @@
+#include "syncopate/fuse/sum_parts.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "syncopate/kernel/tile_boxes.hpp"
+#include "syncopate/plan/template_options.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+using plan::Interval;
+using plan::Region;
+
+/// Of the tiles that make a part before the one that another tile has begun: more, and the cut is refused.
+constexpr double kMostDisorder = 0.1;
+
+/// What of the chunk each of its tiles makes, in the kernel's order.
+std::vector<Region> pieces_of(const kernel::Kernel& kernel, const std::string& parameter,
+                              const Region& chunk) {
+    std::vector<Region> pieces;
+    for (const kernel::Tile& tile : kernel.tiles) {
+        Region piece;
+        for (const Region& box : kernel::boxes_written(tile, parameter)) {
+            if (const std::optional<Region> part = intersect(box, chunk))
+                piece = piece.empty() ? *part : bounding_box(piece, *part);
+        }
+        if (!piece.empty()) pieces.push_back(std::move(piece));
+    }
+    return pieces;
+}
+
+/// `interval` in `count` parts, cut where tiles begin.
+std::vector<Interval> cut_at_tiles(const Interval& interval, std::int64_t count,
+                                   const std::set<std::int64_t>& begins) {
+    std::vector<Interval> parts;
+    std::int64_t begin = interval.begin;
+    for (const Interval& even :
+         plan::split_evenly(interval.begin, interval.end, static_cast<std::int32_t>(count))) {
+        const auto next = begins.lower_bound(even.end);
+        const std::int64_t end = next == begins.end() ? interval.end : *next;
+        if (end > begin) parts.push_back({begin, end});
+        begin = std::max(begin, end);
+    }
+    return parts;
+}
+
+/// How many of the tiles make a part after one of a later part.
+std::int64_t disorder(const std::vector<Region>& pieces, const std::vector<Region>& parts) {
+    std::int64_t late = 0;
+    std::size_t furthest = 0;
+    for (const Region& piece : pieces) {
+        std::size_t part = 0;
+        while (part + 1 < parts.size() && !overlaps(piece, parts[part])) ++part;
+        if (part < furthest) ++late;
+        furthest = std::max(furthest, part);
+    }
+    return late;
+}
+
+}  // namespace
+
+std::vector<Region> sum_parts(const Stage& stage, const std::string& tensor_name, const Region& chunk,
+                              std::int64_t programs, std::int64_t most) {
+    const auto bound = std::find_if(stage.bindings.begin(), stage.bindings.end(), [&](const auto& binding) {
+        const kernel::Param* param = stage.kernel.find_param(binding.first);
+        return binding.second == tensor_name && param != nullptr && param->written;
+    });
+    if (bound == stage.bindings.end() || most < 2) return {chunk};
+    const std::vector<Region> pieces = pieces_of(stage.kernel, bound->first, chunk);
+    const auto rounds = static_cast<std::int64_t>(std::lround(
+        static_cast<double>(pieces.size()) / static_cast<double>(std::max<std::int64_t>(programs, 1))));
+    std::vector<std::size_t> axes;  // that the tiles cut
+    std::vector<std::set<std::int64_t>> begins;
+    for (std::size_t axis = 0; axis < chunk.size(); ++axis) {
+        std::set<std::int64_t> at;
+        for (const Region& piece : pieces) at.insert(piece[axis].begin);
+        if (at.size() < 2) continue;
+        axes.push_back(axis);
+        begins.push_back(std::move(at));
+    }
+    if (axes.empty()) return {chunk};
+    axes.resize(std::min<std::size_t>(axes.size(), 2));
+    for (std::int64_t count = std::min(rounds, most); count > 1; --count) {
+        std::vector<Region> best;
+        std::int64_t least = 0;
+        for (std::int64_t first = count; first > 0; --first) {  // among equals, long pieces of memory
+            if (count % first != 0 || (axes.size() < 2 && first != count)) continue;
+            std::vector<Region> parts;
+            for (const Interval& outer : cut_at_tiles(chunk[axes[0]], first, begins[0])) {
+                Region part = chunk;
+                part[axes[0]] = outer;
+                if (axes.size() < 2) {
+                    parts.push_back(part);
+                    continue;
+                }
+                for (const Interval& inner : cut_at_tiles(chunk[axes[1]], count / first, begins[1])) {
+                    part[axes[1]] = inner;
+                    parts.push_back(part);
+                }
+            }
+            const std::int64_t found = disorder(pieces, parts);
+            if (static_cast<std::int64_t>(parts.size()) == count && (best.empty() || found < least)) {
+                best = std::move(parts);
+                least = found;
+            }
+        }
+        if (!best.empty() && static_cast<double>(least) <= kMostDisorder * static_cast<double>(pieces.size()))
+            return best;
+    }
+    return {chunk};
+}
+
+}  // namespace syncopate::fuse
