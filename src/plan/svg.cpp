@@ -24,7 +24,7 @@ namespace {
 constexpr double kLeft = 150;    // names of ranks and engines
 constexpr double kWidth = 1050;  // of the time axis
 constexpr double kRight = 30;
-constexpr double kTop = 84;  // title and legend
+constexpr double kTop = 98;  // title, legend, and below it the name of the bound
 constexpr double kNarrowest = 0.6;
 constexpr std::int32_t kMaxLegend = 16;
 

@@ -422,6 +422,19 @@ TEST(Svg, HasABarForEveryOpAndAnArrowForEveryDependence) {
         EXPECT_GE(count(colour), 4u) << colour;
 }
 
+TEST(Svg, TheNameOfTheBoundIsBelowTheLegend) {
+    // Sixteen origins fill the legend's line as far as the bound is to the right.
+    const Topology topology = switch_topology(16);
+    const Plan plan = *all_to_all(test::ring_of(16), {"A", {16 * 64, 16 * 64}, DType::bf16}, {.axis = 0});
+    const std::string svg = to_svg(plan, topology, *simulate(plan, topology));
+    const auto y_before = [&](std::string_view text) {
+        const std::size_t element = svg.rfind("<text", svg.find(text));
+        return std::stod(svg.substr(svg.find("y=\"", element) + 3));
+    };
+    constexpr double kLetters = 11;  // pixels
+    EXPECT_GE(y_before(">lower bound<") - kLetters, y_before(">chunks of rank<"));
+}
+
 TEST(Svg, LargePlansAreSummarised) {
     const Plan plan = *all_gather(test::ring_of(80), {"A", {80 * 64}, DType::bf16}, {.axis = 0, .split = 6});
     const Topology topology = switch_topology(80);
