@@ -10,6 +10,8 @@ namespace {
 
 using Word = std::uint64_t;
 constexpr std::size_t kBits = 64;
+constexpr double kWorthIt = 1.5;           ///< an estimate has to be clearly better
+constexpr double kWorthItInPassing = 0.9;  ///< measured: docs/topologies.md, all_reduce on h200x8x2
 
 /// A set of chunks for each of several holders.
 class ChunkSets {
@@ -45,10 +47,12 @@ std::uint64_t mixed(std::uint64_t value, std::uint64_t seed) {
 
 class Spreading {
 public:
-    Spreading(const HopNetwork& network, const std::vector<MovingChunk>& chunks, std::uint64_t seed)
+    Spreading(const HopNetwork& network, const std::vector<MovingChunk>& chunks, std::uint64_t seed,
+              SecondCrossings second_crossings)
         : network_(network),
           chunks_(chunks),
           seed_(seed),
+          worth_it_(second_crossings == SecondCrossings::eager ? kWorthItInPassing : kWorthIt),
           clock_(network),
           arrived_(network.leaving.size(), chunks.size()),
           coming_(network.leaving.size(), chunks.size()),
@@ -110,7 +114,7 @@ private:
     }
 
     /// Whether all chunks are in the far end's node or on the way there, and those that it still lacks take
-    /// longer over its connections inside the node than one chunk does over this one.
+    /// so much longer over its connections inside the node than one chunk does over this one.
     bool is_short_cut(const Hop& hop) const {
         if (lacking_in_node_[static_cast<std::size_t>(node(hop.to))] > 0) return false;
         double inside = 0;  // bytes per µs
@@ -118,9 +122,8 @@ private:
             const Hop& other = network_.hops[static_cast<std::size_t>(id)];
             if (!other.crosses) inside = std::max(inside, 1 / other.us_per_byte);
         }
-        constexpr double kWorthIt = 1.5;  // an estimate has to be clearly better
         return static_cast<double>(lacking_[static_cast<std::size_t>(hop.to)]) / inside >
-               kWorthIt * hop.us_per_byte;
+               worth_it_ * hop.us_per_byte;
     }
 
     /// Of the chunks that the near end has and the far end (its node, with `new_to_node`) lacks, the one with
@@ -164,6 +167,7 @@ private:
     const HopNetwork& network_;
     const std::vector<MovingChunk>& chunks_;
     std::uint64_t seed_;
+    double worth_it_;
     HopClock clock_;
     ChunkSets arrived_;                          ///< by participant
     ChunkSets coming_;                           ///< by participant: has, or is being sent
@@ -176,9 +180,9 @@ private:
 
 }  // namespace
 
-Matching spread_chunks(const HopNetwork& network, const std::vector<MovingChunk>& chunks,
-                       std::uint64_t seed) {
-    return Spreading(network, chunks, seed).run();
+Matching spread_chunks(const HopNetwork& network, const std::vector<MovingChunk>& chunks, std::uint64_t seed,
+                       SecondCrossings second_crossings) {
+    return Spreading(network, chunks, seed, second_crossings).run();
 }
 
 }  // namespace syncopate::plan

@@ -119,8 +119,11 @@ Result<SynthesisSteps> synthesis_steps(const SynthesisSearch& search, SynthesisP
     const bool sums = pattern == SynthesisPattern::sum;
     const HopNetwork network =
         hop_network(sums ? reversed(search.topology) : search.topology, search.members, sums);
-    Result<Matching> matching =
-        best_of(search, network, chunks, pattern == SynthesisPattern::send ? send_chunks : spread_chunks);
+    const auto match = [&](const HopNetwork& on, const std::vector<MovingChunk>& moving, std::uint64_t seed) {
+        return pattern == SynthesisPattern::send ? send_chunks(on, moving, seed)
+                                                 : spread_chunks(on, moving, seed, search.second_crossings);
+    };
+    Result<Matching> matching = best_of(search, network, chunks, match);
     if (!matching) return matching.error();
     if (sums) turn_round(*matching);
     return to_steps(network, *matching, sums, chunks.size());

@@ -78,8 +78,12 @@ Status validate(const Mesh& mesh, const Tensor& tensor, const Topology& topology
 class Synthesis {
 public:
     Synthesis(const Mesh& mesh, const Tensor& tensor, const Topology& topology,
-              const SynthesiseOptions& options, std::int32_t groups)
-        : topology_(topology), options_(options), groups_(groups), members_(options.ranks) {
+              const SynthesiseOptions& options, std::int32_t groups, SecondCrossings second_crossings)
+        : topology_(topology),
+          options_(options),
+          groups_(groups),
+          second_crossings_(second_crossings),
+          members_(options.ranks) {
         if (members_.empty()) {
             members_.resize(static_cast<std::size_t>(mesh.num_ranks()));
             std::iota(members_.begin(), members_.end(), 0);
@@ -245,8 +249,8 @@ private:
             ids.push_back(id);
             chunks.push_back(chunks_[i]);
         }
-        Result<SynthesisSteps> found =
-            synthesis_steps({topology_, members_, options_.seed, options_.attempts}, pattern, chunks);
+        Result<SynthesisSteps> found = synthesis_steps(
+            {topology_, members_, options_.seed, options_.attempts, second_crossings_}, pattern, chunks);
         if (!found) return usage(options_, found.error().message);
         for (SynthesisStep& step : found->steps) step.chunk = ids[static_cast<std::size_t>(step.chunk)];
         return Found{pattern, std::move(found->steps)};
@@ -303,7 +307,8 @@ private:
 
     const Topology& topology_;
     const SynthesiseOptions& options_;
-    std::int32_t groups_;                ///< all_reduce: of chunks, which go one after another
+    std::int32_t groups_;  ///< all_reduce: of chunks, which go one after another
+    SecondCrossings second_crossings_;
     std::vector<std::int32_t> members_;  ///< by participant: its rank
     Plan plan_;
     Region whole_;
@@ -319,12 +324,32 @@ std::int32_t most_chunks(const SynthesiseOptions& options) {
     return options.kind == CollectiveKind::broadcast ? 4 * kMostChunksTried : kMostChunksTried;
 }
 
+/// One way to search that may give the fastest plan.
+struct Way {
+    std::int32_t groups = 1;  ///< or kAlongTrees
+    SecondCrossings second_crossings = SecondCrossings::sparing;
+};
+
+/// `open`: the number of chunks is one of several that are tried.
+std::vector<Way> ways(const Topology& topology, const SynthesiseOptions& options, bool open) {
+    std::vector<Way> all{{}};
+    if (options.kind != CollectiveKind::all_reduce) return all;
+    const bool grouped = options.chunks <= kMostChunksGrouped;
+    const bool nodes = topology.num_nodes() > 1;
+    for (std::int32_t groups = 2; grouped && groups <= std::min(options.chunks, kMostGroups); groups *= 2) {
+        all.push_back({groups});
+        if (nodes) all.push_back({groups, SecondCrossings::eager});
+    }
+    if (grouped || open) all.push_back({kAlongTrees});
+    return all;
+}
+
 }  // namespace
 
 Result<Plan> synthesise(const Mesh& mesh, const Tensor& tensor, const Topology& topology,
                         const SynthesiseOptions& options) {
     if (Status valid = validate(mesh, tensor, topology, options); !valid) return valid.error();
-    // A plan with each number of chunks, and of groups of them, that may be the fastest; the simulation
+    // A plan with each number of chunks, and for each way to search, that may be the fastest; the simulation
     // tells.
     std::optional<Plan> best;
     double shortest = 0;
@@ -332,31 +357,21 @@ Result<Plan> synthesise(const Mesh& mesh, const Tensor& tensor, const Topology& 
     const bool open = options.chunks == 0;
     for (cut.chunks = open ? 1 : options.chunks; cut.chunks <= (open ? most_chunks(options) : options.chunks);
          cut.chunks *= 2) {
-        const bool grouped = options.kind == CollectiveKind::all_reduce && cut.chunks <= kMostChunksGrouped;
+        const std::vector<Way> tried = ways(topology, cut, open);
         double fastest = kUnlimited;
-        for (std::int32_t groups = 1; groups <= (grouped ? std::min(cut.chunks, kMostGroups) : 1);
-             groups *= 2) {
-            Result<Plan> plan = Synthesis(mesh, tensor, topology, cut, groups).make();
+        for (const Way& way : tried) {
+            Result<Plan> plan =
+                Synthesis(mesh, tensor, topology, cut, way.groups, way.second_crossings).make();
+            if (!plan && way.groups == kAlongTrees) continue;  // no trees fit
             if (!plan && !best) return plan.error();
             if (!plan) return *std::move(best);
-            if (!open && !grouped) return plan;
+            if (!open && tried.size() == 1) return plan;
             const Result<Simulation> run = simulate(*plan, topology);
             if (!run) return run.error();
             fastest = std::min(fastest, run->makespan_us);
             if (best && run->makespan_us >= shortest) continue;
             best = *std::move(plan);
             shortest = run->makespan_us;
-        }
-        if (options.kind == CollectiveKind::all_reduce && (open || grouped)) {
-            Result<Plan> plan = Synthesis(mesh, tensor, topology, cut, kAlongTrees).make();
-            const Result<Simulation> run = plan ? simulate(*plan, topology) : plan.error();
-            if (run) {
-                fastest = std::min(fastest, run->makespan_us);
-                if (run->makespan_us < shortest) {
-                    best = *std::move(plan);
-                    shortest = run->makespan_us;
-                }
-            }
         }
         if (!open || fastest > kClearlySlower * shortest) break;
     }
