@@ -23,6 +23,7 @@ what when.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -401,7 +402,10 @@ def from_placements(
             }
         },
     }
-    return _syncopate.import_plan(json.dumps(program), "<placements>", "partition", -1, 0)
+    try:
+        return _syncopate.import_plan(json.dumps(program), "from_placements", "partition", -1, 0)
+    except _syncopate.InputError as error:  # without the place in the text made here, which the caller does not see
+        raise _syncopate.InputError(re.sub(r"^from_placements:\d+:\d+: ", "from_placements: ", str(error))) from None
 
 
 def simulate(plan: Plan, topology: str | None = None, *, posts: bool = True) -> Simulation:

@@ -70,6 +70,8 @@ def test_what_cannot_be_told_is_refused():
         sy.plans.from_placements(mesh, tensor, [Partial("avg")], [Replicate()])
     with pytest.raises(ValueError, match="none of Shard, Replicate and Partial"):
         sy.plans.from_placements(mesh, tensor, ["rows"], [Replicate()])
+    with pytest.raises(_syncopate.InputError, match="^from_placements: tensors.A.after is partial over mesh axis"):
+        sy.plans.from_placements(mesh, tensor, [Replicate()], [Partial("sum")])
 
 
 def test_loop_ir_is_imported_from_a_text():
