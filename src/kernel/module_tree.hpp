@@ -15,8 +15,8 @@ namespace syncopate::kernel {
 
 struct Module::Tree {
     struct Delete {
-        void operator()(TSTree* tree) const { ts_tree_delete(tree); }
-        void operator()(TSParser* parser) const { ts_parser_delete(parser); }
+        void operator()(TSTree* owned) const { ts_tree_delete(owned); }
+        void operator()(TSParser* owned) const { ts_parser_delete(owned); }
     };
     std::unique_ptr<TSTree, Delete> tree;
     std::vector<std::pair<std::int32_t, TSNode>> definitions;  // (function's index, its definition)
