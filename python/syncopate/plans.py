@@ -404,8 +404,10 @@ def from_placements(
     }
     try:
         return _syncopate.import_plan(json.dumps(program), "from_placements", "partition", -1, 0)
-    except _syncopate.InputError as error:  # without the place in the text made here, which the caller does not see
-        raise _syncopate.InputError(re.sub(r"^from_placements:\d+:\d+: ", "from_placements: ", str(error))) from None
+    except _syncopate.InputError as error:
+        # Without the place in the text made here, which the caller does not see.
+        message = re.sub(r"^from_placements:\d+:\d+: ", "from_placements: ", str(error))
+        raise _syncopate.InputError(message) from None
 
 
 def simulate(plan: Plan, topology: str | None = None, *, posts: bool = True) -> Simulation:
