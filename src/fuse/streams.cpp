@@ -13,7 +13,7 @@ using Kind = SignalMeaning::Kind;
 
 class Planning {
 public:
-    Planning(const RankSchedule& schedule, std::int32_t rank) : schedule_(schedule), rank_(rank) {
+    Planning(const RankSchedule& schedule, std::int32_t rank) : schedule_(schedule) {
         for (std::size_t i = 0; i < schedule.transfers.size(); ++i) own_[schedule.transfers[i].op] = i;
         for (std::size_t chunk = 0; chunk < schedule.chunks.size(); ++chunk) {
             for (const Post& post : schedule.chunks[chunk].posts) {
@@ -110,7 +110,6 @@ private:
     }
 
     const RankSchedule& schedule_;
-    std::int32_t rank_;
     std::map<plan::OpRef, std::size_t> own_;          ///< transfers by op
     std::map<std::int32_t, std::int32_t> made_by_;    ///< own signal → chunk whose last tile posts it
     std::set<std::pair<bool, std::int32_t>> passed_;  ///< gates, by stream (of sums) and chunk
