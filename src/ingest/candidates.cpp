@@ -269,6 +269,11 @@ private:
     /// and compared with what is written where that is plain.
     static void resize(const Instruction& by, std::size_t k, Candidate& made, Exchange& exchange) {
         if (!exchange.before.is_array() || !made.problem.empty()) return;
+        if (by.dimensions.size() > 1) {
+            made.problem = fmt::format("names {} axes of {}, where one is expected", by.dimensions.size(),
+                                       exchange.before.to_string());
+            return;
+        }
         const auto rank = static_cast<std::int64_t>(exchange.before.dims.size());
         const auto size_at = [](Shape& shape, std::int64_t axis) -> std::int64_t& {
             return shape.dims[static_cast<std::size_t>(axis)];
@@ -276,7 +281,11 @@ private:
         const std::int64_t parts = made.groups.empty() ? 1 : static_cast<std::int64_t>(made.groups[0].size());
         const std::int64_t last = exchange.concat_axis < 0 ? exchange.axis : exchange.concat_axis;
         if (exchange.axis < 0 || exchange.axis >= rank || last < 0 || last >= rank) {
-            if (made.kind == "all-to-all" && exchange.axis < 0) return;  // over a list of arrays
+            if (by.dimensions.empty()) {
+                const bool listed = made.kind == "all-to-all" && by.concat_dimension < 0;
+                if (!listed) made.problem = fmt::format("names no axis of {}", exchange.before.to_string());
+                return;
+            }
             made.problem = fmt::format("names axis {} of {}", exchange.axis < 0 ? exchange.axis : last,
                                        exchange.before.to_string());
             return;

@@ -339,6 +339,9 @@ private:
         for (const MlirAttribute& attribute : op.attributes) {
             if (!take(op, attribute, made)) return false;
         }
+        // Over a list of arrays it has neither.
+        if (made.opcode == "all-to-all" && made.dimensions.empty() != (made.concat_dimension < 0))
+            return at_.fail_at(op.offset, "an all_to_all needs both split_dimension and concat_dimension");
         return true;
     }
 

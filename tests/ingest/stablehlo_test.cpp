@@ -80,6 +80,33 @@ TEST(StableHlo, AnAllToAllBetweenTwoAxesIsAReshardingInPlace) {
     EXPECT_EQ(plan.final[1].chunk.region, (plan::Region{{0, 16}, {4, 8}}));
 }
 
+TEST(StableHlo, ACollectiveThatDoesNotNameItsAxesIsRefused) {
+    const auto exchange = [](const std::string& axes) {
+        return "func.func @f(%a: tensor<4x16xf32>) -> tensor<4x16xf32> {\n  %0 = "
+               "\"stablehlo.all_to_all\"(%a) {" +
+               axes +
+               R"(split_count = 4 : i64, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>}
+    : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+})";
+    };
+    for (const char* axes : {"split_dimension = 1 : i64, ", "concat_dimension = 1 : i64, "}) {
+        const auto program = read_stablehlo(exchange(axes), "t.mlir");
+        ASSERT_FALSE(program) << axes;
+        EXPECT_EQ(program.error().to_string(),
+                  "t.mlir:2:3: an all_to_all needs both split_dimension and concat_dimension");
+    }
+    const auto negative =
+        stablehlo_candidates(exchange("split_dimension = -3 : i64, concat_dimension = 1 : i64, "));
+    EXPECT_EQ(negative[0].problem, "names axis -3 of f32[4,16]");
+    const auto gather = stablehlo_candidates(R"(func.func @f(%a: tensor<4xf32>) -> tensor<8xf32> {
+  %0 = "stablehlo.all_gather"(%a) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}
+    : (tensor<4xf32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+})");
+    EXPECT_EQ(gather[0].problem, "names no axis of f32[4]");
+}
+
 TEST(StableHlo, GroupsOfUnequalSizeAreFilledUpWithMinusOne) {
     const auto found = stablehlo_candidates(R"(func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {
   %0 = "stablehlo.all_reduce"(%a) ({
