@@ -4,14 +4,20 @@
 //   cmake --preset release -DSYNCOPATE_BENCHMARKS=ON && cmake --build build --target bench_kernel_analyse
 //   build/bin/bench_kernel_analyse --benchmark_out=FILE.json [--benchmark_filter=/10000]
 //
+// corpus/NAME: every launch in the file that SYNCOPATE_LAUNCHES names, which bench/kernel_analyse_corpus.py
+// writes for the kernels of tests/corpus.
+//
 // The argument of each is the number of tiles asked for; "tiles" what it came to, "us/tile" the time of one.
 // "anew/" is the same with every statement of every program evaluated anew (kernel/memo.hpp), for comparison.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <benchmark/benchmark.h>
 
@@ -188,10 +194,11 @@ Arguments block_pointers(std::int64_t tiles) {
     return made;
 }
 
-void measure(benchmark::State& state, const std::string& source, const Arguments& arguments, bool remember) {
+void measure(benchmark::State& state, const std::string& source, const Arguments& arguments, bool remember,
+             const std::string& file = "kernel.py", const std::string& name = "") {
     std::size_t tiles = 0;
     for ([[maybe_unused]] auto turn : state) {
-        const auto analysed = kernel::analyse(source, "kernel.py", "", arguments, remember);
+        const auto analysed = kernel::analyse(source, file, name, arguments, {.remember = remember});
         if (!analysed) {
             state.SkipWithError(analysed.error().to_string().c_str());
             return;
@@ -225,7 +232,27 @@ void add_benchmark(const std::string& name, const std::string& source,
     }
 }
 
+/// A line of the file of launches: name, file, kernel, grid, scalars and tensors, tabs between them.
+void add_launch(const std::string& line) {
+    std::vector<std::string> parts;
+    std::istringstream stream(line);
+    for (std::string part; std::getline(stream, part, '\t');) parts.push_back(part);
+    if (parts.size() < 5) return;
+    Arguments made;
+    made.scalars = *kernel::parse_scalars(parts[4]);
+    made.grid = *kernel::parse_grid(parts[3]);
+    for (std::size_t i = 5; i < parts.size(); ++i) made.tensors.insert(*kernel::parse_tensor(parts[i]));
+    benchmark::RegisterBenchmark(("corpus/" + parts[0]).c_str(), [=](benchmark::State& state) {
+        const auto source = read_file(parts[1]);
+        measure(state, source ? *source : std::string(), made, true, parts[1], parts[2]);
+    })->Unit(benchmark::kMillisecond);
+}
+
 const bool kRegistered = [] {
+    if (const char* launches = std::getenv("SYNCOPATE_LAUNCHES")) {
+        std::ifstream lines(launches);
+        for (std::string line; std::getline(lines, line);) add_launch(line);
+    }
     add_benchmark("matmul_pointers", example("matmul_pointers.py"),
                   [](auto t) { return matmul(t, "pointers"); });
     add_benchmark("matmul_device_tma", example("matmul_persistent_device_tma.py"),

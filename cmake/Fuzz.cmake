@@ -2,9 +2,7 @@
 # the layers, for the instrumentation that SYNCOPATE_FUZZ needs in them, and used after.
 #
 #   fuzz_NAME         with SYNCOPATE_FUZZ: libFuzzer with the address and undefined-behaviour sanitizers. clang only:
-#                     cmake -S . -B build-fuzz -G Ninja -DSYNCOPATE_FUZZ=ON -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++
-#                     build-fuzz/bin/fuzz_NAME -rss_limit_mb=1024 -timeout=10 -dict=tests/fuzz/LAYER/NAME.dict CORPUS tests/fuzz/LAYER/NAME
-#                     (and, as further seeds, the folders that tests/fuzz/LAYER/NAME.seeds lists)
+#                     scripts/fuzz NAME SECONDS builds and runs one.
 #   fuzz_NAME_replay  with SYNCOPATE_TESTS: seeds and 2,000 mutations of them, as the test fuzz.NAME
 
 set(fuzz_sanitizers address,undefined)

@@ -12,6 +12,7 @@
 
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/io.hpp"
+#include "syncopate/kernel/imported_files.hpp"
 #include "syncopate/plan/join.hpp"
 #include "syncopate/plan/json.hpp"
 #include "syncopate/plan/topology.hpp"
@@ -111,15 +112,24 @@ void write_directory(const std::string& directory,
               (failure ? ": " + failure.message() : ": a file is in its place")});
     }
     const auto beside = [&](const std::string& name) {
-        return (fs::path(directory) / ("." + name + ".new")).string();
+        const fs::path place = fs::path(directory) / name;
+        return (place.parent_path() / ("." + place.filename().string() + ".new")).string();
     };
+    std::vector<fs::path> made;  // folders inside
     const auto give_up = [&](const Error& error) {
         std::error_code ignored;
         for (const auto& file : files) fs::remove(beside(file.first), ignored);
+        for (auto folder = made.rbegin(); folder != made.rend(); ++folder) fs::remove(*folder, ignored);
         if (!existed) fs::remove(directory, ignored);
         fail(error);
     };
     for (const auto& [name, text] : files) {
+        fs::path folder = directory;
+        for (const fs::path& part : fs::path(name).parent_path()) {
+            folder /= part;
+            if (fs::create_directory(folder, failure)) made.push_back(folder);
+            if (!fs::is_directory(folder)) give_up({"cannot make the directory " + folder.string()});
+        }
         if (Status status = write_file_atomically(beside(name), *text); !status) give_up(status.error());
         if (fs::is_directory(fs::path(directory) / name)) {
             give_up(
@@ -150,6 +160,19 @@ std::vector<std::pair<std::string, const std::string*>> files_of(const emit::Art
         files.emplace_back("kernel" + number + ".py", &artifact.sources[stage].kernel);
     }
     return files;
+}
+
+/// Adds what the kernels import from their own folders, so that the fused ones find it beside them.
+void add_imports(const std::vector<kernel::ImportedFile>& imported, const std::string& of,
+                 std::vector<std::pair<std::string, const std::string*>>& files) {
+    for (const kernel::ImportedFile& one : imported) {
+        const auto same = std::ranges::find(files, one.path, &std::pair<std::string, const std::string*>::first);
+        if (same == files.end()) {
+            files.emplace_back(one.path, &one.text);
+        } else if (*same->second != one.text) {
+            fail({of + " imports " + one.path + ", but another file of this name is to be written: rename it"});
+        }
+    }
 }
 
 /// The plan; of several, joined, with the tensors that stages hand on and no plan has, which take their shape
@@ -194,9 +217,14 @@ void run_fuse(const FuseOptions& options) {
 
     plan::Plan plan = read_plan(options, stages);
     for (emit::StageText& stage : stages) stage.source = or_fail(read_file(stage.file));
+    std::vector<std::pair<std::string, std::vector<kernel::ImportedFile>>> imported;
+    for (const emit::StageText& stage : stages)
+        imported.emplace_back(stage.file, or_fail(kernel::imported_files(stage.source, stage.file)));
     const emit::Artifact artifact =
         or_fail(emit::make_artifact(std::move(stages), std::move(plan), fuse_options));
-    write_directory(options.output, files_of(artifact));
+    auto files = files_of(artifact);
+    for (const auto& [file, more] : imported) add_imports(more, file, files);
+    write_directory(options.output, files);
 
     const fuse::Schedule& schedule = artifact.launch.schedule;
     std::size_t transfers = 0;

@@ -24,6 +24,7 @@ import numpy as np
 
 from . import _syncopate, interpreter
 from .fused import LAUNCH_OPTIONS, base_of, describe, function_of, is_tensor, scalar
+from .items import flat
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class Places:
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self.tensors = {}
-        for name, value in arguments.items():
+        for name, value in flat(arguments).items():
             if not is_tensor(value):
                 continue
             shape, strides, _, _ = describe(value)
@@ -174,12 +175,13 @@ def analyse(kernel: Any, grid: Sequence[int], arguments: Mapping[str, Any]) -> d
     """What the front end finds for these arguments; see `_syncopate.analyse`."""
     function = function_of(kernel)
     file = inspect.getsourcefile(function) or "<unknown>"
+    items = flat(arguments)
     return _syncopate.analyse(
         Path(file).read_text(),
         file,
         function.__name__,
-        {name: scalar(value) for name, value in arguments.items() if not is_tensor(value)},
-        {name: describe(value) for name, value in arguments.items() if is_tensor(value)},
+        {name: scalar(value) for name, value in items.items() if not is_tensor(value)},
+        {name: describe(value) for name, value in items.items() if is_tensor(value)},
         list((tuple(grid) + (1, 1, 1))[:3]),
     )
 

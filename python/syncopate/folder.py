@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import math
+import sys
 import zlib
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -13,6 +16,7 @@ import torch
 from . import _syncopate, interpreter, jit, trace
 from .fused import DTYPES, flat_rows, heap_bytes, own_arguments, shard_box, stored_by_row
 from .group import Group
+from .items import nested
 from .ranks import RankError
 
 
@@ -53,7 +57,7 @@ class FolderStage:
                     value, list(value.shape), list(value.stride()), list(tensor["block"])
                 )
             arguments[name] = value
-        return arguments
+        return nested(arguments)
 
 
 class FolderRun:
@@ -267,8 +271,15 @@ def reduced(parts: list[torch.Tensor], reduce: str) -> torch.Tensor:
 
 
 def load_kernel(file: Path, text: str, name: str, stem: str) -> Any:
+    """The folder is a package to it, and on the path: it holds what the kernel's file imports from its own folder."""
+    folder = str(file.parent.resolve())
+    package = f"_sy_folder_{hashlib.sha256(folder.encode()).hexdigest()[:16]}"
+    if package not in sys.modules:
+        sys.modules[package] = ModuleType(package)
+        sys.modules[package].__path__ = [folder]
+        sys.path.append(folder)
     try:
-        return getattr(jit.load_module(text, stem), name)
+        return getattr(jit.load_module(text, stem, package), name)
     except SyntaxError as error:
         raise RankError(f"{file}:{error.lineno}:{error.offset}: {error.msg}") from None
     except Exception as error:  # noqa: BLE001 - the user's module may raise anything

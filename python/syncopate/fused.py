@@ -14,6 +14,7 @@ import torch
 
 from . import _syncopate, interpreter, jit
 from .group import Group, of_process_group
+from .items import flat, nested
 
 DTYPE_NAMES = {
     torch.bfloat16: "bf16",
@@ -52,11 +53,6 @@ def scalar(value: Any) -> Any:
         return DTYPE_NAMES[value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, (tuple, list)) and any(is_tensor(item) for item in value):
-        raise TypeError(
-            f"an argument is a {type(value).__name__} of {len(value)} tensors, whose footprints cannot be followed: "
-            "give the kernel one parameter for each"
-        )
     return str(value)
 
 
@@ -209,7 +205,7 @@ class FusedKernel:
         for name in set(options) - set(self._signature.parameters):  # a kernel may ask for num_stages itself
             del kwargs[name]
         bound = bind_launch(self.kernel, self._signature, args, kwargs)
-        arguments = dict(bound.arguments)
+        arguments = flat(bound.arguments)
         if callable(grid):
             grid = grid({name: scalar(value) for name, value in arguments.items() if not is_tensor(value)})
         grid = (tuple(int(n) for n in grid) + (1, 1, 1))[:3]
@@ -309,7 +305,7 @@ class FusedKernel:
 
     def _bind(self, prepared: Prepared, arguments: dict[str, Any]) -> dict[str, Any]:
         """The emitted kernel's arguments: bound tensors replaced by their heap buffers, and the two tables."""
-        full = dict(arguments)
+        full = dict(arguments)  # as items
         for parameter, tensor in self.bind.items():
             buffer = prepared.tensors[tensor]
             value = full[parameter]
@@ -320,7 +316,7 @@ class FusedKernel:
                     buffer, list(buffer.shape), list(buffer.stride()), list(value.block_shape)
                 )
             full[parameter] = buffer
-        return full | own_arguments(prepared.op)
+        return nested(full) | own_arguments(prepared.op)
 
     def _set_inputs(self, prepared: Prepared, arguments: dict[str, Any]) -> None:
         produced = self.plan.produced
@@ -398,7 +394,7 @@ def heap_bytes(spec: dict[str, Any]) -> int:
 def fuse(kernel: Any, plan: _syncopate.Plan, bind: Mapping[str, str], **options: Any) -> FusedKernel:
     """Makes a distributed kernel from a Triton kernel for one GPU and a plan.
 
-    `bind`: parameter name → plan tensor. `group`: a torch process group (default: the world). `deadline`: seconds that
+    `bind`: parameter name → plan tensor; of a parameter that is a tuple, an item: `a_ptrs[0]`. `group`: a torch process group (default: the world). `deadline`: seconds that
     any wait may last before the call fails with the rank, op and chunk that did not come. `backend`: for transfers whose
     plan leaves it open ("auto": the best legal one); `engine_blocks`: multiprocessors of the chunk engine. `tile_sums`:
     tiles add what other ranks sent for them, where they can; one that has waited for `patience` seconds leaves it.

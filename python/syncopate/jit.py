@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -64,8 +65,7 @@ class Compiled:
         """Launch parameters in Triton's order (3.6: descriptors as map, shape, strides; then the scratch pointers)."""
         packed = _syncopate.KernelArguments()
         descriptor = 0
-        for name, kind in self.signature.items():
-            value = arguments[name]
+        for name, kind, value in _items(self.signature, arguments):
             if kind == "constexpr":
                 continue
             if kind.startswith(_DESCRIPTOR):
@@ -91,6 +91,17 @@ class Compiled:
                     f"parameter {name}: a Triton argument of type {kind} cannot be launched from C++ yet"
                 )
         return packed
+
+
+def _items(signature: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """(name, kind, value) of every parameter, item by item where it is a tuple."""
+    for name, kind in signature.items():
+        value = arguments[name]
+        if isinstance(kind, (tuple, list)):
+            names = [f"{name}[{index}]" for index in range(len(kind))]
+            yield from _items(dict(zip(names, kind, strict=True)), dict(zip(names, value, strict=True)))
+        else:
+            yield name, kind, value
 
 
 def _pack_descriptor(packed: _syncopate.KernelArguments, value: Any, metadata: dict[str, Any] | None) -> None:

@@ -24,6 +24,7 @@ import torch
 from . import _syncopate, interpreter, jit
 from .fused import DTYPES, describe, heap_bytes, is_descriptor, scalar
 from .group import Group
+from .items import flat, nested
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,8 @@ class FusedStages:
     def _text(self, stage: Stage, call: Call, whole: dict[str, tuple[list[int], str]]) -> tuple:
         function = _function_of(stage.kernel)
         file = inspect.getsourcefile(function) or "<unknown>"
-        tensors = {n: describe(v) for n, v in call.arguments.items() if _is_tensor(v)}
+        items = flat(call.arguments)
+        tensors = {n: describe(v) for n, v in items.items() if _is_tensor(v)}
         for parameter, tensor in stage.bind.items():
             if parameter not in tensors:
                 raise ValueError(f"bind: {parameter} is not a tensor parameter of {function.__name__}")
@@ -116,22 +118,21 @@ class FusedStages:
                 raise ValueError(f"bind: the plan has no tensor {tensor}")
             shape, dtype = whole[tensor]
             tensors[parameter] = (shape, [], dtype, tensors[parameter][3])
-        scalars = {n: scalar(v) for n, v in call.arguments.items() if not _is_tensor(v)}
+        scalars = {n: scalar(v) for n, v in items.items() if not _is_tensor(v)}
         grid = (tuple(int(n) for n in call.grid) + (1, 1, 1))[:3]
         return (Path(file).read_text(), file, function.__name__, dict(stage.bind), scalars, tensors, grid)
 
     def bound(self, index: int, arguments: dict[str, Any]) -> dict[str, Any]:
         """The emitted kernel's arguments: what is bound is replaced by its place in the heap."""
-        full = dict(arguments)
+        full = flat(arguments)
         for parameter, tensor in self.stages[index].bind.items():
             buffer, value = self.tensors[tensor], full[parameter]
             if is_descriptor(value):
                 block = list(value.block_shape)
                 buffer = type(value)(buffer, list(buffer.shape), list(buffer.stride()), block)
             full[parameter] = buffer
-        full["sy_schedule"] = self.op.table_tensor_of(index)
-        full["sy_control"] = self.op.control_tensor
-        return full
+        own = {"sy_schedule": self.op.table_tensor_of(index), "sy_control": self.op.control_tensor}
+        return nested(full) | own
 
     def pack(self, calls: Sequence[Call]) -> list[tuple]:
         """For launch, on a GPU: kernel, grid and packed arguments of each stage."""

@@ -29,7 +29,7 @@ Result<Kernel> Analysis::run() {
 
 Result<Kernel> Analysis::with_tiles() {
     for (;; one_by_one_ = true) {
-        evaluator_.restart(remembers_);
+        evaluator_.restart();
         leapt_.fill(false);
         if (const Status status = find_grid(); !status) return status.error();
         note_axes();
@@ -42,16 +42,28 @@ Result<Kernel> Analysis::with_tiles() {
     kernel.arguments = arguments_;
     for (std::size_t p = 0; p < function_.parameters.size(); ++p) {
         const Parameter& parameter = function_.parameters[p];
-        Param made;
-        made.name = parameter.name;
-        made.where = parameter.where;
-        made.read = evaluator_.param_read[p];
-        made.written = evaluator_.param_written[p];
-        made.kind = evaluator_.param_descriptor[p] ? ParamKind::descriptor
-                    : evaluator_.param_pointer[p]  ? ParamKind::pointer
-                    : parameter.constant           ? ParamKind::constant
-                                                   : ParamKind::scalar;
-        kernel.params.push_back(std::move(made));
+        const auto add = [&](const std::string& name, std::int32_t memory) {
+            Param made;
+            made.name = name;
+            made.where = parameter.where;
+            made.kind = parameter.constant ? ParamKind::constant : ParamKind::scalar;
+            if (const auto m = static_cast<std::size_t>(memory); memory >= 0) {
+                made.read = evaluator_.param_read[m];
+                made.written = evaluator_.param_written[m];
+                if (evaluator_.param_descriptor[m])
+                    made.kind = ParamKind::descriptor;
+                else if (evaluator_.param_pointer[m])
+                    made.kind = ParamKind::pointer;
+            }
+            kernel.params.push_back(std::move(made));
+        };
+        bool is_tuple = false;
+        for (const Evaluator::Item& item : evaluator_.tuple_items) {
+            if (item.parameter != static_cast<std::int32_t>(p)) continue;
+            add(item.name, item.memory);
+            is_tuple = true;
+        }
+        if (!is_tuple) add(parameter.name, static_cast<std::int32_t>(p));
     }
     if (const Status status = number_tiles(kernel); !status) return status.error();
     if (const Status status = name_axes(kernel); !status) return status.error();
@@ -120,7 +132,7 @@ Status Analysis::number_tiles(Kernel& kernel) {
                                  "; give the grid of the launch with --grid");
     }
     kernel.tiles.reserve(records.size());
-    TileMaker maker(evaluator_.found, function_, evaluator_.tensors);
+    TileMaker maker(evaluator_.found, evaluator_.memory_names, evaluator_.tensors);
     for (const TileRecord& record : records) kernel.tiles.push_back(maker.make(record));
     return Done{};
 }
@@ -134,7 +146,7 @@ const Param* Kernel::find_param(const std::string& wanted) const {
 namespace {
 
 Result<Explained> analysed(std::string source, std::string file, const std::string& name,
-                           const Arguments& arguments, bool explains, bool remember) {
+                           const Arguments& arguments, bool explains, const Effort& effort) {
     Result<std::unique_ptr<Module>> parsed = Module::parse(source, file);
     if (!parsed) return parsed.error();
     Module& module = **parsed;
@@ -144,7 +156,7 @@ Result<Explained> analysed(std::string source, std::string file, const std::stri
     if (const Status status = lower_reachable(module, *index, reachable); !status) return status.error();
     Result<std::vector<Directive>> directives = read_directives(module, *index);
     if (!directives) return directives.error();
-    Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable), remember);
+    Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable), effort);
     Result<Kernel> kernel = analysis.run();
     if (!kernel) return kernel.error();
     Explained made{std::move(*kernel), {}};
@@ -158,19 +170,19 @@ Result<Explained> analysed(std::string source, std::string file, const std::stri
 
 Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
                        const Arguments& arguments) {
-    return analyse(std::move(source), std::move(file), name, arguments, true);
+    return analyse(std::move(source), std::move(file), name, arguments, Effort{});
 }
 
 Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
-                       const Arguments& arguments, bool remember) {
-    Result<Explained> made = analysed(std::move(source), std::move(file), name, arguments, false, remember);
+                       const Arguments& arguments, const Effort& effort) {
+    Result<Explained> made = analysed(std::move(source), std::move(file), name, arguments, false, effort);
     if (!made) return made.error();
     return std::move(made->kernel);
 }
 
 Result<Explained> analyse_and_explain(std::string source, std::string file, const std::string& name,
                                       const Arguments& arguments) {
-    return analysed(std::move(source), std::move(file), name, arguments, true, true);
+    return analysed(std::move(source), std::move(file), name, arguments, true, Effort{});
 }
 
 Result<std::vector<std::string>> list_kernels(const std::string& source, const std::string& file) {

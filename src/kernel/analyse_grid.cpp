@@ -6,11 +6,6 @@
 #include "kernel/analysis.hpp"
 
 namespace syncopate::kernel {
-namespace {
-
-constexpr std::int64_t kMostPrograms = 1 << 20;
-
-}  // namespace
 
 /// Whether the program at `id` of a grid of unknown extent writes anything.
 Result<bool> Analysis::writes_at(const std::array<std::int64_t, 3>& id) {
@@ -39,6 +34,13 @@ Error Analysis::needs_grid(const std::string& why) const {
 }
 
 Status Analysis::find_grid() {
+    if (const Status status = search_grid(); !status) return status;
+    if (grid_[1] > effort_.programs / grid_[0] || grid_[2] > effort_.programs / (grid_[0] * grid_[1]))
+        return needs_grid("more than " + std::to_string(effort_.programs) + " programs write something");
+    return Done{};
+}
+
+Status Analysis::search_grid() {
     // The first program shows what kind of kernel this is.
     forget();
     const Status first =
@@ -49,10 +51,10 @@ Status Analysis::find_grid() {
     if (arguments_.grid) {
         grid_ = *arguments_.grid;
         if (std::any_of(grid_.begin(), grid_.end(), [](std::int64_t extent) { return extent < 1; }) ||
-            grid_[0] > kMostPrograms || grid_[1] > kMostPrograms / grid_[0] ||
-            grid_[2] > kMostPrograms / (grid_[0] * grid_[1])) {
+            grid_[0] > effort_.programs || grid_[1] > effort_.programs / grid_[0] ||
+            grid_[2] > effort_.programs / (grid_[0] * grid_[1])) {
             return module_.error(function_.name_range, "the grid must have from 1 to " +
-                                                           std::to_string(kMostPrograms) +
+                                                           std::to_string(effort_.programs) +
                                                            " programs; give another --grid");
         }
         return first;
@@ -61,18 +63,18 @@ Status Analysis::find_grid() {
     if (persistent_) {
         if (found.tile_start != 0 || found.tile_step < 1)
             return needs_grid("its tile loop does not start at the program id");
-        grid_ = {std::clamp<std::int64_t>(std::min(found.tile_step, found.tile_stop), 1, kMostPrograms), 1,
+        grid_ = {std::clamp<std::int64_t>(std::min(found.tile_step, found.tile_stop), 1, effort_.programs), 1,
                  1};
         return Done{};
     }
     if (loop_programs_ > 0) {
-        grid_ = {std::min(loop_programs_, kMostPrograms), 1, 1};
+        grid_ = {std::min(loop_programs_, effort_.programs), 1, 1};
         return Done{};
     }
     if (const Directive* given = directive(DirectiveKind::num_tiles)) {
         const auto value = found.watched.find(given->statement);
         if (value != found.watched.end() && value->second > 0) {
-            if (value->second > kMostPrograms) return needs_grid("too many tiles");
+            if (value->second > effort_.programs) return needs_grid("too many tiles");
             grid_ = {value->second, 1, 1};
             return Done{};
         }
@@ -93,11 +95,11 @@ Status Analysis::find_grid() {
         bool any = false;
         for (const TileAxis& axis : counted_axes(found.write_taint)) {
             any = true;
-            if (axis.count < 1 || axis.count > kMostPrograms)
+            if (axis.count < 1 || axis.count > effort_.programs)
                 return needs_grid("a tile count is out of range");
-            product = std::min(product * axis.count, kMostPrograms + 1);
+            product = std::min(product * axis.count, effort_.programs + 1);
         }
-        if (any && product <= kMostPrograms) {
+        if (any && product <= effort_.programs) {
             grid_ = {product, 1, 1};
             if (!can_search) return Done{};
             const auto last = writes_at({product - 1, 0, 0});
@@ -128,7 +130,7 @@ Status Analysis::find_grid() {
             const auto writes = writes_at(id);
             if (!writes) return writes.error();
             if (!*writes) break;
-            if (++grid_[axis] > kMostPrograms) return needs_grid("every program writes something");
+            if (++grid_[axis] > effort_.programs) return needs_grid("every program writes something");
         }
     }
     return Done{};
@@ -144,7 +146,7 @@ std::int64_t Analysis::leap(std::size_t axis) {
     };
     std::int64_t writing = 0, beyond = 1;
     for (;; beyond *= 2) {
-        if (beyond > kMostPrograms) return 0;
+        if (beyond > effort_.programs) return 0;
         const auto any = writes(beyond);
         if (!any) return 0;
         if (!*any) break;

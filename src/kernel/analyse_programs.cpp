@@ -17,7 +17,7 @@ constexpr int kMostCuts = 6;  // of a line that is too long, until it is given u
 std::int32_t Analysis::line_axis() {
     const bool states =
         directive(DirectiveKind::reads) != nullptr || directive(DirectiveKind::writes) != nullptr;
-    if (!remembers_ || persistent_ || states) return -1;
+    if (!effort_.remember || persistent_ || states) return -1;
     std::int32_t best = -1;
     std::int64_t longest = kShortestLine - 1;
     for (std::int32_t axis = 0; axis < 3; ++axis) {
@@ -38,7 +38,7 @@ std::int32_t Analysis::line_axis() {
 Status Analysis::run_programs() {
     forget();
     for (LoopRecord& record : evaluator_.loops) record = LoopRecord{};
-    evaluator_.restart(remembers_);
+    evaluator_.restart();
     if (const std::int32_t axis = line_axis(); axis >= 0) return run_along(axis);
     for (std::int64_t z = 0; z < grid_[2]; ++z) {
         for (std::int64_t y = 0; y < grid_[1]; ++y) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernel/directive.hpp"
+#include "kernel/effort.hpp"
 #include "kernel/evaluate.hpp"
 #include "kernel/syntax.hpp"
 #include "syncopate/kernel/explain.hpp"
@@ -21,15 +22,15 @@ namespace syncopate::kernel {
 class Analysis {
 public:
     Analysis(Module& module, std::int32_t index, const Arguments& arguments,
-             std::vector<Directive> directives, std::set<std::int32_t> functions, bool remember)
+             std::vector<Directive> directives, std::set<std::int32_t> functions, const Effort& effort)
         : module_(module),
           index_(index),
           function_(module.functions[static_cast<std::size_t>(index)]),
           arguments_(arguments),
           directives_(std::move(directives)),
           functions_(std::move(functions)),
-          remembers_(remember),
-          evaluator_(module, index, arguments_, directives_) {}
+          effort_(effort),
+          evaluator_(module, index, arguments_, directives_, effort) {}
 
     Result<Kernel> run();
     /// Why `kernel`, what run() has returned, is what it is.
@@ -55,6 +56,7 @@ private:
     bool written_tensor_known() const;
     Error needs_grid(const std::string& why) const;
     Status find_grid();
+    Status search_grid();
 
     // analyse_axes.cpp
     std::vector<TileAxis> counted_axes(std::uint64_t taint);
@@ -79,7 +81,7 @@ private:
     const Arguments& arguments_;
     std::vector<Directive> directives_;
     std::set<std::int32_t> functions_;
-    bool remembers_;
+    Effort effort_;
     Evaluator evaluator_;
     std::array<std::int64_t, 3> grid_{1, 1, 1};
     bool persistent_ = false;
@@ -93,9 +95,8 @@ private:
     std::vector<const Expr*> count_exprs_;
 };
 
-/// As `analyse` of kernel.hpp; without `remember`, every statement of every program is evaluated anew, as a
-/// measure of what memory is worth, and of whether it changes anything.
+/// As `analyse` of kernel.hpp, within `effort`.
 [[nodiscard]] Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
-                                     const Arguments& arguments, bool remember);
+                                     const Arguments& arguments, const Effort& effort);
 
 }  // namespace syncopate::kernel

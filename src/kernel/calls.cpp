@@ -172,7 +172,7 @@ Value Evaluator::method(const Expr& e, Frame& frame) {
     }
     if ((e.text == "load" || e.text == "store") && object.kind == ValueKind::pointer &&
         object.block->rank == 0) {
-        const std::string& name = kernel_.parameters[static_cast<std::size_t>(object.block->param)].name;
+        const std::string& name = name_of(object.block->param);
         return fail(e.where, "`" + name +
                                  "` is used as a tensor descriptor: give its block too, as in --tensor " +
                                  name + "=512x256:bf16@128x64");

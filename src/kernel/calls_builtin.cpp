@@ -118,7 +118,7 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
                             quoted(module_, e.where) +
                                 " advances by what cannot be known before the kernel runs; state the "
                                 "footprint with `# @sy.reads " +
-                                kernel_.parameters[param].name + "[…]`");
+                                memory_names[param] + "[…]`");
             }
             Descriptor* moved = arena_.make<Descriptor>();
             *moved = *pointer.descriptor;
@@ -418,7 +418,7 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
         if (param < 0) continue;
         const auto p = static_cast<std::size_t>(param);
         if (override_read_[p] || override_write_[p]) continue;
-        const std::string& name = kernel_.parameters[p].name;
+        const std::string& name = memory_names[p];
         return fail(e.where, "what " + quoted(module_, e.where) + " touches of `" + name +
                                  "` is not known; state it with `# @sy.reads " + name +
                                  "[…]` or `# @sy.writes " + name + "[…]`");

@@ -96,10 +96,10 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
                 if (offsets->tuple->items[i].kind == ValueKind::opaque) why = offsets->tuple->items[i].why;
             }
             fail_access(e.where, why,
-                        "where " + quoted(module_, e.where) + " touches `" + kernel_.parameters[param].name +
+                        "where " + quoted(module_, e.where) + " touches `" + memory_names[param] +
                             "` cannot be known before the kernel runs" + why_lost(why) +
                             "; state it with `# @sy." + (read ? "reads " : "writes ") +
-                            kernel_.parameters[param].name + "[…]`");
+                            memory_names[param] + "[…]`");
             return {};
         }
         touch_block(e, Block{}, nullptr, false, taint, false, false);
@@ -250,7 +250,7 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
     const bool lost = pointer.kind == ValueKind::lost_pointer;
     const std::int32_t param = lost ? pointer.lost->param : -1;
     if (write) note_store(e, param);
-    const std::string name = param >= 0 ? kernel_.parameters[static_cast<std::size_t>(param)].name : "TENSOR";
+    const std::string name = param >= 0 ? name_of(param) : "TENSOR";
     if (param >= 0) {
         const auto p = static_cast<std::size_t>(param);
         if (read) param_read[p] = true;
@@ -301,7 +301,7 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
     if (pieces > kMostPieces) {
         fail(e.where, quoted(module_, e.where) + " touches memory in more than " +
                           std::to_string(kMostPieces) + " pieces; state what a tile touches with `# @sy." +
-                          (read ? "reads " : "writes ") + kernel_.parameters[param].name + "[…]`");
+                          (read ? "reads " : "writes ") + memory_names[param] + "[…]`");
         return;
     }
     if (!step(e.where, static_cast<std::int64_t>(pieces))) return;

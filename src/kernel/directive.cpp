@@ -307,16 +307,26 @@ private:
                 const Result<Expr*> lowered = expression(place);
                 if (!lowered) return lowered.error();
                 const Expr& e = **lowered;
+                const Expr* of = e.kind == ExprKind::subscript ? e.kids[0] : nullptr;
+                for (; of != nullptr && of->kind == ExprKind::subscript; of = of->kids[0]) {  // a tuple's
+                    const auto* index = of->kids.size() == 2 && of->kids[1]->kind == ExprKind::literal
+                                            ? std::get_if<std::int64_t>(&of->kids[1]->literal)
+                                            : nullptr;
+                    if (index == nullptr)
+                        return wrong(place,
+                                     "which tensor of a tuple is meant is not a number: write `@sy." +
+                                         std::string(name) + " A[0][m*BM:(m+1)*BM, :]`");
+                    made.item.insert(0, "[" + std::to_string(*index) + "]");
+                }
                 const bool names_param =
-                    e.kind == ExprKind::subscript && e.kids[0]->kind == ExprKind::name &&
-                    e.kids[0]->slot >= 0 &&
-                    static_cast<std::size_t>(e.kids[0]->slot) < kernel_.parameters.size();
+                    of != nullptr && of->kind == ExprKind::name && of->slot >= 0 &&
+                    static_cast<std::size_t>(of->slot) < kernel_.parameters.size();
                 if (!names_param)
                     return wrong(
                         place,
                         "a footprint is PARAMETER[range, …], with a parameter of the kernel: write `@sy." +
                             std::string(name) + " A[m*BM:(m+1)*BM, :]`");
-                made.param = e.kids[0]->slot;
+                made.param = of->slot;
                 for (std::size_t i = 1; i < e.kids.size(); ++i) {
                     Expr* range = e.kids[i];
                     if (range->kind == ExprKind::slice && range->kids[2] != nullptr)

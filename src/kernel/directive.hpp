@@ -43,6 +43,7 @@ struct Directive {
     bool persistent = false;  ///< tile_id persistent
     bool begins = false;      ///< persistent_init, dispatch: `begin`, not `end`
     std::int32_t param = -1;  ///< reads, writes
+    std::string item;         ///< … of a parameter that is a tuple: "[0]", which tensor of it
     std::vector<DirectiveRange> ranges;                  ///< reads, writes: one per axis of the tensor
     std::vector<std::pair<std::string, Expr*>> mapping;  ///< pid_map: axis → variable
 };

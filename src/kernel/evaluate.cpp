@@ -10,11 +10,8 @@
 namespace syncopate::kernel {
 namespace {
 
-constexpr std::int64_t kMostSteps = 40'000'000;  // expressions and statements of one analysis
-constexpr std::size_t kMostMemory = std::size_t{512} << 20;
 constexpr std::size_t kMostKept = std::size_t{4} << 20;  // from program to program; stays in cache
 constexpr std::int64_t kMostInstances = 1 << 17;
-constexpr std::size_t kMostBoxesInAll = 16'000'000;
 constexpr std::size_t kStack = std::size_t{1} << 14;  // values of all frames
 
 }  // namespace
@@ -24,12 +21,14 @@ std::string quoted(const Module& module, const SourceRange& where) {
 }
 
 Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& arguments,
-                     const std::vector<Directive>& directives)
+                     const std::vector<Directive>& directives, const Effort& effort)
     : module_(module),
       kernel_(module.functions[static_cast<std::size_t>(kernel)]),
       kernel_index_(kernel),
       arguments_(arguments),
-      directives_(directives) {
+      directives_(directives),
+      effort_(effort),
+      remembers_(effort.remember) {
     const std::size_t count = kernel_.parameters.size();
     read_outside.resize(count);
     param_read.resize(count);
@@ -40,11 +39,8 @@ Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& argum
     override_write_.resize(count);
     tensors.resize(count);
     stack_.resize(kStack);
+    for (const Parameter& parameter : kernel_.parameters) memory_names.push_back(parameter.name);
     for (const Directive& directive : directives_) {
-        if (directive.kind == DirectiveKind::reads)
-            override_read_[static_cast<std::size_t>(directive.param)] = true;
-        if (directive.kind == DirectiveKind::writes)
-            override_write_[static_cast<std::size_t>(directive.param)] = true;
         const bool watched = directive.kind == DirectiveKind::axis_count ||
                              directive.kind == DirectiveKind::num_tiles ||
                              directive.kind == DirectiveKind::tile_id;
@@ -52,8 +48,7 @@ Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& argum
     }
 }
 
-void Evaluator::restart(bool remember) {
-    remembers_ = remember;
+void Evaluator::restart() {
     forget_values();
     found.touched.clear();
     found.boxes.clear();
@@ -128,6 +123,7 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
         for (std::size_t t = first_tile; t < tiles_end; ++t) {
             TileRecord& tile = found.tiles[t];
             const std::size_t begin = found.touched.size();
+            if (!step(found.tile_loop->where, static_cast<std::int64_t>(outer.size()))) return *error_;
             for (std::size_t i = tile.begin; i < tile.end; ++i) found.touched.push_back(all[i - inner_begin]);
             for (const Touch& touch : outer) {
                 if (!touch.write || t + 1 == tiles_end) found.touched.push_back(touch);
@@ -185,9 +181,10 @@ std::uint64_t Evaluator::new_source(const Expr& e, TaintSource source) {
 
 bool Evaluator::look_at_limits(const SourceRange& where) {
     constexpr std::int64_t kSometimes = 256;
+    constexpr std::size_t kBoxesATile = 4;  // that take as much memory as a tile
     next_look_ = steps_ + kSometimes;
-    if (steps_ > kMostSteps || arena_.bytes() > kMostMemory ||
-        found.touched.size() + found.boxes.size() > kMostBoxesInAll) {
+    if (steps_ > effort_.steps || arena_.bytes() > effort_.memory ||
+        found.touched.size() + found.boxes.size() + kBoxesATile * found.tiles.size() > effort_.boxes) {
         fail(where,
              "the analysis gives up here after too many iterations: give --args of a smaller launch, or a "
              "loop that ends");

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "kernel/directive.hpp"
+#include "kernel/effort.hpp"
 #include "kernel/footprint.hpp"
 #include "kernel/memo.hpp"
 #include "kernel/syntax.hpp"
@@ -80,12 +81,12 @@ struct Findings {
 class Evaluator {
 public:
     Evaluator(Module& module, std::int32_t kernel, const Arguments& arguments,
-              const std::vector<Directive>& directives);
+              const std::vector<Directive>& directives, const Effort& effort);
 
     /// Gives the parameters their values. Fails on arguments that do not fit.
     [[nodiscard]] Status bind();
-    /// Forgets what was evaluated before. Without `remember` everything is evaluated anew each time.
-    void restart(bool remember);
+    /// Forgets what was evaluated before.
+    void restart();
     /// Runs the program at (x, y, z) of `grid`; an axis of extent 0 is not known yet.
     [[nodiscard]] Status run(const std::array<std::int64_t, 3>& program,
                              const std::array<std::int64_t, 3>& grid);
@@ -100,9 +101,19 @@ public:
     Findings found;
     std::vector<TaintSource> sources;
     std::vector<LoopRecord> loops;
+    /// What memory is called, by the number by which values, touches and the lists below refer to it: the
+    /// parameters in their order, then the tensors in parameters that are tuples.
+    std::vector<std::string> memory_names;
+    /// What such parameters hold, in order. `memory` is -1 for what is no tensor.
+    struct Item {
+        std::string name;
+        std::int32_t parameter = 0;
+        std::int32_t memory = -1;
+    };
+    std::vector<Item> tuple_items;
     std::vector<bool> read_outside;  ///< outside of every loop of a tile
     std::vector<bool> param_read, param_written, param_descriptor, param_pointer;
-    std::vector<TensorView> tensors;  ///< by parameter; without axes when not given
+    std::vector<TensorView> tensors;  ///< without axes when not given
     /// No loop of the kernel is one over tiles: what a program does is one tile.
     bool by_program = false;
     /// Why the loop that looks like one over tiles is none; run() has failed then.
@@ -168,13 +179,22 @@ private:
     [[nodiscard]] static bool moves(const Block& block, const Mask* mask);
     Advance touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write);
     MovingAccess::Instance instance(MovingAccess& access, std::int64_t i, Advance* advance = nullptr);
-    void spread_line(std::size_t first, std::int64_t stride, const Coordinates& coord);
+    [[nodiscard]] bool spread_line(std::size_t first, std::int64_t stride, const Coordinates& coord);
     void fits_while_below(const Affine& value, std::int64_t limit);
     void fits_while_same_sign(const Affine& value);
     Value along_line(std::int64_t id);
 
     // evaluate_bind.cpp
     [[nodiscard]] Error unknown_parameter(const std::string& name) const;
+    [[nodiscard]] Status check_tensor(const std::string& name, const TensorArgument& tensor,
+                                      const SourceRange& where) const;
+    [[nodiscard]] Result<Value> given(const std::string& name, std::int32_t parameter);
+    [[nodiscard]] Result<Value> given_tensor(const std::string& name, const TensorArgument& tensor,
+                                             std::int32_t parameter, std::int32_t memory);
+    [[nodiscard]] Result<Value> given_items(const std::string& name, std::int32_t parameter);
+    [[nodiscard]] const std::string& name_of(std::int32_t memory) const {
+        return memory_names[static_cast<std::size_t>(memory)];
+    }
 
     // evaluate_statement.cpp
     Flow execute(const std::vector<Stmt*>& body, Frame& frame);
@@ -358,6 +378,8 @@ private:
     std::int32_t kernel_index_;
     const Arguments& arguments_;
     const std::vector<Directive>& directives_;
+    const Effort effort_;
+    const bool remembers_;
     Arena arena_;
     Arena::Mark bound_mark_;
     std::vector<Value> bound_;  // parameter values
@@ -396,6 +418,7 @@ private:
     const Stmt* last_in_body_ = nullptr;
     const Stmt* last_in_loop_ = nullptr;
     std::vector<bool> override_read_, override_write_;
+    std::vector<std::int32_t> stated_;  // by directive: the memory whose footprint it states
     std::vector<Box> boxes_;
     std::vector<std::vector<std::int64_t>> dense_;  // elements of Lazys, of this round
     std::size_t dense_kept_ = 0;
@@ -404,7 +427,6 @@ private:
     std::int64_t dense_work_ = 0;
     std::vector<std::int64_t> scratch_a_, scratch_b_;
     std::map<const Stmt*, bool> watch_;
-    bool remembers_ = true;
     std::int64_t memory_ = 0;  // how often the memory was cleared
     bool impure_ = false;      // what is being evaluated depends on more than variables and loops
     Memo memo_;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernel/evaluate.hpp"
+#include "kernel/item_name.hpp"
 #include "kernel/operators.hpp"
 #include "plan/did_you_mean.hpp"
 
@@ -349,8 +350,7 @@ Value Evaluator::attribute(const Expr& e, Frame& frame) {
         if (object.kind == ValueKind::pointer) param = object.block->param;
         if (object.kind == ValueKind::descriptor) param = object.descriptor->param;
         if (param >= 0) {
-            const auto tensor =
-                arguments_.tensors.find(kernel_.parameters[static_cast<std::size_t>(param)].name);
+            const auto tensor = arguments_.tensors.find(name_of(param));
             if (tensor != arguments_.tensors.end()) {
                 static const std::map<plan::DType, std::string> names = [] {
                     std::map<plan::DType, std::string> all;
@@ -418,6 +418,8 @@ Value Evaluator::subscript(const Expr& e, Frame& frame) {
         if (e.kids.size() != 2) return opaque(e, object.taint);
         const Value index = evaluate(*e.kids[1], frame);
         if (stopped()) return {};
+        // Each iteration of the loop around may take an item of its own.
+        if (is_block(index) && !trips_.empty()) return not_affine(e);
         if (index.kind != ValueKind::integer) return opaque(e, object.taint | index.taint);
         const std::int64_t size = object.tuple->size;
         const std::int64_t at = index.integer < 0 ? index.integer + size : index.integer;
@@ -440,6 +442,13 @@ Value Evaluator::subscript(const Expr& e, Frame& frame) {
                                index.kids[1] == nullptr && index.kids[2] == nullptr;
             const bool none =
                 index.kind == ExprKind::literal && std::holds_alternative<NoneValue>(index.literal);
+            if (!whole && !none && object.kind == ValueKind::pointer && object.block->rank == 0) {
+                const std::string item = item_of(name_of(object.block->param), 0);
+                return fail(e.where, quoted(module_, e.where) + " takes an item of a pointer: if `" +
+                                         name_of(object.block->param) +
+                                         "` is a tuple, give its tensors, as in --tensor " + item +
+                                         "=512x256:bf16");
+            }
             if (!whole && !none) return opaque(e, object.taint);
             is_new[i - 1] = none;
         }

@@ -146,12 +146,14 @@ Advance Evaluator::touch_moving(const Block& block, const Mask* mask, bool direc
 }
 
 /// Makes the line's programs tiles: what was touched from `first` on, each in its own place.
-void Evaluator::spread_line(std::size_t first, std::int64_t stride, const Coordinates& coord) {
+/// False where that would be too many.
+bool Evaluator::spread_line(std::size_t first, std::int64_t stride, const Coordinates& coord) {
     const std::vector<Touch> all(found.touched.begin() + static_cast<std::ptrdiff_t>(first),
                                  found.touched.end());
     found.touched.resize(first);
     for (std::int64_t i = 0; i < trips_[kLine]; ++i) {
         const std::int64_t id = linear_program_ + i * stride;
+        if (!step(kernel_.name_range, static_cast<std::int64_t>(all.size()))) return false;
         TileRecord record{id, id, found.touched.size(), 0, {}};
         for (Touch touch : all) {
             if (touch.moves) {
@@ -167,12 +169,13 @@ void Evaluator::spread_line(std::size_t first, std::int64_t stride, const Coordi
             record.coord[a] = wrap_add(coord[a].at, wrap_multiply(coord[a].step, i));
         found.tiles.push_back(record);
     }
+    return true;
 }
 
 bool Evaluator::run_line(const std::array<std::int64_t, 3>& program, const std::array<std::int64_t, 3>& grid,
                          std::int32_t axis, std::int64_t count, std::int64_t& fewer) {
     Frame frame = enter(program, grid);
-    const std::size_t first = found.touched.size(), advances = advances_.size();
+    const std::size_t first = found.touched.size(), advances = advances_.size(), tiles = found.tiles.size();
     line_axis_ = axis;
     line_fits_ = 0;
     trips_.assign(1, count);
@@ -196,10 +199,11 @@ bool Evaluator::run_line(const std::array<std::int64_t, 3>& program, const std::
                     done = false;
             }
         }
-        if (done) spread_line(first, axis == 0 ? 1 : axis == 1 ? grid[0] : grid[0] * grid[1], coord);
+        done = done && spread_line(first, axis == 0 ? 1 : axis == 1 ? grid[0] : grid[0] * grid[1], coord);
     }
     if (!done) {
         found.touched.resize(first);
+        found.tiles.resize(tiles);
         advances_.resize(advances);
     }
     if (done && last_in_body_ != nullptr &&

@@ -146,6 +146,8 @@ Value Evaluator::joined(const Value& a, const Value& b, const Expr& why) {
         made.tuple = tuple;
         return made;
     }
+    // Of two parameters it might be either: whoever says what one of them is read for says too little.
+    if (param_of(a) != param_of(b)) return opaque(why, made.taint);
     return unknown(made, why);
 }
 

@@ -117,14 +117,15 @@ void Evaluator::end_tile(Frame& frame) {
     };
     for (const Directive& directive : directives_) {
         if (directive.kind == DirectiveKind::reads || directive.kind == DirectiveKind::writes) {
-            const auto param = static_cast<std::size_t>(directive.param);
+            const std::int32_t memory = stated_[static_cast<std::size_t>(&directive - directives_.data())];
+            const auto param = static_cast<std::size_t>(memory);
             const bool write = directive.kind == DirectiveKind::writes;
             (write ? param_written : param_read)[param] = true;
             const TensorView& tensor = tensors[param];
             if (tensor.shape.empty()) continue;
             if (directive.ranges.size() != tensor.shape.size()) {
                 fail(directive.where, "the footprint has " + std::to_string(directive.ranges.size()) +
-                                          " axes, tensor `" + kernel_.parameters[param].name + "` has " +
+                                          " axes, tensor `" + memory_names[param] + "` has " +
                                           std::to_string(tensor.shape.size()) +
                                           ": write one range for each, `:` for a whole axis");
                 return;
@@ -151,7 +152,7 @@ void Evaluator::end_tile(Frame& frame) {
             if (empty) continue;
             found.boxes.push_back(box);
             const auto last = static_cast<std::uint32_t>(found.boxes.size());
-            found.touched.push_back({directive.param, write, false, false, false, false, last - 1,
+            found.touched.push_back({memory, write, false, false, false, false, last - 1,
                                      last});  // who states it may state more
         } else if (directive.kind == DirectiveKind::pid_map) {
             std::size_t axis = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 
 #include "kernel/footprint_boxes.hpp"
 
@@ -252,6 +253,49 @@ private:
     bool advanced_ = false;
 };
 
+/// The access of a descriptor made on the host, as most are: a box that loops move along axes of their own,
+/// each by no more than its extent, clipped by the tensor. Then what it touches is one box, axis by axis; all
+/// that Footprint looks for cannot be. Nullopt where it has another form.
+std::optional<Advance> box_of_descriptor(const Access& access, std::vector<Box>& boxes) {
+    const Block& block = *access.pointer;
+    const Mask* mask = access.mask;
+    if (!access.direct || mask == nullptr || mask->never || mask->rank != block.rank) return std::nullopt;
+    const auto symbols = access.trips.size();
+    std::array<bool, kSymbols> used{};
+    Advance advance;
+    Box box{};
+    bool empty = false;
+    for (std::int32_t j = 0; j < block.rank; ++j) {
+        const MaskAxis& bounds = mask->axes[j];
+        if (block.axes[j].count != 1 || bounds.lower_count != 1 || bounds.upper_count != 1)
+            return std::nullopt;
+        const Piece& piece = block.axes[j].pieces[0];
+        const std::int64_t shape = access.tensor->shape[static_cast<std::size_t>(j)];
+        const Affine start = piece.base;
+        const bool clips = bounds.lower[0] == start * -1 && bounds.upper[0] == start * -1 + shape;
+        if (piece.begin != 0 || piece.step != 1 || !clips) return std::nullopt;
+        Wide low = start.constant, high = low + piece.end;
+        bool moved = false;
+        for (std::size_t s = 0; s < symbols; ++s) {
+            const std::int64_t slope = start.slope[s];
+            if (slope == 0) continue;
+            if (moved || used[s] || slope > piece.end || slope < -piece.end) return std::nullopt;
+            moved = used[s] = true;
+            const Wide reach = static_cast<Wide>(slope) * (access.trips[s] - 1);
+            (reach < 0 ? low : high) += reach;
+            if (static_cast<std::int32_t>(s) == access.innermost)
+                advance = {.dim = j, .base = start.constant, .step = slope, .extent = piece.end};
+        }
+        box[static_cast<std::size_t>(j)] = {static_cast<std::int64_t>(std::max<Wide>(low, 0)),
+                                            static_cast<std::int64_t>(std::min<Wide>(high, shape))};
+        empty = empty || box[static_cast<std::size_t>(j)].empty();
+    }
+    if (block.base != Affine{}) return std::nullopt;
+    for (const std::int64_t trips : access.trips) empty = empty || trips < 1;
+    if (!empty) boxes.push_back(box);
+    return advance;
+}
+
 }  // namespace
 
 bool fits(const Block& block, const Mask* mask, std::span<const std::int64_t> trips) {
@@ -298,6 +342,7 @@ TensorView::TensorView(const TensorArgument& tensor) : shape(tensor.shape), stri
 }
 
 Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact) {
+    if (const std::optional<Advance> advance = box_of_descriptor(access, boxes)) return *advance;
     return Footprint(access, exact).run(boxes);
 }
 

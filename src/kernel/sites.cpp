@@ -88,8 +88,7 @@ bool ends_early(const std::vector<Stmt*>& body) {
     });
 }
 
-std::optional<ReductionLoop> reduction_of(const Module& module, const Function& kernel,
-                                          const Evaluator& evaluator) {
+std::optional<ReductionLoop> reduction_of(const Module& module, const Evaluator& evaluator) {
     const LoopRecord* only = nullptr;
     for (const LoopRecord& record : evaluator.loops) {
         if (!record.reads || record.statement == nullptr) continue;
@@ -118,7 +117,7 @@ std::optional<ReductionLoop> reduction_of(const Module& module, const Function& 
     for (const auto& [param, advance] : only->slices) {
         if (advance.dim < 0 || !only->same_trips || evaluator.read_outside[static_cast<std::size_t>(param)])
             continue;
-        loop.slices.push_back({kernel.parameters[static_cast<std::size_t>(param)].name, advance.dim,
+        loop.slices.push_back({evaluator.memory_names[static_cast<std::size_t>(param)], advance.dim,
                                advance.base, advance.step, advance.extent});
     }
     return loop;
@@ -154,13 +153,13 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
     }
     for (const auto& [call, param] : found.stores) {
         if (param < 0) continue;
-        sites.stores.push_back({kernel.parameters[static_cast<std::size_t>(param)].name, call->where});
+        sites.stores.push_back({evaluator.memory_names[static_cast<std::size_t>(param)], call->where});
     }
     std::sort(sites.stores.begin(), sites.stores.end(), [](const StoreSite& a, const StoreSite& b) {
         return std::tie(a.call.begin, a.param) < std::tie(b.call.begin, b.param);
     });
     if (found.tile_loop != nullptr) sites.tile_loop_header = found.tile_loop->header;
-    sites.reduction = reduction_of(module, kernel, evaluator);
+    sites.reduction = reduction_of(module, evaluator);
 
     std::vector<const TaintSource*> ids;
     for (std::size_t i = 0; i < evaluator.sources.size(); ++i) {

@@ -260,6 +260,9 @@ public:
     [[nodiscard]] std::int32_t find(std::string_view name) const;
     /// What `names` joined by dots stand for at the top level of a file. Follows imports.
     [[nodiscard]] Resolved resolve(std::int32_t file, const std::vector<std::string_view>& names);
+    /// The files in the kernel's folder, and below, that it imports, directly or through one another; see
+    /// imported_files.hpp.
+    [[nodiscard]] Result<std::vector<std::int32_t>> imports();
     [[nodiscard]] std::string_view text(const SourceRange& range) const;
     [[nodiscard]] Error error(const SourceRange& range, std::string message) const;
 

@@ -114,8 +114,9 @@ std::vector<plan::Region> disjoint(const std::vector<plan::Region>& boxes, std::
 
 }  // namespace
 
-TileMaker::TileMaker(const Findings& found, const Function& kernel, const std::vector<TensorView>& tensors)
-    : found_(found), kernel_(kernel), tensors_(tensors) {}
+TileMaker::TileMaker(const Findings& found, const std::vector<std::string>& names,
+                     const std::vector<TensorView>& tensors)
+    : found_(found), names_(names), tensors_(tensors) {}
 
 Tile TileMaker::make(const TileRecord& record) {
     Tile tile;
@@ -143,7 +144,7 @@ Tile TileMaker::make(const TileRecord& record) {
         const Touch& touch = found_.touched[order_[first]];
         const Union& all = united(std::span(order_).subspan(first, end - first));
         if (all.boxes.empty()) continue;
-        const std::string& name = kernel_.parameters[static_cast<std::size_t>(touch.param)].name;
+        const std::string& name = names_[static_cast<std::size_t>(touch.param)];
         (touch.write ? tile.write_boxes : tile.read_boxes)[name] = all.boxes;
         (touch.write ? tile.writes : tile.reads)[name] = all.around;
         if (!all.exact) (touch.write ? tile.inexact_writes : tile.inexact_reads).insert(name);
@@ -185,6 +186,14 @@ const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches
         }
         return false;
     };
+    if (count == 1 && !found_.touched[touches.front()].shadow) {  // as most do
+        const Touch& touch = found_.touched[touches.front()];
+        const Box& box = found_.boxes[touch.begin];
+        made.exact = touch.exact;
+        made.around.assign(box.begin(), box.begin() + static_cast<std::ptrdiff_t>(rank));
+        made.boxes = std::vector<plan::Region>{made.around};
+        return made;
+    }
     std::vector<plan::Region> boxes;
     for (const std::uint32_t i : touches) {
         const Touch& touch = found_.touched[i];

@@ -18,7 +18,8 @@ namespace syncopate::kernel {
 class TileMaker {
 public:
     /// Refers to its arguments.
-    TileMaker(const Findings& found, const Function& kernel, const std::vector<TensorView>& tensors);
+    TileMaker(const Findings& found, const std::vector<std::string>& names,
+              const std::vector<TensorView>& tensors);
     [[nodiscard]] Tile make(const TileRecord& record);
 
 private:
@@ -30,7 +31,7 @@ private:
     const Union& united(std::span<const std::uint32_t> touches);
 
     const Findings& found_;
-    const Function& kernel_;
+    const std::vector<std::string>& names_;  // of memory
     const std::vector<TensorView>& tensors_;
     Memo known_;  // by touches; `stores` of an entry is its place in `unions_`
     std::vector<std::uint64_t> key_;

@@ -14,6 +14,7 @@ import torch
 from syncopate import debug, interpreter, ranks
 from syncopate.fused import DTYPE_NAMES, base_of, function_of, is_descriptor, is_tensor, shard_box
 from syncopate.group import of_folder
+from syncopate.items import flat, nested
 
 from .cases import Case
 
@@ -157,13 +158,13 @@ def shard_of(value: Any, box: list[tuple[int, int]] | None) -> Any:
 
 def gather_plan(case: Case, split: int = 2) -> tuple[Any, dict[str, str]]:
     ((parameter, axis),) = case.gather.items()
-    tensor = tensor_of("A", case.args[parameter])
+    tensor = tensor_of("A", flat(case.args)[parameter])
     return sy.plans.all_gather(sy.plans.mesh_of(RANKS), tensor, axis=axis, split=split), {parameter: "A"}
 
 
 def scatter_plan(case: Case, split: int = 2) -> tuple[Any, dict[str, str]]:
     ((parameter, axis),) = case.scatter.items()
-    tensor = tensor_of("C", case.args[parameter])
+    tensor = tensor_of("C", flat(case.args)[parameter])
     return sy.plans.push_reduce(sy.plans.mesh_of(RANKS), tensor, axis=axis, split=split), {parameter: "C"}
 
 
@@ -181,12 +182,12 @@ def check_gather(make: Callable[[int], Case]) -> None:
         fused = sy.fuse(
             case.kernel, plan, bind=bind, group=group, host_delay=1e-3, seed=place.rank, deadline=30
         )
-        arguments = full_arguments(case)
+        arguments = flat(full_arguments(case))
         for parameter, tensor in bind.items():
             arguments[parameter] = shard_of(arguments[parameter], shard_box(plan, place.rank, tensor))
-        fused[case.grid](**arguments)
-        for name in case.expected:
-            what = differ(base_of(arguments[name]), base_of(whole.args[name]), 0.0)
+        fused[case.grid](**nested(arguments))
+        for name, wanted in outputs_of(whole).items():
+            what = differ(base_of(arguments[name]), base_of(wanted), 0.0)
             expect(not what, f"rank {place.rank}, {name}: {what}")
         fused.close()
 
@@ -215,12 +216,12 @@ def check_scatter(make: Callable[[int], Case]) -> None:
         fused = sy.fuse(
             case.kernel, plan, bind=bind, group=group, host_delay=1e-3, seed=place.rank, deadline=30
         )
-        arguments = full_arguments(case)
-        fused[case.grid](**arguments)
-        for name in case.expected:
-            got, wanted = base_of(arguments[name]), base_of(alone[place.rank].args[name])
+        arguments = flat(full_arguments(case))
+        fused[case.grid](**nested(arguments))
+        for name in outputs_of(case):
+            got, wanted = base_of(arguments[name]), base_of(outputs_of(alone[place.rank])[name])
             if name in bind:
-                parts = [base_of(one.args[name]) for one in alone]
+                parts = [base_of(outputs_of(one)[name]) for one in alone]
                 total = parts[0].float()
                 for part in parts[1:]:
                     total = total + part.float()
@@ -241,6 +242,12 @@ def merged(final: list[tuple]) -> list[tuple]:
     return [(final[0][0], around, final[0][2])]
 
 
+def outputs_of(case: Case) -> dict[str, Any]:
+    """What the case says of: by parameter, or item of one."""
+    own = [id(got) for got, _ in case.outputs]
+    return {n: v for n, v in flat(case.args).items() if n in case.expected or id(v) in own}
+
+
 def emit(make: Callable[[int], Case], folder: Path) -> list[dict[str, Any]]:
     """Writes the fused forms of a case as source, and says how each is to be compiled for a GPU."""
     case = make(0)
@@ -252,7 +259,7 @@ def emit(make: Callable[[int], Case], folder: Path) -> list[dict[str, Any]]:
         if not wanted:
             continue
         plan, bind = plan_of(case)
-        arguments = full_arguments(case)
+        arguments = flat(full_arguments(case))
         function = function_of(case.kernel)
         tensors = {n: debug.describe(v) for n, v in arguments.items() if is_tensor(v)}
         for parameter in bind:
@@ -270,7 +277,7 @@ def emit(make: Callable[[int], Case], folder: Path) -> list[dict[str, Any]]:
                 "form": form,
                 "path": str(path),
                 "function": function.__name__,
-                "arguments": {n: described(v) for n, v in arguments.items()},
+                "arguments": nested({n: described(v) for n, v in arguments.items()}),
                 "replace": {n: v for n, v in (case.compile or {}).items()},
             }
         )

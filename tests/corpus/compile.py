@@ -32,29 +32,34 @@ def compile_source(job: dict) -> None:
     while not hasattr(kernel, "params"):
         kernel = kernel.fn
     signature, constants, attributes = {}, {}, {}
+
+    def kind_of(value: object, path: tuple[int, ...], constant: bool) -> object:
+        """The type of an argument in Triton's notation; constants and what is divisible are noted by `path`."""
+        if constant or value is None or isinstance(value, (bool, str)) or value == 1:
+            constants[path] = tuple(value) if isinstance(value, list) else value
+            return "constexpr"
+        if isinstance(value, list):
+            return tuple(kind_of(item, (*path, i), False) for i, item in enumerate(value))
+        if isinstance(value, dict) and "pointer" in value:
+            attributes[path] = [["tt.divisibility", 16]]
+            return f"*{value['pointer']}"
+        if isinstance(value, dict) and "descriptor" in value:
+            dtype, block = value["descriptor"]
+            return f"tensordesc<{dtype}[{','.join(map(str, block))}]>"
+        if isinstance(value, (float, dict)):
+            return "fp32"
+        if value % 16 == 0:
+            attributes[path] = [["tt.divisibility", 16]]
+        return "i32"
+
     given = {**job["arguments"], **{n: v for n, v in job["replace"].items() if not n.startswith("@")}}
     for index, parameter in enumerate(kernel.params):
         value = given.get(parameter.name)
         if parameter.name.startswith("sy_"):
             signature[parameter.name] = "*i32"
             attributes[(index,)] = [["tt.divisibility", 16]]
-        elif isinstance(value, dict) and "pointer" in value:
-            signature[parameter.name] = f"*{value['pointer']}"
-            attributes[(index,)] = [["tt.divisibility", 16]]
-        elif isinstance(value, dict) and "descriptor" in value:
-            dtype, block = value["descriptor"]
-            signature[parameter.name] = f"tensordesc<{dtype}[{','.join(map(str, block))}]>"
-        elif parameter.is_constexpr or value is None or isinstance(value, (bool, str)) or value == 1:
-            signature[parameter.name] = "constexpr"
-            constants[parameter.name] = value
-        elif isinstance(value, float):
-            signature[parameter.name] = "fp32"
-        elif isinstance(value, dict):
-            signature[parameter.name] = "fp32"
         else:
-            signature[parameter.name] = "i32"
-            if value % 16 == 0:
-                attributes[(index,)] = [["tt.divisibility", 16]]
+            signature[parameter.name] = kind_of(value, (index,), parameter.is_constexpr)
     compiled = triton.compile(
         ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes),
         target=GPUTarget("cuda", 90, 32),

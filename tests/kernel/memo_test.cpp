@@ -59,8 +59,8 @@ std::string text_of(const Result<Kernel>& result) {
 }
 
 void expect_same(const std::string& text, const Arguments& args, const std::string& name = "") {
-    const std::string remembered = text_of(analyse(text, "kernel.py", name, args, true));
-    const std::string anew = text_of(analyse(text, "kernel.py", name, args, false));
+    const std::string remembered = text_of(analyse(text, "kernel.py", name, args, Effort{}));
+    const std::string anew = text_of(analyse(text, "kernel.py", name, args, Effort{.remember = false}));
     EXPECT_EQ(remembered, anew) << text;
 }
 

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 triton = pytest.importorskip("triton")
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 fused = pytest.importorskip("syncopate.fused")
 
 
@@ -36,8 +36,3 @@ def test_a_missing_choice_names_who_makes_it():
 def test_a_missing_argument_that_nothing_chooses_is_named_alone():
     with pytest.raises(TypeError, match="^chosen needs a value for n$"):
         bound(None, B=16, EVEN=True)
-
-
-def test_a_tuple_of_tensors_is_refused():
-    with pytest.raises(TypeError, match="a tuple of 2 tensors, whose footprints cannot be followed"):
-        fused.scalar((torch.zeros(2), torch.zeros(2)))

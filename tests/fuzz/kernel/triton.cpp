@@ -9,7 +9,7 @@
 #include <string>
 
 #include "fuzz/target.hpp"
-#include "kernel/choose_kernel.hpp"
+#include "kernel/analysis.hpp"
 #include "kernel/syntax.hpp"
 #include "syncopate/kernel/kernel.hpp"
 
@@ -61,6 +61,11 @@ kernel::Arguments arguments_for(const kernel::Function& function) {
     }
     return made;
 }
+
+/// A thousandth of what an analysis may cost otherwise: an input that takes longer than the next thousand is
+/// not worth it, and what an analysis does when it gives up is tried too.
+constexpr kernel::Effort kEffort{
+    .steps = 100'000, .programs = 4096, .boxes = 50'000, .memory = std::size_t{32} << 20};
 
 void check_boxes(const kernel::ByParameter<kernel::SharedBoxes>& boxes,
                  const kernel::ByParameter<plan::Region>& bounds, const kernel::Kernel& kernel) {
@@ -132,7 +137,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         ++analysed;
         const kernel::Function& function = (*module)->functions[f];
         const auto kernel = kernel::analyse(source, "fuzz.py", function.name,
-                                            given ? arguments_of(words) : arguments_for(function));
+                                            given ? arguments_of(words) : arguments_for(function), kEffort);
         if (kernel)
             check_kernel(*kernel);
         else

@@ -1,0 +1,116 @@
+"""Launches of about 10,000 tiles for every kernel of tests/corpus, for bench_kernel_analyse:
+
+    TRITON_INTERPRET=1 PYTHONPATH=python:tests python bench/kernel_analyse_corpus.py launches.txt [TILES]
+    SYNCOPATE_LAUNCHES=launches.txt build/bin/bench_kernel_analyse --benchmark_filter=corpus/
+
+A case's arguments are enlarged: one extent of its tensors, or two of them, with the scalars that are the same number, with
+strides, and with the grid. What has no launch of so many tiles is said on standard error: data decides its addresses, or its
+extents are constants of the kernel.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import itertools
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from corpus import cases, checks, worker
+from syncopate import _syncopate
+from syncopate.fused import describe, function_of, is_tensor, scalar
+from syncopate.items import flat
+
+
+def is_block(name: str) -> bool:
+    """Whether a parameter is the size of a block, which stays."""
+    return name.isupper() and name.startswith("B") or "BLOCK" in name or "GROUP" in name
+
+
+def enlarged(items: dict[str, Any], growth: dict[int, int]) -> tuple[dict[str, Any], dict[str, tuple]]:
+    """Scalars and tensors with the extents of `growth` replaced; strides and sizes follow."""
+    numbers: dict[int, int] = {}
+    tensors = {}
+    for name, value in items.items():
+        if not is_tensor(value):
+            continue
+        shape, strides, dtype, block = describe(value)
+        new = [growth.get(n, n) for n in shape]
+        steps = [math.prod(new[axis + 1 :]) for axis in range(len(new))]
+        for before, after in zip(strides, steps, strict=True):
+            numbers.setdefault(before, after)
+        numbers.setdefault(math.prod(shape), math.prod(new))
+        tensors[name] = (new, steps, dtype, block)
+    scalars = {}
+    for name, value in items.items():
+        if is_tensor(value):
+            continue
+        made = scalar(value)
+        whole = isinstance(made, int) and not isinstance(made, bool) and made > 1
+        if whole and not is_block(name):
+            is_stride = "stride" in name.lower()
+            made = numbers.get(made, made) if is_stride else growth.get(made, numbers.get(made, made))
+        scalars[name] = made
+    return scalars, tensors
+
+
+def launches(make: Any, tiles: int) -> tuple[Any, ...] | None:
+    case = make(0)
+    if case.refused:
+        return None
+    function = function_of(case.kernel)
+    file = inspect.getsourcefile(function)
+    text = Path(file).read_text()
+    items = flat(checks.full_arguments(case))
+    grid = (case.grid + (1, 1, 1))[:3]
+
+    def count(scalars: dict, tensors: dict, launch: tuple[int, ...]) -> int:
+        try:
+            found = _syncopate.analyse(text, file, function.__name__, scalars, tensors, list(launch))["tiles"]
+        except Exception:  # noqa: BLE001 - this launch is none
+            return 0
+        return len(found) if found and found[-1][2] else 0
+
+    base = max(1, count(*enlarged(items, {}), grid))
+    extents = sorted({n for v in items.values() if is_tensor(v) for n in describe(v)[0] if n > 1}, reverse=True)
+    for some in (1, 2):
+        for chosen in itertools.combinations(extents, some):
+            factor = (tiles / base) ** (1 / some)
+            scalars, tensors = enlarged(items, {n: math.ceil(n * factor) for n in chosen})
+            if sum(math.prod(t[0]) for t in tensors.values()) > 1 << 34:
+                continue
+            for axes in itertools.combinations(range(3), some):
+                launch = tuple(math.ceil(g * factor) if a in axes else g for a, g in enumerate(grid))
+                for tried in (launch, grid):
+                    if 0.8 * tiles <= count(scalars, tensors, tried) <= 1.5 * tiles:
+                        return file, function.__name__, tried, scalars, tensors
+    return None
+
+
+def line(name: str, launch: tuple[Any, ...]) -> str:
+    file, function, grid, scalars, tensors = launch
+    values = ",".join(f"{n}={v}" for n, v in scalars.items())
+    shapes = [
+        f"{n}={'x'.join(map(str, s))}:{d}:{','.join(map(str, t))}" + (f"@{'x'.join(map(str, b))}" if b else "")
+        for n, (s, t, d, b) in tensors.items()
+    ]
+    return "\t".join([name, file, function, ",".join(map(str, grid)), values, *shapes])
+
+
+def main() -> None:
+    tiles = int(sys.argv[2]) if len(sys.argv) > 2 else 10_000
+    for family in worker.families():
+        importlib.import_module(f"corpus.{family}")
+    with Path(sys.argv[1]).open("w") as out:
+        for name, make in cases.REGISTRY.items():
+            launch = launches(make, tiles)
+            if launch is None:
+                print(f"{name}: no launch of {tiles} tiles", file=sys.stderr)
+            else:
+                print(line(name, launch), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+// What an analysis may cost before it gives up. What a launch needs is far below; hostile kernels are not.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace syncopate::kernel {
+
+struct Effort {
+    std::int64_t steps = 40'000'000;                      ///< expressions and statements evaluated
+    std::int64_t programs = std::int64_t{1} << 20;        ///< of a launch
+    std::size_t boxes = 16'000'000;                       ///< touched by all programs together
+    std::size_t memory = std::size_t{512} << 20;          ///< bytes of values at a time
+    /// Without, every statement of every program is evaluated anew (memo.hpp): a measure of what memory is
+    /// worth, and of whether it changes anything.
+    bool remember = true;
+};
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,25 @@
+"""Arguments that are tuples, item by item and back."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+items = pytest.importorskip("syncopate.items")
+
+
+def test_items_are_named_by_their_places():
+    assert items.flat({"a": 1, "xs": (2, (3, 4))}) == {"a": 1, "xs[0]": 2, "xs[1][0]": 3, "xs[1][1]": 4}
+
+
+def test_items_in_any_order_are_the_tuple_again():
+    arguments = {"a": 1, "xs": tuple(range(12)), "ys": ((1, 2), 3)}
+    flat = items.flat(arguments)
+    assert items.nested(dict(sorted(flat.items(), reverse=True))) == arguments
+
+
+def test_a_tuple_without_items_stays():
+    assert items.nested(items.flat({"xs": ()})) == {"xs": ()}
+
+
+def test_a_list_is_refused_as_triton_refuses_it():
+    with pytest.raises(TypeError, match="xs is a list, which no Triton kernel takes: give tuple"):
+        items.flat({"xs": [torch.zeros(2)]})
