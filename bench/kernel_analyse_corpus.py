@@ -1,6 +1,6 @@
 """Launches of about 10,000 tiles for every kernel of tests/corpus, for bench_kernel_analyse:
 
-    TRITON_INTERPRET=1 PYTHONPATH=python:tests python bench/kernel_analyse_corpus.py launches.txt [TILES]
+    TRITON_INTERPRET=1 PYTHONPATH=python:tests python bench/kernel_analyse_corpus.py launches.txt [TILES [CASE…]]
     SYNCOPATE_LAUNCHES=launches.txt build/bin/bench_kernel_analyse --benchmark_filter=corpus/
 
 A case's arguments are enlarged: one extent of its tensors, or two of them, with the scalars that are the same number, with
@@ -14,6 +14,7 @@ import importlib
 import inspect
 import itertools
 import math
+import multiprocessing
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from corpus import cases, checks, worker
 from syncopate import _syncopate
 from syncopate.fused import describe, function_of, is_tensor, scalar
 from syncopate.items import flat
+
+SECONDS_A_CASE = 20
 
 
 def is_block(name: str) -> bool:
@@ -74,7 +77,9 @@ def launches(make: Any, tiles: int) -> tuple[Any, ...] | None:
         return len(found) if found and found[-1][2] else 0
 
     base = max(1, count(*enlarged(items, {}), grid))
-    extents = sorted({n for v in items.values() if is_tensor(v) for n in describe(v)[0] if n > 1}, reverse=True)
+    extents = sorted(
+        {n for v in items.values() if is_tensor(v) for n in describe(v)[0] if n > 1}, reverse=True
+    )
     for some in (1, 2):
         for chosen in itertools.combinations(extents, some):
             factor = (tiles / base) ** (1 / some)
@@ -93,23 +98,33 @@ def line(name: str, launch: tuple[Any, ...]) -> str:
     file, function, grid, scalars, tensors = launch
     values = ",".join(f"{n}={v}" for n, v in scalars.items())
     shapes = [
-        f"{n}={'x'.join(map(str, s))}:{d}:{','.join(map(str, t))}" + (f"@{'x'.join(map(str, b))}" if b else "")
+        f"{n}={'x'.join(map(str, s))}:{d}:{','.join(map(str, t))}"
+        + (f"@{'x'.join(map(str, b))}" if b else "")
         for n, (s, t, d, b) in tensors.items()
     ]
     return "\t".join([name, file, function, ",".join(map(str, grid)), values, *shapes])
+
+
+def attempt(name: str, tiles: int, send: Any) -> None:
+    launch = launches(cases.REGISTRY[name], tiles)
+    send.send("" if launch is None else line(name, launch))
 
 
 def main() -> None:
     tiles = int(sys.argv[2]) if len(sys.argv) > 2 else 10_000
     for family in worker.families():
         importlib.import_module(f"corpus.{family}")
+    chosen = [n for n in cases.REGISTRY if len(sys.argv) < 4 or n in sys.argv[3:]]
     with Path(sys.argv[1]).open("w") as out:
-        for name, make in cases.REGISTRY.items():
-            launch = launches(make, tiles)
-            if launch is None:
-                print(f"{name}: no launch of {tiles} tiles", file=sys.stderr)
-            else:
-                print(line(name, launch), file=out, flush=True)
+        for name in chosen:
+            # In a process of its own: among the launches that are tried are some that take minutes.
+            receive, send = multiprocessing.Pipe(duplex=False)
+            child = multiprocessing.get_context("fork").Process(target=attempt, args=(name, tiles, send))
+            child.start()
+            text = receive.recv() if receive.poll(SECONDS_A_CASE) else ""
+            child.kill()
+            child.join()
+            print(text or f"{name}: no launch of {tiles} tiles", file=out if text else sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,9 @@ def kernels(text: str) -> list[str]:
     except (SyntaxError, ValueError):
         return [text]
     functions = {node.name: node for node in body if is_kernel(node)}
-    values = {n.targets[0].id: n for n in body if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)}
+    values = {
+        n.targets[0].id: n for n in body if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
+    }
     head = "".join(text_of(text, n) for n in body if isinstance(n, (ast.Import, ast.ImportFrom)))
     seeds = []
     for kernel in functions.values():

@@ -166,11 +166,13 @@ std::vector<std::pair<std::string, const std::string*>> files_of(const emit::Art
 void add_imports(const std::vector<kernel::ImportedFile>& imported, const std::string& of,
                  std::vector<std::pair<std::string, const std::string*>>& files) {
     for (const kernel::ImportedFile& one : imported) {
-        const auto same = std::ranges::find(files, one.path, &std::pair<std::string, const std::string*>::first);
+        const auto same =
+            std::ranges::find(files, one.path, &std::pair<std::string, const std::string*>::first);
         if (same == files.end()) {
             files.emplace_back(one.path, &one.text);
         } else if (*same->second != one.text) {
-            fail({of + " imports " + one.path + ", but another file of this name is to be written: rename it"});
+            fail({of + " imports " + one.path +
+                  ", but another file of this name is to be written: rename it"});
         }
     }
 }

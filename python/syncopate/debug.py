@@ -144,9 +144,9 @@ class Places:
             for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
                 along = np.arange(extent, dtype=np.int64) * stride
                 offsets += along.reshape([-1 if a == axis else 1 for a in range(len(shape))])
-            flat = offsets.reshape(-1)
-            index = np.full(int(flat.max()) + 1 if flat.size else 0, -1, dtype=np.int64)
-            index[flat] = np.arange(flat.size)  # from an offset in elements to the row-major index
+            linear = offsets.reshape(-1)
+            index = np.full(int(linear.max()) + 1 if linear.size else 0, -1, dtype=np.int64)
+            index[linear] = np.arange(linear.size)  # from an offset in elements to the row-major index
             self.tensors[name] = (base_of(value).data_ptr(), base_of(value).element_size(), index, shape)
 
     def elements(self, addresses: np.ndarray) -> dict[str, np.ndarray]:

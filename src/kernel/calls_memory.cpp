@@ -98,8 +98,8 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
             fail_access(e.where, why,
                         "where " + quoted(module_, e.where) + " touches `" + memory_names[param] +
                             "` cannot be known before the kernel runs" + why_lost(why) +
-                            "; state it with `# @sy." + (read ? "reads " : "writes ") +
-                            memory_names[param] + "[…]`");
+                            "; state it with `# @sy." + (read ? "reads " : "writes ") + memory_names[param] +
+                            "[…]`");
             return {};
         }
         touch_block(e, Block{}, nullptr, false, taint, false, false);

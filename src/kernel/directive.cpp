@@ -313,14 +313,12 @@ private:
                                             ? std::get_if<std::int64_t>(&of->kids[1]->literal)
                                             : nullptr;
                     if (index == nullptr)
-                        return wrong(place,
-                                     "which tensor of a tuple is meant is not a number: write `@sy." +
-                                         std::string(name) + " A[0][m*BM:(m+1)*BM, :]`");
+                        return wrong(place, "which tensor of a tuple is meant is not a number: write `@sy." +
+                                                std::string(name) + " A[0][m*BM:(m+1)*BM, :]`");
                     made.item.insert(0, "[" + std::to_string(*index) + "]");
                 }
-                const bool names_param =
-                    of != nullptr && of->kind == ExprKind::name && of->slot >= 0 &&
-                    static_cast<std::size_t>(of->slot) < kernel_.parameters.size();
+                const bool names_param = of != nullptr && of->kind == ExprKind::name && of->slot >= 0 &&
+                                         static_cast<std::size_t>(of->slot) < kernel_.parameters.size();
                 if (!names_param)
                     return wrong(
                         place,

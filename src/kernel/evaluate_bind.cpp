@@ -55,8 +55,8 @@ Status Evaluator::check_tensor(const std::string& name, const TensorArgument& te
     if (last > kLargest || std::any_of(view.shape.begin(), view.shape.end(), large) ||
         std::any_of(view.strides.begin(), view.strides.end(), large)) {
         return module_.error(
-            where, "tensor `" + name +
-                       "` spans more than 2^40 elements: give the shape and strides of a launch");
+            where,
+            "tensor `" + name + "` spans more than 2^40 elements: give the shape and strides of a launch");
     }
     if (std::any_of(tensor.block.begin(), tensor.block.end(),
                     [](std::int64_t x) { return x > (std::int64_t{1} << 24); })) {
@@ -128,8 +128,9 @@ Result<Value> Evaluator::given(const std::string& name, std::int32_t parameter) 
                                                  "and --tensor out");
     }
     if ((is_scalar || is_tensor) && has_items) {
-        return module_.error(declared.where, "parameter `" + name + "` is given both as one and by its items: " +
-                                                 "leave one out");
+        return module_.error(
+            declared.where,
+            "parameter `" + name + "` is given both as one and by its items: " + "leave one out");
     }
     if (has_items) return given_items(name, parameter);
     if (is_tensor) {

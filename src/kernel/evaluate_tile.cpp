@@ -152,8 +152,8 @@ void Evaluator::end_tile(Frame& frame) {
             if (empty) continue;
             found.boxes.push_back(box);
             const auto last = static_cast<std::uint32_t>(found.boxes.size());
-            found.touched.push_back({memory, write, false, false, false, false, last - 1,
-                                     last});  // who states it may state more
+            found.touched.push_back(
+                {memory, write, false, false, false, false, last - 1, last});  // who states it may state more
         } else if (directive.kind == DirectiveKind::pid_map) {
             std::size_t axis = 0;
             for (const auto& [name, variable] : directive.mapping) {

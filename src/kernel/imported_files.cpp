@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "kernel/lower.hpp"
@@ -79,19 +80,31 @@ Result<std::vector<std::int32_t>> Module::imports() {
         const fs::path from = path.lexically_relative(folder);
         return !from.empty() && *from.begin() != "..";
     };
+    const auto add = [&](std::int32_t index) {
+        if (std::find(found.begin(), found.end(), index) == found.end()) found.push_back(index);
+    };
     for (std::size_t next = 0; next < found.size(); ++next) {
         const auto here = static_cast<std::size_t>(found[next]);
+        // Of a package it is the folders' __init__.py too that are run.
+        const fs::path place = folder_of(files[here].path).lexically_relative(folder);
+        const std::size_t depth =
+            place == "." ? 0 : static_cast<std::size_t>(std::distance(place.begin(), place.end()));
+        for (std::size_t up = 0; up < depth; ++up) {
+            if (const std::int32_t init = imported(found[next], std::string(up + 1, '.')); init >= 0)
+                add(init);
+        }
         for (const Import& import : imports_of(ts_tree_root_node(trees_[here]->tree.get()), files[here])) {
             const bool relative = !import.module.empty() && import.module.front() == '.';
-            bool any = false, outside = false;
+            const std::size_t dots = std::min(import.module.find_first_not_of('.'), import.module.size());
+            bool any = false, outside = relative && dots > depth + 1;
             const auto look = [&](const std::string& module) {
                 const std::int32_t index = imported(found[next], module);
                 if (index < 0) return;
                 any = true;
-                if (!inside(index))
+                if (inside(index))
+                    add(index);
+                else
                     outside = true;
-                else if (std::find(found.begin(), found.end(), index) == found.end())
-                    found.push_back(index);
             };
             look(import.module);
             const bool ends_in_dot = import.module.empty() || import.module.back() == '.';
@@ -100,17 +113,17 @@ Result<std::vector<std::int32_t>> Module::imports() {
             if (!relative || import.may_fail) continue;
             const std::string statement = "`" + std::string(text(import.where)) + "`";
             if (outside) {
-                const std::size_t dots = import.module.find_first_not_of('.');
                 fs::path from = folder_of(files[here].path);
-                for (std::size_t up = 1; up < std::min(dots, import.module.size()); ++up)
-                    from = from.parent_path();
+                for (std::size_t up = 1; up < dots; ++up) from = from.parent_path();
                 const std::string rest = dots < import.module.size() ? "." + import.module.substr(dots) : "";
-                return error(import.where,
-                             statement +
-                                 " leads above the folder of the kernel, which the fused kernel leaves: write "
-                                 "it from a folder on the path, as in `from " +
-                                 from.filename().string() + rest + " import …`, or move that file beside "
-                                                                   "the kernel's");
+                return error(
+                    import.where,
+                    statement +
+                        " leads above the folder of the kernel, which the fused kernel leaves: write "
+                        "it from a folder on the path, as in `from " +
+                        from.filename().string() + rest +
+                        " import …`, or move that file beside "
+                        "the kernel's");
             }
             if (!any)
                 return error(import.where, statement +

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
+#include <utility>
 
 namespace syncopate::kernel {
 namespace {
@@ -152,9 +154,60 @@ Tile TileMaker::make(const TileRecord& record) {
     return tile;
 }
 
+void TileMaker::set_box(Union& made, const Box& box, std::size_t rank) {
+    const auto end = box.begin() + static_cast<std::ptrdiff_t>(rank);
+    made.around.assign(box.begin(), end);
+    std::vector<plan::Region> boxes;
+    boxes.reserve(1);
+    boxes.emplace_back(box.begin(), end);
+    made.boxes = std::move(boxes);
+}
+
+/// What an access of one box comes to, as most do.
+const TileMaker::Union& TileMaker::of_one(const Touch& touch) {
+    if (of_one_.empty()) of_one_.resize(2 * found_.boxes.size());
+    std::uint32_t& place = of_one_[2 * std::size_t{touch.begin} + (touch.exact ? 1 : 0)];
+    if (place != 0) return unions_[place - 1];
+    Union& made = unions_.emplace_back();
+    place = static_cast<std::uint32_t>(unions_.size());
+    made.exact = touch.exact;
+    set_box(made, found_.boxes[touch.begin], tensors_[static_cast<std::size_t>(touch.param)].shape.size());
+    return made;
+}
+
+/// The one box that exact accesses come to where each box continues, or repeats, those before it.
+std::optional<Box> TileMaker::one_box(std::span<const std::uint32_t> touches, std::size_t rank) const {
+    std::optional<Box> all;
+    for (const std::uint32_t i : touches) {
+        const Touch& touch = found_.touched[i];
+        if (touch.shadow || !touch.exact) return std::nullopt;
+        for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
+            const Box& box = found_.boxes[b];
+            if (!all) {
+                all = box;
+                continue;
+            }
+            std::size_t differing = rank;
+            for (std::size_t d = 0; d < rank; ++d) {
+                if ((*all)[d] == box[d]) continue;
+                if (differing != rank) return std::nullopt;
+                differing = d;
+            }
+            if (differing == rank) continue;
+            plan::Interval& known = (*all)[differing];
+            if (known.end < box[differing].begin || box[differing].end < known.begin) return std::nullopt;
+            known = {std::min(known.begin, box[differing].begin), std::max(known.end, box[differing].end)};
+        }
+    }
+    return all;
+}
+
 /// What these touches, all of one parameter and all loads or all stores, come to. Tiles share accesses, and
 /// with them their unions.
 const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches) {
+    if (const Touch& first = found_.touched[touches.front()];
+        touches.size() == 1 && first.end == first.begin + 1 && !first.shadow)
+        return of_one(first);
     key_.clear();
     for (const std::uint32_t i : touches) {
         const Touch& touch = found_.touched[i];
@@ -186,12 +239,8 @@ const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches
         }
         return false;
     };
-    if (count == 1 && !found_.touched[touches.front()].shadow) {  // as most do
-        const Touch& touch = found_.touched[touches.front()];
-        const Box& box = found_.boxes[touch.begin];
-        made.exact = touch.exact;
-        made.around.assign(box.begin(), box.begin() + static_cast<std::ptrdiff_t>(rank));
-        made.boxes = std::vector<plan::Region>{made.around};
+    if (const std::optional<Box> box = one_box(touches, rank)) {
+        set_box(made, *box, rank);
         return made;
     }
     std::vector<plan::Region> boxes;

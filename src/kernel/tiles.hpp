@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +30,9 @@ private:
         bool exact = true;
     };
     const Union& united(std::span<const std::uint32_t> touches);
+    const Union& of_one(const Touch& touch);
+    static void set_box(Union& made, const Box& box, std::size_t rank);
+    [[nodiscard]] std::optional<Box> one_box(std::span<const std::uint32_t> touches, std::size_t rank) const;
 
     const Findings& found_;
     const std::vector<std::string>& names_;  // of memory
@@ -36,6 +40,7 @@ private:
     Memo known_;  // by touches; `stores` of an entry is its place in `unions_`
     std::vector<std::uint64_t> key_;
     std::deque<Union> unions_;
+    std::vector<std::uint32_t> of_one_;  // by box and whether it is exact: the place of its own union, from 1
     std::vector<std::uint32_t> order_;
 };
 

@@ -63,7 +63,9 @@ def welford(in_ptr0, in_ptr1, out_ptr0, xnumel, rnumel, XBLOCK: tl.constexpr, RB
     for roffset in range(0, rnumel, RBLOCK):
         rindex = roffset + rbase
         rmask = rindex < rnumel
-        value = tl.load(in_ptr0 + (rindex + rnumel * xindex), rmask & xmask, eviction_policy="evict_first", other=0.0)
+        value = tl.load(
+            in_ptr0 + (rindex + rnumel * xindex), rmask & xmask, eviction_policy="evict_first", other=0.0
+        )
         gain = tl.load(in_ptr1 + (tl.broadcast_to(rindex, [XBLOCK, RBLOCK])), rmask & xmask, other=0.0)
         out = (value - mean_r) * tl.rsqrt(m2_r / rnumel + 1e-5) * gain
         tl.store(out_ptr0 + (rindex + rnumel * xindex), out, rmask & xmask)
@@ -73,7 +75,15 @@ def welford(in_ptr0, in_ptr1, out_ptr0, xnumel, rnumel, XBLOCK: tl.constexpr, RB
 def generated_layer_norm(seed):
     m, n = 13, 21
     x, w = normal((m, n), seed), normal((n,), seed + 50)
-    args = {"in_ptr0": x, "in_ptr1": w, "out_ptr0": unset((m, n)), "xnumel": m, "rnumel": n, "XBLOCK": 4, "RBLOCK": 8}
+    args = {
+        "in_ptr0": x,
+        "in_ptr1": w,
+        "out_ptr0": unset((m, n)),
+        "xnumel": m,
+        "rnumel": n,
+        "XBLOCK": 4,
+        "RBLOCK": 8,
+    }
     return Case(
         welford, (cdiv(m, 4),), args, {"out_ptr0": torch.nn.functional.layer_norm(x, (n,), w)}, tolerance=1e-5,
         axes=(4,), gather={"in_ptr0": 0}, scatter={"out_ptr0": 0}, compile={},
@@ -186,7 +196,11 @@ def decode_part(
 
 def decode_parts(seed):
     batch, n, heads, d, splits, scale = 2, 37, 3, 16, 4, 0.25
-    q, k, v = normal((batch, heads, d), seed), normal((batch, n, heads, d), seed + 1), normal((batch, n, heads, d), seed + 2)
+    q, k, v = (
+        normal((batch, heads, d), seed),
+        normal((batch, n, heads, d), seed + 1),
+        normal((batch, n, heads, d), seed + 2),
+    )
     mid, lse = unset((batch, heads, splits, d)), unset((batch, heads, splits))
     per = cdiv(n, splits)
     for s in range(splits):
@@ -370,7 +384,9 @@ def gradients_in_place_of_inputs(seed):
     s = a.sigmoid()
     wanted = {"a_ptr": dc * (a * s * (1 - s) + s) * b, "b_ptr": dc * a * s}
     args = {"dc_ptr": dc, "a_ptr": a.clone(), "b_ptr": b.clone(), "stride": n, "n_cols": n, "BLOCK_SIZE": 32}
-    return Case(swiglu_backward, (m,), args, wanted, tolerance=1e-5, axes=(7,), gather={"dc_ptr": 0}, compile={})
+    return Case(
+        swiglu_backward, (m,), args, wanted, tolerance=1e-5, axes=(7,), gather={"dc_ptr": 0}, compile={}
+    )
 
 
 @triton.jit
@@ -428,7 +444,9 @@ def greedy(logits_ptr, token_ptr, V, BLOCK: tl.constexpr):
 @case
 def greedy_choice_of_a_token(seed):
     t, v = 7, 45
-    x = torch.stack([torch.randperm(v, generator=torch.Generator().manual_seed(seed + i)) for i in range(t)]).float()
+    x = torch.stack(
+        [torch.randperm(v, generator=torch.Generator().manual_seed(seed + i)) for i in range(t)]
+    ).float()
     args = {"logits_ptr": x, "token_ptr": unset((t,), torch.int32), "V": v, "BLOCK": 16}
     return Case(
         greedy, (t,), args, {"token_ptr": x.argmax(1).int()}, axes=(7,), reduction="start", gather={"logits_ptr": 1},
@@ -460,7 +478,17 @@ def filters_by_channel(seed):
     n, c, h, w = 2, 3, 9, 10
     x, f = numbers((n, c, h, w), seed), numbers((c, 3, 3), seed + 50)
     wanted = torch.nn.functional.conv2d(x, f[:, None], padding=1, groups=c)
-    args = {"x_ptr": x, "w_ptr": f, "y_ptr": unset((n, c, h, w)), "C": c, "H": h, "W": w, "KERNEL": 3, "BH": 4, "BW": 8}
+    args = {
+        "x_ptr": x,
+        "w_ptr": f,
+        "y_ptr": unset((n, c, h, w)),
+        "C": c,
+        "H": h,
+        "W": w,
+        "KERNEL": 3,
+        "BH": 4,
+        "BW": 8,
+    }
     return Case(
         depthwise, (n * c, 3, 2), args, {"y_ptr": wanted}, reduction="i", gather={"x_ptr": 1}, scatter={"y_ptr": 1},
         compile={},

@@ -22,7 +22,7 @@ def several_tensors_at_once(seed):
     ys = tuple(unset((n,)) for n in lengths)
     args = {"x_ptrs": xs, "y_ptrs": ys, "sizes": lengths, "scale": 2.0, "B": 8}
     return Case(
-        scale_all, (cdiv(33, 8),), args, {}, outputs=[(y, 2 * x) for x, y in zip(xs, ys, strict=True)], axes=(5,),
+        scale_all, (cdiv(33, 8),), args, {}, outputs=[(y, 2 * x) for x, y in zip(xs, ys, strict=True)], axes=(5,), reduction="i",
         gather={"x_ptrs[1]": 0}, scatter={"y_ptrs[1]": 0}, compile={},
     )  # fmt: skip
 
@@ -35,8 +35,12 @@ def product(a_ptr, b_ptr, c_ptr, tile, M, N, K, BM: tl.constexpr, BN: tl.constex
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     for k in range(0, tl.cdiv(K, BK)):
         rk = k * BK + tl.arange(0, BK)
-        a = tl.load(a_ptr + rm[:, None] * K + rk[None, :], mask=(rm < M)[:, None] & (rk < K)[None, :], other=0.0)
-        b = tl.load(b_ptr + rk[:, None] * N + rn[None, :], mask=(rk < K)[:, None] & (rn < N)[None, :], other=0.0)
+        a = tl.load(
+            a_ptr + rm[:, None] * K + rk[None, :], mask=(rm < M)[:, None] & (rk < K)[None, :], other=0.0
+        )
+        b = tl.load(
+            b_ptr + rk[:, None] * N + rn[None, :], mask=(rk < K)[:, None] & (rn < N)[None, :], other=0.0
+        )
         acc += tl.dot(a, b, input_precision="ieee")
     tl.store(c_ptr + rm[:, None] * N + rn[None, :], acc, mask=(rm < M)[:, None] & (rn < N)[None, :])
 
@@ -93,6 +97,6 @@ def weighted_sum_of_a_tuple(seed):
     args = {"x_ptrs": xs, "out_ptr": unset((m, n)), "M": m, "N": n, "WEIGHTS": weights, "BM": 8, "BN": 8}
     wanted = sum(w * x for w, x in zip(weights, xs, strict=True))
     return Case(
-        merge, (3, 2), args, {"out_ptr": wanted}, axes=(3, 2), gather={"x_ptrs[2]": 0}, scatter={"out_ptr": 1},
+        merge, (3, 2), args, {"out_ptr": wanted}, axes=(3, 2), reduction="i", gather={"x_ptrs[2]": 0}, scatter={"out_ptr": 1},
         compile={},
     )  # fmt: skip

@@ -1,6 +1,6 @@
 // Parameters that are tuples: what a launch gives item by item.
-#include "kernel/effort.hpp"
 #include "kernel/analysis.hpp"
+#include "kernel/effort.hpp"
 #include "kernel/support.hpp"
 
 namespace syncopate::kernel::test {
@@ -48,7 +48,8 @@ TEST(Tuple, TheGridFollowsFromTheLongestItem) {
 TEST(Tuple, ALoopThatIsNotUnrolledTakesAnItemARound) {
     Arguments args = arguments("", {"ys[0]=64:fp32", "ys[1]=64:fp32"});
     args.grid = {1, 1, 1};
-    const Kernel k = analysed(source("ys", "    for i in range(2):\n        tl.store(ys[i] + i, 1.0)\n"), args);
+    const Kernel k =
+        analysed(source("ys", "    for i in range(2):\n        tl.store(ys[i] + i, 1.0)\n"), args);
     ASSERT_EQ(k.tiles.size(), 1U);
     EXPECT_EQ(k.tiles[0].writes.at("ys[0]"), (plan::Region{{0, 1}}));
     EXPECT_EQ(k.tiles[0].writes.at("ys[1]"), (plan::Region{{1, 2}}));
@@ -78,14 +79,16 @@ TEST(Tuple, ADirectiveStatesTheFootprintOfAnItem) {
 
 TEST(Tuple, WhatTheLaunchLeavesOutIsNamed) {
     const std::string text = source("xs, y_ptr", "    tl.store(y_ptr, tl.load(xs[0]))\n");
-    EXPECT_EQ(error_of(text, arguments("", {"xs[1]=64:fp32", "y_ptr=64:fp32"})),
-              "kernel.py:6:7: `xs` is given an item 1 but no `xs[0]`: give --args xs[0]=… or --tensor xs[0]=…");
+    EXPECT_EQ(
+        error_of(text, arguments("", {"xs[1]=64:fp32", "y_ptr=64:fp32"})),
+        "kernel.py:6:7: `xs` is given an item 1 but no `xs[0]`: give --args xs[0]=… or --tensor xs[0]=…");
     EXPECT_EQ(error_of(text, arguments("xs=3", {"xs[0]=64:fp32", "y_ptr=64:fp32"})),
               "kernel.py:6:7: parameter `xs` is given both as one and by its items: leave one out");
-    EXPECT_EQ(error_of(source("x_ptrs, y_ptr", "    tl.store(y_ptr, tl.load(x_ptrs[0]))\n"),
-                       arguments("", {"x_ptrs=64:fp32", "y_ptr=64:fp32"})),
-              "kernel.py:7:29: `x_ptrs[0]` takes an item of a pointer: if `x_ptrs` is a tuple, give its tensors, "
-              "as in --tensor x_ptrs[0]=512x256:bf16");
+    EXPECT_EQ(
+        error_of(source("x_ptrs, y_ptr", "    tl.store(y_ptr, tl.load(x_ptrs[0]))\n"),
+                 arguments("", {"x_ptrs=64:fp32", "y_ptr=64:fp32"})),
+        "kernel.py:7:29: `x_ptrs[0]` takes an item of a pointer: if `x_ptrs` is a tuple, give its tensors, "
+        "as in --tensor x_ptrs[0]=512x256:bf16");
     EXPECT_EQ(error_of(source("xs, y_ptr", "    # @sy.reads xs[2][0:1]\n    tl.store(y_ptr, 1.0)\n"),
                        arguments("", {"xs[0]=64:fp32", "y_ptr=64:fp32"})),
               "kernel.py:7:7: the launch gives no tensor `xs[2]`: state footprints of those that it gives");
@@ -93,7 +96,8 @@ TEST(Tuple, WhatTheLaunchLeavesOutIsNamed) {
 
 TEST(Tuple, NamesThatAreNoItemsAreUnknownParameters) {
     const std::string text = source("xs, y_ptr", "    tl.store(y_ptr, 1.0)\n");
-    for (const std::string name : {"xs[", "xs[]", "xs[a]", "xs[-1]", "xs[0", "xs[0]x", "xs[0][0][0][0][0]", "zs[0]"}) {
+    for (const std::string name :
+         {"xs[", "xs[]", "xs[a]", "xs[-1]", "xs[0", "xs[0]x", "xs[0][0][0][0][0]", "zs[0]"}) {
         Arguments args = arguments("", {"y_ptr=64:fp32"});
         args.scalars[name] = std::int64_t{1};
         EXPECT_NE(error_of(text, args).find("has no parameter `" + name + "`"), std::string::npos) << name;

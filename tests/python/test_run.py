@@ -280,3 +280,88 @@ def test_options_of_lowering_that_an_import_cannot_use_are_refused(tmp_path):
     assert "synth needs a topology" in refused("--lower", "synth")
     assert "has been checked" in refused("--lower", "template", "--no-check")
     assert not (tmp_path / "o").exists()
+
+
+PACKAGE = {
+    "__init__.py": "",
+    "helpers.py": "import triton\n\nfrom .sub.more import twice\n\n\n@triton.jit\ndef doubled(x):\n    return twice(x)\n",
+    "sub/__init__.py": "BY = 2\n",
+    "sub/more.py": "import triton\n\nfrom ..sub import BY  # noqa: F401\n\n\n@triton.jit\ndef twice(x):\n    return x + x\n",
+    "k.py": """import triton
+import triton.language as tl
+
+from .helpers import doubled
+
+
+@triton.jit
+def k(x_ptr, y_ptr, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    r = tl.program_id(0) * BM + tl.arange(0, BM)
+    c = tl.arange(0, BN)
+    m = (r < M)[:, None] & (c < N)[None, :]
+    at = r[:, None] * N + c[None, :]
+    tl.store(y_ptr + at, doubled(tl.load(x_ptr + at, mask=m)), mask=m)
+""",
+}
+
+
+def fuse_of_a_package(tmp_path, line: str, expect: int = 0) -> subprocess.CompletedProcess:
+    """Fuses a kernel of a package that imports its helper by `line`."""
+    for name, text in PACKAGE.items():
+        place = tmp_path / "project" / "pkg" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text.replace("from .helpers import doubled", line))
+    syncopate(
+        "plan", "make", "all_gather", "--ranks", "3", "--tensor", "A:30x8:fp32", "-o", tmp_path / "plan.json"
+    )
+    return syncopate(
+        "fuse", f"{tmp_path}/project/pkg/k.py:k", "--plan", tmp_path / "plan.json", "--bind", "x_ptr=A",
+        "--args", "M=30,N=8,BM=4,BN=8", "--tensor", "y_ptr=30x8:fp32", "-o", tmp_path / "op", expect=expect,
+    )  # fmt: skip
+
+
+def test_what_the_kernel_imports_from_its_folder_is_taken_along(tmp_path):
+    fuse_of_a_package(tmp_path, "from .helpers import doubled")
+    written = {str(p.relative_to(tmp_path / "op")) for p in (tmp_path / "op").rglob("*.py")}
+    assert written == {"kernel.py", "original.py", "helpers.py", "sub/__init__.py", "sub/more.py"}
+    run = syncopate("run", tmp_path / "op", "--device", "host", "--ranks", "3", "--check")
+    assert run.stdout.count("identical to the unfused kernel") == 3
+    imported = subprocess.run(
+        [sys.executable, "-c", "import op.kernel; print(op.kernel.doubled.__name__)"],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+    )  # fmt: skip
+    assert imported.stdout.strip() == "doubled", imported.stderr
+
+
+def test_an_import_from_above_the_folder_is_refused_with_what_to_write(tmp_path):
+    said = fuse_of_a_package(tmp_path, "from ..pkg.helpers import doubled", expect=1).stderr
+    assert "k.py:4:1: `from ..pkg.helpers import doubled` leads above the folder of the kernel" in said
+    assert "as in `from project.pkg.helpers import …`" in said
+    assert not (tmp_path / "op").exists()
+
+
+def test_an_import_of_nothing_is_refused(tmp_path):
+    said = fuse_of_a_package(tmp_path, "from .absent import doubled", expect=1).stderr
+    assert "k.py:4:1: " in said
+    assert not (tmp_path / "op").exists()
+
+
+def test_an_item_of_a_tuple_can_be_bound(tmp_path):
+    (tmp_path / "k.py").write_text(
+        "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
+        "def k(x_ptrs, y_ptr, N, WEIGHTS: tl.constexpr, B: tl.constexpr):\n"
+        "    at = tl.program_id(0) * B + tl.arange(0, B)\n"
+        "    total = tl.zeros((B,), tl.float32)\n"
+        "    for i in tl.static_range(len(WEIGHTS)):\n"
+        "        total += WEIGHTS[i] * tl.load(x_ptrs[i] + at, mask=at < N, other=0.0)\n"
+        "    tl.store(y_ptr + at, total, mask=at < N)\n"
+    )
+    syncopate(
+        "plan", "make", "all_gather", "--ranks", "3", "--tensor", "A:30:fp32", "-o", tmp_path / "plan.json"
+    )
+    syncopate(
+        "fuse", f"{tmp_path}/k.py:k", "--plan", tmp_path / "plan.json", "--bind", "x_ptrs[1]=A",
+        "--args", "N=30,B=8,WEIGHTS[0]=2.0,WEIGHTS[1]=3.0", "--tensor", "x_ptrs[0]=30:fp32", "--tensor", "y_ptr=30:fp32",
+        "-o", tmp_path / "op",
+    )  # fmt: skip
+    run = syncopate("run", tmp_path / "op", "--device", "host", "--ranks", "3", "--check")
+    assert run.stdout.count("identical to the unfused kernel") == 3

@@ -14,8 +14,8 @@ struct ImportedFile {
 };
 
 /// The files beside `file`, and in folders below, that it imports, directly or through one another, in no
-/// particular order. Fails with file:line:col at a relative import that leads above that folder, or to nothing.
-/// Other imports (of packages, installed or on the path) are left out: they are found as before.
+/// particular order. Fails with file:line:col at a relative import that leads above that folder, or to
+/// nothing. Other imports (of packages, installed or on the path) are left out: they are found as before.
 [[nodiscard]] Result<std::vector<ImportedFile>> imported_files(const std::string& source,
                                                                const std::string& file);
 
