@@ -25,6 +25,7 @@ from syncopate.fused import describe, function_of, is_tensor, scalar
 from syncopate.items import flat
 
 SECONDS_A_CASE = 20
+TRIED = 300  # tiles with which it is found out what to enlarge
 
 
 def is_block(name: str) -> bool:
@@ -80,17 +81,21 @@ def launches(make: Any, tiles: int) -> tuple[Any, ...] | None:
     extents = sorted(
         {n for v in items.values() if is_tensor(v) for n in describe(v)[0] if n > 1}, reverse=True
     )
+
+    def launch_of(wanted: int, chosen: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Any, ...]:
+        factor = (wanted / base) ** (1 / len(chosen))
+        scalars, tensors = enlarged(items, {n: math.ceil(n * factor) for n in chosen})
+        launch = tuple(math.ceil(g * factor) if a in axes else g for a, g in enumerate(grid))
+        return file, function.__name__, launch, scalars, tensors
+
     for some in (1, 2):
         for chosen in itertools.combinations(extents, some):
-            factor = (tiles / base) ** (1 / some)
-            scalars, tensors = enlarged(items, {n: math.ceil(n * factor) for n in chosen})
-            if sum(math.prod(t[0]) for t in tensors.values()) > 1 << 34:
-                continue
-            for axes in itertools.combinations(range(3), some):
-                launch = tuple(math.ceil(g * factor) if a in axes else g for a, g in enumerate(grid))
-                for tried in (launch, grid):
-                    if 0.8 * tiles <= count(scalars, tensors, tried) <= 1.5 * tiles:
-                        return file, function.__name__, tried, scalars, tensors
+            for axes in (*itertools.combinations(range(3), some), ()):
+                _, _, launch, scalars, tensors = launch_of(TRIED, chosen, axes)
+                large = launch_of(tiles, chosen, axes)
+                fits = sum(math.prod(t[0]) for t in large[4].values()) < 1 << 36
+                if fits and 0.8 * TRIED <= count(scalars, tensors, launch) <= 1.6 * TRIED:
+                    return large
     return None
 
 

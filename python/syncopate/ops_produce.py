@@ -249,7 +249,9 @@ class MatmulAllReduce(FusedMatmul):
             tensor = plans.Tensor("C", (self.m, self.n), dtype)
             return plans.push_to_all(mesh, tensor, "Y", 1, -(-self.n // self.tiling.block_n))
         tensor = plans.Tensor("C", (self.m, self.n), dtype)
-        return plans.push_reduce(mesh, tensor, 0, self.split, all=True, by_part=self.tile_sums)
+        return plans.push_reduce(
+            mesh, tensor, 0, self.split, all=True, by_part=self.split > 1 or self.tile_sums
+        )
 
 
 class MatmulAllToAll(FusedMatmul):
