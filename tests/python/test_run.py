@@ -284,9 +284,9 @@ def test_options_of_lowering_that_an_import_cannot_use_are_refused(tmp_path):
 
 PACKAGE = {
     "__init__.py": "",
-    "helpers.py": "import triton\n\nfrom .sub.more import twice\n\n\n@triton.jit\ndef doubled(x):\n    return twice(x)\n",
+    "helpers.py": "import triton\nimport triton.language as tl\n\nfrom .sub.more import twice\n\n\n@triton.jit\ndef doubled(x):\n    return twice(x)\n",
     "sub/__init__.py": "BY = 2\n",
-    "sub/more.py": "import triton\n\nfrom ..sub import BY  # noqa: F401\n\n\n@triton.jit\ndef twice(x):\n    return x + x\n",
+    "sub/more.py": "import triton\nimport triton.language as tl\n\nfrom ..sub import BY  # noqa: F401\n\n\n@triton.jit\ndef twice(x):\n    return x + x\n",
     "k.py": """import triton
 import triton.language as tl
 
