@@ -124,6 +124,10 @@ std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, con
         return unwrap(FusedOp::create(heap, unwrap(fuse::schedule_from_json(text, name)), options));
     }
     const emit::Launch launch = unwrap(emit::launch_from_json(text, name));
+    options.kernel_tensors.emplace();
+    for (const emit::KernelLaunch& stage : launch.stages) {
+        for (const auto& [parameter, tensor] : stage.bindings) options.kernel_tensors->push_back(tensor);
+    }
     options.initial.emplace();
     for (const plan::Holding& holding : launch.plan.initial) {
         if (holding.rank != heap->rank()) continue;

@@ -39,6 +39,8 @@ Guards guard(const plan::Plan& plan, const Precedence& precedence, const Depende
         return std::any_of(initial[rank].begin(), initial[rank].end(),
                            [&](const plan::Chunk* held) { return touch(*held, chunk); });
     };
+    std::vector<std::vector<const plan::Chunk*>> final(num_ranks);
+    for (const plan::Holding& holding : plan.final) final[holding.rank].push_back(&holding.chunk);
     std::vector<std::set<std::int32_t>> read_by_kernel(num_ranks);
     for (std::int32_t rank = 0; rank < num_ranks; ++rank) {
         for (const std::vector<Need>& needs : dependence.needs[rank]) {
@@ -61,6 +63,12 @@ Guards guard(const plan::Plan& plan, const Precedence& precedence, const Depende
         if (source != executor && holds_initially(source, op.src)) ready.insert({source, executor});
         if (destination == executor) continue;
         if (holds_initially(destination, op.dst)) ready.insert({destination, executor});
+        // What the call leaves there is the user's until the next call.
+        if (!read_by_kernel[destination].contains(id) &&
+            std::any_of(final[destination].begin(), final[destination].end(),
+                        [&](const plan::Chunk* left) { return touch(*left, op.dst); })) {
+            ready.insert({destination, executor});
+        }
         const Touching& there = touching[destination];
         const bool read_by_op =
             std::any_of(there.reading.begin(), there.reading.end(),

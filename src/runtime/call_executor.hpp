@@ -43,6 +43,9 @@ public:
     virtual Status end(CudaStream stream, std::span<const StridedCopy* const> outputs, bool ran) = 0;
     /// What transfer `index` of the schedule sums, to redirect it between calls; null when it sums nothing.
     virtual PreparedSum* sum_of(std::size_t index) = 0;
+    /// Gives transfer `index` other copies, between calls; false, and nothing changes, where it has none of
+    /// its own that can be changed.
+    virtual bool set_copies(std::size_t index, std::vector<StridedCopy> copies) = 0;
     /// The fault words as they are now.
     virtual Result<FaultRecord> read_fault() const = 0;
     /// The same without a call of the driver, maybe late.

@@ -50,6 +50,13 @@ PreparedSum* HostExecutor::sum_of(std::size_t index) {
     return sum && !is_elsewhere(transfers_.at(index)) ? &*sum : nullptr;
 }
 
+bool HostExecutor::set_copies(std::size_t index, std::vector<StridedCopy> copies) {
+    PreparedTransfer& transfer = transfers_.at(index);
+    if (transfer.copies.empty() || is_elsewhere(transfer)) return false;
+    transfer.copies = std::move(copies);
+    return true;
+}
+
 void HostExecutor::run() {
     std::unique_lock lock(mutex_);
     for (;;) {

@@ -583,8 +583,65 @@ Status FusedOp::set_input(std::string_view name, const plan::Region& region, std
         input.address = 0;
         return copies.error();
     }
-    if (!same_place(from, place->box)) input.copies = std::move(copies).value();
+    const bool unread = redirect_sources(place->key.first, region, from);
+    if (!unread && !same_place(from, place->box)) input.copies = std::move(copies).value();
     return Done{};
+}
+
+bool FusedOp::redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from) {
+    bool all = options_.kernel_tensors &&
+               std::ranges::find(*options_.kernel_tensors,
+                                 schedule_.tensors[static_cast<std::size_t>(tensor)].name) ==
+                   options_.kernel_tensors->end();
+    const auto reads = [&](const fuse::Transfer& transfer) {
+        return transfer.src_rank == rank() && transfer.src.tensor == tensor &&
+               plan::overlaps(transfer.src.region, region);
+    };
+    for (std::size_t other = 0; other < schedule_.ranks.size(); ++other) {
+        if (other == static_cast<std::size_t>(rank())) continue;
+        all = all && std::ranges::none_of(schedule_.ranks[other].transfers, reads);
+    }
+    const std::vector<fuse::Transfer>& transfers =
+        schedule_.ranks[static_cast<std::size_t>(rank())].transfers;
+    const std::size_t element = plan::size_of(schedule_.tensors[static_cast<std::size_t>(tensor)].dtype);
+    for (std::size_t index = 0; index < transfers.size(); ++index) {
+        const fuse::Transfer& transfer = transfers[index];
+        if (!reads(transfer)) continue;
+        bool done = false;
+        if (plan::contains(region, transfer.src.region) && !is_written(tensor, transfer.src.region)) {
+            BoxView source = from;
+            source.shape.clear();
+            for (std::size_t axis = 0; axis < region.size(); ++axis) {
+                const std::int64_t skipped = transfer.src.region[axis].begin - region[axis].begin;
+                source.shape.push_back(transfer.src.region[axis].size());
+                source.address += static_cast<std::uint64_t>(skipped * from.strides[axis]) * element;
+            }
+            const auto target = static_cast<std::size_t>(transfer.dst.tensor);
+            Result<std::vector<StridedCopy>> copies =
+                copies_between(source,
+                               view_of(schedule_.tensors[target], transfer.dst.region,
+                                       heap_->address(transfer.dst_rank, tensor_offsets_[target])),
+                               element);
+            done = copies && executor_->set_copies(index, std::move(copies).value());
+        }
+        all = all && done;
+    }
+    return all;
+}
+
+bool FusedOp::is_written(std::int32_t tensor, const plan::Region& region) const {
+    const auto meets = [&](const plan::Chunk& chunk) {
+        return chunk.tensor == tensor && plan::overlaps(chunk.region, region);
+    };
+    const auto& chunks = schedule_.ranks[static_cast<std::size_t>(rank())].chunks;
+    if (std::ranges::any_of(chunks, [&](const fuse::MadeChunk& made) { return meets(made.chunk); }))
+        return true;
+    for (const fuse::RankSchedule& other : schedule_.ranks) {
+        for (const fuse::Transfer& transfer : other.transfers) {
+            if (transfer.dst_rank == rank() && meets(transfer.dst)) return true;
+        }
+    }
+    return false;
 }
 
 Status FusedOp::set_input(std::string_view name, std::uint64_t address,

@@ -1,7 +1,9 @@
 // A call on cuda. Everything is enqueued on two streams:
 //
 //   caller's stream | inputs, sy_begin, local copies, sy_engine | the caller's kernel | sy_end |
-//   copy stream                                  fork └ per transfer: data, then posts ┘ join
+//   copy stream                    fork └ per transfer: data, then posts ┘ join
+//
+// The copy stream starts after the local copies where it touches what they do.
 //
 // sy_engine, the chunk engine, is there when transfers are tma_dedicated or ldst_dedicated; without a copy
 // stream and local copies it also does what sy_begin does. The caller's kernel may start as soon as the
@@ -43,6 +45,7 @@ static_assert(kWhereBegin == -1 && kWhereEnd == -2);  // as device.cu writes the
 
 /// One transfer as the copy stream does it.
 struct CopyStreamTransfer {
+    std::size_t index = 0;                    ///< in the schedule
     std::vector<StridedCopy> copies;          ///< empty when the caller's stream does them
     std::vector<std::uint64_t> device_posts;  ///< words that get `published` from this GPU's memory
     std::vector<std::uint64_t> host_posts;    ///< words that get it from host memory
@@ -129,14 +132,18 @@ public:
             if (Status launched = module_->launch(module_->begin, begin_arguments_, stream); !launched)
                 return launched;
         }
-        for (const StridedCopy& copy : local_copies_) {
-            if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
+        if (fork_ && fork_before_local_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
+        for (const CopyStreamTransfer& local : local_copies_) {
+            for (const StridedCopy& copy : local.copies) {
+                if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
+            }
+            if (Status posted = enqueue_posts(local, stream); !posted) return posted;
         }
         for (const CollectiveBefore& step : collectives_before_) {
             if (Status called = nccl_->enqueue(step.collective, stream); !called) return called;
             if (Status posted = enqueue_posts(step.posts, stream); !posted) return posted;
         }
-        if (fork_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
+        if (fork_ && !fork_before_local_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
         if (turn_) {
             if (Status launched = module_->launch(module_->engine, engine_arguments_, stream, engine_blocks_,
                                                   device::kEngineThreads, engine_shared_bytes_);
@@ -190,6 +197,16 @@ public:
     }
 
     PreparedSum* sum_of(std::size_t index) override { return late_ ? late_->sum_of(index) : nullptr; }
+
+    bool set_copies(std::size_t index, std::vector<StridedCopy> copies) override {
+        for (std::vector<CopyStreamTransfer>* list : {&local_copies_, &transfers_}) {
+            const auto found = std::ranges::find(*list, index, &CopyStreamTransfer::index);
+            if (found == list->end() || found->copies.empty()) continue;
+            found->copies = for_copy_engine(copies);
+            return true;
+        }
+        return false;
+    }
 
     Result<FaultRecord> read_fault() const override {
         if (Status come = await_collectives(); !come) return come.error();
@@ -253,7 +270,7 @@ private:
 
     [[nodiscard]] bool is_late(std::size_t index) const {
         const fuse::Lane lane = plan_.streams.steps[index].lane;
-        return lane == fuse::Lane::late || lane == fuse::Lane::sums;
+        return lane == fuse::Lane::late || lane == fuse::Lane::second || lane == fuse::Lane::sums;
     }
 
     /// Hands over the transfers that follow the kernel's progress (late_transfers.hpp).
@@ -316,16 +333,18 @@ private:
                         options.name, plan::name_of(transfer.backend)),
                     location};
             }
-            CopyStreamTransfer sorted;
+            CopyStreamTransfer sorted{.index = i};
             std::vector<StridedCopy> copies = for_copy_engine(plan_.transfers[i].copies);
             const bool local = transfer.src_rank == plan_.rank && transfer.dst_rank == plan_.rank;
             // A copy inside one GPU may be done by its multiprocessors, so it goes before the kernel, which
             // could keep them all; but not past an earlier transfer that it has to follow.
             if (local && transfer.waits.empty() && independent(schedule, i)) {
-                local_copies_.insert(local_copies_.end(), copies.begin(), copies.end());
-            } else {
-                sorted.copies = std::move(copies);
+                CopyStreamTransfer& here = local_copies_.emplace_back(CopyStreamTransfer{.index = i});
+                here.copies = std::move(copies);
+                add_posts(here, transfer, i, options);
+                continue;
             }
+            sorted.copies = std::move(copies);
             add_posts(sorted, transfer, i, options);
             if (!sorted.copies.empty()) on_copy_stream_.push_back(i);
             if (!sorted.copies.empty() || !sorted.device_posts.empty() || !sorted.host_posts.empty()) {
@@ -333,7 +352,28 @@ private:
             }
         }
         plan_.transfers.clear();
+        fork_before_local_ = collectives_before_.empty() &&
+                             std::ranges::none_of(local_copies_, [&](const CopyStreamTransfer& local) {
+                                 return touched(schedule, local.index);
+                             });
         return Done{};
+    }
+
+    /// Whether any other transfer of this rank reads or writes what local transfer `index` writes, or writes
+    /// what it reads: then it starts after it.
+    [[nodiscard]] bool touched(const fuse::RankSchedule& schedule, std::size_t index) const {
+        const fuse::Transfer& local = schedule.transfers[index];
+        const auto meet = [](const plan::Chunk& a, const plan::Chunk& b) {
+            return a.tensor == b.tensor && plan::overlaps(a.region, b.region);
+        };
+        for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
+            const fuse::Transfer& other = schedule.transfers[i];
+            if (i == index) continue;
+            if (other.src_rank == plan_.rank && meet(other.src, local.dst)) return true;
+            if (other.dst_rank == plan_.rank && (meet(other.dst, local.dst) || meet(other.dst, local.src)))
+                return true;
+        }
+        return false;
     }
 
     [[nodiscard]] device::WaitEntry entry_of(const fuse::Wait& wait) const {
@@ -427,7 +467,8 @@ private:
     std::shared_ptr<CudaContext> context_;
     const CudaApi& api_;
     SymmetricHeap& heap_;
-    std::vector<StridedCopy> local_copies_;
+    std::vector<CopyStreamTransfer> local_copies_;  ///< in the caller's stream
+    bool fork_before_local_ = false;
     std::vector<CopyStreamTransfer> transfers_;
     EngineTable engine_;
     std::unique_ptr<Nccl> nccl_;

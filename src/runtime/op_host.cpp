@@ -58,6 +58,9 @@ public:
         PreparedSum* const sum = executor_.sum_of(index);
         return sum != nullptr ? sum : streams_.sum_of(index);
     }
+    bool set_copies(std::size_t index, std::vector<StridedCopy> copies) override {
+        return executor_.set_copies(index, copies) || streams_.set_copies(index, std::move(copies));
+    }
     Result<FaultRecord> read_fault() const override { return control_.fault(); }
     FaultRecord poll_fault() const override { return control_.fault(); }
     Status synchronize() override {

@@ -97,6 +97,47 @@ INSTANTIATE_TEST_SUITE_P(OnHost, AllGather,
                                            Case{4, true, plan::Backend::ldst_dedicated}),
                          name_of_case);
 
+/// An input that the kernel is not given: copies to other ranks read the user's array, and the heap's place
+/// of it stays as it is, unless somebody reads that.
+TEST(Input, IsReadWhereItIsByWhoeverSendsIt) {
+    for (const bool pull : {false, true}) {
+        const TemporaryDirectory directory;
+        run_ranks(all_ranks(3), [&](int rank) {
+            auto heap = make_heap(directory, rank, 3);
+            RANK_CHECK(heap, heap.error().to_string());
+            const fuse::Schedule schedule = direct_all_gather(3, pull, {24, 6, 4});
+            auto op = FusedOp::create(*heap, schedule, {.kernel_tensors = std::vector<std::string>{}});
+            RANK_CHECK(op, op.error().to_string());
+            constexpr std::int64_t kPart = 8 * 6 * 4;
+            auto* gathered = reinterpret_cast<std::int32_t*>((*op)->tensor_address("A").value());
+            std::int32_t* own = gathered + rank * kPart;
+            std::fill_n(own, kPart, -1);
+            std::vector<std::int32_t> mine(kPart);
+            const plan::Region region = testing::rows_of(schedule.tensors[0], rank, 3);
+            const std::vector<std::int64_t> strides{24, 4, 1};
+            for (std::uint32_t call = 1; call <= 20; ++call) {
+                const bool in_place = call > 10;
+                std::int32_t* input = in_place ? own : mine.data();
+                for (std::int64_t i = 0; i < kPart; ++i) input[i] = tag(rank, call, i);
+                RANK_CHECK((*op)->set_input("A", region, reinterpret_cast<std::uint64_t>(input), strides),
+                           "set_input");
+                RANK_CHECK((*op)->begin_call(), "begin");
+                const bool right = run_kernel(**op, [&](int chunk) {
+                    for (std::int64_t i = 0; chunk != rank && i < kPart; ++i) {
+                        if (gathered[chunk * kPart + i] != tag(chunk, call, i)) return false;
+                    }
+                    return true;
+                });
+                RANK_CHECK(right, "wrong data in call " + std::to_string(call));
+                RANK_CHECK((*op)->end_call(), "end");
+                const std::int32_t kept = pull || in_place ? tag(rank, call, 0) : -1;
+                RANK_CHECK(own[0] == kept, "the heap's place holds " + std::to_string(own[0]));
+            }
+            return bool((*op)->destroy());
+        });
+    }
+}
+
 /// C [7 ranks + 2, 6] (8 columns for the chunk engine) of int32 made by a kernel in tiles of 4 x 2, reduced
 /// and scattered or all-reduced.
 struct Reduced {

@@ -19,6 +19,7 @@
 // ready     (s → e, lag 0)  A pull reads what s's user writes between calls: e starts only when s has begun
 // the same
 //           call. The same (d → e) if X writes into what d holds initially, which d's user refreshes between
+//           calls, or into what d holds at the end and its kernel does not read, which d's user reads between
 //           calls. If the source is delivered by ops, X's `after` covers it. ready implies consumed of the
 //           same pair, as s begins call n+1 after it has ended call n.
 // fetched   (X → s)  A pull has read its source: s waits for it before its call ends, since from then on its
@@ -37,9 +38,8 @@
 // wait; what remains follows `after`, which has no cycle. Ranks that exchange nothing need not wait for each
 // other, so a straggler holds up only those that need it.
 //
-// What a call has received may be overwritten once its readers within the call are done: a user who wants to
-// keep a gathered tensor copies it in the call (or lets nothing but the end read it, as above, and copies it
-// before the next).
+// What a call has received and its kernel reads may be overwritten once its readers within the call are done:
+// a user who wants to keep a gathered tensor copies it in the call.
 #pragma once
 
 #include <cstdint>

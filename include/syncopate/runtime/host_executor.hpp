@@ -33,6 +33,8 @@ public:
     void join();
     /// What transfer `index` sums, to redirect it; null when it sums nothing. Only between calls.
     [[nodiscard]] PreparedSum* sum_of(std::size_t index);
+    /// Gives transfer `index` other copies; false when it is not done here. Only between calls.
+    bool set_copies(std::size_t index, std::vector<StridedCopy> copies);
 
 private:
     void run();

@@ -33,6 +33,8 @@ public:
     void join();                      ///< until all is done, or given up because of a fault
     /// What transfer `index` sums on a stream; null when it does not. Only between calls.
     [[nodiscard]] PreparedSum* sum_of(std::size_t index);
+    /// Gives transfer `index` other copies; false when it is not done here. Only between calls.
+    bool set_copies(std::size_t index, std::vector<StridedCopy> copies);
 
 private:
     /// A gate of a step: open when its word has reached `value`, or for a relay when it is not 0.

@@ -39,6 +39,9 @@ struct OpOptions {
     /// What this rank holds initially (Plan::initial; maybe nothing), for set_input without a region; if
     /// known.
     std::optional<std::vector<plan::Chunk>> initial{};
+    /// The tensors that the op's kernels are given, if known: an input that is none of them need not be
+    /// copied into the heap where every transfer can read it where it is.
+    std::optional<std::vector<std::string>> kernel_tensors{};
     std::int64_t max_delay_us = 0;  ///< host: random delays up to this, in random order
     std::uint64_t seed = 0;         ///< host: of the delays
     /// cuda: posts to this rank's own control block copy the epoch from host memory. A copy within one GPU
@@ -96,9 +99,10 @@ public:
     Status set_num_programs(std::int64_t num_programs);
 
     /// From the next call on, begin_call copies `region` of `tensor` from the user's array at `address`
-    /// (extents: those of `region`; strides in elements, the last one 1) to its place in the heap. Nothing is
-    /// copied when it is that place. At most one input per (tensor, region). The array must live until the
-    /// call has ended.
+    /// (extents: those of `region`; strides in elements, the last one 1) to its place in the heap. Copies of
+    /// it to other ranks read the user's array itself. Nothing is copied when it is that place, or when
+    /// nothing else reads it (OpOptions::kernel_tensors). At most one input per (tensor, region). The array
+    /// must live until the call has ended.
     Status set_input(std::string_view tensor, const plan::Region& region, std::uint64_t address,
                      std::span<const std::int64_t> strides);
     /// The same for the box around what Options::initial says of the tensor; nothing is copied when this rank
@@ -167,6 +171,10 @@ private:
                                          std::span<const std::int64_t> strides, const char* what) const;
     /// Sends the sums into `region` to `to` instead; false, and none is, unless they cover all of it.
     bool redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to, bool in_place);
+    /// Lets the transfers that send `region` read it at `from`; true if then nobody reads the heap's.
+    bool redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from);
+    /// Whether this rank's kernel or a transfer writes into the region.
+    [[nodiscard]] bool is_written(std::int32_t tensor, const plan::Region& region) const;
     /// Whether all sums that tiles do go to one place, as the kernel's parameters say it.
     [[nodiscard]] bool tile_sums_agree() const;
     /// visit(rows, bytes from row 0, column 0 of the tensor to where the sum's region begins) for each.
