@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "syncopate/fuse/collective.hpp"
@@ -243,9 +244,45 @@ Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef 
     return legal;
 }
 
+namespace {
+
+/// A copy within a rank of what its kernel makes costs nothing where the tile can be stored there in the
+/// first place. One tensor's tiles only, as a kernel sends one inline: the one that the plan itself names so,
+/// else the first.
+class LocalStores {
+public:
+    LocalStores(const plan::Plan& plan, const InlineObjection& kernel) : plan_(plan), kernel_(kernel) {
+        for (const std::vector<plan::Op>& list : plan.ranks) {
+            for (const plan::Op& op : list) {
+                if (is_inline(op.backend)) tensor_ = op.src.tensor;
+            }
+        }
+    }
+    std::optional<Backend> of(plan::OpRef ref) {
+        const plan::Op& op = plan_.op(ref);
+        if (!kernel_ || op.kind != plan::OpKind::local || op.reduce != plan::Reduce::none)
+            return std::nullopt;
+        if (tensor_ && *tensor_ != op.src.tensor) return std::nullopt;
+        for (const Backend backend : {Backend::tma_inline, Backend::ldst_inline}) {
+            if (!kernel_(ref, backend).empty()) continue;
+            tensor_ = op.src.tensor;
+            return backend;
+        }
+        return std::nullopt;
+    }
+
+private:
+    const plan::Plan& plan_;
+    const InlineObjection& kernel_;
+    std::optional<std::int32_t> tensor_;
+};
+
+}  // namespace
+
 Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred,
                         const InlineObjection& kernel) {
     Backends backends(plan.ranks.size());
+    LocalStores stores(plan, kernel);
     CollectiveBackends collectives(plan, device);
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
         backends[rank].reserve(plan.ranks[rank].size());
@@ -258,6 +295,10 @@ Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred
                 backends[rank].push_back(*backend);
             } else if (op.backend == Backend::automatic) {
                 const Backend best = device == Device::host ? Backend::host : Backend::copy_engine;
+                if (const auto stored = preferred == Backend::automatic ? stores.of(ref) : std::nullopt) {
+                    backends[rank].push_back(*stored);
+                    continue;
+                }
                 const bool can = preferred != Backend::automatic &&
                                  objection(plan, ref, preferred, device, kernel).empty();
                 std::string why = can ? std::string() : objection(plan, ref, best, device, kernel);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 #include "syncopate/fuse/cost.hpp"
@@ -48,8 +49,16 @@ std::vector<std::vector<std::int64_t>> deadlines_of(const plan::Plan& plan, cons
     constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
     std::vector<std::vector<std::int64_t>> of_chunk;
     for (const auto& chunks : production.chunks) of_chunk.emplace_back(chunks.size(), kNever);
+    std::set<plan::OpRef> awaited;
+    for (const std::vector<plan::Op>& list : plan.ranks) {
+        for (const plan::Op& op : list) awaited.insert(op.after.begin(), op.after.end());
+    }
     for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
-        const plan::Op& op = plan.op(precedence.ops[id]);
+        const plan::OpRef ref = precedence.ops[id];
+        const plan::Op& op = plan.op(ref);
+        // What stays on the rank and is for nobody else is never due.
+        if (op.kind == plan::OpKind::local && op.reduce == plan::Reduce::none && !awaited.contains(ref))
+            continue;
         const std::int64_t bytes = plan.bytes(op.dst);
         // What a sum adds to is due when contributions have come, and one more is under way by then.
         const std::int64_t start = arrivals[id] - (op.reduce == plan::Reduce::none ? bytes : 0);

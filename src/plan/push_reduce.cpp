@@ -188,7 +188,9 @@ Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::stri
                 {.rank = rank, .chunk = {1, region({source * block, (source + 1) * block})}, .of = {source}});
         }
         std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
-        for (std::int32_t offset = 1; offset <= ranks; ++offset) {  // the own block last
+        // The own block is made last, as it leaves for nowhere; of what is held it is used first.
+        const std::int32_t begin = options.produced ? 1 : 0;
+        for (std::int32_t offset = begin; offset < begin + ranks; ++offset) {
             const std::int32_t peer = (rank + offset) % ranks;
             for (const Interval& part : chunks_of({0, block}, options.split)) {
                 Op& op = list.emplace_back();

@@ -61,6 +61,20 @@ TEST(Assign, AsksTheKernelWhetherItCanSendInline) {
         << "what is only preferred gives way";
 }
 
+TEST(Assign, StoresWhatStaysOnTheRankWhereItIsToBe) {
+    plan::Plan plan = one_push(copy({{0, 4}, {0, 8}}));
+    plan.ranks[0][0].kind = plan::OpKind::local;
+    plan.ranks[0][0].peer = -1;
+    plan.ranks[0][0].backend = plan::Backend::automatic;
+    const auto by_pointer = [](plan::OpRef, plan::Backend backend) {
+        return std::string(backend == plan::Backend::ldst_inline ? "" : "no");
+    };
+    EXPECT_EQ(assign(plan, Device::cuda, {}, by_pointer).value()[0][0], plan::Backend::ldst_inline);
+    EXPECT_EQ(assign(plan, Device::cuda, plan::Backend::copy_engine, by_pointer).value()[0][0],
+              plan::Backend::copy_engine)
+        << "unless another way is preferred";
+}
+
 TEST(Assign, RefusesAReductionOnTheCopyEngineOnly) {
     plan::Op op = copy({{0, 4}, {0, 8}});
     op.reduce = plan::Reduce::sum;

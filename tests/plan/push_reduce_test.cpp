@@ -106,6 +106,9 @@ TEST(PushExchange, GivesEachRankABlockOfEachOther) {
         EXPECT_EQ(plan.ranks[2].back().kind, OpKind::local) << "the own block last";
         EXPECT_EQ(plan.ranks[2].size(), static_cast<std::size_t>(5 * split));
     }
+    EXPECT_EQ(push_exchange(ranks(5), kC, "D")->ranks[1].back().kind, OpKind::local) << "made last";
+    EXPECT_EQ(push_exchange(ranks(5), kC, "D", {.produced = false})->ranks[1].front().kind, OpKind::local)
+        << "used first";
     EXPECT_TRUE(check(push_exchange(ranks(5), kC, "D", {.produced = false}).value()).empty());
     EXPECT_FALSE(push_exchange(ranks(3), kC, "D").ok()) << "10 rows are no multiple of 3";
 }
