@@ -82,7 +82,7 @@ bool posts_before_sums(const fuse::Schedule& schedule) {
             for (const fuse::TileSum& tile : sum.tiles) {
                 const std::vector<std::int32_t>& made = rank.slots[static_cast<std::size_t>(tile.slot)].makes;
                 if (std::any_of(made.begin(), made.end(), [&](std::int32_t chunk) {
-                        return rank.chunks[static_cast<std::size_t>(chunk)].at_once;
+                        return fuse::counts_at_once(rank.chunks[static_cast<std::size_t>(chunk)], tile.slot);
                     }))
                     return true;
             }

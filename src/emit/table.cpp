@@ -71,7 +71,8 @@ void append_makes(std::vector<std::int32_t>& words, const fuse::RankSchedule& sc
         const std::size_t record = table::first_slot + table::slot_words * slot + table::makes;
         words[record] = found->second.first;
         const bool hurry = std::any_of(made.begin(), made.end(), [&](std::int32_t chunk) {
-            return schedule.chunks[static_cast<std::size_t>(chunk)].at_once;
+            return fuse::counts_at_once(schedule.chunks[static_cast<std::size_t>(chunk)],
+                                        static_cast<std::int64_t>(slot));
         });
         words[record + 1] = found->second.second | (hurry ? table::at_once : 0);
     }

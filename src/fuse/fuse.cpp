@@ -22,13 +22,17 @@
 namespace syncopate::fuse {
 namespace {
 
-/// Which made chunks' tiles count at once: those that are sent, where a program runs few tiles. By rank and
-/// chunk.
-std::vector<std::vector<bool>> in_a_hurry(const plan::Plan& plan, const Precedence& precedence,
-                                          const StageSchedule& all, const InlineStores& stores) {
+/// Which tiles of a made chunk count as soon as they are stored.
+enum class AtOnce : std::uint8_t { none, last_of_each_program, all };
+using AtOnceByChunk = std::vector<std::vector<AtOnce>>;  ///< by rank and chunk
+
+/// Of what is sent, all tiles where a program runs few of them; else the last one that each program makes of
+/// the chunk, since the others have counted long before that. What is sent inline or only summed can wait.
+AtOnceByChunk in_a_hurry(const plan::Plan& plan, const Precedence& precedence, const StageSchedule& all,
+                         const InlineStores& stores) {
     const Production& production = all.production;
-    std::vector<std::vector<bool>> result;
-    for (const auto& chunks : production.chunks) result.emplace_back(chunks.size(), false);
+    AtOnceByChunk result;
+    for (const auto& chunks : production.chunks) result.emplace_back(chunks.size(), AtOnce::none);
     for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
         const plan::Op& op = plan.op(precedence.ops[id]);
         if (op.reduce != plan::Reduce::none && op.kind != plan::OpKind::collective) continue;
@@ -37,8 +41,23 @@ std::vector<std::vector<bool>> in_a_hurry(const plan::Plan& plan, const Preceden
             if (makers.empty() || !stores.at[need.rank][need.index].empty()) continue;
             std::size_t stage = all.slots.size() - 1;
             while (stage > 0 && all.slots[stage].first > makers.front()) --stage;
-            result[need.rank][need.index] = all.brief[stage];
+            result[need.rank][need.index] = all.brief[stage] ? AtOnce::all : AtOnce::last_of_each_program;
         }
+    }
+    return result;
+}
+
+/// The slots, rising, of a chunk's tiles that count at once.
+std::vector<std::int32_t> slots_at_once(AtOnce which, std::vector<std::int64_t> slots,
+                                        const std::vector<std::int64_t>& program_of) {
+    if (which == AtOnce::none) return {};
+    std::sort(slots.begin(), slots.end());
+    std::map<std::int64_t, std::int64_t> last;  // by program
+    for (const std::int64_t slot : slots) last[program_of[static_cast<std::size_t>(slot)]] = slot;
+    std::vector<std::int32_t> result;
+    for (const std::int64_t slot : slots) {
+        if (which == AtOnce::all || last.at(program_of[static_cast<std::size_t>(slot)]) == slot)
+            result.push_back(static_cast<std::int32_t>(slot));
     }
     return result;
 }
@@ -76,8 +95,7 @@ Status check_library(const plan::Plan& plan, const Precedence& precedence, const
 /// A tile that waits for what other ranks send of it is itself sent before that: else all would wait for each
 /// other.
 void hurry_before_sums(const plan::Plan& plan, const Precedence& precedence, const Production& production,
-                       const std::map<plan::OpRef, TiledSum>& summed,
-                       std::vector<std::vector<bool>>& at_once) {
+                       const std::map<plan::OpRef, TiledSum>& summed, AtOnceByChunk& at_once) {
     std::vector<std::set<std::int64_t>> summing(at_once.size());  // by rank, tiles
     for (const auto& [sum, tiled] : summed) {
         for (const SummedTile& tile : tiled.tiles)
@@ -89,7 +107,7 @@ void hurry_before_sums(const plan::Plan& plan, const Precedence& precedence, con
             const std::vector<std::int64_t>& makers = production.makers[need.rank][need.index];
             if (std::any_of(makers.begin(), makers.end(),
                             [&](std::int64_t tile) { return summing[need.rank].contains(tile); }))
-                at_once[need.rank][need.index] = true;
+                at_once[need.rank][need.index] = AtOnce::all;
         }
     }
 }
@@ -344,10 +362,14 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
         }
         for (std::size_t chunk = 0; chunk < production.chunks[rank].size(); ++chunk) {
             const std::vector<std::int64_t>& makers = production.makers[rank][chunk];
-            out.chunks.push_back({production.chunks[rank][chunk], static_cast<std::int64_t>(makers.size()),
-                                  made_posts[rank][chunk], stores->at[rank][chunk], at_once[rank][chunk]});
-            for (const std::int64_t tile : makers)
+            std::vector<std::int64_t> making;
+            for (const std::int64_t tile : makers) {
+                making.push_back(slot_of[tile]);
                 out.slots[slot_of[tile]].makes.push_back(static_cast<std::int32_t>(chunk));
+            }
+            out.chunks.push_back({production.chunks[rank][chunk], static_cast<std::int64_t>(makers.size()),
+                                  made_posts[rank][chunk], stores->at[rank][chunk],
+                                  slots_at_once(at_once[rank][chunk], std::move(making), all.program_of)});
         }
         for (const std::int32_t id : precedence->start_order[rank]) {
             if (sent_inline(id)) continue;
@@ -366,6 +388,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
                                                     own == lowered->own.end() ? -1 : own->second,
                                                     waits_for(awaited_by(id)),
                                                     {}});
+            transfer.second = precedence->second[id];
             if (const auto found = collectives.find(ref); found != collectives.end()) {
                 transfer.reduce = plan::Reduce::none;
                 transfer.collective = found->second;

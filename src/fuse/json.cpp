@@ -102,6 +102,7 @@ Json write(const Transfer& transfer, const Schedule& schedule) {
     for (const TileSum& tile : transfer.tiles)
         json["tiles"].push_back(Json::array({tile.slot, write(tile.region), tile.blocks}));
     if (transfer.collective) json["collective"] = write(*transfer.collective, schedule);
+    if (transfer.second) json["second"] = true;
     json["waits"] = write(transfer.waits);
     json["posts"] = write(transfer.posts);
     return json;
@@ -117,7 +118,7 @@ Json write_chunks(const RankSchedule& rank, const Schedule& schedule) {
         Json& entry = json.emplace_back(Json{{"chunk", write(rank.chunks[at].chunk, schedule)},
                                              {"posts", write(rank.chunks[at].posts)},
                                              {"slots", std::move(slots[at])}});
-        if (rank.chunks[at].at_once) entry["at_once"] = true;
+        if (!rank.chunks[at].at_once.empty()) entry["at_once"] = rank.chunks[at].at_once;
         for (const Store& store : rank.chunks[at].stores)
             entry["stores"].push_back({store.rank, schedule.tensors[store.tensor].name, store.rows});
     }
@@ -333,7 +334,7 @@ Collective read_collective(const Reader& reader, const Schedule& schedule) {
 
 Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size_t num_signals) {
     reader.expect_keys({"op", "backend", "src_rank", "dst_rank", "src", "dst", "waits", "posts"},
-                       {"reduce", "own", "sources", "tiles", "collective"});
+                       {"reduce", "own", "sources", "tiles", "collective", "second"});
     Transfer transfer;
     (void)reader.at("op").length(2);
     transfer.op.rank = reader.at("op").at(std::size_t{0}).index_below(schedule.ranks.size());
@@ -345,6 +346,7 @@ Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size
     transfer.src = read_chunk(reader.at("src"), schedule);
     transfer.dst = read_chunk(reader.at("dst"), schedule);
     if (reader.has("reduce")) transfer.reduce = read_name(reader.at("reduce"), kReductions);
+    transfer.second = reader.has("second") && reader.at("second").boolean();
     if (reader.has("own")) {
         transfer.own =
             static_cast<std::int32_t>(reader.at("own").integer(-1, std::numeric_limits<std::int32_t>::max()));
@@ -382,6 +384,17 @@ void read_signals(const Reader& reader, std::size_t num_ranks, std::vector<Signa
 }
 
 /// The chunks that the rank's tiles make, and by slot which of them.
+/// Rising numbers of slots.
+std::vector<std::int32_t> read_slots(const Reader& reader, const RankSchedule& rank) {
+    std::vector<std::int32_t> slots;
+    for (std::size_t n = 0; n < reader.length(); ++n) {
+        const std::int32_t slot = reader.at(n).index_below(rank.slots.size());
+        if (!slots.empty() && slot <= slots.back()) reader.at(n).fail("slots must rise");
+        slots.push_back(slot);
+    }
+    return slots;
+}
+
 void read_chunks(const Reader& reader, const Schedule& schedule, RankSchedule& rank) {
     for (std::size_t at = 0; at < reader.length(); ++at) {
         const Reader entry = reader.at(at);
@@ -398,7 +411,7 @@ void read_chunks(const Reader& reader, const Schedule& schedule, RankSchedule& r
             {read_chunk(entry.at("chunk"), schedule), static_cast<std::int64_t>(slots.length()),
              read_posts(entry.at("posts"), schedule),
              entry.has("stores") ? read_stores(entry.at("stores"), schedule) : std::vector<Store>{},
-             entry.has("at_once") && entry.at("at_once").boolean()});
+             entry.has("at_once") ? read_slots(entry.at("at_once"), rank) : std::vector<std::int32_t>{}});
     }
 }
 

@@ -39,7 +39,10 @@ public:
                 step.lane = collect_late ? Lane::late : Lane::before;
             } else {
                 late = late || (!sums && !now);
-                step.lane = sums ? Lane::sums : late ? Lane::late : Lane::early;
+                step.lane = sums                      ? Lane::sums
+                            : late && transfer.second ? Lane::second
+                            : late                    ? Lane::late
+                                                      : Lane::early;
             }
             if (!transfer.tiles.empty()) step.tile_sum = plan_.num_tile_sums++;
             for (const Wait& wait : transfer.waits) cover(index, wait);
@@ -76,32 +79,51 @@ private:
 
     void cover(std::size_t index, const Wait& wait) {
         StreamStep& step = plan_.steps[index];
-        const bool sums = step.lane == Lane::sums;
+        const Stream stream = stream_of(step.lane);
+        const bool sums = stream == Stream::sums;
         if (has_begun(wait)) return;
         if (const auto made = made_by_.find(wait.signal);
             made != made_by_.end() && (!sums || is_made(wait.signal))) {
-            if (step.tile_sum < 0 && passed_.insert({sums, made->second}).second)
-                step.gates.push_back(made->second);
+            if (step.tile_sum < 0) pass_gate(index, made->second);
             return;
         }
         if (const auto own = own_step(wait)) {
-            const bool of_sums = plan_.steps[*own].lane == Lane::sums;
-            if (of_sums == sums || plan_.steps[*own].lane == Lane::before)
-                return;  // in order; early copies come before late ones
+            const Lane lane = plan_.steps[*own].lane;
+            if (stream_of(lane) == stream || lane == Lane::before || (lane == Lane::early && !sums))
+                return;  // in order; early copies come before late ones of both streams
             if (!sums) {
-                StreamStep& sum = plan_.steps[*own];
-                if (sum.tile_sum < 0) {
+                StreamStep& other = plan_.steps[*own];
+                if (other.tile_sum < 0) {
                     step.after.push_back(*own);
-                } else if (!std::exchange(sum.gated, true)) {
-                    step.summed.push_back(sum.tile_sum);
+                    return;
+                }
+                other.gated = true;
+                const auto [passed, first] = passed_sum_.try_emplace(other.tile_sum, index);
+                if (first) {
+                    step.summed.push_back(other.tile_sum);
+                } else if (stream_of(plan_.steps[passed->second].lane) != stream) {
+                    step.after.push_back(passed->second);
                 }
                 return;
             }
         }
         if (sums) {
             if (step.tile_sum >= 0 || awaited_.insert(wait).second) step.awaited.push_back(wait);
-        } else if (relayed_.insert(wait).second) {
+        } else if (relayed_.insert({stream, wait}).second) {
             step.relayed.push_back(wait);
+        }
+    }
+
+    /// A chunk has one gate for sums and one for copies: a copy follows the one of the other stream that has
+    /// passed it.
+    void pass_gate(std::size_t index, std::int32_t chunk) {
+        StreamStep& step = plan_.steps[index];
+        const Stream stream = stream_of(step.lane);
+        const auto [passed, first] = passed_.try_emplace({stream == Stream::sums, chunk}, index);
+        if (first) {
+            step.gates.push_back(chunk);
+        } else if (stream_of(plan_.steps[passed->second].lane) != stream) {
+            step.after.push_back(passed->second);
         }
     }
 
@@ -110,10 +132,11 @@ private:
     }
 
     const RankSchedule& schedule_;
-    std::map<plan::OpRef, std::size_t> own_;          ///< transfers by op
-    std::map<std::int32_t, std::int32_t> made_by_;    ///< own signal → chunk whose last tile posts it
-    std::set<std::pair<bool, std::int32_t>> passed_;  ///< gates, by stream (of sums) and chunk
-    std::set<Wait> relayed_;
+    std::map<plan::OpRef, std::size_t> own_;        ///< transfers by op
+    std::map<std::int32_t, std::int32_t> made_by_;  ///< own signal → chunk whose last tile posts it
+    std::map<std::pair<bool, std::int32_t>, std::size_t> passed_;  ///< steps, by gate: of sums, and chunk
+    std::map<std::int32_t, std::size_t> passed_sum_;  ///< steps, by the number of a sum that tiles do
+    std::set<std::pair<Stream, Wait>> relayed_;
     std::set<Wait> awaited_;  ///< by sums in their own stream
     StreamPlan plan_;
 };

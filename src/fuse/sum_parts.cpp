@@ -15,6 +15,8 @@ namespace {
 using plan::Interval;
 using plan::Region;
 
+/// More parts would gain less than the launch of another sum costs, 6 us.
+constexpr double kRoundsOfAPart = 2;
 /// Of the tiles that make a part before the one that another tile has begun: more, and the cut is refused.
 constexpr double kMostDisorder = 0.1;
 
@@ -71,8 +73,9 @@ std::vector<Region> sum_parts(const Stage& stage, const std::string& tensor_name
     });
     if (bound == stage.bindings.end() || most < 2) return {chunk};
     const std::vector<Region> pieces = pieces_of(stage.kernel, bound->first, chunk);
-    const auto rounds = static_cast<std::int64_t>(std::lround(
-        static_cast<double>(pieces.size()) / static_cast<double>(std::max<std::int64_t>(programs, 1))));
+    const double rounds =
+        static_cast<double>(pieces.size()) / static_cast<double>(std::max<std::int64_t>(programs, 1));
+    const auto wanted = static_cast<std::int64_t>(std::lround(rounds / kRoundsOfAPart));
     std::vector<std::size_t> axes;  // that the tiles cut
     std::vector<std::set<std::int64_t>> begins;
     for (std::size_t axis = 0; axis < chunk.size(); ++axis) {
@@ -84,7 +87,7 @@ std::vector<Region> sum_parts(const Stage& stage, const std::string& tensor_name
     }
     if (axes.empty()) return {chunk};
     axes.resize(std::min<std::size_t>(axes.size(), 2));
-    for (std::int64_t count = std::min(rounds, most); count > 1; --count) {
+    for (std::int64_t count = std::min(wanted, most); count > 1; --count) {
         std::vector<Region> best;
         std::int64_t least = 0;
         for (std::int64_t first = count; first > 0; --first) {  // among equals, long pieces of memory

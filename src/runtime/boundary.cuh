@@ -52,6 +52,18 @@ __device__ void wait_for(std::uint32_t* control, const WaitEntry& wait, std::uin
     }
 }
 
+/// Polls until this GPU's kernel has opened the gate, which it does whatever happens, and closes it.
+__device__ void pass_gate(const std::uint32_t* control, std::uint32_t* gate, std::uint32_t value) {
+    const std::uint64_t deadline = static_cast<std::uint64_t>(control[kDeadlineMs]) * 1000000u;
+    const std::uint64_t start = nanoseconds();
+    // Twice the deadline of what the kernel itself waits for: then it is lost, and whoever asks finds a
+    // fault.
+    while (static_cast<std::int32_t>(load_acquire(gate) - value) < 0) {
+        if (deadline != 0 && nanoseconds() - start > 2 * deadline) return;
+    }
+    *gate = 0;
+}
+
 /// Tells the host, and the other ranks if this rank's own wait failed; the ranks' first fault stays.
 __device__ void report_fault(const BoundaryArguments& a, std::uint32_t fault, std::int32_t lane) {
     if (lane == 0) {

@@ -79,6 +79,8 @@ struct LateArguments {
 struct AwaitArguments {
     std::uint32_t* control;  ///< this rank's control block
     const WaitEntry* waits;
+    std::uint32_t* gate;  ///< awaited and set back, too; null: none
+    std::uint32_t gate_value;
     std::int32_t num_waits;
     std::int32_t where;  ///< for the fault words
 };

@@ -10,16 +10,19 @@ namespace syncopate::runtime {
 HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::RankSchedule& schedule,
                          const fuse::StreamPlan& plan, HostControl control, std::int64_t max_delay_us,
                          std::uint64_t seed)
-    : transfers_(std::move(transfers)), control_(control), streams_(3), done_(transfers_.size(), false) {
+    : transfers_(std::move(transfers)),
+      control_(control),
+      streams_(fuse::kNumStreams + 1),
+      done_(transfers_.size(), false) {
     for (std::size_t index = 0; index < transfers_.size(); ++index) {
         const fuse::StreamStep& planned = plan.steps[index];
         if (planned.lane == fuse::Lane::none) {
             if (transfers_[index].collective)
-                streams_[2].push_back({.index = index, .awaited = transfers_[index].waits});
+                streams_[fuse::kNumStreams].push_back({.index = index, .awaited = transfers_[index].waits});
             continue;
         }
         const bool sums = planned.lane == fuse::Lane::sums;
-        std::vector<Step>& stream = streams_[sums ? 1 : 0];
+        std::vector<Step>& stream = streams_[static_cast<std::size_t>(fuse::stream_of(planned.lane))];
         // Those before the kernel come first, whatever copies stand before them in the list.
         const auto place =
             planned.lane == fuse::Lane::before
@@ -95,6 +98,13 @@ void HostStreams::join() {
 PreparedSum* HostStreams::sum_of(std::size_t index) {
     std::optional<PreparedSum>& sum = transfers_.at(index).sum;
     return sum && transfers_.at(index).by_stream ? &*sum : nullptr;
+}
+
+bool HostStreams::set_copies(std::size_t index, std::vector<StridedCopy> copies) {
+    PreparedTransfer& transfer = transfers_.at(index);
+    if (transfer.copies.empty() || !transfer.by_stream) return false;
+    transfer.copies = std::move(copies);
+    return true;
 }
 
 void HostStreams::serve(std::size_t stream) {

@@ -40,7 +40,7 @@ Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<Cud
                    device);
     made->processors_ = static_cast<unsigned>(processors);
     for (Step& step : made->steps_) {
-        Lane& lane = step.sums ? made->sums_ : made->copies_;
+        Lane& lane = made->lane_of(step);
         if (lane.stream == nullptr && !step.after_kernel) {
             if (Status opened = made->open(lane); !opened) return opened.error();
         }
@@ -66,8 +66,8 @@ LateTransfers::~LateTransfers() {
             if (event != nullptr) api_.cuEventDestroy(event);
         }
     }
-    for (const Lane* lane : {&copies_, &sums_}) {
-        if (lane->join != nullptr) api_.cuEventDestroy(lane->join);
+    for (const Lane& lane : lanes_) {
+        if (lane.join != nullptr) api_.cuEventDestroy(lane.join);
     }
 }
 
@@ -82,10 +82,14 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
                            const std::string& name) {
     for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
         const fuse::StreamStep& planned = plan.streams.steps[i];
-        if (planned.lane != fuse::Lane::late && planned.lane != fuse::Lane::sums) continue;
+        if (planned.lane != fuse::Lane::late && planned.lane != fuse::Lane::second &&
+            planned.lane != fuse::Lane::sums)
+            continue;
         const fuse::Transfer& transfer = schedule.transfers[i];
-        Step step{
-            .index = i, .sums = planned.lane == fuse::Lane::sums, .after_kernel = planned.tile_sum >= 0};
+        Step step{.index = i,
+                  .stream = fuse::stream_of(planned.lane),
+                  .sums = planned.lane == fuse::Lane::sums,
+                  .after_kernel = planned.tile_sum >= 0};
         step.copies = plan.transfers[i].copies;
         step.collective = plan.transfers[i].collective;
         for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
@@ -138,16 +142,25 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
 
 /// Contributions most often come before the own part is made, so a sum's sy_await need not start only then:
 /// it starts when this rank's last contribution leaves. Not earlier, since its warp polls; nor after a copy
-/// that itself waits for a sum.
+/// that itself waits for a sum. It passes the own part's gate as well, as do those after it in the stream: a
+/// kernel follows a kernel within 1.5 us, but a wait of the stream in 5.
 void LateTransfers::await_early() {
     std::optional<std::size_t> last;
+    bool begun = false;  // some sum in the stream of sums
+    bool early = true;
     for (std::size_t i = 0; i < steps_.size(); ++i) {
         Step& step = steps_[i];
-        if (step.sums) {
-            if (!step.after_kernel && !step.sum.waits.empty() && !step.gates.empty()) step.await_after = last;
-        } else if (!step.after.empty()) {
-            return;
-        } else if (!step.gates.empty()) {
+        if (step.sums && !step.after_kernel) {
+            if (early && !begun && !step.gates.empty()) step.await_after = last;
+            if ((step.await_after || begun) && step.gates.size() == 2) {
+                step.sum.awaited_gate = step.gates[0].waitValue.address;
+                step.sum.awaited_tiles = step.gates[0].waitValue.value;
+                step.gates.clear();
+            }
+            begun = true;
+        } else if (!step.sums && !step.after.empty()) {
+            early = false;
+        } else if (!step.sums && !step.gates.empty()) {
             last = i;
         }
     }
@@ -212,27 +225,25 @@ Status LateTransfers::upload() {
 
 Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, CUstream kernel_stream,
                               CUdeviceptr table) {
-    for (const Lane* lane : {&copies_, &sums_}) {
-        if (lane->stream != nullptr) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane->stream->get(), fork, 0);
+    for (const fuse::Stream stream : {fuse::Stream::copies, fuse::Stream::sums, fuse::Stream::second}) {
+        const Lane& lane = lanes_[static_cast<std::size_t>(stream)];
+        if (lane.stream == nullptr) continue;
+        SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane.stream->get(), fork, 0);
+        if (stream != fuse::Stream::sums && copies_before != nullptr)
+            SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane.stream->get(), copies_before, 0);
     }
-    if (copies_.stream != nullptr && copies_before != nullptr)
-        SYNCOPATE_CUDA(api_, cuStreamWaitEvent, copies_.stream->get(), copies_before, 0);
     for (Step& step : steps_) {
-        const CUstream stream =
-            step.after_kernel ? kernel_stream : (step.sums ? sums_ : copies_).stream->get();
+        const CUstream stream = step.after_kernel ? kernel_stream : lane_of(step).stream->get();
         for (const std::size_t other : step.after)
             SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, steps_[other].done, 0);
-        if (step.await_after) {
+        if (step.await_after)
             SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, steps_[*step.await_after].opened, 0);
-            if (Status awaited = enqueue_await(*module_, step.sum, control_, stream); !awaited)
-                return awaited;
-        }
         if (!step.gates.empty()) {
             SYNCOPATE_CUDA(api_, cuStreamBatchMemOp, stream, static_cast<unsigned>(step.gates.size()),
                            step.gates.data(), 0);
         }
         if (step.opened != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, step.opened, stream);
-        if (step.sums && !step.await_after) {
+        if (step.sums) {
             if (Status awaited = enqueue_await(*module_, step.sum, control_, stream); !awaited)
                 return awaited;
         }
@@ -241,21 +252,21 @@ Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, CUstream kern
         if (!done) return done;
         if (step.done != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, step.done, stream);
     }
-    for (const Lane* lane : {&copies_, &sums_}) {
-        if (lane->stream != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, lane->join, lane->stream->get());
+    for (const Lane& lane : lanes_) {
+        if (lane.stream != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, lane.join, lane.stream->get());
     }
     return Done{};
 }
 
 Status LateTransfers::join(CUstream stream) {
-    for (const Lane* lane : {&copies_, &sums_}) {
-        if (lane->stream != nullptr) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, lane->join, 0);
+    for (const Lane& lane : lanes_) {
+        if (lane.stream != nullptr) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, lane.join, 0);
     }
     return Done{};
 }
 
 Status LateTransfers::enqueue_copies(const Step& step) {
-    const CUstream stream = copies_.stream->get();
+    const CUstream stream = lane_of(step).stream->get();
     if (step.collective) {
         if (Status called = nccl_->enqueue(*step.collective, stream); !called) return called;
     }

@@ -1,5 +1,6 @@
 // The part of a call on cuda that follows the fused kernel's own progress: transfers of what its tiles make,
-// and sums. All of it is enqueued after the kernel has been launched, on two streams beside the caller's:
+// and sums. All of it is enqueued after the kernel has been launched, on streams beside the caller's: two of
+// copies, of which only small ones use the second (fuse/precedence.hpp), and one of sums.
 //
 //   caller's stream | sy_begin | fork | fused kernel: tile … tile, each adds 1 to its gates … | join |
 //   sy_end | copies                         └ wait gate, gate = 0, copy, post to the peer | …            ┘
@@ -15,6 +16,7 @@
 
 #if SYNCOPATE_HAS_CUDA
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -58,16 +60,17 @@ private:
     /// One step of a lane: waits for gates, then copies and posts, or awaits and sums.
     struct Step {
         std::size_t index = 0;  ///< in the schedule
+        fuse::Stream stream = fuse::Stream::copies;
         bool sums = false;
         bool after_kernel = false;                    ///< in the kernel's stream
         std::vector<CUstreamBatchMemOpParams> gates;  ///< wait, and set back
-        std::vector<std::size_t> after;               ///< steps of the other lane
+        std::vector<std::size_t> after;               ///< steps of other streams
         std::vector<StridedCopy> copies;
         std::optional<PreparedCollective> collective;  ///< instead of copies
         std::vector<std::uint64_t> posts;              ///< addresses; of copies
         std::vector<std::uint64_t> own_posts;          ///< of this rank's control block
         StreamSum sum;
-        CUevent done = nullptr;  ///< recorded after it, where a step of the other lane waits for it
+        CUevent done = nullptr;  ///< recorded after it, where a step of another stream waits for it
         std::optional<std::size_t> await_after;  ///< of a sum: the copy whose gates open before sy_await
         CUevent opened = nullptr;                ///< recorded after the gates, where a sum's sy_await waits
     };
@@ -87,6 +90,7 @@ private:
     /// Says before which copy a sum's sy_await starts.
     void await_early();
     Status upload();
+    [[nodiscard]] Lane& lane_of(const Step& step) { return lanes_[static_cast<std::size_t>(step.stream)]; }
     Status enqueue_copies(const Step& step);
 
     std::shared_ptr<CudaContext> context_;
@@ -99,8 +103,7 @@ private:
     const Nccl* nccl_ = nullptr;
     std::vector<Step> steps_;
     std::map<std::size_t, std::size_t> step_of_;  ///< by index in the schedule
-    Lane copies_;
-    Lane sums_;
+    std::array<Lane, fuse::kNumStreams> lanes_;
     std::unique_ptr<DeviceBuffer> tables_;
     unsigned processors_ = 0;  ///< of the GPU
 };

@@ -19,42 +19,45 @@ struct Worker {
     std::uint32_t count;
 };
 
-/// Units of 16 bytes; kUnroll of them a thread at a time, so that enough loads are in flight.
+/// Where the n-th contribution of the sum is, and its bytes from row to row.
+struct Addend {
+    std::uint64_t base;
+    std::uint64_t pitch;
+};
+
+__device__ __forceinline__ Addend addend(const ReduceArguments& a, std::int32_t n) {
+    if (n == a.own_place) return {a.own, a.own_pitch};
+    const std::int32_t slot = n - (a.own_place >= 0 && n > a.own_place ? 1 : 0);
+    return {a.slots + slot * a.slot_distance, a.slot_pitch};
+}
+
+/// Units of 16 bytes, one a thread at a time, of kBatch contributions at once: as many loads in flight as
+/// registers for four such blocks on a multiprocessor allow. Beside a kernel that leaves room for one block,
+/// it is twice as fast as with two loads in flight.
 template <typename Type, typename Combine>
 __device__ void sum_units(const ReduceArguments& a, const Worker& worker) {
-    constexpr int kUnroll = 2;
-    const std::uint32_t stride = worker.count;
+    constexpr int kBatch = 4;
     const std::uint32_t count = a.rows * a.row_units;
-    for (std::uint32_t first = worker.index; first < count; first += stride * kUnroll) {
-        std::uint32_t rows[kUnroll];
-        std::uint32_t columns[kUnroll];
-        Totals<Type> totals[kUnroll];
+    const std::int32_t addends = a.num_slots + (a.own_place >= 0 ? 1 : 0);
+    for (std::uint32_t unit = worker.index; unit < count; unit += worker.count) {
+        const std::uint32_t row = a.rows == 1 ? 0 : unit / a.row_units;
+        const std::uint32_t column = unit - row * a.row_units;
+        Totals<Type> totals;
+        for (std::int32_t n = 0; n < addends; n += kBatch) {
+            uint4 units[kBatch];
 #pragma unroll
-        for (int u = 0; u < kUnroll; ++u) {
-            // Past the end the last unit is read once more, and not written.
-            const std::uint32_t unit = min(first + u * stride, count - 1);
-            rows[u] = a.rows == 1 ? 0 : unit / a.row_units;
-            columns[u] = unit - rows[u] * a.row_units;
+            for (int i = 0; i < kBatch; ++i) {
+                if (n + i >= addends) break;
+                const Addend from = addend(a, n + i);
+                units[i] = __ldcg(reinterpret_cast<const uint4*>(from.base + row * from.pitch) + column);
+            }
+#pragma unroll
+            for (int i = 0; i < kBatch; ++i) {
+                if (n + i >= addends) break;
+                add<Type, Combine>(totals, units[i], n + i == 0);
+            }
         }
-        const auto add_all = [&](std::uint64_t base, std::uint64_t pitch, bool first_one) {
-            uint4 units[kUnroll];
-#pragma unroll
-            for (int u = 0; u < kUnroll; ++u)
-                units[u] = __ldcg(reinterpret_cast<const uint4*>(base + rows[u] * pitch) + columns[u]);
-#pragma unroll
-            for (int u = 0; u < kUnroll; ++u) add<Type, Combine>(totals[u], units[u], first_one);
-        };
-        if (a.own_place == 0) add_all(a.own, a.own_pitch, true);
-        for (std::int32_t slot = 0; slot < a.num_slots; ++slot) {
-            add_all(a.slots + slot * a.slot_distance, a.slot_pitch, slot == 0 && a.own_place != 0);
-            if (slot + 1 == a.own_place) add_all(a.own, a.own_pitch, false);
-        }
-#pragma unroll
-        for (int u = 0; u < kUnroll; ++u) {
-            if (first + u * stride < count)
-                reinterpret_cast<uint4*>(a.out + rows[u] * a.out_pitch)[columns[u]] =
-                    narrowed<Type>(totals[u]);
-        }
+        reinterpret_cast<uint4*>(a.out + row * a.out_pitch)[column] = narrowed<Type>(totals);
     }
 }
 
@@ -139,6 +142,7 @@ extern "C" __global__ void __launch_bounds__(32) sy_await(const AwaitArguments a
     const std::uint32_t epoch = a.control[kPublished];
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < a.num_waits; i += 32)
         wait_for(a.control, a.waits[i], epoch, a.where);
+    if (a.gate != nullptr && threadIdx.x == 0) pass_gate(a.control, a.gate, a.gate_value);
 }
 
 /// After a fault it sums and posts nothing.

@@ -10,7 +10,7 @@ namespace syncopate::runtime {
 namespace {
 
 constexpr unsigned kSumThreads = 256;
-constexpr std::uint64_t kThreadBytes = 32;   // what a thread sums at a time (reduce.cu)
+constexpr std::uint64_t kThreadBytes = 16;   // what a thread sums at a time (reduce.cu)
 constexpr unsigned kBlocksPerProcessor = 4;  // of sy_reduce
 
 }  // namespace
@@ -26,9 +26,11 @@ device::SumType sum_type_of(plan::DType dtype) {
 
 Status enqueue_await(const DeviceModule& module, const StreamSum& step, CUdeviceptr control,
                      CUstream stream) {
-    if (step.waits.empty()) return Done{};
+    if (step.waits.empty() && step.awaited_gate == 0) return Done{};
     device::AwaitArguments await{.control = reinterpret_cast<std::uint32_t*>(control),
                                  .waits = reinterpret_cast<const device::WaitEntry*>(step.device_waits),
+                                 .gate = reinterpret_cast<std::uint32_t*>(step.awaited_gate),
+                                 .gate_value = step.awaited_tiles,
                                  .num_waits = static_cast<std::int32_t>(step.waits.size()),
                                  .where = kWhereTransfer - static_cast<std::int32_t>(step.index)};
     return module.launch(module.await, await, stream);

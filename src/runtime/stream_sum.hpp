@@ -21,6 +21,8 @@ struct StreamSum {
     PreparedSum sum;
     std::vector<device::WaitEntry> waits;  ///< empty: all is there when its turn in the stream comes
     std::vector<std::uint64_t> posts;      ///< addresses
+    CUdeviceptr awaited_gate = 0;          ///< of the own part, that sy_await passes; 0: none
+    std::uint32_t awaited_tiles = 0;       ///< what it reaches
     // Where these two lists, and a word for counting that is 0 at first, are in device memory.
     CUdeviceptr device_waits = 0;
     CUdeviceptr device_posts = 0;
@@ -29,7 +31,7 @@ struct StreamSum {
     CUdeviceptr gate = 0;          ///< to which each block of such a sum adds 1; 0: none
 };
 
-/// sy_await, if the sum has waits. `control`: this rank's control block.
+/// sy_await, if it has something to wait for. `control`: this rank's control block.
 Status enqueue_await(const DeviceModule& module, const StreamSum& step, CUdeviceptr control, CUstream stream);
 
 /// The sum, once all that it waits for is there. `table`: the schedule's, in device memory; `processors`: of

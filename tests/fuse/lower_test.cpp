@@ -54,6 +54,26 @@ TEST(Lower, WhoWaitedForAContributionWaitsForItsSum) {
     EXPECT_EQ(lowered.plan.ranks[0][4].reduce, plan::Reduce::sum);
 }
 
+TEST(Lower, ASumInPartsReadsThePartsOfEachSlotAndWhoWaitedWaitsForAllOfThem) {
+    const auto halves = [](const plan::Chunk& chunk) {
+        std::vector<plan::Region> parts{chunk.region, chunk.region};
+        parts[0][1] = {0, 2};
+        parts[1][1] = {2, 4};
+        return parts;
+    };
+    const Lowered lowered = lower(reduce_scatter(3, {.all = true}, 6), {.parts_of = halves}).value();
+    // Rank 1: two pushes, two sends of the summed shard, two sums.
+    const std::vector<plan::Op>& ops = lowered.plan.ranks[1];
+    ASSERT_EQ(ops.size(), 6U);
+    EXPECT_EQ(ops[0].dst.region[2], (plan::Interval{0, 4})) << "contributions stay whole";
+    EXPECT_EQ(ops[4].src, (plan::Chunk{1, {{0, 2}, {0, 2}, {0, 2}}}));
+    EXPECT_EQ(ops[5].src, (plan::Chunk{1, {{0, 2}, {0, 2}, {2, 4}}}));
+    EXPECT_EQ(ops[5].dst, (plan::Chunk{0, {{2, 4}, {2, 4}}}));
+    EXPECT_EQ(ops[4].after, ops[5].after);
+    EXPECT_EQ(ops[2].after, (std::vector<plan::OpRef>{{1, 4}, {1, 5}}));
+    EXPECT_EQ(lowered.own.at({1, 5}), 1);
+}
+
 TEST(Lower, ADestinationThatHoldsNothingAddsNothing) {
     plan::Plan plan = reduce_scatter(2);
     std::erase_if(plan.produced, [](const plan::Holding& holding) { return holding.rank == 0; });

@@ -73,6 +73,35 @@ TEST(Produce, ATransferWaitsForItsOwnKernelAndASumForItsContributionsToo) {
     EXPECT_EQ(rank.transfers.back().own, 2);
 }
 
+TEST(Produce, OfAChunkThatIsSentEachProgramsLastTileCountsAtOnceOrAllWhereTheyAreFew) {
+    // 64 rows of 8 tiles on 16 programs: each makes 32 tiles, 8 of them of each of four shards.
+    const Schedule many = fuse(reduced({64, 16, 4, 1, 2, 2, 16}, 4)).value();
+    const MadeChunk& sent = many.ranks[0].chunks[0];
+    EXPECT_EQ(sent.tiles, 128);
+    ASSERT_EQ(sent.at_once.size(), 16U) << "one of each program";
+    EXPECT_EQ(sent.at_once.front(), 112);
+    EXPECT_EQ(sent.at_once.back(), 127);
+    const Schedule few = fuse(reduced({64, 16, 4, 1, 2, 2, 64}, 4)).value();
+    EXPECT_EQ(few.ranks[0].chunks[0].at_once.size(), 128U);
+    for (const Schedule* schedule : {&many, &few}) {
+        for (const Transfer& sum : schedule->ranks[0].transfers) {
+            if (sum.reduce == plan::Reduce::none) continue;
+            const std::int32_t own = sum.waits.back().signal;
+            for (const MadeChunk& chunk : schedule->ranks[0].chunks) {
+                const bool is_own = chunk.posts.size() == 1 && chunk.posts[0] == Post{0, own};
+                EXPECT_TRUE(!is_own || chunk.at_once.empty()) << "what is only summed can wait";
+            }
+        }
+    }
+}
+
+TEST(Produce, WhatStaysOnTheRankIsMadeLast) {
+    const plan::Plan plan =
+        plan::push_exchange(sample::ranks(4), {"C", {8, 4}, plan::DType::bf16}, "D").value();
+    const Schedule schedule = fuse(Program{sample::gemm({8, 4, 4, 2, 2, 2}), plan, {{"c_ptr", "C"}}}).value();
+    EXPECT_EQ(tiles_of(schedule.ranks[0]), (std::vector<std::int64_t>{2, 3, 4, 5, 6, 7, 0, 1}));
+}
+
 TEST(Produce, EveryTileOfASplitKernelCounts) {
     Program program = reduced({8, 4, 4, 2, 2, 2}, 2);
     const std::size_t tiles = program.kernel.tiles.size();

@@ -320,11 +320,14 @@ private:
         for (const Post& post : own.kernel_posts) posts.push_back(post_step(rank, post));
         workers_.push_back(std::move(posts));
         std::vector<Step> stream;
+        std::vector<Step> second;
         std::vector<Step> sums;
         for (const Transfer& transfer : own.transfers) {
             std::vector<Step> steps = transfer_steps(rank, transfer);
             if (transfer.backend == plan::Backend::copy_engine) {
-                std::vector<Step>& lane = transfer.reduce == plan::Reduce::none ? stream : sums;
+                std::vector<Step>& lane = transfer.reduce != plan::Reduce::none ? sums
+                                          : transfer.second                     ? second
+                                                                                : stream;
                 for (Step& step : steps) lane.push_back(std::move(step));
             } else {  // host and the chunk engine
                 agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
@@ -333,6 +336,8 @@ private:
         }
         agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
         workers_.push_back(std::move(stream));
+        agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
+        workers_.push_back(std::move(second));
         agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
         workers_.push_back(std::move(sums));
         const std::size_t end_worker = agents_.size();

@@ -88,5 +88,39 @@ TEST(Streams, SumsHaveAStreamOfTheirOwnAndPollWhatOthersSend) {
     EXPECT_EQ(sums, 1U);
 }
 
+TEST(Streams, SmallChunksThatTheKernelMakesTakeTurnsOnTwoCopyStreams) {
+    const auto lanes_of = [](std::int64_t rows) {
+        const plan::Plan plan =
+            plan::push_reduce(sample::ranks(4), {"C", {rows, 4096}, plan::DType::bf16}).value();
+        const Program program{sample::gemm({rows, 4096, 64, rows / 8, 4096, 64}), plan, {{"c_ptr", "C"}}};
+        const Schedule schedule = fuse(program, {.device = Device::cuda}).value();
+        std::vector<Lane> lanes;
+        for (const StreamStep& step : plan_streams(schedule.ranks[0], 0).steps) {
+            lanes.push_back(step.lane);
+            EXPECT_EQ(step.after, std::vector<std::size_t>{}) << "chunks of their own";
+        }
+        return lanes;
+    };
+    EXPECT_EQ(lanes_of(4 * 2048), (std::vector<Lane>{Lane::late, Lane::second, Lane::late, Lane::sums}));
+    EXPECT_EQ(lanes_of(4 * 2056), (std::vector<Lane>{Lane::late, Lane::late, Lane::late, Lane::sums}))
+        << "more than 16 MiB";
+}
+
+TEST(Streams, ACopyFollowsTheOneOfTheOtherStreamThatHasPassedItsGate) {
+    RankSchedule rank;
+    rank.signals = {{Kind::made, {0, 0}}, {Kind::arrived, {0, 0}}};
+    rank.chunks.push_back({.tiles = 2, .posts = {{0, 0}}});
+    rank.transfers = {transfer(0, Backend::copy_engine, {{0, 0}}),
+                      transfer(1, Backend::copy_engine, {{0, 0}}),
+                      transfer(2, Backend::copy_engine, {{1, 0}})};
+    rank.transfers[1].second = rank.transfers[2].second = true;
+    const StreamPlan streams = plan_streams(rank, 0);
+    EXPECT_EQ(streams.steps[0].gates, Chunks{0});
+    EXPECT_EQ(streams.steps[1].lane, Lane::second);
+    EXPECT_EQ(streams.steps[1].gates, Chunks{}) << "it would never open again";
+    EXPECT_EQ(streams.steps[1].after, std::vector<std::size_t>{0});
+    EXPECT_EQ(streams.steps[2].after, std::vector<std::size_t>{0}) << "an op of the other stream";
+}
+
 }  // namespace
 }  // namespace syncopate::fuse

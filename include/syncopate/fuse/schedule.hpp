@@ -95,10 +95,14 @@ struct MadeChunk {
     std::int64_t tiles = 0;
     std::vector<Post> posts;
     std::vector<Store> stores{};  ///< of its tiles; empty: the kernel's own place
-    /// A persistent kernel's tile counts in it as soon as it is stored, not when its program stores the next
-    /// one: the program stands still for its stores, and the chunk leaves a tile's time earlier.
-    bool at_once = false;
+    /// Slots, rising, whose tiles count in it as soon as they are stored, not when their program stores its
+    /// next tile: the program stands still for its stores, but the chunk leaves a tile's time earlier.
+    std::vector<std::int32_t> at_once{};
 };
+
+[[nodiscard]] inline bool counts_at_once(const MadeChunk& chunk, std::int64_t slot) {
+    return std::ranges::binary_search(chunk.at_once, slot);
+}
 
 /// A region in the memory of a rank.
 struct Source {
@@ -150,6 +154,7 @@ struct Transfer {
     std::vector<TileSum> tiles{};  ///< of a sum that tiles do; together they cover `dst`
     /// This rank's part in it: both ranks are this one, and `reduce` is none.
     std::optional<Collective> collective{};
+    bool second = false;  ///< a copy of the second copy stream (precedence.hpp)
 };
 
 struct RankSchedule {

@@ -5,7 +5,7 @@
 // up; it can wait until a word of its own rank's control block, a gate, has been opened, and close it again.
 // So each wait of a step is covered in one of these ways:
 //
-//   in order   the call's begin implies it, or an earlier step of the same stream; or, of the other stream,
+//   in order   the call's begin implies it, or an earlier step of the same stream; or, of another stream,
 //              an event
 //   gate       this rank's kernel makes the chunk, sends it inline, or sums it: each of its tiles adds to a
 //   gate await      a sum is a kernel anyway: another one of one warp polls the signals before it relay
@@ -45,13 +45,21 @@ enum class Lane : std::uint8_t {
     early,   ///< a copy before the kernel's launch
     late,    ///< a copy or a collective after it, in the same stream
     sums,    ///< a sum, in a stream of its own
+    second,  ///< a copy after it, in the second copy stream
 };
+
+/// The streams beside the caller's: what runs before the kernel and early copies come before `copies`.
+enum class Stream : std::uint8_t { copies, sums, second };
+inline constexpr std::size_t kNumStreams = 3;
+[[nodiscard]] constexpr Stream stream_of(Lane lane) {
+    return lane == Lane::sums ? Stream::sums : lane == Lane::second ? Stream::second : Stream::copies;
+}
 
 /// One transfer as its stream does it.
 struct StreamStep {
     Lane lane = Lane::none;
     std::vector<std::int32_t> gates;  ///< made chunks of this rank; one that the lane has passed is left out
-    std::vector<std::size_t> after;   ///< transfers of the sums' stream that a copy follows
+    std::vector<std::size_t> after;   ///< transfers of other streams that a copy follows
     std::vector<Wait> awaited;        ///< of a sum: polled before it
     std::vector<Wait> relayed;        ///< of a copy: by the relay
     std::int32_t tile_sum = -1;  ///< the number of a sum that tiles do, rising with the transfers; -1: none

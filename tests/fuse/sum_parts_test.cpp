@@ -1,0 +1,87 @@
+#include "syncopate/fuse/sum_parts.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "fuse/sample.hpp"
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/streams.hpp"
+#include "syncopate/plan/push_reduce.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+using Regions = std::vector<plan::Region>;
+
+const Stage kRows{sample::gemm({16, 16, 4, 2, 2, 2}), {{"c_ptr", "C"}}};  // 8 x 8 tiles, row by row
+
+/// The same tiles, numbered down each group of `group` rows first, as kernels do it for the L2 cache.
+Stage grouped(std::int64_t group) {
+    Stage stage = kRows;
+    std::vector<kernel::Tile>& tiles = stage.kernel.tiles;
+    std::stable_sort(tiles.begin(), tiles.end(), [&](const kernel::Tile& a, const kernel::Tile& b) {
+        return std::tuple(a.coord[0] / group, a.coord[1], a.coord[0]) <
+               std::tuple(b.coord[0] / group, b.coord[1], b.coord[0]);
+    });
+    for (std::size_t id = 0; id < tiles.size(); ++id) tiles[id].id = static_cast<std::int64_t>(id);
+    return stage;
+}
+
+TEST(SumParts, AreOneForEveryTwoRoundsOfThePrograms) {
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 16, 8).size(), 1U) << "32 tiles in two rounds";
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 8, 8),
+              (Regions{{{0, 4}, {0, 16}}, {{4, 8}, {0, 16}}}));
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 2, 8).size(), 8U);
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 2, 3).size(), 3U) << "no more than asked for";
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 2, 1).size(), 1U);
+}
+
+TEST(SumParts, AreCutAcrossTheColumnsWhereTilesAreNumberedDownTheRows) {
+    EXPECT_EQ(sum_parts(grouped(8), "C", {{0, 16}, {0, 16}}, 16, 8),
+              (Regions{{{0, 16}, {0, 8}}, {{0, 16}, {8, 16}}}));
+    EXPECT_EQ(sum_parts(grouped(4), "C", {{0, 16}, {0, 16}}, 8, 8),
+              (Regions{{{0, 8}, {0, 8}}, {{0, 8}, {8, 16}}, {{8, 16}, {0, 8}}, {{8, 16}, {8, 16}}}));
+}
+
+TEST(SumParts, AreCutWhereTilesEndAndCoverTheChunk) {
+    const Regions parts = sum_parts(kRows, "C", {{2, 15}, {0, 16}}, 10, 8);  // 7 rows of tiles, the last cut
+    ASSERT_EQ(parts.size(), 3U);
+    std::int64_t begin = 2;
+    for (const plan::Region& part : parts) {
+        EXPECT_EQ(part[0].begin, begin);
+        EXPECT_EQ(part[1], (plan::Interval{0, 16}));
+        EXPECT_TRUE(part[0].end % 2 == 0 || part[0].end == 15);
+        begin = part[0].end;
+    }
+    EXPECT_EQ(begin, 15);
+}
+
+TEST(SumParts, AreOneWhereEveryCutWouldMixUpTheKernelsOrder) {
+    Stage stage = kRows;
+    for (std::size_t id = 0; id < 64; ++id) stage.kernel.tiles[id] = kRows.kernel.tiles[id * 29 % 64];
+    EXPECT_EQ(sum_parts(stage, "C", {{0, 16}, {0, 16}}, 8, 8).size(), 1U);
+    EXPECT_EQ(sum_parts(kRows, "D", {{0, 16}, {0, 16}}, 8, 8).size(), 1U) << "the kernel does not write it";
+}
+
+TEST(SumParts, OfAReduceScatterEachWaitForTheirOwnTilesAndOnceForTheContributions) {
+    const plan::Plan plan = plan::push_reduce(sample::ranks(2), {"C", {16, 16}, plan::DType::bf16}).value();
+    const Program program{sample::gemm({16, 16, 4, 2, 2, 2, 4}), plan, {{"c_ptr", "C"}}};
+    const Schedule schedule = fuse(program, {.device = Device::cuda}).value();
+    const RankSchedule& rank = schedule.ranks[1];
+    const StreamPlan streams = plan_streams(rank, 1);
+    std::vector<std::size_t> awaited;
+    std::vector<std::int64_t> tiles;
+    for (std::size_t i = 0; i < rank.transfers.size(); ++i) {
+        if (rank.transfers[i].reduce == plan::Reduce::none) continue;
+        awaited.push_back(streams.steps[i].awaited.size());
+        ASSERT_EQ(streams.steps[i].gates.size(), 1U);
+        tiles.push_back(rank.chunks[static_cast<std::size_t>(streams.steps[i].gates[0])].tiles);
+    }
+    EXPECT_EQ(awaited, (std::vector<std::size_t>{1, 0, 0, 0})) << "32 tiles are eight rounds of 4 programs";
+    EXPECT_EQ(tiles, std::vector<std::int64_t>(4, 8));
+    EXPECT_EQ(fuse(program, {.device = Device::cuda, .most_sum_parts = 1})->ranks[1].transfers.size(), 2U);
+}
+
+}  // namespace
+}  // namespace syncopate::fuse
