@@ -96,6 +96,8 @@ class Compiled:
 def _items(signature: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """(name, kind, value) of every parameter, item by item where it is a tuple."""
     for name, kind in signature.items():
+        if kind == "constexpr" and name not in arguments:  # its default
+            continue
         value = arguments[name]
         if isinstance(kind, (tuple, list)):
             names = [f"{name}[{index}]" for index in range(len(kind))]

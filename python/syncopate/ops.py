@@ -127,13 +127,17 @@ def require_supported(m: int, n: int, k: int, dtype: torch.dtype) -> None:
             )
 
 
-def gemm_programs(m: int, n: int, t: Tiling, programs: int) -> int:
-    """The grid: a program for each tile, at most `programs`."""
+def gemm_tiles(m: int, n: int, t: Tiling) -> int:
     if t.num_wide >= 0:
         columns = t.num_wide + max(0, -(-(n - t.num_wide * t.block_n) // (t.block_n // 2)))
     else:
         columns = -(-n // t.block_n)
-    return min(programs, -(-m // t.block_m) * columns)
+    return -(-m // t.block_m) * columns
+
+
+def gemm_programs(m: int, n: int, t: Tiling, programs: int) -> int:
+    """The grid: a program for each tile, at most `programs`."""
+    return min(programs, gemm_tiles(m, n, t))
 
 
 def gemm_arguments(

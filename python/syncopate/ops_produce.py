@@ -18,16 +18,24 @@ from . import _syncopate, plans, trace
 from .fused import DTYPE_NAMES, FusedKernel, Prepared, outputs_of, run_on_host
 from .group import Group, of_process_group
 from .kernels import matmul as kernels
-from .ops import Tiling, choose_tiling, gemm_arguments, gemm_options, gemm_programs, require_supported
+from .ops import (
+    Tiling,
+    choose_tiling,
+    gemm_arguments,
+    gemm_options,
+    gemm_programs,
+    gemm_tiles,
+    require_supported,
+)
 
 SMALL_SHARD = 256  # rows a rank, up to which tiles are stored at their destination
 
 
-def choose_backend(rows: int) -> str:
-    """How chunks of `rows` rows for each rank leave: few rows are best stored straight into the peer's memory; many
-    would stall the multiprocessors at the speed of the links, where a copy engine sends them under the next tiles
-    (bench/gemm_rs)."""
-    return "tma_inline" if rows <= SMALL_SHARD else "auto"
+def choose_backend(rows: int, tiles: int, programs: int) -> str:
+    """How chunks of `rows` rows for each rank leave. A product of one round of tiles, with few rows, is best stored straight
+    into the peers' memory; else that would stall the multiprocessors at the speed of the links, where a copy engine
+    sends them under the next tiles (bench/gemm_rs)."""
+    return "tma_inline" if rows <= SMALL_SHARD and tiles <= programs else "auto"
 
 
 class FusedMatmul:
@@ -62,12 +70,13 @@ class FusedMatmul:
         cuda = self.group.device == "cuda"
         self.device = torch.device("cuda", self.group.ordinal) if cuda else torch.device("cpu")
         self.num_sms = torch.cuda.get_device_properties(self.device).multi_processor_count if cuda else 4
-        if cuda and backend == "auto" and self.bind[0] == "c_desc":
-            backend = choose_backend(m // max(self.group.size, 1))
         # The chunk engine's multiprocessors are not the kernel's.
         engine = cuda and backend in ("tma_dedicated", "ldst_dedicated")
         self.programs = self.num_sms - (engine_blocks if engine else 0)
         self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
+        if cuda and backend == "auto" and self.bind[0] == "c_desc":
+            rows = m // max(self.group.size, 1)
+            backend = choose_backend(rows, gemm_tiles(m, n, self.tiling), self.programs)
         self.split = split or 1
         self.tile_sums = tile_sums
         self.plan = self._make_plan(plans.mesh_of(self.group.size), DTYPE_NAMES[dtype])

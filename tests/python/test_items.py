@@ -23,3 +23,10 @@ def test_a_tuple_without_items_stays():
 def test_a_list_is_refused_as_triton_refuses_it():
     with pytest.raises(TypeError, match="xs is a list, which no Triton kernel takes: give tuple"):
         items.flat({"xs": [torch.zeros(2)]})
+
+
+def test_a_constant_left_at_its_default_is_not_packed():
+    jit = pytest.importorskip("syncopate.jit")
+    signature = {"m": "i32", "xs": ("*bf16", "i32"), "FLATTEN": "constexpr"}
+    packed = list(jit._items(signature, {"m": 3, "xs": ("x", 4)}))
+    assert packed == [("m", "i32", 3), ("xs[0]", "*bf16", "x"), ("xs[1]", "i32", 4)]
