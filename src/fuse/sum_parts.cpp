@@ -50,6 +50,42 @@ std::vector<Interval> cut_at_tiles(const Interval& interval, std::int64_t count,
     return parts;
 }
 
+/// An axis that the tiles cut, and where they begin on it.
+struct Axis {
+    std::size_t number = 0;
+    std::set<std::int64_t> begins;
+};
+
+/// The first two axes that the tiles cut.
+std::vector<Axis> cut_axes(const Region& chunk, const std::vector<Region>& pieces) {
+    std::vector<Axis> axes;
+    for (std::size_t number = 0; number < chunk.size() && axes.size() < 2; ++number) {
+        Axis axis{number, {}};
+        for (const Region& piece : pieces) axis.begins.insert(piece[number].begin);
+        if (axis.begins.size() > 1) axes.push_back(std::move(axis));
+    }
+    return axes;
+}
+
+/// The chunk in `outer` parts along the first axis, each in `inner` along the second.
+std::vector<Region> cut(const Region& chunk, const std::vector<Axis>& axes, std::int64_t outer,
+                        std::int64_t inner) {
+    std::vector<Region> parts;
+    for (const Interval& rows : cut_at_tiles(chunk[axes[0].number], outer, axes[0].begins)) {
+        Region part = chunk;
+        part[axes[0].number] = rows;
+        if (axes.size() < 2) {
+            parts.push_back(part);
+            continue;
+        }
+        for (const Interval& columns : cut_at_tiles(chunk[axes[1].number], inner, axes[1].begins)) {
+            part[axes[1].number] = columns;
+            parts.push_back(part);
+        }
+    }
+    return parts;
+}
+
 /// How many of the tiles make a part after one of a later part.
 std::int64_t disorder(const std::vector<Region>& pieces, const std::vector<Region>& parts) {
     std::int64_t late = 0;
@@ -76,35 +112,14 @@ std::vector<Region> sum_parts(const Stage& stage, const std::string& tensor_name
     const double rounds =
         static_cast<double>(pieces.size()) / static_cast<double>(std::max<std::int64_t>(programs, 1));
     const auto wanted = static_cast<std::int64_t>(std::lround(rounds / kRoundsOfAPart));
-    std::vector<std::size_t> axes;  // that the tiles cut
-    std::vector<std::set<std::int64_t>> begins;
-    for (std::size_t axis = 0; axis < chunk.size(); ++axis) {
-        std::set<std::int64_t> at;
-        for (const Region& piece : pieces) at.insert(piece[axis].begin);
-        if (at.size() < 2) continue;
-        axes.push_back(axis);
-        begins.push_back(std::move(at));
-    }
+    const std::vector<Axis> axes = cut_axes(chunk, pieces);
     if (axes.empty()) return {chunk};
-    axes.resize(std::min<std::size_t>(axes.size(), 2));
     for (std::int64_t count = std::min(wanted, most); count > 1; --count) {
         std::vector<Region> best;
         std::int64_t least = 0;
-        for (std::int64_t first = count; first > 0; --first) {  // among equals, long pieces of memory
-            if (count % first != 0 || (axes.size() < 2 && first != count)) continue;
-            std::vector<Region> parts;
-            for (const Interval& outer : cut_at_tiles(chunk[axes[0]], first, begins[0])) {
-                Region part = chunk;
-                part[axes[0]] = outer;
-                if (axes.size() < 2) {
-                    parts.push_back(part);
-                    continue;
-                }
-                for (const Interval& inner : cut_at_tiles(chunk[axes[1]], count / first, begins[1])) {
-                    part[axes[1]] = inner;
-                    parts.push_back(part);
-                }
-            }
+        for (std::int64_t outer = count; outer > 0; --outer) {  // among equals, long pieces of memory
+            if (count % outer != 0 || (axes.size() < 2 && outer != count)) continue;
+            std::vector<Region> parts = cut(chunk, axes, outer, count / outer);
             const std::int64_t found = disorder(pieces, parts);
             if (static_cast<std::int64_t>(parts.size()) == count && (best.empty() || found < least)) {
                 best = std::move(parts);
