@@ -78,10 +78,11 @@ Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int 
 
 /// How many collectives the ranks of the schedule take part in: their numbers are below.
 std::size_t num_collectives(const fuse::Schedule& schedule) {
-    std::int32_t most = -1;
+    std::int64_t most = -1;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         for (const fuse::Transfer& transfer : rank.transfers) {
-            if (transfer.collective) most = std::max(most, std::min(transfer.collective->number, 1 << 20));
+            if (transfer.collective)
+                most = std::max<std::int64_t>(most, std::min(transfer.collective->number, 1 << 20));
         }
     }
     return static_cast<std::size_t>(most + 1);
@@ -303,7 +304,7 @@ Status FusedOp::allocate() {
     const auto gates_of = [&](const fuse::RankSchedule& schedule) {
         const auto number = static_cast<std::int32_t>(&schedule - schedule_.ranks.data());
         const fuse::StreamPlan streams = fuse::plan_streams(schedule, number);
-        return static_cast<std::size_t>(streams.num_relays + streams.num_tile_sums);
+        return static_cast<std::size_t>(streams.num_relays) + static_cast<std::size_t>(streams.num_tile_sums);
     };
     for (const fuse::RankSchedule& rank : schedule_.ranks)
         num_signals = std::max(num_signals, rank.signals.size() + rank.chunks.size() + gates_of(rank) +
