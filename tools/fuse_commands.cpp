@@ -305,7 +305,7 @@ void register_fuse_commands(CLI::App& app, std::vector<std::vector<std::string>>
                    "let tiles add what other ranks send for them, where they can");
     fuse->add_option("--sum-parts", options->sum_parts,
                      "into how many parts a sum is cut at most, each summed once the kernel has made it")
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(1, 1 << 16));
     fuse->add_option("--topology", options->topology,
                      "order tiles by the arrivals that plan simulate expects on this machine");
     fuse->add_flag("--json", options->json, "print the summary as JSON");
