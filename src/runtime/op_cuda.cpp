@@ -51,6 +51,10 @@ struct CopyStreamTransfer {
     std::vector<std::uint64_t> host_posts;    ///< words that get it from host memory
 };
 
+bool meet(const plan::Chunk& a, const plan::Chunk& b) {
+    return a.tensor == b.tensor && plan::overlaps(a.region, b.region);
+}
+
 /// One collective before the kernel.
 struct CollectiveBefore {
     PreparedCollective collective;
@@ -363,9 +367,6 @@ private:
     /// what it reads: then it starts after it.
     [[nodiscard]] bool touched(const fuse::RankSchedule& schedule, std::size_t index) const {
         const fuse::Transfer& local = schedule.transfers[index];
-        const auto meet = [](const plan::Chunk& a, const plan::Chunk& b) {
-            return a.tensor == b.tensor && plan::overlaps(a.region, b.region);
-        };
         for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
             const fuse::Transfer& other = schedule.transfers[i];
             if (i == index) continue;
@@ -385,9 +386,6 @@ private:
     /// writes nothing that they read here: only then may it overtake them.
     [[nodiscard]] bool independent(const fuse::RankSchedule& schedule, std::size_t index) const {
         const fuse::Transfer& local = schedule.transfers[index];
-        const auto meet = [](const plan::Chunk& a, const plan::Chunk& b) {
-            return a.tensor == b.tensor && plan::overlaps(a.region, b.region);
-        };
         return std::ranges::none_of(on_copy_stream_, [&](std::size_t before) {
             const fuse::Transfer& other = schedule.transfers[before];
             return (other.dst_rank == plan_.rank &&
