@@ -135,7 +135,7 @@ nb::dict analyse_source(std::string source, std::string file, const std::string&
 
 emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
                            const std::string& device, std::int32_t num_sms, bool phases,
-                           const std::string& backend, bool tile_sums, std::int32_t sum_parts) {
+                           const std::string& backend, bool tile_sums, std::int64_t sum_parts) {
     std::vector<emit::StageText> texts;
     for (const auto& [source, file, name, bindings, scalars, tensors, grid] : stages)
         texts.push_back({source, file, name, arguments_of(scalars, tensors, grid, num_sms), bindings});
@@ -299,7 +299,7 @@ void bind_compiler(nb::module_& m) {
             "Of the first stage.");
     m.def("fuse_stages", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"),
           nb::arg("num_sms"), nb::arg("phases"), nb::arg("backend") = "auto", nb::arg("tile_sums") = false,
-          nb::arg("sum_parts") = 8,
+          nb::arg("sum_parts") = fuse::Options{}.most_sum_parts,
           "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
           "them with a plan and emits them; see emit/artifact.hpp.");
     m.def(
@@ -309,14 +309,14 @@ void bind_compiler(nb::module_& m) {
            const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
            std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>> grid,
            const std::string& device, std::int32_t num_sms, bool phases, const std::string& backend,
-           bool tile_sums, std::int32_t sum_parts) {
+           bool tile_sums, std::int64_t sum_parts) {
             return fuse_stages({{source, file, kernel, bindings, scalars, tensors, grid}}, plan, device,
                                num_sms, phases, backend, tile_sums, sum_parts);
         },
         nb::arg("source"), nb::arg("file"), nb::arg("kernel"), nb::arg("plan"), nb::arg("bindings"),
         nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("device"), nb::arg("num_sms"),
         nb::arg("phases"), nb::arg("backend") = "auto", nb::arg("tile_sums") = false,
-        nb::arg("sum_parts") = 8, "fuse_stages of one stage.");
+        nb::arg("sum_parts") = fuse::Options{}.most_sum_parts, "fuse_stages of one stage.");
     m.def(
         "join_plans",
         [](const std::vector<plan::Plan>& parts,

@@ -124,9 +124,14 @@ std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, con
         return unwrap(FusedOp::create(heap, unwrap(fuse::schedule_from_json(text, name)), options));
     }
     const emit::Launch launch = unwrap(emit::launch_from_json(text, name));
-    options.kernel_tensors.emplace();
+    options.kept_tensors.emplace();
     for (const emit::KernelLaunch& stage : launch.stages) {
-        for (const auto& [parameter, tensor] : stage.bindings) options.kernel_tensors->push_back(tensor);
+        for (const auto& [parameter, tensor] : stage.bindings) options.kept_tensors->push_back(tensor);
+    }
+    for (const plan::Holding& holding : launch.plan.final) {
+        if (holding.rank == heap->rank())
+            options.kept_tensors->push_back(
+                launch.plan.tensors[static_cast<std::size_t>(holding.chunk.tensor)].name);
     }
     options.initial.emplace();
     for (const plan::Holding& holding : launch.plan.initial) {

@@ -394,11 +394,12 @@ def heap_bytes(spec: dict[str, Any]) -> int:
 def fuse(kernel: Any, plan: _syncopate.Plan, bind: Mapping[str, str], **options: Any) -> FusedKernel:
     """Makes a distributed kernel from a Triton kernel for one GPU and a plan.
 
-    `bind`: parameter name → plan tensor; of a parameter that is a tuple, an item: `a_ptrs[0]`. `group`: a torch process group (default: the world). `deadline`: seconds that
-    any wait may last before the call fails with the rank, op and chunk that did not come. `backend`: for transfers whose
-    plan leaves it open ("auto": the best legal one); `engine_blocks`: multiprocessors of the chunk engine. `sum_parts`:
-    into how many parts a sum is cut at most, each summed beside the kernel once its own tiles are made. `tile_sums`:
-    tiles add what other ranks sent for them, where they can; one that has waited for `patience` seconds leaves it.
+    `bind`: parameter name → plan tensor; of a parameter that is a tuple, an item: `a_ptrs[0]`. `group`: a torch process
+    group (default: the world). `deadline`: seconds that any wait may last before the call fails with the rank, op and chunk
+    that did not come. `backend`: for transfers whose plan leaves it open ("auto": the best legal one); `engine_blocks`:
+    multiprocessors of the chunk engine. `sum_parts`: into how many parts a sum is cut at most, each summed beside the kernel
+    once its own tiles are made. `tile_sums`: tiles add what other ranks sent for them, where they can; one that has waited
+    for `patience` seconds leaves it.
     """
     return FusedKernel(kernel, plan, bind, **options)
 

@@ -1,10 +1,9 @@
 // Posting, waiting and the boundaries of a call, for the kernels beside it. The order of memory:
 // - a post is st.release.sys: all that the poster did or has acquired before is visible to whoever acquires
-// the
-//   word;
+//   the word;
 // - a wait is ld.acquire.sys: what the poster did before is visible to this thread, and to later kernels of
-// the
-//   stream. Neither orders the async proxy (TMA): whoever reads by TMA what has arrived makes a proxy fence.
+//   the stream. Neither orders the async proxy (TMA): whoever reads by TMA what has arrived makes a proxy
+//   fence.
 #pragma once
 
 #include "runtime/device_types.hpp"

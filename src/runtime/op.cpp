@@ -245,6 +245,18 @@ bool same_place(const BoxView& a, const BoxView& b) {
     return same;
 }
 
+/// The box of `part`, which lies in `whole`, where `view` is that of `whole`.
+BoxView part_of(const BoxView& view, const plan::Region& whole, const plan::Region& part,
+                std::size_t element) {
+    BoxView box = view;
+    for (std::size_t axis = 0; axis < whole.size(); ++axis) {
+        const std::int64_t skipped = part[axis].begin - whole[axis].begin;
+        box.shape[axis] = part[axis].size();
+        box.address += static_cast<std::uint64_t>(skipped * view.strides[axis]) * element;
+    }
+    return box;
+}
+
 /// Pointers to the copies of all `entries`: a handful on the stack; more would need an allocation.
 template <typename Entries>
 class CopyList {
@@ -590,10 +602,10 @@ Status FusedOp::set_input(std::string_view name, const plan::Region& region, std
 }
 
 bool FusedOp::redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from) {
-    bool all = options_.kernel_tensors &&
-               std::ranges::find(*options_.kernel_tensors,
-                                 schedule_.tensors[static_cast<std::size_t>(tensor)].name) ==
-                   options_.kernel_tensors->end();
+    bool all =
+        options_.kept_tensors &&
+        std::ranges::find(*options_.kept_tensors, schedule_.tensors[static_cast<std::size_t>(tensor)].name) ==
+            options_.kept_tensors->end();
     const auto reads = [&](const fuse::Transfer& transfer) {
         return transfer.src_rank == rank() && transfer.src.tensor == tensor &&
                plan::overlaps(transfer.src.region, region);
@@ -608,26 +620,45 @@ bool FusedOp::redirect_sources(std::int32_t tensor, const plan::Region& region, 
     for (std::size_t index = 0; index < transfers.size(); ++index) {
         const fuse::Transfer& transfer = transfers[index];
         if (!reads(transfer)) continue;
-        bool done = false;
-        if (plan::contains(region, transfer.src.region) && !is_written(tensor, transfer.src.region)) {
-            BoxView source = from;
-            source.shape.clear();
-            for (std::size_t axis = 0; axis < region.size(); ++axis) {
-                const std::int64_t skipped = transfer.src.region[axis].begin - region[axis].begin;
-                source.shape.push_back(transfer.src.region[axis].size());
-                source.address += static_cast<std::uint64_t>(skipped * from.strides[axis]) * element;
-            }
-            const auto target = static_cast<std::size_t>(transfer.dst.tensor);
-            Result<std::vector<StridedCopy>> copies =
-                copies_between(source,
-                               view_of(schedule_.tensors[target], transfer.dst.region,
-                                       heap_->address(transfer.dst_rank, tensor_offsets_[target])),
-                               element);
-            done = copies && executor_->set_copies(index, std::move(copies).value());
-        }
+        const bool done = plan::contains(region, transfer.src.region) &&
+                          !is_written(tensor, transfer.src.region) &&
+                          send_from(index, part_of(from, region, transfer.src.region, element));
+        if (!done) send_from_heap(index);  // it may have read the input before
         all = all && done;
     }
     return all;
+}
+
+bool FusedOp::send_from(std::size_t index, const BoxView& source) {
+    const fuse::Transfer& transfer = schedule_.ranks[static_cast<std::size_t>(rank())].transfers[index];
+    const auto target = static_cast<std::size_t>(transfer.dst.tensor);
+    Result<std::vector<StridedCopy>> copies =
+        copies_between(source,
+                       view_of(schedule_.tensors[target], transfer.dst.region,
+                               heap_->address(transfer.dst_rank, tensor_offsets_[target])),
+                       plan::size_of(schedule_.tensors[target].dtype));
+    return copies && executor_->set_copies(index, std::move(copies).value());
+}
+
+void FusedOp::send_from_heap(std::size_t index) {
+    const fuse::Transfer& transfer = schedule_.ranks[static_cast<std::size_t>(rank())].transfers[index];
+    const auto tensor = static_cast<std::size_t>(transfer.src.tensor);
+    send_from(index,
+              view_of(schedule_.tensors[tensor], transfer.src.region, heap_->local(tensor_offsets_[tensor])));
+}
+
+void FusedOp::clear_inputs() {
+    const std::vector<fuse::Transfer>& transfers =
+        schedule_.ranks[static_cast<std::size_t>(rank())].transfers;
+    for (std::size_t index = 0; index < transfers.size(); ++index) {
+        const fuse::Transfer& transfer = transfers[index];
+        const bool reads =
+            transfer.src_rank == rank() && !transfer.collective && transfer.reduce == plan::Reduce::none &&
+            std::ranges::any_of(inputs_,
+                                [&](const auto& input) { return input.first.first == transfer.src.tensor; });
+        if (reads) send_from_heap(index);
+    }
+    inputs_.clear();
 }
 
 bool FusedOp::is_written(std::int32_t tensor, const plan::Region& region) const {
@@ -702,20 +733,13 @@ bool FusedOp::redirect_sums(std::int32_t tensor, const plan::Region& region, con
         prepared->bring_home();
         if (in_place) continue;
         // Only what is wholly of the output, and read by nobody else, need not be in the heap.
-        BoxView out = to;
-        out.shape.clear();
         bool good = plan::contains(region, sum.dst.region) && !is_sent(tensor, sum.dst.region);
-        for (std::size_t axis = 0; good && axis < region.size(); ++axis) {
-            const std::int64_t skipped = sum.dst.region[axis].begin - region[axis].begin;
-            out.shape.push_back(sum.dst.region[axis].size());
-            out.address += static_cast<std::uint64_t>(skipped * to.strides[axis]) * element;
-        }
         if (good) {
             const auto staging = static_cast<std::size_t>(sum.src.tensor);
             good = redirect(
                 *prepared,
                 view_of(schedule_.tensors[staging], sum.src.region, heap_->local(tensor_offsets_[staging])),
-                out);
+                part_of(to, region, sum.dst.region, element));
         }
         all = all && good;
         std::vector<plan::Region> rest;

@@ -106,7 +106,7 @@ TEST(Input, IsReadWhereItIsByWhoeverSendsIt) {
             auto heap = make_heap(directory, rank, 3);
             RANK_CHECK(heap, heap.error().to_string());
             const fuse::Schedule schedule = direct_all_gather(3, pull, {24, 6, 4});
-            auto op = FusedOp::create(*heap, schedule, {.kernel_tensors = std::vector<std::string>{}});
+            auto op = FusedOp::create(*heap, schedule, {.kept_tensors = std::vector<std::string>{}});
             RANK_CHECK(op, op.error().to_string());
             constexpr std::int64_t kPart = 8 * 6 * 4;
             auto* gathered = reinterpret_cast<std::int32_t*>((*op)->tensor_address("A").value());
@@ -115,12 +115,20 @@ TEST(Input, IsReadWhereItIsByWhoeverSendsIt) {
             std::vector<std::int32_t> mine(kPart);
             const plan::Region region = testing::rows_of(schedule.tensors[0], rank, 3);
             const std::vector<std::int64_t> strides{24, 4, 1};
-            for (std::uint32_t call = 1; call <= 20; ++call) {
+            for (std::uint32_t call = 1; call <= 30; ++call) {
+                const bool cleared = call > 20;  // as if there had never been an input
                 const bool in_place = call > 10;
+                if (call == 21) {
+                    RANK_CHECK(
+                        (*op)->set_input("A", region, reinterpret_cast<std::uint64_t>(mine.data()), strides),
+                        "set_input");
+                    (*op)->clear_inputs();
+                }
                 std::int32_t* input = in_place ? own : mine.data();
                 for (std::int64_t i = 0; i < kPart; ++i) input[i] = tag(rank, call, i);
-                RANK_CHECK((*op)->set_input("A", region, reinterpret_cast<std::uint64_t>(input), strides),
-                           "set_input");
+                RANK_CHECK(
+                    cleared || (*op)->set_input("A", region, reinterpret_cast<std::uint64_t>(input), strides),
+                    "set_input");
                 RANK_CHECK((*op)->begin_call(), "begin");
                 const bool right = run_kernel(**op, [&](int chunk) {
                     for (std::int64_t i = 0; chunk != rank && i < kPart; ++i) {

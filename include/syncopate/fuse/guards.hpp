@@ -6,28 +6,23 @@
 // this order, call after call.
 //
 // consumed  (d → e, lag 1)  X of call n+1 overwrites on d what X of call n brought. If d != e, nothing else
-// tells e
-//           that d's readers of call n are done, so d says so and e waits before call n+1 starts a transfer:
-//             - if only d's kernel reads that region, when d's kernel ends (kernel_posts). The kernel waited
-//             for X, so
-//               X of call n itself has landed by then.
-//             - if an op reads it on d, or another rank's op writes to it, or nobody reads it but the end of
-//             the call,
-//               when d's call ends (end_posts): d's own transfers are joined before, and those that others
-//               execute are seen by d's end_waits (below).
+//           tells e that d's readers of call n are done. So d says so, and e waits for it before call n+1
+//           starts a transfer. d says so
+//             - when d's kernel ends (kernel_posts), if only that kernel reads the region: it waited for X,
+//               so X of call n itself has landed by then;
+//             - when d's call ends (end_posts), if an op reads it on d, another rank's op writes to it, or
+//               nobody reads it but the end of the call: d's own transfers are joined before, and those that
+//               others execute are seen by d's end_waits (below).
 //           If d == e, d's own main stream has that order.
 // ready     (s → e, lag 0)  A pull reads what s's user writes between calls: e starts only when s has begun
-// the same
-//           call. The same (d → e) if X writes into what d holds initially, which d's user refreshes between
-//           calls, or into what d holds at the end and its kernel does not read, which d's user reads between
-//           calls. If the source is delivered by ops, X's `after` covers it. ready implies consumed of the
-//           same pair, as s begins call n+1 after it has ended call n.
-// fetched   (X → s)  A pull has read its source: s waits for it before its call ends, since from then on its
-// user, or
-//           an op of the next call, may overwrite that region.
+//           the same call. The same (d → e) if X writes into what d holds initially, which d's user
+//           refreshes between calls, or into what d holds at the end and its kernel does not read, which
+//           d's user reads between calls. If the source is delivered by ops, X's `after` covers it. ready
+//           implies consumed of the same pair, as s begins call n+1 after it has ended call n.
+// fetched   (X → s)  A pull has read its source: s waits for it before its call ends, since from then on
+//           its user, or an op of the next call, may overwrite that region.
 // arrived   (X → d)  What arrives at d and neither its kernel nor its own transfers imply is waited for at
-// the end, so
-//           that `final` holds then, and so that `consumed` at the end covers the writes too.
+//           the end, so that `final` holds then, and so that `consumed` at the end covers the writes too.
 //
 // No race: each region of a rank's memory is written by its user (between end and begin of that rank), by
 // that rank's transfers (between its begin and its end), or by another rank's, which lie after a `ready` of

@@ -7,10 +7,11 @@
 //
 //   in order   the call's begin implies it, or an earlier step of the same stream; or, of another stream,
 //              an event
-//   gate       this rank's kernel makes the chunk, sends it inline, or sums it: each of its tiles adds to a
-//   gate await      a sum is a kernel anyway: another one of one warp polls the signals before it relay
-//   anything else, whoever does it (this rank's chunk engine, another rank): an op of no bytes in
-//              the chunk engine's table waits for the signals, with the deadline, and opens a gate
+//   gate       this rank's kernel makes the chunk, sends it inline, or sums it: each of its tiles adds to
+//              a gate
+//   await      of a sum, which is a kernel anyway: another kernel, of one warp, polls the signals
+//   relay      anything else, whoever does it (this rank's chunk engine, another rank): an op of no bytes
+//              in the chunk engine's table waits for the signals, with the deadline, and opens a gate
 //
 //   chunk engine  | op 0 | op 2 ……| relay: op 2, rank 1's op 4 |
 //   copies        | op 1 |                                     └ op 3: wait, close the gate, copy, post |

@@ -39,9 +39,10 @@ struct OpOptions {
     /// What this rank holds initially (Plan::initial; maybe nothing), for set_input without a region; if
     /// known.
     std::optional<std::vector<plan::Chunk>> initial{};
-    /// The tensors that the op's kernels are given, if known: an input that is none of them need not be
-    /// copied into the heap where every transfer can read it where it is.
-    std::optional<std::vector<std::string>> kernel_tensors{};
+    /// The tensors that somebody besides transfers reads in this rank's heap, if known: those that the op's
+    /// kernels are given, and those of which this rank holds something at the end. An input of another one is
+    /// not copied into the heap where every transfer can read it where it is.
+    std::optional<std::vector<std::string>> kept_tensors{};
     std::int64_t max_delay_us = 0;  ///< host: random delays up to this, in random order
     std::uint64_t seed = 0;         ///< host: of the delays
     /// cuda: posts to this rank's own control block copy the epoch from host memory. A copy within one GPU
@@ -99,16 +100,17 @@ public:
     Status set_num_programs(std::int64_t num_programs);
 
     /// From the next call on, begin_call copies `region` of `tensor` from the user's array at `address`
-    /// (extents: those of `region`; strides in elements, the last one 1) to its place in the heap. Copies of
-    /// it to other ranks read the user's array itself. Nothing is copied when it is that place, or when
-    /// nothing else reads it (OpOptions::kernel_tensors). At most one input per (tensor, region). The array
-    /// must live until the call has ended.
+    /// (extents: those of `region`; strides in elements, the last one 1) to its place in the heap. Copies
+    /// that start with the call, by a copy engine or on host, read the user's array itself. Nothing is copied
+    /// when it is that place, or when nothing else reads it (OpOptions::kept_tensors). At most one input per
+    /// (tensor, region). The array must live until the call has ended.
     Status set_input(std::string_view tensor, const plan::Region& region, std::uint64_t address,
                      std::span<const std::int64_t> strides);
     /// The same for the box around what Options::initial says of the tensor; nothing is copied when this rank
     /// holds none of it. Fails when Options::initial is not known.
     Status set_input(std::string_view tensor, std::uint64_t address, std::span<const std::int64_t> strides);
-    void clear_inputs() { inputs_.clear(); }
+    /// From the next call on, what the heap holds is sent.
+    void clear_inputs();
     /// From the next call on, end_call brings `region` of `tensor`, as it is at the end of the call, to the
     /// user's array at `address` (as set_input; it must live until the call has ended). Sums that make the
     /// region and that nobody else reads go there directly: the heap's own copy of it is then undefined.
@@ -173,6 +175,9 @@ private:
     bool redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to, bool in_place);
     /// Lets the transfers that send `region` read it at `from`; true if then nobody reads the heap's.
     bool redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from);
+    /// Lets transfer `index` of this rank read `source`; false where it cannot.
+    bool send_from(std::size_t index, const BoxView& source);
+    void send_from_heap(std::size_t index);
     /// Whether this rank's kernel or a transfer writes into the region.
     [[nodiscard]] bool is_written(std::int32_t tensor, const plan::Region& region) const;
     /// Whether all sums that tiles do go to one place, as the kernel's parameters say it.
