@@ -316,6 +316,7 @@ def absent() -> None:
 
 def memory() -> None:
     """Too little memory on the last rank's GPU: every rank is told, by rank and bytes; with memory there it goes on."""
+    dist.barrier()  # once, so that it needs no more memory
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     hog = None
