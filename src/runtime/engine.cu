@@ -186,7 +186,6 @@ private:
 
     /// Says that `bytes` will be loaded into the stage. All lanes have read what was there.
     __device__ void expect(std::uint32_t bytes) {
-        fence_proxy_async();  // their reads come before the loads
         __syncwarp();
         if (lane_ == 0) {
             asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier_), "r"(bytes)
@@ -274,6 +273,7 @@ private:
                 break;
             default: largest ? sum_up<Int32, Max>(op, part, from) : sum_up<Int32, Sum>(op, part, from); break;
         }
+        fence_proxy_async();  // the reads of the stage come before the next loads into it; a copy reads it by none
     }
 
     /// Into the stage: the piece of one summand after that of another.
