@@ -121,6 +121,7 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         setup.expect(name, replay, into, expected, 0.0)  # the same bits
         candidates.append(Candidate(name, replay, visible=False))
         return other
+
     for split in map(int, filter(None, options.splits.split(","))):
         if split != fused[0].split or fused[0].one_shot:
             variant(f"[{split}]", split=split, one_shot=False)

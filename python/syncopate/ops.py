@@ -147,9 +147,9 @@ def gemm_programs(m: int, n: int, t: Tiling, programs: int) -> int:
 
 def gemm_arguments(
     m: int, n: int, k: int, t: Tiling, programs: int, w_transposed: bool,
-    a: torch.Tensor, w: torch.Tensor, out: torch.Tensor, activation: str = "",
+    a: torch.Tensor, w: torch.Tensor, out: torch.Tensor, activation: str = "", bias: torch.Tensor | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The arguments of kernels.matmul, or of kernels.matmul_mixed, for a [m, k] (or a rank's shard of it) and w."""
+    """The arguments of kernels.matmul, or of kernels.matmul_mixed, for a [m, k] (or a rank's shard of it), w and bias [n]."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     if a.shape[0] == 0:
@@ -175,6 +175,8 @@ def gemm_arguments(
         "PRECISION": t.precision,
         "ACTIVATION": activation,
     }
+    if bias is not None:
+        arguments["bias_ptr"] = bias
     if t.num_wide >= 0:
         arguments["b_narrow_desc"] = weights(t.block_n // 2)
         arguments["num_wide"] = t.num_wide
@@ -188,8 +190,9 @@ def gemm_options(t: Tiling) -> dict[str, int]:
 
 
 class AllGatherMatmul:
-    """y = act(all_gather(x) @ w) for one shape: x [M / ranks, K] on each rank, w [K, N] local, y [M, N] local.
-    `activation`: one of kernels.matmul.ACTIVATIONS, applied to the fp32 product; "": none.
+    """y = act(all_gather(x) @ w + bias) for one shape: x [M / ranks, K] on each rank, w [K, N] local, y [M, N] local.
+    `activation`: one of kernels.matmul.ACTIVATIONS, applied to the fp32 product; "": none. `bias`: calls give a bias [N],
+    added before it.
 
     Writing x straight into `shard` (this rank's place in the heap) saves the copy of the own shard. M need not be a
     multiple of the ranks: the first M % ranks of them hold one row more. The result is the same, bit for bit, as that
@@ -208,6 +211,7 @@ class AllGatherMatmul:
         tiling: Tiling | None = None,
         chunking: Chunking | None = None,
         activation: str = "",
+        bias: bool = False,
         pull: bool = False,
         deadline: float = 30.0,
         device: str = "cuda",
@@ -219,7 +223,7 @@ class AllGatherMatmul:
         self.w_transposed = w_transposed
         if activation not in kernels.ACTIVATIONS:
             raise ValueError(f"activation: expected one of {kernels.ACTIVATIONS}, got {activation!r}")
-        self.activation = activation
+        self.activation, self.bias = activation, bias
         cuda = self.group.device == "cuda"
         self.num_sms = (
             torch.cuda.get_device_properties(self.group.ordinal).multi_processor_count if cuda else 4
@@ -261,12 +265,26 @@ class AllGatherMatmul:
         )
         self.grid = (gemm_programs(m, n, self.tiling, self.programs),)
         self.prepared: Prepared | None = None
-        self._packed: dict[tuple[int, int], Any] = {}
+        self._packed: dict[tuple, Any] = {}
 
-    def arguments(self, a: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> dict[str, Any]:
-        """The kernel's arguments, for `a` the whole input or this rank's shard of it."""
+    def arguments(
+        self, a: torch.Tensor, w: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> dict[str, Any]:
+        """The kernel's arguments, for `a` the whole input or this rank's shard of it. Without `bias` where it takes one: 0."""
+        if bias is None and self.bias:
+            bias = w.new_zeros(self.n)
         return gemm_arguments(
-            self.m, self.n, self.k, self.tiling, self.grid[0], self.w_transposed, a, w, out, self.activation
+            self.m,
+            self.n,
+            self.k,
+            self.tiling,
+            self.grid[0],
+            self.w_transposed,
+            a,
+            w,
+            out,
+            self.activation,
+            bias,
         )
 
     @property
@@ -296,18 +314,24 @@ class AllGatherMatmul:
             self.prepare(w, out)
         return shard_view(self.plan, self.group.rank, "A", self.prepared.tensors["A"])
 
-    def __call__(self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        self._check(x, w, out)
+    def __call__(
+        self,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        out: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        self._check(x, w, out, bias)
         if out is None:
             out = torch.empty(self.m, self.n, dtype=self.dtype, device=w.device)
         prepared = self.prepare(w, out)
         if prepared.compiled is None:
-            self.fused[self.grid](**self.arguments(x, w, out), **self.options)
+            self.fused[self.grid](**self.arguments(x, w, out, bias), **self.options)
             return out
-        key = (w.data_ptr(), out.data_ptr())
+        key = (w.data_ptr(), out.data_ptr(), bias.data_ptr() if self.bias else 0)
         packed = self._packed.get(key)
         if packed is None:
-            full = self.fused._bind(prepared, self.arguments(prepared.tensors["A"], w, out))
+            full = self.fused._bind(prepared, self.arguments(prepared.tensors["A"], w, out, bias))
             packed = self._packed[key] = prepared.compiled.pack(full)
         prepared.op.set_input("A", x.data_ptr(), x.stride())
         prepared.op.call(prepared.compiled.kernel, self.grid, torch.cuda.current_stream().cuda_stream, packed)
@@ -330,9 +354,11 @@ class AllGatherMatmul:
         self.prepared.compiled.kernel.launch(self.grid, torch.cuda.current_stream().cuda_stream, packed)
         return out
 
-    def unfused(self, a: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    def unfused(
+        self, a: torch.Tensor, w: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """The unmodified kernel on the whole input `a` [M, K]."""
-        self.kernel[self.grid](**self.arguments(a, w, out), **self.options)
+        self.kernel[self.grid](**self.arguments(a, w, out, bias), **self.options)
         return out
 
     def check(self) -> None:
@@ -345,11 +371,19 @@ class AllGatherMatmul:
         self.prepared = None
         self.fused.close()
 
-    def _check(self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor | None) -> None:
+    def _check(
+        self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor | None, bias: torch.Tensor | None
+    ) -> None:
+        if (bias is not None) != self.bias:
+            raise ValueError("bias: " + ("this op takes one" if self.bias else "this op was made without"))
         shape = (self.n, self.k) if self.w_transposed else (self.k, self.n)
         expected = {"x": (x, (self.shard_rows, self.k)), "w": (w, shape)}
         if out is not None:
             expected["out"] = (out, (self.m, self.n))
+        if bias is not None:
+            expected["bias"] = (bias, (self.n,))
+            if self.n > 1 and bias.stride(0) != 1:
+                raise ValueError(f"bias: it must be contiguous, its stride is {bias.stride(0)}")
         for name, (tensor, wanted) in expected.items():
             if tuple(tensor.shape) != wanted:
                 raise ValueError(f"{name}: expected shape {list(wanted)}, got {list(tensor.shape)}")
@@ -365,10 +399,17 @@ _cache: dict[tuple, AllGatherMatmul] = {}
 
 
 def all_gather_matmul(
-    x: torch.Tensor, w: torch.Tensor, group: Group | Any | None = None, out: torch.Tensor | None = None
+    x: torch.Tensor,
+    w: torch.Tensor,
+    group: Group | Any | None = None,
+    out: torch.Tensor | None = None,
+    *,
+    bias: torch.Tensor | None = None,
+    activation: str = "",
 ) -> torch.Tensor:
-    """all_gather(x) @ w, fused. x: [M / ranks, K], the same number of rows on every rank; w: [K, N], or the transpose of
-    a contiguous [N, K] (as a Linear layer keeps its weight); returns [M, N]. dtypes: bf16, fp16, fp32.
+    """act(all_gather(x) @ w + bias), fused. x: [M / ranks, K], the same number of rows on every rank; w: [K, N], or the
+    transpose of a contiguous [N, K] (as a Linear layer keeps its weight); bias: [N]; returns [M, N]. `activation`: "",
+    "relu", "gelu" or "silu"; it and the bias are applied to the fp32 product. dtypes: bf16, fp16, fp32.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """
@@ -378,10 +419,13 @@ def all_gather_matmul(
         raise ValueError(f"expected x [rows, K] and w [K, N], got {list(x.shape)} and {list(w.shape)}")
     transposed = w.stride(0) == 1 and w.stride(1) == w.shape[0] and w.shape[0] > 1
     m, k, n = x.shape[0] * members.size, x.shape[1], w.shape[1]
-    key = (m, n, k, x.dtype, id(members), transposed)
+    key = (m, n, k, x.dtype, id(members), transposed, activation, bias is not None)
     if key not in _cache:
-        _cache[key] = AllGatherMatmul(m, n, k, x.dtype, members, w_transposed=transposed, device=device)
-    return _cache[key](x, w.t() if transposed else w, out)
+        _cache[key] = AllGatherMatmul(
+            m, n, k, x.dtype, members, w_transposed=transposed, activation=activation, bias=bias is not None,
+            device=device,
+        )  # fmt: skip
+    return _cache[key](x, w.t() if transposed else w, out, bias)
 
 
 from .ops_produce import (  # noqa: E402 - they use what is above

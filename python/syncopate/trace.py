@@ -37,7 +37,10 @@ FIRST_SIGNAL, SIGNAL_STRIDE = 32, 8  # of the control block; include/syncopate/e
 FIRST_SLOT, SLOT_WORDS = 16, 8  # of the schedule table
 NUM_KERNEL_POSTS, SUMS, MADE_WORDS, AT_ONCE = 1, 8, 8, 1 << 30
 TRACE_WORDS = slice(4, 7)
-REGISTERS, WATCH_REGISTERS = 65536, 2048  # of a multiprocessor; of sy_watch, one warp with 64 a thread at most
+REGISTERS, WATCH_REGISTERS = (
+    65536,
+    2048,
+)  # of a multiprocessor; of sy_watch, one warp with 64 a thread at most
 ALIGN_CYCLES = 4_000_000  # of a GPU that sleeps: some 2 ms, longer than enqueueing two calls takes
 
 
@@ -263,7 +266,9 @@ def arrivals_of(schedule: dict[str, Any], rank: int) -> list[Arrival]:
     """The chunks that come to `rank` in each call, their times not yet known."""
     ranks = schedule["schedule"]["ranks"]
     transfers = {tuple(t["op"]): t for r in ranks for t in r["transfers"] if t["dst_rank"] == rank}
-    stored = {push: t for r in ranks for t in r["transfers"] for push, to in pushes_of(t, ranks) if to == rank}
+    stored = {
+        push: t for r in ranks for t in r["transfers"] for push, to in pushes_of(t, ranks) if to == rank
+    }
     chunks = []
     for signal, (kind, *op) in enumerate(ranks[rank]["signals"]):
         transfer = transfers.get(tuple(op))

@@ -15,8 +15,8 @@
 #include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/precedence.hpp"
 #include "syncopate/fuse/streams.hpp"
-#include "syncopate/fuse/sum_stores.hpp"
 #include "syncopate/fuse/sum_parts.hpp"
+#include "syncopate/fuse/sum_stores.hpp"
 #include "syncopate/fuse/tile_sums.hpp"
 #include "syncopate/plan/check.hpp"
 
@@ -201,10 +201,12 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     const auto backends =
         assign(plan, options.device, options.preferred, [&](plan::OpRef ref, plan::Backend backend) {
             if (follows_sums(plan, ref)) {
-                if (options.tile_sums) return std::string("the kernel's tiles sum, and store it in one place");
+                if (options.tile_sums)
+                    return std::string("the kernel's tiles sum, and store it in one place");
                 return backend == plan::Backend::ldst_inline
                            ? sum_store_objection(plan, ref)
-                           : std::string(name_of(backend)) + " is for what tiles make, this op sends a sum: use ldst_inline";
+                           : std::string(name_of(backend)) +
+                                 " is for what tiles make, this op sends a sum: use ldst_inline";
             }
             if (staged) return std::string("a program of several stages sends nothing inline yet");
             return inline_objection(first, ref, backend);

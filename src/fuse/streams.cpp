@@ -136,7 +136,7 @@ private:
     std::map<std::pair<bool, std::int32_t>, std::size_t> passed_;  ///< steps, by gate: of sums, and chunk
     std::map<std::int32_t, std::size_t> passed_sum_;  ///< steps, by the number of a sum that tiles do
     std::set<std::pair<std::size_t, Wait>> relayed_;  ///< by number of the stream
-    std::set<Wait> awaited_;  ///< by sums in their own stream
+    std::set<Wait> awaited_;                          ///< by sums in their own stream
     StreamPlan plan_;
 };
 

@@ -273,7 +273,8 @@ private:
                 break;
             default: largest ? sum_up<Int32, Max>(op, part, from) : sum_up<Int32, Sum>(op, part, from); break;
         }
-        fence_proxy_async();  // the reads of the stage come before the next loads into it; a copy reads it by none
+        fence_proxy_async();  // the reads of the stage come before the next loads into it; a copy reads it by
+                              // none
     }
 
     /// Into the stage: the piece of one summand after that of another.

@@ -160,7 +160,8 @@ void LateTransfers::await_early() {
                     const Step& copy = steps_[other];
                     if (copy.sums || !copy.after.empty() || copy.gates.empty() || copy.made >= step.made)
                         continue;
-                    if (!step.await_after || copy.made > steps_[*step.await_after].made) step.await_after = other;
+                    if (!step.await_after || copy.made > steps_[*step.await_after].made)
+                        step.await_after = other;
                 }
             }
             if ((step.await_after || begun) && step.gates.size() == 2) {

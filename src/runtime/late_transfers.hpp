@@ -103,7 +103,7 @@ private:
     const Nccl* nccl_ = nullptr;
     std::vector<Step> steps_;
     std::map<std::size_t, std::size_t> step_of_;  ///< by index in the schedule
-    std::vector<Lane> lanes_;  ///< by number of the stream
+    std::vector<Lane> lanes_;                     ///< by number of the stream
     std::unique_ptr<DeviceBuffer> tables_;
     unsigned processors_ = 0;  ///< of the GPU
 };

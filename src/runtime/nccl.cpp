@@ -191,7 +191,8 @@ Nccl::~Nccl() {
     if (left.empty()) return;
     std::promise<void> freed;
     std::future<void> all = freed.get_future();
-    std::thread([context = context_, &api = api_, left = std::move(left), freed = std::move(freed)]() mutable {
+    std::thread([context = context_, &api = api_, left = std::move(left),
+                 freed = std::move(freed)]() mutable {
         const CurrentContext current(*context);
         for (void* communicator : left) (void)api.CommDestroy(communicator);
         freed.set_value();

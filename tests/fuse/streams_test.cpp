@@ -109,16 +109,18 @@ TEST(Streams, SmallChunksThatTheKernelMakesTakeTurnsOnTwoCopyStreams) {
 
 TEST(Streams, WhatIsSummedGoesToEachPeerByAStreamOfItsOwn) {  // but for the last part, which its sum stores
     const auto streams_of = [](std::int32_t ranks) {
-        const plan::Plan plan = plan::push_reduce(sample::ranks(ranks), {"C", {ranks * 2048, 4096}, plan::DType::bf16},
-                                                  {.split = 2, .all = true, .by_part = true})
-                                    .value();
+        const plan::Plan plan =
+            plan::push_reduce(sample::ranks(ranks), {"C", {ranks * 2048, 4096}, plan::DType::bf16},
+                              {.split = 2, .all = true, .by_part = true})
+                .value();
         const Program program{sample::gemm({ranks * 2048, 4096, 64, 128, 4096, 64}), plan, {{"c_ptr", "C"}}};
         const Schedule schedule = fuse(program, {.device = Device::cuda}).value();
         const RankSchedule& rank = schedule.ranks[1];
         const StreamPlan plans = plan_streams(rank, 1);
         std::map<std::size_t, std::vector<std::int32_t>> peers;
         for (std::size_t i = 0; i < rank.transfers.size(); ++i) {
-            if (plans.steps[i].stream > stream_of_copies(1)) peers[plans.steps[i].stream].push_back(rank.transfers[i].dst_rank);
+            if (plans.steps[i].stream > stream_of_copies(1))
+                peers[plans.steps[i].stream].push_back(rank.transfers[i].dst_rank);
         }
         EXPECT_EQ(plans.num_streams, stream_of_copies(1) + 1 + peers.size());
         std::vector<std::vector<std::int32_t>> result;

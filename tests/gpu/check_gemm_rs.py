@@ -590,7 +590,20 @@ def mixed() -> None:
 
 SECTIONS = {
     f.__name__: f
-    for f in (shapes, operators, stages, examples, queued, graphs, streams, tiles, repeated, matrix, mixed, absent)
+    for f in (
+        shapes,
+        operators,
+        stages,
+        examples,
+        queued,
+        graphs,
+        streams,
+        tiles,
+        repeated,
+        matrix,
+        mixed,
+        absent,
+    )
 }
 
 

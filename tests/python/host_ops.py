@@ -47,6 +47,35 @@ def check_operator(rank: int, size: int, group) -> None:
                 )
 
 
+def check_bias(rank: int, size: int, group) -> None:
+    """relu(all_gather(x) @ w + bias), exact; a bias that does not fit is refused, by name."""
+    rows, n, k = 20, 48, 64
+    for dtype in (torch.float32, torch.bfloat16):
+        whole, w = numbers((rows * size, k), 7, dtype), numbers((k, n), 3, dtype)
+        for call in range(2):
+            bias = numbers((n,), 50 + call, dtype)
+            y = ops.all_gather_matmul(
+                whole[rank * rows : (rank + 1) * rows], w, group, bias=bias, activation="relu"
+            )
+            exact = (whole.float() @ w.float() + bias.float()).relu().to(dtype)
+            expect(torch.equal(y, exact), f"bias {dtype} call {call} differs")
+    op = ops.AllGatherMatmul(rows * size, n, k, torch.float32, group, bias=True)
+    x, w = torch.zeros(rows, k), torch.zeros(k, n)
+    for bias, message in (
+        (None, "bias: this op takes one"),
+        (torch.zeros(n - 1), "bias: expected shape"),
+        (torch.zeros(n, dtype=torch.bfloat16), "bias: expected dtype"),
+        (torch.zeros(2 * n)[::2], "bias: it must be contiguous"),
+    ):
+        try:
+            op(x, w, None, bias)
+        except ValueError as error:
+            expect(message in str(error), f"{message!r} is said as {error}")
+        else:
+            expect(False, f"{message!r} is not said")
+    op.close()
+
+
 def check_random_data(rank: int, group) -> None:
     """The same bits as the unfused kernel; fp64 agrees to within the dtype's rounding."""
     m, n, k = 50, 40, 96
@@ -143,6 +172,7 @@ def check(place: ranks.Place) -> None:
     torch.set_num_threads(1)
     group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
     check_operator(place.rank, place.size, group)
+    check_bias(place.rank, place.size, group)
     check_random_data(place.rank, group)
     check_bf16_kernel(place.rank, place.size, group)
     check_refusals(place.rank, group)

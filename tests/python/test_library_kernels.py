@@ -36,7 +36,7 @@ for parameter, width in (("b_desc", t.block_n), ("b_narrow_desc", t.block_n // 2
 b_shape = [n, k] if transposed else [k, n]
 shapes = {"a_desc": [m, k], "b_desc": b_shape, "b_narrow_desc": b_shape, "c_desc": [m, n]}
 constants = dict(BLOCK_M=t.block_m, BLOCK_N=t.block_n, BLOCK_K=t.block_k, GROUP_M=t.group_m, NUM_SMS=132,
-                 B_TRANSPOSED=transposed, PRECISION="tf32", ACTIVATION="")
+                 B_TRANSPOSED=transposed, PRECISION="tf32", ACTIVATION="", bias_ptr=None)
 scalars = dict(M=m, N=n, K=k)
 if mixed:
     scalars["num_wide"] = t.num_wide
@@ -67,7 +67,7 @@ def measure(path):
             signature[parameter] = "*i32" if parameter.startswith("sy_") else "i32"
             attributes[(index,)] = [["tt.divisibility", 16]]
     compiled = triton.compile(ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes),
-                              target=GPUTarget("cuda", 90, 32), options={"num_warps": 8, "num_stages": t.stages})
+                              target=GPUTarget("cuda", 90, 32), options=ops.gemm_options(t))
     ttgir = compiled.asm["ttgir"]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "k.ptx").write_text(compiled.asm["ptx"])
@@ -109,7 +109,7 @@ halves = 2 if t.block_n == 256 else 1
 blocks = {"a_desc": [t.block_m, t.block_k], "b_desc": [t.block_k, t.block_n], "c_desc": [t.block_m, t.block_n // halves]}
 shapes = {"a_desc": [m, k], "b_desc": [k, n], "c_desc": [m, n]}
 constants = dict(BLOCK_M=t.block_m, BLOCK_N=t.block_n, BLOCK_K=t.block_k, GROUP_M=t.group_m, NUM_SMS=132,
-                 B_TRANSPOSED=False, SPLIT_STORE=halves, PRECISION="tf32", ACTIVATION="", FLATTEN=False)
+                 B_TRANSPOSED=False, SPLIT_STORE=halves, PRECISION="tf32", ACTIVATION="", FLATTEN=False, bias_ptr=None)
 plan = sy.plans.push_to_all(sy.plans.mesh_of(4), sy.Tensor("C", (m, n), "bf16"), "Y", 1, -(-n // t.block_n))
 tensors = {p: (shapes[p], [], "bf16", blocks[p]) for p in blocks}
 artifact = _syncopate.fuse(Path(library.__file__).read_text(), library.__file__, "matmul", plan, {"c_desc": "C"},
@@ -133,7 +133,7 @@ for index, parameter in enumerate(module.matmul.arg_names):
         signature[parameter] = "*i32" if parameter.startswith("sy_") else "i32"
         attributes[(index,)] = [["tt.divisibility", 16]]
 triton.compile(ASTSource(fn=module.matmul, signature=signature, constexprs=constants, attrs=attributes),
-               target=GPUTarget("cuda", 90, 32), options={"num_warps": 8, "num_stages": t.stages})
+               target=GPUTarget("cuda", 90, 32), options=ops.gemm_options(t))
 """
 
 

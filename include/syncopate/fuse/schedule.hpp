@@ -153,11 +153,12 @@ struct Transfer {
     std::vector<Wait> waits{};  ///< signals of the executing rank
     std::vector<Post> posts{};  ///< after the data is visible at the destination
     std::vector<Source> sources{};
-    std::vector<TileSum> tiles{};  ///< of a sum that tiles do; together they cover `dst`
+    std::vector<TileSum> tiles{};       ///< of a sum that tiles do; together they cover `dst`
     std::vector<std::int32_t> peers{};  ///< of a sum: ranks at which it is stored too, in the same place
     /// This rank's part in it: both ranks are this one, and `reduce` is none.
     std::optional<Collective> collective{};
-    std::int32_t copy_stream = 0;  ///< of a copy: the one of the copy streams that it goes by (precedence.hpp)
+    std::int32_t copy_stream =
+        0;  ///< of a copy: the one of the copy streams that it goes by (precedence.hpp)
 };
 
 struct RankSchedule {

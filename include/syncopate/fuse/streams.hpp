@@ -48,8 +48,8 @@ enum class Lane : std::uint8_t {
     sums,    ///< a sum, in a stream of its own
 };
 
-/// The streams beside the caller's, by number: one of copies, before whose late ones come what runs before the
-/// kernel and early copies; one of sums; the other copy streams.
+/// The streams beside the caller's, by number: one of copies, before whose late ones come what runs before
+/// the kernel and early copies; one of sums; the other copy streams.
 inline constexpr std::size_t kCopies = 0;
 inline constexpr std::size_t kSums = 1;
 [[nodiscard]] constexpr std::size_t stream_of_copies(std::int32_t copy_stream) {

@@ -25,6 +25,15 @@ def _activate(x, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
+def _finish(x, bias_ptr, column, N, WIDTH: tl.constexpr, ACTIVATION: tl.constexpr):
+    """act(x + bias) of columns [column, column + WIDTH), as fp32."""
+    if bias_ptr is not None:
+        columns = column + tl.arange(0, WIDTH)
+        x += tl.load(bias_ptr + columns, mask=columns < N, other=0.0).to(tl.float32)[None, :]
+    return _activate(x, ACTIVATION)
+
+
+@triton.jit
 def _tile_coordinates(tile_id, num_pid_m, num_pid_n, GROUP_M: tl.constexpr):
     """Row-grouped order: GROUP_M rows of tiles share the same columns of B while these are in L2."""
     tiles_per_group = GROUP_M * num_pid_n
@@ -52,6 +61,7 @@ def matmul(
     SPLIT_STORE: tl.constexpr,
     PRECISION: tl.constexpr,
     ACTIVATION: tl.constexpr = "",
+    bias_ptr=None,  # [N]
     FLATTEN: tl.constexpr = True,  # Triton 3.6 cannot flatten a loop around tiles that sum (sy_sum) for every shape
 ):
     start_pid = tl.program_id(0)
@@ -77,7 +87,7 @@ def matmul(
         pid_m, pid_n = _tile_coordinates(tile_id_c, num_pid_m, num_pid_n, GROUP_M)
         row = pid_m * BLOCK_M
         column = pid_n * BLOCK_N
-        accumulator = _activate(accumulator, ACTIVATION)
+        accumulator = _finish(accumulator, bias_ptr, column, N, BLOCK_N, ACTIVATION)
         if SPLIT_STORE == 2:
             halves = tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, BLOCK_N // 2)), (0, 2, 1))
             left, right = tl.split(halves)
@@ -105,6 +115,7 @@ def matmul_mixed(
     B_TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr,
     ACTIVATION: tl.constexpr = "",
+    bias_ptr=None,  # [N]
 ):
     NARROW_N: tl.constexpr = BLOCK_N // 2
     start_pid = tl.program_id(0)
@@ -126,7 +137,7 @@ def matmul_mixed(
                 else:
                     b = b_desc.load([k * BLOCK_K, column])
                 wide = tl.dot(a, b, wide, input_precision=PRECISION)
-            wide = _activate(wide, ACTIVATION)
+            wide = _finish(wide, bias_ptr, column, N, BLOCK_N, ACTIVATION)
             halves = tl.permute(tl.reshape(wide, (BLOCK_M, 2, NARROW_N)), (0, 2, 1))
             left, right = tl.split(halves)
             c_desc.store([row, column], left.to(c_desc.dtype))
@@ -144,5 +155,5 @@ def matmul_mixed(
                 else:
                     b = b_narrow_desc.load([k * BLOCK_K, column])
                 narrow = tl.dot(a, b, narrow, input_precision=PRECISION)
-            narrow = _activate(narrow, ACTIVATION)
+            narrow = _finish(narrow, bias_ptr, column, N, NARROW_N, ACTIVATION)
             c_desc.store([row, column], narrow.to(c_desc.dtype))
