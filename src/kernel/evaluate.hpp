@@ -165,6 +165,8 @@ private:
     struct MovingAccess {  ///< that is another one in each program of a line
         std::int32_t param = -1;
         bool direct = false;
+        bool solid = true;      ///< its mask lets through what it says
+        bool complete = false;  ///< all instances are made
         Block block;
         const Mask* mask = nullptr;
         std::vector<std::int64_t> trips;
@@ -172,17 +174,23 @@ private:
             std::uint32_t begin = 0, end = 0;
             bool made = false, exact = true;
         };
-        std::vector<Instance> instances;  ///< by program of the line, made where they are asked for
+        std::vector<Instance> instances;  ///< by program of the line
     };
     [[nodiscard]] bool on_line() const { return line_axis_ >= 0; }
     [[nodiscard]] bool outside_loops() const { return trips_.size() == (on_line() ? 1U : 0U); }
-    [[nodiscard]] static bool moves(const Block& block, const Mask* mask);
-    Advance touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write);
-    MovingAccess::Instance instance(MovingAccess& access, std::int64_t i, Advance* advance = nullptr);
     [[nodiscard]] bool spread_line(std::size_t first, std::int64_t stride, const Coordinates& coord);
     void fits_while_below(const Affine& value, std::int64_t limit);
     void fits_while_same_sign(const Affine& value);
     Value along_line(std::int64_t id);
+
+    // evaluate_moving.cpp
+    [[nodiscard]] static bool moves(const Block& block, const Mask* mask);
+    Advance touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write);
+    Advance work_out(MovingAccess& access, std::int64_t i);
+    [[nodiscard]] std::optional<std::int64_t> shift_between(const MovingAccess& access, std::int64_t lo,
+                                                            std::int64_t hi, std::int32_t& axis) const;
+    void work_out_between(MovingAccess& access, std::int64_t lo, std::int64_t hi);
+    void work_out_all(MovingAccess& access);
 
     // evaluate_bind.cpp
     [[nodiscard]] Error unknown_parameter(const std::string& name) const;

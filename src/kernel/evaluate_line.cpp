@@ -19,12 +19,6 @@ namespace {
 
 constexpr int kLine = 0;  // the symbol
 
-Affine at(Affine value, std::int64_t i) {
-    value.constant = wrap_add(value.constant, wrap_multiply(value.slope[kLine], i));
-    value.slope[kLine] = 0;
-    return value;
-}
-
 }  // namespace
 
 Value Evaluator::along_line(std::int64_t id) {
@@ -48,118 +42,25 @@ void Evaluator::fits_while_same_sign(const Affine& value) {
     if (value.constant > 0) fits_while_below(value * -1, 0);
 }
 
-bool Evaluator::moves(const Block& block, const Mask* mask) {
-    const auto moving = [](const Affine& a) { return a.slope[kLine] != 0; };
-    if (moving(block.base)) return true;
-    for (std::int32_t j = 0; j < block.rank; ++j) {
-        for (std::int32_t p = 0; p < block.axes[j].count; ++p)
-            if (moving(block.axes[j].pieces[p].base)) return true;
-    }
-    for (std::int32_t j = 0; mask != nullptr && j < mask->rank; ++j) {
-        const MaskAxis& axis = mask->axes[j];
-        for (std::int32_t b = 0; b < axis.lower_count; ++b)
-            if (moving(axis.lower[b])) return true;
-        for (std::int32_t b = 0; b < axis.upper_count; ++b)
-            if (moving(axis.upper[b])) return true;
-    }
-    return false;
-}
-
-/// What the access touches in program i of the line: the boxes of the same access without the unknown.
-Evaluator::MovingAccess::Instance Evaluator::instance(MovingAccess& access, std::int64_t i,
-                                                      Advance* advance) {
-    MovingAccess::Instance& made = access.instances[static_cast<std::size_t>(i)];
-    if (made.made && advance == nullptr) return made;
-    const Arena::Mark mark = arena_.mark();
-    Block block = access.block;
-    block.base = at(block.base, i);
-    for (std::int32_t j = 0; j < block.rank; ++j) {
-        BlockAxis& axis = block.axes[j];
-        const Piece* pieces = axis.pieces;
-        const bool still = std::none_of(pieces, pieces + axis.count,
-                                        [](const Piece& piece) { return piece.base.slope[kLine] != 0; });
-        if (still) continue;
-        Piece* own = arena_.make<Piece>(static_cast<std::size_t>(axis.count));
-        for (std::int32_t p = 0; p < axis.count; ++p) {
-            own[p] = pieces[p];
-            own[p].base = at(own[p].base, i);
-        }
-        axis.pieces = own;
-    }
-    Mask mask;
-    if (access.mask != nullptr) {
-        mask = *access.mask;
-        for (std::int32_t j = 0; j < mask.rank; ++j) {
-            MaskAxis& axis = mask.axes[j];
-            for (std::int32_t b = 0; b < axis.lower_count; ++b) axis.lower[b] = at(axis.lower[b], i);
-            for (std::int32_t b = 0; b < axis.upper_count; ++b) axis.upper[b] = at(axis.upper[b], i);
-        }
-    }
-    boxes_.clear();
-    const Access one{
-        .tensor = &tensors[static_cast<std::size_t>(access.param)],
-        .pointer = &block,
-        .mask = access.mask != nullptr ? &mask : nullptr,
-        .direct = access.direct,
-        .trips = access.trips,
-        .innermost = access.trips.size() > 1 ? static_cast<std::int32_t>(access.trips.size()) - 1 : -1};
-    bool exact = access.mask == nullptr || access.mask->exact;
-    const Advance advances = footprint(one, boxes_, exact);
-    if (advance != nullptr) *advance = advances;
-    if (!made.made) {
-        made = {static_cast<std::uint32_t>(found.boxes.size()), 0, true, exact};
-        found.boxes.insert(found.boxes.end(), boxes_.begin(), boxes_.end());
-        made.end = static_cast<std::uint32_t>(found.boxes.size());
-    }
-    arena_.release(mark);
-    return made;
-}
-
-/// Notes an access that each program of the line makes in its own place, and how it advances with the
-/// innermost loop around: if in all programs alike, then in the first and the last.
-Advance Evaluator::touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write) {
-    MovingAccess& access = moving_.emplace_back();
-    access.param = block.param;
-    access.direct = direct;
-    access.block = block;
-    if (mask != nullptr) {
-        Mask* kept = arena_.make<Mask>();
-        *kept = *mask;
-        access.mask = kept;
-    }
-    access.trips = trips_;
-    access.instances.resize(static_cast<std::size_t>(trips_[kLine]));
-    instances_ += trips_[kLine];
-    access.trips[kLine] = 1;
-    const auto p = static_cast<std::size_t>(block.param);
-    const auto number = static_cast<std::uint32_t>(moving_.size() - 1);
-    const bool sure = maybe_ == 0;
-    if (read) found.touched.push_back({block.param, false, sure, true, override_read_[p], true, number, 0});
-    if (write) found.touched.push_back({block.param, true, sure, true, override_write_[p], true, number, 0});
-    Advance first;
-    if (!read || trips_.size() < 2) return first;
-    Advance last;
-    (void)instance(access, 0, &first);
-    (void)instance(access, trips_[kLine] - 1, &last);
-    if (!(first == last)) first.several = true;
-    return first;
-}
-
 /// Makes the line's programs tiles: what was touched from `first` on, each in its own place.
 /// False where that would be too many.
 bool Evaluator::spread_line(std::size_t first, std::int64_t stride, const Coordinates& coord) {
     const std::vector<Touch> all(found.touched.begin() + static_cast<std::ptrdiff_t>(first),
                                  found.touched.end());
     found.touched.resize(first);
+    for (const Touch& touch : all)
+        if (touch.moves) work_out_all(moving_[touch.begin]);
     for (std::int64_t i = 0; i < trips_[kLine]; ++i) {
         const std::int64_t id = linear_program_ + i * stride;
         if (!step(kernel_.name_range, static_cast<std::int64_t>(all.size()))) return false;
         TileRecord record{id, id, found.touched.size(), 0, {}};
         for (Touch touch : all) {
             if (touch.moves) {
-                const MovingAccess::Instance own = instance(moving_[touch.begin], i);
+                const MovingAccess& access = moving_[touch.begin];
+                const MovingAccess::Instance own = access.instances[static_cast<std::size_t>(i)];
                 if (own.begin == own.end) continue;
-                touch = {touch.param, touch.write, touch.exact && own.exact, own.exact, touch.shadow, false,
+                const bool solid = own.exact && access.solid;
+                touch = {touch.param, touch.write, touch.exact && solid, solid, touch.shadow, false,
                          own.begin,   own.end};
             }
             found.touched.push_back(touch);
