@@ -4,35 +4,32 @@
 #include <array>
 
 #include "kernel/analysis.hpp"
+#include "kernel/cover.hpp"
 
 namespace syncopate::kernel {
-namespace {
-
-constexpr std::int64_t kLongestLine = 4096, kShortestLine = 3;
-constexpr int kMostCuts = 6;  // of a line that is too long, until it is given up
-
-}  // namespace
 
 /// The axis of the grid along which the most programs, from the first on, have a common form; -1: none.
 std::int32_t Analysis::line_axis() {
-    const bool states =
-        directive(DirectiveKind::reads) != nullptr || directive(DirectiveKind::writes) != nullptr;
-    if (!effort_.remember || persistent_ || states) return -1;
+    if (!effort_.remember || persistent_) return -1;
     std::int32_t best = -1;
-    std::int64_t longest = kShortestLine - 1;
+    std::int64_t longest = 0;
     for (std::int32_t axis = 0; axis < 3; ++axis) {
-        std::int64_t count = std::min(grid_[static_cast<std::size_t>(axis)], kLongestLine);
-        for (int cut = 0; cut < kMostCuts && count > longest; ++cut) {
-            std::int64_t fewer = 0;
-            if (evaluator_.run_line({0, 0, 0}, grid_, axis, count, fewer)) {
-                best = axis, longest = count;
-                break;
-            }
-            count = fewer;
-        }
+        const std::int64_t extent = grid_[static_cast<std::size_t>(axis)];
+        if (extent <= longest) continue;
+        const Weave weave = find_weave(0, extent, line_from({0, 0, 0}, axis));
+        if (weave.count > longest) best = axis, longest = weave.count;
     }
     forget();
     return best;
+}
+
+/// Runs lines along an axis, with the other ids as in `id`.
+RunLine Analysis::line_from(const std::array<std::int64_t, 3>& id, std::int32_t axis) {
+    return [this, id, axis](std::int64_t first, std::int64_t stride, std::int64_t count, LineHint& hint) {
+        Line line{id, axis, count, stride};
+        line.first[static_cast<std::size_t>(axis)] = first;
+        return evaluator_.run_line(line, grid_, hint);
+    };
 }
 
 Status Analysis::run_programs() {
@@ -53,36 +50,19 @@ Status Analysis::run_programs() {
 Status Analysis::run_along(std::int32_t axis) {
     const auto along = static_cast<std::size_t>(axis);
     const std::size_t inner = along == 0 ? 1 : 0, outer = along == 2 ? 1 : 2;
-    std::int64_t usual = kLongestLine;  // how long the last line was
-    std::int64_t alone = 0;             // programs without a line, of late
-    bool cut = false;                   // … since it would have gone too far
     std::array<std::int64_t, 3> id{};
+    Cover cover(
+        [&](std::int64_t first, std::int64_t stride, std::int64_t count, LineHint& hint) {
+            return line_from(id, axis)(first, stride, count, hint);
+        },
+        [&](std::int64_t at) {
+            std::array<std::int64_t, 3> one = id;
+            one[along] = at;
+            return evaluator_.run(one, grid_);
+        });
     for (id[outer] = 0; id[outer] < grid_[outer]; ++id[outer]) {
         for (id[inner] = 0; id[inner] < grid_[inner]; ++id[inner]) {
-            for (id[along] = 0; id[along] < grid_[along];) {
-                std::int64_t count = std::min(usual, grid_[along] - id[along]);
-                std::int64_t done = 0;
-                for (int i = 0; i < kMostCuts && done == 0 && count >= kShortestLine && alone < 1024; ++i) {
-                    std::int64_t fewer = 0;
-                    if (evaluator_.run_line(id, grid_, axis, count, fewer))
-                        done = count;
-                    else
-                        cut = true;
-                    if (done == 0) count = fewer;
-                }
-                if (done > 0) {
-                    alone = 0;
-                    // As long again, and longer once that is no longer too long.
-                    usual = cut ? done : std::min(2 * std::max(done, usual), kLongestLine);
-                    cut = false;
-                } else if (const Status status = evaluator_.run(id, grid_); !status) {
-                    return status;
-                } else {
-                    done = 1;
-                    ++alone;
-                }
-                id[along] += done;
-            }
+            if (const Status status = cover.all(grid_[along]); !status) return status;
         }
     }
     std::vector<TileRecord>& tiles = evaluator_.found.tiles;

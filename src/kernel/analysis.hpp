@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernel/cover.hpp"
 #include "kernel/directive.hpp"
 #include "kernel/effort.hpp"
 #include "kernel/evaluate.hpp"
@@ -47,6 +48,7 @@ private:
     // analyse_programs.cpp
     Status run_programs();
     std::int32_t line_axis();
+    RunLine line_from(const std::array<std::int64_t, 3>& id, std::int32_t axis);
     Status run_along(std::int32_t axis);
 
     // analyse_grid.cpp

@@ -78,6 +78,20 @@ struct Findings {
     std::map<const Stmt*, std::int64_t> watched;  ///< values assigned by the statements that directives name
 };
 
+/// Every `stride`-th program along an axis of the grid.
+struct Line {
+    std::array<std::int64_t, 3> first{};
+    std::int32_t axis = 0;
+    std::int64_t count = 0;
+    std::int64_t stride = 1;
+};
+
+/// What a line that came to nothing says of those that might.
+struct LineHint {
+    std::int64_t fewer = 0;  ///< the first so many of its programs; 0: nothing is known
+    std::int64_t every = 1;  ///< of its programs, every n-th one
+};
+
 class Evaluator {
 public:
     Evaluator(Module& module, std::int32_t kernel, const Arguments& arguments,
@@ -91,12 +105,10 @@ public:
     [[nodiscard]] Status run(const std::array<std::int64_t, 3>& program,
                              const std::array<std::int64_t, 3>& grid);
 
-    /// Runs `count` programs from `program` on along an axis of the grid at once, with the id as an unknown,
-    /// as a loop is run for all of its iterations. False, having found nothing, where they have no such form
-    /// in common; `fewer` is then how many of them might, or 0.
-    [[nodiscard]] bool run_line(const std::array<std::int64_t, 3>& program,
-                                const std::array<std::int64_t, 3>& grid, std::int32_t axis,
-                                std::int64_t count, std::int64_t& fewer);
+    /// Runs the programs of a line at once, with the id as an unknown, as a loop is run for all of its
+    /// iterations. False, having found nothing, where they have no such form in common; `hint` says then
+    /// which might.
+    [[nodiscard]] bool run_line(const Line& line, const std::array<std::int64_t, 3>& grid, LineHint& hint);
 
     Findings found;
     std::vector<TaintSource> sources;
@@ -161,6 +173,13 @@ private:
     [[nodiscard]] Frame enter(const std::array<std::int64_t, 3>& program,
                               const std::array<std::int64_t, 3>& grid);
 
+    /// A footprint that a directive states, for each tile of a line.
+    struct StatedBox {
+        std::int32_t param = -1;
+        bool write = false;
+        std::array<Affine, kRank> begin{}, end{};
+    };
+
     // evaluate_line.cpp
     struct MovingAccess {  ///< that is another one in each program of a line
         std::int32_t param = -1;
@@ -178,7 +197,18 @@ private:
     };
     [[nodiscard]] bool on_line() const { return line_axis_ >= 0; }
     [[nodiscard]] bool outside_loops() const { return trips_.size() == (on_line() ? 1U : 0U); }
-    [[nodiscard]] bool spread_line(std::size_t first, std::int64_t stride, const Coordinates& coord);
+    struct LineTile {
+        std::int64_t id = 0, program = 0;
+        std::size_t outer_begin = 0, outer_end = 0;  ///< of outer_
+    };
+    struct Found {  ///< how much was found before a line
+        std::size_t touched = 0, tiles = 0, advances = 0;
+    };
+    [[nodiscard]] bool spread_line(std::size_t first, std::span<const LineTile> tiles,
+                                   std::span<const StatedBox> stated);
+    void begin_line(std::int32_t axis, std::int64_t count, std::int64_t stride);
+    void end_line(bool done, const Found& before, std::int64_t count, LineHint& hint);
+    void divides_when_every(const Affine& value, std::int64_t by);
     void fits_while_below(const Affine& value, std::int64_t limit);
     void fits_while_same_sign(const Affine& value);
     Value along_line(std::int64_t id);
@@ -235,6 +265,8 @@ private:
     void note_carried_ids(const Stmt& statement, Frame& frame);
     void begin_tile(std::int64_t id);
     void end_tile(Frame& frame);
+    [[nodiscard]] bool state_tile(Frame& frame, std::vector<StatedBox>& stated);
+    void note_stated(const StatedBox& stated, std::int64_t i);
 
     // evaluate_memo.cpp
     Habit& habit_of(const Stmt& statement);
@@ -335,6 +367,7 @@ private:
     [[nodiscard]] Affine lowest_highest(const Affine& a, bool highest) const;
     Value add(const Expr& e, const Value& a, const Value& b, std::int64_t factor);
     Value scaled(const Expr& e, const Block& block, std::int64_t factor);
+    static std::optional<Affine> whole_steps(const Block& block, std::int64_t by);
     Value elementwise(const Expr& e, Operator op, const Value& a, const Value& b);
     Value expanded(const Expr& e, const Value& value, std::span<const bool> is_new);
     Value transposed(const Expr& e, const Value& value);
@@ -410,7 +443,10 @@ private:
     std::uint64_t program_bits_ = 0, count_bits_ = 0;
     std::array<std::int64_t, 3> program_{}, grid_{};
     std::int32_t line_axis_ = -1;  // of the grid, along which programs are evaluated at once; symbol 0
+    std::int64_t line_stride_ = 1;
     std::int64_t line_fits_ = 0;   // programs for which what has just failed would not
+    std::int64_t line_every_ = 1;  // … or every so many of them
+    std::vector<Touch> outer_;     // by programs outside their tile loops
     std::deque<MovingAccess> moving_;
     std::int64_t instances_ = 0;  // of all of them
     std::int64_t linear_program_ = 0;

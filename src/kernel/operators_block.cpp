@@ -134,6 +134,23 @@ Value Evaluator::scaled(const Expr& e, const Block& block, std::int64_t factor) 
     return from_block(made);
 }
 
+/// What programs of a line have in common when divided by `by`, where each is a multiple of it further than the
+/// one before: (7 + 4 p + i) // 4 = (7 + i) // 4 + p for all p, if what is divided is never negative.
+std::optional<Affine> Evaluator::whole_steps(const Block& block, std::int64_t by) {
+    Affine whole;
+    if (by <= 0 || block.base.is_constant()) return std::nullopt;
+    for (std::size_t s = 0; s < kSymbols; ++s) {
+        if (s > 0 && block.base.slope[s] != 0) return std::nullopt;
+        if (block.base.slope[s] % by != 0) return std::nullopt;
+        whole.slope[s] = block.base.slope[s] / by;
+    }
+    for (std::int32_t j = 0; j < block.rank; ++j) {
+        for (std::int32_t p = 0; p < block.axes[j].count; ++p)
+            if (!block.axes[j].pieces[p].base.is_constant()) return std::nullopt;
+    }
+    return whole;
+}
+
 /// An operation that is not affine: exact where it is the identity over the whole range, otherwise element by
 /// element along the one axis on which the operands vary.
 Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, const Value& right) {
@@ -169,6 +186,20 @@ Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, cons
             for (std::int32_t j = 0; j < zero->rank; ++j) zero->axes[j].extent = first->axes[j].extent;
             return from_block(zero);
         }
+        const std::optional<Affine> whole = on_line() && low >= 0 ? whole_steps(*first, by) : std::nullopt;
+        if (whole) {
+            Block* rest = arena_.make<Block>();
+            *rest = *first;
+            rest->base.slope = {};
+            const Value made = elementwise(e, op, from_block(rest), right);
+            if (stopped() || op == Operator::modulo) return made;
+            Value steps;
+            steps.kind = ValueKind::block;
+            Block* moving = arena_.make<Block>();
+            moving->base = *whole;
+            steps.block = moving;
+            return is_number(made) || is_block(made) ? add(e, made, steps, 1) : (not_affine_ = true, Value{});
+        }
         if (on_line() && low >= 0) {
             // The id may stay within one block of `by`, or before the row that wraps around.
             if (first->rank == 0 && by > 0 && low / by == high / by) {
@@ -186,6 +217,7 @@ Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, cons
             } else {
                 fits_while_below(at, by);
             }
+            divides_when_every(first->base, by);
             if (first->base.slope[0] != 0) return not_affine_ = true, Value{};
         }
         const bool divisible = by > 0 && first->rank == 0 && first->base.constant % by == 0 &&
