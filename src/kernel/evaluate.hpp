@@ -110,6 +110,20 @@ public:
     /// which might.
     [[nodiscard]] bool run_line(const Line& line, const std::array<std::int64_t, 3>& grid, LineHint& hint);
 
+    /// A tile that a program of a persistent kernel runs.
+    struct Round {
+        std::int64_t id = 0;
+        std::int64_t program = 0;                    ///< linear
+        std::int32_t group = 0;                      ///< of programs that bring the same to the tile loop
+        std::size_t outer_begin = 0, outer_end = 0;  ///< what the program touches outside of it
+    };
+    std::vector<Round> tile_rounds;
+    [[nodiscard]] bool note_rounds(const std::array<std::int64_t, 3>& program,
+                                   const std::array<std::int64_t, 3>& grid);
+    [[nodiscard]] bool run_rounds(const std::array<std::int64_t, 3>& program,
+                                  const std::array<std::int64_t, 3>& grid, std::span<const Round> tiles,
+                                  std::int64_t stride, LineHint& hint);
+
     Findings found;
     std::vector<TaintSource> sources;
     std::vector<LoopRecord> loops;
@@ -212,6 +226,16 @@ private:
     void fits_while_below(const Affine& value, std::int64_t limit);
     void fits_while_same_sign(const Affine& value);
     Value along_line(std::int64_t id);
+
+    // evaluate_rounds.cpp
+    struct TileIds {  ///< of one program
+        std::int64_t start = 0, stop = 0, step = 0;
+    };
+    [[nodiscard]] const std::vector<std::int32_t>& slots_of_rounds(const Stmt& statement);
+    [[nodiscard]] bool counts_tiles(const Stmt& statement, std::size_t i, const Value& value) const;
+    Flow rounds_of(const Stmt& statement, Frame& frame, const TileIds& ids);
+    Flow rounds_while(const Stmt& statement, Frame& frame, const Value& condition);
+    Flow line_of_rounds(const Stmt& statement, Frame& frame, const TileIds& ids, std::int32_t id_slot);
 
     // evaluate_moving.cpp
     [[nodiscard]] static bool moves(const Block& block, const Mask* mask);
@@ -357,6 +381,7 @@ private:
     Value compare(const Expr& e, Operator op, const Value& a, const Value& b);
     Value masks_joined(const Expr& e, const Value& a, const Value& b, bool both);
     Value mask_box(const Expr& e, const Value& a, const Value& b, bool both);
+    [[nodiscard]] bool lets_all_through(const Mask& mask);
     Value where(const Expr& e, const Value& condition, const Value& a, const Value& b);
     Value extreme(const Expr& e, bool most, const Value& a, const Value& b);
 
@@ -449,6 +474,12 @@ private:
     std::vector<Touch> outer_;     // by programs outside their tile loops
     std::deque<MovingAccess> moving_;
     std::int64_t instances_ = 0;  // of all of them
+    bool by_rounds_ = false;      // the tile loop is not run as it stands
+    bool reached_loop_ = false;
+    const std::span<const Round>* rounds_asked_ = nullptr;  // that are to be run; null: they are only noted
+    std::int64_t rounds_stride_ = 1;
+    std::vector<std::int32_t> round_slots_;
+    std::map<std::vector<std::uint64_t>, std::int32_t> groups_;  // by what programs bring
     std::int64_t linear_program_ = 0;
     bool in_tile_loop_ = false;
     std::size_t tile_begin_ = 0;
