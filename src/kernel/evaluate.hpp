@@ -208,6 +208,10 @@ private:
             bool made = false, exact = true;
         };
         std::vector<Instance> instances;  ///< by program of the line
+        // Or, instead of block and mask, the addresses of the first program.
+        bool by_elements = false;
+        std::vector<std::int64_t> offsets;
+        std::int64_t shift = 0;  ///< from one program to the next
     };
     [[nodiscard]] bool on_line() const { return line_axis_ >= 0; }
     [[nodiscard]] bool outside_loops() const { return trips_.size() == (on_line() ? 1U : 0U); }
@@ -240,6 +244,10 @@ private:
     // evaluate_moving.cpp
     [[nodiscard]] static bool moves(const Block& block, const Mask* mask);
     Advance touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write);
+    MovingAccess& note_moving(std::int32_t param, bool read, bool write, bool solid);
+    void touch_moving_elements(std::int32_t param, std::vector<std::int64_t> offsets, std::int64_t shift,
+                               bool read, bool write);
+    void keep_instance(MovingAccess::Instance& made, bool exact);
     Advance work_out(MovingAccess& access, std::int64_t i);
     [[nodiscard]] std::optional<std::int64_t> shift_between(const MovingAccess& access, std::int64_t lo,
                                                             std::int64_t hi, std::int32_t& axis) const;
@@ -273,6 +281,7 @@ private:
     void assign(const Expr& target, const Value& value, Frame& frame);
 
     // evaluate_loop.cpp
+    [[nodiscard]] bool same_trips(const Affine& length, std::int64_t step);
     Flow for_loop(const Stmt& statement, Frame& frame);
     Flow while_loop(const Stmt& statement, Frame& frame);
     Flow each_round(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);

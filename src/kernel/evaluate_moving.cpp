@@ -11,8 +11,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "kernel/evaluate.hpp"
+#include "kernel/footprint_boxes.hpp"
 
 namespace syncopate::kernel {
 namespace {
@@ -70,6 +73,14 @@ bool Evaluator::moves(const Block& block, const Mask* mask) {
 /// unknown, and how it advances with the innermost loop.
 Advance Evaluator::work_out(MovingAccess& access, std::int64_t i) {
     MovingAccess::Instance& made = access.instances[static_cast<std::size_t>(i)];
+    if (access.by_elements) {
+        std::vector<std::int64_t> offsets = access.offsets;
+        for (std::int64_t& offset : offsets) offset = wrap_add(offset, wrap_multiply(access.shift, i));
+        boxes_.clear();
+        boxes_of_offsets(tensors[static_cast<std::size_t>(access.param)], offsets, boxes_);
+        keep_instance(made, true);
+        return {};
+    }
     const Arena::Mark mark = arena_.mark();
     Block block = access.block;
     block.base = at(block.base, i);
@@ -106,12 +117,15 @@ Advance Evaluator::work_out(MovingAccess& access, std::int64_t i) {
     bool exact = true;
     const Advance advance = footprint(one, boxes_, exact);
     arena_.release(mark);
-    if (!made.made) {
-        made = {static_cast<std::uint32_t>(found.boxes.size()), 0, true, exact};
-        found.boxes.insert(found.boxes.end(), boxes_.begin(), boxes_.end());
-        made.end = static_cast<std::uint32_t>(found.boxes.size());
-    }
+    keep_instance(made, exact);
     return advance;
+}
+
+void Evaluator::keep_instance(MovingAccess::Instance& made, bool exact) {  // boxes_
+    if (made.made) return;
+    made = {static_cast<std::uint32_t>(found.boxes.size()), 0, true, exact};
+    found.boxes.insert(found.boxes.end(), boxes_.begin(), boxes_.end());
+    made.end = static_cast<std::uint32_t>(found.boxes.size());
 }
 
 /// How many elements of memory the access moves on from one program to the next (of a descriptor made on the
@@ -119,9 +133,10 @@ Advance Evaluator::work_out(MovingAccess& access, std::int64_t i) {
 /// from lo to hi.
 std::optional<std::int64_t> Evaluator::shift_between(const MovingAccess& access, std::int64_t lo,
                                                      std::int64_t hi, std::int32_t& axis) const {
+    axis = -1;
+    if (access.by_elements) return access.shift;
     const Block& block = access.block;
     std::int64_t shift = block.base.slope[kLine];
-    axis = -1;
     for (std::int32_t j = 0; j < block.rank; ++j) {
         const std::optional<std::int64_t> slope = slope_of(block.axes[j]);
         if (!slope) return std::nullopt;
@@ -205,34 +220,49 @@ void Evaluator::work_out_between(MovingAccess& access, std::int64_t lo, std::int
     }
 }
 
-/// Notes an access that each program of the line makes in its own place, and how it advances with the
-/// innermost loop around: if in all programs alike, then in the first and the last.
-Advance Evaluator::touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write) {
+/// Notes an access that each program of the line makes in its own place.
+Evaluator::MovingAccess& Evaluator::note_moving(std::int32_t param, bool read, bool write, bool solid) {
     MovingAccess& access = moving_.emplace_back();
-    access.param = block.param;
+    access.param = param;
+    access.solid = solid;
+    access.trips = trips_;
+    access.trips[kLine] = 1;
+    access.instances.resize(static_cast<std::size_t>(trips_[kLine]));
+    instances_ += trips_[kLine];
+    const auto p = static_cast<std::size_t>(param);
+    const auto number = static_cast<std::uint32_t>(moving_.size() - 1);
+    const bool sure = maybe_ == 0;
+    if (read) found.touched.push_back({param, false, sure, true, override_read_[p], true, number, 0});
+    if (write) found.touched.push_back({param, true, sure, true, override_write_[p], true, number, 0});
+    return access;
+}
+
+/// … and how it advances with the innermost loop around: if in all programs alike, then in the first and the last.
+Advance Evaluator::touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write) {
+    MovingAccess& access = note_moving(block.param, read, write, mask == nullptr || mask->exact);
     access.direct = direct;
     access.block = block;
-    access.solid = mask == nullptr || mask->exact;
     if (mask != nullptr) {
         Mask* kept = arena_.make<Mask>();
         *kept = *mask;
         access.mask = kept;
     }
-    access.trips = trips_;
-    access.instances.resize(static_cast<std::size_t>(trips_[kLine]));
-    instances_ += trips_[kLine];
-    access.trips[kLine] = 1;
-    const auto p = static_cast<std::size_t>(block.param);
-    const auto number = static_cast<std::uint32_t>(moving_.size() - 1);
-    const bool sure = maybe_ == 0;
-    if (read) found.touched.push_back({block.param, false, sure, true, override_read_[p], true, number, 0});
-    if (write) found.touched.push_back({block.param, true, sure, true, override_write_[p], true, number, 0});
     Advance first;
     if (!read || trips_.size() < 2) return first;
     first = work_out(access, 0);
     const Advance last = work_out(access, trips_[kLine] - 1);
     if (!(first == last)) first.several = true;
     return first;
+}
+
+/// … by addresses that had to be worked out one by one, those of the first program.
+void Evaluator::touch_moving_elements(std::int32_t param, std::vector<std::int64_t> offsets, std::int64_t shift,
+                                      bool read, bool write) {
+    std::sort(offsets.begin(), offsets.end());
+    MovingAccess& access = note_moving(param, read, write, maybe_ == 0);
+    access.by_elements = true;
+    access.offsets = std::move(offsets);
+    access.shift = shift;
 }
 
 /// … in all programs of the line.
