@@ -36,7 +36,11 @@ Status Analysis::run_programs() {
     forget();
     for (LoopRecord& record : evaluator_.loops) record = LoopRecord{};
     evaluator_.restart();
-    if (effort_.remember && persistent_ && run_rounds()) return Done{};
+    if (effort_.remember && persistent_) {
+        const Result<bool> done = run_rounds();
+        if (!done) return done.error();
+        if (*done) return Done{};
+    }
     if (const std::int32_t axis = line_axis(); axis >= 0) return run_along(axis);
     for (std::int64_t z = 0; z < grid_[2]; ++z) {
         for (std::int64_t y = 0; y < grid_[1]; ++y) {
@@ -49,7 +53,7 @@ Status Analysis::run_programs() {
 }
 
 /// The tiles of a persistent kernel by lines; false, having found nothing, where that cannot be.
-bool Analysis::run_rounds() {
+Result<bool> Analysis::run_rounds() {
     std::vector<Evaluator::Round>& rounds = evaluator_.tile_rounds;
     rounds.clear();
     const auto start_over = [&] {
@@ -68,6 +72,14 @@ bool Analysis::run_rounds() {
     std::sort(rounds.begin(), rounds.end(), [](const Evaluator::Round& a, const Evaluator::Round& b) {
         return std::pair(a.group, a.id) < std::pair(b.group, b.id);
     });
+    // Where it can be told from the ids alone that they are none of tiles, the rounds need not be run.
+    if (!evaluator_.found.strided) {
+        std::vector<std::int64_t> ids;
+        ids.reserve(rounds.size());
+        for (const Evaluator::Round& round : rounds) ids.push_back(round.id);
+        std::sort(ids.begin(), ids.end());
+        if (const Status status = check_ids(ids); !status) return status.error();
+    }
     std::vector<Evaluator::Round> line;
     for (std::size_t begin = 0, end = 0; begin < rounds.size(); begin = end) {
         // Tiles as far apart from each other.

@@ -43,13 +43,14 @@ private:
     Error no_tiles(const SourceRange& where, std::string why);
     const Directive* directive(DirectiveKind kind) const;
     void forget();
+    Status check_ids(const std::vector<std::int64_t>& ids);
     Status number_tiles(Kernel& kernel);
 
     // analyse_programs.cpp
     Status run_programs();
     std::int32_t line_axis();
     RunLine line_from(const std::array<std::int64_t, 3>& id, std::int32_t axis);
-    bool run_rounds();
+    Result<bool> run_rounds();
     Status run_along(std::int32_t axis);
 
     // analyse_grid.cpp

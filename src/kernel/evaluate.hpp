@@ -206,6 +206,8 @@ private:
         struct Instance {
             std::uint32_t begin = 0, end = 0;
             bool made = false, exact = true;
+            std::int32_t along = -1;  ///< as in Touch
+            std::int64_t by = 0;
         };
         std::vector<Instance> instances;  ///< by program of the line
         // Or, instead of block and mask, the addresses of the first program.

@@ -70,7 +70,7 @@ bool Evaluator::spread_line(std::size_t first, std::span<const LineTile> tiles,
                 if (own.begin == own.end) continue;
                 const bool solid = own.exact && access.solid;
                 touch = {touch.param, touch.write, touch.exact && solid, solid, touch.shadow, false,
-                         own.begin,   own.end};
+                         own.begin,   own.end,     own.along,           own.by};
             }
             found.touched.push_back(touch);
         }

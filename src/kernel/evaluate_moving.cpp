@@ -206,17 +206,8 @@ void Evaluator::work_out_between(MovingAccess& access, std::int64_t lo, std::int
     for (std::int64_t i = lo + 1; i < hi; ++i) {
         MovingAccess::Instance& made = instance(i);
         if (made.made) continue;
-        if (d == rank) {
-            made = first;
-            continue;
-        }
-        made = {static_cast<std::uint32_t>(found.boxes.size()), 0, true, true};
-        for (std::size_t b = 0; b < count; ++b) {
-            Box moved = found.boxes[first.begin + b];
-            moved[d].begin += by * (i - lo), moved[d].end += by * (i - lo);
-            found.boxes.push_back(moved);
-        }
-        made.end = static_cast<std::uint32_t>(found.boxes.size());
+        made = first;
+        if (d < rank) made.along = static_cast<std::int32_t>(d), made.by = by * (i - lo);
     }
 }
 

@@ -154,13 +154,19 @@ Tile TileMaker::make(const TileRecord& record) {
     return tile;
 }
 
+Box TileMaker::box_of(const Touch& touch, std::uint32_t b) const {
+    Box box = found_.boxes[b];
+    if (touch.along >= 0) {
+        plan::Interval& moved = box[static_cast<std::size_t>(touch.along)];
+        moved = {moved.begin + touch.by, moved.end + touch.by};
+    }
+    return box;
+}
+
 void TileMaker::set_box(Union& made, const Box& box, std::size_t rank) {
     const auto end = box.begin() + static_cast<std::ptrdiff_t>(rank);
     made.around.assign(box.begin(), end);
-    std::vector<plan::Region> boxes;
-    boxes.reserve(1);
-    boxes.emplace_back(box.begin(), end);
-    made.boxes = std::move(boxes);
+    made.boxes = std::vector<plan::Region>(1, made.around);
 }
 
 /// What an access of one box comes to, as most do.
@@ -182,7 +188,7 @@ std::optional<Box> TileMaker::one_box(std::span<const std::uint32_t> touches, st
         const Touch& touch = found_.touched[i];
         if (touch.shadow || !touch.exact) return std::nullopt;
         for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
-            const Box& box = found_.boxes[b];
+            const Box box = box_of(touch, b);
             if (!all) {
                 all = box;
                 continue;
@@ -202,22 +208,58 @@ std::optional<Box> TileMaker::one_box(std::span<const std::uint32_t> touches, st
     return all;
 }
 
-/// What these touches, all of one parameter and all loads or all stores, come to. Tiles share accesses, and
-/// with them their unions.
-const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches) {
-    if (const Touch& first = found_.touched[touches.front()];
-        touches.size() == 1 && first.end == first.begin + 1 && !first.shadow)
-        return of_one(first);
+/// Identifies the touches of one tile of a parameter, moved back by `back` along `along` where that is an axis.
+void TileMaker::push_key(std::span<const std::uint32_t> touches, std::int32_t along, std::int64_t back) {
     key_.clear();
+    key_.push_back(static_cast<std::uint64_t>(along));
     for (const std::uint32_t i : touches) {
         const Touch& touch = found_.touched[i];
         key_.push_back(static_cast<std::uint64_t>(touch.begin) << 32 | touch.end);
         key_.push_back(static_cast<std::uint64_t>(touch.param) << 3 | (touch.write ? 4U : 0U) |
-                       (touch.exact ? 2U : 0U) | (touch.shadow ? 1U : 0U));
+                       (touch.exact ? 2U : 0U) | (touch.shadow ? 1U : 0U) |
+                       static_cast<std::uint64_t>(touch.along + 1) << 48);
+        key_.push_back(static_cast<std::uint64_t>(touch.by - back));
     }
+}
+
+/// What these touches, all of one parameter and all loads or all stores, come to. Tiles share accesses, and
+/// with them their unions; and those of a line have the same, moved.
+const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches) {
+    const Touch& first = found_.touched[touches.front()];
+    if (touches.size() == 1 && first.end == first.begin + 1 && !first.shadow && first.along < 0)
+        return of_one(first);
+    push_key(touches, -1, 0);
     if (const Memo::Entry* known = known_.find(key_)) return unions_[static_cast<std::size_t>(known->stores)];
     known_.add(key_, {}, {}, {}, static_cast<std::int64_t>(unions_.size()), {});
     Union& made = unions_.emplace_back();
+    const bool all_move = std::all_of(touches.begin(), touches.end(), [&](std::uint32_t i) {
+        return found_.touched[i].along == first.along;
+    });
+    if (first.along < 0 || !all_move) {
+        unite_all(made, touches);
+        return made;
+    }
+    push_key(touches, first.along, first.by);
+    const auto d = static_cast<std::size_t>(first.along);
+    const Memo::Entry* like = known_.find(key_);
+    if (like == nullptr) {
+        known_.add(key_, {}, {}, {}, static_cast<std::int64_t>(unions_.size()) - 1, {});
+        unite_all(made, touches);
+        made.by = first.by;
+        return made;
+    }
+    const Union& other = unions_[static_cast<std::size_t>(like->stores)];
+    const std::int64_t by = first.by - other.by;
+    std::vector<plan::Region> boxes(other.boxes.begin(), other.boxes.end());
+    for (plan::Region& box : boxes) box[d] = {box[d].begin + by, box[d].end + by};
+    made.around = other.around;
+    if (!boxes.empty()) made.around[d] = {other.around[d].begin + by, other.around[d].end + by};
+    made.boxes = std::move(boxes);
+    made.exact = other.exact;
+    return made;
+}
+
+void TileMaker::unite_all(Union& made, std::span<const std::uint32_t> touches) const {
     const auto param = static_cast<std::size_t>(found_.touched[touches.front()].param);
     const std::size_t rank = tensors_[param].shape.size();
     std::size_t count = 0;
@@ -230,25 +272,22 @@ const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches
             const Touch& touch = found_.touched[i];
             if (!touch.exact) continue;
             for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
+                const Box sure = box_of(touch, b);
                 bool inside = true;
                 for (std::size_t d = 0; d < rank && inside; ++d)
-                    inside =
-                        found_.boxes[b][d].begin <= loose[d].begin && found_.boxes[b][d].end >= loose[d].end;
+                    inside = sure[d].begin <= loose[d].begin && sure[d].end >= loose[d].end;
                 if (inside) return true;
             }
         }
         return false;
     };
-    if (const std::optional<Box> box = one_box(touches, rank)) {
-        set_box(made, *box, rank);
-        return made;
-    }
+    if (const std::optional<Box> box = one_box(touches, rank)) return set_box(made, *box, rank);
     std::vector<plan::Region> boxes;
     for (const std::uint32_t i : touches) {
         const Touch& touch = found_.touched[i];
         if (touch.shadow) continue;
         for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
-            const Box& box = found_.boxes[b];
+            const Box box = box_of(touch, b);
             made.exact = made.exact && (touch.exact || surely_touched(box));
             plan::Region region(box.begin(), box.begin() + static_cast<std::ptrdiff_t>(rank));
             if (boxes.empty() || count > kMostToMerge)
@@ -257,13 +296,12 @@ const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches
                 unite(boxes, std::move(region));
         }
     }
-    if (boxes.empty()) return made;
+    if (boxes.empty()) return;
     if (boxes.size() > kMostToMerge) boxes = disjoint(boxes, 0);
     simplify(boxes);
     made.around = boxes.front();
     for (std::size_t i = 1; i < boxes.size(); ++i) made.around = plan::bounding_box(made.around, boxes[i]);
     made.boxes = std::move(boxes);
-    return made;
 }
 
 bool set_recorded_coordinates(Kernel& kernel, const std::vector<TileRecord>& records) {

@@ -28,8 +28,12 @@ private:
         SharedBoxes boxes;
         plan::Region around;
         bool exact = true;
+        std::int64_t by = 0;  ///< how far its first touch is moved
     };
     const Union& united(std::span<const std::uint32_t> touches);
+    void unite_all(Union& made, std::span<const std::uint32_t> touches) const;
+    void push_key(std::span<const std::uint32_t> touches, std::int32_t along, std::int64_t back);
+    [[nodiscard]] Box box_of(const Touch& touch, std::uint32_t b) const;
     const Union& of_one(const Touch& touch);
     static void set_box(Union& made, const Box& box, std::size_t rank);
     [[nodiscard]] std::optional<Box> one_box(std::span<const std::uint32_t> touches, std::size_t rank) const;
