@@ -4,8 +4,8 @@
     SYNCOPATE_LAUNCHES=launches.txt build/bin/bench_kernel_analyse --benchmark_filter=corpus/
 
 A case's arguments are enlarged: one extent of its tensors, or two of them, with the scalars that are the same number, with
-strides, and with the grid. What has no launch of so many tiles is said on standard error: data decides its addresses, or its
-extents are constants of the kernel.
+strides, and with the grid. Files are named from the root of the repository. What has no launch of so many tiles is said on
+standard error: data decides its addresses, or its extents are constants of the kernel.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from syncopate import _syncopate
 from syncopate.fused import describe, function_of, is_tensor, scalar
 from syncopate.items import flat
 
+ROOT = Path(__file__).resolve().parents[1]
 SECONDS_A_CASE = 20
 TRIED = 300  # tiles with which it is found out what to enlarge
 
@@ -94,13 +95,16 @@ def launches(make: Any, tiles: int) -> tuple[Any, ...] | None:
                 _, _, launch, scalars, tensors = launch_of(TRIED, chosen, axes)
                 large = launch_of(tiles, chosen, axes)
                 fits = sum(math.prod(t[0]) for t in large[4].values()) < 1 << 36
-                if fits and 0.8 * TRIED <= count(scalars, tensors, launch) <= 1.6 * TRIED:
+                if not fits or not 0.8 * TRIED <= count(scalars, tensors, launch) <= 1.6 * TRIED:
+                    continue
+                if 0.8 * tiles <= count(large[3], large[4], large[2]) <= 1.6 * tiles:
                     return large
     return None
 
 
 def line(name: str, launch: tuple[Any, ...]) -> str:
     file, function, grid, scalars, tensors = launch
+    file = Path(file).resolve().relative_to(ROOT)
     values = ",".join(f"{n}={v}" for n, v in scalars.items())
     shapes = [
         f"{n}={'x'.join(map(str, s))}:{d}:{','.join(map(str, t))}"

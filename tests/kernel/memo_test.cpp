@@ -1,10 +1,12 @@
 // Statements taken from memory, and programs evaluated many at once, against every statement of every program
 // evaluated anew: the same kernel, or the same error, bit for bit.
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <sstream>
 
 #include "kernel/analysis.hpp"
+#include "kernel/launches.hpp"
 #include "kernel/support.hpp"
 
 namespace syncopate::kernel::test {
@@ -70,6 +72,29 @@ TEST(Memo, GivesTheExamplesTheSameTiles) {
         expect_same(example("matmul_persistent_device_tma.py"), descriptors(m, n, k, false));
         expect_same(example("matmul_persistent_host_tma.py"), descriptors(m, n, k, true));
     }
+}
+
+// tests/kernel/corpus_launches.txt:
+//   TRITON_INTERPRET=1 PYTHONPATH=python:tests python bench/kernel_analyse_corpus.py FILE 300
+TEST(Memo, GivesLaunchesOfTheCorpusTheSameTiles) {
+    const std::string root = std::string(SYNCOPATE_SOURCE_DIR) + "/";
+    const auto lines = read_file(root + "tests/kernel/corpus_launches.txt");
+    ASSERT_TRUE(lines.ok());
+    std::istringstream stream(*lines);
+    int count = 0;
+    for (std::string line; std::getline(stream, line); ++count) {
+        const std::optional<Launch> launch = launch_of(line);
+        ASSERT_TRUE(launch.has_value()) << line;
+        const auto source = read_file(root + launch->file);
+        ASSERT_TRUE(source.ok()) << line;
+        const auto remembered =
+            analyse(*source, root + launch->file, launch->kernel, launch->arguments, Effort{});
+        const auto anew = analyse(*source, root + launch->file, launch->kernel, launch->arguments,
+                                  Effort{.remember = false});
+        ASSERT_TRUE(remembered.ok()) << line << "\n" << remembered.error().to_string();
+        EXPECT_TRUE(text_of(remembered) == text_of(anew)) << line;
+    }
+    EXPECT_GT(count, 80);
 }
 
 TEST(Memo, ForgetsWhenItIsFullAndGoesOn) {
