@@ -25,7 +25,7 @@ from syncopate.fused import describe, function_of, is_tensor, scalar
 from syncopate.items import flat
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS_A_CASE = 20
+SECONDS_A_CASE = 90
 TRIED = 300  # tiles with which it is found out what to enlarge
 
 
@@ -83,17 +83,26 @@ def launches(make: Any, tiles: int) -> tuple[Any, ...] | None:
         {n for v in items.values() if is_tensor(v) for n in describe(v)[0] if n > 1}, reverse=True
     )
 
-    def launch_of(wanted: int, chosen: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Any, ...]:
+    def launch_of(
+        wanted: int, chosen: tuple[int, ...], axes: tuple[int, ...], told: bool, unit: int
+    ) -> tuple[Any, ...]:
         factor = (wanted / base) ** (1 / len(chosen))
-        scalars, tensors = enlarged(items, {n: math.ceil(n * factor) for n in chosen})
+        scalars, tensors = enlarged(
+            items, {n: math.ceil(math.ceil(n / unit) * unit * factor) for n in chosen}
+        )
         launch = tuple(math.ceil(g * factor) if a in axes else g for a, g in enumerate(grid))
+        for name, value in scalars.items():
+            if told and ("SMS" in name or "PROGRAMS" in name):
+                scalars[name] = next((launch[a] for a in axes if value == grid[a]), value)
         return file, function.__name__, launch, scalars, tensors
 
-    for some in (1, 2):
+    # With one extent enlarged, or two; from whole blocks of it, where programs are as many as blocks; and where the
+    # kernel is told how many programs there are, that too.
+    for told, unit, some in itertools.product((False, True), (1, 16), (1, 2)):
         for chosen in itertools.combinations(extents, some):
             for axes in (*itertools.combinations(range(3), some), ()):
-                _, _, launch, scalars, tensors = launch_of(TRIED, chosen, axes)
-                large = launch_of(tiles, chosen, axes)
+                _, _, launch, scalars, tensors = launch_of(TRIED, chosen, axes, told, unit)
+                large = launch_of(tiles, chosen, axes, told, unit)
                 fits = sum(math.prod(t[0]) for t in large[4].values()) < 1 << 36
                 if not fits or not 0.8 * TRIED <= count(scalars, tensors, launch) <= 1.6 * TRIED:
                     continue
@@ -104,7 +113,7 @@ def launches(make: Any, tiles: int) -> tuple[Any, ...] | None:
 
 def line(name: str, launch: tuple[Any, ...]) -> str:
     file, function, grid, scalars, tensors = launch
-    file = Path(file).resolve().relative_to(ROOT)
+    file = str(Path(file).resolve().relative_to(ROOT))
     values = ",".join(f"{n}={v}" for n, v in scalars.items())
     shapes = [
         f"{n}={'x'.join(map(str, s))}:{d}:{','.join(map(str, t))}"
