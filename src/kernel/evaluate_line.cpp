@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kernel/evaluate.hpp"
@@ -55,9 +56,12 @@ void Evaluator::divides_when_every(const Affine& value, std::int64_t by) {
 /// False where that would be too many.
 bool Evaluator::spread_line(std::size_t first, std::span<const LineTile> tiles,
                             std::span<const StatedBox> stated) {
-    const std::vector<Touch> all(found.touched.begin() + static_cast<std::ptrdiff_t>(first),
-                                 found.touched.end());
+    std::vector<Touch> all(found.touched.begin() + static_cast<std::ptrdiff_t>(first), found.touched.end());
     found.touched.resize(first);
+    // By parameter, as tiles have them.
+    std::stable_sort(all.begin(), all.end(), [](const Touch& a, const Touch& b) {
+        return std::pair(a.param, a.write) < std::pair(b.param, b.write);
+    });
     for (const Touch& touch : all)
         if (touch.moves) work_out_all(moving_[touch.begin]);
     for (std::size_t i = 0; i < tiles.size(); ++i) {
