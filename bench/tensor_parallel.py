@@ -252,7 +252,7 @@ class Progress:
 def parse(doc: str, add: Callable[[argparse.ArgumentParser], None] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--local-ranks", type=int, default=0, help="F is divided by this (default: the GPUs)")
-    parser.add_argument("--shapes", default="", help="only models whose name contains this")
+    parser.add_argument("--shapes", default="", help="only models whose name contains one of these, comma-separated")
     parser.add_argument("--tokens", default="", help="only these M, comma-separated")
     parser.add_argument("--rounds", type=int, default=15 if ON_GPU else 1)
     parser.add_argument(
@@ -287,9 +287,15 @@ def main(doc: str, *benches: Bench, add: Callable[[argparse.ArgumentParser], Non
     for bench in benches:
         if len(benches) > 1:
             progress.say(bench.title)
-        for shape in bench.shapes(local_ranks):
-            if options.shapes not in shape.model or (wanted_m and shape.m not in wanted_m):
-                continue
+        chosen = [
+            shape
+            for shape in bench.shapes(local_ranks)
+            if any(name in shape.model for name in options.shapes.split(","))
+            and (not wanted_m or shape.m in wanted_m)
+        ]
+        if not chosen:
+            raise SystemExit(f"{bench.title}: no shape has --shapes {options.shapes} --tokens {options.tokens}")
+        for shape in chosen:
             run_one(bench, shape, options, progress)
     if progress.rank == 0:
         for bench in benches:

@@ -9,6 +9,7 @@ Each row of a shape computes y[M, N] = all_reduce(x[M, K] @ w[K, N]), with K = F
     local       our fused kernel alone, with its posts   mm+nccl-e   the same, eager
     ours        fused, eager                             mm+2shot    cuBLAS into symmetric memory, then torch's two-shot
     graph       the same as a CUDA graph                 mm+1shot    the same with its one-shot; both as CUDA graphs
+    copied      the same with y elsewhere (copied there), as a CUDA graph; ours and graph leave it in the heap
     [S]         other splits of a shard (--splits), as graphs
     one-shot    each tile sent to all ranks and summed there (--one-shot), as graphs
     tilesS      tiles that sum, with these splits (--tile-sums), as graphs; localS: that kernel alone
@@ -56,7 +57,12 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         mm(i)
         ar(i)
 
+    results = Rotating(one.result() for one in fused)
+
     def ours(i):
+        fused(i)(x(i), w(i), results(i))
+
+    def copied(i):
         fused(i)(x(i), w(i), out(i))
 
     @functools.cache
@@ -86,8 +92,8 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
     reference = [torch.mm(a, b).float() for a, b in zip(x, w, strict=True)]
     for total in reference:
         dist.all_reduce(total)
-    setup.expect("ours", ours, out, reference, TOLERANCE)
-    expected = [y.clone() for y in out]
+    setup.expect("ours", ours, results, reference, TOLERANCE)
+    expected = [y.clone() for y in results]
 
     def torch_peer(name, call):
         def judge():
@@ -105,25 +111,26 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         *([] if options.no_torch else torch_peer("mm+2shot", two_shot) + torch_peer("mm+1shot", one_shot)),
         Candidate("ours", ours),
         Candidate("graph", setup.graphs(ours)),
+        *setup.optional("copied", copied, graph=True),
     ]
+
+    def variant(name, **options):
+        other = setup.operators(sy.ops.MatmulAllReduce, **options)
+        into = Rotating(one.result() for one in other)
+        replay = setup.graphs(lambda i: other(i)(x(i), w(i), into(i)))
+        setup.expect(name, replay, into, expected, 0.0)  # the same bits
+        candidates.append(Candidate(name, replay, visible=False))
+        return other
     for split in map(int, filter(None, options.splits.split(","))):
-        if split == fused[0].split:
-            continue
-        other = setup.operators(sy.ops.MatmulAllReduce, split=split)
-        replay = setup.graphs(lambda i, other=other: other(i)(x(i), w(i), out(i)))
-        setup.expect(f"[{split}]", replay, out, expected, 0.0)  # the same bits
-        candidates.append(Candidate(f"[{split}]", replay, visible=False))
-    if options.one_shot:
-        at_once = setup.operators(sy.ops.MatmulAllReduce, one_shot=True)
-        replay = setup.graphs(lambda i: at_once(i)(x(i), w(i), out(i)))
-        setup.expect("one-shot", replay, out, expected, 0.0)  # the same bits
-        candidates.append(Candidate("one-shot", replay, visible=False))
+        if split != fused[0].split or fused[0].one_shot:
+            variant(f"[{split}]", split=split, one_shot=False)
+    if options.one_shot and not fused[0].one_shot:
+        variant("one-shot", one_shot=True)
     for split in map(int, filter(None, options.tile_sums.split(","))):
-        tiles = setup.operators(sy.ops.MatmulAllReduce, split=split, tile_sums=True)
-        replay = setup.graphs(lambda i, tiles=tiles: tiles(i)(x(i), w(i), out(i)))
-        setup.expect(f"tiles{split}", replay, out, expected, 0.0)  # the same bits
-        candidates.append(Candidate(f"tiles{split}", replay, visible=False))
-        candidates += setup.optional(f"local{split}", lambda i, tiles=tiles: tiles(i).run_local(x(i), w(i)))
+        tiles = variant(f"tiles{split}", split=split, one_shot=False, tile_sums=True)
+        candidates.extend(
+            setup.optional(f"local{split}", lambda i, tiles=tiles: tiles(i).run_local(x(i), w(i)))
+        )
     return candidates
 
 

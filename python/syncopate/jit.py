@@ -127,15 +127,25 @@ def _pack_descriptor(packed: _syncopate.KernelArguments, value: Any, metadata: d
         packed.add_i64(int(stride))
 
 
-def compile_kernel(
-    function: Any, arguments: dict[str, Any], grid: tuple[int, ...], options: dict[str, Any]
-) -> Compiled:
-    """Compiles the JITFunction for these arguments (as a launch with them would) without launching it."""
-    ordered = [arguments[name] for name in function.arg_names if name in arguments]
-    missing = [name for name in function.arg_names if name not in arguments]
+def in_order(function: Any, arguments: Mapping[str, Any]) -> list[Any]:
+    """The JITFunction's arguments by position, defaults filled in. TypeError says which are missing."""
+    complete = {p.name: p.default for p in function.params if p.has_default} | dict(arguments)
+    missing = [name for name in function.arg_names if name not in complete]
     if missing:
         raise TypeError(f"missing argument(s) {', '.join(missing)} of kernel {function.__name__}")
-    binary = function.warmup(*ordered, grid=grid, **options)
+    return [complete[name] for name in function.arg_names]
+
+
+def compile_kernel(
+    function: Any,
+    arguments: dict[str, Any],
+    grid: tuple[int, ...],
+    options: dict[str, Any],
+    beside: bool = False,
+) -> Compiled:
+    """Compiles the JITFunction for these arguments (as a launch with them would) without launching it. `beside`: it runs
+    beside kernels that take all of a multiprocessor's shared memory (runtime/launch.hpp)."""
+    binary = function.warmup(*in_order(function, arguments), grid=grid, **options)
     metadata = binary.metadata
     signature = dict(binary.src.signature)
     kernel = _syncopate.CudaKernel(
@@ -146,6 +156,7 @@ def compile_kernel(
         int(getattr(metadata, "num_ctas", 1)),
         int(metadata.global_scratch_size or 0),
         int(metadata.global_scratch_align or 1),
+        beside=beside,
     )
     return Compiled(
         kernel=kernel,

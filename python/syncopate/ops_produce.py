@@ -29,6 +29,9 @@ from .ops import (
 )
 
 SMALL_SHARD = 256  # rows a rank, up to which tiles are stored at their destination
+ONE_SHOT_BYTES = 9 << 20  # of the product, up to which an all-reduce may go in one step
+ONE_SHOT_EXTRA = 3_500_000  # bytes that a rank may send more so: what a link carries in the time of another step
+MOST_PARTS = 4  # of a shard, in an all-reduce
 
 
 def choose_backend(rows: int, tiles: int, programs: int) -> str:
@@ -36,6 +39,22 @@ def choose_backend(rows: int, tiles: int, programs: int) -> str:
     into the peers' memory; else that would stall the multiprocessors at the speed of the links, where a copy engine
     sends them under the next tiles (bench/gemm_rs)."""
     return "tma_inline" if rows <= SMALL_SHARD and tiles <= programs else "auto"
+
+
+def choose_all_reduce(
+    m: int, n: int, dtype: torch.dtype, size: int, tiling: Tiling, programs: int
+) -> tuple[bool, int]:
+    """(one_shot, split) of an all-reduce of [m, n], by what was fastest on 2 x H200 (bench/gemm_ar):
+
+    - little to send, and a product of one round of tiles: each rank stores its tiles at all ranks, which sum them. It
+      sends (size - 1) times the product, in two steps 2 (size - 1) / size times;
+    - else a part of a shard for every two rounds of tiles: while one part is made, the one before is summed and sent.
+    """
+    tiles, total = gemm_tiles(m, n, tiling), m * n * dtype.itemsize
+    extra = (size - 1) * (size - 2) / size * total
+    if tiles <= programs and m % tiling.block_m == 0 and total <= ONE_SHOT_BYTES and extra <= ONE_SHOT_EXTRA:
+        return size > 1, 1
+    return False, max(1, min(MOST_PARTS, round(tiles / programs / 2)))
 
 
 class FusedMatmul:
@@ -74,11 +93,10 @@ class FusedMatmul:
         engine = cuda and backend in ("tma_dedicated", "ldst_dedicated")
         self.programs = self.num_sms - (engine_blocks if engine else 0)
         self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
-        if cuda and backend == "auto" and self.bind[0] == "c_desc":
-            rows = m // max(self.group.size, 1)
-            backend = choose_backend(rows, gemm_tiles(m, n, self.tiling), self.programs)
-        self.split = split or 1
         self.tile_sums = tile_sums
+        if cuda and backend == "auto":
+            backend = self._choose(split is None)
+        self.split = split or self.split
         self.plan = self._make_plan(plans.mesh_of(self.group.size), DTYPE_NAMES[dtype])
         self.kernel = kernels.matmul_mixed if self.tiling.num_wide >= 0 else kernels.matmul
         self.fused = FusedKernel(
@@ -97,6 +115,14 @@ class FusedMatmul:
         self._packed: dict[tuple, Any] = {}
         self._kept: tuple = ()
 
+    def _choose(self, free: bool) -> str:
+        """The backend on a GPU where none is asked for; if `free`, also sets `split`."""
+        if self.bind[0] != "c_desc":
+            return "auto"
+        rows = self.m // max(self.group.size, 1)
+        return choose_backend(rows, gemm_tiles(self.m, self.n, self.tiling), self.programs)
+
+    split = 1
     bind = ("c_desc", "C")  # the kernel's parameter and the plan's tensor
     output = "C"  # the plan's tensor that is the result; "": the kernel's own output
     input = ""  # the plan's tensor that is x; "": the kernel reads x itself
@@ -117,7 +143,7 @@ class FusedMatmul:
         """The kernel's arguments: c [M, N] = a [M, K] @ w."""
         given = gemm_arguments(self.m, self.n, self.k, self.tiling, self.grid[0], self.w_transposed, a, w, c)
         if self.kernel is kernels.matmul:
-            given["FLATTEN"] = not self.one_shot
+            given["FLATTEN"] = not (self.one_shot and self.tile_sums)
         return given
 
     @property
@@ -243,21 +269,38 @@ class MatmulReduceScatter(FusedMatmul):
 
 class MatmulAllReduce(FusedMatmul):
     """y = all_reduce(x @ w), the same bits on all ranks: x [M, K] and w [K, N] local, y [M, N]. Each rank sums its rows
-    chunk by chunk and sends them on; with `one_shot` each sends all of its product to all, tile by tile as they are made,
-    and every tile sums (M a multiple of the tiles' rows; for few rows, or few ranks)."""
+    chunk by chunk and sends them on; with `one_shot` each stores all of its product at all ranks, tile by tile as they are
+    made, and every rank sums all of it (M a multiple of the tiles' rows; for few rows, or few ranks). Default: by what is
+    faster (choose_all_reduce), and never one_shot where a backend or split is asked for."""
 
-    def __init__(self, *arguments: Any, one_shot: bool = False, **options: Any) -> None:
-        self.one_shot = one_shot
+    def __init__(self, *arguments: Any, one_shot: bool | None = None, **options: Any) -> None:
+        self._asked = one_shot
+        self.one_shot = bool(one_shot)
         if one_shot:
-            self.output = "Y"
-            options = {"backend": "tma_inline", "tile_sums": True, **options}
+            options = {"backend": "tma_inline", **options}
         super().__init__(*arguments, **options)
 
+    @property
+    def output(self) -> str:
+        return "Y" if self.one_shot else "C"
+
+    def _choose(self, free: bool) -> str:
+        if free and not self.tile_sums:
+            one_shot, self.split = choose_all_reduce(
+                self.m, self.n, self.dtype, self.group.size, self.tiling, self.programs
+            )
+            if one_shot and self._asked is None:
+                self.one_shot = True
+                return "tma_inline"
+            if self.split > 1:
+                return "auto"
+        return super()._choose(free)
+
     def _make_plan(self, mesh, dtype):
-        if self.one_shot:  # a chunk is a column of tiles
-            tensor = plans.Tensor("C", (self.m, self.n), dtype)
-            return plans.push_to_all(mesh, tensor, "Y", 1, -(-self.n // self.tiling.block_n))
         tensor = plans.Tensor("C", (self.m, self.n), dtype)
+        if self.one_shot:  # a chunk is all of it or, where tiles sum, a column of tiles
+            split = -(-self.n // self.tiling.block_n) if self.tile_sums else 1
+            return plans.push_to_all(mesh, tensor, "Y", 1, split)
         return plans.push_reduce(
             mesh, tensor, 0, self.split, all=True, by_part=self.split > 1 or self.tile_sums
         )

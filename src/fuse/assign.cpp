@@ -6,6 +6,7 @@
 #include <string>
 
 #include "syncopate/fuse/collective.hpp"
+#include "syncopate/fuse/sum_stores.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 using plan::Backend;
 
 constexpr std::int32_t kCopyEngineLevels = 3;
+constexpr std::int64_t kMostBytesStoredBySums = std::int64_t{4} << 20;
 
 /// Nested loops that walk `extents` in both tensors, merging an axis into the one before it where both are
 /// contiguous.
@@ -297,6 +299,12 @@ Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred
                 const Backend best = device == Device::host ? Backend::host : Backend::copy_engine;
                 if (const auto stored = preferred == Backend::automatic ? stores.of(ref) : std::nullopt) {
                     backends[rank].push_back(*stored);
+                    continue;
+                }
+                if ((preferred == Backend::automatic || is_inline(preferred)) && kernel &&
+                    plan.num_ranks() <= kMostSumStores + 1 && plan.bytes(op.src) <= kMostBytesStoredBySums &&
+                    follows_sums(plan, ref) && objection(plan, ref, Backend::ldst_inline, device, kernel).empty()) {
+                    backends[rank].push_back(Backend::ldst_inline);
                     continue;
                 }
                 const bool can = preferred != Backend::automatic &&

@@ -15,6 +15,7 @@
 #include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/precedence.hpp"
 #include "syncopate/fuse/streams.hpp"
+#include "syncopate/fuse/sum_stores.hpp"
 #include "syncopate/fuse/sum_parts.hpp"
 #include "syncopate/fuse/tile_sums.hpp"
 #include "syncopate/plan/check.hpp"
@@ -199,10 +200,22 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     const bool staged = given.stages.size() > 1;
     const auto backends =
         assign(plan, options.device, options.preferred, [&](plan::OpRef ref, plan::Backend backend) {
+            if (follows_sums(plan, ref)) {
+                if (options.tile_sums) return std::string("the kernel's tiles sum, and store it in one place");
+                return backend == plan::Backend::ldst_inline
+                           ? sum_store_objection(plan, ref)
+                           : std::string(name_of(backend)) + " is for what tiles make, this op sends a sum: use ldst_inline";
+            }
             if (staged) return std::string("a program of several stages sends nothing inline yet");
             return inline_objection(first, ref, backend);
         });
     if (!backends) return backends.error();
+    const auto stored = sum_stores(plan, *backends);
+    if (!stored) return stored.error();
+    const auto stored_by_sum = [&](std::int32_t id, const auto& precedence) {
+        const plan::OpRef ref = precedence.ops[id];
+        return is_inline((*backends)[ref.rank][ref.index]) && follows_sums(plan, ref);
+    };
     const auto precedence = precede(plan, *backends);
     if (!precedence) return precedence.error();
     if (Status status = check_collective_order(plan, *precedence); !status) return status.error();
@@ -266,7 +279,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     }
     for (std::int32_t id = 0; id < precedence->num_ops(); ++id) {
         auto& here = observed[precedence->ops[id].rank];
-        if (lowered->done_with.contains(precedence->ops[id])) continue;
+        if (lowered->done_with.contains(precedence->ops[id]) || stored_by_sum(id, *precedence)) continue;
         const std::vector<std::int32_t> awaited = awaited_by(id);
         here.insert(here.end(), awaited.begin(), awaited.end());
     }
@@ -388,7 +401,14 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
                                                     own == lowered->own.end() ? -1 : own->second,
                                                     waits_for(awaited_by(id)),
                                                     {}});
-            transfer.second = precedence->second[id];
+            transfer.copy_stream = precedence->copy_stream[id];
+            if (const auto pushes = stored->find(ref); pushes != stored->end()) {
+                for (const plan::OpRef push : pushes->second) {
+                    transfer.peers.push_back(plan.op(push).peer);
+                    const std::vector<Post>& told = posts[precedence->id(push)];
+                    transfer.posts.insert(transfer.posts.end(), told.begin(), told.end());
+                }
+            }
             if (const auto found = collectives.find(ref); found != collectives.end()) {
                 transfer.reduce = plan::Reduce::none;
                 transfer.collective = found->second;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fuse/kernel_stores.hpp"
+#include "syncopate/fuse/sum_stores.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -91,6 +92,7 @@ Result<InlineStores> store_inline(const Program& program, const Lowered& lowered
     for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
         if (!is_inline(backend_of(id))) continue;
         const plan::OpRef ref = precedence.ops[static_cast<std::size_t>(id)];
+        if (follows_sums(plan, ref)) continue;  // a sum stores it
         const plan::Op& op = plan.op(ref);
         const StoreForm form{op.src.tensor, backend_of(id) == Backend::tma_inline, 1};
         if (result.form && (result.form->tensor != form.tensor || result.form->by_row != form.by_row))

@@ -102,7 +102,8 @@ Json write(const Transfer& transfer, const Schedule& schedule) {
     for (const TileSum& tile : transfer.tiles)
         json["tiles"].push_back(Json::array({tile.slot, write(tile.region), tile.blocks}));
     if (transfer.collective) json["collective"] = write(*transfer.collective, schedule);
-    if (transfer.second) json["second"] = true;
+    if (!transfer.peers.empty()) json["peers"] = transfer.peers;
+    if (transfer.copy_stream != 0) json["copy_stream"] = transfer.copy_stream;
     json["waits"] = write(transfer.waits);
     json["posts"] = write(transfer.posts);
     return json;
@@ -334,7 +335,7 @@ Collective read_collective(const Reader& reader, const Schedule& schedule) {
 
 Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size_t num_signals) {
     reader.expect_keys({"op", "backend", "src_rank", "dst_rank", "src", "dst", "waits", "posts"},
-                       {"reduce", "own", "sources", "tiles", "collective", "second"});
+                       {"reduce", "own", "sources", "tiles", "collective", "copy_stream", "peers"});
     Transfer transfer;
     (void)reader.at("op").length(2);
     transfer.op.rank = reader.at("op").at(std::size_t{0}).index_below(schedule.ranks.size());
@@ -346,7 +347,15 @@ Transfer read_transfer(const Reader& reader, const Schedule& schedule, std::size
     transfer.src = read_chunk(reader.at("src"), schedule);
     transfer.dst = read_chunk(reader.at("dst"), schedule);
     if (reader.has("reduce")) transfer.reduce = read_name(reader.at("reduce"), kReductions);
-    transfer.second = reader.has("second") && reader.at("second").boolean();
+    if (reader.has("peers")) {
+        const Reader peers = reader.at("peers");
+        for (std::size_t at = 0; at < peers.length(); ++at)
+            transfer.peers.push_back(peers.at(at).index_below(schedule.ranks.size()));
+    }
+    if (reader.has("copy_stream")) {
+        transfer.copy_stream =
+            static_cast<std::int32_t>(reader.at("copy_stream").integer(0, kMostCopyStreams - 1));
+    }
     if (reader.has("own")) {
         transfer.own =
             static_cast<std::int32_t>(reader.at("own").integer(-1, std::numeric_limits<std::int32_t>::max()));

@@ -55,18 +55,30 @@ Edges one_after_another(const Precedence& precedence) {
 // with 8 MiB, equal with 16, and 0.85 times as fast with 24 (bench/results/copy_engine_4xH200_…).
 constexpr std::int64_t kMostBytesOfTwoStreams = std::int64_t{16} << 20;
 
-/// The pushes of rank `rank`, in the order `ids`, that go by the second copy stream: of the small chunks that
-/// its kernel makes every other one.
-void use_second_stream(const plan::Plan& plan, const Backends& backends, Precedence& precedence,
-                       const std::vector<std::int32_t>& ids) {
-    std::map<std::vector<std::int64_t>, bool> second_of;  // by source
+/// Which copy streams the pushes of one rank go by, in the order `ids`: of the small chunks that its kernel
+/// makes every other one by the second, of the sums each peer's by another.
+void choose_copy_streams(const plan::Plan& plan, const Backends& backends, Precedence& precedence,
+                         const std::vector<std::int32_t>& ids) {
+    std::vector<const plan::Chunk*> summed;
+    for (const std::int32_t id : ids) {
+        const plan::Op& op = plan.op(precedence.ops[id]);
+        if (op.reduce != plan::Reduce::none && op.kind == plan::OpKind::local) summed.push_back(&op.dst);
+    }
+    std::map<std::vector<std::int64_t>, std::int32_t> stream_of;  // by source
     for (const std::int32_t id : ids) {
         const plan::OpRef ref = precedence.ops[id];
         const plan::Op& op = plan.op(ref);
         if (op.kind != plan::OpKind::push || op.reduce != plan::Reduce::none ||
-            backends[ref.rank][ref.index] != plan::Backend::copy_engine ||
-            plan.bytes(op.dst) > kMostBytesOfTwoStreams)
+            backends[ref.rank][ref.index] != plan::Backend::copy_engine)
             continue;
+        if (std::ranges::any_of(summed, [&](const plan::Chunk* sum) {
+                return sum->tensor == op.src.tensor && overlaps(sum->region, op.src.region);
+            })) {
+            const std::int32_t distance = (op.peer - ref.rank + plan.num_ranks()) % plan.num_ranks();
+            precedence.copy_stream[id] = 2 + (distance - 1) % kSummedStreams;
+            continue;
+        }
+        if (plan.bytes(op.dst) > kMostBytesOfTwoStreams) continue;
         const bool made =
             std::any_of(plan.produced.begin(), plan.produced.end(), [&](const plan::Holding& held) {
                 return held.rank == ref.rank && held.chunk.tensor == op.src.tensor &&
@@ -76,8 +88,8 @@ void use_second_stream(const plan::Plan& plan, const Backends& backends, Precede
         std::vector<std::int64_t> source{op.src.tensor};
         for (const plan::Interval& interval : op.src.region)
             source.insert(source.end(), {interval.begin, interval.end});
-        const bool next = second_of.size() % 2 == 1;
-        precedence.second[id] = second_of.try_emplace(std::move(source), next).first->second;
+        const auto next = static_cast<std::int32_t>(stream_of.size() % 2);
+        precedence.copy_stream[id] = stream_of.try_emplace(std::move(source), next).first->second;
     }
 }
 
@@ -115,11 +127,11 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
     result.before = result.after;
     result.stream_previous.assign(result.ops.size(), -1);
     result.started_before.assign(result.ops.size(), -1);
-    result.second.assign(result.ops.size(), false);
+    result.copy_stream.assign(result.ops.size(), 0);
     for (const std::vector<std::int32_t>& order : result.start_order) {
-        use_second_stream(plan, backends, result, order);
+        choose_copy_streams(plan, backends, result, order);
         std::map<std::pair<plan::Backend, bool>, std::int32_t> last;  // by backend
-        std::map<std::tuple<plan::Backend, bool, bool>, std::int32_t> last_in_lane;
+        std::map<std::tuple<plan::Backend, bool, std::int32_t>, std::int32_t> last_in_lane;
         for (const std::int32_t id : order) {
             const plan::OpRef ref = result.ops[id];
             const plan::Backend backend = backends[ref.rank][ref.index];
@@ -132,7 +144,7 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
                 result.started_before[id] = std::exchange(found->second, id);
             if ((backend == plan::Backend::host && !collective) || engine)
                 continue;  // begin one before another has ended
-            const auto [found, first] = last_in_lane.try_emplace({lane, sums, result.second[id]}, id);
+            const auto [found, first] = last_in_lane.try_emplace({lane, sums, result.copy_stream[id]}, id);
             if (first) continue;
             result.stream_previous[id] = std::exchange(found->second, id);
             result.before[id].push_back(result.stream_previous[id]);

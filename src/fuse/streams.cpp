@@ -39,11 +39,11 @@ public:
                 step.lane = collect_late ? Lane::late : Lane::before;
             } else {
                 late = late || (!sums && !now);
-                step.lane = sums                      ? Lane::sums
-                            : late && transfer.second ? Lane::second
-                            : late                    ? Lane::late
-                                                      : Lane::early;
+                step.lane = sums ? Lane::sums : late ? Lane::late : Lane::early;
+                if (sums) step.stream = kSums;
+                if (step.lane == Lane::late) step.stream = stream_of_copies(transfer.copy_stream);
             }
+            plan_.num_streams = std::max(plan_.num_streams, step.stream + 1);
             if (!transfer.tiles.empty()) step.tile_sum = plan_.num_tile_sums++;
             for (const Wait& wait : transfer.waits) cover(index, wait);
             if (!step.relayed.empty()) step.relay = plan_.num_relays++;
@@ -79,8 +79,8 @@ private:
 
     void cover(std::size_t index, const Wait& wait) {
         StreamStep& step = plan_.steps[index];
-        const Stream stream = stream_of(step.lane);
-        const bool sums = stream == Stream::sums;
+        const std::size_t stream = step.stream;
+        const bool sums = stream == kSums;
         if (has_begun(wait)) return;
         if (const auto made = made_by_.find(wait.signal);
             made != made_by_.end() && (!sums || is_made(wait.signal))) {
@@ -89,8 +89,8 @@ private:
         }
         if (const auto own = own_step(wait)) {
             const Lane lane = plan_.steps[*own].lane;
-            if (stream_of(lane) == stream || lane == Lane::before || (lane == Lane::early && !sums))
-                return;  // in order; early copies come before late ones of both streams
+            if (plan_.steps[*own].stream == stream || lane == Lane::before || (lane == Lane::early && !sums))
+                return;  // in order; early copies come before late ones of all streams
             if (!sums) {
                 StreamStep& other = plan_.steps[*own];
                 if (other.tile_sum < 0) {
@@ -101,7 +101,7 @@ private:
                 const auto [passed, first] = passed_sum_.try_emplace(other.tile_sum, index);
                 if (first) {
                     step.summed.push_back(other.tile_sum);
-                } else if (stream_of(plan_.steps[passed->second].lane) != stream) {
+                } else if (plan_.steps[passed->second].stream != stream) {
                     step.after.push_back(passed->second);
                 }
                 return;
@@ -118,11 +118,10 @@ private:
     /// passed it.
     void pass_gate(std::size_t index, std::int32_t chunk) {
         StreamStep& step = plan_.steps[index];
-        const Stream stream = stream_of(step.lane);
-        const auto [passed, first] = passed_.try_emplace({stream == Stream::sums, chunk}, index);
+        const auto [passed, first] = passed_.try_emplace({step.stream == kSums, chunk}, index);
         if (first) {
             step.gates.push_back(chunk);
-        } else if (stream_of(plan_.steps[passed->second].lane) != stream) {
+        } else if (plan_.steps[passed->second].stream != step.stream) {
             step.after.push_back(passed->second);
         }
     }
@@ -136,7 +135,7 @@ private:
     std::map<std::int32_t, std::int32_t> made_by_;  ///< own signal → chunk whose last tile posts it
     std::map<std::pair<bool, std::int32_t>, std::size_t> passed_;  ///< steps, by gate: of sums, and chunk
     std::map<std::int32_t, std::size_t> passed_sum_;  ///< steps, by the number of a sum that tiles do
-    std::set<std::pair<Stream, Wait>> relayed_;
+    std::set<std::pair<std::size_t, Wait>> relayed_;  ///< by number of the stream
     std::set<Wait> awaited_;  ///< by sums in their own stream
     StreamPlan plan_;
 };

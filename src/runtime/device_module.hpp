@@ -12,7 +12,8 @@
 namespace syncopate::runtime {
 
 /// Dynamic shared memory of sy_engine.
-inline constexpr unsigned kEngineSharedBytes = device::kEngineWarps * device::kEnginePieceBytes;
+inline constexpr unsigned kEngineSharedBytes = 
+    device::kEngineWarps * device::kEngineStages * device::kEngineStageBytes;
 
 /// The library's own kernels, loaded into one context.
 class DeviceModule {

@@ -32,6 +32,8 @@ enum MirrorWord : std::int32_t {
 
 constexpr std::uint32_t kPeerFault = 0x80000000u;
 
+constexpr std::int32_t kMostSumCopies = 15;  ///< fuse::kMostSumStores
+
 /// The parameter of sy_reduce: rows of `num_slots` boxes a fixed distance apart, and of the own content, are
 /// summed in order. Addresses and pitches in bytes.
 struct ReduceArguments {
@@ -53,6 +55,8 @@ struct ReduceArguments {
     std::int32_t largest;    ///< 1: the maximum, not the sum
     std::int32_t aligned;    ///< 1: every address and pitch is a multiple of 16 bytes
     std::int32_t num_posts;
+    std::int32_t num_copies;
+    std::uint64_t copies[kMostSumCopies];  ///< from `own` to where the sum is stored as well
 };
 
 /// A tile of a sum that tiles do, as sy_reduce_late takes it: a box of the destination.

@@ -12,17 +12,17 @@ HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::Ra
                          std::uint64_t seed)
     : transfers_(std::move(transfers)),
       control_(control),
-      streams_(fuse::kNumStreams + 1),
+      streams_(plan.num_streams + 1),
       done_(transfers_.size(), false) {
     for (std::size_t index = 0; index < transfers_.size(); ++index) {
         const fuse::StreamStep& planned = plan.steps[index];
         if (planned.lane == fuse::Lane::none) {
             if (transfers_[index].collective)
-                streams_[fuse::kNumStreams].push_back({.index = index, .awaited = transfers_[index].waits});
+                streams_.back().push_back({.index = index, .awaited = transfers_[index].waits});
             continue;
         }
         const bool sums = planned.lane == fuse::Lane::sums;
-        std::vector<Step>& stream = streams_[static_cast<std::size_t>(fuse::stream_of(planned.lane))];
+        std::vector<Step>& stream = streams_[planned.stream];
         // Those before the kernel come first, whatever copies stand before them in the list.
         const auto place =
             planned.lane == fuse::Lane::before

@@ -80,14 +80,18 @@ Status LateTransfers::open(Lane& lane) {
 
 Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& schedule,
                            const std::string& name) {
+    lanes_.resize(plan.streams.num_streams);
+    std::vector<std::int64_t> last_slot(schedule.chunks.size(), -1);  // in which a tile of the chunk is made
+    for (std::size_t slot = 0; slot < schedule.slots.size(); ++slot) {
+        for (const std::int32_t chunk : schedule.slots[slot].makes)
+            last_slot[static_cast<std::size_t>(chunk)] = static_cast<std::int64_t>(slot);
+    }
     for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
         const fuse::StreamStep& planned = plan.streams.steps[i];
-        if (planned.lane != fuse::Lane::late && planned.lane != fuse::Lane::second &&
-            planned.lane != fuse::Lane::sums)
-            continue;
+        if (planned.lane != fuse::Lane::late && planned.lane != fuse::Lane::sums) continue;
         const fuse::Transfer& transfer = schedule.transfers[i];
         Step step{.index = i,
-                  .stream = fuse::stream_of(planned.lane),
+                  .stream = planned.stream,
                   .sums = planned.lane == fuse::Lane::sums,
                   .after_kernel = planned.tile_sum >= 0};
         step.copies = plan.transfers[i].copies;
@@ -106,6 +110,7 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
                 emit::counter_of(schedule, chunk) + emit::control::gate + (step.sums ? 1 : 0);
             const std::int64_t tiles = schedule.chunks[static_cast<std::size_t>(chunk)].tiles;
             add_gate(step, word, static_cast<std::uint32_t>(tiles), CU_STREAM_WAIT_VALUE_GEQ);
+            step.made = std::max(step.made, last_slot[static_cast<std::size_t>(chunk)]);
         }
         if (planned.relay >= 0) {  // it sets the gate to the epoch, which is not 0
             add_gate(step, emit::relay_gate_of(schedule, plan.streams, planned.relay), ~0u,
@@ -141,27 +146,29 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
 }
 
 /// Contributions most often come before the own part is made, so a sum's sy_await need not start only then:
-/// it starts when this rank's last contribution leaves. Not earlier, since its warp polls; nor after a copy
-/// that itself waits for a sum. It passes the own part's gate as well, as do those after it in the stream: a
-/// kernel follows a kernel within 1.5 us, but a wait of the stream in 5.
+/// the first one starts when this rank's last contribution that is made before the own part leaves. Not
+/// earlier, since its warp polls; nor after a copy that itself waits for a sum. It passes the own part's gate
+/// as well, as do those after it in the stream: a kernel follows a kernel within 1.5 us, but a wait of the
+/// stream in 5.
 void LateTransfers::await_early() {
-    std::optional<std::size_t> last;
     bool begun = false;  // some sum in the stream of sums
-    bool early = true;
     for (std::size_t i = 0; i < steps_.size(); ++i) {
         Step& step = steps_[i];
         if (step.sums && !step.after_kernel) {
-            if (early && !begun && !step.gates.empty()) step.await_after = last;
+            if (!begun && !step.gates.empty()) {
+                for (std::size_t other = 0; other < i; ++other) {
+                    const Step& copy = steps_[other];
+                    if (copy.sums || !copy.after.empty() || copy.gates.empty() || copy.made >= step.made)
+                        continue;
+                    if (!step.await_after || copy.made > steps_[*step.await_after].made) step.await_after = other;
+                }
+            }
             if ((step.await_after || begun) && step.gates.size() == 2) {
                 step.sum.awaited_gate = step.gates[0].waitValue.address;
                 step.sum.awaited_tiles = step.gates[0].waitValue.value;
                 step.gates.clear();
             }
             begun = true;
-        } else if (!step.sums && !step.after.empty()) {
-            early = false;
-        } else if (!step.sums && !step.gates.empty()) {
-            last = i;
         }
     }
 }
@@ -225,11 +232,11 @@ Status LateTransfers::upload() {
 
 Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, CUstream kernel_stream,
                               CUdeviceptr table) {
-    for (const fuse::Stream stream : {fuse::Stream::copies, fuse::Stream::sums, fuse::Stream::second}) {
-        const Lane& lane = lanes_[static_cast<std::size_t>(stream)];
+    for (std::size_t stream = 0; stream < lanes_.size(); ++stream) {
+        const Lane& lane = lanes_[stream];
         if (lane.stream == nullptr) continue;
         SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane.stream->get(), fork, 0);
-        if (stream != fuse::Stream::sums && copies_before != nullptr)
+        if (stream != fuse::kSums && copies_before != nullptr)
             SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane.stream->get(), copies_before, 0);
     }
     for (Step& step : steps_) {

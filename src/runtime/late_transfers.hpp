@@ -1,6 +1,6 @@
 // The part of a call on cuda that follows the fused kernel's own progress: transfers of what its tiles make,
-// and sums. All of it is enqueued after the kernel has been launched, on streams beside the caller's: two of
-// copies, of which only small ones use the second (fuse/precedence.hpp), and one of sums.
+// and sums. All of it is enqueued after the kernel has been launched, on streams beside the caller's: some of
+// copies (fuse/precedence.hpp says which goes by which), and one of sums.
 //
 //   caller's stream | sy_begin | fork | fused kernel: tile … tile, each adds 1 to its gates … | join |
 //   sy_end | copies                         └ wait gate, gate = 0, copy, post to the peer | …            ┘
@@ -16,7 +16,6 @@
 
 #if SYNCOPATE_HAS_CUDA
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -60,11 +59,12 @@ private:
     /// One step of a lane: waits for gates, then copies and posts, or awaits and sums.
     struct Step {
         std::size_t index = 0;  ///< in the schedule
-        fuse::Stream stream = fuse::Stream::copies;
+        std::size_t stream = fuse::kCopies;
         bool sums = false;
         bool after_kernel = false;                    ///< in the kernel's stream
         std::vector<CUstreamBatchMemOpParams> gates;  ///< wait, and set back
-        std::vector<std::size_t> after;               ///< steps of other streams
+        std::int64_t made = -1;          ///< the last slot whose tile its gates are for; -1: none
+        std::vector<std::size_t> after;  ///< steps of other streams
         std::vector<StridedCopy> copies;
         std::optional<PreparedCollective> collective;  ///< instead of copies
         std::vector<std::uint64_t> posts;              ///< addresses; of copies
@@ -90,7 +90,7 @@ private:
     /// Says before which copy a sum's sy_await starts.
     void await_early();
     Status upload();
-    [[nodiscard]] Lane& lane_of(const Step& step) { return lanes_[static_cast<std::size_t>(step.stream)]; }
+    [[nodiscard]] Lane& lane_of(const Step& step) { return lanes_[step.stream]; }
     Status enqueue_copies(const Step& step);
 
     std::shared_ptr<CudaContext> context_;
@@ -103,7 +103,7 @@ private:
     const Nccl* nccl_ = nullptr;
     std::vector<Step> steps_;
     std::map<std::size_t, std::size_t> step_of_;  ///< by index in the schedule
-    std::array<Lane, fuse::kNumStreams> lanes_;
+    std::vector<Lane> lanes_;  ///< by number of the stream
     std::unique_ptr<DeviceBuffer> tables_;
     unsigned processors_ = 0;  ///< of the GPU
 };

@@ -154,6 +154,10 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
         SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                        most_shared - static_shared);
     }
+    if (options.beside) {
+        SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                       CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
+    }
     if (options.num_ctas == 16) {
         SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
                        1);

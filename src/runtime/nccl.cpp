@@ -6,10 +6,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace syncopate::runtime {
@@ -120,6 +123,8 @@ DataType type_of(plan::DType dtype, bool reduces) {
     return {kUint8, plan::size_of(dtype)};
 }
 
+constexpr std::chrono::seconds kFreeing{2};  // freeing communicators takes milliseconds
+
 /// Every list of participants, in an order that all ranks have.
 std::set<std::vector<std::int32_t>> lists_of(const fuse::Schedule& schedule) {
     std::set<std::vector<std::int32_t>> lists;
@@ -175,11 +180,23 @@ Result<std::unique_ptr<Nccl>> Nccl::create(std::shared_ptr<CudaContext> context,
     return made;
 }
 
+/// The library waits until no captured graph holds a call of the communicator. A graph that the caller still
+/// has must not hold him up: a thread of its own frees the communicators, if need be when the last graph is
+/// gone.
 Nccl::~Nccl() {
-    const CurrentContext current(*context_);
+    std::vector<void*> left;
     for (const auto& [ranks, communicator] : communicators_) {
-        if (communicator != nullptr) (void)api_.CommDestroy(communicator);
+        if (communicator != nullptr) left.push_back(communicator);
     }
+    if (left.empty()) return;
+    std::promise<void> freed;
+    std::future<void> all = freed.get_future();
+    std::thread([context = context_, &api = api_, left = std::move(left), freed = std::move(freed)]() mutable {
+        const CurrentContext current(*context);
+        for (void* communicator : left) (void)api.CommDestroy(communicator);
+        freed.set_value();
+    }).detach();
+    (void)all.wait_for(kFreeing);
 }
 
 void Nccl::abort() {

@@ -440,6 +440,8 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
                 ready = at_op(transfer.op, sum.error().message);
                 break;
             }
+            for (const std::int32_t peer : transfer.peers)
+                sum->copies.push_back(box_of(peer, transfer.dst).address - destination.address);
             plan.transfers.push_back({.sum = std::move(sum).value(),
                                       .waits = transfer.waits,
                                       .post_words = words_of(transfer.posts),

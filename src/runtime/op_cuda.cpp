@@ -274,7 +274,7 @@ private:
 
     [[nodiscard]] bool is_late(std::size_t index) const {
         const fuse::Lane lane = plan_.streams.steps[index].lane;
-        return lane == fuse::Lane::late || lane == fuse::Lane::second || lane == fuse::Lane::sums;
+        return lane == fuse::Lane::late || lane == fuse::Lane::sums;
     }
 
     /// Hands over the transfers that follow the kernel's progress (late_transfers.hpp).

@@ -31,33 +31,49 @@ __device__ __forceinline__ Addend addend(const ReduceArguments& a, std::int32_t 
     return {a.slots + slot * a.slot_distance, a.slot_pitch};
 }
 
-/// Units of 16 bytes, one a thread at a time, of kBatch contributions at once: as many loads in flight as
+/// Units of 16 bytes, kUnits a thread at a time, of kBatch contributions at once: as many loads in flight as
 /// registers for four such blocks on a multiprocessor allow. Beside a kernel that leaves room for one block,
-/// it is twice as fast as with two loads in flight.
-template <typename Type, typename Combine>
+/// four are twice as fast as two.
+template <typename Type, typename Combine, int kUnits, int kBatch>
 __device__ void sum_units(const ReduceArguments& a, const Worker& worker) {
-    constexpr int kBatch = 4;
     const std::uint32_t count = a.rows * a.row_units;
     const std::int32_t addends = a.num_slots + (a.own_place >= 0 ? 1 : 0);
-    for (std::uint32_t unit = worker.index; unit < count; unit += worker.count) {
-        const std::uint32_t row = a.rows == 1 ? 0 : unit / a.row_units;
-        const std::uint32_t column = unit - row * a.row_units;
-        Totals<Type> totals;
+    for (std::uint32_t first = worker.index; first < count; first += kUnits * worker.count) {
+        std::uint32_t row[kUnits];
+        std::uint32_t column[kUnits];
+#pragma unroll
+        for (int u = 0; u < kUnits; ++u) {  // one past the end is the first one once more
+            const std::uint32_t unit = first + u * worker.count < count ? first + u * worker.count : first;
+            row[u] = a.rows == 1 ? 0 : unit / a.row_units;
+            column[u] = unit - row[u] * a.row_units;
+        }
+        Totals<Type> totals[kUnits];
         for (std::int32_t n = 0; n < addends; n += kBatch) {
-            uint4 units[kBatch];
+            uint4 units[kBatch][kUnits];
 #pragma unroll
             for (int i = 0; i < kBatch; ++i) {
                 if (n + i >= addends) break;
                 const Addend from = addend(a, n + i);
-                units[i] = __ldcg(reinterpret_cast<const uint4*>(from.base + row * from.pitch) + column);
+#pragma unroll
+                for (int u = 0; u < kUnits; ++u)
+                    units[i][u] =
+                        __ldcg(reinterpret_cast<const uint4*>(from.base + row[u] * from.pitch) + column[u]);
             }
 #pragma unroll
             for (int i = 0; i < kBatch; ++i) {
                 if (n + i >= addends) break;
-                add<Type, Combine>(totals, units[i], n + i == 0);
+#pragma unroll
+                for (int u = 0; u < kUnits; ++u) add<Type, Combine>(totals[u], units[i][u], n + i == 0);
             }
         }
-        reinterpret_cast<uint4*>(a.out + row * a.out_pitch)[column] = narrowed<Type>(totals);
+#pragma unroll
+        for (int u = 0; u < kUnits; ++u) {
+            if (u > 0 && first + u * worker.count >= count) break;
+            const uint4 total = narrowed<Type>(totals[u]);
+            reinterpret_cast<uint4*>(a.out + row[u] * a.out_pitch)[column[u]] = total;
+            for (std::int32_t i = 0; i < a.num_copies; ++i)
+                reinterpret_cast<uint4*>(a.own + a.copies[i] + row[u] * a.own_pitch)[column[u]] = total;
+        }
     }
 }
 
@@ -86,19 +102,24 @@ __device__ void sum_elements(const ReduceArguments& a, const Worker& worker) {
             total = begun ? Combine::combine(total, value) : value;
             begun = true;
         }
-        const std::uint64_t to = a.out + row * a.out_pitch + column;
-        if (Type::kBytes == 4) {
-            *reinterpret_cast<std::uint32_t*>(to) = Type::narrow(total);
-        } else {
-            *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(Type::narrow(total));
+        for (std::int32_t i = -1; i < a.num_copies; ++i) {
+            const std::uint64_t to =
+                (i < 0 ? a.out + row * a.out_pitch : a.own + a.copies[i] + row * a.own_pitch) + column;
+            if (Type::kBytes == 4) {
+                *reinterpret_cast<std::uint32_t*>(to) = Type::narrow(total);
+            } else {
+                *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(Type::narrow(total));
+            }
         }
     }
 }
 
 template <typename Type, typename Combine>
 __device__ void sum_box(const ReduceArguments& a, const Worker& worker) {
-    if (a.aligned != 0) {
-        sum_units<Type, Combine>(a, worker);
+    if (a.aligned != 0 && a.num_slots + (a.own_place >= 0 ? 1 : 0) <= 2) {
+        sum_units<Type, Combine, 2, 2>(a, worker);
+    } else if (a.aligned != 0) {
+        sum_units<Type, Combine, 1, 4>(a, worker);
     } else {
         sum_elements<Type, Combine>(a, worker);
     }

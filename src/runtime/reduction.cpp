@@ -273,6 +273,9 @@ void sum_on_host(const PreparedSum& sum, std::uint32_t epoch) {
                     part.out == 0 ? to : part.out + plane * part.out_plane + row * part.out_pitch;
                 reduce_elements(sum.dtype, sum.reduce, sources, reinterpret_cast<std::byte*>(out),
                                 box.width / element);
+                for (const std::uint64_t distance : sum.copies)
+                    std::memcpy(reinterpret_cast<void*>(to + distance), reinterpret_cast<const void*>(out),
+                                box.width);
             }
         }
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "syncopate/fuse/sum_stores.hpp"
 #include "syncopate/runtime/control.hpp"
 
 namespace syncopate::runtime {
@@ -46,6 +47,9 @@ Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdevicept
                               .own_place = step.sum.own,
                               .type = sum_type_of(step.sum.dtype),
                               .largest = step.sum.reduce == plan::Reduce::max ? 1 : 0};
+    static_assert(device::kMostSumCopies == fuse::kMostSumStores);
+    a.num_copies = static_cast<std::int32_t>(step.sum.copies.size());
+    std::ranges::copy(step.sum.copies, a.copies);
     const unsigned most = processors * kBlocksPerProcessor;
     if (step.sum.by_tiles) {
         const TileRows& rows = *step.sum.by_tiles;

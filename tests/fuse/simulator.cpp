@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 
@@ -275,6 +276,12 @@ private:
                                      memory_[rank][sum.dst.tensor][e] = {epoch_[rank], true};
                                  }
                              }});
+            for (const std::int32_t peer : sum.peers) {
+                steps.push_back({{}, [=, this, &sum] {
+                                     for (const std::int64_t e : half)
+                                         memory_[peer][sum.dst.tensor][e] = {epoch_[rank], true};
+                                 }});
+            }
         }
     }
 
@@ -319,25 +326,23 @@ private:
         posts.push_back({[this, rank] { return open_programs_[rank] == 0; }, [] {}});
         for (const Post& post : own.kernel_posts) posts.push_back(post_step(rank, post));
         workers_.push_back(std::move(posts));
-        std::vector<Step> stream;
-        std::vector<Step> second;
+        std::map<std::int32_t, std::vector<Step>> streams;  // of copies, by number
         std::vector<Step> sums;
         for (const Transfer& transfer : own.transfers) {
             std::vector<Step> steps = transfer_steps(rank, transfer);
             if (transfer.backend == plan::Backend::copy_engine) {
-                std::vector<Step>& lane = transfer.reduce != plan::Reduce::none ? sums
-                                          : transfer.second                     ? second
-                                                                                : stream;
+                std::vector<Step>& lane =
+                    transfer.reduce != plan::Reduce::none ? sums : streams[transfer.copy_stream];
                 for (Step& step : steps) lane.push_back(std::move(step));
             } else {  // host and the chunk engine
                 agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
                 workers_.push_back(std::move(steps));
             }
         }
-        agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
-        workers_.push_back(std::move(stream));
-        agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
-        workers_.push_back(std::move(second));
+        for (auto& [number, stream] : streams) {
+            agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
+            workers_.push_back(std::move(stream));
+        }
         agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
         workers_.push_back(std::move(sums));
         const std::size_t end_worker = agents_.size();

@@ -89,21 +89,72 @@ TEST(Streams, SumsHaveAStreamOfTheirOwnAndPollWhatOthersSend) {
 }
 
 TEST(Streams, SmallChunksThatTheKernelMakesTakeTurnsOnTwoCopyStreams) {
-    const auto lanes_of = [](std::int64_t rows) {
+    const auto streams_of = [](std::int64_t rows) {
         const plan::Plan plan =
             plan::push_reduce(sample::ranks(4), {"C", {rows, 4096}, plan::DType::bf16}).value();
         const Program program{sample::gemm({rows, 4096, 64, rows / 8, 4096, 64}), plan, {{"c_ptr", "C"}}};
         const Schedule schedule = fuse(program, {.device = Device::cuda}).value();
-        std::vector<Lane> lanes;
+        std::vector<std::size_t> streams;
         for (const StreamStep& step : plan_streams(schedule.ranks[0], 0).steps) {
-            lanes.push_back(step.lane);
+            streams.push_back(step.stream);
             EXPECT_EQ(step.after, std::vector<std::size_t>{}) << "chunks of their own";
         }
-        return lanes;
+        return streams;
     };
-    EXPECT_EQ(lanes_of(4 * 2048), (std::vector<Lane>{Lane::late, Lane::second, Lane::late, Lane::sums}));
-    EXPECT_EQ(lanes_of(4 * 2056), (std::vector<Lane>{Lane::late, Lane::late, Lane::late, Lane::sums}))
+    constexpr std::size_t kSecond = stream_of_copies(1);
+    EXPECT_EQ(streams_of(4 * 2048), (std::vector<std::size_t>{kCopies, kSecond, kCopies, kSums}));
+    EXPECT_EQ(streams_of(4 * 2056), (std::vector<std::size_t>{kCopies, kCopies, kCopies, kSums}))
         << "more than 16 MiB";
+}
+
+TEST(Streams, WhatIsSummedGoesToEachPeerByAStreamOfItsOwn) {
+    const auto streams_of = [](std::int32_t ranks) {
+        const plan::Plan plan = plan::push_reduce(sample::ranks(ranks), {"C", {ranks * 1024, 4096}, plan::DType::bf16},
+                                                  {.all = true})
+                                    .value();
+        const Program program{sample::gemm({ranks * 1024, 4096, 64, 128, 4096, 64}), plan, {{"c_ptr", "C"}}};
+        const Schedule schedule = fuse(program, {.device = Device::cuda}).value();
+        const RankSchedule& rank = schedule.ranks[1];
+        const StreamPlan plans = plan_streams(rank, 1);
+        std::map<std::size_t, std::vector<std::int32_t>> peers;
+        for (std::size_t i = 0; i < rank.transfers.size(); ++i) {
+            if (plans.steps[i].stream > stream_of_copies(1)) peers[plans.steps[i].stream].push_back(rank.transfers[i].dst_rank);
+        }
+        EXPECT_EQ(plans.num_streams, stream_of_copies(1) + 1 + peers.size());
+        std::vector<std::vector<std::int32_t>> result;
+        for (auto& [stream, list] : peers) result.push_back(std::move(list));
+        return result;
+    };
+    using Peers = std::vector<std::vector<std::int32_t>>;
+    EXPECT_EQ(streams_of(4), (Peers{{2}, {3}, {0}}));
+    EXPECT_EQ(streams_of(7), (Peers{{2, 6}, {3, 0}, {4}, {5}})) << "four at most, shared by the farther ones";
+}
+
+TEST(Streams, ASmallSumIsStoredAtThePeersByWhoeverSums) {
+    const auto fused = [](std::int64_t rows, Options options) {
+        const plan::Plan plan =
+            plan::push_reduce(sample::ranks(3), {"C", {rows, 1024}, plan::DType::bf16}, {.all = true}).value();
+        const Program program{sample::gemm({rows, 1024, 64, 64, 1024, 64}), plan, {{"c_ptr", "C"}}};
+        return fuse(program, options).value();
+    };
+    for (const Device device : {Device::cuda, Device::host}) {
+        const Schedule schedule = fused(3 * 64, {.device = device});
+        const RankSchedule& rank = schedule.ranks[1];
+        ASSERT_EQ(rank.transfers.size(), 3U) << "two contributions and the sum";
+        const Transfer& sum = rank.transfers.back();
+        EXPECT_EQ(sum.peers, (std::vector<std::int32_t>{2, 0}));
+        std::set<std::int32_t> told;
+        for (const Post& post : sum.posts) told.insert(post.rank);
+        EXPECT_EQ(told, (std::set<std::int32_t>{0, 2}));
+    }
+    const auto sends = [&](const Schedule& schedule) {
+        return std::ranges::count_if(schedule.ranks[1].transfers, [](const Transfer& transfer) {
+            return transfer.reduce == plan::Reduce::none && transfer.dst.tensor == transfer.src.tensor;
+        });
+    };
+    EXPECT_EQ(sends(fused(3 * 64, {.device = Device::cuda})), 0);
+    EXPECT_EQ(sends(fused(3 * 2112, {.device = Device::cuda})), 2) << "more than 4 MiB: by the copy engine";
+    EXPECT_EQ(sends(fused(3 * 64, {.device = Device::cuda, .preferred = Backend::copy_engine})), 2);
 }
 
 TEST(Streams, ACopyFollowsTheOneOfTheOtherStreamThatHasPassedItsGate) {
@@ -113,10 +164,10 @@ TEST(Streams, ACopyFollowsTheOneOfTheOtherStreamThatHasPassedItsGate) {
     rank.transfers = {transfer(0, Backend::copy_engine, {{0, 0}}),
                       transfer(1, Backend::copy_engine, {{0, 0}}),
                       transfer(2, Backend::copy_engine, {{1, 0}})};
-    rank.transfers[1].second = rank.transfers[2].second = true;
+    rank.transfers[1].copy_stream = rank.transfers[2].copy_stream = 1;
     const StreamPlan streams = plan_streams(rank, 0);
     EXPECT_EQ(streams.steps[0].gates, Chunks{0});
-    EXPECT_EQ(streams.steps[1].lane, Lane::second);
+    EXPECT_EQ(streams.steps[1].stream, stream_of_copies(1));
     EXPECT_EQ(streams.steps[1].gates, Chunks{}) << "it would never open again";
     EXPECT_EQ(streams.steps[1].after, std::vector<std::size_t>{0});
     EXPECT_EQ(streams.steps[2].after, std::vector<std::size_t>{0}) << "an op of the other stream";

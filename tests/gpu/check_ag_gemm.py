@@ -314,7 +314,38 @@ def absent() -> None:
     dist.barrier()
 
 
-SECTIONS = {f.__name__: f for f in (shapes, large, queued, graphs, streams, examples, absent)}
+def memory() -> None:
+    """Too little memory on the last rank's GPU: every rank is told, by rank and bytes; with memory there it goes on."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    hog = None
+    if rank() == size() - 1:
+        free, _ = torch.cuda.mem_get_info()
+        hog = torch.empty(free - (192 << 20), device="cuda", dtype=torch.uint8)
+    dist.barrier()
+    m, n, k = 4096 * size(), 256, 16384  # a heap of 128 MiB for each rank's shard
+    message, start = "", time.monotonic()
+    try:
+        ops.AllGatherMatmul(m, n, k, deadline=5.0).prepare()
+    except Exception as error:  # noqa: BLE001 - the message is what is judged
+        message = str(error)
+    took = time.monotonic() - start
+    good = "too little memory for a heap of" in message and f"rank {size() - 1}" in message and took < 20
+    expect(good, f"too little memory: after {took:.1f} s: {message!r}")
+    if rank() == 0:
+        print("too little memory, as reported:", message, flush=True)
+    del hog
+    torch.cuda.empty_cache()
+    dist.barrier()
+    op = ops.AllGatherMatmul(512, 512, 512)
+    x = torch.ones(op.shard().shape, device="cuda", dtype=torch.bfloat16)
+    y = op(x, torch.ones(512, 512, device="cuda", dtype=torch.bfloat16))
+    op.check()
+    expect(bool((y == 512).all()), "with memory there again")
+    op.close()
+
+
+SECTIONS = {f.__name__: f for f in (shapes, large, queued, graphs, streams, examples, absent, memory)}
 
 
 def main() -> int:

@@ -182,6 +182,56 @@ def operators() -> None:
                 op.close()
 
 
+def stages() -> None:
+    """A feed-forward block, two kernels in one call, against the unmodified kernels with NCCL between; eager and as a graph."""
+    for m, k, f, n, options in (
+        (1024 * size(), 1024, 1792, 1024, {"activation": "gelu"}),
+        (512 * size(), 512, 640, 384, {"rows": 2, "split": 3}),
+        (130 * size() + 1, 256, 384, 256, {"activation": "relu"}),
+    ):
+        op = ops.FeedForward(m, k, f, n, **options)
+        x = torch.empty(op.shard_rows, k, device="cuda", dtype=torch.bfloat16)
+        w1, w2 = (torch.randn(s, device="cuda", dtype=torch.bfloat16) / 16 for s in ((k, f), (f, n)))
+        out = torch.empty(op.shard_rows, n, device="cuda", dtype=torch.bfloat16)
+        rng = random.Random(rank())
+        first = rank() * (m // size()) + min(rank(), m % size())
+
+        def expected(op=op, x=x, w1=w1, w2=w2, m=m, k=k, f=f, n=n, first=first) -> torch.Tensor:
+            rows = max(m // size() + (r < m % size()) for r in range(size()))
+            padded = torch.zeros(rows, k, device="cuda", dtype=x.dtype)
+            padded[: len(x)] = x
+            shards = [torch.empty_like(padded) for _ in range(size())]
+            dist.all_gather(shards, padded)
+            whole = torch.cat([s[: m // size() + (r < m % size())] for r, s in enumerate(shards)])
+            alone = op.unfused(whole, w1, w2, whole.new_empty(m, f), whole.new_empty(m, n))
+            parts = [torch.empty_like(alone) for _ in range(size())]
+            dist.all_gather(parts, alone)
+            total = parts[0].float()
+            for part in parts[1:]:
+                total = total + part.float()
+            return total[first : first + len(x)].to(x.dtype)
+
+        graph = None
+        for call in range(12):
+            x.copy_(torch.randn(x.shape, device="cuda"))
+            out.fill_(float("nan"))
+            straggle(rng, 0.2)
+            if call < 6:
+                op(x, w1, w2, out)
+            elif graph is None:
+                torch.cuda.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    op(x, w1, w2, out)
+            if graph is not None:
+                graph.replay()
+            wanted = expected()
+            expect(torch.equal(out, wanted), f"feed-forward {m}x{k}x{f}x{n} {options} call {call}")
+        op.check()
+        del graph
+        op.close()
+
+
 def queued() -> None:
     """1,000 calls queued back to back, fresh data and random stragglers; every call is judged."""
     for operator, m, n, k, options in (
@@ -217,6 +267,7 @@ def graphs() -> None:
         (ops.MatmulReduceScatter, {}),
         (ops.MatmulReduceScatter, {"split": 3}),
         (ops.MatmulAllReduce, {}),
+        (ops.MatmulAllReduce, {"split": 4}),
     ):
         tagged = Tagged(m, n, k, torch.bfloat16)
         op = operator(m, n, k, **options)
@@ -303,8 +354,10 @@ def tiles() -> None:
         (all_reduce, 1024 * p, 1280, 512, {"split": 4}),
         (all_reduce, 256 * p, 2048, 896, {}),
         (all_reduce, 128, 2048, 896, {"one_shot": True}),
+        (all_reduce, 512, 4096, 1792, {"one_shot": True, "tile_sums": False}),
         (all_reduce, 512, 4096, 1792, {"one_shot": True}),
         (all_reduce, 128, 1792, 512, {"one_shot": True, "patience": 0.0}),
+        (all_reduce, 1024, 4096, 1792, {"split": 2, "tile_sums": False}),
     ):
         options = {"tile_sums": True, "deadline": 10.0, **options}
         what = f"tiles that sum, {operator.__name__} {m}x{n}x{k} {options}"
@@ -537,7 +590,7 @@ def mixed() -> None:
 
 SECTIONS = {
     f.__name__: f
-    for f in (shapes, operators, examples, queued, graphs, streams, tiles, repeated, matrix, mixed, absent)
+    for f in (shapes, operators, stages, examples, queued, graphs, streams, tiles, repeated, matrix, mixed, absent)
 }
 
 

@@ -91,9 +91,9 @@ def gathered() -> None:
                 out = torch.empty(m, n, device="cuda", dtype=dtype)
                 mine = slice(rank() * m // size(), (rank() + 1) * m // size())
                 holds = kind == "all_gather" or rank() == 0
-                x = torch.empty(
-                    m // size() if kind == "all_gather" else m if holds else 0, k, device="cuda", dtype=dtype
-                )
+                # A rank that holds nothing gives any tensor; a descriptor cannot have one without rows.
+                rows = m // size() if kind == "all_gather" else m if holds else 1
+                x = torch.empty(rows, k, device="cuda", dtype=dtype)
                 wrong = torch.zeros((), device="cuda", dtype=torch.int64)
                 for index in range(10):
                     whole = numbers(m, k, 3, index).to(dtype).cuda()

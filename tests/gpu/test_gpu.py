@@ -17,7 +17,7 @@ def gpus() -> int:
         return 0
 
 
-@pytest.mark.parametrize("section", ["shapes", "queued", "graphs", "streams", "examples", "absent"])
+@pytest.mark.parametrize("section", ["shapes", "queued", "graphs", "streams", "examples", "absent", "memory"])
 def test_all_gather_gemm(section):
     count = min(gpus(), 4)
     if count < 2:

@@ -25,6 +25,20 @@ def test_a_list_is_refused_as_triton_refuses_it():
         items.flat({"xs": [torch.zeros(2)]})
 
 
+def test_a_kernel_is_compiled_with_the_defaults_of_what_is_not_given():
+    jit = pytest.importorskip("syncopate.jit")
+    matmul = pytest.importorskip("syncopate.kernels.matmul")
+    import triton
+
+    kernel = triton.runtime.JITFunction(matmul.matmul.fn)
+    given = {name: name for name in kernel.arg_names if name not in ("FLATTEN", "ACTIVATION")}
+    ordered = dict(zip(kernel.arg_names, jit.in_order(kernel, given), strict=True))
+    assert ordered["FLATTEN"] is True and ordered["M"] == "M"
+    del given["M"]
+    with pytest.raises(TypeError, match=r"missing argument\(s\) M of kernel matmul"):
+        jit.in_order(kernel, given)
+
+
 def test_a_constant_left_at_its_default_is_not_packed():
     jit = pytest.importorskip("syncopate.jit")
     signature = {"m": "i32", "xs": ("*bf16", "i32"), "FLATTEN": "constexpr"}

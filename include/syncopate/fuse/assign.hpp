@@ -38,7 +38,7 @@ using Backends = std::vector<std::vector<plan::Backend>>;
     return backend == plan::Backend::ldst_dedicated ? plan::Backend::tma_dedicated : backend;
 }
 
-/// Whether the fused kernel carries it out (inline.hpp).
+/// Whether the kernel that makes it carries it out: the fused kernel (inline.hpp), or a sum (sum_stores.hpp).
 [[nodiscard]] constexpr bool is_inline(plan::Backend backend) {
     return backend == plan::Backend::tma_inline || backend == plan::Backend::ldst_inline;
 }

@@ -1,22 +1,33 @@
 // Precedence: which ops have completed when another one has, and in which order each rank starts its own.
 //
 // Y precedes X when X waits for Y (`after`), or when both go through one lane of a rank (a copy stream, its
-// sums) and Y comes first in it: a lane is first-in first-out, and its writes are visible in that order. What
-// the kernel makes is sent by two copy streams in turn, where chunks are small: starting a copy, and posting
-// after it, takes as long as moving 3 MiB, which is hidden behind the other stream's copy. On
+// sums) and Y comes first in it: a lane is first-in first-out, and its writes are visible in that order. On
 // `host` and in the chunk engine a transfer begins before the one before it has ended, so only `after`
 // counts. Precedence is transitive in memory as well: each edge is a release by the one side and an acquire
 // by the other, so who has seen X's completion sees what Y wrote.
+//
+// Copy streams, by number:
+//
+//   0      everything else
+//   0, 1   in turn, what the kernel makes, where chunks are small: starting a copy, and posting after it,
+//          takes as long as moving 3 MiB, which is hidden behind the other stream's copy
+//   2 …    what this rank has summed, one for each peer: ranks end their sums at different times, and one that
+//          serves its peers one after another meets a second sender at each of them, so that both go at half
+//          the speed; side by side its copies fill its link whatever the others do
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "syncopate/fuse/assign.hpp"
+#include "syncopate/fuse/schedule.hpp"
 #include "syncopate/plan/plan.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::fuse {
+
+/// Streams for what is summed; with more peers than this some share one.
+inline constexpr std::int32_t kSummedStreams = kMostCopyStreams - 2;
 
 /// Ops are numbered over all ranks, by rank and then by index.
 struct Precedence {
@@ -24,7 +35,7 @@ struct Precedence {
     std::vector<std::int32_t> first_id;  ///< by rank: the id of its op 0; one more entry for the end
     std::vector<std::vector<std::int32_t>> after;  ///< by id: what `after` names, each once
     std::vector<std::int32_t> stream_previous;     ///< by id: the copy before it in its lane; -1: none
-    std::vector<bool> second;                      ///< by id: a copy of the second copy stream
+    std::vector<std::int32_t> copy_stream;         ///< by id: of copies, the number of theirs
     std::vector<std::int32_t>
         started_before;  ///< by id: the same rank's op of that backend before it; -1: none
     std::vector<std::vector<std::int32_t>> before;  ///< by id: `after`, and stream_previous

@@ -135,6 +135,8 @@ struct TileSum {
     bool operator==(const TileSum&) const = default;
 };
 
+inline constexpr std::int32_t kMostCopyStreams = 6;  ///< of a rank
+
 /// One point-to-point op, ready to run on the rank that executes it; or, with `reduce`, a sum (lower.hpp):
 /// its source is a box of [slots, …] whose slots are added up in order, `own` of them, then what the
 /// destination holds, then the rest. With `sources` these are the slots, wherever they are; `src` is `dst`
@@ -152,9 +154,10 @@ struct Transfer {
     std::vector<Post> posts{};  ///< after the data is visible at the destination
     std::vector<Source> sources{};
     std::vector<TileSum> tiles{};  ///< of a sum that tiles do; together they cover `dst`
+    std::vector<std::int32_t> peers{};  ///< of a sum: ranks at which it is stored too, in the same place
     /// This rank's part in it: both ranks are this one, and `reduce` is none.
     std::optional<Collective> collective{};
-    bool second = false;  ///< a copy of the second copy stream (precedence.hpp)
+    std::int32_t copy_stream = 0;  ///< of a copy: the one of the copy streams that it goes by (precedence.hpp)
 };
 
 struct RankSchedule {

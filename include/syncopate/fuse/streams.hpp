@@ -44,21 +44,22 @@ enum class Lane : std::uint8_t {
     none,    ///< not on a stream: the chunk engine's, or device host's
     before,  ///< a collective before the kernel, in the kernel's stream
     early,   ///< a copy before the kernel's launch
-    late,    ///< a copy or a collective after it, in the same stream
+    late,    ///< a copy or a collective after it
     sums,    ///< a sum, in a stream of its own
-    second,  ///< a copy after it, in the second copy stream
 };
 
-/// The streams beside the caller's: what runs before the kernel and early copies come before `copies`.
-enum class Stream : std::uint8_t { copies, sums, second };
-inline constexpr std::size_t kNumStreams = 3;
-[[nodiscard]] constexpr Stream stream_of(Lane lane) {
-    return lane == Lane::sums ? Stream::sums : lane == Lane::second ? Stream::second : Stream::copies;
+/// The streams beside the caller's, by number: one of copies, before whose late ones come what runs before the
+/// kernel and early copies; one of sums; the other copy streams.
+inline constexpr std::size_t kCopies = 0;
+inline constexpr std::size_t kSums = 1;
+[[nodiscard]] constexpr std::size_t stream_of_copies(std::int32_t copy_stream) {
+    return copy_stream == 0 ? kCopies : kSums + static_cast<std::size_t>(copy_stream);
 }
 
 /// One transfer as its stream does it.
 struct StreamStep {
     Lane lane = Lane::none;
+    std::size_t stream = kCopies;     ///< its number
     std::vector<std::int32_t> gates;  ///< made chunks of this rank; one that the lane has passed is left out
     std::vector<std::size_t> after;   ///< transfers of other streams that a copy follows
     std::vector<Wait> awaited;        ///< of a sum: polled before it
@@ -71,6 +72,7 @@ struct StreamStep {
 
 struct StreamPlan {
     std::vector<StreamStep> steps;  ///< by index in RankSchedule::transfers
+    std::size_t num_streams = 2;
     std::int32_t num_relays = 0;
     std::int32_t num_tile_sums = 0;
 };

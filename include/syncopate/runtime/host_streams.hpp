@@ -1,6 +1,6 @@
-// The streams of a GPU on device host: a schedule that was fused for cuda is carried out by two threads that
+// The streams of a GPU on device host: a schedule that was fused for cuda is carried out by threads that
 // do what streams would, in the same order, and wait for nothing but what fuse/streams.hpp says a stream
-// waits for. So what is wrong with that shows without a GPU. A third thread carries out the collectives that
+// waits for. So what is wrong with that shows without a GPU. One more thread carries out the collectives that
 // go by `host`, one after another: it waits for signals.
 #pragma once
 
@@ -60,7 +60,7 @@ private:
 
     std::vector<PreparedTransfer> transfers_;
     HostControl control_;
-    std::vector<std::vector<Step>> streams_;  ///< of copies, of sums, and collectives by host
+    std::vector<std::vector<Step>> streams_;  ///< by number; then collectives by host
     std::vector<HostMover> movers_;           ///< by stream
     std::mutex mutex_;
     std::condition_variable changed_;

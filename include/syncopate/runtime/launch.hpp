@@ -112,6 +112,9 @@ struct KernelOptions {
     std::int64_t profile_scratch_size = 0;
     std::int64_t profile_scratch_align = 1;
     bool triton = true;  ///< append the two scratch addresses to the arguments
+    /// It runs beside kernels that take all shared memory: a multiprocessor that it comes to first is set up
+    /// for them, where otherwise they would have to wait until it has ended.
+    bool beside = false;
 };
 
 class CudaKernel {

@@ -67,6 +67,8 @@ struct PreparedSum {
     std::int32_t own = -1;            ///< how many slots come before the own content; -1: there is none
     std::uint64_t slot_distance = 0;  ///< bytes from one slot to the next
     std::vector<SumPart> parts;
+    /// From the destination to where the sum is stored as well, in bytes: the same place of other ranks.
+    std::vector<std::uint64_t> copies{};
     /// By slot and part, where the slots lie if they are no fixed distance apart: in other ranks' memory.
     std::vector<std::vector<StridedCopy>> places{};
     /// Where tiles do it: only what the late ones left is to be done. Then `parts` is empty.
