@@ -113,15 +113,13 @@ Status Analysis::run_along(std::int32_t axis) {
     const auto along = static_cast<std::size_t>(axis);
     const std::size_t inner = along == 0 ? 1 : 0, outer = along == 2 ? 1 : 2;
     std::array<std::int64_t, 3> id{};
-    Cover cover(
-        [&](std::int64_t first, std::int64_t stride, std::int64_t count, LineHint& hint) {
-            return line_from(id, axis)(first, stride, count, hint);
-        },
-        [&](std::int64_t at) {
-            std::array<std::int64_t, 3> one = id;
-            one[along] = at;
-            return evaluator_.run(one, grid_);
-        });
+    Cover cover([&](std::int64_t first, std::int64_t stride, std::int64_t count,
+                    LineHint& hint) { return line_from(id, axis)(first, stride, count, hint); },
+                [&](std::int64_t at) {
+                    std::array<std::int64_t, 3> one = id;
+                    one[along] = at;
+                    return evaluator_.run(one, grid_);
+                });
     for (id[outer] = 0; id[outer] < grid_[outer]; ++id[outer]) {
         for (id[inner] = 0; id[inner] < grid_[inner]; ++id[inner]) {
             if (const Status status = cover.all(grid_[along]); !status) return status;

@@ -73,8 +73,10 @@ bool Evaluator::spread_line(std::size_t first, std::span<const LineTile> tiles,
                 const MovingAccess::Instance own = access.instances[i];
                 if (own.begin == own.end) continue;
                 const bool solid = own.exact && access.solid;
-                touch = {touch.param, touch.write, touch.exact && solid, solid, touch.shadow, false,
-                         own.begin,   own.end,     own.along,           own.by};
+                touch = {touch.param, touch.write,  touch.exact && solid,
+                         solid,       touch.shadow, false,
+                         own.begin,   own.end,      own.along,
+                         own.by};
             }
             found.touched.push_back(touch);
         }
@@ -128,8 +130,9 @@ bool Evaluator::run_line(const Line& line, const std::array<std::int64_t, 3>& gr
     std::vector<StatedBox> stated;
     if (done) done = state_tile(frame, stated);
     if (done) {
-        const std::int64_t apart =
-            line.stride * (line.axis == 0 ? 1 : line.axis == 1 ? grid[0] : grid[0] * grid[1]);
+        const std::int64_t apart = line.stride * (line.axis == 0   ? 1
+                                                  : line.axis == 1 ? grid[0]
+                                                                   : grid[0] * grid[1]);
         std::vector<LineTile> tiles;
         tiles.reserve(static_cast<std::size_t>(line.count));
         for (std::int64_t i = 0; i < line.count; ++i)

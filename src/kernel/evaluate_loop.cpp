@@ -35,8 +35,8 @@ std::int64_t trips_of(std::int64_t length, std::int64_t step) {
 
 }  // namespace
 
-/// Whether a loop over a length that is another one for each program of a line runs as often in all of them; if
-/// only in the first ones, notes how long the line may be.
+/// Whether a loop over a length that is another one for each program of a line runs as often in all of them;
+/// if only in the first ones, notes how long the line may be.
 bool Evaluator::same_trips(const Affine& length, std::int64_t step) {
     constexpr std::int64_t kLongest = std::int64_t{1} << 40;
     for (std::size_t s = 1; s < kSymbols; ++s)
@@ -353,7 +353,8 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         const bool names_id = compared != nullptr && compared->kind == ExprKind::name &&
                               compared->slot >= 0 && frame.slots[compared->slot].kind == ValueKind::integer;
         if (over_tiles && on_line()) return not_affine_ = true, Flow::stop;
-        if (over_tiles && by_rounds_) return names_id ? rounds_while(statement, frame, condition) : Flow::stop;
+        if (over_tiles && by_rounds_)
+            return names_id ? rounds_while(statement, frame, condition) : Flow::stop;
         if (over_tiles && names_id) {
             if (i == 0) {
                 if (found.tile_loop == nullptr) found.tile_loop = &statement;

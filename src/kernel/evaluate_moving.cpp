@@ -87,8 +87,8 @@ Advance Evaluator::work_out(MovingAccess& access, std::int64_t i) {
     for (std::int32_t j = 0; j < block.rank; ++j) {
         BlockAxis& axis = block.axes[j];
         const Piece* pieces = axis.pieces;
-        const bool still = std::none_of(pieces, pieces + axis.count,
-                                        [](const Piece& piece) { return moving(piece.base); });
+        const bool still =
+            std::none_of(pieces, pieces + axis.count, [](const Piece& piece) { return moving(piece.base); });
         if (still) continue;
         Piece* own = arena_.make<Piece>(static_cast<std::size_t>(axis.count));
         for (std::int32_t p = 0; p < axis.count; ++p) {
@@ -150,7 +150,8 @@ std::optional<std::int64_t> Evaluator::shift_between(const MovingAccess& access,
         for (std::size_t s = 0; s < kSymbols; ++s) {
             const std::int64_t first = s == kLine ? lo : 0;
             const std::int64_t last = s == kLine ? hi : s < access.trips.size() ? access.trips[s] - 1 : 0;
-            result = wrap_add(result, wrap_multiply(bound.slope[s], (bound.slope[s] > 0) == most ? last : first));
+            result =
+                wrap_add(result, wrap_multiply(bound.slope[s], (bound.slope[s] > 0) == most ? last : first));
         }
         return result;
     };
@@ -159,7 +160,8 @@ std::optional<std::int64_t> Evaluator::shift_between(const MovingAccess& access,
         for (std::int32_t b = 0; b < bounds.lower_count; ++b)
             if (moving(bounds.lower[b]) && extreme(bounds.lower[b], true) > 0) return std::nullopt;
         for (std::int32_t b = 0; b < bounds.upper_count; ++b)
-            if (moving(bounds.upper[b]) && extreme(bounds.upper[b], false) < bounds.extent) return std::nullopt;
+            if (moving(bounds.upper[b]) && extreme(bounds.upper[b], false) < bounds.extent)
+                return std::nullopt;
     }
     return shift;
 }
@@ -228,7 +230,8 @@ Evaluator::MovingAccess& Evaluator::note_moving(std::int32_t param, bool read, b
     return access;
 }
 
-/// … and how it advances with the innermost loop around: if in all programs alike, then in the first and the last.
+/// … and how it advances with the innermost loop around: if in all programs alike, then in the first and the
+/// last.
 Advance Evaluator::touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write) {
     MovingAccess& access = note_moving(block.param, read, write, mask == nullptr || mask->exact);
     access.direct = direct;
@@ -247,8 +250,8 @@ Advance Evaluator::touch_moving(const Block& block, const Mask* mask, bool direc
 }
 
 /// … by addresses that had to be worked out one by one, those of the first program.
-void Evaluator::touch_moving_elements(std::int32_t param, std::vector<std::int64_t> offsets, std::int64_t shift,
-                                      bool read, bool write) {
+void Evaluator::touch_moving_elements(std::int32_t param, std::vector<std::int64_t> offsets,
+                                      std::int64_t shift, bool read, bool write) {
     std::sort(offsets.begin(), offsets.end());
     MovingAccess& access = note_moving(param, read, write, maybe_ == 0);
     access.by_elements = true;

@@ -1,12 +1,13 @@
-// The tiles of a persistent kernel by lines. A round of the tile loop is a function of the tile's id and of what
-// the program brought to the loop; programs mostly bring the same:
+// The tiles of a persistent kernel by lines. A round of the tile loop is a function of the tile's id and of
+// what the program brought to the loop; programs mostly bring the same:
 //
 //      for tile in range(tl.program_id(0), tiles, PROGRAMS):      tiles 0, 1, 2, … in as many programs
 //          m, n = tile // columns, tile % columns                  … of which each row is a line
 //
 // So programs are first run up to the loop, to see which tiles they run and what they bring; then tiles of
-// programs that bring the same are run many at once, with the tile's id as an unknown. Ids that are counted beside
-// the loop's own are the same number of tiles away from it in every round: a line checks that they stay so.
+// programs that bring the same are run many at once, with the tile's id as an unknown. Ids that are counted
+// beside the loop's own are the same number of tiles away from it in every round: a line checks that they
+// stay so.
 #include <algorithm>
 #include <set>
 
@@ -100,7 +101,8 @@ Evaluator::Flow Evaluator::rounds_while(const Stmt& statement, Frame& frame, con
         const bool constant = e->kind != ExprKind::name || e->slot < 0 ||
                               std::find(statement.assigned.begin(), statement.assigned.end(), e->slot) ==
                                   statement.assigned.end();
-        if (!constant || e->kind == ExprKind::bind || e->kind == ExprKind::call || e->kind == ExprKind::method)
+        if (!constant || e->kind == ExprKind::bind || e->kind == ExprKind::call ||
+            e->kind == ExprKind::method)
             return Flow::stop;
     }
     const Value bound = evaluate(*compared.kids[1], frame);
@@ -110,8 +112,8 @@ Evaluator::Flow Evaluator::rounds_while(const Stmt& statement, Frame& frame, con
     return rounds_of(statement, frame, {frame.slots[slot].integer, bound.integer, found.tile_step});
 }
 
-/// Runs the program up to its tile loop and notes in `tile_rounds` which tiles it runs. False: it is not of the form
-/// that can be run by lines.
+/// Runs the program up to its tile loop and notes in `tile_rounds` which tiles it runs. False: it is not of
+/// the form that can be run by lines.
 bool Evaluator::note_rounds(const std::array<std::int64_t, 3>& program,
                             const std::array<std::int64_t, 3>& grid) {
     Frame frame = enter(program, grid);
@@ -122,8 +124,9 @@ bool Evaluator::note_rounds(const std::array<std::int64_t, 3>& program,
     const Flow flow = execute(kernel_.body, frame);
     by_rounds_ = false;
     const bool noted = reached_loop_ && flow == Flow::returned && !stopped() && stores_ == stores;
-    if (noted) outer_.insert(outer_.end(), found.touched.begin() + static_cast<std::ptrdiff_t>(touched),
-                             found.touched.end());
+    if (noted)
+        outer_.insert(outer_.end(), found.touched.begin() + static_cast<std::ptrdiff_t>(touched),
+                      found.touched.end());
     found.touched.resize(touched);
     for (std::size_t i = first; i < tile_rounds.size(); ++i)
         tile_rounds[i].outer_begin = outer, tile_rounds[i].outer_end = outer_.size();
@@ -133,10 +136,11 @@ bool Evaluator::note_rounds(const std::array<std::int64_t, 3>& program,
     return noted;
 }
 
-/// Runs tiles of programs that bring the same to the loop, ids `stride` apart: more than one at once, with the
-/// id as an unknown. False, having found nothing, where they have no form in common.
-bool Evaluator::run_rounds(const std::array<std::int64_t, 3>& program, const std::array<std::int64_t, 3>& grid,
-                           std::span<const Round> tiles, std::int64_t stride, LineHint& hint) {
+/// Runs tiles of programs that bring the same to the loop, ids `stride` apart: more than one at once, with
+/// the id as an unknown. False, having found nothing, where they have no form in common.
+bool Evaluator::run_rounds(const std::array<std::int64_t, 3>& program,
+                           const std::array<std::int64_t, 3>& grid, std::span<const Round> tiles,
+                           std::int64_t stride, LineHint& hint) {
     Frame frame = enter(program, grid);
     const Found before{found.touched.size(), found.tiles.size(), advances_.size()};
     rounds_asked_ = &tiles;
@@ -167,7 +171,8 @@ Evaluator::Flow Evaluator::line_of_rounds(const Stmt& statement, Frame& frame, c
     for (std::size_t i = 0; i < statement.assigned.size(); ++i) {
         Value& slot = frame.slots[statement.assigned[i]];
         if (counts_tiles(statement, i, slot) && statement.assigned[i] != id_slot)
-            slot = along(wrap_add(tiles[0].id, wrap_add(slot.integer, wrap_multiply(ids.start, -1))), slot.taint);
+            slot = along(wrap_add(tiles[0].id, wrap_add(slot.integer, wrap_multiply(ids.start, -1))),
+                         slot.taint);
     }
     Value& id = frame.slots[id_slot];
     const std::uint64_t bit = statement.target != nullptr

@@ -197,7 +197,7 @@ void Evaluator::settle(std::size_t first, std::size_t second) {
     if (std::any_of(begin + static_cast<std::ptrdiff_t>(first), found.touched.end(),
                     [](const Touch& t) { return t.moves; }))
         return (void)(not_affine_ = true);  // they are not known until the line is over
-    std::size_t before = 0, after = 0;  // boxes
+    std::size_t before = 0, after = 0;      // boxes
     for (std::size_t i = first; i < end; ++i)
         (i < second ? before : after) += found.touched[i].end - found.touched[i].begin;
     if (before > kMost || after > kMost) return;

@@ -134,8 +134,8 @@ Value Evaluator::scaled(const Expr& e, const Block& block, std::int64_t factor) 
     return from_block(made);
 }
 
-/// What programs of a line have in common when divided by `by`, where each is a multiple of it further than the
-/// one before: (7 + 4 p + i) // 4 = (7 + i) // 4 + p for all p, if what is divided is never negative.
+/// What programs of a line have in common when divided by `by`, where each is a multiple of it further than
+/// the one before: (7 + 4 p + i) // 4 = (7 + i) // 4 + p for all p, if what is divided is never negative.
 std::optional<Affine> Evaluator::whole_steps(const Block& block, std::int64_t by) {
     Affine whole;
     if (by <= 0 || block.base.is_constant()) return std::nullopt;

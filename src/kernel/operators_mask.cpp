@@ -269,8 +269,8 @@ Value Evaluator::mask_box(const Expr& e, const Value& a, const Value& b, bool bo
     return made;
 }
 
-/// Whether a condition holds for all elements in all programs of the line; if only in the first ones, notes how
-/// long the line may be.
+/// Whether a condition holds for all elements in all programs of the line; if only in the first ones, notes
+/// how long the line may be.
 bool Evaluator::lets_all_through(const Mask& mask) {
     if (mask.never || !mask.exact) return false;
     bool all = true;

@@ -133,7 +133,8 @@ Tile TileMaker::make(const TileRecord& record) {
     const auto before = [&](std::uint32_t a, std::uint32_t b) {
         return std::pair(place(a), a) < std::pair(place(b), b);
     };
-    if (!std::is_sorted(order_.begin(), order_.end(), before)) std::sort(order_.begin(), order_.end(), before);
+    if (!std::is_sorted(order_.begin(), order_.end(), before))
+        std::sort(order_.begin(), order_.end(), before);
     std::array<std::size_t, 2> parameters{};  // that are read, that are written: at most
     for (std::size_t i = 0; i < order_.size(); ++i) {
         if (i == 0 || place(order_[i]) != place(order_[i - 1]))
@@ -147,7 +148,8 @@ Tile TileMaker::make(const TileRecord& record) {
         const Union& all = united(std::span(order_).subspan(first, end - first));
         if (all.boxes.empty()) continue;
         const std::string& name = names_[static_cast<std::size_t>(touch.param)];
-        (touch.write ? tile.write_boxes : tile.read_boxes)[name] = SharedBoxes(std::shared_ptr<const SharedBoxes::List>(unions_, &all.boxes));
+        (touch.write ? tile.write_boxes : tile.read_boxes)[name] =
+            SharedBoxes(std::shared_ptr<const SharedBoxes::List>(unions_, &all.boxes));
         (touch.write ? tile.writes : tile.reads)[name] = all.around;
         if (!all.exact) (touch.write ? tile.inexact_writes : tile.inexact_reads).insert(name);
     }

@@ -32,9 +32,9 @@ private:
     };
     /// What tiles of a line touch of a parameter: the same, moved along one axis.
     struct Moved {
-        std::size_t first = 0;    ///< the union of the first one
-        std::int64_t by = 0;      ///< how far that one's first touch is moved
-        std::int64_t unit = 0;    ///< how far the second one is moved from it
+        std::size_t first = 0;            ///< the union of the first one
+        std::int64_t by = 0;              ///< how far that one's first touch is moved
+        std::int64_t unit = 0;            ///< how far the second one is moved from it
         std::vector<std::uint32_t> made;  ///< the unions, from 1, of those moved by 0, unit, 2 unit, …
     };
     const Union& united(std::span<const std::uint32_t> touches);
@@ -49,8 +49,8 @@ private:
     const Findings& found_;
     const std::vector<std::string>& names_;  // of memory
     const std::vector<TensorView>& tensors_;
-    Memo known_;         // by touches; `stores` of an entry is its place in `unions_`
-    Memo known_moved_;   // by touches, as if the first one stood; `stores`: its place in `moved_`
+    Memo known_;        // by touches; `stores` of an entry is its place in `unions_`
+    Memo known_moved_;  // by touches, as if the first one stood; `stores`: its place in `moved_`
     std::deque<Moved> moved_;
     std::vector<std::uint64_t> key_;
     std::shared_ptr<std::deque<Union>> unions_ = std::make_shared<std::deque<Union>>();  // the tiles keep it

@@ -1,5 +1,5 @@
-// Launches of kernels, one a line as bench/kernel_analyse_corpus.py writes them: name, file, kernel, grid, scalars
-// and tensors, tabs between them; for tests and benchmarks.
+// Launches of kernels, one a line as bench/kernel_analyse_corpus.py writes them: name, file, kernel, grid,
+// scalars and tensors, tabs between them; for tests and benchmarks.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// A list of few numbers, in the object itself: tens of thousands of boxes are made, copied and dropped without
-// the allocator, and lie beside each other. It reads and writes like a std::vector.
+// A list of few numbers, in the object itself: tens of thousands of boxes are made, copied and dropped
+// without the allocator, and lie beside each other. It reads and writes like a std::vector.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace syncopate::plan {
 
-/// Up to `kInside` elements without an allocation. What invalidates iterators of a std::vector does so here, and
-/// moving one does, too. No bounds are checked.
+/// Up to `kInside` elements without an allocation. What invalidates iterators of a std::vector does so here,
+/// and moving one does, too. No bounds are checked.
 template <typename T, std::size_t kInside>
 class ShortList {
     static_assert(std::is_trivially_copyable_v<T>);
