@@ -401,6 +401,7 @@ private:
     bool fits_a_block(const Expr& e, const Block& block);
     Value from_block(const Block* block);
     [[nodiscard]] Affine lowest_highest(const Affine& a, bool highest) const;
+    [[nodiscard]] bool fits_a_number(const Affine& a, const Affine& b, std::int64_t factor);
     Value add(const Expr& e, const Value& a, const Value& b, std::int64_t factor);
     Value scaled(const Expr& e, const Block& block, std::int64_t factor);
     static std::optional<Affine> whole_steps(const Block& block, std::int64_t by);

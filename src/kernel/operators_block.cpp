@@ -54,12 +54,27 @@ Value Evaluator::from_block(const Block* block) {
     return made;
 }
 
+/// Whether a number of each program of a line, a + b * factor, fits 64 bits in all of them. Where it does
+/// not, the programs are run alone, and say so.
+bool Evaluator::fits_a_number(const Affine& a, const Affine& b, std::int64_t factor) {
+    if (!on_line()) return true;
+    Wide low = a.constant + static_cast<Wide>(b.constant) * factor, high = low;
+    for (std::size_t s = 0; s < trips_.size(); ++s) {
+        const Wide slope = a.slope[s] + static_cast<Wide>(b.slope[s]) * factor;
+        if (slope < INT64_MIN || slope > INT64_MAX) return !(not_affine_ = true);
+        const Wide reach = slope * (trips_[s] - 1);
+        (reach < 0 ? low : high) += reach;
+    }
+    return (low >= INT64_MIN && high <= INT64_MAX) || !(not_affine_ = true);
+}
+
 Value Evaluator::add(const Expr& e, const Value& left, const Value& right, std::int64_t factor) {
     const Block* a = as_block(left);
     const Block* b = as_block(right);
     Block* sum = arena_.make<Block>();
     sum->rank = std::max(a->rank, b->rank);
     sum->param = std::max(a->param, b->param);
+    if (sum->rank == 0 && !fits_a_number(a->base, b->base, factor)) return {};
     sum->base = a->base + b->base * factor;
     const std::int32_t shift_a = sum->rank - a->rank, shift_b = sum->rank - b->rank;
     for (std::int32_t j = 0; j < sum->rank; ++j) {
@@ -117,6 +132,7 @@ Value Evaluator::add(const Expr& e, const Value& left, const Value& right, std::
 
 Value Evaluator::scaled(const Expr& e, const Block& block, std::int64_t factor) {
     if (block.param >= 0) return opaque(e, 0);
+    if (block.rank == 0 && !fits_a_number({}, block.base, factor)) return {};
     Block* made = arena_.make<Block>();
     *made = block;
     made->base = block.base * factor;

@@ -303,6 +303,17 @@ TEST(Memo, GivesLinesOfProgramsTheSameTiles) {
         args);
 }
 
+TEST(Memo, GivesLinesOfNumbersThatDoNotFitTheSameError) {
+    Arguments args = arguments("n=40", {"y_ptr=40:fp32"});
+    args.grid = {40, 1, 1};
+    for (const std::string grow : {"i *= 2", "i += 1 << 57", "i *= 1 << 30"})
+        expect_same(
+            source("y_ptr, n",
+                   "    p = tl.program_id(0)\n    i = p + n\n    for j in tl.static_range(80):\n        " +
+                       grow + "\n    tl.store(y_ptr + p, 0.0)\n"),
+            args);
+}
+
 TEST(Memo, GivesTilesOfPersistentKernelsTheSame) {
     const auto copy = [](const std::string& before, const std::string& loop, const std::string& tile,
                          const std::string& after = "") {
