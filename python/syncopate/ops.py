@@ -58,12 +58,17 @@ def makespan(rows: int, wide: int, narrow: int, programs: int) -> float:
 
 
 def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, num_sms: int) -> Tiling:
-    """The tiling with the shortest simulated makespan; among equals, the one with the most wide tiles."""
+    """The tiling with the shortest simulated makespan; among equals, the one with the most wide tiles. Small tiles for a
+    product of few."""
     size = dtype.itemsize
     if size > 2:
         exact = not torch.backends.cuda.matmul.allow_tf32
         # Without tensor cores a tile lives in registers: small, or it spills.
         return Tiling(64, 64, 32, 2, -1, "ieee") if exact else Tiling(128, 128, 32, 4, -1)
+    # Few tiles are best made by many multiprocessors: the smallest that do in one round (bench/results/gemm_small_…).
+    for small in (Tiling(64, 64, 128, 6, -1), Tiling(64, 128, 128, 4, -1)):
+        if gemm_tiles(m, n, small) <= num_sms:
+            return small
     if m <= 64:
         return Tiling(64, 128, 64, 5, -1)
     rows = -(-m // 128)

@@ -13,18 +13,22 @@ OPERATORS = {
     "matmul_all_to_all": "MatmulAllToAll",
     "all_to_all_matmul": "AllToAllMatmul",
 }
-KEYS = ("M", "N", "K", "dtype", "split")
+KEYS = ("M", "N", "K", "dtype", "split", "backend")
+BACKENDS = ("auto", "copy_engine", "host", "tma_dedicated", "ldst_dedicated", "tma_inline", "ldst_inline")
 
 
 def run_produced(
     name: str, spec: str, pairs: dict[str, str], options: argparse.Namespace
 ) -> list[run.Result]:
-    """x is M x K and w is K x N on every rank; `split`: chunks per shard, or per block."""
+    """x is M x K and w is K x N on every rank; `split`: chunks per shard, or per block; `backend`: what transfers go by."""
     for key in pairs:
         if key not in KEYS:
             raise run.UsageError(f"{spec}: unknown key '{key}'; known: {', '.join(sorted(KEYS))}")
     m, n, k = (run.number_of(spec, pairs, key) for key in "MNK")
     split = run.number_of(spec, pairs, "split", 0)
+    backend = pairs.get("backend", "auto")
+    if backend not in BACKENDS:
+        raise run.UsageError(f"{spec}: unknown backend '{backend}'; expected one of {', '.join(BACKENDS)}")
     from .fused import DTYPES
 
     dtype = DTYPES.get(pairs.get("dtype", "bf16"))
@@ -52,7 +56,7 @@ def run_produced(
         device = run.torch_device(place, options)
         tiling = ops.Tiling(32, 32, 32, 2, -1, "ieee", 2) if options.device == "host" else None
         op = operator(
-            m, n, k, dtype, group, tiling=tiling, split=split or None, deadline=options.deadline,
+            m, n, k, dtype, group, tiling=tiling, split=split or None, backend=backend, deadline=options.deadline,
             host_delay=options.delay_ms * 1e-3, seed=options.seed + place.rank,
         )  # fmt: skip
 

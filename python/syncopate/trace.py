@@ -263,24 +263,33 @@ def arrivals_of(schedule: dict[str, Any], rank: int) -> list[Arrival]:
     """The chunks that come to `rank` in each call, their times not yet known."""
     ranks = schedule["schedule"]["ranks"]
     transfers = {tuple(t["op"]): t for r in ranks for t in r["transfers"] if t["dst_rank"] == rank}
+    stored = {push: t for r in ranks for t in r["transfers"] for push, to in pushes_of(t, ranks) if to == rank}
     chunks = []
     for signal, (kind, *op) in enumerate(ranks[rank]["signals"]):
         transfer = transfers.get(tuple(op))
         if kind == "arrived" and transfer is not None:
-            destination = transfer["dst"]
             summed = transfer.get("reduce", "none") != "none" and transfer["src_rank"] == rank
-            chunks.append(
-                Arrival(
-                    signal,
-                    transfer["src_rank"],
-                    destination["tensor"],
-                    region_of(destination),
-                    0,
-                    tuple(op),
-                    summed,
-                )
-            )
+            chunks.append(_arrival(signal, transfer, op, summed))
+        elif kind == "arrived" and tuple(op) in stored:
+            chunks.append(_arrival(signal, stored[tuple(op)], op, False))
     return chunks
+
+
+def _arrival(signal: int, transfer: dict[str, Any], op: Sequence[int], summed: bool) -> Arrival:
+    destination = transfer["dst"]
+    return Arrival(
+        signal, transfer["src_rank"], destination["tensor"], region_of(destination), 0, tuple(op), summed
+    )
+
+
+def pushes_of(transfer: dict[str, Any], ranks: list[dict[str, Any]]) -> list[tuple[tuple[int, int], int]]:
+    """(op, receiver) of each push that a sum carries out: it tells the receivers by the pushes' own signals."""
+    told = [(ranks[to]["signals"][signal], to) for to, signal in transfer["posts"]]
+    return [
+        ((int(meaning[1]), int(meaning[2])), to)
+        for meaning, to in told
+        if to in transfer.get("peers", []) and meaning[0] == "arrived" and meaning[1:] != transfer["op"]
+    ]
 
 
 def made_of(schedule: dict[str, Any], rank: int) -> list[Made]:
@@ -298,19 +307,18 @@ def made_of(schedule: dict[str, Any], rank: int) -> list[Made]:
 
 
 def sends_of(schedule: dict[str, Any], rank: int) -> list[Send]:
-    """The transfers that `rank` carries out to others."""
-    return [
-        Send(
-            tuple(t["op"]),
-            t["dst_rank"],
-            t["src"]["tensor"],
-            region_of(t["src"]),
-            [signal for signal, lag in t.get("waits", []) if lag == 0],
-            0,
-        )
-        for t in schedule["schedule"]["ranks"][rank]["transfers"]
-        if t["dst_rank"] != rank
-    ]
+    """The transfers that `rank` carries out to others, those that its sums carry out included."""
+    ranks = schedule["schedule"]["ranks"]
+    sends = []
+    for t in ranks[rank]["transfers"]:
+        waits = [signal for signal, lag in t.get("waits", []) if lag == 0]
+        if t["dst_rank"] != rank:
+            sends.append(
+                Send(tuple(t["op"]), t["dst_rank"], t["src"]["tensor"], region_of(t["src"]), waits, 0)
+            )
+        for op, to in pushes_of(t, ranks):
+            sends.append(Send(op, to, t["dst"]["tensor"], region_of(t["dst"]), waits, 0))
+    return sends
 
 
 def region_of(chunk: dict[str, Any]) -> list[tuple[int, int]]:

@@ -14,7 +14,10 @@ namespace {
 using plan::Backend;
 
 constexpr std::int32_t kCopyEngineLevels = 3;
+// Of what sums store at peers, beside the kernel, and of a rank's last sum, when little of the kernel is left
+// (bench/results/gemm_ar_2xH200_…).
 constexpr std::int64_t kMostBytesStoredBySums = std::int64_t{4} << 20;
+constexpr std::int64_t kMostBytesStoredByTheLast = std::int64_t{32} << 20;
 
 /// Nested loops that walk `extents` in both tensors, merging an axis into the one before it where both are
 /// contiguous.
@@ -288,6 +291,10 @@ Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred
     CollectiveBackends collectives(plan, device);
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
         backends[rank].reserve(plan.ranks[rank].size());
+        std::vector<plan::OpRef> last_sums;  // that something follows
+        for (std::int32_t index = 0; index < static_cast<std::int32_t>(plan.ranks[rank].size()); ++index) {
+            if (follows_sums(plan, {rank, index})) last_sums = plan.ranks[rank][index].after;
+        }
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(plan.ranks[rank].size()); ++index) {
             const plan::OpRef ref{rank, index};
             const plan::Op& op = plan.op(ref);
@@ -302,8 +309,10 @@ Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred
                     continue;
                 }
                 if ((preferred == Backend::automatic || is_inline(preferred)) && kernel &&
-                    plan.num_ranks() <= kMostSumStores + 1 && plan.bytes(op.src) <= kMostBytesStoredBySums &&
-                    follows_sums(plan, ref) && objection(plan, ref, Backend::ldst_inline, device, kernel).empty()) {
+                    plan.num_ranks() <= kMostSumStores + 1 && follows_sums(plan, ref) &&
+                    plan.bytes(op.src) <=
+                        (op.after == last_sums ? kMostBytesStoredByTheLast : kMostBytesStoredBySums) &&
+                    objection(plan, ref, Backend::ldst_inline, device, kernel).empty()) {
                     backends[rank].push_back(Backend::ldst_inline);
                     continue;
                 }

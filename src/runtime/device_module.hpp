@@ -12,8 +12,7 @@
 namespace syncopate::runtime {
 
 /// Dynamic shared memory of sy_engine.
-inline constexpr unsigned kEngineSharedBytes = 
-    device::kEngineWarps * device::kEngineStages * device::kEngineStageBytes;
+inline constexpr unsigned kEngineSharedBytes = device::kEngineWarps * device::kEnginePieceBytes;
 
 /// The library's own kernels, loaded into one context.
 class DeviceModule {

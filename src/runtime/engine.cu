@@ -2,17 +2,16 @@
 // syncopate/runtime/engine_format.hpp; the same with the CPU: host_engine.cpp). Each warp walks the table and
 // does its pieces.
 //
-// A copy in bulk: a warp brings a piece into a stage, a part of shared memory, and stores it from there. It has
-// two stages, and loads its next piece into the other one meanwhile. A store is acknowledged by the other GPU
-// microseconds after it has left:
+// A copy in bulk: a warp brings a piece into its own part of shared memory and stores it from there; a store
+// is acknowledged by the other GPU microseconds after it has left, and meanwhile the warp loads its next
+// piece:
 //
-//      piece n     | load     | store leaves | on its way ...   | written
-//      piece n + 1     | load .....          | store leaves     | on its way ...
-//      piece n + 2                           | load .....
+//      piece n     | load | store leaves | on its way ...   | written
+//      piece n + 1                       | load | store leaves     | on its way ...
 //
-// A sum in bulk: a piece of every summand is brought into the stage at once, from wherever it is, and then
-// added from there in order, while the next piece's summands come; by loads and stores, a thread has 16 loads
-// of 16 bytes on their way at once.
+// A sum in bulk: a piece of every summand is brought into shared memory at once, from wherever it is, and
+// then added from there in order; by loads and stores, a thread has 16 loads of 16 bytes on their way at
+// once.
 //
 // A warp counts what it has done of an op when it has left the op, once that is written; whoever counts an
 // op's last piece has acquired, through the count, that all are, and releases that with the post. A warp that
@@ -127,77 +126,55 @@ __device__ __forceinline__ void sum_up(const EngineOp& op, const EnginePiece& pa
 /// One warp of the engine. All its lanes agree on everything but what they load and store.
 class EngineWarp {
 public:
-    /// `stages`: kEngineStages of kEngineStageBytes of shared memory; `barriers`: for each an mbarrier for one
-    /// arrival.
-    __device__ EngineWarp(const EngineArguments& a, std::uint32_t epoch, char* stages,
-                          std::uint64_t* barriers)
+    /// `stage`: kEnginePieceBytes of shared memory; `barrier`: an mbarrier for one arrival.
+    __device__ EngineWarp(const EngineArguments& a, std::uint32_t epoch, char* stage, std::uint64_t* barrier)
         : a_(a),
           epoch_(epoch),
           lane_(threadIdx.x % 32),
-          stages_(stages),
-          barriers_(static_cast<std::uint32_t>(__cvta_generic_to_shared(barriers))) {}
+          stage_(stage),
+          barrier_(static_cast<std::uint32_t>(__cvta_generic_to_shared(barrier))) {}
 
     /// Does every `step`-th piece of the table from piece `first` on; ends at once after a fault.
     __device__ void run(const EngineOp* table, std::uint32_t first, std::uint32_t step) {
-        std::uint32_t index = 0;
-        if (!find(table, first, index)) return;
+        if (a_.count == 0) return;
         fence_proxy_async();
-        if (!enter(table[index])) return;
-        start(table[index], piece_of(table[index], first));
-        for (std::uint32_t piece = first;;) {
+        std::uint32_t index = 0;
+        bool entered = false;  // its waits are over
+        for (std::uint32_t piece = first;; piece += step) {
+            while (piece >= table[index].last_piece) {
+                if (++index == a_.count) {
+                    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");  // also of what is not counted
+                    settle<0>();
+                    return;
+                }
+                entered = false;
+            }
             const EngineOp& op = table[index];
-            const std::uint32_t next = piece + step;
-            std::uint32_t next_index = index;
-            const bool more = find(table, next, next_index);
-            const EngineOp& next_op = table[more ? next_index : index];
-            const bool ahead = more && next_op.method == EngineMethod::bulk &&
-                               (next_index == index || may_enter(next_op));
-            if (ahead) {
-                stage_ ^= 1u;
-                start(next_op, piece_of(next_op, next));
-                stage_ ^= 1u;
+            if (!entered && op.num_waits > 0 && !enter(op)) return;
+            entered = true;
+            std::uint32_t* const counter = op.expected > 0 ? a_.finished + op.counter : nullptr;
+            const bool another = counter != counter_;
+            const EnginePiece part = piece_of(op, piece);
+            if (op.reduce != EngineReduce::none) {
+                sum(op, part, another);
+            } else if (op.method == EngineMethod::bulk) {
+                copy_in_bulk(op, part, another);
+            } else {
+                if (another) settle<0>();
+                copy_by_threads(op, part);
             }
-            finish(op, piece_of(op, piece));
-            if (!more) break;
-            stage_ ^= 1u;
-            if (!ahead) {
-                if (next_index != index && !enter(next_op)) return;
-                start(next_op, piece_of(next_op, next));
-            }
-            piece = next;
-            index = next_index;
+            counter_ = counter;
+            if (counter != nullptr) ++done_;
         }
-        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");  // also of what is not counted
-        settle<0>();
     }
 
 private:
-    /// Moves `index` on to the op of which `piece` is one. False past the table's end.
-    __device__ bool find(const EngineOp* table, std::uint32_t piece, std::uint32_t& index) const {
-        while (index < a_.count && piece >= table[index].last_piece) ++index;
-        return index < a_.count;
-    }
-
-    [[nodiscard]] __device__ bool all_over(const EngineOp& op) const {
+    /// Waits for the op's signals. False after a fault.
+    __device__ bool enter(const EngineOp& op) {
         bool over = true;
         for (std::uint32_t i = lane_; i < op.num_waits; i += 32)
             over = is_over(a_.waits[op.first_wait + i], epoch_) && over;
-        return __all_sync(0xffffffffu, over);
-    }
-
-    /// Whether the op's signals have come. A fault sets none, so it is found by whoever waits.
-    __device__ bool may_enter(const EngineOp& op) {
-        if (op.num_waits == 0) return true;
-        if (!all_over(op)) return false;
-        __syncwarp();
-        fence_proxy_async();
-        return true;
-    }
-
-    /// Waits for the op's signals. False after a fault.
-    __device__ bool enter(const EngineOp& op) {
-        if (op.num_waits == 0) return true;
-        if (!all_over(op)) {
+        if (!__all_sync(0xffffffffu, over)) {
             settle<0>();
             for (std::uint32_t i = lane_; i < op.num_waits; i += 32)
                 wait_for(a_.begin.control, a_.waits[op.first_wait + i], epoch_, op.where);
@@ -207,46 +184,14 @@ private:
         return fault_of(a_.begin, static_cast<std::int32_t>(lane_)) == 0;
     }
 
-    /// Begins to load the piece into the stage, if it goes in bulk.
-    __device__ void start(const EngineOp& op, const EnginePiece& part) {
-        if (op.method != EngineMethod::bulk) return;
-        const std::uint32_t bytes = part.rows * part.bytes;
-        const bool sums = op.reduce != EngineReduce::none;
-        const std::uint32_t num_sources = sums ? op.num_sources : 1;
-        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");  // what was stored from it has left
+    /// Says that `bytes` will be loaded into the stage. All lanes have read what was there.
+    __device__ void expect(std::uint32_t bytes) {
         __syncwarp();
         if (lane_ == 0) {
-            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier()),
-                         "r"(num_sources * bytes)
+            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier_), "r"(bytes)
                          : "memory");
         }
         __syncwarp();
-        for (std::uint32_t i = lane_; i < num_sources * part.rows; i += 32) {
-            const std::uint32_t source = part.rows == 1 ? i : i / part.rows;
-            const std::uint32_t row = i - source * part.rows;
-            const EngineSource& box = sums ? a_.sources[op.first_source + source] : op.source;
-            load(source * bytes + row * part.bytes, row_address(op, box, part.row + row) + part.column,
-                 part.bytes);
-        }
-    }
-
-    /// Does the piece, whose loads have been started, and counts the op before, if this is another one.
-    __device__ void finish(const EngineOp& op, const EnginePiece& part) {
-        std::uint32_t* const counter = op.expected > 0 ? a_.finished + op.counter : nullptr;
-        const bool another = counter != counter_;
-        const bool bulk = op.method == EngineMethod::bulk;
-        if (another && (!bulk || op.reduce != EngineReduce::none)) settle<0>();
-        if (bulk) wait_for_loads();
-        if (op.reduce != EngineReduce::none) {
-            sum(op, part);
-        } else if (bulk) {
-            store(op, part);
-            if (another) settle<1>();
-        } else {
-            copy_by_threads(op, part);
-        }
-        counter_ = counter;
-        if (counter != nullptr) ++done_;
     }
 
     /// Starts a load of `bytes` into the stage at `offset`.
@@ -254,24 +199,28 @@ private:
         asm volatile(
             "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                 stage_address() + offset),
-            "l"(from), "r"(bytes), "r"(barrier())
+            "l"(from), "r"(bytes), "r"(barrier_)
             : "memory");
     }
 
-    /// Until all that was to be loaded is in the stage.
+    /// Until all that was expected is in the stage.
     __device__ void wait_for_loads() {
         std::uint32_t over = 0;
         while (over == 0) {
             asm volatile(
                 "{.reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
                 : "=r"(over)
-                : "r"(barrier()), "r"(parity_ >> stage_ & 1u)
+                : "r"(barrier_), "r"(parity_)
                 : "memory");
         }
-        parity_ ^= 1u << stage_;
+        parity_ ^= 1u;
     }
 
-    __device__ void store(const EngineOp& op, const EnginePiece& part) {
+    __device__ void copy_in_bulk(const EngineOp& op, const EnginePiece& part, bool another) {
+        expect(part.rows * part.bytes);
+        for (std::uint32_t i = lane_; i < part.rows; i += 32)
+            load(i * part.bytes, row_address(op, op.source, part.row + i) + part.column, part.bytes);
+        wait_for_loads();
         for (std::uint32_t i = lane_; i < part.rows; i += 32) {
             asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(
                              row_address(op, op.dst, part.row + i) + part.column),
@@ -279,6 +228,9 @@ private:
                          : "memory");
         }
         asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        if (another) settle<1>();
+        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");  // the stage may be loaded again
+        __syncwarp();
     }
 
     __device__ void copy_by_threads(const EngineOp& op, const EnginePiece& part) {
@@ -299,8 +251,15 @@ private:
         }
     }
 
-    __device__ void sum(const EngineOp& op, const EnginePiece& part) {
-        const Summands from{a_.sources + op.first_source, stages_ + stage_ * kEngineStageBytes};
+    __device__ void sum(const EngineOp& op, const EnginePiece& part, bool another) {
+        if (op.method == EngineMethod::bulk) {
+            load_summands(op, part);
+            if (another) settle<0>();
+            wait_for_loads();
+        } else if (another) {
+            settle<0>();
+        }
+        const Summands from{a_.sources + op.first_source, stage_};
         const bool largest = op.reduce == EngineReduce::max;
         switch (op.type) {
             case kSumBf16:
@@ -314,7 +273,20 @@ private:
                 break;
             default: largest ? sum_up<Int32, Max>(op, part, from) : sum_up<Int32, Sum>(op, part, from); break;
         }
-        fence_proxy_async();  // the reads of the stage come before the next loads into it
+        fence_proxy_async();  // the reads of the stage come before the next loads into it; a copy reads it by none
+    }
+
+    /// Into the stage: the piece of one summand after that of another.
+    __device__ void load_summands(const EngineOp& op, const EnginePiece& part) {
+        const std::uint32_t bytes = part.rows * part.bytes;
+        expect(op.num_sources * bytes);
+        for (std::uint32_t i = lane_; i < op.num_sources * part.rows; i += 32) {
+            const std::uint32_t source = i / part.rows;
+            const std::uint32_t row = i - source * part.rows;
+            load(source * bytes + row * part.bytes,
+                 row_address(op, a_.sources[op.first_source + source], part.row + row) + part.column,
+                 part.bytes);
+        }
     }
 
     /// Counts the pieces done of the op before, once they are written; `kLater` bulk copies have been
@@ -330,19 +302,15 @@ private:
     }
 
     __device__ std::uint32_t stage_address() const {
-        return static_cast<std::uint32_t>(__cvta_generic_to_shared(stages_)) + stage_ * kEngineStageBytes;
-    }
-    __device__ std::uint32_t barrier() const {
-        return barriers_ + stage_ * static_cast<std::uint32_t>(sizeof(std::uint64_t));
+        return static_cast<std::uint32_t>(__cvta_generic_to_shared(stage_));
     }
 
     const EngineArguments& a_;
     std::uint32_t epoch_;
     std::uint32_t lane_;
-    char* stages_;
-    std::uint32_t barriers_;
-    std::uint32_t stage_ = 0;           // the one in use
-    std::uint32_t parity_ = 0;          // of the stages' barriers, a bit each
+    char* stage_;
+    std::uint32_t barrier_;
+    std::uint32_t parity_ = 0;
     std::uint32_t done_ = 0;            // pieces stored and not counted
     std::uint32_t* counter_ = nullptr;  // their op's
 };
@@ -380,7 +348,7 @@ __device__ void open_gates(const EngineArguments& a, const EngineOp* table, std:
 extern "C" __global__ void __launch_bounds__(kEngineThreads, 1) sy_engine(const EngineArguments a) {
     extern __shared__ __align__(128) char stages[];
     __shared__ __align__(16) EngineOp entries[kEngineTableEntries];
-    __shared__ __align__(8) std::uint64_t barriers[kEngineWarps * kEngineStages];
+    __shared__ __align__(8) std::uint64_t barriers[kEngineWarps];
     __shared__ std::uint32_t shared_fault;
     __shared__ std::uint32_t shared_epoch;
     const std::uint32_t warp = threadIdx.x / 32;
@@ -426,8 +394,7 @@ extern "C" __global__ void __launch_bounds__(kEngineThreads, 1) sy_engine(const 
             if (lane == 0 && !(good && post_ops(a, table, epoch))) open_gates(a, table, epoch);
         }
     } else if (good) {
-        EngineWarp engine(a, epoch, stages + warp * kEngineStages * kEngineStageBytes,
-                          barriers + warp * kEngineStages);
+        EngineWarp engine(a, epoch, stages + warp * kEnginePieceBytes, barriers + warp);
         engine.run(table, warp * gridDim.x + blockIdx.x, kEngineWarps * gridDim.x);
     }
     if (blockIdx.x == 0 && warp == 0) {

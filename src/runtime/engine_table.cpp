@@ -36,11 +36,10 @@ std::optional<device::SumType> type_of(plan::DType dtype) {
 
 /// Bytes of a row that one piece may have. All summands of a piece are in a warp's shared memory together.
 std::uint64_t most_bytes(device::EngineMethod method, std::size_t num_sources) {
-    if (method == device::EngineMethod::ldst)
-        return num_sources == 0 ? device::kEngineCopyBytes : device::kEngineSumBytes;
-    if (num_sources == 0) return device::kEngineStageBytes;
+    if (num_sources == 0) return device::kEnginePieceBytes;
+    if (method == device::EngineMethod::ldst) return device::kEngineSumBytes;
     constexpr std::uint64_t kWarpBytes = 32 * device::kEngineUnit;
-    const std::uint64_t each = device::kEngineStageBytes / num_sources;
+    const std::uint64_t each = device::kEnginePieceBytes / num_sources;
     return each / kWarpBytes > 0 ? each / kWarpBytes * kWarpBytes
                                  : each / device::kEngineUnit * device::kEngineUnit;
 }

@@ -107,12 +107,12 @@ TEST(Streams, SmallChunksThatTheKernelMakesTakeTurnsOnTwoCopyStreams) {
         << "more than 16 MiB";
 }
 
-TEST(Streams, WhatIsSummedGoesToEachPeerByAStreamOfItsOwn) {
+TEST(Streams, WhatIsSummedGoesToEachPeerByAStreamOfItsOwn) {  // but for the last part, which its sum stores
     const auto streams_of = [](std::int32_t ranks) {
-        const plan::Plan plan = plan::push_reduce(sample::ranks(ranks), {"C", {ranks * 1024, 4096}, plan::DType::bf16},
-                                                  {.all = true})
+        const plan::Plan plan = plan::push_reduce(sample::ranks(ranks), {"C", {ranks * 2048, 4096}, plan::DType::bf16},
+                                                  {.split = 2, .all = true, .by_part = true})
                                     .value();
-        const Program program{sample::gemm({ranks * 1024, 4096, 64, 128, 4096, 64}), plan, {{"c_ptr", "C"}}};
+        const Program program{sample::gemm({ranks * 2048, 4096, 64, 128, 4096, 64}), plan, {{"c_ptr", "C"}}};
         const Schedule schedule = fuse(program, {.device = Device::cuda}).value();
         const RankSchedule& rank = schedule.ranks[1];
         const StreamPlan plans = plan_streams(rank, 1);
@@ -131,9 +131,10 @@ TEST(Streams, WhatIsSummedGoesToEachPeerByAStreamOfItsOwn) {
 }
 
 TEST(Streams, ASmallSumIsStoredAtThePeersByWhoeverSums) {
-    const auto fused = [](std::int64_t rows, Options options) {
-        const plan::Plan plan =
-            plan::push_reduce(sample::ranks(3), {"C", {rows, 1024}, plan::DType::bf16}, {.all = true}).value();
+    const auto fused = [](std::int64_t rows, const Options& options, std::int32_t split = 1) {
+        const plan::Plan plan = plan::push_reduce(sample::ranks(3), {"C", {rows, 1024}, plan::DType::bf16},
+                                                  {.split = split, .all = true, .by_part = true})
+                                    .value();
         const Program program{sample::gemm({rows, 1024, 64, 64, 1024, 64}), plan, {{"c_ptr", "C"}}};
         return fuse(program, options).value();
     };
@@ -153,7 +154,8 @@ TEST(Streams, ASmallSumIsStoredAtThePeersByWhoeverSums) {
         });
     };
     EXPECT_EQ(sends(fused(3 * 64, {.device = Device::cuda})), 0);
-    EXPECT_EQ(sends(fused(3 * 2112, {.device = Device::cuda})), 2) << "more than 4 MiB: by the copy engine";
+    EXPECT_EQ(sends(fused(3 * 2 * 2112, {.device = Device::cuda}, 2)), 2)
+        << "more than 4 MiB: the first part by the copy engine, while the kernel still makes the last";
     EXPECT_EQ(sends(fused(3 * 64, {.device = Device::cuda, .preferred = Backend::copy_engine})), 2);
 }
 

@@ -316,6 +316,7 @@ def absent() -> None:
 
 def memory() -> None:
     """Too little memory on the last rank's GPU: every rank is told, by rank and bytes; with memory there it goes on."""
+    dist.barrier()  # once, so that it needs no more memory
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     hog = None
@@ -326,7 +327,7 @@ def memory() -> None:
     m, n, k = 4096 * size(), 256, 16384  # a heap of 128 MiB for each rank's shard
     message, start = "", time.monotonic()
     try:
-        ops.AllGatherMatmul(m, n, k, deadline=5.0).prepare()
+        ops.AllGatherMatmul(m, n, k, deadline=5.0).shard()
     except Exception as error:  # noqa: BLE001 - the message is what is judged
         message = str(error)
     took = time.monotonic() - start

@@ -86,8 +86,11 @@ def two_ranks(error: int | None = 0) -> list[Trace]:
     return [maker, Trace(1, "cuda", 150, 1400, tiles, [arrival], [], [], error)]
 
 
-def test_a_recorded_run_is_strictly_valid_and_shows_what_was_made_sent_and_summed(run, tmp_path):
-    spec = "matmul_all_reduce:M=48,N=16,K=16,dtype=fp32,split=2"
+@pytest.mark.parametrize("sends", ["copied", "stored"])
+def test_a_recorded_run_is_strictly_valid_and_shows_what_was_made_sent_and_summed(sends, run, tmp_path):
+    """What is summed is sent by copies, or stored at the peers by the sum, which then tells nobody of its own rank."""
+    copied = sends == "copied"
+    spec = "matmul_all_reduce:M=48,N=16,K=16,dtype=fp32,split=2" + (",backend=host" if copied else "")
     outcome = run(
         sys.executable, "-m", "syncopate.run", spec, "--ranks=3", f"--trace={tmp_path / 't.png'}", timeout=200
     )
@@ -95,7 +98,7 @@ def test_a_recorded_run_is_strictly_valid_and_shows_what_was_made_sent_and_summe
     events = validate(json.loads((tmp_path / "t.json").read_text()), ranks=3)
     assert len(events["call"]) == 3
     assert len(events["made"]) == 3 * 3 * 2, "each rank makes both chunks of every rank's rows"
-    assert len(events["summed"]) == 3 * 2
+    assert len(events["summed"]) == (3 * 2 if copied else 0)
     # both halves of two shards come to each rank to be summed, and both sums of two others
     assert len(events["chunk"]) == 3 * 8 and len(events["sent"]) == 2 * 3 * 8
     summed = {(e["pid"], e["name"].removesuffix(" summed")): e["ts"] for e in events["summed"]}

@@ -127,7 +127,7 @@ TEST(EngineTable, CutsEveryBoxIntoPiecesThatCoverItOnce) {
                 std::vector<std::uint64_t> covered(2 * height, 0);  // bytes of each row so far, left to right
                 for (std::uint32_t at = 0; at < table->num_pieces; ++at) {
                     const device::EnginePiece piece = device::piece_of(op, at);
-                    ASSERT_LE(std::uint64_t{piece.rows} * piece.bytes, device::kEngineCopyBytes);
+                    ASSERT_LE(std::uint64_t{piece.rows} * piece.bytes, device::kEnginePieceBytes);
                     ASSERT_EQ(piece.bytes % 16, 0u);
                     for (std::uint32_t row = piece.row; row < piece.row + piece.rows; ++row) {
                         ASSERT_EQ(covered.at(row), piece.column);
@@ -142,21 +142,21 @@ TEST(EngineTable, CutsEveryBoxIntoPiecesThatCoverItOnce) {
 }
 
 TEST(EngineTable, KeepsAllSummandsOfAPieceInAWarpsSharedMemory) {
-    for (const std::int32_t slots : {1, 2, 7, 31, 100, 512}) {
+    for (const std::int32_t slots : {1, 2, 7, 31, 100, 1024}) {
         PreparedSum sum{.num_slots = slots, .slot_distance = 1 << 24, .parts = {{rows(9008, 5, 9008 + 64)}}};
         const auto table = Sample().add(plan::Backend::tma_dedicated, {.sum = sum}).table();
         ASSERT_TRUE(table) << table.error().to_string();
         for (std::uint32_t at = 0; at < table->num_pieces; ++at) {
             const device::EnginePiece piece = device::piece_of(table->ops[0], at);
             EXPECT_LE(std::uint64_t{piece.rows} * piece.bytes * table->ops[0].num_sources,
-                      device::kEngineStageBytes);
+                      device::kEnginePieceBytes);
         }
     }
-    PreparedSum sum{.num_slots = 513, .slot_distance = 1 << 24, .parts = {{rows(64, 5, 64)}}};
+    PreparedSum sum{.num_slots = 1025, .slot_distance = 1 << 24, .parts = {{rows(64, 5, 64)}}};
     const auto refused = Sample().add(plan::Backend::tma_dedicated, {.sum = sum}).table();
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().to_string(),
-              "rank 2 op 0: a sum of 513 boxes by tma_dedicated is too wide; use ldst_dedicated");
+              "rank 2 op 0: a sum of 1025 boxes by tma_dedicated is too wide; use ldst_dedicated");
     EXPECT_TRUE(Sample().add(plan::Backend::ldst_dedicated, {.sum = sum}).table());
 }
 

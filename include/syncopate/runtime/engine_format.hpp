@@ -61,10 +61,9 @@ enum SumType : std::int32_t { kSumBf16 = 0, kSumFp16 = 1, kSumFp32 = 2, kSumInt3
 constexpr std::uint32_t kEngineWarps = 12;  ///< of a block, that move bytes; one more posts
 constexpr std::uint32_t kEngineThreads = 32 * (kEngineWarps + 1);
 constexpr std::uint32_t kEngineUnit = 16;  ///< bytes that everything is a multiple of
-constexpr std::uint32_t kEngineStages = 2;             ///< of shared memory, that a warp uses in turn
-constexpr std::uint32_t kEngineStageBytes = 8 * 1024;  ///< what a warp moves at a time in bulk, of all summands
-constexpr std::uint32_t kEngineCopyBytes = 16 * 1024;  ///< … by loads and stores
-constexpr std::uint32_t kEngineSumBytes = 4 * 1024;    ///< what it sums at a time by loads and stores
+constexpr std::uint32_t kEnginePieceBytes =
+    16 * 1024;                                       ///< a warp's part of shared memory: all it loads at once
+constexpr std::uint32_t kEngineSumBytes = 4 * 1024;  ///< what a warp sums at a time by loads and stores
 constexpr std::uint32_t kEngineTableEntries = 192;   ///< so many ops are read from shared memory
 
 /// A box to read: its first byte, bytes from row to row and from plane to plane.
