@@ -14,7 +14,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
-#include <sstream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +22,7 @@
 #include <benchmark/benchmark.h>
 
 #include "kernel/analysis.hpp"
+#include "kernel/launches.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/kernel/kernel.hpp"
 
@@ -211,11 +212,14 @@ void measure(benchmark::State& state, const std::string& source, const Arguments
                            benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 
-std::string example(const std::string& name) {
-    // Run from the root of the repository, or name it.
+/// Run from the root of the repository, or name it.
+std::string in_root(const std::string& path) {
     const char* root = std::getenv("SYNCOPATE_ROOT");
-    const auto source =
-        read_file((root != nullptr ? std::string(root) : std::string(".")) + "/examples/" + name);
+    return (root != nullptr ? std::string(root) : std::string(".")) + "/" + path;
+}
+
+std::string example(const std::string& name) {
+    const auto source = read_file(in_root("examples/" + name));
     return source ? *source : std::string();
 }
 
@@ -232,19 +236,14 @@ void add_benchmark(const std::string& name, const std::string& source,
     }
 }
 
-/// A line of the file of launches: name, file, kernel, grid, scalars and tensors, tabs between them.
+/// A line of the file of launches.
 void add_launch(const std::string& line) {
-    std::vector<std::string> parts;
-    std::istringstream stream(line);
-    for (std::string part; std::getline(stream, part, '\t');) parts.push_back(part);
-    if (parts.size() < 5) return;
-    Arguments made;
-    made.scalars = *kernel::parse_scalars(parts[4]);
-    made.grid = *kernel::parse_grid(parts[3]);
-    for (std::size_t i = 5; i < parts.size(); ++i) made.tensors.insert(*kernel::parse_tensor(parts[i]));
-    benchmark::RegisterBenchmark(("corpus/" + parts[0]).c_str(), [=](benchmark::State& state) {
-        const auto source = read_file(parts[1]);
-        measure(state, source ? *source : std::string(), made, true, parts[1], parts[2]);
+    const std::optional<kernel::test::Launch> launch = kernel::test::launch_of(line);
+    if (!launch) return;
+    benchmark::RegisterBenchmark(("corpus/" + launch->name).c_str(), [=](benchmark::State& state) {
+        const std::string file = in_root(launch->file);
+        const auto source = read_file(file);
+        measure(state, source ? *source : std::string(), launch->arguments, true, file, launch->kernel);
     })->Unit(benchmark::kMillisecond);
 }
 

@@ -4,8 +4,8 @@
     SYNCOPATE_LAUNCHES=launches.txt build/bin/bench_kernel_analyse --benchmark_filter=corpus/
 
 A case's arguments are enlarged: one extent of its tensors, or two of them, with the scalars that are the same number, with
-strides, and with the grid. What has no launch of so many tiles is said on standard error: data decides its addresses, or its
-extents are constants of the kernel.
+strides, and with the grid. Files are named from the root of the repository. What has no launch of so many tiles is said on
+standard error: data decides its addresses, or its extents are constants of the kernel.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from syncopate import _syncopate
 from syncopate.fused import describe, function_of, is_tensor, scalar
 from syncopate.items import flat
 
-SECONDS_A_CASE = 20
+ROOT = Path(__file__).resolve().parents[1]
+SECONDS_A_CASE = 90
 TRIED = 300  # tiles with which it is found out what to enlarge
 
 
@@ -82,25 +83,37 @@ def launches(make: Any, tiles: int) -> tuple[Any, ...] | None:
         {n for v in items.values() if is_tensor(v) for n in describe(v)[0] if n > 1}, reverse=True
     )
 
-    def launch_of(wanted: int, chosen: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Any, ...]:
+    def launch_of(
+        wanted: int, chosen: tuple[int, ...], axes: tuple[int, ...], told: bool, unit: int
+    ) -> tuple[Any, ...]:
         factor = (wanted / base) ** (1 / len(chosen))
-        scalars, tensors = enlarged(items, {n: math.ceil(n * factor) for n in chosen})
+        scalars, tensors = enlarged(
+            items, {n: math.ceil(math.ceil(n / unit) * unit * factor) for n in chosen}
+        )
         launch = tuple(math.ceil(g * factor) if a in axes else g for a, g in enumerate(grid))
+        for name, value in scalars.items():
+            if told and ("SMS" in name or "PROGRAMS" in name):
+                scalars[name] = next((launch[a] for a in axes if value == grid[a]), value)
         return file, function.__name__, launch, scalars, tensors
 
-    for some in (1, 2):
+    # With one extent enlarged, or two; from whole blocks of it, where programs are as many as blocks; and where the
+    # kernel is told how many programs there are, that too.
+    for told, unit, some in itertools.product((False, True), (1, 16), (1, 2)):
         for chosen in itertools.combinations(extents, some):
             for axes in (*itertools.combinations(range(3), some), ()):
-                _, _, launch, scalars, tensors = launch_of(TRIED, chosen, axes)
-                large = launch_of(tiles, chosen, axes)
+                _, _, launch, scalars, tensors = launch_of(TRIED, chosen, axes, told, unit)
+                large = launch_of(tiles, chosen, axes, told, unit)
                 fits = sum(math.prod(t[0]) for t in large[4].values()) < 1 << 36
-                if fits and 0.8 * TRIED <= count(scalars, tensors, launch) <= 1.6 * TRIED:
+                if not fits or not 0.8 * TRIED <= count(scalars, tensors, launch) <= 1.6 * TRIED:
+                    continue
+                if 0.8 * tiles <= count(large[3], large[4], large[2]) <= 1.6 * tiles:
                     return large
     return None
 
 
 def line(name: str, launch: tuple[Any, ...]) -> str:
     file, function, grid, scalars, tensors = launch
+    file = str(Path(file).resolve().relative_to(ROOT))
     values = ",".join(f"{n}={v}" for n, v in scalars.items())
     shapes = [
         f"{n}={'x'.join(map(str, s))}:{d}:{','.join(map(str, t))}"

@@ -100,19 +100,29 @@ void Analysis::forget() {
     evaluator_.found.tiles.clear();
 }
 
+/// Whether the sorted ids of a tile loop that does not stride over programs number tiles.
+Status Analysis::check_ids(const std::vector<std::int64_t>& ids) {
+    std::int64_t i = 0;
+    for (const std::int64_t id : ids) {
+        if (id != i) break;
+        ++i;
+    }
+    if (i < static_cast<std::int64_t>(ids.size()) || i < evaluator_.found.tile_stop)
+        return no_tiles(evaluator_.found.tile_loop->where,
+                        "its variable does not number the tiles from 0 on, each of them once");
+    return Done{};
+}
+
 Status Analysis::number_tiles(Kernel& kernel) {
     std::vector<TileRecord>& records = evaluator_.found.tiles;
     if (persistent_)
         std::sort(records.begin(), records.end(),
                   [](const TileRecord& a, const TileRecord& b) { return a.id < b.id; });
     const auto count = static_cast<std::int64_t>(records.size());
-    const auto is_id = [&](std::int64_t i) { return records[static_cast<std::size_t>(i)].id == i; };
     if (persistent_ && !evaluator_.found.strided) {
-        std::int64_t i = 0;
-        while (i < count && is_id(i)) ++i;
-        if (i < count || count < evaluator_.found.tile_stop)
-            return no_tiles(evaluator_.found.tile_loop->where,
-                            "its variable does not number the tiles from 0 on, each of them once");
+        std::vector<std::int64_t> ids;
+        for (const TileRecord& record : records) ids.push_back(record.id);
+        if (const Status status = check_ids(ids); !status) return status;
     }
     for (std::int64_t i = 0; i < count; ++i) {
         const TileRecord& record = records[static_cast<std::size_t>(i)];

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernel/cover.hpp"
 #include "kernel/directive.hpp"
 #include "kernel/effort.hpp"
 #include "kernel/evaluate.hpp"
@@ -42,11 +43,14 @@ private:
     Error no_tiles(const SourceRange& where, std::string why);
     const Directive* directive(DirectiveKind kind) const;
     void forget();
+    Status check_ids(const std::vector<std::int64_t>& ids);
     Status number_tiles(Kernel& kernel);
 
     // analyse_programs.cpp
     Status run_programs();
     std::int32_t line_axis();
+    RunLine line_from(const std::array<std::int64_t, 3>& id, std::int32_t axis);
+    Result<bool> run_rounds();
     Status run_along(std::int32_t axis);
 
     // analyse_grid.cpp

@@ -58,6 +58,7 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
                                                      .grid_axis = static_cast<std::int32_t>(*axis),
                                                      .in_kernel = frame.is_kernel});
             const std::int64_t id = program_[static_cast<std::size_t>(*axis)];
+            if (on_line() && in_tile_loop_) return not_affine_ = true, Value{};  // of several programs
             if (*axis != line_axis_) return make_integer(id, true, bit);
             Value moving = along_line(id);
             moving.taint = bit;

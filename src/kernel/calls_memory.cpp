@@ -186,7 +186,7 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
         return;
     }
     // A condition that only a loop around has lost is known iteration by iteration.
-    if (mask != nullptr && mask->kind == ValueKind::opaque && mask->why->steers_loop && !trips_.empty()) {
+    if (mask != nullptr && mask->kind == ValueKind::opaque && mask->why->steers_loop && !outside_loops()) {
         not_affine_ = true;
         return;
     }

@@ -2,6 +2,7 @@
 // (Lazy), and worked out element by element when an address needs them. Inside a loop that is run for all of
 // its iterations at once they cannot be; the loop is then run iteration by iteration instead.
 #include <algorithm>
+#include <utility>
 
 #include "kernel/evaluate.hpp"
 #include "kernel/footprint_boxes.hpp"
@@ -366,7 +367,17 @@ bool Evaluator::touch_elements(const Value& pointer, const Value* mask, std::int
         shape = *both;
     }
     std::vector<std::int64_t> offsets, holds;
-    Known known = fill(pointer, shape, offsets);
+    // On a line the pointers of each program may be those of the one before, moved as a whole.
+    Value still = pointer;
+    std::int64_t shift = 0;
+    if (on_line() && outside_loops() && is_block(pointer)) {
+        Block* block = arena_.make<Block>();
+        *block = *pointer.block;
+        shift = block->base.slope[0];
+        block->base.slope[0] = 0;
+        still.block = block;
+    }
+    Known known = fill(still, shape, offsets);
     if (known == Known::yes && mask != nullptr) known = fill(*mask, shape, holds);
     if (known == Known::moves) {
         not_affine_ = true;
@@ -378,6 +389,10 @@ bool Evaluator::touch_elements(const Value& pointer, const Value* mask, std::int
         if (mask == nullptr || holds[i] != 0) offsets[kept++] = offsets[i];
     }
     offsets.resize(kept);
+    if (shift != 0) {
+        touch_moving_elements(param, std::move(offsets), shift, read, write);
+        return true;
+    }
     if (read && !symbol_loops_.empty() && symbol_loops_.back() >= 0)
         advances_.push_back({symbol_loops_.back(), {param, Advance{}}});
     boxes_.clear();

@@ -78,6 +78,20 @@ struct Findings {
     std::map<const Stmt*, std::int64_t> watched;  ///< values assigned by the statements that directives name
 };
 
+/// Every `stride`-th program along an axis of the grid.
+struct Line {
+    std::array<std::int64_t, 3> first{};
+    std::int32_t axis = 0;
+    std::int64_t count = 0;
+    std::int64_t stride = 1;
+};
+
+/// What a line that came to nothing says of those that might.
+struct LineHint {
+    std::int64_t fewer = 0;  ///< the first so many of its programs; 0: nothing is known
+    std::int64_t every = 1;  ///< of its programs, every n-th one
+};
+
 class Evaluator {
 public:
     Evaluator(Module& module, std::int32_t kernel, const Arguments& arguments,
@@ -91,12 +105,24 @@ public:
     [[nodiscard]] Status run(const std::array<std::int64_t, 3>& program,
                              const std::array<std::int64_t, 3>& grid);
 
-    /// Runs `count` programs from `program` on along an axis of the grid at once, with the id as an unknown,
-    /// as a loop is run for all of its iterations. False, having found nothing, where they have no such form
-    /// in common; `fewer` is then how many of them might, or 0.
-    [[nodiscard]] bool run_line(const std::array<std::int64_t, 3>& program,
-                                const std::array<std::int64_t, 3>& grid, std::int32_t axis,
-                                std::int64_t count, std::int64_t& fewer);
+    /// Runs the programs of a line at once, with the id as an unknown, as a loop is run for all of its
+    /// iterations. False, having found nothing, where they have no such form in common; `hint` says then
+    /// which might.
+    [[nodiscard]] bool run_line(const Line& line, const std::array<std::int64_t, 3>& grid, LineHint& hint);
+
+    /// A tile that a program of a persistent kernel runs.
+    struct Round {
+        std::int64_t id = 0;
+        std::int64_t program = 0;                    ///< linear
+        std::int32_t group = 0;                      ///< of programs that bring the same to the tile loop
+        std::size_t outer_begin = 0, outer_end = 0;  ///< what the program touches outside of it
+    };
+    std::vector<Round> tile_rounds;
+    [[nodiscard]] bool note_rounds(const std::array<std::int64_t, 3>& program,
+                                   const std::array<std::int64_t, 3>& grid);
+    [[nodiscard]] bool run_rounds(const std::array<std::int64_t, 3>& program,
+                                  const std::array<std::int64_t, 3>& grid, std::span<const Round> tiles,
+                                  std::int64_t stride, LineHint& hint);
 
     Findings found;
     std::vector<TaintSource> sources;
@@ -161,28 +187,74 @@ private:
     [[nodiscard]] Frame enter(const std::array<std::int64_t, 3>& program,
                               const std::array<std::int64_t, 3>& grid);
 
+    /// A footprint that a directive states, for each tile of a line.
+    struct StatedBox {
+        std::int32_t param = -1;
+        bool write = false;
+        std::array<Affine, kRank> begin{}, end{};
+    };
+
     // evaluate_line.cpp
     struct MovingAccess {  ///< that is another one in each program of a line
         std::int32_t param = -1;
         bool direct = false;
+        bool solid = true;      ///< its mask lets through what it says
+        bool complete = false;  ///< all instances are made
         Block block;
         const Mask* mask = nullptr;
         std::vector<std::int64_t> trips;
         struct Instance {
             std::uint32_t begin = 0, end = 0;
             bool made = false, exact = true;
+            std::int32_t along = -1;  ///< as in Touch
+            std::int64_t by = 0;
         };
-        std::vector<Instance> instances;  ///< by program of the line, made where they are asked for
+        std::vector<Instance> instances;  ///< by program of the line
+        // Or, instead of block and mask, the addresses of the first program.
+        bool by_elements = false;
+        std::vector<std::int64_t> offsets;
+        std::int64_t shift = 0;  ///< from one program to the next
     };
     [[nodiscard]] bool on_line() const { return line_axis_ >= 0; }
     [[nodiscard]] bool outside_loops() const { return trips_.size() == (on_line() ? 1U : 0U); }
-    [[nodiscard]] static bool moves(const Block& block, const Mask* mask);
-    Advance touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write);
-    MovingAccess::Instance instance(MovingAccess& access, std::int64_t i, Advance* advance = nullptr);
-    [[nodiscard]] bool spread_line(std::size_t first, std::int64_t stride, const Coordinates& coord);
+    struct LineTile {
+        std::int64_t id = 0, program = 0;
+        std::size_t outer_begin = 0, outer_end = 0;  ///< of outer_
+    };
+    struct Found {  ///< how much was found before a line
+        std::size_t touched = 0, tiles = 0, advances = 0;
+    };
+    [[nodiscard]] bool spread_line(std::size_t first, std::span<const LineTile> tiles,
+                                   std::span<const StatedBox> stated);
+    void begin_line(std::int32_t axis, std::int64_t count, std::int64_t stride);
+    void end_line(bool done, const Found& before, std::int64_t count, LineHint& hint);
+    void divides_when_every(const Affine& value, std::int64_t by);
     void fits_while_below(const Affine& value, std::int64_t limit);
     void fits_while_same_sign(const Affine& value);
     Value along_line(std::int64_t id);
+
+    // evaluate_rounds.cpp
+    struct TileIds {  ///< of one program
+        std::int64_t start = 0, stop = 0, step = 0;
+    };
+    [[nodiscard]] const std::vector<std::int32_t>& slots_of_rounds(const Stmt& statement);
+    [[nodiscard]] bool counts_tiles(const Stmt& statement, std::size_t i, const Value& value) const;
+    Flow rounds_of(const Stmt& statement, Frame& frame, const TileIds& ids);
+    Flow rounds_while(const Stmt& statement, Frame& frame, const Value& condition);
+    Flow line_of_rounds(const Stmt& statement, Frame& frame, const TileIds& ids, std::int32_t id_slot);
+
+    // evaluate_moving.cpp
+    [[nodiscard]] static bool moves(const Block& block, const Mask* mask);
+    Advance touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write);
+    MovingAccess& note_moving(std::int32_t param, bool read, bool write, bool solid);
+    void touch_moving_elements(std::int32_t param, std::vector<std::int64_t> offsets, std::int64_t shift,
+                               bool read, bool write);
+    void keep_instance(MovingAccess::Instance& made, bool exact);
+    Advance work_out(MovingAccess& access, std::int64_t i);
+    [[nodiscard]] std::optional<std::int64_t> shift_between(const MovingAccess& access, std::int64_t lo,
+                                                            std::int64_t hi, std::int32_t& axis) const;
+    void work_out_between(MovingAccess& access, std::int64_t lo, std::int64_t hi);
+    void work_out_all(MovingAccess& access);
 
     // evaluate_bind.cpp
     [[nodiscard]] Error unknown_parameter(const std::string& name) const;
@@ -211,6 +283,7 @@ private:
     void assign(const Expr& target, const Value& value, Frame& frame);
 
     // evaluate_loop.cpp
+    [[nodiscard]] bool same_trips(const Affine& length, std::int64_t step);
     Flow for_loop(const Stmt& statement, Frame& frame);
     Flow while_loop(const Stmt& statement, Frame& frame);
     Flow each_round(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
@@ -227,6 +300,8 @@ private:
     void note_carried_ids(const Stmt& statement, Frame& frame);
     void begin_tile(std::int64_t id);
     void end_tile(Frame& frame);
+    [[nodiscard]] bool state_tile(Frame& frame, std::vector<StatedBox>& stated);
+    void note_stated(const StatedBox& stated, std::int64_t i);
 
     // evaluate_memo.cpp
     Habit& habit_of(const Stmt& statement);
@@ -317,6 +392,7 @@ private:
     Value compare(const Expr& e, Operator op, const Value& a, const Value& b);
     Value masks_joined(const Expr& e, const Value& a, const Value& b, bool both);
     Value mask_box(const Expr& e, const Value& a, const Value& b, bool both);
+    [[nodiscard]] bool lets_all_through(const Mask& mask);
     Value where(const Expr& e, const Value& condition, const Value& a, const Value& b);
     Value extreme(const Expr& e, bool most, const Value& a, const Value& b);
 
@@ -325,8 +401,10 @@ private:
     bool fits_a_block(const Expr& e, const Block& block);
     Value from_block(const Block* block);
     [[nodiscard]] Affine lowest_highest(const Affine& a, bool highest) const;
+    [[nodiscard]] bool fits_a_number(const Affine& a, const Affine& b, std::int64_t factor);
     Value add(const Expr& e, const Value& a, const Value& b, std::int64_t factor);
     Value scaled(const Expr& e, const Block& block, std::int64_t factor);
+    static std::optional<Affine> whole_steps(const Block& block, std::int64_t by);
     Value elementwise(const Expr& e, Operator op, const Value& a, const Value& b);
     Value expanded(const Expr& e, const Value& value, std::span<const bool> is_new);
     Value transposed(const Expr& e, const Value& value);
@@ -402,9 +480,18 @@ private:
     std::uint64_t program_bits_ = 0, count_bits_ = 0;
     std::array<std::int64_t, 3> program_{}, grid_{};
     std::int32_t line_axis_ = -1;  // of the grid, along which programs are evaluated at once; symbol 0
+    std::int64_t line_stride_ = 1;
     std::int64_t line_fits_ = 0;   // programs for which what has just failed would not
+    std::int64_t line_every_ = 1;  // … or every so many of them
+    std::vector<Touch> outer_;     // by programs outside their tile loops
     std::deque<MovingAccess> moving_;
     std::int64_t instances_ = 0;  // of all of them
+    bool by_rounds_ = false;      // the tile loop is not run as it stands
+    bool reached_loop_ = false;
+    const std::span<const Round>* rounds_asked_ = nullptr;  // that are to be run; null: they are only noted
+    std::int64_t rounds_stride_ = 1;
+    std::vector<std::int32_t> round_slots_;
+    std::map<std::vector<std::uint64_t>, std::int32_t> groups_;  // by what programs bring
     std::int64_t linear_program_ = 0;
     bool in_tile_loop_ = false;
     std::size_t tile_begin_ = 0;

@@ -92,7 +92,10 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
         impure_ = true;  // the tile's id
         Value made = value;
         TaintSource& source = sources[static_cast<std::size_t>(e.source)];
-        if (value.kind != ValueKind::integer || value.integer != tile_id_) source.is_tile_id = false;
+        const bool is_id = on_line() ? value.kind == ValueKind::block && value.block->rank == 0 &&
+                                           value.block->base == Affine{tile_id_, {line_stride_}}
+                                     : value.kind == ValueKind::integer && value.integer == tile_id_;
+        if (!is_id) source.is_tile_id = false;
         made.taint = (value.taint & ~program_bits_) | std::uint64_t{1} << std::min(e.source, 63);
         return made;
     }

@@ -10,6 +10,8 @@
 // affine result, the line is too long (`line_fits_` says how long it may be) or the program is run alone.
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kernel/evaluate.hpp"
@@ -19,18 +21,12 @@ namespace {
 
 constexpr int kLine = 0;  // the symbol
 
-Affine at(Affine value, std::int64_t i) {
-    value.constant = wrap_add(value.constant, wrap_multiply(value.slope[kLine], i));
-    value.slope[kLine] = 0;
-    return value;
-}
-
 }  // namespace
 
 Value Evaluator::along_line(std::int64_t id) {
     Guess by_one;
     by_one.kind = Guess::Kind::advance;
-    by_one.delta[0] = 1;
+    by_one.delta[0] = line_stride_;
     return advanced(make_integer(id, true, 0), by_one, kLine, 0);
 }
 
@@ -48,175 +44,105 @@ void Evaluator::fits_while_same_sign(const Affine& value) {
     if (value.constant > 0) fits_while_below(value * -1, 0);
 }
 
-bool Evaluator::moves(const Block& block, const Mask* mask) {
-    const auto moving = [](const Affine& a) { return a.slope[kLine] != 0; };
-    if (moving(block.base)) return true;
-    for (std::int32_t j = 0; j < block.rank; ++j) {
-        for (std::int32_t p = 0; p < block.axes[j].count; ++p)
-            if (moving(block.axes[j].pieces[p].base)) return true;
-    }
-    for (std::int32_t j = 0; mask != nullptr && j < mask->rank; ++j) {
-        const MaskAxis& axis = mask->axes[j];
-        for (std::int32_t b = 0; b < axis.lower_count; ++b)
-            if (moving(axis.lower[b])) return true;
-        for (std::int32_t b = 0; b < axis.upper_count; ++b)
-            if (moving(axis.upper[b])) return true;
-    }
-    return false;
-}
-
-/// What the access touches in program i of the line: the boxes of the same access without the unknown.
-Evaluator::MovingAccess::Instance Evaluator::instance(MovingAccess& access, std::int64_t i,
-                                                      Advance* advance) {
-    MovingAccess::Instance& made = access.instances[static_cast<std::size_t>(i)];
-    if (made.made && advance == nullptr) return made;
-    const Arena::Mark mark = arena_.mark();
-    Block block = access.block;
-    block.base = at(block.base, i);
-    for (std::int32_t j = 0; j < block.rank; ++j) {
-        BlockAxis& axis = block.axes[j];
-        const Piece* pieces = axis.pieces;
-        const bool still = std::none_of(pieces, pieces + axis.count,
-                                        [](const Piece& piece) { return piece.base.slope[kLine] != 0; });
-        if (still) continue;
-        Piece* own = arena_.make<Piece>(static_cast<std::size_t>(axis.count));
-        for (std::int32_t p = 0; p < axis.count; ++p) {
-            own[p] = pieces[p];
-            own[p].base = at(own[p].base, i);
-        }
-        axis.pieces = own;
-    }
-    Mask mask;
-    if (access.mask != nullptr) {
-        mask = *access.mask;
-        for (std::int32_t j = 0; j < mask.rank; ++j) {
-            MaskAxis& axis = mask.axes[j];
-            for (std::int32_t b = 0; b < axis.lower_count; ++b) axis.lower[b] = at(axis.lower[b], i);
-            for (std::int32_t b = 0; b < axis.upper_count; ++b) axis.upper[b] = at(axis.upper[b], i);
-        }
-    }
-    boxes_.clear();
-    const Access one{
-        .tensor = &tensors[static_cast<std::size_t>(access.param)],
-        .pointer = &block,
-        .mask = access.mask != nullptr ? &mask : nullptr,
-        .direct = access.direct,
-        .trips = access.trips,
-        .innermost = access.trips.size() > 1 ? static_cast<std::int32_t>(access.trips.size()) - 1 : -1};
-    bool exact = access.mask == nullptr || access.mask->exact;
-    const Advance advances = footprint(one, boxes_, exact);
-    if (advance != nullptr) *advance = advances;
-    if (!made.made) {
-        made = {static_cast<std::uint32_t>(found.boxes.size()), 0, true, exact};
-        found.boxes.insert(found.boxes.end(), boxes_.begin(), boxes_.end());
-        made.end = static_cast<std::uint32_t>(found.boxes.size());
-    }
-    arena_.release(mark);
-    return made;
-}
-
-/// Notes an access that each program of the line makes in its own place, and how it advances with the
-/// innermost loop around: if in all programs alike, then in the first and the last.
-Advance Evaluator::touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write) {
-    MovingAccess& access = moving_.emplace_back();
-    access.param = block.param;
-    access.direct = direct;
-    access.block = block;
-    if (mask != nullptr) {
-        Mask* kept = arena_.make<Mask>();
-        *kept = *mask;
-        access.mask = kept;
-    }
-    access.trips = trips_;
-    access.instances.resize(static_cast<std::size_t>(trips_[kLine]));
-    instances_ += trips_[kLine];
-    access.trips[kLine] = 1;
-    const auto p = static_cast<std::size_t>(block.param);
-    const auto number = static_cast<std::uint32_t>(moving_.size() - 1);
-    const bool sure = maybe_ == 0;
-    if (read) found.touched.push_back({block.param, false, sure, true, override_read_[p], true, number, 0});
-    if (write) found.touched.push_back({block.param, true, sure, true, override_write_[p], true, number, 0});
-    Advance first;
-    if (!read || trips_.size() < 2) return first;
-    Advance last;
-    (void)instance(access, 0, &first);
-    (void)instance(access, trips_[kLine] - 1, &last);
-    if (!(first == last)) first.several = true;
-    return first;
+/// Notes that a line of every n-th program might do where dividing `value` by `by` stops this one.
+void Evaluator::divides_when_every(const Affine& value, std::int64_t by) {
+    const std::int64_t slope = value.slope[kLine];
+    if (!on_line() || slope == 0 || by <= 0) return;
+    const std::int64_t every = by / std::gcd(slope, by);
+    line_every_ = std::max(line_every_, every);
 }
 
 /// Makes the line's programs tiles: what was touched from `first` on, each in its own place.
 /// False where that would be too many.
-bool Evaluator::spread_line(std::size_t first, std::int64_t stride, const Coordinates& coord) {
-    const std::vector<Touch> all(found.touched.begin() + static_cast<std::ptrdiff_t>(first),
-                                 found.touched.end());
+bool Evaluator::spread_line(std::size_t first, std::span<const LineTile> tiles,
+                            std::span<const StatedBox> stated) {
+    std::vector<Touch> all(found.touched.begin() + static_cast<std::ptrdiff_t>(first), found.touched.end());
     found.touched.resize(first);
-    for (std::int64_t i = 0; i < trips_[kLine]; ++i) {
-        const std::int64_t id = linear_program_ + i * stride;
+    // By parameter, as tiles have them.
+    std::stable_sort(all.begin(), all.end(), [](const Touch& a, const Touch& b) {
+        return std::pair(a.param, a.write) < std::pair(b.param, b.write);
+    });
+    for (const Touch& touch : all)
+        if (touch.moves) work_out_all(moving_[touch.begin]);
+    for (std::size_t i = 0; i < tiles.size(); ++i) {
         if (!step(kernel_.name_range, static_cast<std::int64_t>(all.size()))) return false;
-        TileRecord record{id, id, found.touched.size(), 0, {}};
+        TileRecord record{tiles[i].id, tiles[i].program, found.touched.size(), 0, {}};
         for (Touch touch : all) {
             if (touch.moves) {
-                const MovingAccess::Instance own = instance(moving_[touch.begin], i);
+                const MovingAccess& access = moving_[touch.begin];
+                const MovingAccess::Instance own = access.instances[i];
                 if (own.begin == own.end) continue;
-                touch = {touch.param, touch.write, touch.exact && own.exact, own.exact, touch.shadow, false,
-                         own.begin,   own.end};
+                const bool solid = own.exact && access.solid;
+                touch = {touch.param, touch.write,  touch.exact && solid,
+                         solid,       touch.shadow, false,
+                         own.begin,   own.end,      own.along,
+                         own.by};
             }
             found.touched.push_back(touch);
         }
+        for (const StatedBox& box : stated) note_stated(box, static_cast<std::int64_t>(i));
+        for (std::size_t t = tiles[i].outer_begin; t < tiles[i].outer_end; ++t)
+            found.touched.push_back(outer_[t]);
         record.end = found.touched.size();
         for (std::size_t a = 0; a < kMostAxes; ++a)
-            record.coord[a] = wrap_add(coord[a].at, wrap_multiply(coord[a].step, i));
+            record.coord[a] =
+                wrap_add(coord_[a].at, wrap_multiply(coord_[a].step, static_cast<std::int64_t>(i)));
         found.tiles.push_back(record);
     }
     return true;
 }
 
-bool Evaluator::run_line(const std::array<std::int64_t, 3>& program, const std::array<std::int64_t, 3>& grid,
-                         std::int32_t axis, std::int64_t count, std::int64_t& fewer) {
-    Frame frame = enter(program, grid);
-    const std::size_t first = found.touched.size(), advances = advances_.size(), tiles = found.tiles.size();
+/// From here on the line's symbol is around everything.
+void Evaluator::begin_line(std::int32_t axis, std::int64_t count, std::int64_t stride) {
     line_axis_ = axis;
+    line_stride_ = stride;
     line_fits_ = 0;
+    line_every_ = 1;
     trips_.assign(1, count);
     symbol_loops_.assign(1, -1);
-    const Flow flow = execute(kernel_.body, frame);
-    bool done = flow != Flow::stop && !stopped();
-    if (done) {
-        Coordinates coord = coord_;
-        for (const Directive& directive : directives_) {
-            std::size_t place = 0;
-            if (directive.kind != DirectiveKind::pid_map) continue;
-            for (const auto& [name, variable] : directive.mapping) {
-                if (variable == nullptr || place >= kMostAxes) continue;
-                const Value value = evaluate(*variable, frame);
-                const Block* block = value.kind == ValueKind::block ? value.block : nullptr;
-                if (value.kind == ValueKind::integer)
-                    coord[place++] = {value.integer, 0};
-                else if (block != nullptr && block->rank == 0)
-                    coord[place++] = {block->base.constant, block->base.slope[kLine]};
-                else
-                    done = false;
-            }
-        }
-        done = done && spread_line(first, axis == 0 ? 1 : axis == 1 ? grid[0] : grid[0] * grid[1], coord);
-    }
+}
+
+/// Back to single programs; forgets what was found from `before` on where the line came to nothing.
+void Evaluator::end_line(bool done, const Found& before, std::int64_t count, LineHint& hint) {
     if (!done) {
-        found.touched.resize(first);
-        found.tiles.resize(tiles);
-        advances_.resize(advances);
+        found.touched.resize(before.touched);
+        found.tiles.resize(before.tiles);
+        advances_.resize(before.advances);
     }
-    if (done && last_in_body_ != nullptr &&
-        (found.last_store == nullptr || last_in_body_->where.end > found.last_store->where.end))
-        found.last_store = last_in_body_;
-    fewer = line_fits_ < count ? line_fits_ : 0;
+    hint.fewer = line_fits_ < count ? line_fits_ : 0;
+    hint.every = line_every_;
     around_.clear();
     trips_.clear();
     symbol_loops_.clear();
     silent_ = 0;
     error_.reset();
-    not_affine_ = false;
+    no_tiles.reset();
+    not_affine_ = in_tile_loop_ = false;
     line_axis_ = -1;
+}
+
+bool Evaluator::run_line(const Line& line, const std::array<std::int64_t, 3>& grid, LineHint& hint) {
+    Frame frame = enter(line.first, grid);
+    const Found before{found.touched.size(), found.tiles.size(), advances_.size()};
+    begin_line(line.axis, line.count, line.stride);
+    const Flow flow = execute(kernel_.body, frame);
+    bool done = flow != Flow::stop && !stopped();
+    std::vector<StatedBox> stated;
+    if (done) done = state_tile(frame, stated);
+    if (done) {
+        const std::int64_t apart = line.stride * (line.axis == 0   ? 1
+                                                  : line.axis == 1 ? grid[0]
+                                                                   : grid[0] * grid[1]);
+        std::vector<LineTile> tiles;
+        tiles.reserve(static_cast<std::size_t>(line.count));
+        for (std::int64_t i = 0; i < line.count; ++i)
+            tiles.push_back({linear_program_ + i * apart, linear_program_ + i * apart, 0, 0});
+        done = spread_line(before.touched, tiles, stated);
+    }
+    if (done && last_in_body_ != nullptr &&
+        (found.last_store == nullptr || last_in_body_->where.end > found.last_store->where.end))
+        found.last_store = last_in_body_;
+    end_line(done, before, line.count, hint);
     return done;
 }
 

@@ -27,6 +27,30 @@ bool Evaluator::has_stores(const std::vector<Stmt*>& body) const {
     return false;
 }
 
+namespace {
+
+std::int64_t trips_of(std::int64_t length, std::int64_t step) {
+    return length <= 0 ? 0 : (length - 1) / step + 1;
+}
+
+}  // namespace
+
+/// Whether a loop over a length that is another one for each program of a line runs as often in all of them;
+/// if only in the first ones, notes how long the line may be.
+bool Evaluator::same_trips(const Affine& length, std::int64_t step) {
+    constexpr std::int64_t kLongest = std::int64_t{1} << 40;
+    for (std::size_t s = 1; s < kSymbols; ++s)
+        if (length.slope[s] != 0) return false;
+    const std::int64_t last = lowest_highest(length, length.slope[0] > 0).constant;
+    const auto far = [&](std::int64_t n) { return n > kLongest || n < -kLongest; };
+    if (!on_line() || far(length.constant) || far(last) || step > kLongest) return false;
+    const std::int64_t trips = trips_of(length.constant, step);
+    if (trips_of(last, step) == trips) return true;
+    fits_while_below(length, trips * step + 1);
+    fits_while_below(length * -1, -(trips - 1) * step);
+    return false;
+}
+
 Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
     const Value over = head(statement, frame);
     if (stopped()) return Flow::stop;
@@ -48,10 +72,11 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
     const Iterable& range = *over.iterable;
     if (!range.known) return unknown_rounds(statement, frame, opaque(*statement.value, over.taint));
     const Affine span = range.stop - range.start;
-    if (!span.is_constant()) return (void)not_affine(*statement.value), Flow::stop;
     const std::int64_t step_size = range.step > 0 ? range.step : wrap_multiply(range.step, -1);
-    const std::int64_t length = range.step > 0 ? span.constant : wrap_multiply(span.constant, -1);
-    const std::int64_t trips = length <= 0 ? 0 : (length - 1) / step_size + 1;
+    const Affine length = range.step > 0 ? span : span * -1;
+    const std::int64_t trips = trips_of(length.constant, step_size);
+    if (!span.is_constant() && !same_trips(length, step_size))
+        return (void)not_affine(*statement.value), Flow::stop;
     const bool may_number_tiles =
         frame.is_kernel && !in_tile_loop_ && outside_loops() && (over.taint & program_bits_) != 0;
     const bool over_tiles = may_number_tiles && has_stores(statement.body);
@@ -328,6 +353,8 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         const bool names_id = compared != nullptr && compared->kind == ExprKind::name &&
                               compared->slot >= 0 && frame.slots[compared->slot].kind == ValueKind::integer;
         if (over_tiles && on_line()) return not_affine_ = true, Flow::stop;
+        if (over_tiles && by_rounds_)
+            return names_id ? rounds_while(statement, frame, condition) : Flow::stop;
         if (over_tiles && names_id) {
             if (i == 0) {
                 if (found.tile_loop == nullptr) found.tile_loop = &statement;

@@ -186,7 +186,18 @@ void Evaluator::settle(std::size_t first, std::size_t second) {
     constexpr std::size_t kMost = 64;
     if (maybe_ > 0) return;
     const std::size_t end = found.touched.size();
-    std::size_t before = 0, after = 0;  // boxes
+    const auto is_touched_twice = [&](const Touch& a) {
+        return std::any_of(found.touched.begin() + static_cast<std::ptrdiff_t>(second), found.touched.end(),
+                           [&](const Touch& b) { return a.param == b.param && a.write == b.write; });
+    };
+    const auto begin = found.touched.begin();
+    if (std::none_of(begin + static_cast<std::ptrdiff_t>(first), begin + static_cast<std::ptrdiff_t>(second),
+                     is_touched_twice))
+        return;
+    if (std::any_of(begin + static_cast<std::ptrdiff_t>(first), found.touched.end(),
+                    [](const Touch& t) { return t.moves; }))
+        return (void)(not_affine_ = true);  // they are not known until the line is over
+    std::size_t before = 0, after = 0;      // boxes
     for (std::size_t i = first; i < end; ++i)
         (i < second ? before : after) += found.touched[i].end - found.touched[i].begin;
     if (before > kMost || after > kMost) return;
@@ -228,7 +239,6 @@ Evaluator::Flow Evaluator::branch(const Stmt& statement, Frame& frame) {
     } else {
         // Which way depends on loaded data: both are run, and what they leave different is unknown.
         const Expr& why = *statement.value;
-        if (on_line()) return control_ = control, not_affine_ = true, Flow::stop;
         const Value* before = snapshot(frame);
         ++maybe_;
         const std::int32_t maybe = maybe_;

@@ -15,6 +15,8 @@ Evaluator::Flow Evaluator::tile_loop(const Stmt& statement, Frame& frame, const 
     if (range.step <= 0) return refuse_tiles(statement.value->where, "it counts downwards");
     if (statement.target->kind != ExprKind::name)
         return refuse_tiles(statement.target->where, "it has several variables");
+    if (by_rounds_)
+        return rounds_of(statement, frame, {range.start.constant, range.stop.constant, range.step});
     found.tile_loop = &statement;
     found.tile_start = range.start.constant;
     found.tile_stop = range.stop.constant;
@@ -105,11 +107,14 @@ void Evaluator::begin_tile(std::int64_t id) {
     coord_.fill({});
 }
 
-void Evaluator::end_tile(Frame& frame) {
-    const auto number = [&](const Expr* e) -> std::optional<std::int64_t> {
+/// The directives' numbers at the end of a tile, or of the tiles of a line: footprints that are stated, and
+/// coordinates. False: they have no such form.
+bool Evaluator::state_tile(Frame& frame, std::vector<StatedBox>& stated) {
+    const auto number = [&](const Expr* e) -> std::optional<Affine> {
         const Value value = evaluate(*e, frame);
         if (stopped()) return std::nullopt;
-        if (value.kind == ValueKind::integer) return value.integer;
+        if (value.kind == ValueKind::integer) return Affine{value.integer, {}};
+        if (on_line() && value.kind == ValueKind::block && value.block->rank == 0) return value.block->base;
         fail(e->where, quoted(module_, e->where) +
                            " in the directive is not a whole number at the end of the tile: write "
                            "variables that hold one");
@@ -128,43 +133,59 @@ void Evaluator::end_tile(Frame& frame) {
                                           " axes, tensor `" + memory_names[param] + "` has " +
                                           std::to_string(tensor.shape.size()) +
                                           ": write one range for each, `:` for a whole axis");
-                return;
+                return false;
             }
-            Box box{};
-            bool empty = false;
+            StatedBox& box = stated.emplace_back();
+            box.param = memory;
+            box.write = write;
             for (std::size_t d = 0; d < directive.ranges.size(); ++d) {
-                plan::Interval& interval = box[d];
-                interval = {0, tensor.shape[d]};
+                box.begin[d] = {0, {}};
+                box.end[d] = {tensor.shape[d], {}};
                 if (directive.ranges[d].begin != nullptr) {
                     const auto begin = number(directive.ranges[d].begin);
-                    if (!begin) return;
-                    if (directive.ranges[d].single)
-                        interval.end = std::min(interval.end, wrap_add(*begin, 1));
-                    interval.begin = std::max<std::int64_t>(0, *begin);
+                    if (!begin) return false;
+                    box.begin[d] = *begin;
+                    if (directive.ranges[d].single) box.end[d] = *begin + 1;
                 }
                 if (directive.ranges[d].end != nullptr) {
                     const auto end = number(directive.ranges[d].end);
-                    if (!end) return;
-                    interval.end = std::min(interval.end, *end);
+                    if (!end) return false;
+                    box.end[d] = *end;
                 }
-                empty = empty || interval.empty();
             }
-            if (empty) continue;
-            found.boxes.push_back(box);
-            const auto last = static_cast<std::uint32_t>(found.boxes.size());
-            found.touched.push_back(
-                {memory, write, false, false, false, false, last - 1, last});  // who states it may state more
         } else if (directive.kind == DirectiveKind::pid_map) {
             std::size_t axis = 0;
             for (const auto& [name, variable] : directive.mapping) {
                 if (variable == nullptr || axis >= kMostAxes)
                     continue;  // lo..hi: an axis that the tile loops over
                 const auto value = number(variable);
-                if (!value) return;
-                coord_[axis++].at = *value;
+                if (!value) return false;
+                coord_[axis++] = {value->constant, value->slope[0]};
             }
         }
     }
+    return true;
+}
+
+/// Adds a stated footprint to the tile: that of the line's i-th one.
+void Evaluator::note_stated(const StatedBox& stated, std::int64_t i) {
+    const std::vector<std::int64_t>& shape = tensors[static_cast<std::size_t>(stated.param)].shape;
+    const auto at = [&](const Affine& a) { return wrap_add(a.constant, wrap_multiply(a.slope[0], i)); };
+    Box box{};
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+        box[d] = {std::max<std::int64_t>(0, at(stated.begin[d])), std::min(shape[d], at(stated.end[d]))};
+        if (box[d].empty()) return;
+    }
+    found.boxes.push_back(box);
+    const auto last = static_cast<std::uint32_t>(found.boxes.size());
+    found.touched.push_back({stated.param, stated.write, false, false, false, false, last - 1,
+                             last});  // who states it may state more
+}
+
+void Evaluator::end_tile(Frame& frame) {
+    std::vector<StatedBox> stated;
+    if (!state_tile(frame, stated)) return;
+    for (const StatedBox& box : stated) note_stated(box, 0);
     TileRecord record{tile_id_, linear_program_, tile_begin_, found.touched.size(), {}};
     for (std::size_t a = 0; a < kMostAxes; ++a) record.coord[a] = coord_[a].at;
     found.tiles.push_back(record);

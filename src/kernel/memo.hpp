@@ -41,6 +41,8 @@ struct Touch {
     bool moves = false;   ///< of a line's programs each has its own: `begin` is the number of a MovingAccess
     std::uint32_t begin = 0;
     std::uint32_t end = 0;
+    std::int32_t along = -1;  ///< the axis of the tensor along which the boxes are moved; -1: they stand
+    std::int64_t by = 0;      ///< … by so many elements
 };
 
 struct PendingAdvance {

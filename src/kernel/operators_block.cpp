@@ -54,12 +54,27 @@ Value Evaluator::from_block(const Block* block) {
     return made;
 }
 
+/// Whether a number of each program of a line, a + b * factor, fits 64 bits in all of them. Where it does
+/// not, the programs are run alone, and say so.
+bool Evaluator::fits_a_number(const Affine& a, const Affine& b, std::int64_t factor) {
+    if (!on_line()) return true;
+    Wide low = a.constant + static_cast<Wide>(b.constant) * factor, high = low;
+    for (std::size_t s = 0; s < trips_.size(); ++s) {
+        const Wide slope = a.slope[s] + static_cast<Wide>(b.slope[s]) * factor;
+        if (slope < INT64_MIN || slope > INT64_MAX) return !(not_affine_ = true);
+        const Wide reach = slope * (trips_[s] - 1);
+        (reach < 0 ? low : high) += reach;
+    }
+    return (low >= INT64_MIN && high <= INT64_MAX) || !(not_affine_ = true);
+}
+
 Value Evaluator::add(const Expr& e, const Value& left, const Value& right, std::int64_t factor) {
     const Block* a = as_block(left);
     const Block* b = as_block(right);
     Block* sum = arena_.make<Block>();
     sum->rank = std::max(a->rank, b->rank);
     sum->param = std::max(a->param, b->param);
+    if (sum->rank == 0 && !fits_a_number(a->base, b->base, factor)) return {};
     sum->base = a->base + b->base * factor;
     const std::int32_t shift_a = sum->rank - a->rank, shift_b = sum->rank - b->rank;
     for (std::int32_t j = 0; j < sum->rank; ++j) {
@@ -117,6 +132,7 @@ Value Evaluator::add(const Expr& e, const Value& left, const Value& right, std::
 
 Value Evaluator::scaled(const Expr& e, const Block& block, std::int64_t factor) {
     if (block.param >= 0) return opaque(e, 0);
+    if (block.rank == 0 && !fits_a_number({}, block.base, factor)) return {};
     Block* made = arena_.make<Block>();
     *made = block;
     made->base = block.base * factor;
@@ -132,6 +148,23 @@ Value Evaluator::scaled(const Expr& e, const Block& block, std::int64_t factor) 
         axis.pieces = pieces;
     }
     return from_block(made);
+}
+
+/// What programs of a line have in common when divided by `by`, where each is a multiple of it further than
+/// the one before: (7 + 4 p + i) // 4 = (7 + i) // 4 + p for all p, if what is divided is never negative.
+std::optional<Affine> Evaluator::whole_steps(const Block& block, std::int64_t by) {
+    Affine whole;
+    if (by <= 0 || block.base.is_constant()) return std::nullopt;
+    for (std::size_t s = 0; s < kSymbols; ++s) {
+        if (s > 0 && block.base.slope[s] != 0) return std::nullopt;
+        if (block.base.slope[s] % by != 0) return std::nullopt;
+        whole.slope[s] = block.base.slope[s] / by;
+    }
+    for (std::int32_t j = 0; j < block.rank; ++j) {
+        for (std::int32_t p = 0; p < block.axes[j].count; ++p)
+            if (!block.axes[j].pieces[p].base.is_constant()) return std::nullopt;
+    }
+    return whole;
 }
 
 /// An operation that is not affine: exact where it is the identity over the whole range, otherwise element by
@@ -169,6 +202,20 @@ Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, cons
             for (std::int32_t j = 0; j < zero->rank; ++j) zero->axes[j].extent = first->axes[j].extent;
             return from_block(zero);
         }
+        const std::optional<Affine> whole = on_line() && low >= 0 ? whole_steps(*first, by) : std::nullopt;
+        if (whole) {
+            Block* rest = arena_.make<Block>();
+            *rest = *first;
+            rest->base.slope = {};
+            const Value made = elementwise(e, op, from_block(rest), right);
+            if (stopped() || op == Operator::modulo) return made;
+            Value steps;
+            steps.kind = ValueKind::block;
+            Block* moving = arena_.make<Block>();
+            moving->base = *whole;
+            steps.block = moving;
+            return is_number(made) || is_block(made) ? add(e, made, steps, 1) : (not_affine_ = true, Value{});
+        }
         if (on_line() && low >= 0) {
             // The id may stay within one block of `by`, or before the row that wraps around.
             if (first->rank == 0 && by > 0 && low / by == high / by) {
@@ -186,6 +233,7 @@ Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, cons
             } else {
                 fits_while_below(at, by);
             }
+            divides_when_every(first->base, by);
             if (first->base.slope[0] != 0) return not_affine_ = true, Value{};
         }
         const bool divisible = by > 0 && first->rank == 0 && first->base.constant % by == 0 &&

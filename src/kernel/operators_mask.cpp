@@ -269,6 +269,24 @@ Value Evaluator::mask_box(const Expr& e, const Value& a, const Value& b, bool bo
     return made;
 }
 
+/// Whether a condition holds for all elements in all programs of the line; if only in the first ones, notes
+/// how long the line may be.
+bool Evaluator::lets_all_through(const Mask& mask) {
+    if (mask.never || !mask.exact) return false;
+    bool all = true;
+    const auto below = [&](const Affine& value, std::int64_t limit) {
+        if (lowest_highest(value, true).constant < limit) return;
+        all = false;
+        fits_while_below(value, limit);
+    };
+    for (std::int32_t j = 0; j < mask.rank; ++j) {
+        const MaskAxis& axis = mask.axes[j];
+        for (std::int32_t b = 0; b < axis.lower_count; ++b) below(axis.lower[b], 1);
+        for (std::int32_t b = 0; b < axis.upper_count; ++b) below(axis.upper[b] * -1, -axis.extent + 1);
+    }
+    return all;
+}
+
 Value Evaluator::where(const Expr& e, const Value& condition, const Value& a, const Value& b) {
     const std::uint64_t taint = condition.taint | a.taint | b.taint;
     if (condition.kind != ValueKind::mask && condition.kind != ValueKind::lazy) {
@@ -310,6 +328,19 @@ Value Evaluator::where(const Expr& e, const Value& condition, const Value& a, co
     }
     if (!fits_a_block(e, *made)) return {};
     if (!mask.exact || axis == -2) return lazy();
+    if (on_line() && lets_all_through(mask)) {
+        bool same = true;
+        for (std::int32_t j = 0; j < rank; ++j)
+            same = same && (x.axes[j].count == 0 || x.axes[j].extent == made->axes[j].extent);
+        if (same) {
+            made->base = x.base;
+            for (std::int32_t j = 0; j < rank; ++j)
+                made->axes[j].pieces = x.axes[j].pieces, made->axes[j].count = x.axes[j].count;
+            Value value = from_block(made);
+            value.taint = taint;
+            return value;
+        }
+    }
     if (!x.base.is_constant() || !y.base.is_constant()) return lazy();
     std::int64_t low = 0, high = INT64_MAX;
     if (axis >= 0) {

@@ -133,7 +133,8 @@ Tile TileMaker::make(const TileRecord& record) {
     const auto before = [&](std::uint32_t a, std::uint32_t b) {
         return std::pair(place(a), a) < std::pair(place(b), b);
     };
-    std::sort(order_.begin(), order_.end(), before);
+    if (!std::is_sorted(order_.begin(), order_.end(), before))
+        std::sort(order_.begin(), order_.end(), before);
     std::array<std::size_t, 2> parameters{};  // that are read, that are written: at most
     for (std::size_t i = 0; i < order_.size(); ++i) {
         if (i == 0 || place(order_[i]) != place(order_[i - 1]))
@@ -147,29 +148,36 @@ Tile TileMaker::make(const TileRecord& record) {
         const Union& all = united(std::span(order_).subspan(first, end - first));
         if (all.boxes.empty()) continue;
         const std::string& name = names_[static_cast<std::size_t>(touch.param)];
-        (touch.write ? tile.write_boxes : tile.read_boxes)[name] = all.boxes;
+        (touch.write ? tile.write_boxes : tile.read_boxes)[name] =
+            SharedBoxes(std::shared_ptr<const SharedBoxes::List>(unions_, &all.boxes));
         (touch.write ? tile.writes : tile.reads)[name] = all.around;
         if (!all.exact) (touch.write ? tile.inexact_writes : tile.inexact_reads).insert(name);
     }
     return tile;
 }
 
+Box TileMaker::box_of(const Touch& touch, std::uint32_t b) const {
+    Box box = found_.boxes[b];
+    if (touch.along >= 0) {
+        plan::Interval& moved = box[static_cast<std::size_t>(touch.along)];
+        moved = {moved.begin + touch.by, moved.end + touch.by};
+    }
+    return box;
+}
+
 void TileMaker::set_box(Union& made, const Box& box, std::size_t rank) {
     const auto end = box.begin() + static_cast<std::ptrdiff_t>(rank);
     made.around.assign(box.begin(), end);
-    std::vector<plan::Region> boxes;
-    boxes.reserve(1);
-    boxes.emplace_back(box.begin(), end);
-    made.boxes = std::move(boxes);
+    made.boxes.assign(1, made.around);
 }
 
 /// What an access of one box comes to, as most do.
 const TileMaker::Union& TileMaker::of_one(const Touch& touch) {
     if (of_one_.empty()) of_one_.resize(2 * found_.boxes.size());
     std::uint32_t& place = of_one_[2 * std::size_t{touch.begin} + (touch.exact ? 1 : 0)];
-    if (place != 0) return unions_[place - 1];
-    Union& made = unions_.emplace_back();
-    place = static_cast<std::uint32_t>(unions_.size());
+    if (place != 0) return (*unions_)[place - 1];
+    Union& made = unions_->emplace_back();
+    place = static_cast<std::uint32_t>(unions_->size());
     made.exact = touch.exact;
     set_box(made, found_.boxes[touch.begin], tensors_[static_cast<std::size_t>(touch.param)].shape.size());
     return made;
@@ -182,7 +190,7 @@ std::optional<Box> TileMaker::one_box(std::span<const std::uint32_t> touches, st
         const Touch& touch = found_.touched[i];
         if (touch.shadow || !touch.exact) return std::nullopt;
         for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
-            const Box& box = found_.boxes[b];
+            const Box box = box_of(touch, b);
             if (!all) {
                 all = box;
                 continue;
@@ -202,22 +210,73 @@ std::optional<Box> TileMaker::one_box(std::span<const std::uint32_t> touches, st
     return all;
 }
 
-/// What these touches, all of one parameter and all loads or all stores, come to. Tiles share accesses, and
-/// with them their unions.
-const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches) {
-    if (const Touch& first = found_.touched[touches.front()];
-        touches.size() == 1 && first.end == first.begin + 1 && !first.shadow)
-        return of_one(first);
+/// Identifies the touches of one tile of a parameter, moved back by `back`.
+void TileMaker::push_key(std::span<const std::uint32_t> touches, std::int64_t back) {
     key_.clear();
     for (const std::uint32_t i : touches) {
         const Touch& touch = found_.touched[i];
         key_.push_back(static_cast<std::uint64_t>(touch.begin) << 32 | touch.end);
         key_.push_back(static_cast<std::uint64_t>(touch.param) << 3 | (touch.write ? 4U : 0U) |
-                       (touch.exact ? 2U : 0U) | (touch.shadow ? 1U : 0U));
+                       (touch.exact ? 2U : 0U) | (touch.shadow ? 1U : 0U) |
+                       static_cast<std::uint64_t>(touch.along + 1) << 48);
+        key_.push_back(static_cast<std::uint64_t>(touch.by - back));
     }
-    if (const Memo::Entry* known = known_.find(key_)) return unions_[static_cast<std::size_t>(known->stores)];
-    known_.add(key_, {}, {}, {}, static_cast<std::int64_t>(unions_.size()), {});
-    Union& made = unions_.emplace_back();
+}
+
+/// What these touches, all of one parameter and all loads or all stores, come to. Tiles share accesses, and
+/// with them their unions.
+const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches) {
+    const Touch& first = found_.touched[touches.front()];
+    if (touches.size() == 1 && first.end == first.begin + 1 && !first.shadow && first.along < 0)
+        return of_one(first);
+    const bool all_move = std::all_of(touches.begin(), touches.end(), [&](std::uint32_t i) {
+        return found_.touched[i].along == first.along;
+    });
+    if (all_move && first.along >= 0) return moved(touches);
+    push_key(touches, 0);
+    if (const Memo::Entry* known = known_.find(key_))
+        return (*unions_)[static_cast<std::size_t>(known->stores)];
+    known_.add(key_, {}, {}, {}, static_cast<std::int64_t>(unions_->size()), {});
+    Union& made = unions_->emplace_back();
+    unite_all(made, touches);
+    return made;
+}
+
+/// … where all of them are moved along one axis: the union of another tile of the line, moved.
+const TileMaker::Union& TileMaker::moved(std::span<const std::uint32_t> touches) {
+    const Touch& first = found_.touched[touches.front()];
+    push_key(touches, first.by);
+    const Memo::Entry* known = known_moved_.find(key_);
+    if (known == nullptr) {
+        known_moved_.add(key_, {}, {}, {}, static_cast<std::int64_t>(moved_.size()), {});
+        Moved& like = moved_.emplace_back();
+        like.first = unions_->size();
+        like.by = first.by;
+        like.made.push_back(static_cast<std::uint32_t>(like.first + 1));
+        Union& made = unions_->emplace_back();
+        unite_all(made, touches);
+        return made;
+    }
+    Moved& like = moved_[static_cast<std::size_t>(known->stores)];
+    const std::int64_t by = first.by - like.by;
+    if (like.unit == 0) like.unit = by;
+    const std::int64_t index = like.unit != 0 ? by / like.unit : 0;
+    constexpr std::int64_t kMost = std::int64_t{1} << 20;
+    const bool kept = index >= 0 && index < kMost && index * like.unit == by;
+    if (kept && static_cast<std::size_t>(index) >= like.made.size())
+        like.made.resize(static_cast<std::size_t>(index) + 1);
+    if (kept && like.made[static_cast<std::size_t>(index)] != 0)
+        return (*unions_)[like.made[static_cast<std::size_t>(index)] - 1];
+    if (kept) like.made[static_cast<std::size_t>(index)] = static_cast<std::uint32_t>(unions_->size() + 1);
+    Union& made = unions_->emplace_back((*unions_)[like.first]);
+    const auto d = static_cast<std::size_t>(first.along);
+    const auto move = [&](plan::Interval& interval) { interval = {interval.begin + by, interval.end + by}; };
+    for (plan::Region& box : made.boxes) move(box[d]);
+    if (!made.boxes.empty()) move(made.around[d]);
+    return made;
+}
+
+void TileMaker::unite_all(Union& made, std::span<const std::uint32_t> touches) const {
     const auto param = static_cast<std::size_t>(found_.touched[touches.front()].param);
     const std::size_t rank = tensors_[param].shape.size();
     std::size_t count = 0;
@@ -230,25 +289,22 @@ const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches
             const Touch& touch = found_.touched[i];
             if (!touch.exact) continue;
             for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
+                const Box sure = box_of(touch, b);
                 bool inside = true;
                 for (std::size_t d = 0; d < rank && inside; ++d)
-                    inside =
-                        found_.boxes[b][d].begin <= loose[d].begin && found_.boxes[b][d].end >= loose[d].end;
+                    inside = sure[d].begin <= loose[d].begin && sure[d].end >= loose[d].end;
                 if (inside) return true;
             }
         }
         return false;
     };
-    if (const std::optional<Box> box = one_box(touches, rank)) {
-        set_box(made, *box, rank);
-        return made;
-    }
+    if (const std::optional<Box> box = one_box(touches, rank)) return set_box(made, *box, rank);
     std::vector<plan::Region> boxes;
     for (const std::uint32_t i : touches) {
         const Touch& touch = found_.touched[i];
         if (touch.shadow) continue;
         for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
-            const Box& box = found_.boxes[b];
+            const Box box = box_of(touch, b);
             made.exact = made.exact && (touch.exact || surely_touched(box));
             plan::Region region(box.begin(), box.begin() + static_cast<std::ptrdiff_t>(rank));
             if (boxes.empty() || count > kMostToMerge)
@@ -257,13 +313,12 @@ const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches
                 unite(boxes, std::move(region));
         }
     }
-    if (boxes.empty()) return made;
+    if (boxes.empty()) return;
     if (boxes.size() > kMostToMerge) boxes = disjoint(boxes, 0);
     simplify(boxes);
     made.around = boxes.front();
     for (std::size_t i = 1; i < boxes.size(); ++i) made.around = plan::bounding_box(made.around, boxes[i]);
     made.boxes = std::move(boxes);
-    return made;
 }
 
 bool set_recorded_coordinates(Kernel& kernel, const std::vector<TileRecord>& records) {

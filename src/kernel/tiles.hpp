@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,11 +26,22 @@ public:
 
 private:
     struct Union {
-        SharedBoxes boxes;
+        SharedBoxes::List boxes;
         plan::Region around;
         bool exact = true;
     };
+    /// What tiles of a line touch of a parameter: the same, moved along one axis.
+    struct Moved {
+        std::size_t first = 0;            ///< the union of the first one
+        std::int64_t by = 0;              ///< how far that one's first touch is moved
+        std::int64_t unit = 0;            ///< how far the second one is moved from it
+        std::vector<std::uint32_t> made;  ///< the unions, from 1, of those moved by 0, unit, 2 unit, …
+    };
     const Union& united(std::span<const std::uint32_t> touches);
+    const Union& moved(std::span<const std::uint32_t> touches);
+    void unite_all(Union& made, std::span<const std::uint32_t> touches) const;
+    void push_key(std::span<const std::uint32_t> touches, std::int64_t back);
+    [[nodiscard]] Box box_of(const Touch& touch, std::uint32_t b) const;
     const Union& of_one(const Touch& touch);
     static void set_box(Union& made, const Box& box, std::size_t rank);
     [[nodiscard]] std::optional<Box> one_box(std::span<const std::uint32_t> touches, std::size_t rank) const;
@@ -37,9 +49,11 @@ private:
     const Findings& found_;
     const std::vector<std::string>& names_;  // of memory
     const std::vector<TensorView>& tensors_;
-    Memo known_;  // by touches; `stores` of an entry is its place in `unions_`
+    Memo known_;        // by touches; `stores` of an entry is its place in `unions_`
+    Memo known_moved_;  // by touches, as if the first one stood; `stores`: its place in `moved_`
+    std::deque<Moved> moved_;
     std::vector<std::uint64_t> key_;
-    std::deque<Union> unions_;
+    std::shared_ptr<std::deque<Union>> unions_ = std::make_shared<std::deque<Union>>();  // the tiles keep it
     std::vector<std::uint32_t> of_one_;  // by box and whether it is exact: the place of its own union, from 1
     std::vector<std::uint32_t> order_;
 };

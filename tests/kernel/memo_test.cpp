@@ -1,10 +1,12 @@
 // Statements taken from memory, and programs evaluated many at once, against every statement of every program
 // evaluated anew: the same kernel, or the same error, bit for bit.
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <sstream>
 
 #include "kernel/analysis.hpp"
+#include "kernel/launches.hpp"
 #include "kernel/support.hpp"
 
 namespace syncopate::kernel::test {
@@ -70,6 +72,29 @@ TEST(Memo, GivesTheExamplesTheSameTiles) {
         expect_same(example("matmul_persistent_device_tma.py"), descriptors(m, n, k, false));
         expect_same(example("matmul_persistent_host_tma.py"), descriptors(m, n, k, true));
     }
+}
+
+// tests/kernel/corpus_launches.txt:
+//   TRITON_INTERPRET=1 PYTHONPATH=python:tests python bench/kernel_analyse_corpus.py FILE 300
+TEST(Memo, GivesLaunchesOfTheCorpusTheSameTiles) {
+    const std::string root = std::string(SYNCOPATE_SOURCE_DIR) + "/";
+    const auto lines = read_file(root + "tests/kernel/corpus_launches.txt");
+    ASSERT_TRUE(lines.ok());
+    std::istringstream stream(*lines);
+    int count = 0;
+    for (std::string line; std::getline(stream, line); ++count) {
+        const std::optional<Launch> launch = launch_of(line);
+        ASSERT_TRUE(launch.has_value()) << line;
+        const auto source = read_file(root + launch->file);
+        ASSERT_TRUE(source.ok()) << line;
+        const auto remembered =
+            analyse(*source, root + launch->file, launch->kernel, launch->arguments, Effort{});
+        const auto anew = analyse(*source, root + launch->file, launch->kernel, launch->arguments,
+                                  Effort{.remember = false});
+        ASSERT_TRUE(remembered.ok()) << line << "\n" << remembered.error().to_string();
+        EXPECT_TRUE(text_of(remembered) == text_of(anew)) << line;
+    }
+    EXPECT_GT(count, 80);
 }
 
 TEST(Memo, ForgetsWhenItIsFullAndGoesOn) {
@@ -276,6 +301,73 @@ TEST(Memo, GivesLinesOfProgramsTheSameTiles) {
     expect_same(
         copy("    m = tl.program_id(2) * 2\n    n = tl.program_id(1) * 3 + tl.program_id(0)\n", "m", "n"),
         args);
+}
+
+TEST(Memo, GivesLinesOfNumbersThatDoNotFitTheSameError) {
+    Arguments args = arguments("n=40", {"y_ptr=40:fp32"});
+    args.grid = {40, 1, 1};
+    for (const std::string grow : {"i *= 2", "i += 1 << 57", "i *= 1 << 30"})
+        expect_same(
+            source("y_ptr, n",
+                   "    p = tl.program_id(0)\n    i = p + n\n    for j in tl.static_range(80):\n        " +
+                       grow + "\n    tl.store(y_ptr + p, 0.0)\n"),
+            args);
+}
+
+TEST(Memo, GivesTilesOfPersistentKernelsTheSame) {
+    const auto copy = [](const std::string& before, const std::string& loop, const std::string& tile,
+                         const std::string& after = "") {
+        return source(
+            "x_ptr, y_ptr, M, N, B: tl.constexpr, S: tl.constexpr",
+            "    pid = tl.program_id(0)\n    cols = tl.cdiv(N, B)\n    tiles = tl.cdiv(M, B) * cols\n" +
+                before + "    " + loop + ":\n        r = (" + tile +
+                " // cols) * B + tl.arange(0, B)\n        c = (t % cols) * B + tl.arange(0, B)\n"
+                "        r = tl.where(r < M, r, 0)\n        at = r[:, None] * N + c[None, :]\n"
+                "        x = tl.load(x_ptr + at, mask=(c < N)[None, :])\n"
+                "        tl.store(y_ptr + at, x, mask=(r < M)[:, None] & (c < N)[None, :])\n" +
+                after);
+    };
+    Arguments args = arguments("M=75,N=93,B=8,S=7", {"x_ptr=75x93:fp32", "y_ptr=75x93:fp32"});
+    args.grid = {7, 1, 1};
+    const std::string strided = "for t in range(pid, tiles, S)", more = "        u += S\n";
+    expect_same(copy("", strided, "t"), args);
+    expect_same(copy("    t = pid\n", "while t < tiles", "t", "        t += S\n"), args);
+    expect_same(copy("    t = pid\n", "while t < tiles", "t", "        t += S + t // 50\n"), args);
+    expect_same(copy("    u = pid\n", strided, "u", more), args);
+    expect_same(copy("    u = pid + S\n", strided, "(u - S)", more), args);
+    expect_same(copy("    u = pid\n", strided, "u", more + more), args);
+    expect_same(copy("    u = pid * 2\n", strided, "u", more), args);
+    expect_same(copy("    u = tl.load(x_ptr + pid * 2)\n", strided, "t"), args);
+    expect_same(copy("", strided, "(t + tl.program_id(0) * 0)"), args);
+    expect_same(copy("", strided, "(t + tl.program_id(0))"), args);
+    expect_same(copy("    if pid > 4:\n        return\n", strided, "t"), args);
+    expect_same(copy("", strided, "t", "    tl.store(y_ptr + pid, 1.0)\n"), args);
+    args.grid = {18, 1, 1};
+    const std::string band = "for t in range(pid * S, min(pid * S + S, tiles))";
+    expect_same(copy("", band, "t"), args);
+    args.grid = {7, 2, 1};
+    expect_same(copy("", strided, "t"), args);
+    expect_same(copy("    x_ptr += tl.program_id(1) * 3\n", strided, "t"), args);
+}
+
+TEST(Memo, GivesLinesOfKernelsThatStateFootprintsTheSameTiles) {
+    const auto gather = [](const std::string& range, const std::string& extra) {
+        return source("x_ptr, i_ptr, y_ptr, n, B: tl.constexpr",
+                      "    # @sy.reads x_ptr[" + range + "]\n    pid = tl.program_id(0)\n    m = pid // 5\n" +
+                          extra +
+                          "    r = pid * B + tl.arange(0, B)\n    i = tl.load(i_ptr + r, mask=r < n)\n"
+                          "    if i_first > 3:\n        tl.store(y_ptr + r, 0.0, mask=r < n)\n"
+                          "    tl.store(y_ptr + r, tl.load(x_ptr + i), mask=r < n)\n");
+    };
+    Arguments args = arguments("n=93,B=4", {"x_ptr=93:fp32", "i_ptr=93:int32", "y_ptr=93:fp32"});
+    args.grid = {24, 1, 1};
+    const std::string loaded = "    i_first = tl.load(i_ptr + pid)\n", known = "    i_first = 4\n";
+    for (const std::string range :
+         {":", "pid * B:(pid + 1) * B", "pid", "m * 20:m * 20 + pid", "90 - pid * 4:"}) {
+        expect_same(gather(range, known), args);
+        expect_same(gather(range, loaded), args);
+        expect_same(gather(range, loaded + "    if i_first < 0:\n        return\n"), args);
+    }
 }
 
 TEST(Memo, FindsTheGridThoughAProgramInTheMiddleWritesNothing) {

@@ -19,6 +19,8 @@ public:
     SharedBoxes() : boxes_(none()) {}
     // NOLINTNEXTLINE(google-explicit-constructor): it reads like the list
     SharedBoxes(List boxes) : boxes_(std::make_shared<const List>(std::move(boxes))) {}
+    /// Not null. It may be one of many that are kept together.
+    explicit SharedBoxes(std::shared_ptr<const List> boxes) : boxes_(std::move(boxes)) {}
 
     operator const List&() const { return *boxes_; }  // NOLINT(google-explicit-constructor)
     [[nodiscard]] bool empty() const { return boxes_->empty(); }

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "syncopate/plan/short_list.hpp"
+
 namespace syncopate::plan {
 
 /// Half-open range [begin, end) of elements along one axis.
@@ -19,7 +21,7 @@ struct Interval {
 };
 
 /// A box: one interval per axis, axis 0 first. A box with any empty interval holds no element.
-using Region = std::vector<Interval>;
+using Region = ShortList<Interval, 4>;
 
 [[nodiscard]] bool is_empty(const Region& region);
 [[nodiscard]] std::int64_t num_elements(
