@@ -1,6 +1,7 @@
 #include "syncopate/plan/synthesise.hpp"
 
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 
@@ -118,6 +119,41 @@ TEST(Synthesise, AsManyChunksAsAreFastest) {
     EXPECT_LE(best, ratio(CollectiveKind::broadcast, "ring:8", large, 1));
     EXPECT_LE(best, ratio(CollectiveKind::broadcast, "ring:8", large, 8));
     EXPECT_LE(best, 1.1);
+}
+
+TEST(Synthesise, BothEnginesHideEachOthersStartUps) {
+    const Tensor large{"A", {8 * 4096, 65536}, DType::int8};  // 256 MiB a rank
+    EXPECT_LE(ratio(CollectiveKind::broadcast, "h200x8", large, 0), 1.05);
+    EXPECT_LE(ratio(CollectiveKind::all_to_all, "h200x8", large, 0), 1.02);
+    const Topology machine = *find_topology("h200x8");
+    for (const bool sms : {true, false}) {
+        const Plan plan = *synthesise(test::ring_of(8), large, machine,
+                                      {.kind = CollectiveKind::broadcast, .chunks = 0, .root = 5, .sms = sms});
+        EXPECT_EQ(test::lines(check(plan)), std::vector<std::string>{});
+        std::set<Backend> used;
+        for (const std::vector<Op>& ops : plan.ranks) {
+            for (const Op& op : ops) used.insert(op.backend);
+        }
+        EXPECT_EQ(used, sms ? (std::set{Backend::copy_engine, Backend::tma_dedicated})
+                            : std::set{Backend::automatic});
+        EXPECT_LE(simulate(plan, machine)->makespan_us, (sms ? 1.05 : 1.13) * lower_bound(plan, machine).us);
+    }
+}
+
+TEST(Synthesise, TheNumberOfChunksIsFoundForAnyNumberOfRanks) {
+    for (const std::int32_t ranks : {1, 2, 3, 4, 5, 6, 7, 8}) {
+        for (const CollectiveKind kind : {CollectiveKind::broadcast, CollectiveKind::all_to_all}) {
+            for (const std::int64_t size : {std::int64_t{1}, std::int64_t{9}, std::int64_t{4096}}) {
+                const SynthesiseOptions options{.kind = kind, .chunks = 0, .root = ranks - 1};
+                const auto make = [&] {
+                    return *synthesise(test::ring_of(ranks), square(size), *find_topology("h200x8"), options);
+                };
+                const Plan plan = make();
+                EXPECT_EQ(test::lines(check(plan)), std::vector<std::string>{}) << ranks << " " << size;
+                EXPECT_EQ(plan, make());
+            }
+        }
+    }
 }
 
 TEST(Synthesise, IntoAnotherNodeAChunkGoesOnceWhereThatIsTheBottleneck) {
