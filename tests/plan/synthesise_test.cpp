@@ -127,8 +127,9 @@ TEST(Synthesise, BothEnginesHideEachOthersStartUps) {
     EXPECT_LE(ratio(CollectiveKind::all_to_all, "h200x8", large, 0), 1.02);
     const Topology machine = *find_topology("h200x8");
     for (const bool sms : {true, false}) {
-        const Plan plan = *synthesise(test::ring_of(8), large, machine,
-                                      {.kind = CollectiveKind::broadcast, .chunks = 0, .root = 5, .sms = sms});
+        const Plan plan =
+            *synthesise(test::ring_of(8), large, machine,
+                        {.kind = CollectiveKind::broadcast, .chunks = 0, .root = 5, .sms = sms});
         EXPECT_EQ(test::lines(check(plan)), std::vector<std::string>{});
         std::set<Backend> used;
         for (const std::vector<Op>& ops : plan.ranks) {
