@@ -13,8 +13,7 @@ std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 class Rounds {
 public:
     Rounds(std::int32_t count, std::int32_t chunks)
-        : count_(count),
-          chunks_(chunks),
+        : chunks_(chunks),
           axes_(std::countr_zero(static_cast<std::uint32_t>(count))),
           has_(at(count) * at(chunks), 0) {}
 
@@ -49,7 +48,6 @@ private:
         return round < 0 ? -1 : std::min(round, chunks_ - 1);
     }
 
-    std::int32_t count_;
     std::int32_t chunks_;
     std::int32_t axes_;
     std::vector<char> has_;  ///< by participant and chunk

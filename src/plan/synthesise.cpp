@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "broadcast_nodes.hpp"
 #include "broadcast_rounds.hpp"
 #include "hop_network.hpp"
 #include "syncopate/plan/simulate.hpp"
@@ -79,9 +80,11 @@ std::int32_t most_chunks(const SynthesiseOptions& options) {
     return options.kind == CollectiveKind::broadcast ? 4 * kMostChunksTried : kMostChunksTried;
 }
 
-/// `open`: the number of chunks is one of several that are tried; `rounds`: a broadcast can go in rounds.
+/// `open`: the number of chunks is one of several that are tried; `network`: the ways of a broadcast.
 std::vector<SynthesisWay> ways(const Topology& topology, const SynthesiseOptions& options, bool open,
-                               bool rounds) {
+                               const HopNetwork* network) {
+    const bool rounds = network != nullptr && fits_rounds(*network);
+    const bool two = network != nullptr && two_nodes(*network, 0).has_value();
     std::vector<SynthesisWay> all{{}};
     const bool both = open && options.sms;
     if (options.kind == CollectiveKind::all_to_all && both) all.push_back({.both_engines = true});
@@ -89,6 +92,7 @@ std::vector<SynthesisWay> ways(const Topology& topology, const SynthesiseOptions
         if (both) all.push_back({.both_engines = true});
         if (rounds) all.push_back({.rounds = true});
         if (rounds && both) all.push_back({.both_engines = true, .rounds = true});
+        if (two && both) all.push_back({.both_engines = true, .nodes = true});
     }
     if (options.kind != CollectiveKind::all_reduce) return all;
     const bool grouped = options.chunks <= kMostChunksGrouped;
@@ -112,15 +116,16 @@ Result<Plan> synthesise(const Mesh& mesh, const Tensor& tensor, const Topology& 
     double shortest = 0;
     SynthesiseOptions cut = options;
     const bool open = options.chunks == 0;
-    const bool rounds = options.kind == CollectiveKind::broadcast &&
-                        fits_rounds(hop_network(topology, participants(mesh, options), false));
+    std::optional<HopNetwork> network;
+    if (options.kind == CollectiveKind::broadcast)
+        network = hop_network(topology, participants(mesh, options), false);
     for (cut.chunks = open ? 1 : options.chunks; cut.chunks <= (open ? most_chunks(options) : options.chunks);
          cut.chunks *= 2) {
-        const std::vector<SynthesisWay> tried = ways(topology, cut, open, rounds);
+        const std::vector<SynthesisWay> tried = ways(topology, cut, open, network ? &*network : nullptr);
         double fastest = kUnlimited;
         for (const SynthesisWay& way : tried) {
             Result<Plan> plan = synthesised_plan(mesh, tensor, topology, cut, way);
-            if (!plan && way.groups == kAlongTrees) continue;  // no trees fit
+            if (!plan && (way.groups == kAlongTrees || way.nodes)) continue;  // does not fit
             if (!plan && !best) return plan.error();
             if (!plan) return *std::move(best);
             if (!open && tried.size() == 1) return plan;

@@ -1,11 +1,13 @@
 #include "synthesised_plan.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "broadcast_nodes.hpp"
 #include "broadcast_rounds.hpp"
 #include "cut.hpp"
 #include "hop_network.hpp"
@@ -38,7 +40,7 @@ public:
     }
 
     Result<Plan> make() {
-        if (way_.both_engines && way_.rounds) find_lead();
+        if (way_.both_engines && (way_.rounds || way_.nodes)) find_lead();
         if (Status cut = cut_chunks(); !cut) return cut.error();
         hold();
         delivered_.assign(chunks_.size() * members_.size(), {});
@@ -52,8 +54,11 @@ public:
             case CollectiveKind::all_to_all:
                 if (Status done = add(SynthesisPattern::send); !done) return done.error();
                 break;
-            case CollectiveKind::all_gather:
             case CollectiveKind::broadcast:
+                if (Status done = way_.nodes ? broadcast_over_nodes() : add(SynthesisPattern::spread); !done)
+                    return done.error();
+                break;
+            case CollectiveKind::all_gather:
             case CollectiveKind::permute:
                 if (Status done = add(SynthesisPattern::spread); !done) return done.error();
                 break;
@@ -87,7 +92,8 @@ private:
         const auto parts =
             static_cast<std::int32_t>(std::min<std::int64_t>(options_.chunks, interval.size()));
         if (parts == 0) return;
-        for (const Interval& part : split_evenly(interval.begin, interval.end, parts)) {
+        for (const Interval& part :
+             way_.nodes ? pairs_of(interval, parts) : split_evenly(interval.begin, interval.end, parts)) {
             const Chunk chunk{0, with_axis(frame, options_.axis, part)};
             if (is_empty(chunk.region)) continue;
             if (!way_.both_engines) {
@@ -104,6 +110,22 @@ private:
                     add_chunk({0, with_axis(frame, options_.axis, half)}, origin, destination, engine);
             }
         }
+    }
+
+    /// The interval in pairs for two nodes.
+    [[nodiscard]] std::vector<Interval> pairs_of(const Interval& interval, std::int32_t pairs) const {
+        std::vector<Interval> all;
+        double so_far = 0;
+        std::int64_t begin = interval.begin;
+        for (const double share : shares_of_pairs(count() / 2, pairs)) {
+            so_far += share;
+            const auto end =
+                interval.begin + std::llround(std::min(1.0, so_far) * static_cast<double>(interval.size()));
+            all.push_back({begin, end});
+            begin = end;
+        }
+        all.back().end = interval.end;
+        return all;
     }
 
     void add_chunk(const Chunk& chunk, std::int32_t origin, std::int32_t destination, std::int32_t engine) {
@@ -205,6 +227,33 @@ private:
         for (const TreeStep& step : *steps) {
             refs.push_back(push({.chunk = step.chunk, .from = step.from, .to = step.to},
                                 step.sums ? Reduce::sum : Reduce::none));
+            if (step.yields_to >= 0) wait(step.from, refs[static_cast<std::size_t>(step.yields_to)]);
+        }
+        return Done{};
+    }
+
+    /// Chunks 2p and 2p + 1 are the halves of pair p.
+    Status broadcast_over_nodes() {
+        const auto pairs = static_cast<std::int32_t>(chunks_.size() / 2);
+        const auto nodes = two_nodes(hop_network(topology_, members_, false), chunks_.front().origin);
+        if (!nodes || pairs != options_.chunks || chunks_.size() % 2 != 0 || pairs % (count() / 2) != 0 ||
+            engines_[chunks_.size() - 2] != 0) {
+            return synthesis_error(options_, "no pairs of chunks for two nodes fit");
+        }
+        std::vector<OpRef> refs;  // by step
+        for (const NodeStep& step : broadcast_nodes(*nodes, pairs)) {
+            const bool across = step.half == Half::both;
+            const std::int32_t chunk = 2 * step.pair + (step.half == Half::sms ? 1 : 0);
+            refs.push_back(push({.chunk = chunk, .from = step.from, .to = step.to}, Reduce::none,
+                                step.half == Half::sms ? Backend::tma_dedicated : Backend::copy_engine));
+            if (across) {
+                Op& op = plan_.ranks[static_cast<std::size_t>(refs.back().rank)].back();
+                const auto axis = static_cast<std::size_t>(options_.axis);
+                op.src.region[axis].end = regions_[static_cast<std::size_t>(chunk) + 1].region[axis].end;
+                op.dst = op.src;
+                for (const OpRef other : delivered(chunk + 1, step.from)) wait(step.from, other);
+                delivered(chunk + 1, step.to) = {refs.back()};
+            }
             if (step.yields_to >= 0) wait(step.from, refs[static_cast<std::size_t>(step.yields_to)]);
         }
         return Done{};

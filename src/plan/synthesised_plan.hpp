@@ -23,6 +23,7 @@ struct SynthesisWay {
     /// it had half of every link: what one of them leaves idle as it starts up, the other uses.
     bool both_engines = false;
     bool rounds = false;  ///< broadcast: in rounds (broadcast_rounds.hpp), not by search
+    bool nodes = false;   ///< broadcast with both engines: over two nodes (broadcast_nodes.hpp)
 };
 
 /// By participant: its rank.

@@ -141,13 +141,30 @@ TEST(Synthesise, BothEnginesHideEachOthersStartUps) {
     }
 }
 
+TEST(Synthesise, ABroadcastOverTwoNodesKeepsAllCardsBusy) {
+    const Tensor large{"A", {16 * 4096, 65536}, DType::int8};
+    const Topology machine = *find_topology("h200x8x2");
+    const auto make = [&](std::int32_t root) {
+        return *synthesise(test::ring_of(16), large, machine,
+                           {.kind = CollectiveKind::broadcast, .chunks = 0, .root = root});
+    };
+    for (const std::int32_t root : {0, 13}) {
+        const Plan plan = make(root);
+        EXPECT_EQ(test::lines(check(plan)), std::vector<std::string>{});
+        EXPECT_LE(simulate(plan, machine)->makespan_us, 1.08 * lower_bound(plan, machine).us) << root;
+        if (root == 0) {
+            EXPECT_EQ(plan, make(root));
+        }
+    }
+}
+
 TEST(Synthesise, TheNumberOfChunksIsFoundForAnyNumberOfRanks) {
-    for (const std::int32_t ranks : {1, 2, 3, 4, 5, 6, 7, 8}) {
+    for (const std::int32_t ranks : {1, 2, 3, 4, 5, 6, 7, 8, 11, 16}) {
         for (const CollectiveKind kind : {CollectiveKind::broadcast, CollectiveKind::all_to_all}) {
             for (const std::int64_t size : {std::int64_t{1}, std::int64_t{9}, std::int64_t{4096}}) {
                 const SynthesiseOptions options{.kind = kind, .chunks = 0, .root = ranks - 1};
                 const auto make = [&] {
-                    return *synthesise(test::ring_of(ranks), square(size), *find_topology("h200x8"), options);
+                    return *synthesise(test::ring_of(ranks), square(size), default_topology(ranks), options);
                 };
                 const Plan plan = make();
                 EXPECT_EQ(test::lines(check(plan)), std::vector<std::string>{}) << ranks << " " << size;

@@ -17,7 +17,8 @@
 //   all_gather
 //       As described.
 //   broadcast
-//       As described, or, where all reach all through switches, in rounds (src/plan/broadcast_rounds.hpp).
+//       As described, or, where all reach all through switches, in rounds (src/plan/broadcast_rounds.hpp);
+//       over two nodes, with both engines, as drawn in src/plan/broadcast_nodes.hpp.
 //   reduce_scatter
 //       An all-gather on the topology with its links reversed, run backwards: what spread a chunk from its
 //       owner now sums it up on the way to the owner.
