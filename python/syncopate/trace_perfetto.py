@@ -57,9 +57,10 @@ class _Rank:
     def add_all(self, arrivals: dict[tuple[int, tuple[int, int]], int]) -> None:
         trace = self.trace
         error = trace.clock_error
-        width = len(str(self.chunks - 1))  # of processes with as many spans Perfetto lists "rank 02" before "rank 10"
+        # Perfetto sorts processes that have as many spans by name: "rank 02" before "rank 10".
+        rank = f"rank {trace.rank:0{len(str(self.chunks - 1))}}"
         clock = ", own clock" if error is None else f", ±{error / 1e3:.1f} µs" if error else ""
-        self.add("M", "process_name", self.chunks, args={"name": f"rank {trace.rank:0{width}} ({trace.device}{clock})"})
+        self.add("M", "process_name", self.chunks, args={"name": f"{rank} ({trace.device}{clock})"})
         self.add("M", "process_sort_index", self.chunks, args={"sort_index": trace.rank})
         self.add("M", "thread_name", self.chunks, args={"name": "chunks"})
         for program, sm in sorted({t.program: t.multiprocessor for t in trace.tiles}.items()):
@@ -108,6 +109,6 @@ class _Rank:
 
     def flight(self, name: str, op: tuple[int, int], begin: int, end: int) -> None:
         """An asynchronous span: flights overlap, and spans of a thread must not."""
-        number = {"local": f"rank {op[0]} op {op[1]}"}  # of this process; a global one would be outside of all
+        number = {"local": f"rank {op[0]} op {op[1]}"}  # a global one would be outside of all processes
         for phase, moment in (("b", begin), ("e", end)):
             self.add(phase, name, self.chunks, cat="sent", id2=number, ts=self.at(moment))
