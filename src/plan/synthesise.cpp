@@ -125,7 +125,7 @@ Result<Plan> synthesise(const Mesh& mesh, const Tensor& tensor, const Topology& 
         double fastest = kUnlimited;
         for (const SynthesisWay& way : tried) {
             Result<Plan> plan = synthesised_plan(mesh, tensor, topology, cut, way);
-            if (!plan && (way.groups == kAlongTrees || way.nodes)) continue;  // does not fit
+            if (!plan && (way.groups == kAlongTrees || way.both_engines)) continue;  // does not fit
             if (!plan && !best) return plan.error();
             if (!plan) return *std::move(best);
             if (!open && tried.size() == 1) return plan;

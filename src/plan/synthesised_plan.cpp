@@ -17,6 +17,8 @@
 namespace syncopate::plan {
 namespace {
 
+constexpr std::int64_t kEngineBytes = 16;  ///< rows that SMs move begin and end at multiples of this
+
 /// The topology with half of what its links carry, for one of two searches that share it.
 Topology half_of(Topology topology) {
     for (Link& link : topology.links) link.gbps /= 2;
@@ -42,6 +44,7 @@ public:
     Result<Plan> make() {
         if (way_.both_engines && (way_.rounds || way_.nodes)) find_lead();
         if (Status cut = cut_chunks(); !cut) return cut.error();
+        if (!rows_fit_engine()) return synthesis_error(options_, "rows are no multiples of 16 bytes");
         hold();
         delivered_.assign(chunks_.size() * members_.size(), {});
         switch (options_.kind) {
@@ -92,8 +95,15 @@ private:
         const auto parts =
             static_cast<std::int32_t>(std::min<std::int64_t>(options_.chunks, interval.size()));
         if (parts == 0) return;
-        for (const Interval& part :
+        // Where both engines move them, chunks begin and end where the SMs' engine can.
+        const bool innermost = options_.axis + 1 == static_cast<std::int32_t>(whole_.size());
+        const std::int64_t unit = way_.both_engines && innermost ? kEngineBytes / element_bytes() : 1;
+        const auto edge = [&](std::int64_t place) {
+            return place == interval.end ? place : std::max(interval.begin, place / unit * unit);
+        };
+        for (const Interval& wanted :
              way_.nodes ? pairs_of(interval, parts) : split_evenly(interval.begin, interval.end, parts)) {
+            const Interval part{edge(wanted.begin), edge(wanted.end)};
             const Chunk chunk{0, with_axis(frame, options_.axis, part)};
             if (is_empty(chunk.region)) continue;
             if (!way_.both_engines) {
@@ -102,14 +112,30 @@ private:
             }
             const auto per_index = static_cast<double>(plan_.bytes(chunk)) / static_cast<double>(part.size());
             const auto more = static_cast<std::int64_t>(lead_ / per_index);
-            const std::int64_t middle =
-                part.begin + std::clamp<std::int64_t>((part.size() - more) / 2, 0, part.size());
+            const std::int64_t middle = std::clamp(
+                edge(part.begin + std::max<std::int64_t>(part.size() - more, 0) / 2), part.begin, part.end);
             for (std::int32_t engine = 0; engine < 2; ++engine) {
                 const Interval half = engine == 0 ? Interval{part.begin, middle} : Interval{middle, part.end};
                 if (half.size() > 0)
                     add_chunk({0, with_axis(frame, options_.axis, half)}, origin, destination, engine);
             }
         }
+    }
+
+    [[nodiscard]] std::int64_t element_bytes() const {
+        return static_cast<std::int64_t>(size_of(plan_.tensors.front().dtype));
+    }
+
+    /// Whether the SMs' engine can move what it is to move: rows of multiples of 16 bytes.
+    [[nodiscard]] bool rows_fit_engine() const {
+        const std::int64_t bytes = element_bytes();
+        const bool pitch = whole_.size() == 1 || whole_.back().size() * bytes % kEngineBytes == 0;
+        for (std::size_t i = 0; i < regions_.size(); ++i) {
+            const Interval& row = regions_[i].region.back();
+            const bool fits = row.begin * bytes % kEngineBytes == 0 && row.end * bytes % kEngineBytes == 0;
+            if (engines_[i] == 1 && !(pitch && fits)) return false;
+        }
+        return true;
     }
 
     /// The interval in pairs for two nodes.

@@ -158,6 +158,32 @@ TEST(Synthesise, ABroadcastOverTwoNodesKeepsAllCardsBusy) {
     }
 }
 
+TEST(Synthesise, SmsMoveOnlyRowsOfSixteenBytes) {
+    using Case = std::tuple<CollectiveKind, std::vector<std::int64_t>, std::int32_t, bool>;
+    for (const auto& [kind, shape, axis, both] : {
+             Case{CollectiveKind::broadcast, {(1 << 28) + 16 * 1001}, 0, true},
+             Case{CollectiveKind::broadcast, {(1 << 28) + 3}, 0, false},
+             Case{CollectiveKind::broadcast, {1 << 14, (1 << 14) + 8}, 0, false},
+             Case{CollectiveKind::broadcast, {1 << 14, 1 << 14}, 1, true},
+             Case{CollectiveKind::all_to_all, {1 << 14, 1 << 14}, 0, true},
+             Case{CollectiveKind::all_to_all, {1 << 14, (1 << 14) + 16}, 0, false},  // columns of 2050
+         }) {
+        const Plan plan = *synthesise(test::ring_of(8), {"A", shape, DType::int8}, *find_topology("h200x8"),
+                                      {.kind = kind, .axis = axis, .to_axis = 1 - axis, .chunks = 0});
+        EXPECT_EQ(test::lines(check(plan)), std::vector<std::string>{});
+        bool found = false;
+        for (const std::vector<Op>& ops : plan.ranks) {
+            for (const Op& op : ops) {
+                if (op.backend != Backend::tma_dedicated) continue;
+                found = true;
+                ASSERT_EQ(op.src.region.back().begin % 16, 0);
+                ASSERT_EQ(op.src.region.back().end % 16, 0);
+            }
+        }
+        EXPECT_EQ(found, both) << name_of(kind) << " " << shape.front();
+    }
+}
+
 TEST(Synthesise, TheNumberOfChunksIsFoundForAnyNumberOfRanks) {
     for (const std::int32_t ranks : {1, 2, 3, 4, 5, 6, 7, 8, 11, 16}) {
         for (const CollectiveKind kind : {CollectiveKind::broadcast, CollectiveKind::all_to_all}) {
