@@ -271,7 +271,7 @@ private:
             const bool across = step.half == Half::both;
             const std::int32_t chunk = 2 * step.pair + (step.half == Half::sms ? 1 : 0);
             refs.push_back(push({.chunk = chunk, .from = step.from, .to = step.to}, Reduce::none,
-                                step.half == Half::sms ? Backend::tma_dedicated : Backend::copy_engine));
+                                step.half == Half::sms ? Backend::tma_dedicated : Backend::automatic));
             if (across) {
                 Op& op = plan_.ranks[static_cast<std::size_t>(refs.back().rank)].back();
                 const auto axis = static_cast<std::size_t>(options_.axis);
@@ -303,7 +303,7 @@ private:
         }
         const bool by_sms = way_.both_engines && group == 1;
         Found result{pattern, {}};
-        if (way_.both_engines) result.backend = by_sms ? Backend::tma_dedicated : Backend::copy_engine;
+        if (by_sms) result.backend = Backend::tma_dedicated;
         if (way_.rounds) {
             result.steps =
                 broadcast_rounds(count(), chunks_.front().origin, static_cast<std::int32_t>(chunks.size()));

@@ -135,7 +135,7 @@ TEST(Synthesise, BothEnginesHideEachOthersStartUps) {
         for (const std::vector<Op>& ops : plan.ranks) {
             for (const Op& op : ops) used.insert(op.backend);
         }
-        EXPECT_EQ(used, sms ? (std::set{Backend::copy_engine, Backend::tma_dedicated})
+        EXPECT_EQ(used, sms ? (std::set{Backend::automatic, Backend::tma_dedicated})
                             : std::set{Backend::automatic});
         EXPECT_LE(simulate(plan, machine)->makespan_us, (sms ? 1.05 : 1.13) * lower_bound(plan, machine).us);
     }
