@@ -76,6 +76,8 @@ void register_synth_command(CLI::App& group) {
                         "all_to_all: along which they hold them afterwards");
     command->add_option("--chunks", arguments->options.chunks,
                         "Chunks per shard; of a broadcast, in all; 0: as many as are fastest");
+    command->add_flag("!--no-sms", arguments->options.sms,
+                      "Leave the SMs to kernels: copy engines alone move chunks (sums aside)");
     command->add_option("--root", arguments->options.root, "broadcast: the rank that has the tensor");
     command->add_option("--ranks", arguments->options.ranks, "Who takes part, such as 0,1,2; default: all")
         ->delimiter(',');

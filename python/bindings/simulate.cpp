@@ -105,17 +105,18 @@ void bind_simulate(nb::module_& module) {
         [](const std::string& kind, const std::vector<std::pair<std::string, std::int32_t>>& mesh,
            std::string name, std::vector<std::int64_t> shape, const std::string& dtype,
            const std::string& topology, std::int32_t axis, std::int32_t to_axis, std::int32_t chunks,
-           std::int32_t root, std::uint64_t seed, std::vector<std::int32_t> ranks) {
+           std::int32_t root, std::uint64_t seed, bool sms, std::vector<std::int32_t> ranks) {
             return synthesise(kind, mesh, std::move(name), std::move(shape), dtype, topology,
                               {.axis = axis,
                                .to_axis = to_axis,
                                .chunks = chunks,
                                .root = root,
                                .seed = seed,
+                               .sms = sms,
                                .ranks = std::move(ranks)});
         },
         "kind"_a, "mesh"_a, "name"_a, "shape"_a, "dtype"_a, "topology"_a, "axis"_a, "to_axis"_a, "chunks"_a,
-        "root"_a, "seed"_a, "ranks"_a);
+        "root"_a, "seed"_a, "sms"_a, "ranks"_a);
 }
 
 }  // namespace syncopate::bindings

@@ -435,11 +435,12 @@ def synthesise(
     chunks: int = 1,
     root: int = 0,
     seed: int = 0,
+    sms: bool = True,
     ranks: Sequence[int] = (),
 ) -> Plan:
     """A plan for a collective on any topology, found by greedy search; `syncopate plan synth` explains the options.
 
-    `kind`: "all_gather", "reduce_scatter", "all_reduce", "all_to_all" or "broadcast".
+    `kind`: "all_gather", "reduce_scatter", "all_reduce", "all_to_all" or "broadcast". `sms=False` is `--no-sms`.
     """
     return _syncopate.synthesise(
         kind,
@@ -453,6 +454,7 @@ def synthesise(
         chunks,
         root,
         seed,
+        sms,
         list(ranks),
     )
 

@@ -182,13 +182,10 @@ private:
         if (made.kind == "ragged-all-to-all" && made.problem.empty()) {
             made.problem = "moves as much as its data says; a plan's regions are fixed";
         }
-        // All-to-all over a list of arrays: the k-th goes to the k-th of the group.
-        const bool listed = made.kind == "all-to-all" && by.dimensions.empty() && by.concat_dimension < 0;
-        for (std::size_t k = 0; k < by.operands.size(); ++k) exchange(site, k, listed, made);
-        if (listed && made.problem.empty()) {
-            made.problem =
-                "is an all-to-all of a list of arrays, one for each rank; only the form with one "
-                "array and dimensions={…} is taken";
+        if (made.kind == "all-to-all" && by.dimensions.empty() && by.concat_dimension < 0) {
+            exchange_list(site, made);
+        } else {
+            for (std::size_t k = 0; k < by.operands.size(); ++k) exchange(site, k, made);
         }
         if (made.problem.empty()) made.problem = misfit(made);
         candidates_.push_back(std::move(made));
@@ -234,14 +231,52 @@ private:
         return {};
     }
 
-    void exchange(Site site, std::size_t k, bool listed, Candidate& made) {
+    /// All-to-all of a list of arrays: the k-th goes to the k-th of the group, and the k-th of the result is
+    /// from there. That is an array with an axis 0 for the list, split and joined along it.
+    void exchange_list(Site site, Candidate& made) {
+        const Instruction& by = flow_.at(site);
+        Exchange& exchange = made.exchanges.emplace_back();
+        exchange.tensor = by.name;
+        exchange.axis = exchange.concat_axis = 0;
+        std::set<std::pair<std::string, bool>> known;
+        for (std::size_t k = 0; k < by.operands.size(); ++k) {
+            const Shape& shape = flow_.at({site.computation, by.operands[k]}).shape;
+            if (k == 0) exchange.before = shape;
+            if (made.problem.empty() &&
+                (shape.dtype != exchange.before.dtype || shape.dims != exchange.before.dims)) {
+                made.problem = fmt::format("sends {} to one rank and {} to another",
+                                           exchange.before.to_string(), shape.to_string());
+            }
+            // One array of the list is no chunk along an axis of a dot's.
+            const std::optional<std::int64_t> element =
+                by.operands.size() > 1 ? std::optional(static_cast<std::int64_t>(k)) : std::nullopt;
+            for (const Dataflow::Meeting& met : flow_.readers(site, element, -1, made.chunks)) {
+                const Instruction& dot = flow_.at(met.site);
+                if (dot.dot && met.operand < 2 && known.emplace(dot.name, true).second)
+                    add_dot(exchange, met.site, true, met.operand == 0 ? Side::lhs : Side::rhs, -1,
+                            met.through);
+            }
+            const auto from = flow_.maker(site, k, -1, made.chunks);
+            if (from && flow_.at(from->site).dot && known.emplace(flow_.at(from->site).name, false).second)
+                add_dot(exchange, from->site, false, Side::result, -1, from->through);
+        }
+        const auto arrays = static_cast<std::int64_t>(by.operands.size());
+        if (made.problem.empty() && !made.groups.empty() &&
+            arrays != static_cast<std::int64_t>(made.groups[0].size())) {
+            made.problem = fmt::format("sends {} arrays over {} ranks", arrays, made.groups[0].size());
+        }
+        if (exchange.before.is_array()) exchange.before.dims.insert(exchange.before.dims.begin(), arrays);
+        exchange.after = exchange.before;
+    }
+
+    void exchange(Site site, std::size_t k, Candidate& made) {
         const Instruction& by = flow_.at(site);
         Exchange& exchange = made.exchanges.emplace_back();
         const Instruction& operand = flow_.at({site.computation, by.operands[k]});
         exchange.tensor = operand.name;
         exchange.before = exchange.after = operand.shape;
         if (made.kind == "all-gather" || made.kind == "reduce-scatter" || made.kind == "all-to-all") {
-            if (!by.dimensions.empty() && !listed) exchange.axis = by.dimensions[0];
+            if (!by.dimensions.empty()) exchange.axis = by.dimensions[0];
             exchange.concat_axis = by.concat_dimension;
             resize(by, k, made, exchange);
         }
@@ -282,8 +317,7 @@ private:
         const std::int64_t last = exchange.concat_axis < 0 ? exchange.axis : exchange.concat_axis;
         if (exchange.axis < 0 || exchange.axis >= rank || last < 0 || last >= rank) {
             if (by.dimensions.empty()) {
-                const bool listed = made.kind == "all-to-all" && by.concat_dimension < 0;
-                if (!listed) made.problem = fmt::format("names no axis of {}", exchange.before.to_string());
+                made.problem = fmt::format("names no axis of {}", exchange.before.to_string());
                 return;
             }
             made.problem = fmt::format("names axis {} of {}", exchange.axis < 0 ? exchange.axis : last,

@@ -112,6 +112,31 @@ std::optional<std::string> refuse_chakra(std::string_view text) {
            "op per rank";
 }
 
+/// Files that stand beside plans and are none: what such a file is, and what to import in its place.
+std::optional<std::string> refuse_known(std::string_view text) {
+    struct Known {
+        std::string_view word;
+        std::string_view what;
+    };
+    constexpr std::array kKnown{
+        Known{"\"syncopate.plan/", "is a plan of Syncopate's own; `syncopate plan check` takes it as it is"},
+        Known{"\"syncopate.topology/", "is a topology, which --topology takes; it holds no plan"},
+        Known{"\"1-Epoch_Duration\"",
+              "is what TE-CCL's solver found, by epochs of its own length; import the MSCCL XML that TE-CCL "
+              "writes of it"},
+        Known{"\"TopologyParams\"", "is an input of TE-CCL; import the MSCCL XML that TE-CCL writes"},
+        Known{"\"node_invbws_list\"",
+              "is a topology of TACCL; import the algorithm or the MSCCL XML that it makes"},
+        Known{"\"intranode_sketch\"",
+              "is a sketch of TACCL; import the algorithm or the MSCCL XML that it makes"},
+    };
+    if (!looks_like_json(text)) return std::nullopt;
+    for (const Known& known : kKnown) {
+        if (has(text, known.word)) return std::string(known.what);
+    }
+    return std::nullopt;
+}
+
 std::string readable_formats() {
     std::string names;
     for (const Row& row : kReaders) names += (names.empty() ? "" : ", ") + std::string(name_of(row.format));
@@ -141,8 +166,9 @@ Result<Import> import_plan(std::string_view text, const std::string& file_name, 
     if (format == Format::automatic) {
         const std::optional<Format> found = detect(text);
         if (!found) {
-            if (std::optional<std::string> why = refuse_chakra(text))
-                return Error{*std::move(why), {file_name}};
+            for (const auto refuse : {refuse_chakra, refuse_known}) {
+                if (std::optional<std::string> why = refuse(text)) return Error{*std::move(why), {file_name}};
+            }
             return Error{
                 "is in no format that can be imported, or it cannot be told which; name it with --format: " +
                     readable_formats(),

@@ -120,7 +120,7 @@ bool mesh_axes(TextCursor& at, ReplicaGroups& out) {
         out.problem = "a mesh with device_ids, whose order is not taken";
     }
     if (!at.expect("{", "before the axes of replica_groups")) return false;
-    std::vector<std::size_t> over;
+    Sizes over;
     if (!at.take("}")) {
         do {
             at.skip_blanks();
@@ -135,7 +135,7 @@ bool mesh_axes(TextCursor& at, ReplicaGroups& out) {
                 out.problem = "a part of a mesh axis, which is not taken";
                 while (at.peek() != ',' && at.peek() != '}' && !at.at_end()) at.advance();
             }
-            const auto axis = static_cast<std::size_t>(found - names.begin());
+            const auto axis = static_cast<std::int64_t>(found - names.begin());
             if (std::find(over.begin(), over.end(), axis) != over.end()) {
                 out.problem = "a mesh axis named twice";
             }
@@ -143,23 +143,25 @@ bool mesh_axes(TextCursor& at, ReplicaGroups& out) {
         } while (at.take(","));
         if (!at.expect("}", "after the axes of replica_groups")) return false;
     }
-    if (!out.problem.empty()) return true;
-    Sizes transpose;
-    std::int64_t size = 1;
-    for (std::size_t axis = 0; axis < sizes.size(); ++axis) {
-        if (std::find(over.begin(), over.end(), axis) == over.end()) {
-            transpose.push_back(static_cast<std::int64_t>(axis));
-        }
-    }
-    for (const std::size_t axis : over) {
-        transpose.push_back(static_cast<std::int64_t>(axis));
-        size *= sizes[axis];
-    }
-    out.groups = iota_groups(product(sizes) / size, size, sizes, transpose);
+    if (out.problem.empty()) out.groups = groups_over(sizes, over);
     return true;
 }
 
 }  // namespace
+
+std::vector<std::vector<std::int32_t>> groups_over(const std::vector<std::int64_t>& sizes,
+                                                   const std::vector<std::int64_t>& over) {
+    Sizes transpose;
+    std::int64_t size = 1;
+    for (std::int64_t axis = 0; axis < static_cast<std::int64_t>(sizes.size()); ++axis) {
+        if (std::find(over.begin(), over.end(), axis) == over.end()) transpose.push_back(axis);
+    }
+    for (const std::int64_t axis : over) {
+        transpose.push_back(axis);
+        size *= sizes[static_cast<std::size_t>(axis)];
+    }
+    return iota_groups(product(sizes) / size, size, sizes, transpose);
+}
 
 std::vector<std::vector<std::int32_t>> iota_groups(std::int64_t groups, std::int64_t size,
                                                    const std::vector<std::int64_t>& reshape,

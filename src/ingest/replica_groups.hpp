@@ -24,4 +24,9 @@ bool parse_replica_groups(TextCursor& at, ReplicaGroups& out);
                                                                  const std::vector<std::int64_t>& reshape,
                                                                  const std::vector<std::int64_t>& transpose);
 
+/// The groups of a mesh with axes of these sizes: one for each place along the axes that are not in `over`,
+/// of the ranks along those that are, in this order. `over` names each axis once.
+[[nodiscard]] std::vector<std::vector<std::int32_t>> groups_over(const std::vector<std::int64_t>& sizes,
+                                                                 const std::vector<std::int64_t>& over);
+
 }  // namespace syncopate::ingest

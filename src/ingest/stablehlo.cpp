@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "mlir_mesh.hpp"
 #include "mlir_text.hpp"
 #include "plan/json_document.hpp"
 
@@ -81,6 +82,9 @@ private:
     using Scope = std::unordered_map<std::string_view, std::vector<std::int32_t>>;
 
     bool top(const std::vector<MlirOp>& ops) {
+        for (const MlirOp& op : ops) {
+            if (op.name == "sdy.mesh") add_mesh(op, at_.text(), meshes_);
+        }
         for (const MlirOp& op : ops) {
             if (op.name == "module" || op.name == "builtin.module") {
                 for (const auto& [name, out] : {std::pair{"mhlo.num_replicas", &program_.replicas},
@@ -427,9 +431,13 @@ private:
 
     bool groups(const MlirAttribute& attribute, Instruction& made) {
         ReplicaGroups& out = made.groups.emplace();
+        if (attribute.value.starts_with("#stablehlo.replica_group_mesh_axes")) {
+            out = groups_along(attribute.value, meshes_);
+            return true;
+        }
         const Numbers read = numbers_in(attribute.value, file_name_);
         if (!attribute.value.starts_with("dense")) {
-            out.problem = "a form other than dense<…>, which is not taken";
+            out.problem = "a form other than dense<…> and mesh axes, which is not taken";
             return true;
         }
         if (!read.known) {
@@ -515,6 +523,7 @@ private:
     std::int32_t current_ = -1;
     std::vector<Scope> scopes_;
     std::multimap<std::string_view, std::int32_t> functions_;
+    MlirMeshes meshes_;
     std::vector<Call> calls_;
 };
 

@@ -10,10 +10,10 @@ namespace {
 
 class Builder {
 public:
-    Builder(const Topology& topology, const std::vector<std::int32_t>& ranks, bool reduces)
+    Builder(const Topology& topology, const std::vector<std::int32_t>& ranks, bool by_sms)
         : topology_(topology),
           ranks_(ranks),
-          reduces_(reduces),
+          by_sms_(by_sms),
           direct_(without_forwarding(topology)),
           routes_(direct_) {}
 
@@ -79,7 +79,7 @@ private:
         const Device& sender = topology_.devices[static_cast<std::size_t>(source)];
         const Device& receiver = topology_.devices[static_cast<std::size_t>(target)];
         const bool far = sender.node != receiver.node && topology_.network.has_value();
-        const Engine& engine = far ? *topology_.network : (reduces_ ? topology_.sm : topology_.copy_engine);
+        const Engine& engine = far ? *topology_.network : (by_sms_ ? topology_.sm : topology_.copy_engine);
         double gbps = std::min({engine.rate(), sender.egress_gbps, receiver.ingress_gbps});
         Hop hop;
         hop.from = from;
@@ -156,7 +156,7 @@ private:
 
     const Topology& topology_;
     const std::vector<std::int32_t>& ranks_;
-    bool reduces_;
+    bool by_sms_;
     Topology direct_;  ///< without devices that forward
     Routes routes_;
     HopNetwork network_;
@@ -166,8 +166,8 @@ private:
 
 }  // namespace
 
-HopNetwork hop_network(const Topology& topology, const std::vector<std::int32_t>& ranks, bool reduces) {
-    return Builder(topology, ranks, reduces).build();
+HopNetwork hop_network(const Topology& topology, const std::vector<std::int32_t>& ranks, bool by_sms) {
+    return Builder(topology, ranks, by_sms).build();
 }
 
 }  // namespace syncopate::plan

@@ -46,9 +46,9 @@ struct HopNetwork {
     }
 };
 
-/// The connections between `ranks` (devices of `topology`). With `reduces` the transfers are sums, which the
-/// SMs do.
+/// The connections between `ranks` (devices of `topology`), used by the copy engines, or, `by_sms`, by the
+/// SMs, which alone sum. Between nodes the network's engine carries either, if there is one.
 [[nodiscard]] HopNetwork hop_network(const Topology& topology, const std::vector<std::int32_t>& ranks,
-                                     bool reduces);
+                                     bool by_sms);
 
 }  // namespace syncopate::plan

@@ -117,8 +117,8 @@ SynthesisSteps to_steps(const HopNetwork& network, const Matching& matching, boo
 Result<SynthesisSteps> synthesis_steps(const SynthesisSearch& search, SynthesisPattern pattern,
                                        const std::vector<MovingChunk>& chunks) {
     const bool sums = pattern == SynthesisPattern::sum;
-    const HopNetwork network =
-        hop_network(sums ? reversed(search.topology) : search.topology, search.members, sums);
+    const HopNetwork network = hop_network(sums ? reversed(search.topology) : search.topology, search.members,
+                                           sums || search.by_sms);
     const auto match = [&](const HopNetwork& on, const std::vector<MovingChunk>& moving, std::uint64_t seed) {
         return pattern == SynthesisPattern::send ? send_chunks(on, moving, seed)
                                                  : spread_chunks(on, moving, seed, search.second_crossings);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -33,7 +34,15 @@ constexpr std::array<std::string_view, 12> kColours{"thread_state_running",
                                                     "bad",
                                                     "startup",
                                                     "heap_dump_child_node_arrow"};
-constexpr std::int32_t kMaxLanes = 2 * kMaxRanks;  // at least one for each peer
+/// Perfetto colours slices by name, ASCII digits left out. In small digits a chunk's origin counts.
+std::string subscript(std::int32_t number) {
+    std::string text;
+    for (const char digit : std::to_string(number)) {
+        text += "\xE2\x82";  // U+2080 and up
+        text += static_cast<char>(0x80 + (digit - '0'));
+    }
+    return text;
+}
 
 class Trace {
 public:
@@ -79,8 +88,13 @@ private:
         return simulation_.ops[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
     }
 
+    using Lane = std::pair<EngineKind, std::int32_t>;
+    Lane lane(OpRef ref) const { return {time(ref).engine, time(ref).lane}; }
+
+    /// Perfetto takes a thread whose number is 0 or its process's for the process's main thread, so that two
+    /// would become one. Processes are numbered by rank; numbers of threads follow.
     std::int32_t thread(OpRef ref) const {
-        return static_cast<std::int32_t>(time(ref).engine) * kMaxLanes + time(ref).lane;
+        return plan_.num_ranks() + threads_[static_cast<std::size_t>(ref.rank)].at(lane(ref));
     }
 
     /// What is drawn of an op, in ns: a chunk that has left its lane may still be on its way when the next
@@ -95,14 +109,15 @@ private:
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
             const auto count = static_cast<std::int32_t>(plan_.ranks[static_cast<std::size_t>(rank)].size());
             std::vector<Slice>& slices = slices_.emplace_back();
-            std::map<std::int32_t, std::vector<std::pair<std::int64_t, std::int32_t>>>
-                tracks;  // begin, index
+            std::map<Lane, std::vector<std::pair<std::int64_t, std::int32_t>>> tracks;  // begin, index
             for (std::int32_t index = 0; index < count; ++index) {
                 const OpTime& at = time({rank, index});
                 slices.push_back({std::llround(at.start_us * 1e3), std::llround(at.end_us * 1e3)});
-                tracks[thread({rank, index})].emplace_back(slices.back().begin, index);
+                tracks[lane({rank, index})].emplace_back(slices.back().begin, index);
             }
+            auto& threads = threads_.emplace_back();
             for (auto& [id, track] : tracks) {
+                threads.emplace(id, static_cast<std::int32_t>(threads.size()));
                 std::sort(track.begin(), track.end());
                 for (std::size_t i = 0; i + 1 < track.size(); ++i) {
                     std::int64_t& end = slices[static_cast<std::size_t>(track[i].second)].end;
@@ -120,19 +135,17 @@ private:
 
     void names(std::int32_t rank) {
         next_event();
-        put(R"({{"ph":"M","pid":{0},"name":"process_name","args":{{"name":"rank {0}"}}}},)", rank);
+        // Perfetto lists processes of as many slices by name, others by how many; 02 comes before 10.
+        put(R"({{"ph":"M","pid":{0},"name":"process_name","args":{{"name":"rank {0:0{1}}"}}}},)", rank,
+            std::to_string(plan_.num_ranks() - 1).size());
         put("\n"
             R"({{"ph":"M","pid":{0},"name":"process_sort_index","args":{{"sort_index":{0}}}}})",
             rank);
-        std::map<std::int32_t, OpRef> threads;
-        const auto count = static_cast<std::int32_t>(plan_.ranks[static_cast<std::size_t>(rank)].size());
-        for (std::int32_t index = 0; index < count; ++index)
-            threads.emplace(thread({rank, index}), OpRef{rank, index});
-        for (const auto& [id, ref] : threads) {
-            const OpTime& known = time(ref);
+        for (const auto& [known, id] : threads_[static_cast<std::size_t>(rank)]) {
             next_event();
-            put(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":"{}{}"}}}})", rank, id,
-                name_of(known.engine), known.lane == 0 ? "" : fmt::format(", lane {}", known.lane));
+            put(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":"{}{}"}}}})", rank,
+                plan_.num_ranks() + id, name_of(known.first),
+                known.second == 0 ? "" : fmt::format(", lane {}", known.second));
         }
     }
 
@@ -146,18 +159,18 @@ private:
         const std::string what =
             collective
                 ? std::string(name_of(op.collective))
-                : fmt::format("{} {} chunk of {}", name_of(op.kind),
+                : fmt::format("{}{}, chunk of {}", name_of(op.kind),
                               op.kind == OpKind::local
                                   ? ""
-                                  : fmt::format("{} {}", op.kind == OpKind::push ? "to" : "from", op.peer),
-                              origin);
+                                  : fmt::format(" {} {}", op.kind == OpKind::push ? "to" : "from", op.peer),
+                              subscript(origin));
         next_event();
         const Slice drawn = slice(ref);
         put(R"({{"ph":"X","cat":"op","pid":{},"tid":{},"ts":{},"dur":{},"name":{},"cname":"{}",)", ref.rank,
             thread(ref), us(drawn.begin), us(drawn.end - drawn.begin), quoted(what),
             kColours[static_cast<std::size_t>(origin) % kColours.size()]);
-        put(R"("args":{{"op":{},"src":{},"dst":{},"bytes":{},"GB/s":{:.1f},"arrives_us":{:.3f}{}}}}})",
-            ref.index, quoted(to_string(plan_, op.src)), quoted(to_string(plan_, op.dst)), bytes,
+        put(R"("args":{{"op":{},"origin":{},"src":{},"dst":{},"bytes":{},"GB/s":{:.1f},"arrives_us":{:.3f}{}}}}})",
+            ref.index, origin, quoted(to_string(plan_, op.src)), quoted(to_string(plan_, op.dst)), bytes,
             length > 0 ? static_cast<double>(bytes) / (length * 1e3) : 0.0, at.end_us,
             op.reduce == Reduce::none ? "" : fmt::format(",\"reduce\":\"{}\"", name_of(op.reduce)));
     }
@@ -179,7 +192,8 @@ private:
     const Plan& plan_;
     const Simulation& simulation_;
     Origins origins_;
-    std::vector<std::vector<Slice>> slices_;  ///< by rank and op
+    std::vector<std::vector<Slice>> slices_;             ///< by rank and op
+    std::vector<std::map<Lane, std::int32_t>> threads_;  ///< by rank: its lanes, numbered
     std::string text_;
     bool first_ = true;
     std::int64_t flow_ = 0;

@@ -204,9 +204,10 @@ TEST(Problem, SaysWhyThereIsNoPlan) {
               "moves u4, whose elements are smaller than a byte");
     EXPECT_EQ(problem_of("bf16[8] collective-permute(a), source_target_pairs={{0,1},{2,1}}"),
               "names replica 1 as a target twice");
-    EXPECT_EQ(problem_of("(bf16[8], bf16[8]) all-to-all(a, a), replica_groups={{0,1}}"),
-              "is an all-to-all of a list of arrays, one for each rank; only the form with one array and "
-              "dimensions={…} is taken");
+    EXPECT_EQ(problem_of("(bf16[8], bf16[8]) all-to-all(a, a), replica_groups={{0,1,2}}"),
+              "sends 2 arrays over 3 ranks");
+    EXPECT_EQ(problem_of("(bf16[8], u4[16]) all-to-all(a, u), replica_groups={{0,1}}"),
+              "sends bf16[8] to one rank and u4[8] to another");
     EXPECT_EQ(
         problem_of("bf16[8] all-reduce(a), to_apply=add, replica_groups=mesh['x'=2], device_ids=([2]) {'x'}"),
         "has replica_groups of a mesh with device_ids, whose order is not taken");
@@ -234,6 +235,7 @@ TEST(CandidatePlan, EveryKindVerifies) {
           "bf16[2,12] all-reduce(a), replica_groups={{0},{1,2},{3}}, to_apply=add",
           "bf16[2,12] all-to-all(a), dimensions={1}, replica_groups={{0,1,2,3}}",
           "bf16[2,12] all-to-all(a), dimensions={0}, replica_groups={{0,1},{2,3}}",
+          "(bf16[2,12], bf16[2,12]) all-to-all(a, a), replica_groups={{0,1},{3,2}}",
           "bf16[2,12] collective-permute(a), source_target_pairs={{0,1},{1,2},{2,3},{3,0}}",
           "bf16[2,12] collective-permute(a), source_target_pairs={{0,0},{1,2}}",
           "bf16[2,12] collective-broadcast(a), replica_groups={{1,0},{2,3}}"}) {
@@ -253,6 +255,27 @@ TEST(CandidatePlan, AnAllToAllAlongOneAxisKeepsApartWhoseItWas) {
     EXPECT_EQ(plan.tensors[0].shape, (std::vector<std::int64_t>{4, 2, 12}));
     EXPECT_EQ(plan.initial[1].chunk.region, (plan::Region{{1, 2}, {0, 2}, {0, 12}}));
     EXPECT_EQ(plan.final[1].chunk.region, (plan::Region{{0, 4}, {0, 2}, {3, 6}}));
+}
+
+TEST(CandidatePlan, AnAllToAllOfAListSendsEachRankItsArray) {
+    const auto found = candidates(R"(e {
+  a = bf16[2,12] parameter(0)
+  b = bf16[2,12] parameter(1)
+  w = bf16[12,5] parameter(2)
+  d = bf16[2,12] add(a, b)
+  x = (bf16[2,12], bf16[2,12]) all-to-all(a, d), replica_groups={{1,0}}
+  y = bf16[2,12] get-tuple-element(x), index=1
+  ROOT p = bf16[2,5] dot(y, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+})");
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].operator_name(), "A2A-GEMM");
+    const plan::Plan plan = *plan_of(found[0]);
+    EXPECT_EQ(plan.tensors[0].name, "x");
+    EXPECT_EQ(plan.tensors[0].shape, (std::vector<std::int64_t>{2, 2, 2, 12}));  // from, to, and one array
+    EXPECT_EQ(plan.ranks[0][0].src.region,
+              (plan::Region{{1, 2}, {0, 2}, {0, 2}, {0, 12}}));  // second in line
+    EXPECT_EQ(plan.ranks[0][0].dst.region, (plan::Region{{0, 2}, {1, 2}, {0, 2}, {0, 12}}));
+    EXPECT_EQ(findings(found[0]), Lines{});
 }
 
 TEST(AxisAfterReshape, IsKnownWhileTheFollowedPartsStayBoxes) {

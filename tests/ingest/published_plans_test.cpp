@@ -124,15 +124,16 @@ INSTANTIATE_TEST_SUITE_P(
 // TE-CCL's schedules are English sentences, a sketch and a topology are no plans.
 INSTANTIATE_TEST_SUITE_P(
     OtherSchedules, PublishedPlans,
-    testing::Values(Published{"other_schedules/taccl_alltoall_n8.sccl.json", ""},
-                    Published{"other_schedules/taccl_sketch_sk1_dgx2_n2.json", "is in no format"},
-                    Published{"other_schedules/taccl_topo_dgx2_1MB.json", "is in no format"},
-                    Published{"other_schedules/teccl_dgx2_2ch_allgather_1MB.json", "is in no format"},
-                    Published{"other_schedules/teccl_input_mesh.json", "is in no format"},
-                    Published{"other_schedules/teccl_ndv2_2ch_alltoall_1MB.json", "is in no format"},
-                    Published{"other_schedules/teccl_ndv2_schedule.json", "is in no format"},
-                    Published{"other_schedules/teccl_nvswitch16_allgather_64MB_schedule.json",
-                              "is in no format"}));
+    testing::Values(
+        Published{"other_schedules/taccl_alltoall_n8.sccl.json", ""},
+        Published{"other_schedules/taccl_sketch_sk1_dgx2_n2.json", "is a sketch of TACCL"},
+        Published{"other_schedules/taccl_topo_dgx2_1MB.json", "is a topology of TACCL"},
+        Published{"other_schedules/teccl_dgx2_2ch_allgather_1MB.json", "is what TE-CCL's solver found"},
+        Published{"other_schedules/teccl_input_mesh.json", "is an input of TE-CCL"},
+        Published{"other_schedules/teccl_ndv2_2ch_alltoall_1MB.json", "is what TE-CCL's solver found"},
+        Published{"other_schedules/teccl_ndv2_schedule.json", "is what TE-CCL's solver found"},
+        Published{"other_schedules/teccl_nvswitch16_allgather_64MB_schedule.json",
+                  "is what TE-CCL's solver found"}));
 
 // One kind and one size each; the custom one was lowered from MSCCL XML. A simulator's settings are no plan.
 INSTANTIATE_TEST_SUITE_P(
@@ -173,6 +174,16 @@ TEST(PublishedPlansFolder, EveryFileIsJudged) {
             ++files;
     }
     EXPECT_EQ(files, 26U + 16U + 4U + 8U + 9U);
+}
+
+TEST(Import, SaysWhatAFileOfSyncopatesOwnIs) {
+    const auto says = [](const char* text) {
+        return import_plan(text, "file", Format::automatic, {}).error().to_string();
+    };
+    EXPECT_EQ(says(R"({"schema": "syncopate.plan/1"})"),
+              "file: is a plan of Syncopate's own; `syncopate plan check` takes it as it is");
+    EXPECT_EQ(says(R"({"schema": "syncopate.topology/1"})"),
+              "file: is a topology, which --topology takes; it holds no plan");
 }
 
 }  // namespace

@@ -182,12 +182,12 @@ func.func @f(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {?
     EXPECT_NE(found[0].problem.find("write its placements as partition IR"), std::string::npos);
 }
 
-TEST(StableHlo, OtherGroupsThanListsAreRefused) {
+TEST(StableHlo, GroupsOfAMeshThatIsNowhereAreRefused) {
     const auto found = stablehlo_candidates(R"(func.func @f(%a: tensor<8xf32>) -> tensor<8xf32> {
   %0 = "stablehlo.all_gather"(%a) {all_gather_dim = 0, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = ["a"]>} : (tensor<8xf32>) -> tensor<8xf32>
   return %0 : tensor<8xf32>
 })");
-    EXPECT_EQ(found[0].problem, "has replica_groups of a form other than dense<…>, which is not taken");
+    EXPECT_EQ(found[0].problem, "has replica_groups of a mesh @mesh that the text does not define");
 }
 
 TEST(StableHloError, IsAtTheLineAndColumnOfWhatIsWrong) {
@@ -213,6 +213,39 @@ TEST(StableHloError, DepthIsBounded) {
     EXPECT_NE(error_of(deep).find("regions nested more than 64 deep"), std::string::npos);
     EXPECT_NE(error_of("func.func @f(%a: " + std::string(100000, '<')).find("p.mlir:1:18: "),
               std::string::npos);
+}
+
+TEST(StableHlo, GroupsMayLieAlongAxesOfAMesh) {
+    const auto gather = [](const std::string& mesh, const std::string& axes, int ranks) {
+        return stablehlo_candidates(mesh + R"(
+func.func @f(%a: tensor<8xf32>) -> tensor<)" +
+                                    std::to_string(8 * ranks) + R"(xf32> {
+  %0 = "stablehlo.all_gather"(%a) {all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @m, axes = )" +
+                                    axes + "> } : (tensor<8xf32>) -> tensor<" + std::to_string(8 * ranks) +
+                                    "xf32>\n  return %0 : tensor<" + std::to_string(8 * ranks) +
+                                    "xf32>\n}")[0];
+    };
+    using Groups = std::vector<std::vector<std::int32_t>>;
+    const std::string mesh = R"(sdy.mesh @m = <["x"=2, "y"=3]>)";
+    EXPECT_EQ(gather(mesh, R"(["y"])", 3).groups, (Groups{{0, 1, 2}, {3, 4, 5}}));
+    EXPECT_EQ(gather(mesh, R"(["x"])", 2).groups, (Groups{{0, 3}, {1, 4}, {2, 5}}));
+    EXPECT_EQ(gather(mesh, R"(["y", "x"])", 6).groups, (Groups{{0, 3, 1, 4, 2, 5}}));
+    EXPECT_EQ(findings(gather(mesh, R"(["y"])", 3)), Lines{});
+    EXPECT_EQ(
+        gather(R"("sdy.mesh"() <{mesh = #sdy.mesh<["x"=4]>, sym_name = "m"}> : () -> ())", R"(["x"])", 4)
+            .groups,
+        (Groups{{0, 1, 2, 3}}));
+    const auto problem = [&](const std::string& with, const std::string& axes) {
+        return gather(with, axes, 2).problem;
+    };
+    EXPECT_EQ(problem(mesh, R"(["z"])"), "has replica_groups of an axis \"z\" that the mesh does not have");
+    EXPECT_EQ(problem(mesh, R"(["x":(1)2])"),
+              "has replica_groups of a part of a mesh axis, which is not taken");
+    EXPECT_EQ(problem(mesh, R"(["x", "x"])"), "has replica_groups of a mesh axis named twice");
+    EXPECT_EQ(problem(R"(sdy.mesh @m = <["x"=2], device_ids=[1,0]>)", R"(["x"])"),
+              "has replica_groups of a mesh with device_ids, whose order is not taken");
+    EXPECT_EQ(problem(R"(sdy.mesh @m = <["x"=99999999, "y"=99999999]>)", R"(["x"])"),
+              "has replica_groups of a mesh whose axes cannot be read");
 }
 
 }  // namespace

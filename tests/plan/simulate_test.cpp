@@ -366,6 +366,8 @@ std::string malformed_event(const nlohmann::json& trace) {
     }
     for (auto& [track, list] : slices) {
         if (!named.contains(track) || !processes.contains(track.first)) return "a track without a name";
+        // Perfetto makes a thread that is numbered 0 or as a process is that process's main thread.
+        if (track.second == 0 || processes.contains(track.second)) return "a thread that is a process";
         std::sort(list.begin(), list.end());
         for (std::size_t i = 1; i < list.size(); ++i) {
             if (list[i].first < list[i - 1].second)
@@ -386,6 +388,26 @@ std::string malformed_event(const nlohmann::json& trace) {
         }
     }
     return "";
+}
+
+TEST(Trace, TellsChunksApartByTheirOrigins) {
+    // Perfetto's colours come from names without their ASCII digits.
+    const Plan plan = *make_plan("all_gather", test::ring_of(12), {"A", {24, 8}, DType::bf16}, {});
+    const Topology topology = ring_topology(12);
+    const nlohmann::json trace = nlohmann::json::parse(to_trace(plan, topology, *simulate(plan, topology)));
+    std::map<std::string, std::set<int>> origins;  // by name without digits
+    std::set<std::string> processes;
+    for (const nlohmann::json& event : trace["traceEvents"]) {
+        if (event["name"] == "process_name") processes.insert(event["args"]["name"]);
+        if (event["ph"] != "X") continue;
+        std::string name = event["name"];
+        std::erase_if(name, [](char c) { return c >= '0' && c <= '9'; });
+        origins[name].insert(event["args"]["origin"].get<int>());
+    }
+    EXPECT_TRUE(origins.contains("push to , chunk of ₁₁"));
+    EXPECT_EQ(origins.size(), 12u);
+    for (const auto& [name, ranks] : origins) EXPECT_EQ(ranks.size(), 1u) << name;
+    EXPECT_TRUE(processes.contains("rank 02") && processes.contains("rank 10"));
 }
 
 TEST(Trace, IsWhatTheFormatDemands) {

@@ -1,6 +1,7 @@
 #include "syncopate/plan/synthesise.hpp"
 
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 
@@ -118,6 +119,85 @@ TEST(Synthesise, AsManyChunksAsAreFastest) {
     EXPECT_LE(best, ratio(CollectiveKind::broadcast, "ring:8", large, 1));
     EXPECT_LE(best, ratio(CollectiveKind::broadcast, "ring:8", large, 8));
     EXPECT_LE(best, 1.1);
+}
+
+TEST(Synthesise, BothEnginesHideEachOthersStartUps) {
+    const Tensor large{"A", {8 * 4096, 65536}, DType::int8};  // 256 MiB a rank
+    EXPECT_LE(ratio(CollectiveKind::broadcast, "h200x8", large, 0), 1.05);
+    EXPECT_LE(ratio(CollectiveKind::all_to_all, "h200x8", large, 0), 1.02);
+    const Topology machine = *find_topology("h200x8");
+    for (const bool sms : {true, false}) {
+        const Plan plan =
+            *synthesise(test::ring_of(8), large, machine,
+                        {.kind = CollectiveKind::broadcast, .chunks = 0, .root = 5, .sms = sms});
+        EXPECT_EQ(test::lines(check(plan)), std::vector<std::string>{});
+        std::set<Backend> used;
+        for (const std::vector<Op>& ops : plan.ranks) {
+            for (const Op& op : ops) used.insert(op.backend);
+        }
+        EXPECT_EQ(used, sms ? (std::set{Backend::automatic, Backend::tma_dedicated})
+                            : std::set{Backend::automatic});
+        EXPECT_LE(simulate(plan, machine)->makespan_us, (sms ? 1.05 : 1.13) * lower_bound(plan, machine).us);
+    }
+}
+
+TEST(Synthesise, ABroadcastOverTwoNodesKeepsAllCardsBusy) {
+    const Tensor large{"A", {16 * 4096, 65536}, DType::int8};
+    const Topology machine = *find_topology("h200x8x2");
+    const auto make = [&](std::int32_t root) {
+        return *synthesise(test::ring_of(16), large, machine,
+                           {.kind = CollectiveKind::broadcast, .chunks = 0, .root = root});
+    };
+    for (const std::int32_t root : {0, 13}) {
+        const Plan plan = make(root);
+        EXPECT_EQ(test::lines(check(plan)), std::vector<std::string>{});
+        EXPECT_LE(simulate(plan, machine)->makespan_us, 1.08 * lower_bound(plan, machine).us) << root;
+        if (root == 0) {
+            EXPECT_EQ(plan, make(root));
+        }
+    }
+}
+
+TEST(Synthesise, SmsMoveOnlyRowsOfSixteenBytes) {
+    using Case = std::tuple<CollectiveKind, std::vector<std::int64_t>, std::int32_t, bool>;
+    for (const auto& [kind, shape, axis, both] : {
+             Case{CollectiveKind::broadcast, {(1 << 28) + 16 * 1001}, 0, true},
+             Case{CollectiveKind::broadcast, {(1 << 28) + 3}, 0, false},
+             Case{CollectiveKind::broadcast, {1 << 14, (1 << 14) + 8}, 0, false},
+             Case{CollectiveKind::broadcast, {1 << 14, 1 << 14}, 1, true},
+             Case{CollectiveKind::all_to_all, {1 << 14, 1 << 14}, 0, true},
+             Case{CollectiveKind::all_to_all, {1 << 14, (1 << 14) + 16}, 0, false},  // columns of 2050
+         }) {
+        const Plan plan = *synthesise(test::ring_of(8), {"A", shape, DType::int8}, *find_topology("h200x8"),
+                                      {.kind = kind, .axis = axis, .to_axis = 1 - axis, .chunks = 0});
+        EXPECT_EQ(test::lines(check(plan)), std::vector<std::string>{});
+        bool found = false;
+        for (const std::vector<Op>& ops : plan.ranks) {
+            for (const Op& op : ops) {
+                if (op.backend != Backend::tma_dedicated) continue;
+                found = true;
+                ASSERT_EQ(op.src.region.back().begin % 16, 0);
+                ASSERT_EQ(op.src.region.back().end % 16, 0);
+            }
+        }
+        EXPECT_EQ(found, both) << name_of(kind) << " " << shape.front();
+    }
+}
+
+TEST(Synthesise, TheNumberOfChunksIsFoundForAnyNumberOfRanks) {
+    for (const std::int32_t ranks : {1, 2, 3, 4, 5, 6, 7, 8, 11, 16}) {
+        for (const CollectiveKind kind : {CollectiveKind::broadcast, CollectiveKind::all_to_all}) {
+            for (const std::int64_t size : {std::int64_t{1}, std::int64_t{9}, std::int64_t{4096}}) {
+                const SynthesiseOptions options{.kind = kind, .chunks = 0, .root = ranks - 1};
+                const auto make = [&] {
+                    return *synthesise(test::ring_of(ranks), square(size), default_topology(ranks), options);
+                };
+                const Plan plan = make();
+                EXPECT_EQ(test::lines(check(plan)), std::vector<std::string>{}) << ranks << " " << size;
+                EXPECT_EQ(plan, make());
+            }
+        }
+    }
 }
 
 TEST(Synthesise, IntoAnotherNodeAChunkGoesOnceWhereThatIsTheBottleneck) {

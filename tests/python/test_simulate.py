@@ -51,6 +51,15 @@ def test_a_plan_is_synthesised_and_sound():
         plans.synthesise("all_gahter", plans.Mesh(gpu=2), plans.Tensor("A", (4,)), "ring:2")
 
 
+def test_a_synthesised_broadcast_leaves_the_sms_alone_when_told_to():
+    def made(sms):
+        tensor = plans.Tensor("A", (8 * 4096, 65536), "int8")
+        return plans.synthesise("broadcast", plans.Mesh(gpu=8), tensor, "h200x8", chunks=0, sms=sms)
+
+    assert "tma_dedicated" in made(True).to_json()
+    assert "tma_dedicated" not in made(False).to_json()
+
+
 def test_pictures_and_traces_are_well_formed():
     run = plans.simulate(gather(4))
     root = ElementTree.fromstring(run.svg())

@@ -23,8 +23,8 @@ KEYS = {  # by phase: the keys of an event, and no others
     "M": {"ph", "name", "pid", "tid", "args"},
     "X": {"ph", "name", "pid", "tid", "cat", "ts", "dur", "args"},
     "i": {"ph", "name", "pid", "tid", "cat", "s", "ts", "args"},
-    "b": {"ph", "name", "pid", "tid", "cat", "id", "ts"},
-    "e": {"ph", "name", "pid", "tid", "cat", "id", "ts"},
+    "b": {"ph", "name", "pid", "tid", "cat", "id2", "ts"},
+    "e": {"ph", "name", "pid", "tid", "cat", "id2", "ts"},
 }
 CATEGORIES = {"X": {"call", "tile", "wait"}, "i": {"chunk", "made", "summed"}, "b": {"sent"}, "e": {"sent"}}
 
@@ -43,9 +43,11 @@ def validate(trace: dict, ranks: int) -> dict[str, list[dict]]:
         assert set(event) == KEYS[phase], event
         assert isinstance(event["name"], str) and event["name"]
         assert type(event["pid"]) is int and 0 <= event["pid"] < ranks
-        assert type(event["tid"]) is int and event["tid"] >= 0
+        assert type(event["tid"]) is int and event["tid"] >= ranks, "lower ones are main threads of processes"
         if phase == "M":
-            assert event["name"] in ("process_name", "thread_name") and set(event["args"]) == {"name"}
+            key = "sort_index" if event["name"] == "process_sort_index" else "name"
+            assert event["name"] in ("process_name", "process_sort_index", "thread_name")
+            assert set(event["args"]) == {key}
             named.add((event["name"], event["pid"], event["tid"]))
             continue
         assert event["cat"] in CATEGORIES[phase], event
@@ -58,7 +60,8 @@ def validate(trace: dict, ranks: int) -> dict[str, list[dict]]:
         if phase == "i":
             assert event["s"] == "t"
         if phase in "be":
-            flights[event["id"]].append(event)
+            assert set(event["id2"]) == {"local"}, "an id of its process"
+            flights[event["pid"], event["id2"]["local"]].append(event)
     assert {pid for kind, pid, _ in named if kind == "process_name"} == set(range(ranks))
     for events in flights.values():
         begin, end = events
@@ -120,7 +123,7 @@ def test_times_on_one_clock_are_shown_from_the_first_begin_with_their_error():
         ("C[0:16, 0:8] to rank 1", 0.2),
         ("C[0:16, 0:8] to rank 1", 0.8),
     ]
-    names = {e["args"]["name"] for e in shown["traceEvents"] if e["ph"] == "M"}
+    names = {e["args"].get("name") for e in shown["traceEvents"] if e["ph"] == "M"}
     assert "rank 1 (cuda, ±1.5 µs)" in names
 
 

@@ -14,8 +14,11 @@
 //     (o.k: chunk k of rank o's shard)   0 → 1  0.0    3.0    2.1         each link busy all the time:
 //                                        0 → 3  0.1    1.1    2.0  …      the bandwidth bound is reached
 //
-//   all_gather, broadcast
+//   all_gather
 //       As described.
+//   broadcast
+//       As described, or, where all reach all through switches, in rounds (src/plan/broadcast_rounds.hpp);
+//       over two nodes, with both engines, as drawn in src/plan/broadcast_nodes.hpp.
 //   reduce_scatter
 //       An all-gather on the topology with its links reversed, run backwards: what spread a chunk from its
 //       owner now sums it up on the way to the owner.
@@ -27,6 +30,9 @@
 //   all_to_all
 //       Each chunk has one destination, and a shortest way there: those over the least loaded links (loads
 //       count by their squares), farthest chunks first.
+//
+// With `chunks` left open, broadcast and all_to_all may go half by the copy engines and half by the SMs, each
+// half as if it had half of every link. Of all these ways the plan that simulates fastest is kept.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +53,7 @@ struct SynthesiseOptions {
     std::int32_t root = 0;  ///< broadcast: the rank that has the tensor
     std::uint64_t seed = 0;
     std::int32_t attempts = 0;  ///< searches of which the fastest plan is kept; 0: as many as seem worth it
+    bool sms = true;  ///< with `chunks` 0: SMs may move chunks too, where that makes the plan faster
     std::vector<std::int32_t>
         ranks;  ///< who takes part, each once; empty: all. Nobody else sends or receives
 };
