@@ -63,13 +63,20 @@ TEST(ShortList, FollowsAVectorThroughRandomChanges) {
         std::vector<int> vector;
         for (int i = 0; i < 40; ++i) {
             const auto size = static_cast<std::size_t>(random() % 12);
-            switch (random() % 5) {
+            switch (random() % 6) {
                 case 0: list.push_back(i), vector.push_back(i); break;
                 case 1:
                     if (!vector.empty()) list.pop_back(), vector.pop_back();
                     break;
                 case 2: list.resize(size, i), vector.resize(size, i); break;
                 case 3: list.assign(size, i), vector.assign(size, i); break;
+                case 4: {
+                    const auto at = static_cast<std::ptrdiff_t>(random() % (vector.size() + 1));
+                    const std::vector<int> more{i, i + 1, i + 2};
+                    EXPECT_EQ(*list.insert(list.begin() + at, more.begin(), more.end()), i);
+                    vector.insert(vector.begin() + at, more.begin(), more.end());
+                    break;
+                }
                 default: list = List(vector.begin(), vector.end());
             }
             ASSERT_EQ(items(list), vector);

@@ -85,6 +85,15 @@ public:
         return back();
     }
     void pop_back() { --size_; }
+    /// Before `at`, items of another list; returns where the first of them is then.
+    template <std::input_iterator Iterator>
+    iterator insert(const_iterator at, Iterator first, Iterator last) {
+        const std::ptrdiff_t place = at - begin();
+        const auto before = static_cast<std::ptrdiff_t>(size_);
+        for (; first != last; ++first) push_back(*first);
+        std::rotate(begin() + place, begin() + before, end());
+        return begin() + place;
+    }
     template <std::input_iterator Iterator>
     void assign(Iterator first, Iterator last) {
         clear();
