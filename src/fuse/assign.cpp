@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "fuse/error_at.hpp"
 #include "syncopate/fuse/collective.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
 
@@ -34,9 +35,6 @@ std::int32_t levels_of(const std::vector<std::int64_t>& extents, const std::vect
     }
     return levels;
 }
-
-/// What fuse/lower.hpp adds.
-bool is_sum(const plan::Op& op) { return op.kind == plan::OpKind::local && op.reduce != plan::Reduce::none; }
 
 std::vector<std::int64_t> extents_of(const plan::Region& region) {
     std::vector<std::int64_t> extents;
@@ -145,35 +143,22 @@ public:
     Result<Backend> of(plan::OpRef ref) {
         const Backend named = plan_.op(ref).backend;
         const auto found = collectives_.find(ref);
-        if (found == collectives_.end()) return fail(ref, "a collective without its other participants");
+        if (found == collectives_.end()) return error_at(ref, "a collective without its other participants");
         const auto [why, is_new] = why_.try_emplace(found->second.number);
         if (is_new) why->second = collective_objection(plan_, found->second);
-        if (!why->second.empty()) return fail(ref, why->second);
+        if (!why->second.empty()) return error_at(ref, why->second);
         if (device_ == Device::host) return named == Backend::nccl ? named : Backend::host;
         if (named == Backend::host)
-            return fail(ref, "backend host does not exist on device cuda: use \"auto\"");
+            return error_at(ref, "backend host does not exist on device cuda: use \"auto\"");
         return Backend::nccl;
     }
 
 private:
-    static Error fail(plan::OpRef ref, std::string message) {
-        Error error{std::move(message)};
-        error.location.rank = ref.rank;
-        error.location.op = ref.index;
-        return error;
-    }
     const plan::Plan& plan_;
     Device device_;
     Collectives collectives_;
     std::map<std::int32_t, std::string> why_;  ///< by number: the objection
 };
-
-Error error_at(plan::OpRef ref, std::string message) {
-    Error error{std::move(message)};
-    error.location.rank = ref.rank;
-    error.location.op = ref.index;
-    return error;
-}
 
 }  // namespace
 

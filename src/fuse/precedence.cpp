@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "syncopate/fuse/sum_stores.hpp"
+
 namespace syncopate::fuse {
 namespace {
 
@@ -62,7 +64,7 @@ void choose_copy_streams(const plan::Plan& plan, const Backends& backends, Prece
     std::vector<const plan::Chunk*> summed;
     for (const std::int32_t id : ids) {
         const plan::Op& op = plan.op(precedence.ops[id]);
-        if (op.reduce != plan::Reduce::none && op.kind == plan::OpKind::local) summed.push_back(&op.dst);
+        if (is_sum(op)) summed.push_back(&op.dst);
     }
     std::map<std::vector<std::int64_t>, std::int32_t> stream_of;  // by source
     for (const std::int32_t id : ids) {
@@ -135,7 +137,7 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
         for (const std::int32_t id : order) {
             const plan::OpRef ref = result.ops[id];
             const plan::Backend backend = backends[ref.rank][ref.index];
-            if (is_inline(backend)) continue;  // by the kernel's tiles, in no order
+            if (is_inline(backend)) continue;  // by the kernel's tiles, in no order, or by sums
             const bool engine = lane_of(backend) == plan::Backend::tma_dedicated;
             const bool collective = plan.op(ref).kind == plan::OpKind::collective;
             const bool sums = plan.op(ref).reduce != plan::Reduce::none && !engine && !collective;

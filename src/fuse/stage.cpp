@@ -10,6 +10,7 @@
 #include "syncopate/fuse/cost.hpp"
 #include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/pack.hpp"
+#include "syncopate/fuse/sum_stores.hpp"
 #include "syncopate/kernel/tile_boxes.hpp"
 
 namespace syncopate::fuse {
@@ -65,8 +66,6 @@ void repack(const kernel::Kernel& kernel, const Dependence& dependence,
                                                  : pack_by_deadline(times, deadlines[rank], programs);
     }
 }
-
-bool is_sum(const plan::Op& op) { return op.kind == plan::OpKind::local && op.reduce != plan::Reduce::none; }
 
 }  // namespace
 

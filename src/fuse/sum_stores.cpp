@@ -2,19 +2,9 @@
 
 #include <algorithm>
 
+#include "fuse/error_at.hpp"
+
 namespace syncopate::fuse {
-namespace {
-
-bool is_sum(const plan::Op& op) { return op.kind == plan::OpKind::local && op.reduce != plan::Reduce::none; }
-
-Error error_at(plan::OpRef ref, std::string message) {
-    Error error{std::move(message)};
-    error.location.rank = ref.rank;
-    error.location.op = ref.index;
-    return error;
-}
-
-}  // namespace
 
 bool follows_sums(const plan::Plan& lowered, plan::OpRef ref) {
     const plan::Op& op = lowered.op(ref);

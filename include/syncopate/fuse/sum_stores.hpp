@@ -23,6 +23,11 @@ namespace syncopate::fuse {
 
 inline constexpr std::int32_t kMostSumStores = 15;  ///< peers of one sum
 
+/// Whether the op of a lowered plan adds up contributions (lower.hpp).
+[[nodiscard]] inline bool is_sum(const plan::Op& op) {
+    return op.kind == plan::OpKind::local && op.reduce != plan::Reduce::none;
+}
+
 /// Why the sum that op `ref` of the lowered plan follows cannot carry it out; empty if it can. It can if the
 /// op is a push, after nothing but one sum of its rank that is not the chunk engine's, of just what that
 /// sums, to the same place of a peer.
