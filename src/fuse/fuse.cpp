@@ -214,12 +214,12 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     if (!backends) return backends.error();
     const auto stored = sum_stores(plan, *backends);
     if (!stored) return stored.error();
-    const auto stored_by_sum = [&](std::int32_t id, const auto& precedence) {
-        const plan::OpRef ref = precedence.ops[id];
-        return is_inline((*backends)[ref.rank][ref.index]) && follows_sums(plan, ref);
-    };
     const auto precedence = precede(plan, *backends);
     if (!precedence) return precedence.error();
+    const auto stored_by_sum = [&](std::int32_t id) {
+        const plan::OpRef ref = precedence->ops[id];
+        return is_inline((*backends)[ref.rank][ref.index]) && follows_sums(plan, ref);
+    };
     if (Status status = check_collective_order(plan, *precedence); !status) return status.error();
     const Collectives collectives = collectives_of(plan);
     std::vector<std::int64_t> arrivals;
@@ -281,7 +281,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     }
     for (std::int32_t id = 0; id < precedence->num_ops(); ++id) {
         auto& here = observed[precedence->ops[id].rank];
-        if (lowered->done_with.contains(precedence->ops[id]) || stored_by_sum(id, *precedence)) continue;
+        if (lowered->done_with.contains(precedence->ops[id]) || stored_by_sum(id)) continue;
         const std::vector<std::int32_t> awaited = awaited_by(id);
         here.insert(here.end(), awaited.begin(), awaited.end());
     }

@@ -12,9 +12,8 @@
 //   0, 1   in turn, what the kernel makes, where chunks are small: starting a copy, and posting after it,
 //          takes as long as moving 3 MiB, which is hidden behind the other stream's copy
 //   2 …    what this rank has summed, one for each peer: ranks end their sums at different times, and one
-//   that
-//          serves its peers one after another meets a second sender at each of them, so that both go at half
-//          the speed; side by side its copies fill its link whatever the others do
+//          that serves its peers in turn meets a second sender at each of them, so that both go at half the
+//          speed; side by side its copies fill its link whatever the others do
 #pragma once
 
 #include <cstdint>
