@@ -91,6 +91,21 @@ bool posts_before_sums(const fuse::Schedule& schedule) {
     return false;
 }
 
+/// The kernel's sites; where some loads are of what transfers touch, only their sites wait: an epilogue that
+/// takes the tile's id anew to load a bias has nothing more to wait for.
+std::vector<TileIdSite> waiting_sites(const fuse::Program& program) {
+    std::vector<TileIdSite> sites = program.kernel.sites.tile_ids;
+    const auto loads_bound = [&](const TileIdSite& site) {
+        return site.kind == TileIdSite::Kind::entry ||
+               std::any_of(site.reads.begin(), site.reads.end(),
+                           [&](const std::string& param) { return program.bindings.contains(param); });
+    };
+    if (std::any_of(sites.begin(), sites.end(), loads_bound)) {
+        for (TileIdSite& site : sites) site.guards_reads = loads_bound(site);
+    }
+    return sites;
+}
+
 class Emitter {
 public:
     Emitter(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage)
@@ -102,6 +117,7 @@ public:
           sums_(schedule.summed.has_value()),
           posts_first_(sums_ && posts_before_sums(schedule)),
           awaits_chunks_(awaits_chunks(schedule, stage)),
+          sites_(waiting_sites(program)),
           facts_(facts_of(source_, {kernel_.sites.function.begin, kernel_.sites.function.end})) {
         const std::size_t newline = source_.find('\n');
         if (newline != std::string_view::npos && newline > 0 && source_[newline - 1] == '\r') eol_ = "\r\n";
@@ -121,7 +137,7 @@ public:
     Result<std::string> run() {
         if (Status status = check_names(); !status) return status.error();
         add_parameters();
-        for (const TileIdSite& site : kernel_.sites.tile_ids) {
+        for (const TileIdSite& site : sites_) {
             if (Status status = rewrite(site); !status) return status.error();
         }
         if (kernel_.sites.foreign_id.end > 0) {
@@ -654,6 +670,7 @@ private:
     std::string stored_param_;   ///< the parameter of what is sent inline
     bool posts_later_ = false;   ///< a tile's post comes before the store of the program's next one
     std::string slot_of_store_;  ///< an expression for the slot whose tile the stores are of
+    std::vector<TileIdSite> sites_;
     Facts facts_;
     std::string eol_ = "\n";
     Edits edits_;

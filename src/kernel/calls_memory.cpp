@@ -257,8 +257,7 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
         if (write) param_written[p] = true;
         param_pointer[p] = true;
         if ((!read || override_read_[p]) && (!write || override_write_[p])) {
-            if (silent_ == 0 && read) found.read_taint |= pointer.taint | control_;
-            if (silent_ == 0 && write) found.write_taint |= pointer.taint | control_;
+            if (silent_ == 0) note_taint(param, pointer.taint, read, write);
             return;
         }
     }
@@ -268,6 +267,14 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
                 "the address " + quoted(module_, where) + " cannot be known before the kernel runs" +
                     why_lost(why) + "; state what a tile touches with `# @sy." +
                     (read ? "reads " : "writes ") + name + "[…]`");
+}
+
+/// Which sources an access' address, and whether it happens, follow from.
+void Evaluator::note_taint(std::int32_t param, std::uint64_t taint, bool read, bool write) {
+    taint |= control_;
+    if (read) found.read_taint |= taint;
+    if (read) param_read_taint[static_cast<std::size_t>(param)] |= taint;
+    if (write) found.write_taint |= taint;
 }
 
 /// What an access says of parameters, taints and loops; whether its boxes are wanted.
@@ -280,8 +287,7 @@ bool Evaluator::note_access(const Expr& e, std::int32_t param, bool direct, std:
     if (!direct) param_pointer[p] = true;
     if (write) note_store(e, param);
     if (silent_ > 0) return false;
-    if (read) found.read_taint |= taint | control_;
-    if (write) found.write_taint |= taint | control_;
+    note_taint(param, taint, read, write);
     if (read) {
         for (const std::int32_t loop : around_) {
             LoopRecord& record = loops[static_cast<std::size_t>(loop)];

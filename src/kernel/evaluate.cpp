@@ -35,6 +35,7 @@ Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& argum
     param_written.resize(count);
     param_descriptor.resize(count);
     param_pointer.resize(count);
+    param_read_taint.resize(count);
     override_read_.resize(count);
     override_write_.resize(count);
     tensors.resize(count);

@@ -65,7 +65,7 @@ struct Findings {
     std::vector<Box> boxes;  ///< that `touched` and the memory of evaluations speak of
     std::vector<Touch> touched;
     std::vector<TileRecord> tiles;
-    std::uint64_t read_taint = 0;   ///< of the addresses of loads
+    std::uint64_t read_taint = 0;   ///< of the addresses of loads: all of param_read_taint
     std::uint64_t write_taint = 0;  ///< of the addresses of stores
     std::uint64_t bound_taint = 0;  ///< of the tile loop's bound
     std::uint64_t all_counts = 0;   ///< every tile count that was computed
@@ -139,6 +139,7 @@ public:
     std::vector<Item> tuple_items;
     std::vector<bool> read_outside;  ///< outside of every loop of a tile
     std::vector<bool> param_read, param_written, param_descriptor, param_pointer;
+    std::vector<std::uint64_t> param_read_taint;  ///< of the addresses of its loads
     std::vector<TensorView> tensors;  ///< without axes when not given
     /// No loop of the kernel is one over tiles: what a program does is one tile.
     bool by_program = false;
@@ -431,6 +432,7 @@ private:
     void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
     void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
                      bool read, bool write);
+    void note_taint(std::int32_t param, std::uint64_t taint, bool read, bool write);
     bool note_access(const Expr& e, std::int32_t param, bool direct, std::uint64_t taint, bool read,
                      bool write);
     void note_boxes(std::int32_t param, bool read, bool write, bool exact);  // boxes_

@@ -141,6 +141,7 @@ Result<Value> Evaluator::given(const std::string& name, std::int32_t parameter) 
             for (std::vector<bool>* list : {&read_outside, &param_read, &param_written, &param_descriptor,
                                             &param_pointer, &override_read_, &override_write_})
                 list->push_back(false);
+            param_read_taint.push_back(0);
             tensors.emplace_back();
             tuple_items.push_back({name, parameter, memory});
         }

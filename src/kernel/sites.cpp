@@ -168,6 +168,10 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
         TileIdSite site;
         site.guards_reads = (found.read_taint & bit) != 0;
         site.guards_writes = (found.write_taint & bit) != 0;
+        for (std::size_t param = 0; param < evaluator.param_read_taint.size(); ++param) {
+            if ((evaluator.param_read_taint[param] & bit) != 0)
+                site.reads.push_back(evaluator.memory_names[param]);
+        }
         if (source.kind == TaintSource::Kind::program_id && found.tile_loop == nullptr) {
             if (source.in_kernel)
                 ids.push_back(&source);  // also one that no address follows from: a seed, a branch

@@ -73,13 +73,19 @@ Result<std::vector<Bytes>> agree(Rendezvous& rendezvous, std::string_view label,
         mine ? "v" + *mine
              : fmt::format("{}{}", static_cast<int>(mine.error().error_class), mine.error().to_string());
     Result<std::vector<Bytes>> all = all_gather(rendezvous, label, packed, timeout);
-    if (!mine) return mine.error();
+    if (!mine) {
+        Error error = mine.error();
+        // What a machine lacks is about one rank; what is wrong with the input is about its file.
+        if (error.error_class == ErrorClass::machine && error.location.rank < 0)
+            error.location.rank = rendezvous.rank();
+        return error;
+    }
     if (!all) return all.error();
     for (std::size_t rank = 0; rank < all->size(); ++rank) {
         Bytes& bytes = (*all)[rank];
         if (bytes.empty() || bytes[0] != 'v') {
             return Error{
-                fmt::format("rank {} failed at '{}': {}", rank, label, bytes.empty() ? "" : bytes.substr(1)),
+                fmt::format("failed at '{}': {}", label, bytes.empty() ? "" : bytes.substr(1)),
                 {.rank = static_cast<std::int32_t>(rank)},
                 bytes.empty() ? ErrorClass::machine : static_cast<ErrorClass>(bytes[0] - '0')};
         }

@@ -100,6 +100,28 @@ TEST(Emit, LooksUpATileThatOnlyStoresUse) {
     EXPECT_NE(emitted(kernel).find("import sy_acquire, sy_finish, sy_tile  #"), std::string::npos);
 }
 
+TEST(Emit, WaitsOnlyWhereBoundMemoryIsLoaded) {
+    const std::string source = replaced(kSimple, "    tl.store(a_ptr, x)",
+                                        "    x += tl.load(bias_ptr + pid)\n    tl.store(a_ptr, x)");
+    kernel::Kernel kernel = simple(source);
+    kernel.sites.tile_ids.front().reads = {"a_ptr", "w_ptr"};
+    kernel::TileIdSite use{
+        kernel::TileIdSite::Kind::use, {"pid"}, range_of(source, "pid)\n"), 0, true, true, {"bias_ptr"}};
+    use.anchor.end = use.anchor.begin + 3;
+    kernel.sites.tile_ids.push_back(use);
+    const auto text = [&](std::map<std::string, std::string> bindings) {
+        const auto result = emit({kernel, {}, std::move(bindings)}, {});
+        return result.ok() ? *result : result.error().to_string();
+    };
+    const std::string only_a = text({{"a_ptr", "A"}});
+    EXPECT_NE(only_a.find("    pid = sy_acquire(sy_schedule, sy_control, pid)"), std::string::npos) << only_a;
+    EXPECT_NE(only_a.find("tl.load(bias_ptr + sy_tile(sy_schedule, pid))"), std::string::npos) << only_a;
+    const std::string both = text({{"a_ptr", "A"}, {"bias_ptr", "B"}});
+    EXPECT_NE(both.find("tl.load(bias_ptr + sy_acquire(sy_schedule, sy_control, pid))"), std::string::npos)
+        << both;
+    EXPECT_EQ(text({}), both);
+}
+
 TEST(Emit, RebindsEveryAxisOfAGrid) {
     const std::string source = replaced(kSimple, "    x = ", "    y = tl.program_id(1)\n    x = ");
     kernel::Kernel kernel = simple(source);

@@ -292,6 +292,30 @@ def examples() -> None:
                 fused.close()
 
 
+def bias() -> None:
+    """gelu(all_gather(x) @ w + bias): every kernel, K whole and in two, against fp32 and the unmodified kernel."""
+    p = size()
+    for m, n, k, options in (
+        (128 * p, 1024, 512, {}),
+        (2048 * p, 3584, 4096, {}),
+        (2048 * p, 3584, 4096, {"tiling": ops.Tiling(128, 256, 64, 4, 10)}),
+        (1024 * p, 1792, 4096, {"tiling": ops.Tiling(128, 128, 64, 6, -1), "chunking": ops.Chunking(1, 2)}),
+    ):
+        op = ops.AllGatherMatmul(m, n, k, bias=True, activation="gelu", **options)
+        w = torch.randn(k, n, device="cuda").bfloat16() / 64
+        for call in range(3):
+            x, b = torch.randn(m // p, k, device="cuda").bfloat16(), torch.randn(n, device="cuda").bfloat16()
+            whole = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
+            dist.all_gather_into_tensor(whole, x)
+            y = op(x, w, None, b)
+            expect(torch.equal(y, op.unfused(whole, w, torch.empty_like(y), b)), f"bias, {m}x{n}x{k}, {call}")
+            exact = torch.nn.functional.gelu(whole.float() @ w.float() + b.float(), approximate="tanh")
+            error = ((y.float() - exact).norm() / exact.norm()).item()
+            expect(error < 5e-3, f"bias: error {error:.2e} at {m}x{n}x{k}, call {call}")
+        op.check()
+        op.close()
+
+
 def absent() -> None:
     """A rank that never calls: the others fail within the deadline, naming rank and chunk; nothing hangs."""
     op = ops.AllGatherMatmul(512, 512, 512, deadline=2.0)
@@ -346,7 +370,7 @@ def memory() -> None:
     op.close()
 
 
-SECTIONS = {f.__name__: f for f in (shapes, large, queued, graphs, streams, examples, absent, memory)}
+SECTIONS = {f.__name__: f for f in (shapes, large, queued, graphs, streams, examples, bias, absent, memory)}
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""What needs GPUs: check_ag_gemm.py on up to four of them. Skipped where there are fewer than two."""
+"""What needs GPUs: the scripts beside this file on up to four of them. Skipped where there are fewer than two."""
 
 import subprocess
 import sys
@@ -17,12 +17,21 @@ def gpus() -> int:
         return 0
 
 
-@pytest.mark.parametrize("section", ["shapes", "queued", "graphs", "streams", "examples", "absent", "memory"])
-def test_all_gather_gemm(section):
+SECTIONS = {
+    "check_ag_gemm.py": ["shapes", "queued", "graphs", "streams", "examples", "bias", "absent", "memory"],
+    "check_gemm_rs.py": [
+        "shapes", "operators", "stages", "queued", "graphs", "streams", "tiles", "repeated", "examples", "absent",
+        "matrix", "mixed",
+    ],
+    "check_nccl.py": ["gathered", "made", "graphs", "absent"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "section"), [(s, name) for s in SECTIONS for name in SECTIONS[s]])
+def test_on_gpus(script, section):
     count = min(gpus(), 4)
     if count < 2:
         pytest.skip(f"{count} GPUs here, at least 2 are needed")
-    script = Path(__file__).resolve().parent / "check_ag_gemm.py"
     command = [
         sys.executable,
         "-m",
@@ -30,7 +39,7 @@ def test_all_gather_gemm(section):
         "--standalone",
         "--nproc-per-node",
         str(count),
-        str(script),
+        str(Path(__file__).resolve().parent / script),
         section,
     ]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -22,7 +22,7 @@ import syncopate as sy
 from syncopate import _syncopate, ops
 from syncopate.kernels import matmul as library
 
-name, slices, transposed = sys.argv[1], int(sys.argv[2]), bool(int(sys.argv[3]))
+name, slices, transposed, bias = sys.argv[1], int(sys.argv[2]), bool(int(sys.argv[3])), bool(int(sys.argv[4]))
 ranks, m, n, k = 8, 8192, 3584, 8192
 tiling = ops.choose_tiling(m, n, k, torch.bfloat16, 132)
 if name == "matmul_mixed":  # 12 columns of wide tiles, four of narrow ones
@@ -43,6 +43,9 @@ if mixed:
 else:
     constants["SPLIT_STORE"] = 2
     del blocks["b_narrow_desc"], shapes["b_narrow_desc"]
+if bias:
+    del constants["bias_ptr"]
+    blocks["bias_ptr"], shapes["bias_ptr"] = [], [n]
 
 cut = {"minor_axis": 1, "minor_split": slices} if slices > 1 else {}
 plan = sy.plans.all_gather(sy.plans.mesh_of(ranks), sy.Tensor("A", (m, k), "bf16"), split=2, **cut)
@@ -61,8 +64,10 @@ def measure(path):
     for index, parameter in enumerate(kernel.arg_names):
         if parameter in constants:
             signature[parameter] = "constexpr"
-        elif parameter in blocks:
+        elif blocks.get(parameter):
             signature[parameter] = "tensordesc<bf16[%d,%d]>" % tuple(blocks[parameter])
+        elif parameter == "bias_ptr":
+            signature[parameter] = "*bf16"
         else:
             signature[parameter] = "*i32" if parameter.startswith("sy_") else "i32"
             attributes[(index,)] = [["tt.divisibility", 16]]
@@ -152,16 +157,18 @@ def test_the_all_reduce_in_one_step_compiles_for_narrow_and_wide_tiles(shape, tm
     assert result.returncode == 0, result.stderr[-4000:]
 
 
-@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("transposed", "bias"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize(
     ("name", "slices"), [("matmul", 1), ("matmul", 4), ("matmul_mixed", 1)]
 )  # of a tile with two loops along K neither is cut
-def test_a_fused_library_kernel_keeps_the_pipelining_of_its_original(name, slices, transposed, tmp_path):
+def test_a_fused_library_kernel_keeps_the_pipelining_of_its_original(
+    name, slices, transposed, bias, tmp_path
+):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     result = subprocess.run(
-        [sys.executable, script, name, str(slices), str(int(transposed))],
+        [sys.executable, script, name, str(slices), str(int(transposed)), str(int(bias))],
         capture_output=True,
         text=True,
         timeout=300,

@@ -135,8 +135,9 @@ TEST(Agree, TellsEveryRankOfOneRanksError) {
             rank == 1 ? Result<Bytes>(Error{"no room", {}, ErrorClass::machine}) : Result<Bytes>("fine"));
         RANK_CHECK(!all, "it should fail");
         RANK_CHECK(all.error().error_class == ErrorClass::machine, "class");
-        RANK_CHECK(all.error().message == (rank == 1 ? "no room" : "rank 1 failed at 'memory': no room"),
-                   all.error().message);
+        RANK_CHECK(all.error().to_string() ==
+                       (rank == 1 ? "rank 1: no room" : "rank 1: failed at 'memory': no room"),
+                   all.error().to_string());
         return true;
     });
 }

@@ -129,6 +129,7 @@ struct TileIdSite {
     std::int32_t indent = 0;             ///< columns for the added line
     bool guards_reads = true;            ///< addresses of loads follow from it: waits belong here
     bool guards_writes = false;          ///< addresses of stores follow from it
+    std::vector<std::string> reads{};    ///< not entry: the parameters whose loads these are
     std::vector<ProgramId> program_ids;  ///< entry: all that the kernel evaluates
 };
 
