@@ -1,9 +1,15 @@
-# Programs for machines with GPUs, in bin/: syncopate_check_engine (tests/gpu/) and syncopate_bench_engine (bench/). They
-# are built wherever tests are, as all else, and need a driver to run.
+# Programs for machines with GPUs, in bin/; they need a driver to run. syncopate_check_engine (tests/gpu/) is built wherever
+# tests are, as all else; syncopate_bench_engine (bench/), which calls the driver itself, where there is CUDA.
 add_executable(syncopate_check_engine ${PROJECT_SOURCE_DIR}/tests/gpu/check_engine.cpp
     ${PROJECT_SOURCE_DIR}/tests/runtime/engine_cases.cpp)
-add_executable(syncopate_bench_engine ${PROJECT_SOURCE_DIR}/bench/engine/engine.cpp)
-foreach(program IN ITEMS syncopate_check_engine syncopate_bench_engine)
+set(programs syncopate_check_engine)
+if(cuda_include)
+    add_executable(syncopate_bench_engine ${PROJECT_SOURCE_DIR}/bench/engine/engine.cpp)
+    target_include_directories(syncopate_bench_engine PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    target_include_directories(syncopate_bench_engine SYSTEM PRIVATE ${cuda_include})
+    list(APPEND programs syncopate_bench_engine)
+endif()
+foreach(program IN LISTS programs)
     target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_link_libraries(${program} PRIVATE syncopate_runtime syncopate_warnings)
 endforeach()

@@ -11,8 +11,8 @@
 //   one
 //           destination; bf16, chunks of 4 MiB of the destination; GB/s into a rank
 //
-// A measurement is the mean over the calls after the first three, of the slowest rank; a call is begun when
-// all ranks have begun it, and the host waits for its end, so some 20 µs of each call are not the engine's.
+// A measurement is the mean over the calls after the first three, queued one behind another, of the slowest
+// rank; all ranks begin each call together, so a few µs of each are not the engine's.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda_api.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/runtime/op.hpp"
 #include "syncopate/runtime/rendezvous.hpp"
@@ -134,14 +135,19 @@ Result<double> time_of(const std::shared_ptr<SymmetricHeap>& heap, const fuse::S
         FusedOp::create(heap, schedule, {.name = "bench", .deadline_ms = 10'000, .engine_blocks = blocks});
     if (!op) return op.error();
     const std::uint64_t word = (*op)->control_address() + 4 * emit::control::epoch;
+    const CudaApi& api = heap->cuda_context()->api();
+    const CurrentContext current(*heap->cuda_context());
     std::chrono::steady_clock::time_point start;
     for (int call = 0; call < calls; ++call) {
-        if (call == kWarmUp) start = std::chrono::steady_clock::now();
+        if (call == kWarmUp) {
+            if (Status done = (*op)->synchronize(); !done) return done.error();
+            if (Status met = barrier(heap->rendezvous(), "start"); !met) return met.error();
+            start = std::chrono::steady_clock::now();
+        }
         if (Status done = (*op)->begin_call(); !done) return done.error();
-        if (Status done = (*op)->synchronize(); !done) return done.error();
-        const std::uint32_t epoch =
-            static_cast<std::uint32_t>(call) + 2;  // what a fused kernel does at its end
-        if (Status done = heap->write(word, &epoch, sizeof(epoch)); !done) return done.error();
+        // What a fused kernel does at its end.
+        const std::uint32_t epoch = static_cast<std::uint32_t>(call) + 2;
+        SYNCOPATE_CUDA(api, cuMemcpyHtoDAsync, word, &epoch, sizeof(epoch), nullptr);
         if (Status done = (*op)->end_call(); !done) return done.error();
     }
     if (Status done = (*op)->synchronize(); !done) return done.error();

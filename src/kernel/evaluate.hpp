@@ -140,7 +140,7 @@ public:
     std::vector<bool> read_outside;  ///< outside of every loop of a tile
     std::vector<bool> param_read, param_written, param_descriptor, param_pointer;
     std::vector<std::uint64_t> param_read_taint;  ///< of the addresses of its loads
-    std::vector<TensorView> tensors;  ///< without axes when not given
+    std::vector<TensorView> tensors;              ///< without axes when not given
     /// No loop of the kernel is one over tiles: what a program does is one tile.
     bool by_program = false;
     /// Why the loop that looks like one over tiles is none; run() has failed then.

@@ -21,8 +21,11 @@ Result<std::unique_ptr<DeviceModule>> DeviceModule::load(std::shared_ptr<CudaCon
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->end, made->module_, "sy_end");
     // Lazy loading would load a kernel at its first launch, which can wait for kernels that wait for it.
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->engine, made->module_, "sy_engine");
-    SYNCOPATE_CUDA(api, cuFuncSetAttribute, made->engine, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                   static_cast<int>(kEngineSharedBytes));
+    SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->engine_bulk, made->module_, "sy_engine_bulk");
+    for (CUfunction engine : {made->engine, made->engine_bulk}) {
+        SYNCOPATE_CUDA(api, cuFuncSetAttribute, engine, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                       static_cast<int>(kEngineSharedBytes));
+    }
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->await, made->module_, "sy_await");
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->reduce, made->module_, "sy_reduce");
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->reduce_late, made->module_, "sy_reduce_late");
@@ -32,8 +35,8 @@ Result<std::unique_ptr<DeviceModule>> DeviceModule::load(std::shared_ptr<CudaCon
         SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
                        CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
     }
-    for (CUfunction function :
-         {made->begin, made->end, made->engine, made->await, made->reduce, made->reduce_late}) {
+    for (CUfunction function : {made->begin, made->end, made->engine, made->engine_bulk, made->await,
+                                made->reduce, made->reduce_late}) {
         if (api.cuFuncLoad != nullptr) SYNCOPATE_CUDA(api, cuFuncLoad, function);
         int registers = 0;
         SYNCOPATE_CUDA(api, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);

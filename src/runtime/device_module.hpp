@@ -12,7 +12,8 @@
 namespace syncopate::runtime {
 
 /// Dynamic shared memory of sy_engine.
-inline constexpr unsigned kEngineSharedBytes = device::kEngineWarps * device::kEnginePieceBytes;
+inline constexpr unsigned kEngineSharedBytes =
+    device::kEngineWarps * device::kEngineStages * device::kEnginePieceBytes;
 
 /// The library's own kernels, loaded into one context.
 class DeviceModule {
@@ -33,6 +34,7 @@ public:
     CUfunction begin = nullptr;
     CUfunction end = nullptr;
     CUfunction engine = nullptr;
+    CUfunction engine_bulk = nullptr;  ///< for tables of which all goes in bulk
     CUfunction await = nullptr;
     CUfunction reduce = nullptr;
     CUfunction reduce_late = nullptr;

@@ -36,8 +36,10 @@ std::optional<device::SumType> type_of(plan::DType dtype) {
 
 /// Bytes of a row that one piece may have. All summands of a piece are in a warp's shared memory together.
 std::uint64_t most_bytes(device::EngineMethod method, std::size_t num_sources) {
-    if (num_sources == 0) return device::kEnginePieceBytes;
-    if (method == device::EngineMethod::ldst) return device::kEngineSumBytes;
+    const bool copies = num_sources == 0;
+    if (method == device::EngineMethod::ldst)
+        return copies ? device::kEngineLdstBytes : device::kEngineSumBytes;
+    if (copies) return device::kEnginePieceBytes;
     constexpr std::uint64_t kWarpBytes = 32 * device::kEngineUnit;
     const std::uint64_t each = device::kEnginePieceBytes / num_sources;
     return each / kWarpBytes > 0 ? each / kWarpBytes * kWarpBytes
@@ -115,8 +117,10 @@ private:
             if (Status empty = add_box(op, StridedCopy{.height = 0}, {}); !empty) return empty;
         }
         const bool posts = !transfer.post_words.empty();
-        for (std::size_t i = first; i < table_.ops.size(); ++i)
+        for (std::size_t i = first; i < table_.ops.size(); ++i) {
             table_.ops[i].expected = posts ? table_.num_pieces - pieces_before : 0;
+            table_.ops[i].first_counted = pieces_before;
+        }
         table_.ops.back().num_posts = static_cast<std::uint32_t>(transfer.post_words.size());
         return Done{};
     }
@@ -126,6 +130,7 @@ private:
         const auto first_wait = static_cast<std::uint32_t>(table_.waits.size());
         add_waits(streams_.steps[index].relayed);
         const EngineOp relay{.expected = 1,
+                             .first_counted = table_.num_pieces,
                              .counter = table_.num_counters++,
                              .first_post = static_cast<std::uint32_t>(table_.posts.size()),
                              .num_posts = 1,

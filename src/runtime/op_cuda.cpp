@@ -149,7 +149,8 @@ public:
         }
         if (fork_ && !fork_before_local_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
         if (turn_) {
-            if (Status launched = module_->launch(module_->engine, engine_arguments_, stream, engine_blocks_,
+            const CUfunction engine = engine_.in_bulk() ? module_->engine_bulk : module_->engine;
+            if (Status launched = module_->launch(engine, engine_arguments_, stream, engine_blocks_,
                                                   device::kEngineThreads, engine_shared_bytes_);
                 !launched) {
                 return launched;

@@ -84,10 +84,9 @@ Result<std::vector<Bytes>> agree(Rendezvous& rendezvous, std::string_view label,
     for (std::size_t rank = 0; rank < all->size(); ++rank) {
         Bytes& bytes = (*all)[rank];
         if (bytes.empty() || bytes[0] != 'v') {
-            return Error{
-                fmt::format("failed at '{}': {}", label, bytes.empty() ? "" : bytes.substr(1)),
-                {.rank = static_cast<std::int32_t>(rank)},
-                bytes.empty() ? ErrorClass::machine : static_cast<ErrorClass>(bytes[0] - '0')};
+            return Error{fmt::format("failed at '{}': {}", label, bytes.empty() ? "" : bytes.substr(1)),
+                         {.rank = static_cast<std::int32_t>(rank)},
+                         bytes.empty() ? ErrorClass::machine : static_cast<ErrorClass>(bytes[0] - '0')};
         }
         bytes.erase(0, 1);
     }

@@ -124,10 +124,12 @@ TEST(EngineTable, CutsEveryBoxIntoPiecesThatCoverItOnce) {
                 ASSERT_TRUE(table) << table.error().to_string();
                 ASSERT_EQ(table->ops.size(), 1u);
                 const device::EngineOp& op = table->ops[0];
+                const std::uint64_t most = op.method == device::EngineMethod::bulk ? device::kEnginePieceBytes
+                                                                                   : device::kEngineLdstBytes;
                 std::vector<std::uint64_t> covered(2 * height, 0);  // bytes of each row so far, left to right
                 for (std::uint32_t at = 0; at < table->num_pieces; ++at) {
                     const device::EnginePiece piece = device::piece_of(op, at);
-                    ASSERT_LE(std::uint64_t{piece.rows} * piece.bytes, device::kEnginePieceBytes);
+                    ASSERT_LE(std::uint64_t{piece.rows} * piece.bytes, most);
                     ASSERT_EQ(piece.bytes % 16, 0u);
                     for (std::uint32_t row = piece.row; row < piece.row + piece.rows; ++row) {
                         ASSERT_EQ(covered.at(row), piece.column);
@@ -142,7 +144,7 @@ TEST(EngineTable, CutsEveryBoxIntoPiecesThatCoverItOnce) {
 }
 
 TEST(EngineTable, KeepsAllSummandsOfAPieceInAWarpsSharedMemory) {
-    for (const std::int32_t slots : {1, 2, 7, 31, 100, 1024}) {
+    for (const std::int32_t slots : {1, 2, 7, 31, 100, 512}) {
         PreparedSum sum{.num_slots = slots, .slot_distance = 1 << 24, .parts = {{rows(9008, 5, 9008 + 64)}}};
         const auto table = Sample().add(plan::Backend::tma_dedicated, {.sum = sum}).table();
         ASSERT_TRUE(table) << table.error().to_string();
@@ -152,11 +154,11 @@ TEST(EngineTable, KeepsAllSummandsOfAPieceInAWarpsSharedMemory) {
                       device::kEnginePieceBytes);
         }
     }
-    PreparedSum sum{.num_slots = 1025, .slot_distance = 1 << 24, .parts = {{rows(64, 5, 64)}}};
+    PreparedSum sum{.num_slots = 513, .slot_distance = 1 << 24, .parts = {{rows(64, 5, 64)}}};
     const auto refused = Sample().add(plan::Backend::tma_dedicated, {.sum = sum}).table();
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().to_string(),
-              "rank 2 op 0: a sum of 1025 boxes by tma_dedicated is too wide; use ldst_dedicated");
+              "rank 2 op 0: a sum of 513 boxes by tma_dedicated is too wide; use ldst_dedicated");
     EXPECT_TRUE(Sample().add(plan::Backend::ldst_dedicated, {.sum = sum}).table());
 }
 
@@ -204,6 +206,32 @@ TEST(EngineTable, LeavesOutWaitsThatTheBeginHasSeenAndOtherBackends) {
     EXPECT_EQ(table->ops[1].num_rows, 0u) << "nothing to move";
     EXPECT_EQ(table->ops[1].where, kWhereTransfer - 2);
     EXPECT_EQ(table->num_pieces, 2u);
+}
+
+TEST(EngineTable, CountsAllBoxesOfATransferTogether) {
+    Sample sample;
+    sample.add(plan::Backend::tma_dedicated, {.copies = {rows(16, 1, 16)}, .post_words = {0x2000}});
+    sample.add(plan::Backend::tma_dedicated,
+               {.copies = {rows(100'000, 2, 100'000), rows(16, 1, 16)}, .post_words = {0x3000}});
+    const auto table = sample.table();
+    ASSERT_TRUE(table) << table.error().to_string();
+    ASSERT_EQ(table->ops.size(), 3u);
+    EXPECT_EQ(table->ops[0].first_counted, 0u);
+    for (const std::size_t op : {1u, 2u}) {
+        EXPECT_EQ(table->ops[op].counter, table->ops[1].counter);
+        EXPECT_EQ(table->ops[op].first_counted, 1u);
+        EXPECT_EQ(table->ops[op].first_counted + table->ops[op].expected, table->num_pieces);
+    }
+    EXPECT_EQ(table->ops[2].last_piece, table->num_pieces);
+}
+
+TEST(EngineTable, GoesInBulkWhereNothingThatHasBytesGoesOtherwise) {
+    Sample sample;
+    sample.add(plan::Backend::tma_dedicated, {.copies = {rows(16, 1, 16)}});
+    sample.add(plan::Backend::ldst_dedicated, {});
+    EXPECT_TRUE(sample.table()->in_bulk());
+    sample.add(plan::Backend::ldst_dedicated, {.copies = {rows(16, 1, 16)}});
+    EXPECT_FALSE(sample.table()->in_bulk());
 }
 
 TEST(EngineTable, RefusesATypeThatIsNotSummed) {

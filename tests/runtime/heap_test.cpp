@@ -86,7 +86,8 @@ TEST(SymmetricHeap, TellsEveryRankThatOneHasTooLittleMemory) {
                        std::string::npos,
                    heap.error().message);
         RANK_CHECK(heap.error().error_class == ErrorClass::machine, "class");
-        if (rank == 0) RANK_CHECK(heap.error().message.starts_with("rank 1 failed"), heap.error().message);
+        if (rank == 0)
+            RANK_CHECK(heap.error().to_string().starts_with("rank 1: failed"), heap.error().to_string());
         return true;
     });
 }

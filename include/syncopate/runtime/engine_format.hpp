@@ -22,12 +22,12 @@
 //
 //      op 0 | 0 1 2 3 4 |  op 1 | 5 6 |  op 2 | 7 8 9 …          4 warps: warp 1 does 1, 5, 9
 //
-// Whoever has done a piece counts it in the op's counter, which grows over all calls; the op is done in call
-// `epoch` when the counter has reached epoch * expected, and then one more warp posts. Ops are posted in
-// order, but an op may begin before an earlier one is done: if it has to come after, it waits for a signal.
-// An op of no bytes has one piece of no rows: it waits and posts like any other. So does a relay
-// (fuse/streams.hpp), whose post is a gate that a stream of this rank waits for; since a stream cannot give
-// up, an engine that stops at a fault opens all gates.
+// What is done is counted in the op's counter, which grows over all calls; the op is done in call `epoch`
+// when the counter has reached epoch * expected, and then one more warp posts. Ops are posted in order, but
+// an op may begin before an earlier one is done: if it has to come after, it waits for a signal. An op of no
+// bytes has one piece of no rows: it waits and posts like any other. So does a relay (fuse/streams.hpp),
+// whose post is a gate that a stream of this rank waits for; since a stream cannot give up, an engine that
+// stops at a fault opens all gates.
 //
 // Addresses, pitches, planes and row_bytes are multiples of 16 bytes.
 #pragma once
@@ -58,13 +58,15 @@ enum class EngineReduce : std::uint32_t { none, sum, max };
 
 enum SumType : std::int32_t { kSumBf16 = 0, kSumFp16 = 1, kSumFp32 = 2, kSumInt32 = 3 };
 
-constexpr std::uint32_t kEngineWarps = 12;  ///< of a block, that move bytes; one more posts
-constexpr std::uint32_t kEngineThreads = 32 * (kEngineWarps + 1);
-constexpr std::uint32_t kEngineUnit = 16;  ///< bytes that everything is a multiple of
-constexpr std::uint32_t kEnginePieceBytes =
-    16 * 1024;                                       ///< a warp's part of shared memory: all it loads at once
-constexpr std::uint32_t kEngineSumBytes = 4 * 1024;  ///< what a warp sums at a time by loads and stores
-constexpr std::uint32_t kEngineTableEntries = 192;   ///< so many ops are read from shared memory
+constexpr std::uint32_t kEngineWarps = 12;  ///< of a block, that move bytes; one more posts, one counts
+constexpr std::uint32_t kEngineThreads = 32 * (kEngineWarps + 2);
+constexpr std::uint32_t kEngineUnit = 16;   ///< bytes that everything is a multiple of
+constexpr std::uint32_t kEngineStages = 2;  ///< of a warp: one piece is loaded while another is stored
+constexpr std::uint32_t kEnginePieceBytes = 8 * 1024;  ///< a stage's part of shared memory
+constexpr std::uint32_t kEngineLdstBytes = 16 * 1024;  ///< what a warp copies at a time by loads and stores
+constexpr std::uint32_t kEngineSumBytes = 4 * 1024;    ///< what a warp sums at a time by loads and stores
+constexpr std::uint32_t kEngineTableEntries = 192;     ///< so many ops are read from shared memory
+constexpr std::uint32_t kEngineBlockCounters = 1024;   ///< so many counters have a word there, too
 
 /// A box to read: its first byte, bytes from row to row and from plane to plane.
 struct EngineSource {
@@ -84,9 +86,10 @@ struct EngineOp {
     std::uint32_t rows_per_piece;  ///< 1 when there are more parts than one
     std::uint32_t last_piece;      ///< past the op's last one
     std::uint32_t num_pieces;
-    std::uint32_t first_source;  ///< of a sum
-    std::uint32_t num_sources;   ///< of a sum: at least 1
-    std::uint32_t expected;      ///< pieces of all ops that count together; 0: nothing is posted
+    std::uint32_t first_source;   ///< of a sum
+    std::uint32_t num_sources;    ///< of a sum: at least 1
+    std::uint32_t expected;       ///< pieces of all ops that count together; 0: nothing is posted
+    std::uint32_t first_counted;  ///< the first of these pieces
     std::uint32_t counter;
     std::uint32_t first_post;
     std::uint32_t num_posts;

@@ -27,6 +27,12 @@ struct EngineTable {
     [[nodiscard]] bool moves() const {
         return std::any_of(ops.begin(), ops.end(), [](const auto& op) { return op.opens == 0; });
     }
+    /// Whether all that it moves goes in bulk.
+    [[nodiscard]] bool in_bulk() const {
+        return std::all_of(ops.begin(), ops.end(), [](const auto& op) {
+            return op.method == device::EngineMethod::bulk || op.num_rows == 0;
+        });
+    }
 };
 
 /// Whether the chunk engine carries it out.
