@@ -141,6 +141,8 @@ void register_make(CLI::App& group) {
     command->add_option("--split", options.split, "Chunks per shard");
     command->add_option("--minor-axis", options.minor_axis, "A second axis to cut along; -1 for none");
     command->add_option("--minor-split", options.minor_split, "Slices along the minor axis");
+    command->add_option("--minor-sizes", options.minor_sizes, "Or their extents, such as 512,1536,6144")
+        ->delimiter(',');
     command->add_flag("--peer-by-peer", options.peer_by_peer,
                       "direct all_gather: all slices for one peer before the next peer's");
     command->add_option("--algorithm", arguments->algorithm, "Who sends what to whom; auto is the default");

@@ -77,7 +77,8 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
     for chunking in map(parse_chunking, filter(None, options.chunkings.split(","))):
         if chunking == fused[0].chunking:
             continue
-        other = with_inputs(setup.operators(sy.ops.AllGatherMatmul, chunking=chunking))
+        same = {"chunking": chunking, "tiling": fused[0].tiling}
+        other = with_inputs(setup.operators(sy.ops.AllGatherMatmul, **same))
         replay = setup.graphs(lambda i, other=other: other(i)(other(i).shard(), w(i), out(i)))
         peers = "p" if chunking.peer_by_peer else ""
         engine = f":e{chunking.engine_blocks}" if chunking.engine_blocks else ""
@@ -97,7 +98,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunkings",
         default="",
-        help="also these cuts of a shard: ROWSxSLICES[p][:eBLOCKS], such as 2x1,1x2p,1x4:e8",
+        help="also these cuts of a shard, with the same tiles: ROWSxSLICES[p][:eBLOCKS], such as 2x1,1x2p,1x4:e8",
     )
 
 

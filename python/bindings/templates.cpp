@@ -71,6 +71,8 @@ void set_option(plan::TemplateOptions& options, const std::string& name, nb::han
         options.minor_axis = nb::cast<std::int32_t>(value);
     } else if (name == "minor_split") {
         options.minor_split = nb::cast<std::int32_t>(value);
+    } else if (name == "minor_sizes") {
+        options.minor_sizes = nb::cast<std::vector<std::int64_t>>(value);
     } else if (name == "peer_by_peer") {
         options.peer_by_peer = nb::cast<bool>(value);
     } else if (name == "algorithm") {

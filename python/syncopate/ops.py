@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from .kernels import matmul as kernels
 NARROW_COST = 0.62
 LINK_BYTES_PER_US = 340e3  # one copy engine, a shard of 16 MiB
 FLOPS_PER_US = 700e6  # a large bf16 product
+PHASE_US = 3.0  # what one more phase costs a tile
 ENGINE_BLOCKS = 8  # multiprocessors of the chunk engine: more are slower beside a GEMM
 
 
@@ -36,15 +38,16 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Chunking:
-    """How a shard is cut and sent: `rows` chunks along M, each in `slices` along K; all ranks' first slices travel first, or
-    `peer_by_peer` all slices to one peer before the next one's. By the copy engine, or with `engine_blocks` > 0 by the
-    chunk engine on so many multiprocessors, which the kernel then leaves free.
+    """How a shard is cut and sent: `rows` chunks along M, each in `slices` along K, equal or of the extents `sizes`; all
+    ranks' first slices travel first, or `peer_by_peer` all slices to one peer before the next one's. By the copy engine,
+    or with `engine_blocks` > 0 by the chunk engine on so many multiprocessors, which the kernel then leaves free.
     """
 
     rows: int = 1
     slices: int = 1
     peer_by_peer: bool = False
     engine_blocks: int = 0
+    sizes: tuple[int, ...] = ()  # of K together, as many as `slices`
 
 
 def makespan(rows: int, wide: int, narrow: int, programs: int) -> float:
@@ -87,17 +90,33 @@ def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, num_sms: int) -> T
     return Tiling(128, 256, 64, 4, best)
 
 
+def growing_slices(k: int, block_k: int, sending: float, multiplying: float) -> tuple[int, ...]:
+    """Extents of slices along K for tiles of one wave, which all begin with the first slice: one slice is sent in the time
+    in which the one before is multiplied, so that nobody waits again. As many as pay for a phase each. `sending`,
+    `multiplying`: µs of the whole.
+    """
+    growth = min(max(multiplying / sending, 0.25), 8.0)
+    shares = [sum(growth**i for i in range(n)) for n in range(1, 5)]
+    count = min(range(1, 5), key=lambda n: sending / shares[n - 1] + PHASE_US * n)
+    blocks = k // block_k
+    edges = [round(blocks * shares[n] / shares[count - 1]) for n in range(count - 1)]
+    for i in range(count - 1):
+        edges[i] = max(edges[i], edges[i - 1] + 1 if i else 1)
+    edges = [0, *(edge * block_k for edge in edges if edge < blocks), k]
+    return tuple(end - begin for begin, end in itertools.pairwise(edges))
+
+
 def choose_cut(
     m: int, n: int, k: int, size: int, dtype: torch.dtype, num_sms: int
 ) -> tuple[Tiling, Chunking]:
-    """Tiles and chunks by what was fastest on 4 x H200 (docs/performance.md, bench/results):
+    """Tiles and chunks by what was fastest on 2 and 4 x H200 (docs/performance.md, bench/results):
 
-    - a product of one wave of tiles: the chunk engine, K in two. It is quicker than the copy engine with little data,
-      each rank's first slices come early, and the multiprocessors that it takes are idle anyway;
+    - a product of one wave of tiles: the chunk engine, K in slices that grow. It is quicker than the copy engine with
+      little data, each rank's first slices come early, and the multiprocessors that it takes are idle anyway;
     - sending takes more than 0.6 of the time of multiplying: K in two, peer by peer, in tiles of one shape (a kernel of
       two shapes has no phases), so that what is left to do when the last slice comes is half a tile. Narrow tiles
       where a shard's fit in one wave;
-    - more than a third: rows in two; else whole shards.
+    - more than a third: at most two waves of tiles of one shape: K in two; else rows in two, or a small shard whole.
     """
     tiling = choose_tiling(m, n, k, dtype, num_sms)
     if dtype.itemsize > 2 or size == 1:
@@ -111,10 +130,14 @@ def choose_cut(
     if phases and m > 64 and shard >= 1 << 20:
         for one_wave in (narrow, wide):
             if rows * -(-n // one_wave.block_n) <= num_sms - ENGINE_BLOCKS:
-                return one_wave, Chunking(1, 2, engine_blocks=ENGINE_BLOCKS)
+                tile = 2 * one_wave.block_m * one_wave.block_n * k * num_sms / FLOPS_PER_US
+                sizes = growing_slices(k, one_wave.block_k, sending, tile)
+                return one_wave, Chunking(1, len(sizes), engine_blocks=ENGINE_BLOCKS, sizes=sizes)
         if sending > 0.6 * multiplying:
             fits = -(-rows // size) * -(-n // narrow.block_n) <= num_sms
             return narrow if fits else wide, Chunking(1, 2, peer_by_peer=True)
+        if sending > multiplying / 3 and tiling.num_wide < 0 and gemm_tiles(m, n, tiling) <= 2 * num_sms:
+            return tiling, Chunking(1, 2, peer_by_peer=True)
     return tiling, Chunking(2 if shard >= 16 << 20 and sending > multiplying / 3 else 1)
 
 
@@ -237,10 +260,11 @@ class AllGatherMatmul:
         self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
         tensor = plans.Tensor("A", (m, k), DTYPE_NAMES[dtype])
         slices: dict[str, Any] = {}
-        if self.chunking.slices > 1:
+        if self.chunking.slices > 1 or self.chunking.sizes:
+            sizes = self.chunking.sizes
             slices = {
                 "minor_axis": 1,
-                "minor_split": self.chunking.slices,
+                **({"minor_sizes": sizes} if sizes else {"minor_split": self.chunking.slices}),
                 "peer_by_peer": self.chunking.peer_by_peer,
             }
         self.plan = plans.all_gather(

@@ -12,6 +12,7 @@ Templates write the plans of well-known collectives. All take the mesh, the tens
     produced    the kernel writes what ranks start with, tile by tile
     minor_axis, minor_split
                 cut along a second axis too: all first slices travel before any second one
+    minor_sizes or the slices' extents, such as (512, 1536, 6144)
     lower       "template"; or "direct": one collective op on each rank, which a library executes (with axis, over,
                 group and produced only); or "synth": the transfers that a search finds for a `topology` (with the
                 same options, split and seed)

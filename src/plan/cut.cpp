@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace syncopate::plan {
@@ -33,7 +34,9 @@ Region with_axis(Region region, std::int32_t axis, const Interval& interval) {
 }
 
 std::int32_t Cut::num_slices(std::int64_t extent) const {
-    return minor_axis < 0 ? 1 : static_cast<std::int32_t>(std::min<std::int64_t>(minor_split, extent));
+    if (minor_axis < 0) return 1;
+    if (!minor_sizes.empty()) return static_cast<std::int32_t>(minor_sizes.size());
+    return static_cast<std::int32_t>(std::min<std::int64_t>(minor_split, extent));
 }
 
 std::int64_t Cut::num_chunks(const Region& piece) const {
@@ -53,11 +56,18 @@ std::vector<Chunk> Cut::chunks(const Chunk& piece, std::int32_t slice) const {
         const Interval range = region[static_cast<std::size_t>(minor_axis)];
         const std::int32_t slices = num_slices(range.size());
         if (slice >= slices) return chunks;
-        // The slice-th interval of split_evenly, without making the others.
-        const std::int64_t base = range.size() / slices;
-        const std::int64_t longer = range.size() % slices;
-        const std::int64_t begin = range.begin + slice * base + std::min<std::int64_t>(slice, longer);
-        region[static_cast<std::size_t>(minor_axis)] = {begin, begin + base + (slice < longer ? 1 : 0)};
+        if (minor_sizes.empty()) {
+            // The slice-th interval of split_evenly, without making the others.
+            const std::int64_t base = range.size() / slices;
+            const std::int64_t longer = range.size() % slices;
+            const std::int64_t begin = range.begin + slice * base + std::min<std::int64_t>(slice, longer);
+            region[static_cast<std::size_t>(minor_axis)] = {begin, begin + base + (slice < longer ? 1 : 0)};
+        } else {
+            const std::int64_t begin =
+                std::accumulate(minor_sizes.begin(), minor_sizes.begin() + slice, range.begin);
+            region[static_cast<std::size_t>(minor_axis)] = {
+                begin, begin + minor_sizes[static_cast<std::size_t>(slice)]};
+        }
     } else if (slice > 0) {
         return chunks;
     }

@@ -21,6 +21,7 @@ struct Cut {
     std::int32_t split = 1;
     std::int32_t minor_axis = -1;  ///< -1: none
     std::int32_t minor_split = 1;
+    std::vector<std::int64_t> minor_sizes{};  ///< instead of minor_split, if not empty
 
     /// Slices along the minor axis of a piece whose extent there is `extent`.
     [[nodiscard]] std::int32_t num_slices(std::int64_t extent) const;

@@ -33,6 +33,21 @@ Status judge_axis(std::string_view what, std::int32_t axis, const Tensor& tensor
                              axes - 1));
 }
 
+Status judge_sizes(std::int64_t extent, const TemplateOptions& options) {
+    if (options.minor_sizes.empty()) return Done{};
+    if (options.minor_split != 1) return usage("minor_split and minor_sizes both say how to cut: give one");
+    std::int64_t left = extent;
+    for (const std::int64_t size : options.minor_sizes) {
+        if (size < 1) return usage(fmt::format("minor_sizes has {}; expected at least 1", size));
+        if (size > left) left = -1;  // too many: no sum overflows
+        if (left < 0) break;
+        left -= size;
+    }
+    if (left == 0) return Done{};
+    return usage(fmt::format("minor_sizes {} are not the {} elements of axis {} together",
+                             fmt::join(options.minor_sizes, " + "), extent, options.minor_axis));
+}
+
 Status judge_cut(const Tensor& tensor, const TemplateOptions& options) {
     if (const Status valid = judge_axis("axis", options.axis, tensor); !valid) return valid;
     if (options.split < 1) return usage(fmt::format("split is {}; expected at least 1", options.split));
@@ -40,6 +55,7 @@ Status judge_cut(const Tensor& tensor, const TemplateOptions& options) {
         return usage(fmt::format("minor_split is {}; expected at least 1", options.minor_split));
     if (options.minor_axis == -1) {
         if (options.minor_split != 1) return usage("minor_split needs minor_axis: the axis to cut along");
+        if (!options.minor_sizes.empty()) return usage("minor_sizes needs minor_axis: the axis to cut along");
         return Done{};
     }
     if (const Status valid = judge_axis("minor_axis", options.minor_axis, tensor); !valid) return valid;
@@ -47,7 +63,7 @@ Status judge_cut(const Tensor& tensor, const TemplateOptions& options) {
         return usage(
             fmt::format("minor_axis and axis are both {}; use split to cut shards finer", options.axis));
     }
-    return Done{};
+    return judge_sizes(tensor.shape[static_cast<std::size_t>(options.minor_axis)], options);
 }
 
 /// Refuses what only other templates, or other algorithms of this one, have.
@@ -107,13 +123,14 @@ Result<Setup> prepare(std::string_view name, const Mesh& mesh, const Tensor& ten
         if (const Status levels = set_levels(*teams, mesh, options.inner); !levels)
             return refuse(levels.error());
     }
-    Setup setup{.name = std::string(name),
-                .builder = Builder(mesh, options.pull),
-                .tensor = tensor,
-                .options = options,
-                .teams = *std::move(teams),
-                .cut = {options.axis, options.split, options.minor_axis, options.minor_split},
-                .shards = {}};
+    Setup setup{
+        .name = std::string(name),
+        .builder = Builder(mesh, options.pull),
+        .tensor = tensor,
+        .options = options,
+        .teams = *std::move(teams),
+        .cut = {options.axis, options.split, options.minor_axis, options.minor_split, options.minor_sizes},
+        .shards = {}};
     setup.options.algorithm = *algorithm;
     setup.builder.tensor(tensor);
     setup.shards = split_evenly(0, tensor.shape[static_cast<std::size_t>(options.axis)], setup.size());

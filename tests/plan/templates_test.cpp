@@ -120,6 +120,32 @@ TEST(AllGatherArguments, WrongOnesAreNamed) {
               "all_gather: the mesh has 0 ranks; expected 1 to 4096");
 }
 
+TEST(AllGatherArguments, SlicesMayBeOfGivenExtents) {
+    const Tensor tensor{"A", {4, 8}, DType::bf16};
+    const auto made = [&](std::vector<std::int64_t> sizes, std::int32_t axis = 1, std::int32_t split = 1) {
+        return all_gather(ring_of(2), tensor,
+                          {.minor_axis = axis, .minor_split = split, .minor_sizes = sizes});
+    };
+    const Result<Plan> plan = made({1, 2, 5});
+    ASSERT_TRUE(plan) << plan.error().to_string();
+    EXPECT_TRUE(check(*plan).empty());
+    ASSERT_EQ(plan->ranks[0].size(), 3u);
+    const std::vector<Interval> expected{{0, 1}, {1, 3}, {3, 8}};
+    for (std::size_t slice = 0; slice < 3; ++slice)
+        EXPECT_EQ(plan->ranks[0][slice].dst.region[1], expected[slice]);
+    const auto message = [](const Result<Plan>& result) {
+        return result ? "no error" : result.error().to_string();
+    };
+    EXPECT_EQ(message(made({1, 2, 4})),
+              "all_gather: minor_sizes 1 + 2 + 4 are not the 8 elements of axis 1 together");
+    EXPECT_EQ(message(made({8, 1})),
+              "all_gather: minor_sizes 8 + 1 are not the 8 elements of axis 1 together");
+    EXPECT_EQ(message(made({0, 8})), "all_gather: minor_sizes has 0; expected at least 1");
+    EXPECT_EQ(message(made({1, 7}, 1, 2)),
+              "all_gather: minor_split and minor_sizes both say how to cut: give one");
+    EXPECT_EQ(message(made({1, 7}, -1)), "all_gather: minor_sizes needs minor_axis: the axis to cut along");
+}
+
 TEST(AllGatherArguments, AHugeSplitIsRefusedBeforeItUsesMemory) {
     const Tensor tensor{"A", {std::int64_t{1} << 40, std::int64_t{1} << 20}, DType::int8};
     const Result<Plan> plan = all_gather(ring_of(4096), tensor, {0, 2147483647, false, 1, 2147483647});

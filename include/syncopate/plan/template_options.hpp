@@ -38,7 +38,9 @@ struct TemplateOptions {
     std::int32_t split = 1;        ///< chunks per shard, along `axis`
     bool pull = false;             ///< the destination reads, instead of the source writing
     std::int32_t minor_axis = -1;  ///< a second axis to cut along, e.g. K of a GEMM; -1: none
-    std::int32_t minor_split = 1;  ///< slices along minor_axis
+    std::int32_t minor_split = 1;  ///< slices along minor_axis, equal but for a remainder
+    /// Or the slices' extents, in their order; together the tensor's. Empty: minor_split says.
+    std::vector<std::int64_t> minor_sizes;
     /// direct all_gather: all minor slices for one peer before the next peer's, instead of every peer's first
     /// slice before any second one
     bool peer_by_peer = false;
