@@ -2,16 +2,16 @@
 // syncopate/runtime/engine_format.hpp; the same with the CPU: host_engine.cpp). Each warp walks the table and
 // does its pieces.
 //
-// A copy in bulk: a warp brings a piece into its own part of shared memory and stores it from there; a store
-// is acknowledged by the other GPU microseconds after it has left, and meanwhile the warp loads its next
-// piece:
+// A copy in bulk: a warp has two stages in shared memory; it brings a piece into one of them and stores it
+// from there, while the next piece comes into the other. A store is acknowledged by the other GPU
+// microseconds after it has left:
 //
-//      piece n     | load | store leaves | on its way ...   | written
-//      piece n + 1                       | load | store leaves     | on its way ...
+//      piece n, stage 0     | load | store leaves | on its way ...   | written
+//      piece n + 1, stage 1        | load         | store leaves     | on its way ...
+//      piece n + 2, stage 0                       | load             | store leaves
 //
-// A sum in bulk: a piece of every summand is brought into shared memory at once, from wherever it is, and
-// then added from there in order; by loads and stores, a thread has 16 loads of 16 bytes on their way at
-// once.
+// A sum in bulk: a piece of every summand is brought into a stage at once, from wherever it is, and then
+// added from there in order; by loads and stores, a thread has 8 loads of 16 bytes on their way at once.
 //
 // A warp counts what it has done of an op when it has left the op, once that is written: in shared memory,
 // and a thread of the block counts for all of its warps. The thread that posts has acquired, through the

@@ -122,7 +122,8 @@ TEST(AllGatherArguments, WrongOnesAreNamed) {
 
 TEST(AllGatherArguments, SlicesMayBeOfGivenExtents) {
     const Tensor tensor{"A", {4, 8}, DType::bf16};
-    const auto made = [&](std::vector<std::int64_t> sizes, std::int32_t axis = 1, std::int32_t split = 1) {
+    const auto made = [&](const std::vector<std::int64_t>& sizes, std::int32_t axis = 1,
+                          std::int32_t split = 1) {
         return all_gather(ring_of(2), tensor,
                           {.minor_axis = axis, .minor_split = split, .minor_sizes = sizes});
     };
