@@ -152,17 +152,6 @@ std::string kernels_of(const emit::Artifact& artifact) {
     return names;
 }
 
-/// One stage: kernel.py and original.py; several: kernel_0.py, …
-std::vector<std::pair<std::string, const std::string*>> files_of(const emit::Artifact& artifact) {
-    std::vector<std::pair<std::string, const std::string*>> files{{"schedule.json", &artifact.schedule_json}};
-    for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {
-        const std::string number = artifact.sources.size() > 1 ? "_" + std::to_string(stage) : "";
-        files.emplace_back("original" + number + ".py", &artifact.sources[stage].original);
-        files.emplace_back("kernel" + number + ".py", &artifact.sources[stage].kernel);
-    }
-    return files;
-}
-
 /// Adds what the kernels import from their own folders, so that the fused ones find it beside them.
 void add_imports(const std::vector<kernel::ImportedFile>& imported, const std::string& of,
                  std::vector<std::pair<std::string, const std::string*>>& files) {
@@ -226,7 +215,7 @@ void run_fuse(const FuseOptions& options) {
         imported.emplace_back(stage.file, or_fail(kernel::imported_files(stage.source, stage.file)));
     const emit::Artifact artifact =
         or_fail(emit::make_artifact(std::move(stages), std::move(plan), fuse_options));
-    auto files = files_of(artifact);
+    auto files = emit::files_of(artifact);
     for (const auto& [file, more] : imported) add_imports(more, file, files);
     write_directory(options.output, files);
 

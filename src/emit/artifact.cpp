@@ -303,6 +303,16 @@ KernelLaunch launch_of(const fuse::Stage& stage, const plan::Plan& plan, const f
 
 }  // namespace
 
+std::vector<std::pair<std::string, const std::string*>> files_of(const Artifact& artifact) {
+    std::vector<std::pair<std::string, const std::string*>> files{{"schedule.json", &artifact.schedule_json}};
+    for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {
+        const std::string number = artifact.sources.size() > 1 ? "_" + std::to_string(stage) : "";
+        files.emplace_back("original" + number + ".py", &artifact.sources[stage].original);
+        files.emplace_back("kernel" + number + ".py", &artifact.sources[stage].kernel);
+    }
+    return files;
+}
+
 Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::Options& options) {
     auto schedule = fuse::fuse(program, options);
     if (!schedule) return schedule.error();

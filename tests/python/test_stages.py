@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import BINARY
 
 pytest.importorskip("triton")
 HERE = Path(__file__).resolve().parent
@@ -40,6 +41,22 @@ def test_run_checks_a_feed_forward_block_by_its_name(run):
     assert outcome.out.count("identical to the unfused kernel") == 3
     refused = run(*words[:3], spec.replace("gelu", "step"), "--ranks=2", timeout=60)
     assert (refused.code, refused.out) == (2, "") and "unknown activation 'step'" in refused.err
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_example_in_cpp_makes_a_block_that_runs(ranks, run, tmp_path):
+    root = HERE.parents[1]
+    example = BINARY.parent / "example_feed_forward"
+    if not example.exists():
+        pytest.skip(f"{example} is not built")
+    made = run(example, root / "examples" / "matmul_pointers.py", tmp_path / "block", ranks)
+    assert made.code == 0, made.err
+    assert "rank 0, stage 1: [tile" in made.out and "rank 0 sums C[0:" in made.out
+    ran = run(BINARY, "run", tmp_path / "block", "--check", "--calls=2", timeout=300)
+    assert ran.code == 0, ran.out + ran.err
+    assert ran.out.count("identical to the unfused kernel") == ranks
+    wrong = run(example, root / "README.md", tmp_path / "none", ranks)
+    assert wrong.code == 1 and "README.md:" in wrong.err and not (tmp_path / "none").exists()
 
 
 SIZES = "M=49,stride_ak=1,stride_bn=1,stride_cn=1,BLOCK_M=16,BLOCK_N=16,BLOCK_K=16,GROUP_M=2"

@@ -77,6 +77,11 @@ struct Artifact {
     [[nodiscard]] const std::string& kernel_source() const { return sources.front().kernel; }
 };
 
+/// The names and texts of the files that make up a folder for `syncopate run`: schedule.json, and of one
+/// stage original.py and kernel.py, of several original_0.py, kernel_0.py, …. The texts are the artifact's
+/// own.
+[[nodiscard]] std::vector<std::pair<std::string, const std::string*>> files_of(const Artifact& artifact);
+
 /// Fuses the stages of a program that have been analysed.
 [[nodiscard]] Result<Artifact> make_artifact(const fuse::StagedProgram& program,
                                              const fuse::Options& options = {});
