@@ -77,8 +77,8 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
     for chunking in map(parse_chunking, filter(None, options.chunkings.split(","))):
         if chunking == fused[0].chunking:
             continue
-        same = {"chunking": chunking, "tiling": fused[0].tiling}
-        other = with_inputs(setup.operators(sy.ops.AllGatherMatmul, **same))
+        tiling = fused[0].tiling
+        other = with_inputs(setup.operators(sy.ops.AllGatherMatmul, chunking=chunking, tiling=tiling))
         replay = setup.graphs(lambda i, other=other: other(i)(other(i).shard(), w(i), out(i)))
         peers = "p" if chunking.peer_by_peer else ""
         engine = f":e{chunking.engine_blocks}" if chunking.engine_blocks else ""

@@ -4,12 +4,10 @@
 //
 //   syncopate_bench_engine [--mebibytes N] [--calls N] [--blocks 4,8,16] [--json FILE]
 //
-//   copy    every rank sends N MiB in all, divided among the next 1 … ranks-1 peers, in chunks of 4 MiB; GB/s
-//   out
-//           of a rank
+//   copy    every rank sends N MiB in all, divided among the next 1 … ranks-1 peers, in chunks of 4 MiB;
+//           GB/s out of a rank
 //   sum     every rank sums N MiB in all from `summands` places on its peers, in turn, and of its own, into
-//   one
-//           destination; bf16, chunks of 4 MiB of the destination; GB/s into a rank
+//           one destination; bf16, chunks of 4 MiB of the destination; GB/s into a rank
 //
 // A measurement is the mean over the calls after the first three, queued one behind another, of the slowest
 // rank; all ranks begin each call together, so a few µs of each are not the engine's.

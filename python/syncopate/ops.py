@@ -38,16 +38,15 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Chunking:
-    """How a shard is cut and sent: `rows` chunks along M, each in `slices` along K, equal or of the extents `sizes`; all
-    ranks' first slices travel first, or `peer_by_peer` all slices to one peer before the next one's. By the copy engine,
-    or with `engine_blocks` > 0 by the chunk engine on so many multiprocessors, which the kernel then leaves free.
+    """How a shard is cut and sent: `rows` chunks along M, each in `slices` along K, so many equal ones or of these extents;
+    all ranks' first slices travel first, or `peer_by_peer` all slices to one peer before the next one's. By the copy
+    engine, or with `engine_blocks` > 0 by the chunk engine on so many multiprocessors, which the kernel then leaves free.
     """
 
     rows: int = 1
-    slices: int = 1
+    slices: int | tuple[int, ...] = 1
     peer_by_peer: bool = False
     engine_blocks: int = 0
-    sizes: tuple[int, ...] = ()  # of K together, as many as `slices`
 
 
 def makespan(rows: int, wide: int, narrow: int, programs: int) -> float:
@@ -92,8 +91,8 @@ def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, num_sms: int) -> T
 
 def growing_slices(k: int, block_k: int, sending: float, multiplying: float) -> tuple[int, ...]:
     """Extents of slices along K for tiles of one wave, which all begin with the first slice: one slice is sent in the time
-    in which the one before is multiplied, so that nobody waits again. As many as pay for a phase each. `sending`,
-    `multiplying`: µs of the whole.
+    in which the one before is multiplied, so that nobody waits again. As many as pay for a phase each. `sending`: µs of
+    all that comes, `multiplying`: of a tile.
     """
     growth = min(max(multiplying / sending, 0.25), 8.0)
     shares = [sum(growth**i for i in range(n)) for n in range(1, 5)]
@@ -131,8 +130,8 @@ def choose_cut(
         for one_wave in (narrow, wide):
             if rows * -(-n // one_wave.block_n) <= num_sms - ENGINE_BLOCKS:
                 tile = 2 * one_wave.block_m * one_wave.block_n * k * num_sms / FLOPS_PER_US
-                sizes = growing_slices(k, one_wave.block_k, sending, tile)
-                return one_wave, Chunking(1, len(sizes), engine_blocks=ENGINE_BLOCKS, sizes=sizes)
+                slices = growing_slices(k, one_wave.block_k, sending, tile)
+                return one_wave, Chunking(1, slices, engine_blocks=ENGINE_BLOCKS)
         if sending > 0.6 * multiplying:
             fits = -(-rows // size) * -(-n // narrow.block_n) <= num_sms
             return narrow if fits else wide, Chunking(1, 2, peer_by_peer=True)
@@ -260,11 +259,11 @@ class AllGatherMatmul:
         self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
         tensor = plans.Tensor("A", (m, k), DTYPE_NAMES[dtype])
         slices: dict[str, Any] = {}
-        if self.chunking.slices > 1 or self.chunking.sizes:
-            sizes = self.chunking.sizes
+        if self.chunking.slices != 1:
+            option = "minor_sizes" if isinstance(self.chunking.slices, tuple) else "minor_split"
             slices = {
                 "minor_axis": 1,
-                **({"minor_sizes": sizes} if sizes else {"minor_split": self.chunking.slices}),
+                option: self.chunking.slices,
                 "peer_by_peer": self.chunking.peer_by_peer,
             }
         self.plan = plans.all_gather(

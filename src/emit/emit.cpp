@@ -670,7 +670,7 @@ private:
     std::string stored_param_;   ///< the parameter of what is sent inline
     bool posts_later_ = false;   ///< a tile's post comes before the store of the program's next one
     std::string slot_of_store_;  ///< an expression for the slot whose tile the stores are of
-    std::vector<TileIdSite> sites_;
+    std::vector<TileIdSite> sites_;  ///< the kernel's; guards_reads says where to wait
     Facts facts_;
     std::string eol_ = "\n";
     Edits edits_;

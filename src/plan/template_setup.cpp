@@ -36,16 +36,17 @@ Status judge_axis(std::string_view what, std::int32_t axis, const Tensor& tensor
 Status judge_sizes(std::int64_t extent, const TemplateOptions& options) {
     if (options.minor_sizes.empty()) return Done{};
     if (options.minor_split != 1) return usage("minor_split and minor_sizes both say how to cut: give one");
+    const Error others =
+        usage(fmt::format("minor_sizes {} are not the {} elements of axis {} together",
+                          fmt::join(options.minor_sizes, " + "), extent, options.minor_axis));
     std::int64_t left = extent;
     for (const std::int64_t size : options.minor_sizes) {
         if (size < 1) return usage(fmt::format("minor_sizes has {}; expected at least 1", size));
-        if (size > left) left = -1;  // too many: no sum overflows
-        if (left < 0) break;
+        if (size > left) return others;
         left -= size;
     }
-    if (left == 0) return Done{};
-    return usage(fmt::format("minor_sizes {} are not the {} elements of axis {} together",
-                             fmt::join(options.minor_sizes, " + "), extent, options.minor_axis));
+    if (left > 0) return others;
+    return Done{};
 }
 
 Status judge_cut(const Tensor& tensor, const TemplateOptions& options) {

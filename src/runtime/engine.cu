@@ -111,7 +111,8 @@ private:
         return fault_of(a_.begin, static_cast<std::int32_t>(lane_)) == 0;
     }
 
-    /// Lets what goes in bulk set out for the stage, which no store reads any more.
+    /// Lets what goes in bulk set out for the stage, once no store reads it. A sum has read it before: what
+    /// it has added up it has.
     __device__ void start(const Place& at, std::uint32_t stage) {
         const EngineOp& op = table_[at.op];
         if (op.method != EngineMethod::bulk) return;

@@ -108,6 +108,9 @@ TEST(MinorSplit, IsAnOptionOfEveryTemplate) {
             if (algorithm == Algorithm::hierarchical || algorithm == Algorithm::double_ring)
                 options.inner = 2;
             expect_right(of.make(ring_of(4), {"A", {9, 5, 7}, DType::fp32}, options));
+            options.minor_split = 1;
+            options.minor_sizes = {1, 4, 2};
+            expect_right(of.make(ring_of(4), {"A", {9, 5, 7}, DType::fp32}, options));
         }
     }
 }

@@ -62,11 +62,16 @@ def check_bias(rank: int, size: int, group) -> None:
             expect(torch.equal(y, exact), f"bias {dtype} call {call} differs")
     whole, w, bias = numbers((rows * size, k), 7, dtype), numbers((k, n), 3, dtype), numbers((n,), 5, dtype)
     tiling = dataclasses.replace(ops.choose_tiling(rows * size, n, k, dtype, 4), num_wide=-1)
-    cut = ops.Chunking(1, 2)  # the loop along K in two: the epilogue, which loads the bias, has not to wait
-    op = ops.AllGatherMatmul(rows * size, n, k, dtype, group, bias=True, tiling=tiling, chunking=cut)
-    y = op(whole[rank * rows : (rank + 1) * rows], w, None, bias)
-    expect(torch.equal(y, (whole.float() @ w.float() + bias.float()).to(dtype)), "bias, K in two, differs")
-    op.close()
+    for slices in (
+        2,
+        (16, 48),
+    ):  # the loop along K in two: the epilogue, which loads the bias, has not to wait
+        cut = ops.Chunking(1, slices)
+        op = ops.AllGatherMatmul(rows * size, n, k, dtype, group, bias=True, tiling=tiling, chunking=cut)
+        y = op(whole[rank * rows : (rank + 1) * rows], w, None, bias)
+        exact = (whole.float() @ w.float() + bias.float()).to(dtype)
+        expect(torch.equal(y, exact), f"bias, K in slices {slices}, differs")
+        op.close()
     op = ops.AllGatherMatmul(rows * size, n, k, torch.float32, group, bias=True)
     x, w = torch.zeros(rows, k), torch.zeros(k, n)
     for bias, message in (
