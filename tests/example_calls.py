@@ -34,6 +34,7 @@ class Example:
     kernel: Any
     parameter: str  # the one that takes A
     arguments: Callable[..., tuple[tuple[int, ...], dict[str, Any]]]
+    inline: str  # the backend by which its tiles store and load elsewhere
 
     def fuse(self, plan: Any, **options: Any) -> Any:
         import syncopate as sy
@@ -94,9 +95,13 @@ def host_tma(a, w, out, blocks):
 
 
 CALLS = {
-    "matmul_pointers": Example(matmul_pointers.matmul_kernel, "a_ptr", pointers),
-    "matmul_persistent_device_tma": Example(matmul_persistent_device_tma.matmul_kernel, "a_ptr", device_tma),
-    "matmul_persistent_host_tma": Example(matmul_persistent_host_tma.matmul_kernel, "a_desc", host_tma),
+    "matmul_pointers": Example(matmul_pointers.matmul_kernel, "a_ptr", pointers, "ldst_inline"),
+    "matmul_persistent_device_tma": Example(
+        matmul_persistent_device_tma.matmul_kernel, "a_ptr", device_tma, "tma_inline"
+    ),
+    "matmul_persistent_host_tma": Example(
+        matmul_persistent_host_tma.matmul_kernel, "a_desc", host_tma, "tma_inline"
+    ),
 }
 
 

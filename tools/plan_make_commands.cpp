@@ -161,6 +161,8 @@ void register_make(CLI::App& group) {
     command->add_option("--reduce", arguments->reduce, "sum or max");
     command->add_flag("--produced", options.produced,
                       "The kernel writes what ranks start with, tile by tile");
+    command->add_flag("--transient", options.transient,
+                      "What arrives is for the kernel only, and need not be there at the end");
     add_lowering_options(*command, "--lower", arguments->lowering);
     command->add_option("-o,--output", arguments->output, "Plan file to write");
     command->callback([arguments] { make(*arguments); });

@@ -265,14 +265,14 @@ void bind_compiler(nb::module_& m) {
         "push_exchange",
         [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
            const std::string& to, std::vector<std::int64_t> shape, const std::string& dtype,
-           std::int32_t split, bool produced) {
+           std::int32_t split, bool produced, bool transient) {
             return unwrap(plan::push_exchange(
                 mesh_from(axes),
                 {.name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)}, to,
-                {.produced = produced, .split = split}));
+                {.produced = produced, .split = split, .transient = transient}));
         },
         nb::arg("mesh"), nb::arg("name"), nb::arg("to"), nb::arg("shape"), nb::arg("dtype"), nb::arg("split"),
-        nb::arg("produced"));
+        nb::arg("produced"), nb::arg("transient"));
 
     const auto accumulates = [](const emit::Artifact& artifact) {
         std::vector<std::vector<std::string>> of_stages;

@@ -319,13 +319,12 @@ void bind_op(nb::module_& module) {
             "tensor"_a, "rank"_a = nb::none(),
             "The tensor's full buffer on this rank (or `rank`) as torch uint8.")
         .def(
-            "flat_tensor",
-            [](const FusedOp& op, const std::string& tensor) {
-                const FusedOp::FlatView view = unwrap(op.flat_view(tensor));
+            "flat_heaps",
+            [](const FusedOp& op) {
+                const FusedOp::FlatView view = op.flat_view();
                 return array_in<std::uint8_t>(op.heap(), view.address, view.bytes);
             },
-            "tensor"_a,
-            "From the tensor in rank 0's heap to the end of the last rank's heap, as torch uint8.")
+            "All ranks' heaps, as torch uint8.")
         .def_prop_ro("control_address", [](const FusedOp& op) { return op.control_address(); })
         .def_prop_ro("table_address", [](const FusedOp& op) { return op.table_address(); })
         .def_prop_ro("table", [](const FusedOp& op) { return table_words(op, 0); })

@@ -85,6 +85,8 @@ void set_option(plan::TemplateOptions& options, const std::string& name, nb::han
         options.inner = nb::cast<std::int32_t>(value);
     } else if (name == "produced") {
         options.produced = nb::cast<bool>(value);
+    } else if (name == "transient") {
+        options.transient = nb::cast<bool>(value);
     } else if (name == "to_axis") {
         options.to_axis = nb::cast<std::int32_t>(value);
     } else if (name == "root") {

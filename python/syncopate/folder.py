@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from . import _syncopate, interpreter, jit, trace
-from .fused import DTYPES, flat_rows, heap_bytes, own_arguments, shard_box, stored_by_row
+from .fused import DTYPES, flat_rows, heap_bytes, own_arguments, shard_box, tensors_by_row
 from .group import Group
 from .items import nested
 from .ranks import RankError
@@ -230,8 +230,8 @@ class FolderRun:
 
     def _in_heap(self) -> dict[str, torch.Tensor]:
         """What the fused kernel is given for the plan's tensors."""
-        stored = stored_by_row(self.spec)
-        return {t: flat_rows(self.op, t, b) if t == stored else b for t, b in self.buffers.items()}
+        by_row = tensors_by_row(self.spec)
+        return {t: flat_rows(self.op, b) if t in by_row else b for t, b in self.buffers.items()}
 
     def _locals(self, index: int, rank: int) -> dict[tuple[int, str], torch.Tensor]:
         """The tensors that no plan moves, by stage and parameter."""

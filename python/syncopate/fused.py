@@ -309,9 +309,9 @@ class FusedKernel:
         for parameter, tensor in self.bind.items():
             buffer = prepared.tensors[tensor]
             value = full[parameter]
+            if tensor in tensors_by_row(prepared.schedule):
+                buffer = flat_rows(prepared.op, buffer)
             if is_descriptor(value):
-                if tensor == stored_by_row(prepared.schedule):
-                    buffer = flat_rows(prepared.op, tensor, buffer)
                 buffer = type(value)(
                     buffer, list(buffer.shape), list(buffer.stride()), list(value.block_shape)
                 )
@@ -365,27 +365,28 @@ def run_on_host(op: Any, kernel: Any, grid: tuple[int, ...], arguments: dict[str
     op.end_call()
 
 
-def stored_by_row(spec: dict[str, Any]) -> str | None:
-    """The tensor that the kernel of a schedule (syncopate.schedule/1) stores in all ranks' heaps through a descriptor."""
-    stores = spec["schedule"].get("stores")
-    return stores["tensor"] if stores and stores["by"] == "row" else None
+def tensors_by_row(spec: dict[str, Any]) -> set[str]:
+    """The tensors that the kernel of a schedule (syncopate.schedule/1) stores or loads in all ranks' heaps by rows, through
+    descriptors that span them."""
+    forms = (spec["schedule"].get(key) for key in ("stores", "loads"))
+    return {form["tensor"] for form in forms if form and form["by"] == "row"}
 
 
-def flat_rows(op: Any, tensor: str, own: torch.Tensor) -> torch.Tensor:
-    """The rows of all ranks' heaps from `tensor` on: what a kernel that stores in all of them is given."""
-    flat = op.flat_tensor(tensor).view(own.dtype)
-    rows = flat.numel() // math.prod(own.shape[1:])
-    return flat[: rows * math.prod(own.shape[1:])].view(rows, *own.shape[1:])
+def flat_rows(op: Any, own: torch.Tensor) -> torch.Tensor:
+    """All ranks' heaps as rows like those of `own`: what a kernel is given that addresses them all."""
+    flat, row = op.flat_heaps().view(own.dtype), math.prod(own.shape[1:])
+    rows = flat.numel() // row
+    return flat[: rows * row].view(rows, *own.shape[1:])
 
 
 def heap_bytes(spec: dict[str, Any]) -> int:
     """What a rank's heap must hold for the op of a schedule (syncopate.schedule/1), with room to spare. Where the kernel
-    stores rows in all ranks' heaps, a multiple of a row."""
-    tensors, stored = spec["schedule"]["tensors"], stored_by_row(spec)
+    addresses rows in all ranks' heaps, a multiple of such a row."""
+    tensors = spec["schedule"]["tensors"]
     row = 1
-    if stored:
-        own = tensors[stored]
-        row = max(1, math.prod(own["shape"][1:]) * DTYPES[own["dtype"]].itemsize)
+    for name in tensors_by_row(spec):
+        own = tensors[name]
+        row = math.lcm(row, max(1, math.prod(own["shape"][1:]) * DTYPES[own["dtype"]].itemsize))
     room = sum(math.prod(t["shape"]) * DTYPES[t["dtype"]].itemsize + 4096 + row for t in tensors.values())
     multiple = math.lcm(2 << 20, row)
     return -(-((4 << 20) + room) // multiple) * multiple

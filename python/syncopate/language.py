@@ -19,9 +19,12 @@ __all__ = [
     "sy_acquire_2d",
     "sy_acquire_3d",
     "sy_acquire_phase",
+    "sy_all_rows",
     "sy_finish",
     "sy_linear_2d",
     "sy_linear_3d",
+    "sy_load_offset",
+    "sy_load_row",
     "sy_num_phases",
     "sy_offset",
     "sy_post",
@@ -35,6 +38,10 @@ __all__ = [
     "sy_tile_2d",
     "sy_tile_3d",
 ]
+
+
+# The rows of a descriptor that spans the heaps of all ranks: where one ends is for the schedule to say.
+sy_all_rows = tl.constexpr(2**31 - 1)
 
 
 class SyncopateFault(RuntimeError):
@@ -500,9 +507,26 @@ if not triton.knobs.runtime.interpret:
         return tl.load(_store(schedule, slot, copy))
 
     @triton.jit
-    def sy_offset(schedule, slot, copy=None):
-        """What is added to the pointers (int64, elements) where the tile of `slot` is stored, for the `copy`-th time."""
-        return tl.load(_store(schedule, slot, copy).to(tl.pointer_type(tl.int64)))
+    def sy_offset(schedule, slot, copy=None, multiple: tl.constexpr = 1):
+        """What is added to the pointers (int64, elements) where the tile of `slot` is stored, for the `copy`-th time; a
+        multiple of `multiple`, which lets Triton store several elements at once."""
+        return tl.multiple_of(tl.load(_store(schedule, slot, copy).to(tl.pointer_type(tl.int64))), multiple)
+
+    @triton.jit
+    def _from(schedule, slot):
+        words = _address(schedule).to(tl.pointer_type(tl.int32))
+        return words + tl.load(words + 10) + 2 * slot
+
+    @triton.jit
+    def sy_load_row(schedule, slot):
+        """What is added to the first coordinate (int32) where the tile of `slot` loads what it fetches."""
+        return tl.load(_from(schedule, slot))
+
+    @triton.jit
+    def sy_load_offset(schedule, slot, multiple: tl.constexpr = 1):
+        """What is added to the pointers (int64, elements; a multiple of `multiple`) where the tile of `slot` loads what it
+        fetches."""
+        return tl.multiple_of(tl.load(_from(schedule, slot).to(tl.pointer_type(tl.int64))), multiple)
 
     @triton.jit
     def _load_pairs(base, offsets, like):
@@ -667,6 +691,7 @@ else:
     _FIRST_SIGNAL, _SIGNAL_STRIDE, _FIRST_SLOT, _SLOT_WORDS = 32, 8, 16, 8
     _MAKES, _STORE, _MADE_WORDS = 4, 6, 8  # of a slot's record (two of them); of a made chunk's
     _AT_ONCE = 1 << 30
+    _LOADS = 10
 
     sy_range = range
 
@@ -781,8 +806,18 @@ else:
     def sy_row(schedule, slot, copy=None):
         return _scalar(_store(schedule, slot, copy))
 
-    def sy_offset(schedule, slot, copy=None):
+    def sy_offset(schedule, slot, copy=None, multiple=1):
         return _interpreter.interpreter_semantic.to_tensor(_store(schedule, slot, copy))
+
+    def _from(schedule, slot):
+        table = _words(schedule)
+        return _long(table, table[_LOADS] + 2 * _number(slot))
+
+    def sy_load_row(schedule, slot):
+        return _scalar(_from(schedule, slot))
+
+    def sy_load_offset(schedule, slot, multiple=1):
+        return _interpreter.interpreter_semantic.to_tensor(_from(schedule, slot))
 
     def _all_come(table, words, begin, end, patience):
         """Whether the signals of these waits come within `patience` seconds."""

@@ -20,6 +20,7 @@ NARROW_COST = 0.62
 LINK_BYTES_PER_US = 340e3  # one copy engine, a shard of 16 MiB
 FLOPS_PER_US = 700e6  # a large bf16 product
 PHASE_US = 3.0  # what one more phase costs a tile
+INLINE = ("tma_inline", "ldst_inline")  # backends by which the kernel itself sends and fetches
 ENGINE_BLOCKS = 8  # multiprocessors of the chunk engine: more are slower beside a GEMM
 
 
@@ -250,7 +251,9 @@ class AllGatherMatmul:
         self.num_sms = (
             torch.cuda.get_device_properties(self.group.ordinal).multi_processor_count if cuda else 4
         )
-        if chunking is None and tiling is None and cuda:
+        # Tiles that fetch their rows themselves leave nothing behind.
+        fetched = options.get("backend") in INLINE
+        if chunking is None and tiling is None and cuda and not fetched:
             tiling, chunking = choose_cut(m, n, k, self.group.size, dtype, self.num_sms)
         self.chunking = chunking or Chunking()
         engine_blocks = self.chunking.engine_blocks if cuda else 0
@@ -271,7 +274,8 @@ class AllGatherMatmul:
             tensor,
             0,
             self.chunking.rows,
-            pull=pull,
+            pull=pull or fetched,
+            transient=fetched,
             **slices,
         )
         mixed = self.tiling.num_wide >= 0

@@ -19,6 +19,7 @@ from .fused import DTYPE_NAMES, FusedKernel, Prepared, outputs_of, run_on_host
 from .group import Group, of_process_group
 from .kernels import matmul as kernels
 from .ops import (
+    INLINE,
     Tiling,
     choose_tiling,
     gemm_arguments,
@@ -98,6 +99,7 @@ class FusedMatmul:
         self.tile_sums = tile_sums
         if cuda and backend == "auto":
             backend = self._choose(split is None)
+        self.fetches = backend in INLINE and self.bind[0] == "a_desc"  # tiles read x at its ranks
         self.split = split or self.split
         self.plan = self._make_plan(plans.mesh_of(self.group.size), DTYPE_NAMES[dtype])
         self.kernel = kernels.matmul_mixed if self.tiling.num_wide >= 0 else kernels.matmul
@@ -328,7 +330,12 @@ class AllToAllMatmul(FusedMatmul):
     def _make_plan(self, mesh, dtype):
         require_blocks(self.m, self.group.size)
         return plans.push_exchange(
-            mesh, plans.Tensor("X", (self.m, self.k), dtype), "A", self.split, produced=False
+            mesh,
+            plans.Tensor("X", (self.m, self.k), dtype),
+            "A",
+            self.split,
+            produced=False,
+            transient=self.fetches,
         )
 
 

@@ -10,6 +10,7 @@ Templates write the plans of well-known collectives. All take the mesh, the tens
     group       or only these ranks, in this order
     inner       of the two-level algorithms: ranks of the inner level; 0 for the mesh's last axis
     produced    the kernel writes what ranks start with, tile by tile
+    transient   what arrives is for the kernel only, and need not be there at the end (so that tiles may fetch it inline)
     minor_axis, minor_split
                 cut along a second axis too: all first slices travel before any second one
     minor_sizes or the slices' extents, such as (512, 1536, 6144)
@@ -332,13 +333,16 @@ def push_to_all(
     )
 
 
-def push_exchange(mesh: Mesh, tensor: Tensor, to: str, split: int = 1, *, produced: bool = True) -> Plan:
+def push_exchange(
+    mesh: Mesh, tensor: Tensor, to: str, split: int = 1, *, produced: bool = True, transient: bool = False
+) -> Plan:
     """The all-to-all of equal buffers: block p (of rows) of each rank's own `tensor` becomes block r of `to` on rank p.
 
-    `split`: chunks per block. `produced` False: `tensor` is held initially, not made by the kernel.
+    `split`: chunks per block. `produced` False: `tensor` is held initially, not made by the kernel. `transient`, then: ranks
+    pull their blocks, for their kernels only.
     """
     return _syncopate.push_exchange(
-        list(mesh.axes), tensor.name, to, list(tensor.shape), tensor.dtype, split, produced
+        list(mesh.axes), tensor.name, to, list(tensor.shape), tensor.dtype, split, produced, transient
     )
 
 

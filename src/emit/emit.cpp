@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -17,13 +19,16 @@ namespace {
 using kernel::SourceRange;
 using kernel::TileIdSite;
 
-constexpr std::array<std::string_view, 32> kNames{
-    "sy_acquire", "sy_acquire_2d", "sy_acquire_3d", "sy_acquire_phase", "sy_control",  "sy_copy",
-    "sy_finish",  "sy_hi",         "sy_linear_2d",  "sy_linear_3d",     "sy_lo",       "sy_num_phases",
-    "sy_offset",  "sy_phase",      "sy_post",       "sy_post_at_once",  "sy_out",      "sy_out_pitch",
-    "sy_sum",     "sy_post_last",  "sy_range",      "sy_row",           "sy_schedule", "sy_post_previous",
-    "sy_slot",    "sy_tile",       "sy_tile_2d",    "sy_tile_3d",       "sy_x",        "sy_y",
-    "sy_z",       "SyncopateFault"};
+constexpr std::array<std::string_view, 36> kNames{
+    "sy_acquire",  "sy_acquire_2d",  "sy_acquire_3d", "sy_acquire_phase",
+    "sy_all_rows", "sy_control",     "sy_copy",       "sy_finish",
+    "sy_from",     "sy_hi",          "sy_linear_2d",  "sy_linear_3d",
+    "sy_lo",       "sy_load_offset", "sy_load_row",   "sy_num_phases",
+    "sy_offset",   "sy_phase",       "sy_post",       "sy_post_at_once",
+    "sy_out",      "sy_out_pitch",   "sy_sum",        "sy_post_last",
+    "sy_range",    "sy_row",         "sy_schedule",   "sy_post_previous",
+    "sy_slot",     "sy_tile",        "sy_tile_2d",    "sy_tile_3d",
+    "sy_x",        "sy_y",           "sy_z",          "SyncopateFault"};
 
 /// Replacements and insertions, applied all at once. Those at one place come out in the order in which they
 /// were added.
@@ -106,6 +111,15 @@ std::vector<TileIdSite> waiting_sites(const fuse::Program& program) {
     return sites;
 }
 
+/// What is said of the elements that are added to the pointers of `tensor`: that they are multiples of 16, as
+/// heaps and tensors begin at such, so that Triton goes on loading and storing as many bytes at once.
+std::string multiple_of(const fuse::Schedule& schedule, std::int32_t tensor) {
+    const std::vector<std::int64_t>& shape = schedule.tensors[static_cast<std::size_t>(tensor)].shape;
+    const std::int64_t row =
+        std::accumulate(shape.begin() + 1, shape.end(), std::int64_t{1}, std::multiplies<>());
+    return row % 16 == 0 ? ", multiple=16" : "";
+}
+
 class Emitter {
 public:
     Emitter(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage)
@@ -114,6 +128,7 @@ public:
           phased_(schedule.stage(stage).phased),
           produces_(schedule.produces(stage)),
           stores_(schedule.stores),
+          loads_(schedule.loads),
           sums_(schedule.summed.has_value()),
           posts_first_(sums_ && posts_before_sums(schedule)),
           awaits_chunks_(awaits_chunks(schedule, stage)),
@@ -121,17 +136,24 @@ public:
           facts_(facts_of(source_, {kernel_.sites.function.begin, kernel_.sites.function.end})) {
         const std::size_t newline = source_.find('\n');
         if (newline != std::string_view::npos && newline > 0 && source_[newline - 1] == '\r') eol_ = "\r\n";
-        const auto writer_of = [&](std::int32_t tensor) {
+        const auto param_of = [&](std::int32_t tensor, bool kernel::Param::* accessed) {
             for (const auto& [param, name] : program.bindings) {
                 const kernel::Param* found = kernel_.find_param(param);
-                if (found != nullptr && found->written &&
+                if (found != nullptr && found->*accessed &&
                     name == schedule.tensors[static_cast<std::size_t>(tensor)].name)
                     return param;
             }
             return std::string();
         };
-        if (stores_) stored_param_ = writer_of(stores_->tensor);
-        if (sums_) summed_param_ = writer_of(*schedule.summed);
+        if (stores_) {
+            stored_param_ = param_of(stores_->tensor, &kernel::Param::written);
+            store_multiple_ = multiple_of(schedule, stores_->tensor);
+        }
+        if (loads_) {
+            loaded_param_ = param_of(loads_->tensor, &kernel::Param::read);
+            load_multiple_ = multiple_of(schedule, loads_->tensor);
+        }
+        if (sums_) summed_param_ = param_of(*schedule.summed, &kernel::Param::written);
     }
 
     Result<std::string> run() {
@@ -163,6 +185,9 @@ public:
         }
         if (stores_) {
             if (Status status = redirect_stores(); !status) return status.error();
+        }
+        if (loads_) {
+            if (Status status = redirect_loads(); !status) return status.error();
         }
         add_finish();
         add_import();
@@ -264,17 +289,16 @@ private:
         const std::uint32_t at = line_begin(site.anchor.begin);
         const bool posts = produces_ && site.guards_writes && slot_of_store_.empty();
         if (posts) slot_of_store_ = "sy_slot";
-        if (phased_ || posts) {
+        if (phased_ || posts || loads_) {
             edits_.insert(
                 at, indent + "sy_slot = " + (axes == 1 ? ids : of_axes("sy_linear", axes) + "(" + ids + ")") +
-                        (phased_ ? "  # whose phases the loop below takes"
-                                 : "  # which is done after the last store") +
-                        eol_);
+                        slot_comment() + eol_);
         }
         acquires_ = true;  // also for what only stores: it waits for nothing
         edits_.insert(at, indent + variables + " = " + of_axes("sy_acquire", axes) +
                               "(sy_schedule, sy_control, " + ids +
                               ")  # the tile of this slot, once its chunks have arrived" + eol_);
+        if (loads_) edits_.insert(at, indent + from_line() + eol_);
         for (const kernel::ProgramId& id : site.program_ids) {
             edits_.replace({id.call.begin, id.call.end}, site.variables[static_cast<std::size_t>(id.axis)]);
         }
@@ -288,7 +312,7 @@ private:
                 slot_of_store_ = site.variables.front();
                 slot_taken_ = site.anchor.end;
             }
-            if (site.guards_reads && phased_) {
+            if (site.guards_reads && (phased_ || loads_)) {
                 return error_at(site.anchor, "the tile id has no variable of its own here: assign " +
                                                  site.variables.front() +
                                                  " to one that all loads follow from");
@@ -333,20 +357,34 @@ private:
         }
         const bool posts = produces_ && site.guards_writes && slot_of_store_.empty();
         if (posts) slot_of_store_ = "sy_slot";
-        if (phased_ || posts) {
+        if (phased_ || posts || loads_) {
             if (axes > 1) used_.insert("sy_linear" + suffix);
             add_line_after(site.anchor.end,
                            indent + "sy_slot = " +
                                (axes == 1 ? variables : "sy_linear" + suffix + "(" + variables + ")") +
-                               (phased_ ? "  # whose phases the loop below takes"
-                                        : "  # which is done after the last store"));
+                               slot_comment());
         }
         acquires_ = true;
         used_.insert("sy_acquire" + suffix);
         add_line_after(site.anchor.end, indent + variables + " = sy_acquire" + suffix +
                                             "(sy_schedule, sy_control, " + variables +
                                             ")  # the tile of this slot, once its chunks have arrived");
+        if (loads_) add_line_after(site.anchor.end, indent + from_line());
         return Done{};
+    }
+
+    /// What the slot is kept for.
+    [[nodiscard]] std::string slot_comment() const {
+        if (phased_) return "  # whose phases the loop below takes";
+        return produces_ ? "  # which is done after the last store" : "  # which knows where its tile reads";
+    }
+
+    /// Where the tile that has just been taken loads what is fetched inline.
+    [[nodiscard]] std::string from_line() {
+        const std::string name = loads_->by_row ? "sy_load_row" : "sy_load_offset";
+        used_.insert(name);
+        return "sy_from = " + name + "(sy_schedule, sy_slot" + (loads_->by_row ? "" : load_multiple_) +
+               ")  # from here to the rank that has what the tile reads of " + loaded_param_;
     }
 
     [[nodiscard]] Status nest_reduction() {
@@ -495,47 +533,78 @@ private:
 
     /// Stores of what is sent inline go where the schedule says.
     [[nodiscard]] Status redirect_stores() {
-        for (const kernel::StoreSite& site : kernel_.sites.stores) {
+        const std::string name = stores_->by_row ? "sy_row" : "sy_offset";
+        used_.insert(name);
+        const bool several = stores_->copies > 1;
+        const std::string place = name + "(sy_schedule, " + slot_of_store_ + (several ? ", sy_copy" : "") +
+                                  (stores_->by_row ? "" : store_multiple_) + ")";
+        for (const kernel::AccessSite& site : kernel_.sites.stores) {
             if (site.param != stored_param_) continue;
-            const Call* call = find_call({site.call.begin, site.call.end});
-            const CallArgument* where = nullptr;
-            if (call != nullptr) {
-                for (const CallArgument& argument : call->arguments) {
-                    const bool first = &argument == &call->arguments.front() && argument.keyword.empty();
-                    if (first || argument.keyword == (stores_->by_row ? "offsets" : "pointer"))
-                        where = &argument;
-                }
-            }
-            Span place = where == nullptr ? Span{} : where->value;
-            if (where != nullptr && stores_->by_row) {
-                const auto list = std::find_if(facts_.lists.begin(), facts_.lists.end(),
-                                               [&](const List& l) { return l.whole.begin == place.begin; });
-                place = list == facts_.lists.end() ? Span{} : list->items.front();
-            }
-            if (place.end <= place.begin) {
-                return error_at(site.call,
-                                "this store cannot be sent elsewhere: write its " +
-                                    std::string(stores_->by_row ? "coordinates as a list"
-                                                                : "pointers as its first argument"));
-            }
-            const std::string name = stores_->by_row ? "sy_row" : "sy_offset";
-            used_.insert(name);
-            const bool plain = std::all_of(source_.begin() + place.begin, source_.begin() + place.end,
-                                           [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
-            if (!plain) edits_.insert(place.begin, "(");
-            std::string added = (plain ? " + " : ") + ") + name + "(sy_schedule, " + slot_of_store_;
-            if (stores_->copies > 1) {
+            if (several) {
                 if (!begins_its_line(site.call.begin))
                     return error_at(site.call,
                                     "a store that is sent to several ranks must begin a line of its own");
                 used_.insert("sy_range");
                 edits_.insert(site.call.begin,
                               "for sy_copy in sy_range(" + std::to_string(stores_->copies) + "): ");
-                added += ", sy_copy";
             }
-            edits_.insert(place.end, added + ")");
+            if (Status status = redirect(site, stores_->by_row, place, "store"); !status) return status;
         }
         return Done{};
+    }
+
+    /// Loads of what is fetched inline come from where the schedule says.
+    [[nodiscard]] Status redirect_loads() {
+        for (const kernel::AccessSite& site : kernel_.sites.loads) {
+            if (site.param != loaded_param_) continue;
+            if (Status status = redirect(site, loads_->by_row, "sy_from", "load"); !status) return status;
+        }
+        return Done{};
+    }
+
+    /// Adds `added` to the first coordinate, or to the pointers, of a load or store, and lets the descriptor
+    /// that it goes through span the heaps of all ranks if the kernel makes it.
+    [[nodiscard]] Status redirect(const kernel::AccessSite& site, bool by_row, const std::string& added,
+                                  const std::string& verb) {
+        Span place = argument_of(site.call, by_row ? "offsets" : "pointer", 0);
+        if (by_row) place = first_item(place);
+        if (place.end <= place.begin) {
+            return error_at(site.call, "this " + verb + " cannot be sent elsewhere: write its " +
+                                           std::string(by_row ? "coordinates as a list"
+                                                              : "pointers as its first argument"));
+        }
+        const bool plain = std::all_of(source_.begin() + place.begin, source_.begin() + place.end,
+                                       [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+        if (!plain) edits_.insert(place.begin, "(");
+        edits_.insert(place.end, (plain ? " + " : ") + ") + added);
+        if (site.made.end <= site.made.begin || !widened_.insert(site.made.begin).second) return Done{};
+        const Span rows = first_item(argument_of(site.made, "shape", 1));
+        if (rows.end <= rows.begin) {
+            return error_at(site.made, "this descriptor cannot span other ranks: write its shape as a list");
+        }
+        used_.insert("sy_all_rows");
+        edits_.replace(rows, "sy_all_rows");
+        return Done{};
+    }
+
+    /// The argument that a call is given by keyword or at a position; empty where it is not.
+    [[nodiscard]] Span argument_of(const SourceRange& range, std::string_view keyword,
+                                   std::size_t position) const {
+        const Call* call = find_call({range.begin, range.end});
+        for (std::size_t at = 0; call != nullptr && at < call->arguments.size(); ++at) {
+            const CallArgument& argument = call->arguments[at];
+            if (argument.keyword.empty() ? at == position : argument.keyword == keyword)
+                return argument.value;
+        }
+        return {};
+    }
+
+    /// The first item of a list that is written out; empty where it is not.
+    [[nodiscard]] Span first_item(const Span& list) const {
+        const auto found = std::ranges::find_if(facts_.lists, [&](const List& other) {
+            return list.end > list.begin && other.whole.begin == list.begin;
+        });
+        return found == facts_.lists.end() ? Span{} : found->items.front();
     }
 
     /// After the stores of what tiles sum: the sums of these blocks.
@@ -545,20 +614,14 @@ private:
             std::string line;
         };
         std::vector<std::vector<Sum>> blocks;  // of statements, each with stores that follow each other
-        for (const kernel::StoreSite& site : kernel_.sites.stores) {
+        for (const kernel::AccessSite& site : kernel_.sites.stores) {
             if (site.param != summed_param_) continue;
-            const Call* call = find_call({site.call.begin, site.call.end});
-            const CallArgument* where = nullptr;
-            const CallArgument* value = nullptr;
-            for (std::size_t at = 0; call != nullptr && at < call->arguments.size(); ++at) {
-                const CallArgument& argument = call->arguments[at];
-                if (argument.keyword == "offsets" || (argument.keyword.empty() && at == 0)) where = &argument;
-                if (argument.keyword == "value" || (argument.keyword.empty() && at == 1)) value = &argument;
-            }
-            const auto list = std::find_if(facts_.lists.begin(), facts_.lists.end(), [&](const List& l) {
-                return where != nullptr && l.whole.begin == where->value.begin;
+            const Span where = argument_of(site.call, "offsets", 0);
+            const Span value = argument_of(site.call, "value", 1);
+            const auto list = std::ranges::find_if(facts_.lists, [&](const List& l) {
+                return where.end > where.begin && l.whole.begin == where.begin;
             });
-            if (value == nullptr || list == facts_.lists.end() || list->items.size() != 2) {
+            if (value.end <= value.begin || list == facts_.lists.end() || list->items.size() != 2) {
                 return error_at(site.call,
                                 "this tile cannot be summed where it is stored: write the store as " +
                                     summed_param_ + ".store([row, column], value)");
@@ -570,7 +633,7 @@ private:
             used_.insert("sy_sum");
             Sum sum{{site.call.begin, site.call.end},
                     indent_at(site.call.begin) + "sy_sum(sy_schedule, sy_control, " + slot_of_store_ +
-                        ", sy_out, sy_out_pitch, " + summed_param_ + ", " + text_of(value->value) + ", " +
+                        ", sy_out, sy_out_pitch, " + summed_param_ + ", " + text_of(value) + ", " +
                         text_of(list->items[0]) + ", " + text_of(list->items[1]) +
                         ")  # and what other ranks sent for it, if it is there"};
             if (blocks.empty() || !in_one_block(blocks.back().back().store, sum.store)) blocks.emplace_back();
@@ -663,13 +726,17 @@ private:
     bool phased_;
     bool produces_;
     std::optional<fuse::StoreForm> stores_;
-    bool sums_;                  ///< tiles add what other ranks sent
-    bool posts_first_;           ///< a tile that sums is itself sent: it is posted before it waits for others
-    std::string summed_param_;   ///< the parameter of what they add to
-    bool awaits_chunks_;         ///< some tile waits for what an op brings
-    std::string stored_param_;   ///< the parameter of what is sent inline
-    bool posts_later_ = false;   ///< a tile's post comes before the store of the program's next one
-    std::string slot_of_store_;  ///< an expression for the slot whose tile the stores are of
+    std::optional<fuse::LoadForm> loads_;
+    bool sums_;                 ///< tiles add what other ranks sent
+    bool posts_first_;          ///< a tile that sums is itself sent: it is posted before it waits for others
+    std::string summed_param_;  ///< the parameter of what they add to
+    bool awaits_chunks_;        ///< some tile waits for what an op brings
+    std::string stored_param_;  ///< the parameter of what is sent inline
+    std::string loaded_param_;  ///< the parameter of what is fetched inline
+    std::string store_multiple_, load_multiple_;  ///< what is said of elements that are added to pointers
+    std::set<std::uint32_t> widened_;             ///< where the calls begin whose descriptors span all ranks
+    bool posts_later_ = false;       ///< a tile's post comes before the store of the program's next one
+    std::string slot_of_store_;      ///< an expression for the slot whose tile the stores are of
     std::vector<TileIdSite> sites_;  ///< the kernel's; guards_reads says where to wait
     Facts facts_;
     std::string eol_ = "\n";

@@ -64,7 +64,7 @@ Facts facts_of(std::string_view source, Span span) {
         if (where.begin >= span.begin && where.end <= span.end) {
             if (type == "return_statement") facts.returns.push_back(where);
             if (type == "string") facts.strings.push_back(where);
-            if (type == "list" && ts_node_named_child_count(node) > 0) {
+            if ((type == "list" || type == "tuple") && ts_node_named_child_count(node) > 0) {
                 List& list = facts.lists.emplace_back(List{where, {}});
                 for (std::uint32_t at = 0; at < ts_node_named_child_count(node); ++at)
                     list.items.push_back(span_of(ts_node_named_child(node, at)));

@@ -27,7 +27,7 @@ struct Call {
     std::vector<CallArgument> arguments;
 };
 
-/// A list display with at least one item.
+/// A list or tuple display with at least one item.
 struct List {
     Span whole;
     std::vector<Span> items;

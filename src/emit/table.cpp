@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <span>
 #include <utility>
@@ -83,67 +84,81 @@ void append_number(std::vector<std::int32_t>& words, std::int64_t number) {
     words.push_back(static_cast<std::int32_t>(number >> 32));
 }
 
-/// Where each slot's tile is stored.
-class Stores {
+/// Places in the heaps as a kernel's code takes them: in elements from its own place of a tensor, or in rows
+/// from where rank 0's heap begins.
+class Distances {
 public:
-    Stores(const fuse::Schedule& schedule, std::int32_t rank, std::int64_t heap_stride,
-           std::span<const std::uint64_t> offsets)
-        : form_(*schedule.stores), rank_(rank), heap_stride_(heap_stride), offsets_(offsets) {
-        const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(form_.tensor)];
-        element_ = static_cast<std::int64_t>(plan::size_of(tensor.dtype));
-        row_elements_ = tensor.shape.empty() || tensor.shape[0] == 0
-                            ? 1
-                            : plan::num_elements(tensor.whole()) / tensor.shape[0];
+    Distances(const fuse::Schedule& schedule, std::int32_t tensor, bool by_row, std::int32_t rank,
+              std::int64_t heap_stride, std::span<const std::uint64_t> offsets)
+        : tensor_(tensor), by_row_(by_row), rank_(rank), heap_stride_(heap_stride), offsets_(offsets) {
+        const plan::Tensor& own = schedule.tensors[static_cast<std::size_t>(tensor)];
+        element_ = static_cast<std::int64_t>(plan::size_of(own.dtype));
+        row_elements_ =
+            own.shape.empty() || own.shape[0] == 0 ? 1 : plan::num_elements(own.whole()) / own.shape[0];
     }
 
-    void append(std::vector<std::int32_t>& words, const fuse::RankSchedule& schedule) const {
-        std::map<std::vector<std::int64_t>, std::int32_t> known;
-        for (std::size_t slot = 0; slot < schedule.slots.size(); ++slot) {
-            std::vector<std::int64_t> numbers;
-            for (const std::int32_t chunk : schedule.slots[slot].makes) {
-                for (const fuse::Store& store : schedule.chunks[static_cast<std::size_t>(chunk)].stores) {
-                    const std::int64_t number = number_of(store);
-                    if (std::find(numbers.begin(), numbers.end(), number) == numbers.end())
-                        numbers.push_back(number);
-                }
-            }
-            if (numbers.empty()) numbers.push_back(number_of({rank_, form_.tensor, 0}));
-            // A tile with fewer places is stored in the last one again: the same value, by the same program.
-            numbers.resize(static_cast<std::size_t>(std::max<std::int32_t>(form_.copies, 1)), numbers.back());
-            const std::size_t record = table::first_slot + table::slot_words * slot + table::store;
-            if (form_.copies <= 1) {
-                words[record] =
-                    static_cast<std::int32_t>(static_cast<std::uint64_t>(numbers[0]) & 0xffffffffU);
-                words[record + 1] = static_cast<std::int32_t>(numbers[0] >> 32);
-                continue;
-            }
-            const auto [found, is_new] = known.try_emplace(numbers, static_cast<std::int32_t>(words.size()));
-            if (is_new) {
-                for (const std::int64_t number : numbers) append_number(words, number);
-            }
-            words[record] = found->second;
-        }
-    }
-
-private:
-    [[nodiscard]] std::int64_t number_of(const fuse::Store& store) const {
+    [[nodiscard]] std::int64_t to(const fuse::Place& place) const {
         const auto offset = [&](std::int32_t tensor) {
             return static_cast<std::int64_t>(offsets_[static_cast<std::size_t>(tensor)]);
         };
-        const std::int64_t from = form_.by_row ? 0 : rank_;
+        if (by_row_) {
+            const std::int64_t bytes = place.rank * heap_stride_ + offset(place.tensor);
+            return bytes / (row_elements_ * element_) + place.rows;
+        }
         const std::int64_t bytes =
-            (store.rank - from) * heap_stride_ + offset(store.tensor) - offset(form_.tensor);
-        const std::int64_t unit = form_.by_row ? row_elements_ * element_ : element_;
-        return bytes / unit + store.rows * (form_.by_row ? 1 : row_elements_);
+            (place.rank - rank_) * heap_stride_ + offset(place.tensor) - offset(tensor_);
+        return bytes / element_ + place.rows * row_elements_;
     }
+    [[nodiscard]] std::int64_t to_own() const { return to({rank_, tensor_, 0}); }
 
-    fuse::StoreForm form_;
+private:
+    std::int32_t tensor_;
+    bool by_row_;
     std::int32_t rank_;
     std::int64_t heap_stride_;
     std::span<const std::uint64_t> offsets_;
     std::int64_t element_ = 1;
     std::int64_t row_elements_ = 1;
 };
+
+/// Where each slot's tile is stored.
+void append_stores(std::vector<std::int32_t>& words, const fuse::RankSchedule& schedule, std::int32_t copies,
+                   const Distances& distances) {
+    std::map<std::vector<std::int64_t>, std::int32_t> known;
+    for (std::size_t slot = 0; slot < schedule.slots.size(); ++slot) {
+        std::vector<std::int64_t> numbers;
+        for (const std::int32_t chunk : schedule.slots[slot].makes) {
+            for (const fuse::Place& store : schedule.chunks[static_cast<std::size_t>(chunk)].stores) {
+                const std::int64_t number = distances.to(store);
+                if (std::find(numbers.begin(), numbers.end(), number) == numbers.end())
+                    numbers.push_back(number);
+            }
+        }
+        if (numbers.empty()) numbers.push_back(distances.to_own());
+        // A tile with fewer places is stored in the last one again: the same value, by the same program.
+        numbers.resize(static_cast<std::size_t>(std::max<std::int32_t>(copies, 1)), numbers.back());
+        const std::size_t record = table::first_slot + table::slot_words * slot + table::store;
+        if (copies <= 1) {
+            words[record] = static_cast<std::int32_t>(static_cast<std::uint64_t>(numbers[0]) & 0xffffffffU);
+            words[record + 1] = static_cast<std::int32_t>(numbers[0] >> 32);
+            continue;
+        }
+        const auto [found, is_new] = known.try_emplace(numbers, static_cast<std::int32_t>(words.size()));
+        if (is_new) {
+            for (const std::int64_t number : numbers) append_number(words, number);
+        }
+        words[record] = found->second;
+    }
+}
+
+/// Where each slot's tile loads what is fetched inline.
+void append_loads(std::vector<std::int32_t>& words, const fuse::RankSchedule& schedule,
+                  const Distances& distances) {
+    words.resize((words.size() + 1) / 2 * 2, 0);
+    words[table::loads] = static_cast<std::int32_t>(words.size());
+    for (const fuse::Slot& slot : schedule.slots)
+        append_number(words, slot.from ? distances.to(*slot.from) : distances.to_own());
+}
 
 /// Which slots' tiles do which sum, and what they need for it.
 void append_sums(std::vector<std::int32_t>& words, const fuse::Schedule& of_all, std::int32_t rank,
@@ -197,11 +212,16 @@ void append_sums(std::vector<std::int32_t>& words, const fuse::Schedule& of_all,
 }  // namespace
 
 std::int64_t bytes_of_row(const fuse::Schedule& schedule) {
-    if (!schedule.stores || !schedule.stores->by_row) return 1;
-    const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(schedule.stores->tensor)];
-    if (tensor.shape.empty() || tensor.shape[0] == 0) return 1;
-    return plan::num_elements(tensor.whole()) / tensor.shape[0] *
-           static_cast<std::int64_t>(plan::size_of(tensor.dtype));
+    const auto row_of = [&](std::int32_t index) -> std::int64_t {
+        const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(index)];
+        if (tensor.shape.empty() || tensor.shape[0] == 0) return 1;
+        return std::max<std::int64_t>(1, plan::num_elements(tensor.whole()) / tensor.shape[0] *
+                                             static_cast<std::int64_t>(plan::size_of(tensor.dtype)));
+    };
+    std::int64_t bytes = 1;
+    if (schedule.stores && schedule.stores->by_row) bytes = row_of(schedule.stores->tensor);
+    if (schedule.loads && schedule.loads->by_row) bytes = std::lcm(bytes, row_of(schedule.loads->tensor));
+    return bytes;
 }
 
 std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t rank,
@@ -256,7 +276,14 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     words[table::kernel_posts] = static_cast<std::int32_t>(words.size());
     append_posts(kernel_posts);
     if (!schedule.chunks.empty()) append_makes(words, schedule, rank, slots, append_posts);
-    if (of_all.stores) Stores(of_all, rank, heap_stride, offsets).append(words, schedule);
+    if (const auto& form = of_all.stores) {
+        append_stores(words, schedule, form->copies,
+                      Distances(of_all, form->tensor, form->by_row, rank, heap_stride, offsets));
+    }
+    if (const auto& form = of_all.loads) {
+        append_loads(words, schedule,
+                     Distances(of_all, form->tensor, form->by_row, rank, heap_stride, offsets));
+    }
     if (of_all.summed) append_sums(words, of_all, rank, offsets);
     return words;
 }

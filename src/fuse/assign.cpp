@@ -7,6 +7,7 @@
 
 #include "fuse/error_at.hpp"
 #include "syncopate/fuse/collective.hpp"
+#include "syncopate/fuse/inline_reads.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
 
 namespace syncopate::fuse {
@@ -109,7 +110,8 @@ std::string objection(const plan::Plan& plan, plan::OpRef ref, Backend backend, 
     if (is_inline(backend)) {
         if (is_sum(op)) return "a sum of contributions is not done by " + std::string(name_of(backend));
         return kernel ? kernel(ref, backend)
-                      : std::string(name_of(backend)) + " needs a kernel that stores what is sent";
+                      : std::string(name_of(backend)) +
+                            " needs a kernel that stores what is sent, or loads what is fetched";
     }
     if (lane_of(backend) == Backend::tma_dedicated) {
         if (op.reduce != plan::Reduce::none && !is_sum(op))
@@ -244,7 +246,9 @@ public:
     LocalStores(const plan::Plan& plan, const InlineObjection& kernel) : plan_(plan), kernel_(kernel) {
         for (const std::vector<plan::Op>& list : plan.ranks) {
             for (const plan::Op& op : list) {
-                if (is_inline(op.backend)) tensor_ = op.src.tensor;
+                const plan::OpRef ref{static_cast<std::int32_t>(&list - plan.ranks.data()),
+                                      static_cast<std::int32_t>(&op - list.data())};
+                if (is_inline(op.backend) && !is_fetched(plan, ref)) tensor_ = op.src.tensor;
             }
         }
     }
@@ -252,7 +256,7 @@ public:
         const plan::Op& op = plan_.op(ref);
         if (!kernel_ || op.kind != plan::OpKind::local || op.reduce != plan::Reduce::none)
             return std::nullopt;
-        if (tensor_ && *tensor_ != op.src.tensor) return std::nullopt;
+        if (is_fetched(plan_, ref) || (tensor_ && *tensor_ != op.src.tensor)) return std::nullopt;
         for (const Backend backend : {Backend::tma_inline, Backend::ldst_inline}) {
             if (!kernel_(ref, backend).empty()) continue;
             tensor_ = op.src.tensor;

@@ -190,8 +190,15 @@ Result<Dependence> depend(const Program& program, const Precedence& precedence, 
                                 rest.push_back(std::move(outside));
                         }
                         missing = std::move(rest);
-                        if (supply.op >= 0)
-                            needs.push_back({first_iteration(param, box, supply.region, trips), supply.op});
+                        if (supply.op < 0) return;
+                        const std::int64_t iteration = first_iteration(param, box, supply.region, trips);
+                        if (!precedence.fetched[supply.op]) {
+                            needs.push_back({iteration, supply.op});
+                            return;
+                        }
+                        // The tile waits for what the op would have waited for.
+                        for (const std::int32_t before : precedence.after[supply.op])
+                            needs.push_back({iteration, before});
                     });
                     if (!missing.empty()) {
                         return at_rank(

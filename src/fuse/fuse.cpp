@@ -11,6 +11,7 @@
 #include "syncopate/fuse/collective.hpp"
 #include "syncopate/fuse/guards.hpp"
 #include "syncopate/fuse/inline.hpp"
+#include "syncopate/fuse/inline_reads.hpp"
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/precedence.hpp"
@@ -114,20 +115,24 @@ void hurry_before_sums(const plan::Plan& plan, const Precedence& precedence, con
 }
 
 /// A kernel may start before its call's begin waits are over, so before a program first stores into another
-/// rank's memory it waits for what that rank says of it.
-void guard_stores(const std::vector<std::int64_t>& program_of, RankSchedule& rank) {
+/// rank's memory, or loads from there, it waits for what that rank says of it.
+void guard_places(const std::vector<std::int64_t>& program_of, RankSchedule& rank) {
     std::set<std::pair<std::int64_t, std::int32_t>> guarded;  // program, rank
+    const auto guard_place = [&](std::size_t slot, const Place& place) {
+        if (!guarded.insert({program_of[slot], place.rank}).second) return;
+        for (const Wait& wait : rank.begin_waits) {
+            if (rank.signals[static_cast<std::size_t>(wait.signal)].op.rank == place.rank)
+                rank.slots[slot].waits.push_back(wait);
+        }
+    };
     for (std::size_t slot = 0; slot < rank.slots.size(); ++slot) {
+        if (rank.slots[slot].from) guard_place(slot, *rank.slots[slot].from);
         for (const std::int32_t chunk : rank.slots[slot].makes) {
-            for (const Store& store : rank.chunks[static_cast<std::size_t>(chunk)].stores) {
-                if (!guarded.insert({program_of[slot], store.rank}).second) continue;
-                for (const Wait& wait : rank.begin_waits) {
-                    if (rank.signals[static_cast<std::size_t>(wait.signal)].op.rank == store.rank)
-                        rank.slots[slot].waits.push_back(wait);
-                }
-            }
+            for (const Place& store : rank.chunks[static_cast<std::size_t>(chunk)].stores)
+                guard_place(slot, store);
         }
     }
+    if (rank.transfers.empty()) rank.begin_waits.clear();  // nobody is left to wait at the beginning
 }
 
 /// The parts in which `chunk` is summed: where some kernel makes what this rank adds to it.
@@ -209,7 +214,8 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
                                  " is for what tiles make, this op sends a sum: use ldst_inline";
             }
             if (staged) return std::string("a program of several stages sends nothing inline yet");
-            return inline_objection(first, ref, backend);
+            return is_fetched(plan, ref) ? load_objection(first, ref, backend)
+                                         : store_objection(first, ref, backend);
         });
     if (!backends) return backends.error();
     const auto stored = sum_stores(plan, *backends);
@@ -247,6 +253,8 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     const auto& tiles = all.tiles;
     const auto stores = store_inline(first, *lowered, *precedence, production, *backends);
     if (!stores) return stores.error();
+    const auto loads = load_inline(first, *precedence, *backends);
+    if (!loads) return loads.error();
     const Guards guards = guard(plan, *precedence, all.dependence, sync);
 
     // A sum that reads its contributions where they are also waits for what they come after, and tells whom
@@ -281,7 +289,8 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     }
     for (std::int32_t id = 0; id < precedence->num_ops(); ++id) {
         auto& here = observed[precedence->ops[id].rank];
-        if (lowered->done_with.contains(precedence->ops[id]) || stored_by_sum(id)) continue;
+        if (lowered->done_with.contains(precedence->ops[id]) || stored_by_sum(id) || precedence->fetched[id])
+            continue;
         const std::vector<std::int32_t> awaited = awaited_by(id);
         here.insert(here.end(), awaited.begin(), awaited.end());
     }
@@ -349,6 +358,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     schedule.phased = all.slots.front().phased;
     schedule.later.assign(all.slots.begin() + 1, all.slots.end());
     schedule.stores = stores->form;
+    schedule.loads = loads->form;
     if (!summed.empty()) schedule.summed = summed.begin()->second.tensor;
     schedule.ranks.resize(num_ranks);
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
@@ -366,6 +376,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
         for (std::size_t slot = 0; slot < tiles[rank].size(); ++slot) {
             const SlotWaits& waits = sync.slots[rank][slot];
             Slot& to = out.slots.emplace_back(Slot{tiles[rank][slot], waits_for(waits.ops), {}, {}});
+            if (!loads->at[rank].empty()) to.from = loads->at[rank][static_cast<std::size_t>(to.tile)];
             for (const SlotWaits::Phase& phase : waits.phases) {
                 to.phases.push_back({phase.iteration_end, waits_for(phase.ops)});
             }
@@ -387,6 +398,8 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
                                   slots_at_once(at_once[rank][chunk], std::move(making), all.program_of)});
         }
         for (const std::int32_t id : precedence->start_order[rank]) {
+            if (precedence->fetched[id])
+                out.kernel_posts.insert(out.kernel_posts.end(), posts[id].begin(), posts[id].end());
             if (sent_inline(id)) continue;
             const plan::OpRef ref = precedence->ops[id];
             const plan::Op& op = plan.op(ref);
@@ -447,9 +460,9 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
         (ack.at_end ? from.end_posts : from.kernel_posts).push_back({ack.to, signal});
         schedule.ranks[ack.to].begin_waits.push_back({signal, 1});
     }
-    if (schedule.stores) {
+    if (schedule.stores || schedule.loads) {
         for (std::size_t rank = 0; rank < num_ranks; ++rank)
-            guard_stores(all.program_of, schedule.ranks[rank]);
+            guard_places(all.program_of, schedule.ranks[rank]);
     }
     if (options.device == Device::cuda) {
         if (Status status = check_library(plan, *precedence, sync, schedule); !status) return status.error();

@@ -96,6 +96,11 @@ Guards guard(const plan::Plan& plan, const Precedence& precedence, const Depende
             }
         }
         guards.end_ops[rank] = last_of(precedence, std::move(open));
+        // What one rank's tiles fetch here they have all fetched when its kernel ends.
+        std::set<std::int32_t> fetching;
+        std::erase_if(guards.end_ops[rank], [&](std::int32_t id) {
+            return precedence.fetched[id] && !fetching.insert(executor_of(id)).second;
+        });
     }
     return guards;
 }

@@ -4,8 +4,10 @@
 #include <string_view>
 #include <utility>
 
-#include "fuse/kernel_stores.hpp"
+#include "fuse/kernel_accesses.hpp"
+#include "syncopate/fuse/inline_reads.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
+#include "syncopate/kernel/tile_boxes.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -15,61 +17,52 @@ using plan::Region;
 
 constexpr std::int32_t kMostStores = 16;  // of one tile
 
-/// Rows from a place in the source to the same place in the destination, in rows of the source's tensor;
-/// nullopt when the two are not laid out alike.
-std::optional<std::int64_t> rows_between(const plan::Plan& plan, const plan::Op& op) {
-    const std::vector<std::int64_t>& from = plan.tensors[static_cast<std::size_t>(op.src.tensor)].shape;
-    const std::vector<std::int64_t>& to = plan.tensors[static_cast<std::size_t>(op.dst.tensor)].shape;
-    const std::size_t extra = to.size() - from.size();  // a staging tensor has its slots before the rest
-    if (from.empty() || to.size() < from.size() || extra > 1) return std::nullopt;
-    if (extra == 1 && op.dst.region[0].size() != 1) return std::nullopt;
-    for (std::size_t axis = 0; axis < from.size(); ++axis) {
-        const plan::Interval& source = op.src.region[axis];
-        const plan::Interval& target = op.dst.region[axis + extra];
-        if (source.size() != target.size()) return std::nullopt;
-        if (axis > 0 && (from[axis] != to[axis + extra] || source.begin != target.begin)) return std::nullopt;
+/// Why some tile's stores into `source` are not all in it, or not whole blocks of rows; empty if they are.
+std::string objection_to_tiles(const Program& program, const kernel::Param& param, const Region& source) {
+    for (const kernel::Tile& tile : program.kernel.tiles) {
+        const std::vector<Region> boxes = kernel::boxes_written(tile, param.name);
+        if (std::ranges::none_of(boxes, [&](const Region& box) { return overlaps(box, source); })) continue;
+        for (const Region& box : boxes) {
+            if (!contains(source, box)) {
+                return "tile " + std::to_string(tile.id) + " writes " + to_string(box) +
+                       ", not all of which is in the source: cut the source where tiles end";
+            }
+            if (std::string why = objection_to_rows(program.kernel, tile, param, box, Access::store);
+                !why.empty())
+                return why;
+        }
     }
-    const std::int64_t slot = extra == 1 ? op.dst.region[0].begin * to[1] : 0;
-    return slot + op.dst.region[extra].begin - op.src.region[0].begin;
+    return {};
 }
 
 /// Adds those that are not there yet.
-void add_stores(std::vector<Store>& to, const std::vector<Store>& more) {
-    for (const Store& store : more) {
+void add_stores(std::vector<Place>& to, const std::vector<Place>& more) {
+    for (const Place& store : more) {
         if (std::find(to.begin(), to.end(), store) == to.end()) to.push_back(store);
     }
 }
 
 }  // namespace
 
-std::string inline_objection(const Program& program, plan::OpRef ref, plan::Backend backend) {
+std::string store_objection(const Program& program, plan::OpRef ref, plan::Backend backend) {
     const plan::Op& op = program.plan.op(ref);
     const std::string name(plan::name_of(backend));
     const bool pushes = op.kind == plan::OpKind::push || op.kind == plan::OpKind::local;
     const kernel::Param* param = writer_of(program, op.src.tensor);
-    const bool produced = std::any_of(
-        program.plan.produced.begin(), program.plan.produced.end(), [&](const plan::Holding& held) {
-            return held.rank == ref.rank && held.chunk.tensor == op.src.tensor &&
-                   contains(held.chunk.region, op.src.region);
-        });
-    if (!pushes || param == nullptr || !produced)
+    if (!pushes || param == nullptr || !is_made(program.plan, ref.rank, op.src, true))
         return name +
                " sends what the kernel itself makes, as a push or local copy of the rank that makes it";
     if (!op.after.empty()) return name + " sends a tile when it is stored; this op waits for another one";
     if (op.reduce != plan::Reduce::none) return name + " does not reduce";
+    if (param != only_param(program, op.src.tensor))
+        return name + " cannot send what several parameters are bound to";
     if (param->read) return name + " cannot send " + param->name + ", which the kernel also reads or adds to";
-    const bool descriptor = param->kind == kernel::ParamKind::descriptor;
-    if (descriptor != (backend == Backend::tma_inline)) {
-        return name + " is for stores through " + (descriptor ? "pointers" : "descriptors made on the host") +
-               ", and " + param->name + " is a " +
-               (descriptor ? "descriptor: use tma_inline" : "pointer: use ldst_inline");
-    }
-    if (!rows_between(program.plan, op)) {
+    if (!rows_between(program.plan, op.src, op.dst)) {
         return name + " needs source and destination with rows of the same length at the same columns, not " +
                to_string(op.src.region) + " and " + to_string(op.dst.region);
     }
-    std::string why = objection_to_stores(program.kernel, *param, backend);
-    if (why.empty()) why = objection_to_tiles(program, *param, op.src, backend);
+    std::string why = objection_to_calls(program.kernel, *param, backend, Access::store);
+    if (why.empty()) why = objection_to_tiles(program, *param, op.src.region);
     return why.empty() ? why : name + ": " + why;
 }
 
@@ -93,6 +86,7 @@ Result<InlineStores> store_inline(const Program& program, const Lowered& lowered
         if (!is_inline(backend_of(id))) continue;
         const plan::OpRef ref = precedence.ops[static_cast<std::size_t>(id)];
         if (follows_sums(plan, ref)) continue;  // a sum stores it
+        if (is_fetched(plan, ref)) continue;    // tiles read it where it is
         const plan::Op& op = plan.op(ref);
         const StoreForm form{op.src.tensor, backend_of(id) == Backend::tma_inline, 1};
         if (result.form && (result.form->tensor != form.tensor || result.form->by_row != form.by_row))
@@ -100,7 +94,7 @@ Result<InlineStores> store_inline(const Program& program, const Lowered& lowered
         result.form = form;
         for (const MadeRef& need : production.needs[static_cast<std::size_t>(id)]) {
             result.at[static_cast<std::size_t>(need.rank)][static_cast<std::size_t>(need.index)].push_back(
-                {op.destination_rank(ref.rank), op.dst.tensor, *rows_between(plan, op)});
+                {op.destination_rank(ref.rank), op.dst.tensor, *rows_between(plan, op.src, op.dst)});
         }
     }
     if (!result.form) return result;
@@ -132,7 +126,7 @@ Result<InlineStores> store_inline(const Program& program, const Lowered& lowered
     }
     for (std::size_t rank = 0; rank < result.at.size(); ++rank) {
         for (std::size_t index = 0; index < result.at[rank].size(); ++index) {
-            std::vector<Store>& stores = result.at[rank][index];
+            std::vector<Place>& stores = result.at[rank][index];
             const plan::Chunk& chunk = production.chunks[rank][index];
             if (stores.empty()) continue;
             const bool keeps =
@@ -141,7 +135,7 @@ Result<InlineStores> store_inline(const Program& program, const Lowered& lowered
                 });
             if (keeps) stores.insert(stores.begin(), {static_cast<std::int32_t>(rank), chunk.tensor, 0});
         }
-        std::vector<std::vector<Store>> of_tile(program.kernel.tiles.size());
+        std::vector<std::vector<Place>> of_tile(program.kernel.tiles.size());
         for (std::size_t index = 0; index < result.at[rank].size(); ++index) {
             for (const std::int64_t tile : production.makers[rank][index])
                 add_stores(of_tile[static_cast<std::size_t>(tile)], result.at[rank][index]);

@@ -109,6 +109,16 @@ Json write(const Transfer& transfer, const Schedule& schedule) {
     return json;
 }
 
+/// The slots whose tiles load from elsewhere: [slot, rank, tensor, rows].
+Json write_loads(const RankSchedule& rank, const Schedule& schedule) {
+    Json json = Json::array();
+    for (std::size_t slot = 0; slot < rank.slots.size(); ++slot) {
+        const std::optional<Place>& from = rank.slots[slot].from;
+        if (from) json.push_back({slot, from->rank, schedule.tensors[from->tensor].name, from->rows});
+    }
+    return json;
+}
+
 Json write_chunks(const RankSchedule& rank, const Schedule& schedule) {
     std::vector<Json> slots(rank.chunks.size(), Json::array());
     for (std::size_t slot = 0; slot < rank.slots.size(); ++slot) {
@@ -120,7 +130,7 @@ Json write_chunks(const RankSchedule& rank, const Schedule& schedule) {
                                              {"posts", write(rank.chunks[at].posts)},
                                              {"slots", std::move(slots[at])}});
         if (!rank.chunks[at].at_once.empty()) entry["at_once"] = rank.chunks[at].at_once;
-        for (const Store& store : rank.chunks[at].stores)
+        for (const Place& store : rank.chunks[at].stores)
             entry["stores"].push_back({store.rank, schedule.tensors[store.tensor].name, store.rows});
     }
     return json;
@@ -223,16 +233,30 @@ std::int32_t read_tensor(const Reader& reader, const Schedule& schedule) {
     return static_cast<std::int32_t>(found - schedule.tensors.begin());
 }
 
-std::vector<Store> read_stores(const Reader& reader, const Schedule& schedule) {
+/// Three entries of `row`, from the `first` on.
+Place read_place(const Reader& row, std::size_t first, const Schedule& schedule) {
+    return {row.at(first).index_below(schedule.ranks.size()), read_tensor(row.at(first + 1), schedule),
+            row.at(first + 2).integer()};
+}
+
+std::vector<Place> read_stores(const Reader& reader, const Schedule& schedule) {
     if (!schedule.stores) reader.fail("the schedule has no \"stores\"");
-    std::vector<Store> stores;
+    std::vector<Place> stores;
     for (std::size_t at = 0; at < reader.length(); ++at) {
-        const Reader row = reader.at(at);
-        (void)row.length(3);
-        stores.push_back({row.at(std::size_t{0}).index_below(schedule.ranks.size()),
-                          read_tensor(row.at(std::size_t{1}), schedule), row.at(std::size_t{2}).integer()});
+        (void)reader.at(at).length(3);
+        stores.push_back(read_place(reader.at(at), 0, schedule));
     }
     return stores;
+}
+
+void read_loads(const Reader& reader, const Schedule& schedule, RankSchedule& rank) {
+    if (!schedule.loads) reader.fail("the schedule has no \"loads\"");
+    for (std::size_t at = 0; at < reader.length(); ++at) {
+        const Reader row = reader.at(at);
+        (void)row.length(4);
+        const std::int32_t slot = row.at(std::size_t{0}).index_below(rank.slots.size());
+        rank.slots[static_cast<std::size_t>(slot)].from = read_place(row, 1, schedule);
+    }
 }
 
 /// A region of tensor `tensor`.
@@ -419,7 +443,7 @@ void read_chunks(const Reader& reader, const Schedule& schedule, RankSchedule& r
         rank.chunks.push_back(
             {read_chunk(entry.at("chunk"), schedule), static_cast<std::int64_t>(slots.length()),
              read_posts(entry.at("posts"), schedule),
-             entry.has("stores") ? read_stores(entry.at("stores"), schedule) : std::vector<Store>{},
+             entry.has("stores") ? read_stores(entry.at("stores"), schedule) : std::vector<Place>{},
              entry.has("at_once") ? read_slots(entry.at("at_once"), rank) : std::vector<std::int32_t>{}});
     }
 }
@@ -439,6 +463,7 @@ void read_rank(const Reader& reader, Schedule& schedule, RankSchedule& rank) {
             taken[tile] = true;
         }
     }
+    if (reader.has("loads")) read_loads(reader.at("loads"), schedule, rank);
     if (reader.has("chunks")) read_chunks(reader.at("chunks"), schedule, rank);
     const Reader transfers = reader.at("transfers");
     for (std::size_t at = 0; at < transfers.length(); ++at) {
@@ -467,8 +492,16 @@ void read_later(const Reader& reader, Schedule& schedule) {
     if (next != schedule.num_slots) reader.fail("the stages end before the last slot");
 }
 
+/// Whether the kernel says where by rows; else by elements.
+bool read_by_row(const Reader& reader) {
+    const std::string by = reader.at("by").text();
+    if (by != "row" && by != "element") reader.at("by").fail("expected \"row\" or \"element\"");
+    return by == "row";
+}
+
 Schedule read_schedule(const Reader& reader) {
-    reader.expect_keys({"mesh", "tensors", "num_slots", "phased", "ranks"}, {"stores", "later", "summed"});
+    reader.expect_keys({"mesh", "tensors", "num_slots", "phased", "ranks"},
+                       {"stores", "loads", "later", "summed"});
     Schedule schedule;
     const Reader mesh = reader.at("mesh");
     for (std::size_t at = 0; at < mesh.length(); ++at) {
@@ -496,10 +529,13 @@ Schedule read_schedule(const Reader& reader) {
     if (reader.has("stores")) {
         const Reader stores = reader.at("stores");
         stores.expect_keys({"tensor", "by", "copies"});
-        const std::string by = stores.at("by").text();
-        if (by != "row" && by != "element") stores.at("by").fail("expected \"row\" or \"element\"");
-        schedule.stores = StoreForm{read_tensor(stores.at("tensor"), schedule), by == "row",
+        schedule.stores = StoreForm{read_tensor(stores.at("tensor"), schedule), read_by_row(stores),
                                     static_cast<std::int32_t>(stores.at("copies").integer(1, 1024))};
+    }
+    if (reader.has("loads")) {
+        const Reader loads = reader.at("loads");
+        loads.expect_keys({"tensor", "by"});
+        schedule.loads = LoadForm{read_tensor(loads.at("tensor"), schedule), read_by_row(loads)};
     }
     if (reader.has("summed")) schedule.summed = read_tensor(reader.at("summed"), schedule);
     if (reader.has("later")) read_later(reader.at("later"), schedule);
@@ -509,7 +545,7 @@ Schedule read_schedule(const Reader& reader) {
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {  // posts name other ranks' signals
         ranks.at(rank).expect_keys({"signals", "slots", "transfers", "begin_posts", "begin_waits",
                                     "kernel_posts", "end_waits", "end_posts"},
-                                   {"chunks"});
+                                   {"chunks", "loads"});
         read_signals(ranks.at(rank).at("signals"), schedule.ranks.size(), schedule.ranks[rank].signals);
     }
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
@@ -542,6 +578,11 @@ std::string to_json(const Schedule& schedule) {
                           {"copies", schedule.stores->copies}};
         text += ", \"stores\": " + stores.dump();
     }
+    if (schedule.loads) {
+        const Json loads{{"tensor", schedule.tensors[schedule.loads->tensor].name},
+                         {"by", schedule.loads->by_row ? "row" : "element"}};
+        text += ", \"loads\": " + loads.dump();
+    }
     if (schedule.summed) text += ", \"summed\": " + Json(schedule.tensors[*schedule.summed].name).dump();
     text += ",\n \"ranks\": [";
     for (std::size_t at = 0; at < schedule.ranks.size(); ++at) {
@@ -554,6 +595,8 @@ std::string to_json(const Schedule& schedule) {
         for (const Slot& slot : rank.slots) slots.push_back(write(slot));
         text += std::string(at == 0 ? "" : ",") + "\n  {\"signals\": " + signals.dump() +
                 ",\n   \"slots\": " + slots.dump();
+        if (Json loads = write_loads(rank, schedule); !loads.empty())
+            text += ",\n   \"loads\": " + loads.dump();
         if (!rank.chunks.empty()) text += ",\n   \"chunks\": " + write_chunks(rank, schedule).dump();
         text += ",\n   \"transfers\": [";
         for (std::size_t n = 0; n < rank.transfers.size(); ++n) {

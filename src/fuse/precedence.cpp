@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "syncopate/fuse/inline_reads.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
 
 namespace syncopate::fuse {
@@ -130,6 +131,8 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
     result.stream_previous.assign(result.ops.size(), -1);
     result.started_before.assign(result.ops.size(), -1);
     result.copy_stream.assign(result.ops.size(), 0);
+    for (const plan::OpRef ref : result.ops)
+        result.fetched.push_back(is_inline(backends[ref.rank][ref.index]) && is_fetched(plan, ref));
     for (const std::vector<std::int32_t>& order : result.start_order) {
         choose_copy_streams(plan, backends, result, order);
         std::map<std::pair<plan::Backend, bool>, std::int32_t> last;  // by backend

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "fuse/kernel_stores.hpp"
+#include "fuse/kernel_accesses.hpp"
 #include "syncopate/kernel/tile_boxes.hpp"
 
 namespace syncopate::fuse {
@@ -78,11 +78,7 @@ std::string tile_sum_objection(const Program& program, const Lowered& lowered, p
         return "tiles add bf16, fp16 and fp32";
     const std::int32_t tensor = own_tensor(program, lowered, ref);
     const kernel::Param* param = tensor < 0 ? nullptr : writer_of(program, tensor);
-    const bool produced = std::any_of(program.plan.produced.begin(), program.plan.produced.end(),
-                                      [&](const plan::Holding& held) {
-                                          return held.rank == ref.rank && held.chunk.tensor == tensor &&
-                                                 contains(held.chunk.region, op.dst.region);
-                                      });
+    const bool produced = is_made(program.plan, ref.rank, {tensor, op.dst.region}, true);
     if (param == nullptr || !produced) return "tiles add to what the kernel itself makes";
     if (param->read) return param->name + " is also read, or added to, by the kernel";
     if (param->kind != kernel::ParamKind::descriptor)
@@ -92,7 +88,7 @@ std::string tile_sum_objection(const Program& program, const Lowered& lowered, p
     const Region& staged = op.src.region;
     if (staged[1].size() != op.dst.region[0].size() || staged[2].size() != op.dst.region[1].size())
         return "its contributions are staged in another shape";
-    std::string why = objection_to_stores(program.kernel, *param, plan::Backend::tma_inline);
+    std::string why = objection_to_calls(program.kernel, *param, plan::Backend::tma_inline, Access::store);
     if (why.empty()) why = objection_to_boxes(program, *param, op.dst.region);
     return why;
 }

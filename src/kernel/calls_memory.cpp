@@ -2,6 +2,7 @@
 // footprints arise.
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernel/evaluate.hpp"
@@ -35,6 +36,7 @@ Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments
     Descriptor* made = arena_.make<Descriptor>();
     made->param = base.block->param;
     made->base = base.block->base;
+    made->made = &e;
     std::array<Affine, kRank> extents{}, steps{}, blocks{};
     std::int32_t rank = 0, stride_rank = 0, block_rank = 0, offset_rank = 0;
     if (!numbers(shape, extents, rank) || !numbers(strides, steps, stride_rank) ||
@@ -105,7 +107,7 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
         touch_block(e, Block{}, nullptr, false, taint, false, false);
         (void)(read ? (param_read[param] = true) : false);
         (void)(write ? (param_written[param] = true) : false);
-        if (write) note_store(e, d.param);
+        note_call(e, d.param, read, write);
         return opaque(e, taint);
     }
     if (!d.known) count = d.rank;
@@ -142,6 +144,7 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
         bounds.upper[bounds.upper_count++] = at[j] * -1 + d.shape[j];
     }
     touch_block(e, *block, mask, d.host, taint, read, write);
+    note_descriptor(e, descriptor);
     return opaque(e, taint);
 }
 
@@ -171,11 +174,34 @@ void Evaluator::fail_access(const SourceRange& where, const Expr* why, std::stri
                          : "whether the loop goes on depends on loaded data: " + quoted(module_, why->where));
 }
 
-void Evaluator::note_store(const Expr& e, std::int32_t param) {
-    ++stores_;
-    if (found.stores.empty() || latest_store_ != std::pair(&e, param)) {
-        latest_store_ = {&e, param};
-        found.stores.insert(latest_store_);
+void Evaluator::note_call(const Expr& e, std::int32_t param, bool read, bool write) {
+    const std::pair call(&e, param);
+    if (write) ++stores_;
+    if (read && (found.accesses.empty() || latest_load_ != call)) {
+        latest_load_ = call;
+        found.accesses[call].loads = true;
+    }
+    if (write && (found.accesses.empty() || latest_store_ != call)) {
+        latest_store_ = call;
+        found.accesses[call].stores = true;
+    }
+}
+
+/// Through what descriptor or block pointer a call goes that has been noted.
+void Evaluator::note_descriptor(const Expr& e, const Value& descriptor) {
+    const Descriptor& d = *descriptor.descriptor;
+    const std::tuple seen(&e, d.param, d.made, d.block[0]);
+    if (latest_form_ == seen) return;
+    const auto noted = found.accesses.find({&e, d.param});
+    if (noted == found.accesses.end()) return;
+    latest_form_ = seen;
+    AccessForm& form = noted->second;
+    const bool whole = descriptor.kind == ValueKind::descriptor && d.host;
+    const bool same = form.rows == d.block[0] && form.made == d.made;
+    if (!whole || (form.rows != 0 && !same)) {
+        form.form = AccessSite::Form::other;
+    } else if (form.rows == 0) {
+        form = {form.loads, form.stores, AccessSite::Form::descriptor, d.made, d.block[0]};
     }
 }
 
@@ -249,7 +275,7 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
     }
     const bool lost = pointer.kind == ValueKind::lost_pointer;
     const std::int32_t param = lost ? pointer.lost->param : -1;
-    if (write) note_store(e, param);
+    note_call(e, param, read, write);
     const std::string name = param >= 0 ? name_of(param) : "TENSOR";
     if (param >= 0) {
         const auto p = static_cast<std::size_t>(param);
@@ -285,7 +311,7 @@ bool Evaluator::note_access(const Expr& e, std::int32_t param, bool direct, std:
     if (read) param_read[p] = true;
     if (write) param_written[p] = true;
     if (!direct) param_pointer[p] = true;
-    if (write) note_store(e, param);
+    note_call(e, param, read, write);
     if (silent_ > 0) return false;
     note_taint(param, taint, read, write);
     if (read) {

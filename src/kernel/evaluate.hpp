@@ -16,6 +16,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernel/directive.hpp"
@@ -61,6 +62,15 @@ struct TileRecord {
 };
 
 /// Everything that the evaluation of some programs found.
+/// What one call does through one parameter, in all that was run of it.
+struct AccessForm {
+    bool loads = false;
+    bool stores = false;
+    AccessSite::Form form = AccessSite::Form::pointers;
+    const Expr* made = nullptr;  ///< the call that makes its descriptor
+    std::int64_t rows = 0;       ///< of the descriptor's block
+};
+
 struct Findings {
     std::vector<Box> boxes;  ///< that `touched` and the memory of evaluations speak of
     std::vector<Touch> touched;
@@ -73,8 +83,7 @@ struct Findings {
     std::int64_t tile_start = 0, tile_stop = 0, tile_step = 0;  ///< of the last program's tile loop
     bool strided = true;  ///< every program's tile loop started at its own linear id
     const Stmt* last_store = nullptr;
-    std::set<std::pair<const Expr*, std::int32_t>>
-        stores;                                   ///< the calls that store, and through which parameter
+    std::map<std::pair<const Expr*, std::int32_t>, AccessForm> accesses;  ///< by call and parameter
     std::map<const Stmt*, std::int64_t> watched;  ///< values assigned by the statements that directives name
 };
 
@@ -428,7 +437,8 @@ private:
     Value make_descriptor(const Expr& e, std::span<const Value> arguments, Frame& frame, bool block_pointer);
     Value descriptor_access(const Expr& e, const Value& descriptor, const Value* offsets, bool read,
                             bool write, const Value* check = nullptr);
-    void note_store(const Expr& e, std::int32_t param);
+    void note_call(const Expr& e, std::int32_t param, bool read, bool write);
+    void note_descriptor(const Expr& e, const Value& descriptor);
     void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
     void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
                      bool read, bool write);
@@ -503,7 +513,8 @@ private:
     std::int64_t loop_stores_ = 0;  // executed inside the tile loop, of this program
     Coordinates coord_;
     std::int64_t stores_ = 0;  // executed so far
-    std::pair<const Expr*, std::int32_t> latest_store_;
+    std::pair<const Expr*, std::int32_t> latest_store_, latest_load_;
+    std::tuple<const Expr*, std::int32_t, const Expr*, std::int64_t> latest_form_;
     const Stmt* last_in_body_ = nullptr;
     const Stmt* last_in_loop_ = nullptr;
     std::vector<bool> override_read_, override_write_;

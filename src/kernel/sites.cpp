@@ -151,13 +151,19 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
         const std::vector<Stmt*>& body = found.tile_loop != nullptr ? found.tile_loop->body : kernel.body;
         if (const Stmt* holder = holder_of(body, *found.last_store)) sites.stored = holder->where;
     }
-    for (const auto& [call, param] : found.stores) {
+    for (const auto& [key, form] : found.accesses) {
+        const auto& [call, param] = key;
         if (param < 0) continue;
-        sites.stores.push_back({evaluator.memory_names[static_cast<std::size_t>(param)], call->where});
+        const AccessSite site{evaluator.memory_names[static_cast<std::size_t>(param)], call->where, form.form,
+                              form.made != nullptr ? form.made->where : SourceRange{}, form.rows};
+        if (form.stores) sites.stores.push_back(site);
+        if (form.loads) sites.loads.push_back(site);
     }
-    std::sort(sites.stores.begin(), sites.stores.end(), [](const StoreSite& a, const StoreSite& b) {
-        return std::tie(a.call.begin, a.param) < std::tie(b.call.begin, b.param);
-    });
+    for (std::vector<AccessSite>* accesses : {&sites.stores, &sites.loads}) {
+        std::ranges::sort(*accesses, [](const AccessSite& a, const AccessSite& b) {
+            return std::tie(a.call.begin, a.param) < std::tie(b.call.begin, b.param);
+        });
+    }
     if (found.tile_loop != nullptr) sites.tile_loop_header = found.tile_loop->header;
     sites.reduction = reduction_of(module, evaluator);
 

@@ -136,9 +136,10 @@ struct Tuple {
 struct Descriptor {
     std::int32_t param = -1;
     std::int32_t rank = 0;
-    bool host = false;  ///< a parameter: axes are the tensor's
-    bool known = true;  ///< a parameter whose tensor was not given is not
-    Affine base;        ///< in elements from the parameter
+    bool host = false;           ///< a parameter, or all of one: axes are the tensor's
+    const Expr* made = nullptr;  ///< the call that makes it; nullptr: a parameter
+    bool known = true;           ///< a parameter whose tensor was not given is not
+    Affine base;                 ///< in elements from the parameter
     std::array<std::int64_t, kRank> shape{};
     std::array<std::int64_t, kRank> strides{};
     std::array<std::int64_t, kRank> block{};

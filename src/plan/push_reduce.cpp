@@ -170,6 +170,8 @@ Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::stri
         return usage(fmt::format("the first axis of tensor {}, {}, is no multiple of {} ranks", from.name,
                                  from.shape[0], ranks));
     }
+    if (options.transient && options.produced)
+        return usage("transient is for what is held initially and the kernel reads");
     const std::int64_t block = from.shape[0] / ranks;
     const auto region = [&](const Interval& rows) {
         Region whole = from.whole();
@@ -183,7 +185,7 @@ Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::stri
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
         (options.produced ? plan.produced : plan.initial)
             .push_back({.rank = rank, .chunk = {0, from.whole()}, .partial = true});
-        for (std::int32_t source = 0; source < ranks; ++source) {
+        for (std::int32_t source = 0; source < ranks && !options.transient; ++source) {
             plan.final.push_back(
                 {.rank = rank, .chunk = {1, region({source * block, (source + 1) * block})}, .of = {source}});
         }
@@ -194,10 +196,13 @@ Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::stri
             const std::int32_t peer = (rank + offset) % ranks;
             for (const Interval& part : chunks_of({0, block}, options.split)) {
                 Op& op = list.emplace_back();
-                op.kind = peer == rank ? OpKind::local : OpKind::push;
+                const OpKind moves = options.transient ? OpKind::pull : OpKind::push;
+                const std::int32_t to_rank = options.transient ? rank : peer;
+                const std::int32_t of_rank = options.transient ? peer : rank;
+                op.kind = peer == rank ? OpKind::local : moves;
                 op.peer = peer == rank ? -1 : peer;
-                op.src = {0, region({peer * block + part.begin, peer * block + part.end})};
-                op.dst = {1, region({rank * block + part.begin, rank * block + part.end})};
+                op.src = {0, region({to_rank * block + part.begin, to_rank * block + part.end})};
+                op.dst = {1, region({of_rank * block + part.begin, of_rank * block + part.end})};
             }
         }
     }

@@ -83,6 +83,8 @@ Status judge_uses(const Template& self, const TemplateOptions& options, Algorith
           foreign("peer_by_peer", options.peer_by_peer != defaults.peer_by_peer, Template::kPeerByPeer)}) {
         if (!status) return status;
     }
+    if (options.transient && (options.produced || (self.uses & Template::kReduce) != 0))
+        return usage("transient is for what arrives and the kernel reads; here the end of the call wants it");
     if (options.reduce == Reduce::none) return usage("reduce is none; expected sum or max");
     if (options.peer_by_peer && algorithm != Algorithm::direct)
         return usage("peer_by_peer is an option of the algorithm direct");
@@ -158,7 +160,7 @@ void Setup::start(std::int32_t rank, Chunk chunk, bool partial) {
 }
 
 void Setup::end(std::int32_t rank, Chunk chunk) {
-    if (!is_empty(chunk.region)) builder.final({rank, std::move(chunk)});
+    if (!options.transient && !is_empty(chunk.region)) builder.final({rank, std::move(chunk)});
 }
 
 void Setup::end_reduced(const Team& team, std::int32_t rank, Chunk chunk) {

@@ -99,7 +99,7 @@ Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& ra
         return rows;
     };
     for (const fuse::MadeChunk& chunk : rank.chunks) {
-        for (const fuse::Store& store : chunk.stores) {
+        for (const fuse::Place& store : chunk.stores) {
             const plan::Interval rows =
                 chunk.chunk.region.empty() ? plan::Interval{0, 1} : chunk.chunk.region[0];
             if (!schedule.stores || chunk.chunk.tensor != schedule.stores->tensor ||
@@ -109,6 +109,23 @@ Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& ra
                 return Error{fmt::format("the stores of chunk {} do not lie in the schedule's tensors",
                                          plan::to_string(chunk.chunk.region))};
             }
+        }
+    }
+    return Done{};
+}
+
+/// A kernel may load only from tensors of the op that are like its own.
+Status check_loads(const fuse::Schedule& schedule, const fuse::RankSchedule& rank) {
+    for (const fuse::Slot& slot : rank.slots) {
+        if (!slot.from) continue;
+        const plan::Tensor& own = schedule.tensors[static_cast<std::size_t>(schedule.loads->tensor)];
+        const plan::Tensor& there = schedule.tensors[static_cast<std::size_t>(slot.from->tensor)];
+        const bool alike = own.dtype == there.dtype && !own.shape.empty() &&
+                           own.shape.size() == there.shape.size() &&
+                           std::equal(own.shape.begin() + 1, own.shape.end(), there.shape.begin() + 1);
+        if (!alike || slot.from->rows <= -own.shape[0] || slot.from->rows >= there.shape[0]) {
+            return Error{fmt::format("tile {} would load {} rows further on in tensor {}, which is not in it",
+                                     slot.tile, slot.from->rows, there.name)};
         }
     }
     return Done{};
@@ -191,6 +208,7 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
         if (Status good = check_chunk(schedule, {rank, -1}, chunk.chunk); !good) return good;
     }
     if (Status good = check_stores(schedule, mine); !good) return good;
+    if (Status good = check_loads(schedule, mine); !good) return good;
     for (const auto* waits : {&mine.begin_waits, &mine.end_waits}) {
         if (Status good = check_waits(*waits); !good) return good;
     }
@@ -294,13 +312,13 @@ Status FusedOp::allocate() {
     const auto row = static_cast<std::uint64_t>(emit::bytes_of_row(schedule_));
     if (row > 1 && (heap_->stride() % row != 0 ||
                     heap_->stride() / row * static_cast<std::uint64_t>(heap_->size()) > kMostRows)) {
-        return Error{
-            fmt::format(
-                "op '{}': its kernel stores rows of {} bytes in all ranks' heaps, which are {} bytes apart; "
-                "create the heap with a multiple of {} bytes, and at most {} rows in all",
-                options_.name, row, heap_->stride(), std::lcm(row, std::uint64_t{2} << 20), kMostRows),
-            {.rank = rank()},
-            ErrorClass::usage};
+        return Error{fmt::format("op '{}': its kernel addresses rows of {} bytes in all ranks' heaps, which "
+                                 "are {} bytes apart; "
+                                 "create the heap with a multiple of {} bytes, and at most {} rows in all",
+                                 options_.name, row, heap_->stride(), std::lcm(row, std::uint64_t{2} << 20),
+                                 kMostRows),
+                     {.rank = rank()},
+                     ErrorClass::usage};
     }
     for (const plan::Tensor& tensor : schedule_.tensors) {
         Result<std::uint64_t> offset =
@@ -311,6 +329,13 @@ Status FusedOp::allocate() {
             return error;
         }
         tensor_offsets_.push_back(*offset);
+    }
+    fetched_by_tiles_.assign(schedule_.tensors.size(), false);
+    for (const fuse::RankSchedule& schedule : schedule_.ranks) {
+        for (const fuse::Slot& slot : schedule.slots) {
+            if (slot.from && slot.from->rank == rank())
+                fetched_by_tiles_[static_cast<std::size_t>(slot.from->tensor)] = true;
+        }
     }
     std::size_t num_signals = 0;  // and counters of made chunks, gates of sums and relays, which follow them
     const auto gates_of = [&](const fuse::RankSchedule& schedule) {
@@ -511,12 +536,9 @@ Result<std::uint64_t> FusedOp::tensor_address(std::string_view name, int of_rank
     return heap_->address(of_rank, *offset);
 }
 
-Result<FusedOp::FlatView> FusedOp::flat_view(std::string_view name) const {
-    Result<std::uint64_t> offset = tensor_offset(name);
-    if (!offset) return offset.error();
-    const std::uint64_t end = heap_->address(heap_->size() - 1, 0) + heap_->stride();
-    const std::uint64_t begin = heap_->address(0, *offset);
-    return FlatView{begin, end - begin};
+FusedOp::FlatView FusedOp::flat_view() const {
+    const std::uint64_t begin = heap_->address(0, 0);
+    return FlatView{begin, heap_->address(heap_->size() - 1, 0) + heap_->stride() - begin};
 }
 
 Result<std::uint64_t> FusedOp::tensor_address(std::string_view name) const {
@@ -605,7 +627,7 @@ Status FusedOp::set_input(std::string_view name, const plan::Region& region, std
 
 bool FusedOp::redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from) {
     bool all =
-        options_.kept_tensors &&
+        options_.kept_tensors && !fetched_by_tiles_[static_cast<std::size_t>(tensor)] &&
         std::ranges::find(*options_.kept_tensors, schedule_.tensors[static_cast<std::size_t>(tensor)].name) ==
             options_.kept_tensors->end();
     const auto reads = [&](const fuse::Transfer& transfer) {

@@ -29,18 +29,13 @@ const Example kExamples[] = {{"matmul_pointers", false, true, false},
                              {"matmul_persistent_device_tma", false, false, true},
                              {"matmul_persistent_host_tma", true, false, true}};
 
-/// What a kernel is fused with: A gathered, A gathered in slices along K, or C reduced and scattered.
-/// The last also with the tiles stored at their destination (by the two kernels that can), and with tiles
-/// that do the sums (by the one that can).
-enum class Form { gathered, phased, scattered, stored, summed };
-constexpr std::pair<Form, const char*> kForms[] = {{Form::gathered, ".py"},
-                                                   {Form::phased, "_phased.py"},
-                                                   {Form::scattered, "_producer.py"},
-                                                   {Form::stored, "_inline.py"},
-                                                   {Form::summed, "_sums.py"}};
-
-/// Whether tiles of the kernel can be stored elsewhere: not through descriptors that it makes itself.
-bool can_store(const Example& example) { return example.descriptors_by_host || !example.persistent; }
+/// What a kernel is fused with: A gathered, A gathered in slices along K, A fetched by the tiles that read
+/// it, or C reduced and scattered. The last also with the tiles stored at their destination, and with tiles
+/// that do the sums (by the one kernel that can).
+enum class Form { gathered, phased, fetched, scattered, stored, summed };
+constexpr std::pair<Form, const char*> kForms[] = {
+    {Form::gathered, ".py"},           {Form::phased, "_phased.py"}, {Form::fetched, "_fetched.py"},
+    {Form::scattered, "_producer.py"}, {Form::stored, "_inline.py"}, {Form::summed, "_sums.py"}};
 
 /// M×N×K on 8 ranks.
 Result<Artifact> fused(const Example& example, Form form, std::int64_t M = 1024, std::int64_t N = 512,
@@ -81,9 +76,10 @@ Result<Artifact> fused(const Example& example, Form form, std::int64_t M = 1024,
         options.minor_split = 2;
     }
     const bool produces = form >= Form::scattered;
-    const auto backend = form < Form::stored           ? plan::Backend::automatic
-                         : example.descriptors_by_host ? plan::Backend::tma_inline
-                                                       : plan::Backend::ldst_inline;
+    options.pull = options.transient = form == Form::fetched;
+    const auto backend = form < Form::stored && form != Form::fetched ? plan::Backend::automatic
+                         : example.persistent                         ? plan::Backend::tma_inline
+                                                                      : plan::Backend::ldst_inline;
     auto plan = produces
                     ? plan::push_reduce(fuse::sample::ranks(8), {"C", {M, N}, plan::DType::bf16})
                     : plan::all_gather(fuse::sample::ranks(8), {"A", {M, K}, plan::DType::bf16}, options);
@@ -104,11 +100,11 @@ Result<Artifact> fused(const Example& example, Form form, std::int64_t M = 1024,
 TEST(Golden, TheExamplesComeOutAsRecorded) {
     for (const Example& example : kExamples) {
         for (const auto& [form, ending] : kForms) {
-            if (form == Form::stored && !can_store(example)) continue;
             if (form == Form::summed && !example.descriptors_by_host) continue;
             const auto artifact = fused(example, form);
             ASSERT_TRUE(artifact.ok()) << example.name << ": " << artifact.error().to_string();
             EXPECT_EQ(artifact->launch.schedule.stores.has_value(), form >= Form::stored) << example.name;
+            EXPECT_EQ(artifact->launch.schedule.loads.has_value(), form == Form::fetched) << example.name;
             EXPECT_EQ(artifact->launch.schedule.summed.has_value(), form == Form::summed) << example.name;
             EXPECT_EQ(artifact->launch.schedule.phased, form == Form::phased) << example.name;
             EXPECT_EQ(artifact->launch.schedule.produces(0), form >= Form::scattered) << example.name;
@@ -129,7 +125,7 @@ TEST(Golden, TheExamplesComeOutAsRecorded) {
 
 TEST(Golden, AnArtifactReadsBackFromItsJson) {
     for (const Example& example : kExamples) {
-        for (const Form form : {Form::phased, Form::scattered, Form::stored, Form::summed}) {
+        for (const Form form : {Form::phased, Form::fetched, Form::scattered, Form::stored, Form::summed}) {
             const auto artifact = fused(example, form);
             ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
             const auto launch = launch_from_json(artifact->schedule_json);
@@ -142,7 +138,7 @@ TEST(Golden, AnArtifactReadsBackFromItsJson) {
 }
 
 TEST(Golden, EveryOtherLineOfTheUserStaysAsItWas) {
-    constexpr Form kJudged[] = {Form::gathered, Form::scattered, Form::stored, Form::summed};
+    constexpr Form kJudged[] = {Form::gathered, Form::fetched, Form::scattered, Form::stored, Form::summed};
     for (std::size_t n = 0; n < std::size(kJudged) * std::size(kExamples); ++n) {
         const auto artifact = fused(kExamples[n / std::size(kJudged)], kJudged[n % std::size(kJudged)]);
         ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
@@ -156,16 +152,22 @@ TEST(Golden, EveryOtherLineOfTheUserStaysAsItWas) {
             begin = end;
             if (line.find("import sy_") != std::string::npos ||
                 line.find("= sy_acquire(") != std::string::npos ||
-                line.find("sy_slot = ") != std::string::npos || line.find("sy_post") != std::string::npos ||
+                line.find("sy_slot = ") != std::string::npos ||
+                line.find("sy_from = ") != std::string::npos || line.find("sy_post") != std::string::npos ||
                 line.find("sy_finish(") != std::string::npos || line.find("sy_sum(") != std::string::npos) {
                 continue;
             }
             for (const std::string added :
                  {", sy_schedule, sy_control", ", sy_out, sy_out_pitch", "sy_tile(sy_schedule, tile_id_c)",
-                  " + sy_row(sy_schedule, tile_id_c)", " + sy_offset(sy_schedule, sy_slot)"}) {
+                  " + sy_row(sy_schedule, tile_id_c)", " + sy_row(sy_schedule, sy_slot)",
+                  " + sy_offset(sy_schedule, sy_slot, multiple=16)", " + sy_from", "sy_all_rows"}) {
                 const std::size_t at = line.find(added);
-                if (at != std::string::npos)
-                    line.replace(at, added.size(), added.starts_with("sy_tile") ? "tile_id_c" : "");
+                if (at != std::string::npos) {
+                    line.replace(at, added.size(),
+                                 added.starts_with("sy_tile") ? "tile_id_c"
+                                 : added == "sy_all_rows"     ? "M"
+                                                              : "");
+                }
             }
             text += line;
         }
@@ -181,15 +183,13 @@ TEST(Inline, WhatCannotBeSentInlineIsSaid) {
     using enum plan::Backend;
     EXPECT_EQ(refused(kExamples[2], tma_inline, 1024), "");
     EXPECT_EQ(refused(kExamples[0], ldst_inline, 1024), "");
+    EXPECT_EQ(refused(kExamples[1], tma_inline, 1024), "");
     EXPECT_EQ(refused(kExamples[2], ldst_inline, 1024),
-              "rank 0 op 0: ldst_inline is for stores through pointers, and c_desc is a descriptor: use "
-              "tma_inline");
-    EXPECT_EQ(
-        refused(kExamples[0], tma_inline, 1024),
-        "rank 0 op 0: tma_inline is for stores through descriptors made on the host, and c_ptr is a pointer: "
-        "use ldst_inline");
+              "rank 0 op 0: ldst_inline: stores of c_desc (line 62) go through a descriptor: use tma_inline");
+    EXPECT_EQ(refused(kExamples[0], tma_inline, 1024),
+              "rank 0 op 0: tma_inline: stores of c_ptr (line 65) go through pointers: use ldst_inline");
     EXPECT_EQ(refused(kExamples[1], ldst_inline, 1024),
-              "rank 0 op 0: ldst_inline: a store of c_ptr (line 48) is not of the form tl.store(…)");
+              "rank 0 op 0: ldst_inline: stores of c_ptr (line 48) go through a descriptor: use tma_inline");
     EXPECT_EQ(
         refused(kExamples[2], tma_inline, 1000),
         "rank 0 op 0: tma_inline: tile 0 writes [0:128, 0:128], not all of which is in the source: cut the "
@@ -202,6 +202,49 @@ TEST(Inline, TilesThatStraddleShardsAreSentByTheNextBest) {
     EXPECT_FALSE(artifact->launch.schedule.stores.has_value());
     for (const fuse::Transfer& transfer : artifact->launch.schedule.ranks[0].transfers)
         EXPECT_EQ(transfer.backend, plan::Backend::copy_engine);
+}
+
+TEST(Inline, WhatCannotBeFetchedInlineIsSaid) {
+    const auto refused = [](const Example& example, plan::Backend backend, Form form, std::int64_t rows) {
+        const auto artifact = fused(example, form, rows, 512, 512, backend);
+        return artifact.ok() ? std::string() : artifact.error().to_string();
+    };
+    using enum plan::Backend;
+    EXPECT_EQ(refused(kExamples[0], ldst_inline, Form::fetched, 1024), "");
+    EXPECT_EQ(refused(kExamples[1], tma_inline, Form::fetched, 1024), "");
+    EXPECT_EQ(refused(kExamples[2], tma_inline, Form::fetched, 1024), "");
+    EXPECT_EQ(refused(kExamples[2], ldst_inline, Form::fetched, 1024),
+              "rank 0 op 0: ldst_inline: loads of a_desc (line 54) go through a descriptor: use tma_inline");
+    EXPECT_EQ(refused(kExamples[1], tma_inline, Form::fetched, 1000),
+              "rank 0 op 0: tma_inline: tile 0 reads [0:128, 0:512], of which [0:125, 0:512] is elsewhere: "
+              "cut where tiles end");
+    EXPECT_EQ(
+        refused(kExamples[0], ldst_inline, Form::gathered, 1024),
+        "rank 0 op 0: ldst_inline sends what the kernel itself makes, as a push or local copy of the rank "
+        "that makes it");
+}
+
+TEST(Inline, EachTileIsFetchedFromTheRankThatHasItsRows) {
+    for (const Example& example : kExamples) {
+        const auto artifact = fused(example, Form::fetched);
+        ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
+        const fuse::Schedule& schedule = artifact->launch.schedule;
+        EXPECT_EQ(schedule.loads, (fuse::LoadForm{0, example.persistent}));
+        for (std::int32_t rank = 0; rank < 8; ++rank) {
+            const fuse::RankSchedule& mine = schedule.ranks[static_cast<std::size_t>(rank)];
+            EXPECT_TRUE(mine.transfers.empty());
+            EXPECT_EQ(mine.kernel_posts.size(), 7U) << "each of whom something was fetched is told";
+            EXPECT_EQ(mine.end_waits.size(), 7U) << "and waits until all have fetched";
+            std::size_t elsewhere = 0;
+            for (const fuse::Slot& slot : mine.slots) {
+                if (!slot.from) continue;
+                ++elsewhere;
+                EXPECT_NE(slot.from->rank, rank);
+                EXPECT_EQ(slot.from->rows, 0) << "the same place of the same tensor";
+            }
+            EXPECT_EQ(elsewhere, 7U * 4U);
+        }
+    }
 }
 
 TEST(Inline, EachTileIsStoredOnceInItsOwnersSlot) {

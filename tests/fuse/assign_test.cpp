@@ -48,7 +48,7 @@ TEST(Assign, AsksTheKernelWhetherItCanSendInline) {
     plan::Op op = copy({{0, 4}, {0, 8}});
     op.backend = plan::Backend::tma_inline;
     EXPECT_EQ(assign(one_push(op), Device::cuda).error().to_string(),
-              "rank 0 op 0: tma_inline needs a kernel that stores what is sent");
+              "rank 0 op 0: tma_inline needs a kernel that stores what is sent, or loads what is fetched");
     const auto says = [](std::string why) { return [why](plan::OpRef, plan::Backend) { return why; }; };
     EXPECT_EQ(assign(one_push(op), Device::cuda, {}, says("no")).error().to_string(), "rank 0 op 0: no");
     EXPECT_EQ(assign(one_push(op), Device::host, {}, says("")).value()[0][0], plan::Backend::tma_inline);
@@ -66,6 +66,7 @@ TEST(Assign, StoresWhatStaysOnTheRankWhereItIsToBe) {
     plan.ranks[0][0].kind = plan::OpKind::local;
     plan.ranks[0][0].peer = -1;
     plan.ranks[0][0].backend = plan::Backend::automatic;
+    plan.produced.push_back({0, plan.ranks[0][0].src});
     const auto by_pointer = [](plan::OpRef, plan::Backend backend) {
         return std::string(backend == plan::Backend::ldst_inline ? "" : "no");
     };

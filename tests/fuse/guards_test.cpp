@@ -47,6 +47,42 @@ plan::Plan ring_reduce_scatter(std::int32_t num_ranks, const plan::Tensor& tenso
     return plan;
 }
 
+/// Each rank sends its shard to the next one, from which all ranks but these two fetch it in their tiles.
+plan::Plan relayed(std::int32_t num_ranks, const plan::Tensor& tensor) {
+    plan::Plan plan;
+    plan.mesh = sample::ranks(num_ranks);
+    plan.tensors = {tensor};
+    const auto shards = plan::split_evenly(0, tensor.shape[0], num_ranks);
+    plan.ranks.resize(num_ranks);
+    for (std::int32_t rank = 0; rank < num_ranks; ++rank) {
+        const plan::Chunk own{0, {shards[rank], {0, tensor.shape[1]}}};
+        plan.initial.push_back({.rank = rank, .chunk = own});
+        plan::Op& push = plan.ranks[rank].emplace_back();
+        push.kind = plan::OpKind::push;
+        push.peer = (rank + 1) % num_ranks;
+        push.src = push.dst = own;
+        for (std::int32_t offset = 2; offset < num_ranks; ++offset) {
+            plan::Op& pull = plan.ranks[(rank + offset) % num_ranks].emplace_back();
+            pull.kind = plan::OpKind::pull;
+            pull.peer = push.peer;
+            pull.src = pull.dst = own;
+            pull.after = {{rank, -1}};
+            pull.backend = plan::Backend::ldst_inline;
+        }
+    }
+    // A rank's push may come after the pulls in its list.
+    for (auto& list : plan.ranks) {
+        for (plan::Op& op : list) {
+            for (plan::OpRef& before : op.after) {
+                const auto& sent = plan.ranks[before.rank];
+                const auto push = std::ranges::find(sent, plan::OpKind::push, &plan::Op::kind);
+                before.index = static_cast<std::int32_t>(push - sent.begin());
+            }
+        }
+    }
+    return plan;
+}
+
 plan::Tensor c_of(const sample::Gemm& g) { return {"C", {g.M, g.N}, plan::DType::bf16}; }
 
 Program reduced_gemm(const sample::Gemm& g, std::int32_t ranks, const plan::PushReduceOptions& options) {
@@ -115,7 +151,25 @@ std::vector<Case> cases(std::int32_t max_ranks) {
         add("pull_along_k" + suffix, sample::all_gather_gemm(deep, ranks, {.axis = 1, .pull = true}));
         add("push_slices_of_k" + suffix,
             sample::all_gather_gemm(even, ranks, {.minor_axis = 1, .minor_split = 2}));
+        for (const std::int32_t split : {1, 2}) {
+            plan::AllGatherOptions transient{.split = split, .pull = true};
+            transient.transient = true;
+            result.push_back({"fetched_" + std::to_string(split) + suffix,
+                              sample::all_gather_gemm(even, ranks, transient),
+                              {.preferred = plan::Backend::ldst_inline}});
+        }
+        result.push_back(
+            {"exchanged" + suffix,
+             {sample::gemm(even),
+              plan::push_exchange(sample::ranks(ranks), {"X", {even.M, even.K}, plan::DType::bf16}, "A",
+                                  {.produced = false, .transient = true})
+                  .value(),
+              {{"a_ptr", "A"}}},
+             {.preferred = plan::Backend::ldst_inline}});
         if (ranks == 1) continue;
+        result.push_back({"relayed" + suffix,
+                          {sample::gemm(even), relayed(ranks, sample::a_of(even)), {{"a_ptr", "A"}}},
+                          {}});
         const Gemm ring{ranks, 4, 2, 1, 2, 2, 3};
         add("ring_push" + suffix,
             {sample::gemm(ring), sample::ring_all_gather(ranks, sample::a_of(ring)), {{"a_ptr", "A"}}});
@@ -146,41 +200,41 @@ TEST(Guards, KeepEveryCallApartWhateverTheTiming) { expect_apart(cases(8)); }
 TEST(Guards, KeepEveryCallApartWhereTheKernelMakesWhatIsSent) { expect_apart(producers(8, false)); }
 
 /// Every list of waits or posts of a schedule, with the rank whose delay would show that a wait is missing.
-struct Place {
+struct Spot {
     std::string name;
     std::vector<Wait>* waits = nullptr;
     std::vector<Post>* posts = nullptr;
     std::int32_t rank = 0;
 };
 
-std::vector<Place> places_of(Schedule& schedule) {
-    std::vector<Place> places;
+std::vector<Spot> spots_of(Schedule& schedule) {
+    std::vector<Spot> spots;
     for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
         RankSchedule& rank = schedule.ranks[r];
         const auto index = static_cast<std::int32_t>(r);
         const std::string on = " of rank " + std::to_string(r);
-        places.push_back({"begin_waits" + on, &rank.begin_waits, nullptr, index});
-        places.push_back({"end_waits" + on, &rank.end_waits, nullptr, index});
-        places.push_back({"begin_posts" + on, nullptr, &rank.begin_posts, index});
-        places.push_back({"kernel_posts" + on, nullptr, &rank.kernel_posts, index});
-        places.push_back({"end_posts" + on, nullptr, &rank.end_posts, index});
+        spots.push_back({"begin_waits" + on, &rank.begin_waits, nullptr, index});
+        spots.push_back({"end_waits" + on, &rank.end_waits, nullptr, index});
+        spots.push_back({"begin_posts" + on, nullptr, &rank.begin_posts, index});
+        spots.push_back({"kernel_posts" + on, nullptr, &rank.kernel_posts, index});
+        spots.push_back({"end_posts" + on, nullptr, &rank.end_posts, index});
         for (std::size_t s = 0; s < rank.slots.size(); ++s) {
-            places.push_back({"slot " + std::to_string(s) + on, &rank.slots[s].waits, nullptr, index});
+            spots.push_back({"slot " + std::to_string(s) + on, &rank.slots[s].waits, nullptr, index});
             for (Phase& phase : rank.slots[s].phases) {
-                places.push_back({"a phase of slot " + std::to_string(s) + on, &phase.waits, nullptr, index});
+                spots.push_back({"a phase of slot " + std::to_string(s) + on, &phase.waits, nullptr, index});
             }
         }
         for (std::size_t chunk = 0; chunk < rank.chunks.size(); ++chunk) {
-            places.push_back(
+            spots.push_back(
                 {"made chunk " + std::to_string(chunk) + on, nullptr, &rank.chunks[chunk].posts, index});
         }
         for (std::size_t t = 0; t < rank.transfers.size(); ++t) {
             const std::string name = "transfer " + std::to_string(t) + on;
-            places.push_back({name, &rank.transfers[t].waits, nullptr, index});
-            places.push_back({name, nullptr, &rank.transfers[t].posts, index});
+            spots.push_back({name, &rank.transfers[t].waits, nullptr, index});
+            spots.push_back({name, nullptr, &rank.transfers[t].posts, index});
         }
     }
-    return places;
+    return spots;
 }
 
 bool is_noticed(const Case& c, const Schedule& schedule, std::int32_t straggler) {
@@ -198,7 +252,7 @@ void expect_needed(const std::vector<Case>& all) {
         const auto original = fuse(c.program, c.options);
         ASSERT_TRUE(original.ok());
         Schedule schedule = *original;
-        for (const Place& place : places_of(schedule)) {
+        for (const Spot& place : spots_of(schedule)) {
             for (std::size_t n = 0; place.waits != nullptr && n < place.waits->size(); ++n) {
                 const std::vector<Wait> kept = *place.waits;
                 const SignalMeaning meaning = schedule.ranks[place.rank].signals[kept[n].signal];

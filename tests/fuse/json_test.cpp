@@ -54,6 +54,26 @@ TEST(ScheduleJson, NamesThePathOfWhatIsWrong) {
               std::string::npos);
 }
 
+TEST(ScheduleJson, SaysWhereTilesReadAtOtherRanks) {
+    plan::AllGatherOptions options{.pull = true};
+    options.transient = true;
+    const Program program = sample::all_gather_gemm({4, 4, 4, 2, 2, 2}, 2, options);
+    const auto fused = fuse(program, {.preferred = plan::Backend::ldst_inline});
+    ASSERT_TRUE(fused.ok()) << fused.error().to_string();
+    const std::string text = to_json(*fused);
+    const auto schedule = schedule_from_json(text);
+    ASSERT_TRUE(schedule.ok()) << schedule.error().to_string();
+    EXPECT_EQ(to_json(*schedule), text);
+    EXPECT_EQ(schedule->loads, (LoadForm{0, false}));
+    const auto message = [](const std::string& json) { return schedule_from_json(json).error().to_string(); };
+    EXPECT_NE(message(replaced(text, R"("by":"element")", R"("by":"byte")")).find("loads.by: expected"),
+              std::string::npos);
+    EXPECT_NE(message(replaced(text, R"(, "loads": {"tensor":"A","by":"element"})", "")).find("no \"loads\""),
+              std::string::npos);
+    EXPECT_NE(message(replaced(text, R"(1,"A",0])", R"(2,"A",0])")).find("expected an integer from 0 to 1"),
+              std::string::npos);
+}
+
 TEST(ScheduleJson, ATextNestedWithoutEndIsRefused) {
     const std::string nested = std::string(1'000'000, '[') + std::string(1'000'000, ']');
     EXPECT_EQ(schedule_from_json(nested, "s.json").error().to_string(), "s.json: nested more than 64 deep");

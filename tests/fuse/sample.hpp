@@ -60,6 +60,10 @@ inline kernel::Kernel gemm(const Gemm& g) {
     loop.trips = up(g.K, g.block_k);
     loop.slices = {{"a_ptr", 1, 0, g.block_k, g.block_k}, {"b_ptr", 0, 0, g.block_k, g.block_k}};
     kernel.sites.reduction = loop;
+    kernel.source = "tl.load(a) tl.store(c)";
+    kernel.sites.body = {.begin = 0, .end = static_cast<std::uint32_t>(kernel.source.size())};
+    kernel.sites.loads = {{.param = "a_ptr", .call = {.begin = 0, .end = 10}}};
+    kernel.sites.stores = {{.param = "c_ptr", .call = {.begin = 11, .end = 22}}};
     kernel.arguments.tensors["a_ptr"] = {{g.M, g.K}, {}, plan::DType::bf16, {}};
     kernel.arguments.tensors["b_ptr"] = {{g.K, g.N}, {}, plan::DType::bf16, {}};
     kernel.arguments.tensors["c_ptr"] = {{g.M, g.N}, {}, plan::DType::bf16, {}};

@@ -139,12 +139,15 @@ private:
     Step post_step(std::int32_t rank, Post post) {
         return {{}, [this, rank, post] { signals_[post.rank][post.signal] = epoch_[rank]; }};
     }
-    void read_steps(std::vector<Step>& steps, std::int32_t rank, std::int32_t tensor, const Region& region,
-                    const std::string& who) {
-        const std::vector<std::int64_t> elements = elements_of(schedule_.tensors[tensor], region);
+    void read_steps(std::vector<Step>& steps, std::int32_t rank, std::int32_t tensor, Region region,
+                    const std::string& who, const std::optional<Place>& from = {}) {
+        const std::int32_t where = from ? from->rank : rank;
+        const std::int32_t what = from ? from->tensor : tensor;
+        if (from) region[0] = {region[0].begin + from->rows, region[0].end + from->rows};
+        const std::vector<std::int64_t> elements = elements_of(schedule_.tensors[what], region);
         for (const auto& half : halves(elements)) {
             steps.push_back({{}, [=, this] {
-                                 for (const std::int64_t e : half) expect(rank, tensor, e, epoch_[rank], who);
+                                 for (const std::int64_t e : half) expect(where, what, e, epoch_[rank], who);
                              }});
         }
     }
@@ -162,8 +165,10 @@ private:
             if (!tile.reads.contains(param)) continue;
             const Region& box = tile.reads.at(param);
             const std::string who = "tile " + std::to_string(slot.tile);
+            const std::optional<Place> from =
+                schedule_.loads && schedule_.loads->tensor == tensor ? slot.from : std::nullopt;
             if (slot.phases.empty()) {
-                read_steps(steps, rank, tensor, box, who);
+                read_steps(steps, rank, tensor, box, who, from);
                 continue;
             }
             kernel::LoopSlice slice;
@@ -179,7 +184,7 @@ private:
                         std::max(box[slice.dim].begin, slice.base + iteration * slice.step);
                     part[slice.dim].end =
                         std::min(box[slice.dim].end, slice.base + iteration * slice.step + slice.extent);
-                    read_steps(steps, rank, tensor, part, who);
+                    read_steps(steps, rank, tensor, part, who, from);
                 }
             }
             if (iteration != program_.kernel.sites.reduction->trips)
@@ -362,14 +367,20 @@ private:
         }
         call.push_back({{}, [this, rank] { ++epoch_[rank]; }});
         for (const Post& post : own.begin_posts) call.push_back(post_step(rank, post));
-        for (const Wait& wait : own.begin_waits) call.push_back(wait_step(rank, wait));
+        const auto start = [=, this](bool kernel) {
+            for (std::size_t at = first_worker; at < end_worker; ++at) {
+                if ((agents_[at].kind == Agent::Kind::program) != kernel) continue;
+                agents_[at].steps = workers_[at - worker_shift];
+                agents_[at].next = 0;
+            }
+        };
+        // The kernel may start before the begin waits are over, what is transferred may not.
         call.push_back({{}, [=, this] {
                             open_programs_[rank] = num_programs_;
-                            for (std::size_t at = first_worker; at < end_worker; ++at) {
-                                agents_[at].steps = workers_[at - worker_shift];
-                                agents_[at].next = 0;
-                            }
+                            start(true);
                         }});
+        for (const Wait& wait : own.begin_waits) call.push_back(wait_step(rank, wait));
+        call.push_back({{}, [=] { start(false); }});
         call.push_back({[=, this] {
                             for (std::size_t at = first_worker; at < end_worker; ++at) {
                                 if (!agents_[at].done()) return false;

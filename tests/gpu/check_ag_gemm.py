@@ -292,6 +292,67 @@ def examples() -> None:
                 fused.close()
 
 
+def fetched() -> None:
+    """Tiles that read their rows at the ranks that hold them: the three example kernels, and the operator in 1,000 queued
+    calls and as a graph, with stragglers."""
+    from example_calls import CALLS
+
+    m, n, k = 256 * size(), 384, 256
+    for name, call in CALLS.items():
+        for split in (1, 2):
+            tagged = Tagged(m, n, k, torch.bfloat16)
+            plan = sy.plans.all_gather(
+                sy.plans.mesh_of(size()), sy.Tensor("A", (m, k)), split=split, pull=True, transient=True
+            )
+            out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+            x = torch.empty(tagged.rows, k, device="cuda", dtype=torch.bfloat16)
+            fused = call.fuse(plan, backend=call.inline)
+            rng = random.Random(rank())
+            for _ in range(50):
+                straggle(rng, 0.1)
+                out.fill_(float("nan"))
+                tagged.fill(x)
+                call.launch(fused, x, tagged.w, out, num_warps=8, num_stages=3)
+                tagged.judge(out)
+            fused.check()
+            expect(tagged.bad.item() == 0, f"{name} fetches, split={split}: {tagged.bad.item()} wrong")
+            prepared = next(iter(fused._prepared.values()))
+            moved = [t for r in prepared.schedule["schedule"]["ranks"] for t in r["transfers"]]
+            expect(not moved, f"{name} split={split}: {len(moved)} transfers are left")
+            fused.close()
+    m, n, k = 1024, 1792, 4096
+    tagged = Tagged(m, n, k, torch.bfloat16)
+    op = ops.AllGatherMatmul(m, n, k, backend="tma_inline")
+    out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+    shard = op.shard()
+    op.prepared.tensors["A"].fill_(float("nan"))
+    torch.cuda.synchronize()
+    dist.barrier()
+    rng = random.Random(rank())
+
+    def one() -> None:
+        out.fill_(float("nan"))
+        tagged.fill(shard)
+        op(shard, tagged.w, out)
+        tagged.judge(out)
+
+    for _ in range(1000):
+        straggle(rng, 0.03)
+        one()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        one()
+    for _ in range(200):
+        straggle(rng, 0.03)
+        graph.replay()
+    op.check()
+    expect(tagged.bad.item() == 0, f"1200 calls that fetch: {tagged.bad.item()} wrong")
+    expect(not any(op.prepared.schedule["schedule"]["ranks"][0]["transfers"]), "some transfers are left")
+    del graph
+    op.close()
+
+
 def bias() -> None:
     """gelu(all_gather(x) @ w + bias): every kernel, K whole and in two, against fp32 and the unmodified kernel."""
     p = size()
@@ -370,7 +431,9 @@ def memory() -> None:
     op.close()
 
 
-SECTIONS = {f.__name__: f for f in (shapes, large, queued, graphs, streams, examples, bias, absent, memory)}
+SECTIONS = {
+    f.__name__: f for f in (shapes, large, queued, graphs, streams, examples, fetched, bias, absent, memory)
+}
 
 
 def main() -> int:

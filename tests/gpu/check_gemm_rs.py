@@ -420,12 +420,14 @@ def repeated() -> None:
 
 
 def examples() -> None:
-    """The three example kernels as producers through sy.fuse, splits 1 to 4, no directive; a ragged M."""
+    """The three example kernels as producers through sy.fuse, splits 1 to 4, no directive; a ragged M, and one of whole
+    tiles that are stored at their destination."""
     from example_calls import CALLS
 
-    m, n, k = 257 * size() + 1, 384, 256
+    n, k = 384, 256
     for name, call in CALLS.items():
-        for split in (1, 2, 3, 4):
+        ways = [(257 * size() + 1, split, "auto") for split in (1, 2, 3, 4)]
+        for m, split, backend in [*ways, (256 * size(), 1, call.inline), (256 * size(), 2, call.inline)]:
             for everywhere in (False, True):
                 tagged = Tagged(m, n, k, torch.bfloat16)
                 plan = sy.plans.push_reduce(
@@ -433,7 +435,8 @@ def examples() -> None:
                 )
                 out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
                 x = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
-                fused = sy.fuse(call.kernel, plan, bind={call.parameter.replace("a_", "c_"): "C"})
+                bind = {call.parameter.replace("a_", "c_"): "C"}
+                fused = sy.fuse(call.kernel, plan, bind=bind, backend=backend)
                 for _ in range(3):
                     out.fill_(float("nan"))
                     tagged.fill(x)
@@ -443,7 +446,9 @@ def examples() -> None:
                     else:
                         tagged.judge(out[tagged.first : tagged.first + tagged.rows])
                 fused.check()
-                what = f"example {name} split={split} all={everywhere}"
+                what = f"example {name} split={split} all={everywhere} {backend}"
+                schedule = next(iter(fused._prepared.values())).schedule["schedule"]
+                expect(("stores" in schedule) == (backend != "auto"), f"{what}: where it is stored")
                 expect(tagged.bad.item() == 0, f"{what}: {tagged.bad.item()} wrong")
                 fused.close()
 
@@ -493,25 +498,25 @@ def exact(operator: type, inputs: list[torch.Tensor], weights: list[torch.Tensor
 def matrix() -> None:
     """Every operator by every backend that it may have, split 1 to 4, with stragglers; ends early after 200 s, and says so.
     The same table as on host ranks (tests/python/host_backends.py)."""
-    engines = ("copy_engine", "tma_dedicated", "ldst_dedicated")
-    table = {
-        ops.AllGatherMatmul: engines,
-        ops.MatmulReduceScatter: (*engines, "tma_inline"),
-        ops.MatmulAllReduce: (*engines, "tma_inline"),
-        ops.MatmulAllToAll: (*engines, "tma_inline"),
-        ops.AllToAllMatmul: engines,
-    }
+    backends = ("copy_engine", "tma_dedicated", "ldst_dedicated", "tma_inline")
+    operators = (
+        ops.AllGatherMatmul,
+        ops.MatmulReduceScatter,
+        ops.MatmulAllReduce,
+        ops.MatmulAllToAll,
+        ops.AllToAllMatmul,
+    )
     rows, n, k, start = 512, 512, 128, time.monotonic()
     rng = random.Random(rank())
     done = 0
     for split in (1, 2, 3, 4):  # all of one split before the next: the first ones tell most
-        for operator, backends in table.items():
+        for operator in operators:
             for backend in backends:
                 late = torch.tensor(time.monotonic() - start > 200, device="cuda", dtype=torch.int32)
                 dist.all_reduce(late, dist.ReduceOp.MAX)
                 if late.item():
                     if rank() == 0:
-                        print(f"matrix: stopped after {done} of 72 configurations", flush=True)
+                        print(f"matrix: stopped after {done} of 80 configurations", flush=True)
                     return
                 gathers = operator is ops.AllGatherMatmul
                 cut = {"chunking": ops.Chunking(split, 1)} if gathers else {"split": split}

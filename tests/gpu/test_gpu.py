@@ -18,7 +18,7 @@ def gpus() -> int:
 
 
 SECTIONS = {
-    "check_ag_gemm.py": ["shapes", "queued", "graphs", "streams", "examples", "bias", "absent", "memory"],
+    "check_ag_gemm.py": ["shapes", "queued", "graphs", "streams", "examples", "fetched", "bias", "absent", "memory"],
     "check_gemm_rs.py": [
         "shapes", "operators", "stages", "queued", "graphs", "streams", "tiles", "repeated", "examples", "absent",
         "matrix", "mixed",

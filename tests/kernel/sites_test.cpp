@@ -86,6 +86,47 @@ TEST(Sites, ATileIsStoredAfterTheStatementOfItsScopeThatHoldsTheLastStore) {
     EXPECT_TRUE(stored.ends_with("tl.store(y_ptr + r, 2.0, mask=r < N)")) << stored;
 }
 
+TEST(Sites, LoadsAndStoresSayThroughWhatTheyGo) {
+    using Form = AccessSite::Form;
+    const auto loads_of = [](const Kernel& k, const std::string& param) {
+        std::vector<AccessSite> found;
+        for (const AccessSite& site : k.sites.loads) {
+            if (site.param == param) found.push_back(site);
+        }
+        return found;
+    };
+    const Kernel by_pointer = analysed(example("matmul_pointers.py"), pointers(200, 144, 96));
+    ASSERT_EQ(loads_of(by_pointer, "a_ptr").size(), 1u);
+    EXPECT_EQ(loads_of(by_pointer, "a_ptr")[0].form, Form::pointers);
+    EXPECT_TRUE(
+        slice(by_pointer, loads_of(by_pointer, "a_ptr")[0].call).starts_with("tl.load(a_ptrs, mask="));
+    EXPECT_EQ(by_pointer.sites.stores[0].form, Form::pointers);
+
+    const Kernel made =
+        analysed(example("matmul_persistent_device_tma.py"), descriptors(200, 144, 96, false));
+    const AccessSite load = loads_of(made, "a_ptr").at(0);
+    EXPECT_EQ(load.form, Form::descriptor);
+    EXPECT_EQ(slice(made, load.call), "a_desc.load([offs_m, k * BLOCK_K])");
+    EXPECT_TRUE(slice(made, load.made).starts_with("tl.make_tensor_descriptor(a_ptr, shape=[M, K]"));
+    EXPECT_EQ(load.rows, 64);
+
+    const Kernel given = analysed(example("matmul_persistent_host_tma.py"), descriptors(200, 144, 96, true));
+    EXPECT_EQ(given.sites.stores[0].form, Form::descriptor);
+    EXPECT_EQ(given.sites.stores[0].made.end, 0u) << "the descriptor is the parameter";
+
+    const std::string text = source(
+        "x_ptr, y_ptr, n, B: tl.constexpr",
+        "    pid = tl.program_id(0)\n"
+        "    part = tl.make_tensor_descriptor(x_ptr + B, shape=[n - B], strides=[1], block_shape=[B])\n"
+        "    block = tl.make_block_ptr(x_ptr, (n,), (1,), (pid * B,), (B,), (0,))\n"
+        "    r = pid * B + tl.arange(0, B)\n"
+        "    tl.store(y_ptr + r, tl.load(block) + part.load([pid * B]), mask=r < n)\n");
+    const Kernel other = analysed(text, arguments("n=32,B=8", {"x_ptr=32:fp32", "y_ptr=32:fp32"}));
+    ASSERT_EQ(loads_of(other, "x_ptr").size(), 2u);
+    for (const AccessSite& site : loads_of(other, "x_ptr"))
+        EXPECT_EQ(site.form, Form::other) << "a block pointer, and a descriptor of a part";
+}
+
 TEST(Sites, AnIdCarriedForTheEpilogueIsWrappedWhereItIsUsed) {
     const Kernel k = analysed(example("matmul_persistent_host_tma.py"), descriptors(200, 144, 96, true));
     ASSERT_EQ(k.sites.tile_ids.size(), 2u);

@@ -110,6 +110,14 @@ TEST(PushExchange, GivesEachRankABlockOfEachOther) {
     EXPECT_EQ(push_exchange(ranks(5), kC, "D", {.produced = false})->ranks[1].front().kind, OpKind::local)
         << "used first";
     EXPECT_TRUE(check(push_exchange(ranks(5), kC, "D", {.produced = false}).value()).empty());
+    const Plan fetched = push_exchange(ranks(5), kC, "D", {.produced = false, .transient = true}).value();
+    EXPECT_TRUE(check(fetched).empty()) << check(fetched).front().message;
+    EXPECT_TRUE(fetched.final.empty());
+    EXPECT_EQ(fetched.ranks[3][1].kind, OpKind::pull);
+    EXPECT_EQ(fetched.ranks[3][1].peer, 4);
+    EXPECT_EQ(fetched.ranks[3][1].src.region[0], (Interval{6, 8})) << "block 3 of rank 4";
+    EXPECT_EQ(fetched.ranks[3][1].dst.region[0], (Interval{8, 10})) << "becomes block 4";
+    EXPECT_FALSE(push_exchange(ranks(5), kC, "D", {.transient = true}).ok()) << "nothing is held";
     EXPECT_FALSE(push_exchange(ranks(3), kC, "D").ok()) << "10 rows are no multiple of 3";
 }
 

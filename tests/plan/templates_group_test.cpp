@@ -100,6 +100,24 @@ TEST(Produced, WhatRanksStartWithMayBeWrittenByTheKernel) {
     }
 }
 
+TEST(Transient, WhatArrivesIsAskedForByNobodyAtTheEnd) {
+    for (const Template& of : templates()) {
+        TemplateOptions options;
+        options.transient = true;
+        options.inner = of.name == "double_ring" ? 2 : 0;
+        const Result<Plan> plan = of.make(ring_of(4), {"A", {8, 8}, DType::fp32}, options);
+        if ((of.uses & Template::kReduce) != 0) {
+            EXPECT_FALSE(plan.ok()) << of.name << " is there for what it leaves";
+            continue;
+        }
+        ASSERT_TRUE(plan.ok()) << of.name << ": " << plan.error().to_string();
+        EXPECT_TRUE(check(*plan).empty()) << of.name;
+        EXPECT_TRUE(plan->final.empty()) << of.name;
+        options.transient = false;
+        EXPECT_EQ(plan->ranks, of.make(ring_of(4), {"A", {8, 8}, DType::fp32}, options)->ranks) << of.name;
+    }
+}
+
 TEST(MinorSplit, IsAnOptionOfEveryTemplate) {
     for (const Template& of : templates()) {
         for (const Algorithm algorithm : of.algorithms) {
@@ -158,6 +176,10 @@ TEST(TemplateArguments, WrongOnesAreNamed) {
               "all_gather: inner is the size of one of two levels; the algorithm direct has none");
     EXPECT_EQ(message("all_gather", {.root = 2}), "all_gather: root is not one of its options");
     EXPECT_EQ(message("all_gather", {.reduce = Reduce::max}), "all_gather: reduce is not one of its options");
+    EXPECT_EQ(
+        message("all_gather", {.produced = true, .transient = true}),
+        "all_gather: transient is for what arrives and the kernel reads; here the end of the call wants "
+        "it");
     EXPECT_EQ(message("broadcast", {.root = 12}), "broadcast: root is 12; among 12 ranks expected 0 to 11");
     EXPECT_EQ(message("ring", {.steps = 12}),
               "ring: steps is 12; among 12 ranks expected 0 to 11, or -1 for all");

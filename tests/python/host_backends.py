@@ -23,15 +23,14 @@ from syncopate.group import of_folder  # noqa: E402
 
 BLOCK, N, K, CALLS = 32, 32, 32, 2  # rows of a rank
 TILING = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
-ENGINES = ("auto", "tma_dedicated", "ldst_dedicated")
-MAKERS = (*ENGINES, "tma_inline")
-TABLE = {
-    ops.AllGatherMatmul: ENGINES,
-    ops.MatmulReduceScatter: MAKERS,
-    ops.MatmulAllReduce: MAKERS,
-    ops.MatmulAllToAll: MAKERS,
-    ops.AllToAllMatmul: ENGINES,
-}
+ALL = ("auto", "tma_dedicated", "ldst_dedicated", "tma_inline")
+OPERATORS = (
+    ops.AllGatherMatmul,
+    ops.MatmulReduceScatter,
+    ops.MatmulAllReduce,
+    ops.MatmulAllToAll,
+    ops.AllToAllMatmul,
+)
 
 
 def wanted(
@@ -77,7 +76,10 @@ def check(place: ranks.Place, operator: type, backend: str, split: int, number: 
     used = {transfer["backend"] for of_rank in schedule["ranks"] for transfer in of_rank["transfers"]}
     if size > 1 and backend in ("tma_dedicated", "ldst_dedicated") and backend not in used:
         raise RuntimeError(f"{what}: it went by {used}")
-    if size > 1 and backend == "tma_inline" and split <= 2 and "stores" not in schedule:
+    reads = operator in (ops.AllGatherMatmul, ops.AllToAllMatmul)
+    if size > 1 and backend == "tma_inline" and reads and used:
+        raise RuntimeError(f"{what}: not all was fetched inline, but {used}")
+    if size > 1 and backend == "tma_inline" and not reads and split <= 2 and "stores" not in schedule:
         raise RuntimeError(f"{what}: nothing was stored inline")
     op.close()
 
@@ -85,8 +87,8 @@ def check(place: ranks.Place, operator: type, backend: str, split: int, number: 
 def work(place: ranks.Place) -> int:
     torch.set_num_threads(1)
     number = 0
-    for operator, backends in TABLE.items():
-        for backend in backends:
+    for operator in OPERATORS:
+        for backend in ALL:
             for split in (1, 2, 3, 4):
                 check(place, operator, backend, split, number)
                 number += 1

@@ -214,12 +214,20 @@ def check_inline(place: ranks.Place) -> None:
         stores = op.prepared.schedule["schedule"].get("stores")
         expect(stores is not None or size == 1, f"{operator.__name__}: nothing is stored inline")
         op.close()
-    example = CALLS["matmul_pointers"]
+    for name, example in CALLS.items():
+        check_example_inline(group, name, example, (m, n, k))
+
+
+def check_example_inline(group, name: str, example, shape: tuple[int, int, int]) -> None:
+    """One kernel's tiles, stored in the peers' memory, and read there."""
+    rank, size, (m, n, k) = group.rank, group.size, shape
+    block = slice(rank * 64, rank * 64 + 64)
     for everywhere in (False, True):
         plan = sy.plans.push_reduce(
             sy.plans.mesh_of(size), sy.Tensor("C", (m, n), "fp32"), split=2, all=everywhere
         )
-        fused = sy.fuse(example.kernel, plan, bind={"c_ptr": "C"}, group=group, backend="ldst_inline")
+        bind = {example.parameter.replace("a_", "c_"): "C"}
+        fused = sy.fuse(example.kernel, plan, bind=bind, group=group, backend=example.inline)
         for call in range(3):
             inputs = [numbers((m, k), 7 * call + r, torch.float32) for r in range(size)]
             weights = [numbers((k, n), 3 + r, torch.float32) for r in range(size)]
@@ -227,8 +235,22 @@ def check_inline(place: ranks.Place) -> None:
             out = torch.full((m, n), float("nan"))
             example.launch(fused, inputs[rank], weights[rank], out, Blocks(16, 16, 16, 2, 3))
             rows = slice(0, m) if everywhere else block
-            expect(torch.equal(out[rows], exact[rows]), f"pointers inline all={everywhere} call {call}")
+            expect(torch.equal(out[rows], exact[rows]), f"{name} inline all={everywhere} call {call}")
+        schedule = next(iter(fused._prepared.values())).schedule["schedule"]
+        expect("stores" in schedule or size == 1, f"{name}: nothing is stored inline")
         fused.close()
+    plan = sy.plans.all_gather(
+        sy.plans.mesh_of(size), sy.Tensor("A", (m, k), "fp32"), split=2, pull=True, transient=True
+    )
+    fused = example.fuse(plan, group=group, backend=example.inline)
+    for call in range(3):
+        x, w = numbers((m, k), 5 * call, torch.float32), numbers((k, n), 2 + rank, torch.float32)
+        out = torch.full((m, n), float("nan"))
+        example.launch(fused, x[block].contiguous(), w, out, Blocks(16, 16, 16, 2, 3))
+        expect(torch.equal(out, x @ w), f"{name} fetches, call {call}")
+    schedule = next(iter(fused._prepared.values())).schedule["schedule"]
+    expect("loads" in schedule or size == 1, f"{name}: nothing is fetched inline")
+    fused.close()
 
 
 def check_tile_sums(place: ranks.Place) -> None:

@@ -289,6 +289,25 @@ def test_interpreted_stores_go_where_the_table_says():
     """)
 
 
+def test_interpreted_loads_come_from_where_the_table_says():
+    interpret("""
+        kernel = load('''
+            @triton.jit
+            def kernel(out, x, sy_schedule, sy_control):
+                slot = tl.program_id(0)
+                tile = sy_acquire(sy_schedule, sy_control, slot)
+                tl.store(out + tile, tl.load(x + tile + sy_load_offset(sy_schedule, slot, multiple=1)))
+                tl.store(out + 2 + tile, sy_load_row(sy_schedule, slot))
+                sy_finish(sy_schedule, sy_control)
+            ''')
+        schedule = torch.cat([table([(0, [], []), (1, [], [])], 2), torch.tensor([3, 0, -1, -1], dtype=torch.int32)])
+        schedule[10] = len(schedule) - 4
+        out = torch.zeros(4, dtype=torch.int32)
+        kernel[(2,)](out, torch.arange(10, 16, dtype=torch.int32), schedule, control)
+        assert out.tolist() == [13, 10, 3, -1], out
+    """)
+
+
 def test_interpreted_grids_of_two_and_three_axes_follow_the_linear_id():
     interpret("""
         kernel = load('''
@@ -398,6 +417,8 @@ def compile_all(example: str, tmp_path: Path, blocks: tuple[int, int, int] | Non
         "fused": GOLDEN / f"{example}.py",
         "phased": GOLDEN / f"{example}_phased.py",
         "producer": GOLDEN / f"{example}_producer.py",
+        "inline": GOLDEN / f"{example}_inline.py",
+        "fetched": GOLDEN / f"{example}_fetched.py",
     }
     if example == "matmul_persistent_host_tma":
         paths["sums"] = GOLDEN / f"{example}_sums.py"
@@ -421,7 +442,7 @@ def test_emitted_kernels_keep_pipelining_shared_memory_and_registers(example, tm
         print(example, form, {key: value for key, value in m.items() if key not in ("ttgir", "ptx")})
     original = measured["original"]
     assert original["depth"] > 1, "the unmodified kernel pipelines"
-    for form in ("fused", "phased", "producer"):
+    for form in ("fused", "phased", "producer", "inline", "fetched"):
         m = measured[form]
         assert m["depth"] >= original["depth"], form
         assert m["pending"] >= original["pending"], form
@@ -433,6 +454,16 @@ def test_emitted_kernels_keep_pipelining_shared_memory_and_registers(example, tm
         assert m["shared"] == original["shared"], form
         assert m["registers"] <= original["registers"] + 16, form
         assert not m["serialized"], form
+
+
+def test_pointers_to_other_ranks_are_still_loaded_and_stored_sixteen_bytes_at_once(tmp_path):
+    measured = compile_all("matmul_pointers", tmp_path)
+    for form, access in (
+        ("inline", r"st\.global\.v4"),
+        ("fetched", r"cp\.async\.cg\.shared\.global .*, 0x10,"),
+    ):
+        wide = len(re.findall(access, measured["original"]["ptx"]))
+        assert wide > 0 and len(re.findall(access, measured[form]["ptx"])) == wide, form
 
 
 def test_tiles_that_sum_keep_pipelining_and_need_no_more_shared_memory(tmp_path):

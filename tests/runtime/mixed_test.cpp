@@ -44,9 +44,6 @@ struct Mixture {
 kernel::Kernel kernel_of(std::int64_t rows) {
     kernel::Kernel kernel = fuse::sample::gemm({rows, kColumns, kColumns, kBlock, kBlock, kBlock, 3});
     kernel.arguments.tensors["a_ptr"].dtype = kernel.arguments.tensors["c_ptr"].dtype = plan::DType::int32;
-    kernel.source = "tl.store(c_ptr, c)";
-    kernel.sites.body = {.begin = 0, .end = static_cast<std::uint32_t>(kernel.source.size())};
-    kernel.sites.stores = {{.param = "c_ptr", .call = kernel.sites.body}};
     return kernel;
 }
 
@@ -70,7 +67,12 @@ Mixture draw(std::mt19937& random) {
         case Shape::ring_gather:
             program.plan = fuse::sample::ring_all_gather(made.size, a, below(2) == 0);
             break;
-        case Shape::gather: program.plan = plan::all_gather(mesh, a, {.split = split}).value(); break;
+        case Shape::gather: {
+            plan::AllGatherOptions options{.split = split, .pull = below(2) == 0};
+            options.transient = options.pull && below(3) > 0;
+            program.plan = plan::all_gather(mesh, a, options).value();
+            break;
+        }
         case Shape::reduce_scatter:
         case Shape::all_reduce:
             program.plan =
@@ -80,10 +82,13 @@ Mixture draw(std::mt19937& random) {
             program.plan = plan::push_exchange(mesh, c, "R", {.split = split}).value();
             break;
     }
-    if (made.shape != Shape::ring_gather && made.shape != Shape::all_reduce && below(3) == 0)
-        program.plan = fuse::sample::pulled(program.plan);
+    const bool direct = made.shape == Shape::reduce_scatter || made.shape == Shape::exchange;
+    if (direct && below(3) == 0) program.plan = fuse::sample::pulled(program.plan);
+    const bool fetches = made.shape == Shape::gather && below(2) == 0;  // all that a tile reads, or none
     for (auto& list : program.plan.ranks) {
         for (plan::Op& op : list) {
+            op.backend = Backend::ldst_inline;
+            if (fetches) continue;
             op.backend = std::array{Backend::copy_engine, Backend::tma_dedicated, Backend::ldst_dedicated,
                                     Backend::ldst_inline}[random() % 4];
         }
@@ -172,7 +177,8 @@ private:
             }
         };
         if (mixture_.gathers()) {
-            const auto* a = reinterpret_cast<const std::int32_t*>(op_.tensor_address("A").value());
+            const auto* a = reinterpret_cast<const std::int32_t*>(op_.tensor_address("A").value()) +
+                            testing::load_offset_of(op_, slot);
             each(tile.reads.at("a_ptr"), [&](std::int64_t at) { good = good && a[at] == tag(0, call, at); });
             return good;
         }
@@ -229,6 +235,18 @@ TEST_P(Mixed, EachTransferGoesByItsOwnBackendAndEveryCallIsRight) {
         });
         if (HasFatalFailure() || HasNonfatalFailure()) return;
     }
+}
+
+TEST(Mixtures, SomeHaveTilesThatReadAtOtherRanks) {
+    std::mt19937 random(0);
+    int seen = 0, refused = 0;
+    for (int n = 0; n < 40; ++n) {
+        Mixture mixture = draw(random);
+        const auto schedule = settle(mixture.program, refused);
+        ASSERT_TRUE(schedule) << schedule.error().to_string();
+        seen += schedule->loads.has_value() ? 1 : 0;
+    }
+    EXPECT_GT(seen, 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(OnHost, Mixed, ::testing::Range(0, 16));

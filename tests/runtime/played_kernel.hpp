@@ -69,6 +69,15 @@ inline std::vector<std::int64_t> offsets_of(const FusedOp& op, std::int32_t slot
     return offsets;
 }
 
+/// What sy_load_offset says: elements from the kernel's own place to those that the slot's tile loads.
+inline std::int64_t load_offset_of(const FusedOp& op, std::int32_t slot) {
+    if (!op.schedule().loads) return 0;
+    const std::span<const std::int32_t> table = op.table();
+    const auto word = static_cast<std::size_t>(table[emit::table::loads] + 2 * slot);
+    return static_cast<std::int64_t>(static_cast<std::uint32_t>(table[word])) |
+           (static_cast<std::int64_t>(table[word + 1]) << 32);
+}
+
 /// What the emitted kernel does: slot by slot it waits as the table says, works, and at its end tells the
 /// peers. Calls `tile(id)`, or `tile(id, slot)`, for each slot whose waits were over.
 template <typename Tile>

@@ -16,6 +16,8 @@
 //       the last one, and sy_post_at_once, after the stores, those whose chunk would leave too late
 //       c_desc.store([row + sy_row(sy_schedule, tile_id_c), …    where stores are sent inline
 //       (fuse/inline.hpp)
+//       sy_from = sy_load_row(sy_schedule, sy_slot)              after sy_acquire, where loads are fetched
+//       inline … a_desc.load([row + sy_from, …                          (fuse/inline_reads.hpp)
 //       sy_sum(sy_schedule, sy_control, tile_id_c, sy_out, …)    after such a store, where tiles sum
 //       (fuse/tile_sums.hpp)
 //       sy_finish(sy_schedule, sy_control)                       at the end of the body,

@@ -12,6 +12,7 @@
 //   6  programs' end times (offset in the trace)        6  fault_where: the slot (-1: begin, -2: end)
 //   8  sums (offset in words; 0: no tile does one)
 //   9  patience of a tile that sums, nanoseconds
+//   10 loads (offset in words; 0: none is fetched inline)
 //   16 slot records, 8 words each:                      7  rank
 //        tile, wait_begin, wait_end, phase_begin,
 //        makes_begin, makes_end, store_lo, store_hi     8  published: the epoch, unless the call began with a
@@ -32,8 +33,10 @@
 // reached the number of tiles, and sets it back to 0.
 //
 // store: what is to be added where the slot's tile is stored (fuse/inline.hpp), a number of 64 bits: rows of
-// a descriptor that begins with rank 0's tensor, or elements from the kernel's own tensor. With several
+// a descriptor that begins with rank 0's heap, or elements from the kernel's own tensor. With several
 // copies, store_lo is the offset of as many such numbers.
+//
+// loads: for each slot such a number of 64 bits, of what its tile loads inline (fuse/inline_reads.hpp).
 //
 // sums: for each slot the offset of its sum's record (0: none), and the epoch of the last call in which its
 // tile was late: then the sum's transfer adds it up, after the kernel (fuse/tile_sums.hpp). A record has 12
@@ -94,6 +97,7 @@ inline constexpr std::int32_t kernel_posts = 2;
 inline constexpr std::int32_t num_programs = 3;
 inline constexpr std::int32_t sums = 8;
 inline constexpr std::int32_t patience_ns = 9;
+inline constexpr std::int32_t loads = 10;
 inline constexpr std::int32_t first_slot = 16;
 inline constexpr std::int32_t slot_words = 8;
 inline constexpr std::int32_t makes = 4;  ///< of a slot record
@@ -129,9 +133,9 @@ inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
     return relay_gate_of(schedule, streams, streams.num_relays + 2 * (number * num_ranks + from));
 }
 
-/// What inline transfers ask of memory: the bytes of a row of the tensor that is stored, of which the heap's
-/// stride and the offsets of that tensor and of the destinations must be multiples. 1 without any, and for
-/// stores by pointers.
+/// What inline transfers ask of memory: bytes of which the heap's stride and the offsets of all tensors must
+/// be multiples, so that whole rows of the tensor that is stored, or loaded, lie between two places. 1
+/// without any, and for those by pointers.
 [[nodiscard]] std::int64_t bytes_of_row(const fuse::Schedule& schedule);
 
 /// The table of `rank` for the schedule's stage `stage`. Kernel posts are in the last stage's only, as the
@@ -139,7 +143,7 @@ inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
 /// another schedule of the same kernel between calls, not during one. `heap_stride`: bytes from one rank's
 /// heap to the next one's; a control block is at the same offset in every heap, so rank q's block is (q -
 /// rank) * heap_stride bytes away. `offsets`: of the tensors in every heap, then of the control block; needed
-/// where stores are sent inline, and where tiles sum.
+/// where something goes inline, and where tiles sum.
 [[nodiscard]] std::vector<std::int32_t> make_table(const fuse::Schedule& schedule, std::int32_t rank,
                                                    std::int64_t heap_stride, std::int64_t num_programs,
                                                    std::span<const std::uint64_t> offsets = {},

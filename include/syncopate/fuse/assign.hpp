@@ -8,8 +8,8 @@
 //          contiguous elements, repeated along up to two strides): what one 3D copy can express; a sum: a
 //          kernel of its own in a stream beside the copies. `tma_dedicated` and `ldst_dedicated`, the chunk
 //          engine: the same, where every row of both regions begins and ends at a multiple of 16 bytes.
-//   both   `tma_inline`, `ldst_inline`: what the kernel of the program can send itself (inline.hpp), on
-//          request: which is faster depends on what else the kernel waits for.
+//   both   `tma_inline`, `ldst_inline`: what the kernel of the program can send (inline.hpp) or fetch
+//          (inline_reads.hpp) itself, on request: which is faster depends on what else the kernel waits for.
 //   A collective goes by `nccl` on cuda and by `host` on host, where a library could carry it out as one call
 //   (collective.hpp); a plan may say `nccl` on host, too, where it then stands for it.
 #pragma once
@@ -38,7 +38,8 @@ using Backends = std::vector<std::vector<plan::Backend>>;
     return backend == plan::Backend::ldst_dedicated ? plan::Backend::tma_dedicated : backend;
 }
 
-/// Whether the kernel that makes it carries it out: the fused kernel (inline.hpp), or a sum (sum_stores.hpp).
+/// Whether a kernel carries it out: the fused one that makes it (inline.hpp) or reads it (inline_reads.hpp),
+/// or a sum (sum_stores.hpp).
 [[nodiscard]] constexpr bool is_inline(plan::Backend backend) {
     return backend == plan::Backend::tma_inline || backend == plan::Backend::ldst_inline;
 }

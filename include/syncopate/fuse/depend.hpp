@@ -3,7 +3,8 @@
 // On rank r a tile needs op X if X's destination is in r's memory and the written region shares an element
 // with a box that the tile reads of a parameter bound to that tensor. Tiles that read the same boxes form one
 // class (the rows of tiles of a GEMM), so the work is classes × the few ops near each box, found by bisection
-// along one axis.
+// along one axis. What its tiles fetch themselves (inline_reads.hpp) is no op that they wait for: they need
+// what that op comes after.
 //
 // In a reduction loop (K of a GEMM) a need also has the first iteration that reads the delivered region:
 //

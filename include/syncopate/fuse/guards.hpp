@@ -20,7 +20,8 @@
 //           d's user reads between calls. If the source is delivered by ops, X's `after` covers it. ready
 //           implies consumed of the same pair, as s begins call n+1 after it has ended call n.
 // fetched   (X → s)  A pull has read its source: s waits for it before its call ends, since from then on
-//           its user, or an op of the next call, may overwrite that region.
+//           its user, or an op of the next call, may overwrite that region. What tiles fetch inline has been
+//           read when their kernel ends: one signal a kernel.
 // arrived   (X → d)  What arrives at d and neither its kernel nor its own transfers imply is waited for at
 //           the end, so that `final` holds then, and so that `consumed` at the end covers the writes too.
 //

@@ -36,6 +36,7 @@ struct Precedence {
     std::vector<std::vector<std::int32_t>> after;  ///< by id: what `after` names, each once
     std::vector<std::int32_t> stream_previous;     ///< by id: the copy before it in its lane; -1: none
     std::vector<std::int32_t> copy_stream;         ///< by id: of copies, the number of theirs
+    std::vector<bool> fetched;  ///< by id: the tiles that read its destination carry it out
     std::vector<std::int32_t>
         started_before;  ///< by id: the same rank's op of that backend before it; -1: none
     std::vector<std::vector<std::int32_t>> before;  ///< by id: `after`, and stream_previous

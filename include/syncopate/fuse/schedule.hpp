@@ -10,9 +10,9 @@
 //   copy stream                                                 | transfers, each with waits → data → posts |
 //   sums                                                        |      the same: waits → sum → posts |
 //
-// Transfers that the kernel carries out itself (inline.hpp) are not in the list: a chunk's tiles say where
-// they are stored, and the chunk's posts include theirs. A sum that tiles do (tile_sums.hpp) is in the list:
-// after the kernel it does what they have left.
+// Transfers that the kernel carries out itself are not in the list: a chunk's tiles say where they are stored
+// (inline.hpp), and the chunk's posts include theirs; a slot says where its tile loads (inline_reads.hpp). A
+// sum that tiles do (tile_sums.hpp) is in the list: after the kernel it does what they have left.
 //
 // A signal is a word of a rank's control block. Posting sets it to the poster's epoch, so it only grows.
 // A wait with lag L is over when word >= epoch - L (compared modulo 2^32).
@@ -57,6 +57,15 @@ struct SignalMeaning {
     plan::OpRef op;  ///< index -1 when the signal is about a whole rank
 };
 
+/// Where a tile's value goes, or comes from: `rows` after the same row of `tensor` (as rows of the kernel's
+/// own tensor), in `rank`'s memory. A tensor's rows are numbered through all axes before the last but one.
+struct Place {
+    std::int32_t rank = 0;
+    std::int32_t tensor = 0;
+    std::int64_t rows = 0;
+    auto operator<=>(const Place&) const = default;
+};
+
 /// A part of a tile's reduction loop that may run once `waits` are over.
 struct Phase {
     std::int64_t iteration_end = 0;  ///< iterations from the end of the previous phase up to here
@@ -69,15 +78,7 @@ struct Slot {
     std::vector<Wait> waits;          ///< before the tile starts
     std::vector<Phase> phases;        ///< empty: the reduction loop runs in one go
     std::vector<std::int32_t> makes;  ///< the chunks that the tile writes into, rising
-};
-
-/// Where a tile's value goes: to `rows` after the same row of `tensor` (as rows of the kernel's own tensor),
-/// in `rank`'s memory. A tensor's rows are numbered through all axes before the last but one.
-struct Store {
-    std::int32_t rank = 0;
-    std::int32_t tensor = 0;
-    std::int64_t rows = 0;
-    auto operator<=>(const Store&) const = default;
+    std::optional<Place> from{};      ///< where it loads what is fetched inline; nullopt: the own place
 };
 
 /// How a kernel stores what it sends inline (inline.hpp).
@@ -88,13 +89,20 @@ struct StoreForm {
     auto operator<=>(const StoreForm&) const = default;
 };
 
+/// How a kernel loads what it fetches inline (inline_reads.hpp).
+struct LoadForm {
+    std::int32_t tensor = 0;  ///< the kernel's own
+    bool by_row = false;      ///< as StoreForm's
+    auto operator<=>(const LoadForm&) const = default;
+};
+
 /// A chunk that a rank's kernel makes. Each tile that writes into it counts once it has stored; the last one
 /// to count posts.
 struct MadeChunk {
     plan::Chunk chunk;
     std::int64_t tiles = 0;
     std::vector<Post> posts;
-    std::vector<Store> stores{};  ///< of its tiles; empty: the kernel's own place
+    std::vector<Place> stores{};  ///< of its tiles; empty: the kernel's own place
     /// Slots, rising, whose tiles count in it as soon as they are stored, not when their program stores its
     /// next tile: the program stands still for its stores, but the chunk leaves a tile's time earlier.
     std::vector<std::int32_t> at_once{};
@@ -189,6 +197,7 @@ struct Schedule {
     bool phased = false;         ///< some slot of the first stage has phases: its kernel gets a nested loop
     std::optional<StoreForm>
         stores{};  ///< some chunk's tiles are stored elsewhere than in the kernel's own place
+    std::optional<LoadForm> loads{};       ///< some tiles load from elsewhere than the kernel's own place
     std::vector<StageSlots> later{};       ///< the stages after the first; most programs have none
     std::optional<std::int32_t> summed{};  ///< the kernel's own tensor, if its tiles do sums
 

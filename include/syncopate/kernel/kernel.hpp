@@ -133,10 +133,18 @@ struct TileIdSite {
     std::vector<ProgramId> program_ids;  ///< entry: all that the kernel evaluates
 };
 
-/// A call that stores through a parameter: `p.store(…)` of a descriptor, `tl.store(…)` of pointers.
-struct StoreSite {
+/// A call that loads or stores through a parameter: `p.store(…)` of a descriptor, `tl.load(…)` of pointers.
+struct AccessSite {
+    enum class Form : std::uint8_t {
+        pointers,
+        descriptor,  ///< of the whole tensor, axis by axis
+        other,       ///< a block pointer, a descriptor of a part, or not the same in every tile
+    };
     std::string param;
     SourceRange call;
+    Form form = Form::pointers;
+    SourceRange made{};     ///< of a descriptor: the call that makes it; empty: it is the parameter
+    std::int64_t rows = 0;  ///< of a descriptor: the extent of its block along axis 0
 };
 
 /// The exact places in the source that emit touches.
@@ -158,7 +166,8 @@ struct Sites {
     SourceRange stored;
     /// Every call that stores, in source order; one that stores through several parameters is there for each.
     /// Some may lie in helpers, outside of `body`.
-    std::vector<StoreSite> stores;
+    std::vector<AccessSite> stores;
+    std::vector<AccessSite> loads;  ///< the same of calls that load
     std::optional<ReductionLoop> reduction;
 };
 

@@ -55,12 +55,14 @@ struct PushToAllOptions {
 struct PushExchangeOptions {
     bool produced = true;  ///< the kernel makes what is sent; false: it is held initially
     std::int32_t split = 1;
+    /// Of what is held initially: ranks pull their blocks, for their kernels only; `final` asks for nothing.
+    bool transient = false;
 };
 
 /// The all-to-all of equal buffers: each rank has a tensor of its own, `from` [ranks * block, …], and sends
 /// block p of it to rank p, where it becomes block r of `to`, of the same shape. Each rank's `from` is
 /// another value, so it is "partial" in the plan, and `to` is "of" one rank, block by block. Fails as
-/// push_reduce does, and if the first axis is no multiple of the ranks.
+/// push_reduce does, if the first axis is no multiple of the ranks, and if it is transient and produced.
 [[nodiscard]] Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::string& to,
                                          const PushExchangeOptions& options = {});
 

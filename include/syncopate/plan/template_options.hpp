@@ -55,6 +55,7 @@ struct TemplateOptions {
     /// divides. 0: the size of the mesh's last axis, where the group runs over that and others.
     std::int32_t inner = 0;
     bool produced = false;      ///< what ranks start with is written by the kernel, tile by tile
+    bool transient = false;     ///< what arrives is for the kernel only: `final` asks for nothing
     std::int32_t to_axis = -1;  ///< all_to_all: the axis along which shards lie afterwards; -1: the next one
     std::int32_t root = 0;      ///< broadcast: position in the group of who has the tensor
     std::int32_t steps = -1;    ///< ring: how often shards are passed on; -1: until all have seen all

@@ -80,13 +80,13 @@ public:
     [[nodiscard]] Result<std::uint64_t> tensor_address(std::string_view name) const;
     [[nodiscard]] Result<std::uint64_t> tensor_address(std::string_view name, int rank) const;
     [[nodiscard]] Result<std::uint64_t> tensor_offset(std::string_view name) const;  ///< in every rank's heap
-    /// From the tensor in rank 0's heap to the end of the last rank's: what a descriptor spans through which
-    /// the kernel stores in all of them (fuse/inline.hpp).
+    /// All ranks' heaps: what a descriptor spans through which the kernel stores or loads in all of them
+    /// (fuse/inline.hpp, fuse/inline_reads.hpp).
     struct FlatView {
         std::uint64_t address = 0;
         std::uint64_t bytes = 0;
     };
-    [[nodiscard]] Result<FlatView> flat_view(std::string_view name) const;
+    [[nodiscard]] FlatView flat_view() const;
     [[nodiscard]] Result<std::uint64_t> tensor_bytes(std::string_view name) const;
     [[nodiscard]] std::uint64_t control_address() const;  ///< this rank's control block
     [[nodiscard]] std::uint64_t control_address(int rank) const;
@@ -195,6 +195,7 @@ private:
     fuse::Schedule schedule_;
     Options options_;
     std::vector<std::uint64_t> tensor_offsets_;
+    std::vector<bool> fetched_by_tiles_;  ///< by tensor: some rank's tiles load this rank's from the heap
     std::uint64_t control_offset_ = 0;
     std::int64_t control_words_ = 0;
     std::vector<std::int32_t> table_;       ///< of all stages, one after another

@@ -65,7 +65,7 @@ def matmul_kernel(
     offs_cn = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
     c_ptrs = c_ptr + stride_cm * offs_cm[:, None] + stride_cn * offs_cn[None, :]
     c_mask = (offs_cm[:, None] < M) & (offs_cn[None, :] < N)
-    tl.store(c_ptrs + sy_offset(sy_schedule, sy_slot), acc.to(c_ptr.dtype.element_ty), mask=c_mask)
+    tl.store(c_ptrs + sy_offset(sy_schedule, sy_slot, multiple=16), acc.to(c_ptr.dtype.element_ty), mask=c_mask)
     sy_post(sy_schedule, sy_control, sy_slot)  # this tile is stored: the last one of a chunk lets it leave
     sy_finish(sy_schedule, sy_control)  # the last program to end tells the ranks that may now send again
     # @sy.producer_epilogue

@@ -1,0 +1,55 @@
+// Inline reads: pulls that the fused kernel carries out itself.
+//
+// What a tile reads need not be copied to its rank first: the flat heap puts every rank's memory at a
+// constant distance, so the same load reads it where it is when a constant is added to its address:
+//
+//      A of rank 0   | own rows |          |          |          |
+//                                   tile of rank 0 │ that reads these rows
+//                                                  ▼ + rows from here to there
+//      A of rank 1   |          | own rows |          |          |
+//
+//   tma_inline    the load of a descriptor, made on the host or in the kernel: it spans the heaps of all
+//   ranks,
+//                 and the load's first coordinate grows by rows of it
+//   ldst_inline   tl.load: its pointers grow by elements
+//
+// Nothing is left behind: the tile waits for what the pull would have waited for, reads, and when the kernel
+// ends it tells the source's rank that this was fetched. So it is for what nobody else on the rank asks for,
+// neither another op nor the end of the call. Each tile fetches for itself; what many tiles read travels as
+// often as they read it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "syncopate/fuse/assign.hpp"
+#include "syncopate/fuse/precedence.hpp"
+#include "syncopate/fuse/program.hpp"
+#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::fuse {
+
+/// Whether op `ref` of the lowered plan goes inline, if it does, by the loads of its destination's tiles: a
+/// pull, or a local copy of what the rank's kernel does not make.
+[[nodiscard]] bool is_fetched(const plan::Plan& plan, plan::OpRef ref);
+
+/// Why the tiles of `program` (its plan lowered) cannot carry out op `ref` by `backend`, tma_inline or
+/// ldst_inline, as they load; empty if they can. They can if the kernel reads the destination through one
+/// parameter, every load of which is written out in the kernel itself; if no kernel makes the source; if
+/// nothing else touches the destination, nor asks for it at the end; if source and destination have rows of
+/// the same length; and if every tile that reads there reads all of that parameter from one place.
+[[nodiscard]] std::string load_objection(const Program& program, plan::OpRef ref, plan::Backend backend);
+
+struct InlineLoads {
+    std::optional<LoadForm> form;                       ///< nullopt: no transfer is fetched inline
+    std::vector<std::vector<std::optional<Place>>> at;  ///< by rank and tile; nullopt: the kernel's own place
+};
+
+/// Where each tile loads, for the ops that `backends` makes inline. Fails, with rank and op, when the kernel
+/// would fetch two tensors inline, or one in two ways, or a tile reads from several places.
+[[nodiscard]] Result<InlineLoads> load_inline(const Program& program, const Precedence& precedence,
+                                              const Backends& backends);
+
+}  // namespace syncopate::fuse

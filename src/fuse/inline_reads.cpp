@@ -1,0 +1,187 @@
+#include "syncopate/fuse/inline_reads.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "fuse/error_at.hpp"
+#include "fuse/kernel_accesses.hpp"
+#include "syncopate/kernel/tile_boxes.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+using plan::Backend;
+using plan::Region;
+
+std::string op_name(plan::OpRef ref) {
+    return "rank " + std::to_string(ref.rank) + " op " + std::to_string(ref.index);
+}
+
+/// Where the tiles of `ref.rank` find what the op would bring; nullopt where rows differ in length.
+std::optional<Place> place_of(const plan::Plan& plan, plan::OpRef ref) {
+    const plan::Op& op = plan.op(ref);
+    const auto rows = rows_between(plan, op.dst, op.src);
+    if (!rows || plan.tensors[static_cast<std::size_t>(op.src.tensor)].shape.size() !=
+                     plan.tensors[static_cast<std::size_t>(op.dst.tensor)].shape.size())
+        return std::nullopt;
+    return Place{op.source_rank(ref.rank), op.src.tensor, *rows};
+}
+
+/// What else has to do with the destination of the op, so that it has to be there; empty if nothing has.
+std::string objection_to_others(const plan::Plan& plan, plan::OpRef ref) {
+    const plan::Op& op = plan.op(ref);
+    const auto touches = [&](const plan::Chunk& chunk) {
+        return chunk.tensor == op.dst.tensor && overlaps(chunk.region, op.dst.region);
+    };
+    for (const plan::Holding& held : plan.final) {
+        if (held.rank == ref.rank && touches(held.chunk))
+            return "the plan asks for " + to_string(op.dst.region) +
+                   " at the end, and what tiles fetch stays nowhere: make it transient";
+    }
+    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
+        const std::vector<plan::Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
+        for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.size()); ++index) {
+            const plan::OpRef other_ref{rank, index};
+            if (other_ref == ref) continue;
+            const plan::Op& other = list[static_cast<std::size_t>(index)];
+            if (std::ranges::find(other.after, ref) != other.after.end())
+                return op_name(other_ref) + " waits for it, and tiles fetch whenever they read";
+            if (other.source_rank(rank) == ref.rank && touches(other.src))
+                return op_name(other_ref) + " sends it on, and what tiles fetch stays nowhere";
+            if (other.destination_rank(rank) == ref.rank && touches(other.dst))
+                return op_name(other_ref) + " writes there, too";
+        }
+    }
+    return {};
+}
+
+/// What of `box` is in none of `regions`.
+std::vector<Region> outside(const Region& box, const std::vector<Region>& regions) {
+    std::vector<Region> left{box};
+    for (const Region& region : regions) {
+        std::vector<Region> rest;
+        for (const Region& part : left) {
+            for (Region& beyond : subtract(part, region)) rest.push_back(std::move(beyond));
+        }
+        left = std::move(rest);
+    }
+    return left;
+}
+
+/// The boxes that a tile reads through `param`, if one of them reaches into `region`; else none.
+std::vector<Region> boxes_reaching(const kernel::Tile& tile, const kernel::Param& param,
+                                   const Region& region) {
+    std::vector<Region> boxes = kernel::boxes_read(tile, param.name);
+    if (std::ranges::none_of(boxes, [&](const Region& box) { return overlaps(box, region); })) boxes.clear();
+    return boxes;
+}
+
+/// Why some tile that reads in the op's destination does not read all of `param` from where the op does, or
+/// not whole blocks of rows; empty if all do.
+std::string objection_to_tiles(const Program& program, const kernel::Param& param, plan::OpRef ref) {
+    const plan::Plan& plan = program.plan;
+    const plan::Op& op = plan.op(ref);
+    const std::optional<Place> place = place_of(plan, ref);
+    std::vector<Region> alike;  // what this op and others bring from the same place
+    const std::vector<plan::Op>& list = plan.ranks[static_cast<std::size_t>(ref.rank)];
+    for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.size()); ++index) {
+        const plan::OpRef other{ref.rank, index};
+        if (is_fetched(plan, other) && plan.op(other).dst.tensor == op.dst.tensor &&
+            place_of(plan, other) == place)
+            alike.push_back(plan.op(other).dst.region);
+    }
+    for (const kernel::Tile& tile : program.kernel.tiles) {
+        for (const Region& box : boxes_reaching(tile, param, op.dst.region)) {
+            if (const std::vector<Region> elsewhere = outside(box, alike); !elsewhere.empty()) {
+                return "tile " + std::to_string(tile.id) + " reads " + to_string(box) + ", of which " +
+                       to_string(elsewhere.front()) + " is elsewhere: cut where tiles end";
+            }
+            if (std::string why = objection_to_rows(program.kernel, tile, param, box, Access::load);
+                !why.empty())
+                return why;
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+bool is_fetched(const plan::Plan& plan, plan::OpRef ref) {
+    const plan::Op& op = plan.op(ref);
+    return op.kind == plan::OpKind::pull ||
+           (op.kind == plan::OpKind::local && !is_made(plan, ref.rank, op.src, false));
+}
+
+std::string load_objection(const Program& program, plan::OpRef ref, Backend backend) {
+    const plan::Plan& plan = program.plan;
+    const plan::Op& op = plan.op(ref);
+    const std::string name = std::string(plan::name_of(backend)) + ": ";
+    const std::string& tensor = plan.tensors[static_cast<std::size_t>(op.dst.tensor)].name;
+    const kernel::Param* param = only_param(program, op.dst.tensor);
+    if (param == nullptr || !param->read)
+        return name + "tiles fetch what they read, through one parameter, and none reads " + tensor;
+    if (param->written) return name + param->name + " is also written, or added to, by the kernel";
+    if (op.reduce != plan::Reduce::none) return name + "a load does not reduce";
+    if (is_made(plan, op.source_rank(ref.rank), op.src, false))
+        return name + "a kernel makes what is fetched: push it from there";
+    if (std::string why = objection_to_others(plan, ref); !why.empty()) return name + why;
+    if (!place_of(plan, ref)) {
+        return name + "source and destination need rows of the same length at the same columns, not " +
+               to_string(op.src.region) + " and " + to_string(op.dst.region);
+    }
+    std::string why = objection_to_calls(program.kernel, *param, backend, Access::load);
+    if (why.empty()) why = objection_to_tiles(program, *param, ref);
+    return why.empty() ? why : name + why;
+}
+
+Result<InlineLoads> load_inline(const Program& program, const Precedence& precedence,
+                                const Backends& backends) {
+    const plan::Plan& plan = program.plan;
+    InlineLoads result;
+    result.at.resize(plan.ranks.size());
+    std::vector<std::vector<Region>> fetched(plan.ranks.size());
+    const auto fail = [&](plan::OpRef ref, const std::string& why) {
+        const Backend backend =
+            backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+        return error_at(ref, std::string(plan::name_of(backend)) + ": " + why);
+    };
+    const auto fetching = [&](const auto& visit) -> Status {
+        for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
+            if (!precedence.fetched[static_cast<std::size_t>(id)]) continue;
+            const plan::OpRef ref = precedence.ops[static_cast<std::size_t>(id)];
+            if (Status status = visit(ref, plan.op(ref)); !status) return status;
+        }
+        return Done{};
+    };
+    Status all = fetching([&](plan::OpRef ref, const plan::Op& op) -> Status {
+        const Backend backend =
+            backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+        const LoadForm form{op.dst.tensor, backend == Backend::tma_inline};
+        if (result.form && result.form != form) return fail(ref, "one kernel fetches one tensor, in one way");
+        result.form = form;
+        fetched[static_cast<std::size_t>(ref.rank)].push_back(op.dst.region);
+        return Done{};
+    });
+    if (!all || !result.form) return all ? Result<InlineLoads>(std::move(result)) : all.error();
+    const kernel::Param& param = *only_param(program, result.form->tensor);
+    all = fetching([&](plan::OpRef ref, const plan::Op& op) -> Status {
+        std::vector<std::optional<Place>>& at = result.at[static_cast<std::size_t>(ref.rank)];
+        at.resize(program.kernel.tiles.size());
+        for (const kernel::Tile& tile : program.kernel.tiles) {
+            const std::vector<Region> boxes = boxes_reaching(tile, param, op.dst.region);
+            for (const Region& box : boxes) {  // all of it, whatever else could bring the rest
+                const auto rest = outside(box, fetched[static_cast<std::size_t>(ref.rank)]);
+                if (rest.empty()) continue;
+                return fail(ref, "tile " + std::to_string(tile.id) + " reads " + to_string(box) +
+                                     ", of which " + to_string(rest.front()) +
+                                     " is brought here by another op: fetch that, too");
+            }
+            if (!boxes.empty()) at[static_cast<std::size_t>(tile.id)] = place_of(plan, ref);
+        }
+        return Done{};
+    });
+    if (!all) return all.error();
+    return result;
+}
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,42 @@
+// What a kernel loads and stores, as the passes ask that have these calls changed: inline.cpp and
+// inline_reads.cpp send them elsewhere, tile_sums.cpp adds to what is stored.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "syncopate/fuse/program.hpp"
+
+namespace syncopate::fuse {
+
+enum class Access : std::uint8_t { load, store };
+
+/// The parameter through which the kernel writes `tensor`; null if it does not.
+[[nodiscard]] const kernel::Param* writer_of(const Program& program, std::int32_t tensor);
+
+/// The one parameter that is bound to `tensor`; null if there is none, or another one too.
+[[nodiscard]] const kernel::Param* only_param(const Program& program, std::int32_t tensor);
+
+/// Why emit could not change some load or store through `param`, as `backend` (tma_inline, ldst_inline)
+/// would; empty if it can: every such call is written out in the kernel, in the form of that backend.
+[[nodiscard]] std::string objection_to_calls(const kernel::Kernel& kernel, const kernel::Param& param,
+                                             plan::Backend backend, Access access);
+
+/// Why what a tile loads or stores through `param`, `box`, is not whole blocks of rows of its descriptor;
+/// empty if it is, and without a descriptor. One that spans all heaps does not clip rows where the tensor
+/// ends.
+[[nodiscard]] std::string objection_to_rows(const kernel::Kernel& kernel, const kernel::Tile& tile,
+                                            const kernel::Param& param, const plan::Region& box,
+                                            Access access);
+
+/// Rows from a place in `from` to the same place in `to`, in rows of the tensor of `from`; nullopt when the
+/// two are not laid out alike. `to` may be a slot of a staging tensor, which has an axis more.
+[[nodiscard]] std::optional<std::int64_t> rows_between(const plan::Plan& plan, const plan::Chunk& from,
+                                                       const plan::Chunk& to);
+
+/// Whether a rank's kernel makes some of `chunk`, or (`all`) all of it.
+[[nodiscard]] bool is_made(const plan::Plan& plan, std::int32_t rank, const plan::Chunk& chunk, bool all);
+
+}  // namespace syncopate::fuse
