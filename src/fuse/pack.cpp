@@ -12,27 +12,44 @@
 namespace syncopate::fuse {
 namespace {
 
-/// Simulates the run: whenever a program is free it gets what `take` gives for that moment.
+struct Run {
+    std::vector<std::int64_t> slots;
+    double end = 0;
+};
+
+/// Simulates the run: whenever a program is free it gets what `take` gives for that moment. Of those that are
+/// free at once the first one chooses first, or (`fewer_first`) one that has fewer slots to come.
 template <typename Take>
-std::vector<std::int64_t> fill_slots(const std::vector<double>& times, const std::vector<double>& ready,
-                                     std::int64_t num_programs, const Take& take) {
+Run simulate_run(const std::vector<double>& times, const std::vector<double>& ready,
+                 std::int64_t num_programs, bool fewer_first, Take take) {
     const auto num_tiles = static_cast<std::int64_t>(times.size());
-    std::vector<std::int64_t> slots(static_cast<std::size_t>(num_tiles), -1);
-    using Free = std::tuple<double, std::int64_t>;  // when, which program
+    Run run{std::vector<std::int64_t>(static_cast<std::size_t>(num_tiles), -1)};
+    using Free = std::tuple<double, std::int64_t, std::int64_t>;  // when, slots to come, slot
     std::priority_queue<Free, std::vector<Free>, std::greater<>> free;
-    for (std::int64_t program = 0; program < std::min(num_programs, num_tiles); ++program)
-        free.emplace(0.0, program);
-    std::vector<std::int64_t> next_slot(static_cast<std::size_t>(num_programs));
-    for (std::int64_t program = 0; program < num_programs; ++program) next_slot[program] = program;
+    const auto add = [&](double when, std::int64_t slot) {
+        if (slot < num_tiles)
+            free.emplace(when, fewer_first ? (num_tiles - 1 - slot) / num_programs : 0, slot);
+    };
+    for (std::int64_t program = 0; program < num_programs; ++program) add(0.0, program);
     while (!free.empty()) {
-        const auto [now, program] = free.top();
+        const auto [now, left, slot] = free.top();
         free.pop();
         const std::int64_t tile = take(now);
-        slots[next_slot[program]] = tile;
-        next_slot[program] += num_programs;
-        if (next_slot[program] < num_tiles) free.emplace(std::max(now, ready[tile]) + times[tile], program);
+        run.slots[slot] = tile;
+        const double end = std::max(now, ready[tile]) + times[tile];
+        run.end = std::max(run.end, end);
+        add(end, slot + num_programs);
     }
-    return slots;
+    return run;
+}
+
+/// The shorter of the two runs; `make_take` gives a fresh `take` for each.
+template <typename MakeTake>
+std::vector<std::int64_t> fill_slots(const std::vector<double>& times, const std::vector<double>& ready,
+                                     std::int64_t num_programs, const MakeTake& make_take) {
+    Run first = simulate_run(times, ready, num_programs, false, make_take());
+    Run second = simulate_run(times, ready, num_programs, true, make_take());
+    return second.end < first.end ? std::move(second.slots) : std::move(first.slots);
 }
 
 }  // namespace
@@ -54,18 +71,19 @@ std::vector<std::int64_t> pack_tiles(const std::vector<double>& times, const std
         std::stable_sort(queue.tiles.begin(), queue.tiles.end(),
                          [&](std::int64_t a, std::int64_t b) { return ready[a] < ready[b]; });
     }
-    const auto take = [&](double now) {
-        Queue* first = nullptr;
-        for (auto& [cost, queue] : queues) {
-            if (queue.next == queue.tiles.size()) continue;
-            const double arrives = ready[queue.tiles[queue.next]];
-            if (arrives <= now) return queue.tiles[queue.next++];
-            if (first == nullptr || arrives < ready[first->tiles[first->next]]) first = &queue;
-        }
-        return first->tiles[first->next++];
+    const auto make_take = [&] {
+        return [&ready, left = queues](double now) mutable {
+            Queue* first = nullptr;
+            for (auto& [cost, queue] : left) {
+                if (queue.next == queue.tiles.size()) continue;
+                const double arrives = ready[queue.tiles[queue.next]];
+                if (arrives <= now) return queue.tiles[queue.next++];
+                if (first == nullptr || arrives < ready[first->tiles[first->next]]) first = &queue;
+            }
+            return first->tiles[first->next++];
+        };
     };
-
-    return fill_slots(times, ready, num_programs, take);
+    return fill_slots(times, ready, num_programs, make_take);
 }
 
 std::vector<std::int64_t> pack_by_deadline(const std::vector<double>& times,
@@ -76,9 +94,9 @@ std::vector<std::int64_t> pack_by_deadline(const std::vector<double>& times,
     std::stable_sort(tiles.begin(), tiles.end(), [&](std::int64_t a, std::int64_t b) {
         return std::pair(deadlines[a], -times[a]) < std::pair(deadlines[b], -times[b]);
     });
-    std::size_t next = 0;
-    return fill_slots(times, std::vector<double>(times.size(), 0.0), num_programs,
-                      [&](double) { return tiles[next++]; });
+    return fill_slots(times, std::vector<double>(times.size(), 0.0), num_programs, [&] {
+        return [&tiles, next = std::size_t{0}](double) mutable { return tiles[next++]; };
+    });
 }
 
 }  // namespace syncopate::fuse

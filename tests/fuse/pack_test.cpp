@@ -69,5 +69,24 @@ TEST(Pack, BeatsDealingOutByArrival) {
     EXPECT_GT(makespan(by_arrival, times, ready, 132), packed);
 }
 
+// A GEMM of 512 x 12288 in 132 wide and 120 narrow tiles on 132 programs, half of the rows due first: one of
+// each for every program, or a wide one alone.
+TEST(Pack, GivesAProgramWithOneTileLessALongOne) {
+    std::vector<double> times;
+    Tiles deadlines;
+    for (int tile = 0; tile < 252; ++tile) {
+        times.push_back(tile < 132 ? 1.0 : 0.62);
+        deadlines.push_back(tile % 4 < 2 ? 1 : 2);
+    }
+    const std::vector<double> ready(times.size(), 0.0);
+    EXPECT_NEAR(makespan(pack_by_deadline(times, deadlines, 132), times, ready, 132), 1.62, 1e-9);
+    EXPECT_NEAR(makespan(pack_tiles(times, ready, 132), times, ready, 132), 1.62, 1e-9);
+    const Tiles slots = pack_by_deadline(times, deadlines, 132);
+    const auto due = std::count_if(slots.begin(), slots.begin() + 132, [&](std::int64_t tile) {
+        return deadlines[static_cast<std::size_t>(tile)] == 1;
+    });
+    EXPECT_EQ(due, 126) << "what is due comes first all the same";
+}
+
 }  // namespace
 }  // namespace syncopate::fuse

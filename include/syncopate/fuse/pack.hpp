@@ -7,7 +7,8 @@
 // arrives first. The short tiles so fill the last wave, and stand in early on for long ones that have not
 // arrived.
 //
-//   slot s is the (s / P)-th tile of program s mod P, so that the number of tiles per program is fixed:
+//   slot s is the (s / P)-th tile of program s mod P, so that the number of tiles per program is fixed, and
+//   the order in which programs that are free at once choose matters; of two orders the better one is kept:
 //
 //      program 0 | wide  wide  wide  narrow |          slots 0, P, 2P, 3P
 //      program 1 | narrow  wide  wide  wide |          slots 1, P + 1, …
