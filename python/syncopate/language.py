@@ -54,6 +54,8 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
     `schedule`, `control` and `slot` are operands. `load_bounds` changes sy_at and sy_end, the offsets (in words) of the
     first wait and past the last one, where they are not those of the slot; `results` sets the outputs.
 
+    The call's number and the table's head, which the program's end looks at, are fetched along with the slot's record.
+
     Only the first warp polls, with a pause between polls: the word lies in one slice of the L2 cache, which the peers'
     writes have to pass, too.
 
@@ -71,6 +73,8 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
         .reg .b64 sy_record, sy_addr, sy_now, sy_start, sy_limit;
         mul.wide.s32 sy_record, {slot}, 32;
         add.s64 sy_record, {schedule}, sy_record;
+        ld.global.b32 sy_epoch, [{control}];
+        prefetch.global.L1 [{schedule}];
         ld.global.v4.b32 {{sy_tile_r, sy_at, sy_end, sy_phase_r}}, [sy_record + 64];
         {load_bounds}
         setp.ge.s32 sy_p, sy_at, sy_end;
@@ -78,7 +82,6 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
         mov.u32 sy_t, %tid.x;
         setp.ge.u32 sy_p, sy_t, 32;
         @sy_p bra.uni SY_FENCE;
-        ld.global.b32 sy_epoch, [{control}];
     SY_WAIT:
         mul.wide.s32 sy_addr, sy_at, 4;
         add.s64 sy_addr, {schedule}, sy_addr;
@@ -190,7 +193,7 @@ _FINISH = tl.constexpr("""
         ld.global.v2.b32 {sy_lo, sy_hi}, [sy_addr];
         mov.b64 sy_distance, {sy_lo, sy_hi};
         add.s64 sy_distance, $2, sy_distance;
-        st.release.sys.global.b32 [sy_distance], sy_epoch;
+        st.relaxed.sys.global.b32 [sy_distance], sy_epoch;
         add.s64 sy_addr, sy_addr, 8;
         sub.s32 sy_posts, sy_posts, 1;
         bra SY_POST;
@@ -208,10 +211,11 @@ _FINISH = tl.constexpr("""
 
 # A tile is stored. Every thread waits until its own TMA stores are complete (Triton itself waits only until they have
 # read shared memory; the completion of a bulk copy is followed by an implicit proxy fence), and the barrier collects all
-# threads' stores in thread 0. That one adds to the gates that streams of this GPU wait for: it needs no answer, and so
-# does not stand still (GPU scope, since copy engines read through this GPU's L2 cache, too). Where others are to be told,
-# it also counts; the tile that counts last acquires and posts at system scope (the fence does both), and sets the count
-# back for the next call. Nobody else acquires: that would empty the L1 cache, in which the next look at the table hits.
+# threads' stores in thread 0. That one fences once, whatever follows, and adds to the gates that streams of this GPU wait
+# for: it needs no answer, and so does not stand still (GPU scope, since copy engines read through this GPU's L2 cache,
+# too). Where others are to be told, it also counts; the tile that counts last acquires and releases at system scope (one
+# fence for all posts), and sets the count back for the next call. Nobody else acquires: that would empty the L1 cache, in
+# which the next look at the table hits. What the chunk's record says is fetched while the stores complete.
 # The votes keep the first warp whole. A slot below 0 stands for no tile.
 def _post_ptx(when: str, told: str) -> str:
     """`when`: all slots, or those whose makes_end has the bit at_once ("now"), or those without ("later"). `told`: which
@@ -233,6 +237,9 @@ def _post_ptx(when: str, told: str) -> str:
         setp.ne.s32 sy_p, sy_t, 0;
         {leave}
         and.b32 sy_end, sy_end, 0x3fffffff;
+        mul.wide.s32 sy_addr, sy_at, 4;
+        add.s64 sy_addr, $1, sy_addr;
+        prefetch.global.L1 [sy_addr];
         cp.async.bulk.wait_group 0;
         setp.ge.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_DONE;
@@ -241,6 +248,7 @@ def _post_ptx(when: str, told: str) -> str:
         setp.ge.u32 sy_p, sy_t, 32;
         @sy_p bra.uni SY_DONE;
         setp.eq.s32 sy_first, sy_t, 0;
+        @sy_first fence.release.gpu;
     SY_CHUNK:
         mul.wide.s32 sy_addr, sy_at, 4;
         add.s64 sy_addr, $1, sy_addr;
@@ -250,11 +258,11 @@ def _post_ptx(when: str, told: str) -> str:
         add.s64 sy_counter, $2, sy_counter;
         mov.b64 sy_gates, {{sy_lo, sy_hi}};
         setp.ne.and.s64 sy_p, sy_gates, 0, sy_first;
-        @sy_p red.release.gpu.global.add.u64 [sy_counter + 8], sy_gates;
+        @sy_p red.relaxed.gpu.global.add.u64 [sy_counter + 8], sy_gates;
         setp.eq.s32 sy_p, sy_told, 0;
         {unless_told}
         mov.b32 sy_old, 0;
-        @sy_first atom.release.gpu.global.add.u32 sy_old, [sy_counter], 1;
+        @sy_first atom.relaxed.gpu.global.add.u32 sy_old, [sy_counter], 1;
         add.s32 sy_t, sy_old, 1;
         setp.eq.and.s32 sy_last, sy_t, sy_tiles, sy_first;
         vote.sync.any.pred sy_p, sy_last, 0xffffffff;
@@ -270,7 +278,7 @@ def _post_ptx(when: str, told: str) -> str:
         ld.global.v2.b32 {{sy_lo, sy_hi}}, [sy_addr];
         mov.b64 sy_distance, {{sy_lo, sy_hi}};
         add.s64 sy_distance, $2, sy_distance;
-        @sy_last st.release.sys.global.b32 [sy_distance], sy_epoch;
+        @sy_last st.relaxed.sys.global.b32 [sy_distance], sy_epoch;
         add.s32 sy_post, sy_post, 2;
         bra.uni SY_EACH;
     SY_NEXT:

@@ -29,7 +29,7 @@ from .ops import (
     require_supported,
 )
 
-SMALL_SHARD = 256  # rows a rank, up to which tiles are stored at their destination
+SMALL_SHARD = 512  # rows a rank, up to which tiles are stored at their destination
 ONE_SHOT_BYTES = 9 << 20  # of the product, up to which an all-reduce may go in one step
 ONE_SHOT_EXTRA = (
     3_500_000  # bytes that a rank may send more so: what a link carries in the time of another step

@@ -18,6 +18,29 @@ Status create_event(const CudaApi& api, CUevent& event) {
     return Done{};
 }
 
+/// Whether the call's end has nothing left to wait for but its sums: nothing arrives for anybody but them,
+/// and the rank does nothing else.
+bool ends_with_sums(const CallPlan& plan, const fuse::RankSchedule& schedule) {
+    if (!plan.end_waits.empty() || plan.end_posts.empty() || plan.streams.steps.empty()) return false;
+    const auto is_sum = [](const fuse::StreamStep& step) {
+        return step.lane == fuse::Lane::sums && step.tile_sum < 0;
+    };
+    const auto arrives = [&](const fuse::Wait& wait) {
+        using Kind = fuse::SignalMeaning::Kind;
+        const Kind kind = schedule.signals[static_cast<std::size_t>(wait.signal)].kind;
+        return kind != Kind::ready && kind != Kind::consumed;
+    };
+    const auto reads = [&](const fuse::Slot& slot) {
+        return std::ranges::any_of(slot.waits, arrives) ||
+               std::ranges::any_of(slot.phases, [&](const fuse::Phase& phase) {
+                   return std::ranges::any_of(phase.waits, arrives);
+               });
+    };
+    const auto& last = plan.transfers.back().sum;
+    return std::ranges::all_of(plan.streams.steps, is_sum) && last && !last->parts.empty() &&
+           std::ranges::none_of(schedule.slots, reads);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<CudaContext> context,
@@ -142,16 +165,24 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
         steps_.push_back(std::move(step));
     }
     await_early();
+    ends_call_ = ends_with_sums(plan, schedule);
+    if (ends_call_) {
+        std::vector<std::uint64_t>& posts = steps_.back().sum.posts;
+        posts.insert(posts.end(), plan.end_posts.begin(), plan.end_posts.end());
+    }
     return Done{};
 }
 
 /// Contributions most often come before the own part is made, so a sum's sy_await need not start only then:
 /// the first one starts when this rank's last contribution that is made before the own part leaves. Not
-/// earlier, since its warp polls; nor after a copy that itself waits for a sum. It passes the own part's gate
-/// as well, as do those after it in the stream: a kernel follows a kernel within 1.5 us, but a wait of the
-/// stream in 5.
+/// earlier, since its warp polls; nor after a copy that itself waits for a sum. Where no copy leaves (all
+/// goes inline, which is for short kernels) it starts with the kernel. It passes the own part's gate as well,
+/// as do those after it in the stream: a kernel follows a kernel within 1.5 us, but a wait of the stream
+/// in 5.
 void LateTransfers::await_early() {
-    bool begun = false;  // some sum in the stream of sums
+    const bool copies = std::ranges::any_of(
+        steps_, [](const Step& step) { return !step.sums && step.after.empty() && !step.gates.empty(); });
+    bool begun = !copies;  // something that a sum's sy_await may follow, in the stream of sums
     for (std::size_t i = 0; i < steps_.size(); ++i) {
         Step& step = steps_[i];
         if (step.sums && !step.after_kernel) {

@@ -52,6 +52,10 @@ public:
     /// Makes `stream` wait for it.
     Status join(CUstream stream);
 
+    /// Whether the last sum also makes the posts of the call's end, which saves a kernel: where the rank's
+    /// calls end with sums, and nothing is to be waited for after them.
+    [[nodiscard]] bool ends_call() const { return ends_call_; }
+
     /// What transfer `index` sums; null when it sums nothing.
     [[nodiscard]] PreparedSum* sum_of(std::size_t index);
 
@@ -106,6 +110,7 @@ private:
     std::vector<Lane> lanes_;                     ///< by number of the stream
     std::unique_ptr<DeviceBuffer> tables_;
     unsigned processors_ = 0;  ///< of the GPU
+    bool ends_call_ = false;
 };
 
 }  // namespace syncopate::runtime

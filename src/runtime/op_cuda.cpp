@@ -189,6 +189,8 @@ public:
                 SYNCOPATE_CUDA(api_, cuEventRecord, collected_->get(), stream);
         }
         device::BoundaryArguments arguments = end_arguments_;
+        if (late_ && ran && late_->ends_call()) arguments.num_posts = 0;  // and there are no waits
+        const std::int32_t num_posts = arguments.num_posts;
         if (!outputs.empty()) {  // they read what the waits are for, and what the posts let others overwrite
             arguments.num_posts = 0;
             if (Status ended = launch_end(arguments, stream); !ended) return ended;
@@ -196,6 +198,7 @@ public:
                 if (Status copied = enqueue_copy(api_, *output, stream); !copied) return copied;
             }
             arguments = end_arguments_;
+            arguments.num_posts = num_posts;
             arguments.num_waits = 0;
         }
         return launch_end(arguments, stream);

@@ -517,7 +517,8 @@ def test_a_post_comes_after_the_tiles_last_store_and_waits_until_that_is_complet
     # In this order: the stores complete, all threads' are collected, added to the streams' gates, counted, let go at
     # system scope.
     places = [ptx.index(text, min(at for at in posts if at > max(stores))) for text in (
-        "bar.sync 0", "red.release.gpu", "atom.release.gpu", "fence.acq_rel.sys", "st.release.sys.global.b32",
+        "bar.sync 0", "fence.release.gpu", "red.relaxed.gpu", "atom.relaxed.gpu", "fence.acq_rel.sys",
+        "st.relaxed.sys.global.b32",
     )]  # fmt: skip
     assert places == sorted(places)
 
