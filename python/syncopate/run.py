@@ -87,7 +87,7 @@ def run_operator(spec: str, options: argparse.Namespace) -> list[Result]:
     if name != "all_gather_matmul":
         known = ", ".join(["all_gather_matmul", *run_produced.OPERATORS, "feed_forward"])
         raise UsageError(f"{name}: no such operator or folder; operators: {known}")
-    known = {"M", "N", "K", "dtype", "split", "slices", "pull"}
+    known = {"M", "N", "K", "dtype", "split", "slices", "pull", "backend"}
     for key in pairs:
         if key not in known:
             raise UsageError(f"{spec}: unknown key '{key}'; known: {', '.join(sorted(known))}")
@@ -95,6 +95,7 @@ def run_operator(spec: str, options: argparse.Namespace) -> list[Result]:
     split, slices, pull = (
         number_of(spec, pairs, key, d) for key, d in (("split", 0), ("slices", 1), ("pull", 0))
     )
+    backend = run_produced.backend_of(spec, pairs)
     from .fused import DTYPES
 
     dtype = DTYPES.get(pairs.get("dtype", "bf16"))
@@ -118,10 +119,10 @@ def run_operator(spec: str, options: argparse.Namespace) -> list[Result]:
         group = make_group(place, options)
         device = torch_device(place, options)
         tiling = ops.Tiling(32, 32, 32, 2, -1, "ieee", 2) if options.device == "host" else None
-        chunking = ops.Chunking(max(split, 1), slices) if split or slices > 1 else None
+        chunking = ops.Chunking(max(split, 1), slices) if split or slices > 1 or backend else None
         op = ops.AllGatherMatmul(
             m, n, k, dtype, group, tiling=tiling, chunking=chunking, pull=bool(pull), deadline=options.deadline,
-            host_delay=options.delay_ms * 1e-3, seed=options.seed + place.rank,
+            host_delay=options.delay_ms * 1e-3, seed=options.seed + place.rank, **backend,
         )  # fmt: skip
         generator = torch.Generator().manual_seed(options.seed)
         w = torch.randn(k, n, generator=generator).to(dtype).to(device)

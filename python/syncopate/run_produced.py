@@ -17,6 +17,14 @@ KEYS = ("M", "N", "K", "dtype", "split", "backend")
 BACKENDS = ("auto", "copy_engine", "host", "tma_dedicated", "ldst_dedicated", "tma_inline", "ldst_inline")
 
 
+def backend_of(spec: str, pairs: dict[str, str]) -> dict[str, str]:
+    """The operator's option `backend`, where the key is given."""
+    backend = pairs.get("backend")
+    if backend is not None and backend not in BACKENDS:
+        raise run.UsageError(f"{spec}: unknown backend '{backend}'; expected one of {', '.join(BACKENDS)}")
+    return {} if backend is None else {"backend": backend}
+
+
 def run_produced(
     name: str, spec: str, pairs: dict[str, str], options: argparse.Namespace
 ) -> list[run.Result]:
@@ -26,9 +34,7 @@ def run_produced(
             raise run.UsageError(f"{spec}: unknown key '{key}'; known: {', '.join(sorted(KEYS))}")
     m, n, k = (run.number_of(spec, pairs, key) for key in "MNK")
     split = run.number_of(spec, pairs, "split", 0)
-    backend = pairs.get("backend", "auto")
-    if backend not in BACKENDS:
-        raise run.UsageError(f"{spec}: unknown backend '{backend}'; expected one of {', '.join(BACKENDS)}")
+    backend = backend_of(spec, pairs).get("backend", "auto")
     from .fused import DTYPES
 
     dtype = DTYPES.get(pairs.get("dtype", "bf16"))

@@ -23,7 +23,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,7 @@ class Recorder:
         self.chunks = arrivals_of(schedule, op.rank)
         self.made = made_of(schedule, op.rank)
         self.sends = sends_of(schedule, op.rank)
+        self.read_at = reads_of(schedule, op.rank)
         self._signals = [c.signal for c in (*self.chunks, *(m for m in self.made if m.signal >= 0))]
         name = schedule["kernel"]
         kernel = getattr(jit.load_module(traced_source(source), name + "_traced", package), name)
@@ -145,6 +146,7 @@ class Recorder:
             end,
             [replace(chunk, time=seen.get(chunk.signal, 0)) for chunk in self.made],
             self.sends,
+            self.read_at,
         )
         if self.device == "host":
             return recorded
@@ -326,6 +328,11 @@ def sends_of(schedule: dict[str, Any], rank: int) -> list[Send]:
     return sends
 
 
+def reads_of(schedule: dict[str, Any], rank: int) -> dict[int, int]:
+    """By slot of `rank`, at which rank its tile reads what it fetches itself."""
+    return {slot: there for slot, there, *_ in schedule["schedule"]["ranks"][rank].get("loads", ())}
+
+
 def region_of(chunk: dict[str, Any]) -> list[tuple[int, int]]:
     return [(int(begin), int(end)) for begin, end in chunk["region"]]
 
@@ -341,9 +348,10 @@ def assemble(
     end: int,
     made: Sequence[Made] = (),
     sends: Sequence[Send] = (),
+    read_at: Mapping[int, int] | None = None,
 ) -> Trace:
     """The trace of one call from its table, the times that the kernel left, and those that the watcher saw (0: none), of
-    `chunks` in `arrived` and of `made` in their `time`."""
+    `chunks` in `arrived` and of `made` in their `time`. `read_at`: by slot, at which rank its tile reads what it fetches."""
 
     def signals(first: int, last: int) -> list[int]:
         return [(table[at] - FIRST_SIGNAL) // SIGNAL_STRIDE for at in range(first, last, 2)]
@@ -361,7 +369,10 @@ def assemble(
                 phases.append((times[pair], times[pair + 1], signals(table[pair - 1], table[pair + 1])))
         program, multiprocessor = place & 0xFFFFFFFF, place >> 32
         waits = signals(first, last)
-        tiles.append(TileRun(slot, tile, program, multiprocessor, times[at], times[at + 1], 0, waits, phases))
+        where = (read_at or {}).get(slot)
+        tiles.append(
+            TileRun(slot, tile, program, multiprocessor, times[at], times[at + 1], 0, waits, phases, where)
+        )
 
     following: dict[int, int] = {}
     for tile in sorted(tiles, key=lambda t: t.start, reverse=True):

@@ -20,6 +20,7 @@ class TileRun:
     end: int
     waits: list[int] = field(default_factory=list)  # signals that it was told to wait for before it started
     phases: list[tuple[int, int, list[int]]] = field(default_factory=list)  # wait began, wait over, signals
+    read_at: int | None = None  # the rank where it read what it fetches itself; None: it fetches nothing
 
 
 @dataclass

@@ -79,8 +79,16 @@ class _Rank:
         for tile in trace.tiles:
             thread = self.thread_of(tile.program)
             self.wait(thread, tile.wait_begin, tile.start, tile.slot, tile.waits)
+            where = {} if tile.read_at is None else {"read_at_rank": tile.read_at}
             self.span(
-                f"tile {tile.tile}", "tile", thread, tile.start, tile.end, slot=tile.slot, tile=tile.tile
+                f"tile {tile.tile}",
+                "tile",
+                thread,
+                tile.start,
+                tile.end,
+                slot=tile.slot,
+                tile=tile.tile,
+                **where,
             )
             for begin, over, signals in tile.phases:
                 if signals:

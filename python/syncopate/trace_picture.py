@@ -202,7 +202,8 @@ def waits_of(tile: TileRun) -> list[tuple[int, int, list[int]]]:
 
 
 def tile_colours(trace: Trace) -> dict[int, str]:
-    """By slot: of the rank that gets what the tile makes, else of that whose chunk its program last waited for."""
+    """By slot: of the rank that gets what the tile makes, else of that where the tile reads what it fetches, else of that whose
+    chunk its program last waited for."""
     receiver: dict[int, int] = {}
     for made in trace.made:
         to = {s.to for s in trace.sends if (s.tensor, s.region) == (made.tensor, made.region)}
@@ -214,7 +215,7 @@ def tile_colours(trace: Trace) -> dict[int, str]:
         waited = [chunks[s] for _, _, signals in waits_of(tile) for s in signals if s in chunks]
         if waited:
             last[tile.program] = max(waited, key=lambda chunk: chunk.time).source
-        rank = receiver.get(tile.slot, last.get(tile.program))
+        rank = receiver.get(tile.slot, last.get(tile.program) if tile.read_at is None else tile.read_at)
         colours[tile.slot] = PLAIN if rank is None else colour_of(rank)
     return colours
 

@@ -174,8 +174,10 @@ Result<Dependence> depend(const Program& program, const Precedence& precedence, 
     }
 
     result.needs.resize(plan.ranks.size());
+    result.fetches.resize(plan.ranks.size());
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
         result.needs[rank].resize(class_boxes.size());
+        result.fetches[rank].resize(class_boxes.size());
         for (std::size_t p = 0; p < params.size(); ++p) {
             const BoundParam& param = params[p];
             const SupplyIndex index(supplies[rank][param.tensor]);
@@ -197,6 +199,7 @@ Result<Dependence> depend(const Program& program, const Precedence& precedence, 
                             return;
                         }
                         // The tile waits for what the op would have waited for.
+                        result.fetches[rank][c].push_back(supply.op);
                         for (const std::int32_t before : precedence.after[supply.op])
                             needs.push_back({iteration, before});
                     });

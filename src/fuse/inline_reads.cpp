@@ -35,7 +35,8 @@ std::string objection_to_others(const plan::Plan& plan, plan::OpRef ref) {
     };
     for (const plan::Holding& held : plan.final) {
         if (held.rank == ref.rank && touches(held.chunk))
-            return "the plan asks for " + to_string(op.dst.region) +
+            return "the plan asks for " + plan.tensors[static_cast<std::size_t>(op.dst.tensor)].name +
+                   to_string(op.dst.region) +
                    " at the end, and what tiles fetch stays nowhere: make it transient";
     }
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {

@@ -96,6 +96,10 @@ std::vector<std::vector<std::int64_t>> order_tiles(const Dependence& dependence,
                 time.last = std::max(time.last, arrivals[need.op]);
                 if (need.iteration == 0) time.first = std::max(time.first, arrivals[need.op]);
             }
+            // What tiles fetch is there from the start, but in the plan's order no source is asked by all at
+            // once.
+            for (const std::int32_t op : dependence.fetches[rank][times.size() - 1])
+                time.first = time.last = std::max(time.last, arrivals[op]);
             if (!phases) time.first = time.last;
         }
         tiles[rank].resize(dependence.class_of.size());

@@ -140,6 +140,10 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
         for (const std::int32_t id : order) {
             const plan::OpRef ref = result.ops[id];
             const plan::Backend backend = backends[ref.rank][ref.index];
+            if (result.fetched[id]) {  // by tiles, best in the list's order (order.cpp)
+                if (const auto [found, first] = last.try_emplace({backend, false}, id); !first)
+                    result.started_before[id] = std::exchange(found->second, id);
+            }
             if (is_inline(backend)) continue;  // by the kernel's tiles, in no order, or by sums
             const bool engine = lane_of(backend) == plan::Backend::tma_dedicated;
             const bool collective = plan.op(ref).kind == plan::OpKind::collective;

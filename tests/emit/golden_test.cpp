@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <iterator>
+#include <set>
 #include <string>
 
 #include "emit/syntax.hpp"
@@ -243,6 +244,11 @@ TEST(Inline, EachTileIsFetchedFromTheRankThatHasItsRows) {
                 EXPECT_EQ(slot.from->rows, 0) << "the same place of the same tensor";
             }
             EXPECT_EQ(elsewhere, 7U * 4U);
+            for (std::int32_t first = 0; first < 4; ++first)
+                EXPECT_FALSE(mine.slots[static_cast<std::size_t>(first)].from) << "own rows come first";
+            std::set<std::int32_t> sources;  // of the ranks' next tiles
+            for (const fuse::RankSchedule& other : schedule.ranks) sources.insert(other.slots[4].from->rank);
+            EXPECT_EQ(sources.size(), 8U) << "no rank is asked by all at once";
         }
     }
 }

@@ -17,7 +17,7 @@ from syncopate import trace_clock  # noqa: E402
 from syncopate.trace import Arrival, Made, Send, TileRun, Trace, assemble, write  # noqa: E402
 from syncopate.trace_model import on_clock  # noqa: E402
 from syncopate.trace_perfetto import to_perfetto  # noqa: E402
-from syncopate.trace_picture import colour_of, draw, tile_colours  # noqa: E402
+from syncopate.trace_picture import PLAIN, colour_of, draw, tile_colours  # noqa: E402
 
 KEYS = {  # by phase: the keys of an event, and no others
     "M": {"ph", "name", "pid", "tid", "args"},
@@ -87,6 +87,22 @@ def two_ranks(error: int | None = 0) -> list[Trace]:
     arrival = Arrival(2, 0, "C", [(0, 16), (0, 8)], 900, (0, 0))
     tiles = [TileRun(0, 0, 1, 9, 150, 950, 1200, [2]), TileRun(1, 1, 1, 9, 1200, 1210, 1300)]
     return [maker, Trace(1, "cuda", 150, 1400, tiles, [arrival], [], [], error)]
+
+
+def test_a_tile_that_reads_at_another_rank_says_so(run, tmp_path):
+    spec = "all_gather_matmul:M=96,N=32,K=32,dtype=fp32,backend=tma_inline"
+    outcome = run(
+        sys.executable, "-m", "syncopate.run", spec, "--ranks=3", f"--trace={tmp_path / 't.png'}", timeout=200
+    )
+    assert outcome.code == 0, outcome.out + outcome.err
+    events = validate(json.loads((tmp_path / "t.json").read_text()), ranks=3)
+    read_at = [(e["pid"], e["args"].get("read_at_rank")) for e in events["tile"]]
+    assert sorted(read_at, key=str) == sorted(
+        [(r, None if r == q else q) for r in range(3) for q in range(3)], key=str
+    )
+    tiles = [TileRun(0, 0, 0, 7, 0, 1, 2), TileRun(1, 1, 0, 7, 2, 3, 4, read_at=2)]
+    colours = tile_colours(Trace(0, "host", 0, 5, tiles, []))
+    assert colours == {0: PLAIN, 1: colour_of(2)}
 
 
 @pytest.mark.parametrize("sends", ["copied", "stored"])

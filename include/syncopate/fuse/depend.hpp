@@ -33,6 +33,8 @@ struct Need {
 struct Dependence {
     std::vector<std::int32_t> class_of;                 ///< by tile id
     std::vector<std::vector<std::vector<Need>>> needs;  ///< by rank and class; sorted, one entry per op
+    /// By rank and class: the ops that its tiles carry out as they read.
+    std::vector<std::vector<std::vector<std::int32_t>>> fetches;
 };
 
 /// What earlier stages of a program have written on every rank, by tensor.
