@@ -24,15 +24,17 @@ Run simulate_run(const std::vector<double>& times, const std::vector<double>& re
                  std::int64_t num_programs, bool fewer_first, Take take) {
     const auto num_tiles = static_cast<std::int64_t>(times.size());
     Run run{std::vector<std::int64_t>(static_cast<std::size_t>(num_tiles), -1)};
-    using Free = std::tuple<double, std::int64_t, std::int64_t>;  // when, slots to come, slot
+    using Free =
+        std::tuple<double, std::int64_t, std::int64_t, std::int64_t>;  // when, slots left, program, slot
     std::priority_queue<Free, std::vector<Free>, std::greater<>> free;
     const auto add = [&](double when, std::int64_t slot) {
-        if (slot < num_tiles)
-            free.emplace(when, fewer_first ? (num_tiles - 1 - slot) / num_programs : 0, slot);
+        if (slot >= num_tiles) return;
+        const std::int64_t left = fewer_first ? (num_tiles - 1 - slot) / num_programs : 0;
+        free.emplace(when, left, slot % num_programs, slot);
     };
     for (std::int64_t program = 0; program < num_programs; ++program) add(0.0, program);
     while (!free.empty()) {
-        const auto [now, left, slot] = free.top();
+        const auto [now, left, program, slot] = free.top();
         free.pop();
         const std::int64_t tile = take(now);
         run.slots[slot] = tile;
