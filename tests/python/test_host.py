@@ -35,7 +35,7 @@ def test_what_kernels_make_is_reduced_in_rank_order_on(ranks, calls, run):
 def test_every_operator_is_exact_by_every_backend_and_split_on(ranks, run):
     outcome = run(sys.executable, HERE / "host_backends.py", ranks, timeout=400)
     assert outcome.code == 0, outcome.out + outcome.err
-    assert "72 configurations, exact" in outcome.out
+    assert "80 configurations, exact" in outcome.out
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
