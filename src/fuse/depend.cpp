@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "fuse/take.hpp"
 #include "syncopate/kernel/tile_boxes.hpp"
 
 namespace syncopate::fuse {
@@ -186,12 +187,7 @@ Result<Dependence> depend(const Program& program, const Precedence& precedence, 
                 for (const Region& box : class_boxes[c][p]) {
                     std::vector<Region> missing{box};
                     index.for_each_overlap(box, [&](const Supply& supply) {
-                        std::vector<Region> rest;
-                        for (const Region& part : missing) {
-                            for (Region& outside : subtract(part, supply.region))
-                                rest.push_back(std::move(outside));
-                        }
-                        missing = std::move(rest);
+                        take(missing, supply.region);
                         if (supply.op < 0) return;
                         const std::int64_t iteration = first_iteration(param, box, supply.region, trips);
                         if (!precedence.fetched[supply.op]) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fuse/kernel_accesses.hpp"
+#include "fuse/take.hpp"
 #include "syncopate/fuse/inline_reads.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
 #include "syncopate/kernel/tile_boxes.hpp"
@@ -107,11 +108,7 @@ Result<InlineStores> store_inline(const Program& program, const Lowered& lowered
             const plan::Op& op = plan.op(ref);
             if (op.destination_rank(ref.rank) != holding.rank || op.dst.tensor != holding.chunk.tensor)
                 continue;
-            std::vector<Region> rest;
-            for (const Region& part : left) {
-                for (Region& outside : subtract(part, op.dst.region)) rest.push_back(std::move(outside));
-            }
-            left = std::move(rest);
+            take(left, op.dst.region);
         }
         for (Region& part : left)
             kept[static_cast<std::size_t>(holding.rank)].push_back({holding.chunk.tensor, std::move(part)});

@@ -5,6 +5,7 @@
 
 #include "fuse/error_at.hpp"
 #include "fuse/kernel_accesses.hpp"
+#include "fuse/take.hpp"
 #include "syncopate/kernel/tile_boxes.hpp"
 
 namespace syncopate::fuse {
@@ -59,13 +60,7 @@ std::string objection_to_others(const plan::Plan& plan, plan::OpRef ref) {
 /// What of `box` is in none of `regions`.
 std::vector<Region> outside(const Region& box, const std::vector<Region>& regions) {
     std::vector<Region> left{box};
-    for (const Region& region : regions) {
-        std::vector<Region> rest;
-        for (const Region& part : left) {
-            for (Region& beyond : subtract(part, region)) rest.push_back(std::move(beyond));
-        }
-        left = std::move(rest);
-    }
+    for (const Region& region : regions) take(left, region);
     return left;
 }
 
@@ -140,36 +135,29 @@ Result<InlineLoads> load_inline(const Program& program, const Precedence& preced
     const plan::Plan& plan = program.plan;
     InlineLoads result;
     result.at.resize(plan.ranks.size());
-    std::vector<std::vector<Region>> fetched(plan.ranks.size());
+    std::vector<plan::OpRef> ops;
+    for (const plan::OpRef ref : precedence.ops) {
+        if (precedence.fetched[static_cast<std::size_t>(precedence.id(ref))]) ops.push_back(ref);
+    }
+    const auto backend_of = [&](plan::OpRef ref) {
+        return backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+    };
     const auto fail = [&](plan::OpRef ref, const std::string& why) {
-        const Backend backend =
-            backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-        return error_at(ref, std::string(plan::name_of(backend)) + ": " + why);
+        return error_at(ref, std::string(plan::name_of(backend_of(ref))) + ": " + why);
     };
-    const auto fetching = [&](const auto& visit) -> Status {
-        for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
-            if (!precedence.fetched[static_cast<std::size_t>(id)]) continue;
-            const plan::OpRef ref = precedence.ops[static_cast<std::size_t>(id)];
-            if (Status status = visit(ref, plan.op(ref)); !status) return status;
-        }
-        return Done{};
-    };
-    Status all = fetching([&](plan::OpRef ref, const plan::Op& op) -> Status {
-        const Backend backend =
-            backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-        const LoadForm form{op.dst.tensor, backend == Backend::tma_inline};
+    std::vector<std::vector<Region>> fetched(plan.ranks.size());
+    for (const plan::OpRef ref : ops) {
+        const LoadForm form{plan.op(ref).dst.tensor, backend_of(ref) == Backend::tma_inline};
         if (result.form && result.form != form) return fail(ref, "one kernel fetches one tensor, in one way");
         result.form = form;
-        fetched[static_cast<std::size_t>(ref.rank)].push_back(op.dst.region);
-        return Done{};
-    });
-    if (!all || !result.form) return all ? Result<InlineLoads>(std::move(result)) : all.error();
-    const kernel::Param& param = *only_param(program, result.form->tensor);
-    all = fetching([&](plan::OpRef ref, const plan::Op& op) -> Status {
+        fetched[static_cast<std::size_t>(ref.rank)].push_back(plan.op(ref).dst.region);
+    }
+    for (const plan::OpRef ref : ops) {
+        const kernel::Param& param = *only_param(program, result.form->tensor);
         std::vector<std::optional<Place>>& at = result.at[static_cast<std::size_t>(ref.rank)];
         at.resize(program.kernel.tiles.size());
         for (const kernel::Tile& tile : program.kernel.tiles) {
-            const std::vector<Region> boxes = boxes_reaching(tile, param, op.dst.region);
+            const std::vector<Region> boxes = boxes_reaching(tile, param, plan.op(ref).dst.region);
             for (const Region& box : boxes) {  // all of it, whatever else could bring the rest
                 const auto rest = outside(box, fetched[static_cast<std::size_t>(ref.rank)]);
                 if (rest.empty()) continue;
@@ -179,9 +167,7 @@ Result<InlineLoads> load_inline(const Program& program, const Precedence& preced
             }
             if (!boxes.empty()) at[static_cast<std::size_t>(tile.id)] = place_of(plan, ref);
         }
-        return Done{};
-    });
-    if (!all) return all.error();
+    }
     return result;
 }
 

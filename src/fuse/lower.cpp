@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "fuse/take.hpp"
 #include "syncopate/fuse/assign.hpp"
 #include "syncopate/fuse/collective.hpp"
 
@@ -159,13 +160,6 @@ private:
         group.writers.erase(std::unique(group.writers.begin(), group.writers.end()), group.writers.end());
 
         std::vector<Region> missing{group.chunk.region};
-        const auto take = [&](const Region& region) {
-            std::vector<Region> rest;
-            for (const Region& part : missing) {
-                for (Region& outside : subtract(part, region)) rest.push_back(std::move(outside));
-            }
-            missing = std::move(rest);
-        };
         bool any = group.round > 0;
         if (any) missing.clear();  // the rounds before have filled it
         for (const auto* holdings : {&plan_.initial, &plan_.produced}) {
@@ -174,12 +168,12 @@ private:
                     !overlaps(holding.chunk.region, group.chunk.region))
                     continue;
                 any = true;
-                take(holding.chunk.region);
+                take(missing, holding.chunk.region);
             }
         }
         for (const OpRef writer : group.writers) {
             any = true;
-            take(plan_.op(writer).dst.region);
+            take(missing, plan_.op(writer).dst.region);
         }
         if (!any) return Done{};
         if (!missing.empty()) {

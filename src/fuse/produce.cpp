@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "fuse/take.hpp"
 #include "syncopate/kernel/tile_boxes.hpp"
 
 namespace syncopate::fuse {
@@ -18,18 +19,6 @@ Error at_rank(std::int32_t rank, std::int32_t op, std::string message) {
     error.location.rank = rank;
     error.location.op = op;
     return error;
-}
-
-void take(std::vector<Region>& missing, const Region& region) {
-    std::vector<Region> rest;
-    for (const Region& part : missing) {
-        if (!overlaps(part, region)) {
-            rest.push_back(part);
-            continue;
-        }
-        for (Region& outside : subtract(part, region)) rest.push_back(std::move(outside));
-    }
-    missing = std::move(rest);
 }
 
 /// The tiles that write into a region, and what of it none of them writes.
