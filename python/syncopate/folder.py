@@ -191,7 +191,7 @@ class FolderRun:
     def record(self) -> trace.Trace:
         """One more call, on what the last one left in the heap, recorded."""
         local = _of_stage(self._locals(0, self.group.rank), 0)
-        full = self.stages[0].arguments(self._in_heap(), local) | own_arguments(self.op)
+        full = self.stages[0].arguments(self._in_heap(), local) | own_arguments(self.op, self.spec)
         if self._recorder is None:
             self._recorder = trace.Recorder(self.op, self.spec, self._source, self.grid)
         return self._recorder.call(full)
@@ -202,11 +202,11 @@ class FolderRun:
 
     def _launch(self, local: dict[tuple[int, str], torch.Tensor]) -> None:
         heap = self._in_heap()
-        own = own_arguments(self.op)  # sy_out only where a program has one stage
+        own = own_arguments(self.op, self.spec)  # sy_out only where a program has one stage
         full = [
             stage.arguments(heap, _of_stage(local, number))
             | own
-            | {"sy_schedule": self.op.table_tensor_of(number)}
+            | ({"sy_schedule": self.op.table_tensor_of(number)} if own else {})
             for number, stage in enumerate(self.stages)
         ]
         if self.group.device == "host":

@@ -140,6 +140,7 @@ class FusedKernel:
         engine_blocks: int = 8,
         tile_sums: bool = False,
         sum_parts: int = 8,
+        plain_kernel: bool = False,
         patience: float = 200e-6,
         host_delay: float = 0.0,
         seed: int = 0,
@@ -154,6 +155,7 @@ class FusedKernel:
         self.engine_blocks = engine_blocks
         self.tile_sums = tile_sums
         self.sum_parts = sum_parts
+        self.plain_kernel = plain_kernel
         self.patience = patience
         self.host_delay = host_delay
         self.seed = seed
@@ -259,6 +261,7 @@ class FusedKernel:
             self.backend,
             self.tile_sums,
             self.sum_parts,
+            self.plain_kernel,
         )
         for parameter in artifact.accumulates:
             base = base_of(arguments[parameter])
@@ -316,7 +319,7 @@ class FusedKernel:
                     buffer, list(buffer.shape), list(buffer.stride()), list(value.block_shape)
                 )
             full[parameter] = buffer
-        return nested(full) | own_arguments(prepared.op)
+        return nested(full) | own_arguments(prepared.op, prepared.schedule)
 
     def _set_inputs(self, prepared: Prepared, arguments: dict[str, Any]) -> None:
         produced = self.plan.produced
@@ -346,8 +349,11 @@ class FusedKernel:
         op.call(prepared.compiled.kernel, prepared.grid, stream, packed)
 
 
-def own_arguments(op: Any) -> dict[str, Any]:
-    """The parameters that fuse has added to the kernel, as they are now: where sums go changes with set_output."""
+def own_arguments(op: Any, spec: dict[str, Any]) -> dict[str, Any]:
+    """The parameters that fuse has added to the kernel of a schedule (syncopate.schedule/1), as they are now: where sums go
+    changes with set_output. None to a kernel that it has left as it is."""
+    if spec["schedule"].get("plain"):
+        return {}
     own = {"sy_schedule": op.table_tensor, "sy_control": op.control_tensor}
     if (place := op.sum_place()) is not None:
         own["sy_out"], own["sy_out_pitch"] = place
@@ -400,7 +406,8 @@ def fuse(kernel: Any, plan: _syncopate.Plan, bind: Mapping[str, str], **options:
     that did not come. `backend`: for transfers whose plan leaves it open ("auto": the best legal one); `engine_blocks`:
     multiprocessors of the chunk engine. `sum_parts`: into how many parts a sum is cut at most, each summed beside the kernel
     once its own tiles are made. `tile_sums`: tiles add what other ranks sent for them, where they can; one that has waited
-    for `patience` seconds leaves it.
+    for `patience` seconds leaves it. `plain_kernel`: the kernel is left as it is, and the chunk engine moves what it makes
+    when it has ended; for the smallest products, where lines in the kernel cost more than they hide.
     """
     return FusedKernel(kernel, plan, bind, **options)
 

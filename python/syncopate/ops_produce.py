@@ -35,6 +35,10 @@ ONE_SHOT_EXTRA = (
     3_500_000  # bytes that a rank may send more so: what a link carries in the time of another step
 )
 MOST_PARTS = 4  # of a shard, in an all-reduce
+# An all-reduce follows a plain kernel up to so many bytes of the product, or rows a rank (bench/gemm_ar).
+PLAIN_BYTES = 9 << 20
+PLAIN_ROWS = 128
+UNITS_OF_A_BLOCK = 1024  # of 16 bytes, that a block of the engine has on their way at once
 
 
 def choose_backend(rows: int, tiles: int, programs: int) -> str:
@@ -47,7 +51,8 @@ def choose_backend(rows: int, tiles: int, programs: int) -> str:
 def choose_all_reduce(
     m: int, n: int, dtype: torch.dtype, size: int, tiling: Tiling, programs: int
 ) -> tuple[bool, int]:
-    """(one_shot, split) of an all-reduce of [m, n], by what was fastest on 2 x H200 (bench/gemm_ar):
+    """(one_shot, split) of an all-reduce of [m, n] that is fused with its product, by what was fastest on 2 x H200
+    (bench/gemm_ar):
 
     - little to send, and a product of one round of tiles: each rank stores its tiles at all ranks, which sum them. It
       sends (size - 1) times the product, in two steps 2 (size - 1) / size times;
@@ -58,6 +63,18 @@ def choose_all_reduce(
     if tiles <= programs and m % tiling.block_m == 0 and total <= ONE_SHOT_BYTES and extra <= ONE_SHOT_EXTRA:
         return size > 1, 1
     return False, max(1, min(MOST_PARTS, round(tiles / programs / 2)))
+
+
+def follows_plain_kernel(m: int, n: int, dtype: torch.dtype, size: int) -> bool:
+    """Whether an all-reduce of [m, n] is best done when its product is there, by all multiprocessors: then the product's
+    kernel runs without a line added, which at so few tiles would cost more than sending under them hides."""
+    return size > 1 and (m * n * dtype.itemsize <= PLAIN_BYTES or m <= PLAIN_ROWS * size)
+
+
+def blocks_after_kernel(m: int, n: int, dtype: torch.dtype, size: int) -> int:
+    """Blocks of the chunk engine that then sum a rank's part of [m, n]: what keeps the links busy, and no more."""
+    units = -(-m // size) * n * dtype.itemsize // 16
+    return max(1, min(64 if size <= 2 else 32, -(-units // UNITS_OF_A_BLOCK)))
 
 
 class FusedMatmul:
@@ -83,6 +100,7 @@ class FusedMatmul:
         backend: str = "auto",
         engine_blocks: int = 8,
         tile_sums: bool = False,
+        plain_kernel: bool = False,
         **options: Any,
     ) -> None:
         require_supported(m, n, k, dtype)
@@ -92,8 +110,9 @@ class FusedMatmul:
         cuda = self.group.device == "cuda"
         self.device = torch.device("cuda", self.group.ordinal) if cuda else torch.device("cpu")
         self.num_sms = torch.cuda.get_device_properties(self.device).multi_processor_count if cuda else 4
-        # The chunk engine's multiprocessors are not the kernel's.
-        engine = cuda and backend in ("tma_dedicated", "ldst_dedicated")
+        self.plain_kernel = plain_kernel
+        # The chunk engine's multiprocessors are not the kernel's, unless it comes after that.
+        engine = cuda and not plain_kernel and backend in ("tma_dedicated", "ldst_dedicated")
         self.programs = self.num_sms - (engine_blocks if engine else 0)
         self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
         self.tile_sums = tile_sums
@@ -112,6 +131,7 @@ class FusedMatmul:
             backend=backend,
             engine_blocks=engine_blocks,
             tile_sums=tile_sums,
+            plain_kernel=plain_kernel,
             **options,
         )
         self.grid = (gemm_programs(m, n, self.tiling, self.programs),)
@@ -210,6 +230,9 @@ class FusedMatmul:
     def run_local(self, x: torch.Tensor, w: torch.Tensor) -> None:
         """The fused kernel alone, after a call: what the added lines cost (for benchmarks). It counts in a copy of the
         control block, by a table in which nobody waits and nothing is posted; what it sends inline it does send."""
+        if self.plain_kernel:
+            self.unfused(x, w, self.prepared.tensors[self.bind[1]])
+            return
         key = ("local", x.data_ptr(), w.data_ptr())
         if key not in self._packed:
             full = self._full(x, w, self._stand_in(self.m, self.n))
@@ -274,15 +297,43 @@ class MatmulReduceScatter(FusedMatmul):
 class MatmulAllReduce(FusedMatmul):
     """y = all_reduce(x @ w), the same bits on all ranks: x [M, K] and w [K, N] local, y [M, N]. Each rank sums its rows
     chunk by chunk and sends them on; with `one_shot` each stores all of its product at all ranks, tile by tile as they are
-    made, and every rank sums all of it (M a multiple of the tiles' rows; for few rows, or few ranks). Default: by what is
-    faster (choose_all_reduce), and never one_shot where a backend or split is asked for."""
+    made, and every rank sums all of it (M a multiple of the tiles' rows; for few rows, or few ranks). With `plain_kernel`
+    the chunk engine follows the product's kernel, which is left as it is: each rank reads its rows of all products, and
+    stores the sums at all ranks. Default: by what is faster (follows_plain_kernel, choose_all_reduce); but fused, and never
+    one_shot, where a backend, a split or a way to sum is asked for."""
 
-    def __init__(self, *arguments: Any, one_shot: bool | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: torch.dtype = torch.bfloat16,
+        group: Group | Any | None = None,
+        *,
+        one_shot: bool | None = None,
+        plain_kernel: bool | None = None,
+        device: str = "cuda",
+        **options: Any,
+    ) -> None:
         self._asked = one_shot
         self.one_shot = bool(one_shot)
+        members = group if isinstance(group, Group) else of_process_group(group, device)
         if one_shot:
             options = {"backend": "tma_inline", **options}
-        super().__init__(*arguments, **options)
+        elif plain_kernel is None:
+            free = one_shot is None and not options.keys() & {
+                "backend",
+                "split",
+                "tile_sums",
+                "engine_blocks",
+            }
+            plain_kernel = (
+                free and members.device == "cuda" and follows_plain_kernel(m, n, dtype, members.size)
+            )
+        if plain_kernel:
+            blocks = blocks_after_kernel(m, n, dtype, members.size)
+            options = {"backend": "ldst_dedicated", "engine_blocks": blocks, **options}
+        super().__init__(m, n, k, dtype, members, plain_kernel=bool(plain_kernel), device=device, **options)
 
     @property
     def output(self) -> str:
@@ -306,7 +357,13 @@ class MatmulAllReduce(FusedMatmul):
             split = -(-self.n // self.tiling.block_n) if self.tile_sums else 1
             return plans.push_to_all(mesh, tensor, "Y", 1, split)
         return plans.push_reduce(
-            mesh, tensor, 0, self.split, all=True, by_part=self.split > 1 or self.tile_sums
+            mesh,
+            tensor,
+            0,
+            self.split,
+            all=True,
+            by_part=self.split > 1 or self.tile_sums,
+            pull=self.plain_kernel,
         )
 
 

@@ -298,17 +298,18 @@ def push_reduce(
     all: bool = False,
     produced: bool = True,
     by_part: bool = False,
+    pull: bool = False,
 ) -> Plan:
     """Reduce-scatter of what every rank's kernel makes: each pushes its contribution to a shard of `tensor` along `axis`
     to the shard's owner, where contributions are reduced ("sum" or "max") in rank order.
 
     `split`: chunks per shard. `all`: all-reduce, each summed chunk goes on to all ranks. `produced` False: the
     contributions are held initially. `by_part`: the first chunks of all shards go first, then the second ones, …; else
-    shard by shard.
+    shard by shard. `pull`: owners pull the contributions instead, which the chunk engine adds up where they are.
     """
     shape = list(tensor.shape)
     return _syncopate.push_reduce(
-        list(mesh.axes), tensor.name, shape, tensor.dtype, axis, split, reduce, all, produced, by_part
+        list(mesh.axes), tensor.name, shape, tensor.dtype, axis, split, reduce, all, produced, by_part, pull
     )
 
 

@@ -753,6 +753,7 @@ Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& sch
 }
 
 Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage) {
+    if (schedule.plain) return program.kernel.source;
     return Emitter(program, schedule, stage).run();
 }
 

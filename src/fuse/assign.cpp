@@ -271,6 +271,15 @@ private:
     std::optional<std::int32_t> tensor_;
 };
 
+/// Whether what the op sends, which only sums make, is best stored at the peer by the sum. `last`: of the
+/// rank's sums.
+bool sum_should_store(const plan::Plan& plan, const plan::Op& op, Backend preferred, bool last) {
+    const bool by_engine = lane_of(plan.op(op.after.front()).backend) == Backend::tma_dedicated;
+    if (by_engine) return preferred == Backend::automatic || lane_of(preferred) == Backend::tma_dedicated;
+    return (preferred == Backend::automatic || is_inline(preferred)) &&
+           plan.bytes(op.src) <= (last ? kMostBytesStoredByTheLast : kMostBytesStoredBySums);
+}
+
 }  // namespace
 
 Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred,
@@ -297,10 +306,8 @@ Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred
                     backends[rank].push_back(*stored);
                     continue;
                 }
-                if ((preferred == Backend::automatic || is_inline(preferred)) && kernel &&
-                    plan.num_ranks() <= kMostSumStores + 1 && follows_sums(plan, ref) &&
-                    plan.bytes(op.src) <=
-                        (op.after == last_sums ? kMostBytesStoredByTheLast : kMostBytesStoredBySums) &&
+                if (kernel && plan.num_ranks() <= kMostSumStores + 1 && follows_sums(plan, ref) &&
+                    sum_should_store(plan, op, preferred, op.after == last_sums) &&
                     objection(plan, ref, Backend::ldst_inline, device, kernel).empty()) {
                     backends[rank].push_back(Backend::ldst_inline);
                     continue;

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "fuse/error_at.hpp"
 #include "fuse/stage.hpp"
 #include "syncopate/fuse/collective.hpp"
 #include "syncopate/fuse/guards.hpp"
@@ -29,15 +30,17 @@ enum class AtOnce : std::uint8_t { none, last_of_each_program, all };
 using AtOnceByChunk = std::vector<std::vector<AtOnce>>;  ///< by rank and chunk
 
 /// Of what is sent, all tiles where a program runs few of them; else the last one that each program makes of
-/// the chunk, since the others have counted long before that. What is sent inline or only summed can wait.
+/// the chunk, since the others have counted long before that. What is sent inline can wait, and what is only
+/// summed unless the chunk engine does that: other sums begin when the kernel leaves them multiprocessors.
 AtOnceByChunk in_a_hurry(const plan::Plan& plan, const Precedence& precedence, const StageSchedule& all,
-                         const InlineStores& stores) {
+                         const Backends& backends, const InlineStores& stores) {
     const Production& production = all.production;
     AtOnceByChunk result;
     for (const auto& chunks : production.chunks) result.emplace_back(chunks.size(), AtOnce::none);
     for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
-        const plan::Op& op = plan.op(precedence.ops[id]);
-        if (op.reduce != plan::Reduce::none && op.kind != plan::OpKind::collective) continue;
+        const plan::OpRef ref = precedence.ops[id];
+        if (is_sum(plan.op(ref)) && lane_of(backends[ref.rank][ref.index]) != plan::Backend::tma_dedicated)
+            continue;
         for (const MadeRef& need : production.needs[id]) {
             const std::vector<std::int64_t>& makers = production.makers[need.rank][need.index];
             if (makers.empty() || !stores.at[need.rank][need.index].empty()) continue;
@@ -89,6 +92,29 @@ Status check_library(const plan::Plan& plan, const Precedence& precedence, const
             error.location.rank = ref.rank;
             error.location.op = ref.index;
             return error;
+        }
+    }
+    return Done{};
+}
+
+/// A kernel that is left as it is can neither wait nor post, and only the chunk engine starts after it.
+Status check_plain(const Schedule& schedule) {
+    const auto refuse = [](plan::OpRef at, const std::string& why) {
+        return error_at(at, "the kernel cannot be left as it is (plain_kernel): " + why);
+    };
+    if (schedule.num_stages() > 1) return refuse({}, "the program has several stages");
+    if (schedule.stores || schedule.loads || schedule.summed)
+        return refuse({}, "its tiles store, load or sum for other ranks");
+    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+        const plan::OpRef where{static_cast<std::int32_t>(rank), -1};
+        const auto waits = [](const Slot& slot) { return !slot.waits.empty() || !slot.phases.empty(); };
+        if (std::ranges::any_of(schedule.ranks[rank].slots, waits))
+            return refuse(where, "its tiles wait for what transfers bring");
+        for (const Transfer& transfer : schedule.ranks[rank].transfers) {
+            if (transfer.collective || lane_of(transfer.backend) != plan::Backend::tma_dedicated)
+                return refuse(transfer.op, "this op goes by " + std::string(name_of(transfer.backend)) +
+                                               ", and only the chunk engine starts after it: use "
+                                               "tma_dedicated or ldst_dedicated");
         }
     }
     return Done{};
@@ -234,7 +260,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
         if (!simulated) return simulated.error();
         arrivals = *std::move(simulated);
     } else {
-        arrivals = expect_arrivals(plan, *precedence);
+        arrivals = expect_arrivals(*lowered, *precedence);
     }
     std::vector<StageSchedule> stages;
     Written written;
@@ -338,7 +364,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
         signals[ack.to].add({SignalMeaning::Kind::consumed, {ack.from, -1}});
     }
 
-    auto at_once = in_a_hurry(plan, *precedence, all, *stores);
+    auto at_once = in_a_hurry(plan, *precedence, all, *backends, *stores);
     auto summed =
         options.tile_sums && !staged ? sum_in_tiles(first, *lowered) : std::map<plan::OpRef, TiledSum>{};
     // The chunk engine does not wait for the kernel's end, nor a copy for the tile's store.
@@ -463,6 +489,10 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     if (schedule.stores || schedule.loads) {
         for (std::size_t rank = 0; rank < num_ranks; ++rank)
             guard_places(all.program_of, schedule.ranks[rank]);
+    }
+    if (options.plain_kernel) {
+        if (Status status = check_plain(schedule); !status) return status.error();
+        schedule.plain = true;
     }
     if (options.device == Device::cuda) {
         if (Status status = check_library(plan, *precedence, sync, schedule); !status) return status.error();

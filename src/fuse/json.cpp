@@ -501,7 +501,7 @@ bool read_by_row(const Reader& reader) {
 
 Schedule read_schedule(const Reader& reader) {
     reader.expect_keys({"mesh", "tensors", "num_slots", "phased", "ranks"},
-                       {"stores", "loads", "later", "summed"});
+                       {"stores", "loads", "later", "summed", "plain"});
     Schedule schedule;
     const Reader mesh = reader.at("mesh");
     for (std::size_t at = 0; at < mesh.length(); ++at) {
@@ -537,6 +537,7 @@ Schedule read_schedule(const Reader& reader) {
         loads.expect_keys({"tensor", "by"});
         schedule.loads = LoadForm{read_tensor(loads.at("tensor"), schedule), read_by_row(loads)};
     }
+    if (reader.has("plain")) schedule.plain = reader.at("plain").boolean();
     if (reader.has("summed")) schedule.summed = read_tensor(reader.at("summed"), schedule);
     if (reader.has("later")) read_later(reader.at("later"), schedule);
 
@@ -584,6 +585,7 @@ std::string to_json(const Schedule& schedule) {
         text += ", \"loads\": " + loads.dump();
     }
     if (schedule.summed) text += ", \"summed\": " + Json(schedule.tensors[*schedule.summed].name).dump();
+    if (schedule.plain) text += ", \"plain\": true";
     text += ",\n \"ranks\": [";
     for (std::size_t at = 0; at < schedule.ranks.size(); ++at) {
         const RankSchedule& rank = schedule.ranks[at];

@@ -12,13 +12,15 @@
 
 namespace syncopate::fuse {
 
-std::vector<std::int64_t> expect_arrivals(const plan::Plan& plan, const Precedence& precedence) {
+std::vector<std::int64_t> expect_arrivals(const Lowered& lowered, const Precedence& precedence) {
+    const plan::Plan& plan = lowered.plan;
     std::vector<std::int64_t> arrivals(precedence.ops.size(), 0);
     for (const std::int32_t id : precedence.sorted) {
-        const std::int32_t previous = precedence.started_before[id];
+        const bool direct = lowered.direct.contains(precedence.ops[id]);  // its pulls are all that it moves
+        const std::int32_t previous = direct ? -1 : precedence.started_before[id];
         std::int64_t start = previous >= 0 ? arrivals[previous] : 0;
         for (const std::int32_t other : precedence.before[id]) start = std::max(start, arrivals[other]);
-        arrivals[id] = start + plan.bytes(plan.op(precedence.ops[id]).dst);
+        arrivals[id] = start + (direct ? 0 : plan.bytes(plan.op(precedence.ops[id]).dst));
     }
     return arrivals;
 }
@@ -41,11 +43,12 @@ Result<std::vector<std::int64_t>> expect_arrivals(const plan::Plan& plan, const 
     return arrivals;
 }
 
-std::vector<std::vector<std::int64_t>> deadlines_of(const plan::Plan& plan, const Precedence& precedence,
+std::vector<std::vector<std::int64_t>> deadlines_of(const Lowered& lowered, const Precedence& precedence,
                                                     const Production& production,
                                                     const std::vector<std::int64_t>& arrivals,
                                                     std::size_t num_tiles) {
     if (!production.any()) return {};
+    const plan::Plan& plan = lowered.plan;
     constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
     std::vector<std::vector<std::int64_t>> of_chunk;
     for (const auto& chunks : production.chunks) of_chunk.emplace_back(chunks.size(), kNever);
@@ -60,8 +63,10 @@ std::vector<std::vector<std::int64_t>> deadlines_of(const plan::Plan& plan, cons
         if (op.kind == plan::OpKind::local && op.reduce == plan::Reduce::none && !awaited.contains(ref))
             continue;
         const std::int64_t bytes = plan.bytes(op.dst);
-        // What a sum adds to is due when contributions have come, and one more is under way by then.
-        const std::int64_t start = arrivals[id] - (op.reduce == plan::Reduce::none ? bytes : 0);
+        // What a sum adds to is due when contributions have come, and one more is under way by then; but a
+        // sum that reads them where they are begins with all of them.
+        const bool staged = op.reduce != plan::Reduce::none && !lowered.direct.contains(ref);
+        const std::int64_t start = arrivals[id] - (staged ? 0 : bytes);
         for (const MadeRef& need : production.needs[id]) {
             std::int64_t& deadline = of_chunk[need.rank][need.index];
             deadline = std::min(deadline, start);

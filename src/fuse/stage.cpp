@@ -118,7 +118,7 @@ Result<StageSchedule> schedule_stage(const Program& program, const Lowered& lowe
     if (!dependence) return dependence.error();
     auto production = produce(program, lowered, precedence);
     if (!production) return production.error();
-    const auto deadlines = deadlines_of(program.plan, precedence, *production, arrivals, kernel.tiles.size());
+    const auto deadlines = deadlines_of(lowered, precedence, *production, arrivals, kernel.tiles.size());
 
     // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read it.
     const auto& reduction = kernel.sites.reduction;

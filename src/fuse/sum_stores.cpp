@@ -27,8 +27,6 @@ std::string sum_store_objection(const plan::Plan& lowered, plan::OpRef ref) {
     if (op.dst.tensor != op.src.tensor || op.dst.region != op.src.region)
         return can + "to the same place, not from " + to_string(op.src.region) + " to " +
                to_string(op.dst.region);
-    if (lane_of(sum.backend) == plan::Backend::tma_dedicated)
-        return can + "the chunk engine does this one, which stores it in one place";
     return {};
 }
 
@@ -40,12 +38,7 @@ Result<std::map<plan::OpRef, std::vector<plan::OpRef>>> sum_stores(const plan::P
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(chosen.size()); ++index) {
             const plan::OpRef ref{rank, index};
             if (!is_inline(chosen[static_cast<std::size_t>(index)]) || !follows_sums(lowered, ref)) continue;
-            const plan::OpRef sum = lowered.op(ref).after.front();
-            if (lane_of(chosen[static_cast<std::size_t>(sum.index)]) == plan::Backend::tma_dedicated)
-                return error_at(ref,
-                                "ldst_inline: the chunk engine does the sum that this op sends, which stores "
-                                "it in one place");
-            std::vector<plan::OpRef>& pushes = result[sum];
+            std::vector<plan::OpRef>& pushes = result[lowered.op(ref).after.front()];
             pushes.push_back(ref);
             if (pushes.size() > static_cast<std::size_t>(kMostSumStores))
                 return error_at(ref, "ldst_inline: one sum stores its result at no more than " +

@@ -77,13 +77,14 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
         std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
         const auto add = [&](std::int32_t offset, std::size_t chunk) {
             const std::int32_t peer = (rank + offset) % ranks;
+            const std::int32_t owner = options.pull ? rank : peer;
             const std::vector<Interval> chunks =
-                chunks_of(shards[static_cast<std::size_t>(peer)], options.split);
+                chunks_of(shards[static_cast<std::size_t>(owner)], options.split);
             if (chunk >= chunks.size()) return;
-            contributions[static_cast<std::size_t>(peer)][chunk].push_back(
+            contributions[static_cast<std::size_t>(owner)][chunk].push_back(
                 {rank, static_cast<std::int32_t>(list.size())});
             Op& op = list.emplace_back();
-            op.kind = OpKind::push;
+            op.kind = options.pull ? OpKind::pull : OpKind::push;
             op.peer = peer;
             op.src = op.dst = {0, region(chunks[chunk])};
             op.reduce = options.reduce;

@@ -26,20 +26,20 @@ __device__ __forceinline__ std::uint64_t nanoseconds() {
     return time;
 }
 
-/// Polls until the word has reached epoch - lag, or this rank has a fault, or the deadline makes one.
-__device__ void wait_for(std::uint32_t* control, const WaitEntry& wait, std::uint32_t epoch,
+/// Polls until the word has reached epoch - lag, or this rank has a fault, or the deadline makes one: false.
+__device__ bool wait_for(std::uint32_t* control, const WaitEntry& wait, std::uint32_t epoch,
                          std::int32_t where) {
     const auto* word = reinterpret_cast<const std::uint32_t*>(wait.word);
     const std::uint32_t target = epoch - wait.lag;
     std::uint32_t seen = load_acquire(word);
-    if (static_cast<std::int32_t>(seen - target) >= 0) return;
+    if (static_cast<std::int32_t>(seen - target) >= 0) return true;
     const std::uint64_t deadline = static_cast<std::uint64_t>(control[kDeadlineMs]) * 1000000u;
     const std::uint64_t start = nanoseconds();
     for (std::uint32_t polls = 1;; ++polls) {
         seen = load_acquire(word);
-        if (static_cast<std::int32_t>(seen - target) >= 0) return;
+        if (static_cast<std::int32_t>(seen - target) >= 0) return true;
         if (polls % 64 != 0) continue;
-        if (load_acquire(control + kFault) != 0) return;
+        if (load_acquire(control + kFault) != 0) return false;
         if (deadline == 0 || nanoseconds() - start < deadline) continue;
         if (atomicCAS_system(control + kFault, 0u, static_cast<std::uint32_t>(wait.signal) + 1u) == 0u) {
             control[kFaultSeen] = seen;
@@ -47,7 +47,7 @@ __device__ void wait_for(std::uint32_t* control, const WaitEntry& wait, std::uin
             control[kFaultWhere] = static_cast<std::uint32_t>(where);
             __threadfence_system();
         }
-        return;
+        return false;
     }
 }
 
@@ -94,9 +94,8 @@ __device__ __forceinline__ void launch_next() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-/// One warp: posts. `epoch`: the call's number.
-__device__ __forceinline__ void post_begin(const BoundaryArguments& a, std::uint32_t epoch,
-                                           std::int32_t lane) {
+/// One warp: all posts. `epoch`: the call's number.
+__device__ __forceinline__ void post_all(const BoundaryArguments& a, std::uint32_t epoch, std::int32_t lane) {
     __threadfence_system();
     for (std::int32_t i = lane; i < a.num_posts; i += 32)
         store_release(reinterpret_cast<std::uint32_t*>(a.posts[i]), epoch);

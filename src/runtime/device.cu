@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(32) sy_begin(const BoundaryArgument
     if (fault == 0) {
         const std::uint32_t epoch = a.control[kPublished] + 1u;
         __syncwarp();
-        post_begin(a, epoch, lane);
+        post_all(a, epoch, lane);
         for (std::int32_t i = lane; i < a.num_waits; i += 32) wait_for(a.control, a.waits[i], epoch, -1);
         __syncwarp();
         fault = fault_of(a, lane);
@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(32) sy_begin(const BoundaryArgument
     if (fault != 0) report_fault(a, fault, lane);
 }
 
-/// One warp. Waits, then posts; nothing is posted after a fault.
+/// One warp. Waits, then posts; nothing is posted after a fault. After a plain kernel it advances the epoch.
 extern "C" __global__ void __launch_bounds__(32) sy_end(const BoundaryArguments a) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x);
     std::uint32_t fault = fault_of(a, lane);
@@ -33,12 +33,8 @@ extern "C" __global__ void __launch_bounds__(32) sy_end(const BoundaryArguments 
         for (std::int32_t i = lane; i < a.num_waits; i += 32) wait_for(a.control, a.waits[i], epoch, -2);
         __syncwarp();
         fault = fault_of(a, lane);
-        if (fault == 0) {
-            __threadfence_system();
-            for (std::int32_t i = lane; i < a.num_posts; i += 32) {
-                store_release(reinterpret_cast<std::uint32_t*>(a.posts[i]), epoch);
-            }
-        }
+        if (fault == 0) post_all(a, epoch, lane);
+        if (a.advances != 0 && lane == 0) a.control[kEpoch] = epoch + 1;
     }
     if (fault != 0) report_fault(a, fault, lane);
 }

@@ -9,6 +9,17 @@ extern "C" const unsigned char syncopate_device_fatbin[];
 extern "C" const std::size_t syncopate_device_fatbin_size;
 
 namespace syncopate::runtime {
+namespace {
+
+/// Lazy loading would load a kernel at its first launch, which can wait for kernels that wait for it.
+Status load_now(const CudaApi& api, CUfunction function) {
+    if (api.cuFuncLoad != nullptr) SYNCOPATE_CUDA(api, cuFuncLoad, function);
+    int registers = 0;
+    SYNCOPATE_CUDA(api, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
+    return Done{};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<DeviceModule>> DeviceModule::load(std::shared_ptr<CudaContext> context) {
     const CudaApi& api = context->api();
@@ -19,13 +30,6 @@ Result<std::unique_ptr<DeviceModule>> DeviceModule::load(std::shared_ptr<CudaCon
     SYNCOPATE_CUDA(api, cuModuleLoadData, &made->module_, syncopate_device_fatbin);
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->begin, made->module_, "sy_begin");
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->end, made->module_, "sy_end");
-    // Lazy loading would load a kernel at its first launch, which can wait for kernels that wait for it.
-    SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->engine, made->module_, "sy_engine");
-    SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->engine_bulk, made->module_, "sy_engine_bulk");
-    for (CUfunction engine : {made->engine, made->engine_bulk}) {
-        SYNCOPATE_CUDA(api, cuFuncSetAttribute, engine, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                       static_cast<int>(kEngineSharedBytes));
-    }
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->await, made->module_, "sy_await");
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->reduce, made->module_, "sy_reduce");
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->reduce_late, made->module_, "sy_reduce_late");
@@ -35,21 +39,35 @@ Result<std::unique_ptr<DeviceModule>> DeviceModule::load(std::shared_ptr<CudaCon
         SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
                        CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
     }
-    for (CUfunction function : {made->begin, made->end, made->engine, made->engine_bulk, made->await,
-                                made->reduce, made->reduce_late}) {
-        if (api.cuFuncLoad != nullptr) SYNCOPATE_CUDA(api, cuFuncLoad, function);
-        int registers = 0;
-        SYNCOPATE_CUDA(api, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
+    for (CUfunction function : {made->begin, made->end, made->await, made->reduce, made->reduce_late}) {
+        if (Status loaded = load_now(api, function); !loaded) return loaded.error();
+    }
+    for (const auto& [engine, name] :
+         {std::pair(&made->engine, "sy_engine"), std::pair(&made->engine_bulk, "sy_engine_bulk")}) {
+        Result<CUfunction> function = made->engine_named(name);
+        if (!function) return function.error();
+        *engine = *function;
     }
     return made;
 }
+
+Result<CUfunction> DeviceModule::engine_named(const std::string& name) const {
+    const CudaApi& api = context_->api();
+    CUfunction function = nullptr;
+    SYNCOPATE_CUDA(api, cuModuleGetFunction, &function, module_, name.c_str());
+    SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                   static_cast<int>(kEngineSharedBytes));
+    if (Status loaded = load_now(api, function); !loaded) return loaded.error();
+    return function;
+}
+
 DeviceModule::~DeviceModule() {
     const CurrentContext current(*context_);
     if (module_ != nullptr) context_->api().cuModuleUnload(module_);
 }
 
 Status DeviceModule::launch_raw(CUfunction function, void* arguments, CUstream stream, unsigned blocks,
-                                unsigned threads, unsigned shared_bytes) const {
+                                unsigned threads, unsigned shared_bytes, bool early) const {
     void* parameters[] = {arguments};
     CUlaunchConfig config{};
     config.gridDimX = blocks;
@@ -58,6 +76,11 @@ Status DeviceModule::launch_raw(CUfunction function, void* arguments, CUstream s
     config.blockDimY = config.blockDimZ = 1;
     config.sharedMemBytes = shared_bytes;
     config.hStream = stream;
+    CUlaunchAttribute overlap{};
+    overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    overlap.value.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &overlap;
+    config.numAttrs = early ? 1 : 0;
     SYNCOPATE_CUDA(context_->api(), cuLaunchKernelEx, &config, function, parameters, nullptr);
     return Done{};
 }

@@ -4,6 +4,7 @@
 #if SYNCOPATE_HAS_CUDA
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "runtime/cuda_api.hpp"
@@ -24,12 +25,16 @@ public:
     DeviceModule(const DeviceModule&) = delete;
     DeviceModule& operator=(const DeviceModule&) = delete;
 
-    /// Enqueues `function` with its one parameter, a structure of device_types.hpp.
+    /// Enqueues `function` with its one parameter, a structure of device_types.hpp. `early`: it may start
+    /// before the kernel before it has ended, for which it then waits itself.
     template <typename Arguments>
     Status launch(CUfunction function, Arguments& arguments, CUstream stream, unsigned blocks = 1,
-                  unsigned threads = 32, unsigned shared_bytes = 0) const {
-        return launch_raw(function, &arguments, stream, blocks, threads, shared_bytes);
+                  unsigned threads = 32, unsigned shared_bytes = 0, bool early = false) const {
+        return launch_raw(function, &arguments, stream, blocks, threads, shared_bytes, early);
     }
+
+    /// One of the kernels that only some ops need, loaded as a block that has a multiprocessor for itself.
+    [[nodiscard]] Result<CUfunction> engine_named(const std::string& name) const;
 
     CUfunction begin = nullptr;
     CUfunction end = nullptr;
@@ -42,7 +47,7 @@ public:
 private:
     explicit DeviceModule(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
     Status launch_raw(CUfunction function, void* arguments, CUstream stream, unsigned blocks,
-                      unsigned threads, unsigned shared_bytes) const;
+                      unsigned threads, unsigned shared_bytes, bool early) const;
 
     std::shared_ptr<CudaContext> context_;
     CUmodule module_ = nullptr;

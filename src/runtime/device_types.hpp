@@ -101,6 +101,7 @@ struct BoundaryArguments {
     std::int32_t num_waits;
     std::int32_t rank;
     std::int32_t num_ranks;
+    std::int32_t advances;  ///< 1: sy_end advances the epoch, since the kernel is plain and does not
 };
 
 /// The parameter of sy_engine: a table (engine_format.hpp) in device memory.
@@ -108,11 +109,16 @@ struct EngineArguments {
     BoundaryArguments begin;
     const EngineOp* ops;
     const EngineSource* sources;
+    const std::uint64_t* copies;
     const std::uint64_t* posts;
     const WaitEntry* waits;
     std::uint32_t* finished;  ///< the counters
     std::uint32_t count;      ///< of ops
     std::uint32_t begins;     ///< 1: the engine also does what sy_begin does
+    std::uint32_t follows;    ///< 1: it comes after the kernel, which is plain
+    std::uint32_t ends;       ///< 1: the sum engine also does what sy_end does
+    BoundaryArguments end;
+    std::uint32_t* left;  ///< blocks of the sum engine that have done all their ops, over all calls
 };
 
 }  // namespace syncopate::runtime::device

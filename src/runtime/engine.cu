@@ -10,8 +10,9 @@
 //      piece n + 1, stage 1        | load         | store leaves     | on its way ...
 //      piece n + 2, stage 0                       | load             | store leaves
 //
-// A sum in bulk: a piece of every summand is brought into a stage at once, from wherever it is, and then
-// added from there in order; by loads and stores, a thread has 8 loads of 16 bytes on their way at once.
+// A sum in bulk: a piece of every summand is brought into a stage at once, from wherever it is, added there
+// in order, and stored from there, at other ranks as well where the table says so; by loads and stores, a
+// thread has 8 loads of 16 bytes on their way at once.
 //
 // A warp counts what it has done of an op when it has left the op, once that is written: in shared memory,
 // and a thread of the block counts for all of its warps. The thread that posts has acquired, through the
@@ -111,8 +112,7 @@ private:
         return fault_of(a_.begin, static_cast<std::int32_t>(lane_)) == 0;
     }
 
-    /// Lets what goes in bulk set out for the stage, once no store reads it. A sum has read it before: what
-    /// it has added up it has.
+    /// Lets what goes in bulk set out for the stage, once no store reads it.
     __device__ void start(const Place& at, std::uint32_t stage) {
         const EngineOp& op = table_[at.op];
         if (op.method != EngineMethod::bulk) return;
@@ -182,23 +182,30 @@ private:
             stored_ = false;
         }
         newest_.op = at.op;
-        if (op.reduce != EngineReduce::none) {
-            sum(op, at.part, stage);
-        } else if (op.method == EngineMethod::bulk) {
+        const bool sums = op.reduce != EngineReduce::none;
+        if (op.method == EngineMethod::bulk) {
             wait_for_loads(stage);
+            if (sums) {
+                sum(op, at.part, stage);
+                fence_proxy_async();
+                __syncwarp();
+            }
             store_in_bulk(op, at.part, stage);
             stored_ = true;
         } else if (kThreads) {
-            copy_by_threads(op, at.part);
+            sums ? sum(op, at.part, stage) : copy_by_threads(op, at.part);
         }
         if (op.expected > 0) ++newest_.pieces;
     }
 
     __device__ void store_in_bulk(const EngineOp& op, const EnginePiece& part, std::uint32_t stage) {
-        for (std::uint32_t i = lane_; i < part.rows; i += 32) {
+        for (std::uint32_t i = lane_; i < part.rows * (1 + op.num_copies); i += 32) {
+            const std::uint32_t copy = i / part.rows;
+            const std::uint32_t row = i - copy * part.rows;
+            const std::uint64_t distance = copy == 0 ? 0 : a_.copies[op.first_copy + copy - 1];
             asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(
-                             row_address(op, op.dst, part.row + i) + part.column),
-                         "r"(address_of(stage) + i * part.bytes), "r"(part.bytes)
+                             row_address(op, op.dst, part.row + row) + part.column + distance),
+                         "r"(address_of(stage) + row * part.bytes), "r"(part.bytes)
                          : "memory");
         }
         asm volatile("cp.async.bulk.commit_group;" ::: "memory");
@@ -223,7 +230,6 @@ private:
     }
 
     __device__ void sum(const EngineOp& op, const EnginePiece& part, std::uint32_t stage) {
-        if (op.method == EngineMethod::bulk) wait_for_loads(stage);
         const bool largest = op.reduce == EngineReduce::max;
         switch (op.type) {
             case kSumBf16: largest ? sum<Bf16, Max>(op, part, stage) : sum<Bf16, Sum>(op, part, stage); break;
@@ -238,7 +244,7 @@ private:
         if (!kThreads || op.method == EngineMethod::bulk) {
             sum_stage<Type, Combine>(op, part, stages_ + stage * kEnginePieceBytes);
         } else {
-            sum_boxes<Type, Combine>(op, part, a_.sources + op.first_source);
+            sum_boxes<Type, Combine>(op, part, a_.sources + op.first_source, a_.copies + op.first_copy);
         }
     }
 
@@ -373,7 +379,7 @@ __device__ __forceinline__ void run_engine(const EngineArguments& a) {
         // The epoch is this call's until the fused kernel ends, which it does after this kernel.
         const std::uint32_t epoch = a.begin.control[kEpoch];
         if (a.begins != 0) {
-            if (blockIdx.x == 0 && a.begin.num_posts > 0) post_begin(a.begin, epoch, lane);
+            if (blockIdx.x == 0 && a.begin.num_posts > 0) post_all(a.begin, epoch, lane);
             // Each block waits for itself, so that it has acquired what the posters did before.
             for (std::int32_t i = lane; i < a.begin.num_waits; i += 32)
                 wait_for(a.begin.control, a.begin.waits[i], epoch, -1);

@@ -8,21 +8,20 @@
 namespace syncopate::runtime::device {
 namespace {
 
-/// From the stage, which holds the piece of one summand after that of another.
+/// From the stage, which holds the piece of one summand after that of another, to where the first one was. A
+/// lane writes only what it alone has read.
 template <typename Type, typename Combine>
-__device__ __forceinline__ void sum_stage(const EngineOp& op, const EnginePiece& part, const char* stage) {
+__device__ __forceinline__ void sum_stage(const EngineOp& op, const EnginePiece& part, char* stage) {
     constexpr std::uint32_t kWarpBytes = 32 * kEngineUnit;
     constexpr std::uint32_t kUnits = 2;  // of a thread at once: the additions of one hide behind the other's
     const std::uint32_t num_sources = op.num_sources;
     const std::uint32_t bytes = part.rows * part.bytes;
-    std::uint32_t row = 0;
-    std::uint32_t column = threadIdx.x % 32 * kEngineUnit;
-    for (std::uint32_t at = column; at < bytes; at += kUnits * kWarpBytes) {
-        const char* from[kUnits];
+    for (std::uint32_t at = threadIdx.x % 32 * kEngineUnit; at < bytes; at += kUnits * kWarpBytes) {
+        char* from[kUnits];
         Totals<Type> totals[kUnits];
 #pragma unroll
         for (std::uint32_t u = 0; u < kUnits; ++u) {
-            from[u] = stage + min(at + u * kWarpBytes, bytes - kEngineUnit);
+            from[u] = stage + (at + u * kWarpBytes < bytes ? at + u * kWarpBytes : at);
             add<Type, Combine>(totals[u], *reinterpret_cast<const uint4*>(from[u]), true);
         }
 #pragma unroll 2
@@ -33,12 +32,8 @@ __device__ __forceinline__ void sum_stage(const EngineOp& op, const EnginePiece&
                                    false);
         }
 #pragma unroll
-        for (std::uint32_t u = 0; u < kUnits; ++u, column += kWarpBytes) {
-            if (at + u * kWarpBytes >= bytes) break;
-            while (column >= part.bytes) column -= part.bytes, ++row;
-            *reinterpret_cast<uint4*>(row_address(op, op.dst, part.row + row) + part.column + column) =
-                narrowed<Type>(totals[u]);
-        }
+        for (std::uint32_t u = kUnits; u-- > 0;)
+            *reinterpret_cast<uint4*>(from[u]) = narrowed<Type>(totals[u]);
     }
 }
 
@@ -52,7 +47,7 @@ __device__ __forceinline__ std::uint64_t summand(const EngineOp& op, const Engin
 /// From wherever the summands are: each thread has kAtOnce * kUnits loads on their way at once.
 template <typename Type, typename Combine>
 __device__ __forceinline__ void sum_boxes(const EngineOp& op, const EnginePiece& part,
-                                          const EngineSource* boxes) {
+                                          const EngineSource* boxes, const std::uint64_t* copies) {
     constexpr std::uint32_t kUnits = 1;
     constexpr std::uint32_t kAtOnce = 8;  // summands
     const std::uint32_t lane = threadIdx.x % 32;
@@ -92,7 +87,12 @@ __device__ __forceinline__ void sum_boxes(const EngineOp& op, const EnginePiece&
             // A unit past the end was the last one once more.
 #pragma unroll
             for (std::uint32_t u = 0; u < kUnits; ++u) {
-                if (first + 32 * u + lane < units) dst[at[u]] = narrowed<Type>(totals[u]);
+                if (first + 32 * u + lane >= units) continue;
+                const uint4 total = narrowed<Type>(totals[u]);
+                dst[at[u]] = total;
+                for (std::uint32_t i = 0; i < op.num_copies; ++i)
+                    *reinterpret_cast<uint4*>(reinterpret_cast<std::uint64_t>(dst + at[u]) + copies[i]) =
+                        total;
             }
         }
     }

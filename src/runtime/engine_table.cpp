@@ -169,6 +169,8 @@ private:
     Status add_sum(const EngineOp& like, const PreparedSum& sum) {
         const std::optional<device::SumType> type = type_of(sum.dtype);
         if (!type) return Error{fmt::format("elements of type {} are not summed", plan::name_of(sum.dtype))};
+        const auto first_copy = static_cast<std::uint32_t>(table_.copies.size());
+        table_.copies.insert(table_.copies.end(), sum.copies.begin(), sum.copies.end());
         for (std::size_t part = 0; part < sum.parts.size(); ++part) {
             const StridedCopy& box = sum.parts[part].slot;
             if (box.bytes() == 0) continue;
@@ -176,6 +178,8 @@ private:
             op.reduce =
                 sum.reduce == plan::Reduce::max ? device::EngineReduce::max : device::EngineReduce::sum;
             op.type = *type;
+            op.first_copy = first_copy;
+            op.num_copies = static_cast<std::uint32_t>(sum.copies.size());
             std::vector<EngineSource> sources;
             for (std::int32_t slot = 0; slot <= sum.num_slots; ++slot) {
                 if (slot == sum.own) sources.push_back(destination_of(box));
@@ -237,6 +241,28 @@ private:
 };
 
 }  // namespace
+
+std::string sum_engine_name(const EngineTable& table) {
+    if (table.empty()) return {};
+    const EngineOp& like = table.ops.front();
+    std::uint32_t most_sources = 0;
+    for (const EngineOp& op : table.ops) {
+        if (op.method != device::EngineMethod::ldst || op.reduce == device::EngineReduce::none ||
+            op.reduce != like.reduce || op.type != like.type ||
+            op.row_bytes / device::kEngineUnit * op.num_rows > kMostPieces)
+            return {};
+        most_sources = std::max(most_sources, op.num_sources);
+    }
+    const char* const type = like.type == device::kSumBf16   ? "bf16"
+                             : like.type == device::kSumFp16 ? "fp16"
+                             : like.type == device::kSumFp32 ? "fp32"
+                                                             : "int32";
+    return fmt::format("sy_sum_engine_{}_{}_{}", type,
+                       like.reduce == device::EngineReduce::max ? "max" : "sum",
+                       most_sources <= 2   ? 2
+                       : most_sources <= 4 ? 4
+                                           : 8);
+}
 
 bool is_by_engine(const fuse::Transfer& transfer) {
     return fuse::lane_of(transfer.backend) == plan::Backend::tma_dedicated;

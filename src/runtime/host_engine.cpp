@@ -141,6 +141,8 @@ void HostEngine::perform(const EngineOp& op, const EnginePiece& piece) const {
         const plan::DType dtype = dtype_of(op.type);
         reduce_elements(dtype, op.reduce == device::EngineReduce::max ? plan::Reduce::max : plan::Reduce::sum,
                         from, to, piece.bytes / plan::size_of(dtype));
+        for (std::uint32_t i = 0; i < op.num_copies; ++i)
+            std::memcpy(to + table_.copies[op.first_copy + i], to, piece.bytes);
     }
 }
 

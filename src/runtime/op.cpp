@@ -434,6 +434,13 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     op->make_tables();
     plan.begin_posts = words_of(mine.begin_posts);
     plan.end_posts = words_of(mine.end_posts);
+    plan.plain = schedule.plain;
+    if (schedule.plain) {
+        std::vector<fuse::Post> then = mine.kernel_posts;
+        for (const fuse::MadeChunk& chunk : mine.chunks)
+            then.insert(then.end(), chunk.posts.begin(), chunk.posts.end());
+        plan.made_posts = words_of(then);
+    }
     Status ready = Done{};
     for (const fuse::Transfer& transfer : mine.transfers) {
         if (transfer.reduce != plan::Reduce::none) {

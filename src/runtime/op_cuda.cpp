@@ -90,6 +90,15 @@ public:
             make_engine_table(schedule, plan_.transfers, plan_.streams, plan_.control());
         if (!engine) return engine.error();
         engine_ = std::move(engine).value();
+        engine_kernel_ = engine_.in_bulk() ? module_->engine_bulk : module_->engine;
+        if (const std::string name = sum_engine_name(engine_); !name.empty()) {
+            Result<CUfunction> sums = module_->engine_named(name);
+            if (!sums) return sums.error();
+            engine_kernel_ = *sums;
+            sums_ = true;
+            engine_threads_ = plan_.plain ? device::kFollowingThreads : device::kSumEngineThreads;
+        }
+        if (plan_.plain && sums_) engine_shared_bytes_ = 0;  // nothing runs beside it
         if (!engine_.moves()) {  // it only waits, in a corner of one multiprocessor
             engine_blocks_ = 1;
             engine_shared_bytes_ = 0;
@@ -129,6 +138,7 @@ public:
         for (const StridedCopy* input : inputs) {
             if (Status copied = enqueue_copy(api_, *input, stream); !copied) return copied;
         }
+        if (plan_.plain) return Done{};  // all of it follows the kernel
         if (turn_) {
             if (Status taken = turn_->take(stream); !taken) return taken;
         }
@@ -149,12 +159,7 @@ public:
         }
         if (fork_ && !fork_before_local_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
         if (turn_) {
-            const CUfunction engine = engine_.in_bulk() ? module_->engine_bulk : module_->engine;
-            if (Status launched = module_->launch(engine, engine_arguments_, stream, engine_blocks_,
-                                                  device::kEngineThreads, engine_shared_bytes_);
-                !launched) {
-                return launched;
-            }
+            if (Status launched = launch_engine(engine_arguments_, stream); !launched) return launched;
         }
         if (!copies_) return Done{};
         const CUstream lane = copies_->stream();
@@ -172,6 +177,10 @@ public:
     Status end(CudaStream stream_number, std::span<const StridedCopy* const> outputs, bool ran) override {
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
+        if (plan_.plain && ran) {
+            if (Status followed = follow_plain_kernel(stream, outputs.empty()); !followed) return followed;
+            if (outputs.empty() && engine_arguments_.ends != 0) return Done{};
+        }
         if (late_ && ran) {
             const CUevent before = copies_ ? copies_->join() : nullptr;
             if (Status enqueued = late_->enqueue(fork_->get(), before, stream, table_address()); !enqueued)
@@ -179,7 +188,7 @@ public:
             if (Status joined = late_->join(stream); !joined) return joined;
         }
         if (copies_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copies_->join(), 0);
-        if (turn_) {
+        if (turn_ && !plan_.plain) {
             if (Status passed = turn_->pass(stream); !passed) return passed;
         }
         if (collected_) {
@@ -189,15 +198,16 @@ public:
                 SYNCOPATE_CUDA(api_, cuEventRecord, collected_->get(), stream);
         }
         device::BoundaryArguments arguments = end_arguments_;
+        if (engine_arguments_.ends != 0) arguments.num_waits = arguments.advances = 0;  // over, and done
         if (late_ && ran && late_->ends_call()) arguments.num_posts = 0;  // and there are no waits
         const std::int32_t num_posts = arguments.num_posts;
         if (!outputs.empty()) {  // they read what the waits are for, and what the posts let others overwrite
             arguments.num_posts = 0;
             if (Status ended = launch_end(arguments, stream); !ended) return ended;
+            arguments.advances = 0;
             for (const StridedCopy* output : outputs) {
                 if (Status copied = enqueue_copy(api_, *output, stream); !copied) return copied;
             }
-            arguments = end_arguments_;
             arguments.num_posts = num_posts;
             arguments.num_waits = 0;
         }
@@ -245,7 +255,7 @@ public:
     /// The kernel needs nothing that sy_begin or the engine does before it starts, only what local copies
     /// or collectives bring.
     bool kernel_may_start_early() const override {
-        return collectives_before_.empty() && (turn_ != nullptr || local_copies_.empty());
+        return !plan_.plain && collectives_before_.empty() && (turn_ != nullptr || local_copies_.empty());
     }
 
     std::uint64_t table_address() const override { return tables_->address() + table_offset_; }
@@ -255,6 +265,28 @@ public:
     }
 
 private:
+    Status launch_engine(device::EngineArguments& arguments, CUstream stream) const {
+        return module_->launch(engine_kernel_, arguments, stream, engine_blocks_, engine_threads_,
+                               engine_shared_bytes_, plan_.plain && arguments.begins != 0);
+    }
+
+    /// What a call begins with and all transfers, after a kernel that is left as it is. `ends`: the call may
+    /// end with it; else outputs are to be copied before the end's posts.
+    Status follow_plain_kernel(CUstream stream, bool ends) {
+        if (turn_) {
+            if (Status taken = turn_->take(stream); !taken) return taken;
+        }
+        if (engine_arguments_.begins == 0) {
+            if (Status begun = module_->launch(module_->begin, begin_arguments_, stream); !begun)
+                return begun;
+        }
+        if (!turn_) return Done{};
+        device::EngineArguments arguments = engine_arguments_;
+        if (!ends) arguments.end.num_posts = 0;
+        if (Status launched = launch_engine(arguments, stream); !launched) return launched;
+        return turn_->pass(stream);
+    }
+
     /// The library's kernels have no deadline: this gives them up when a call has not ended within twice the
     /// waits' own, which have all ended by then.
     Status await_collectives() const {
@@ -413,15 +445,19 @@ private:
             for (const fuse::Wait& wait : waits) list.push_back(entry_of(wait));
             return list;
         };
-        const std::size_t begin_posts = append(plan_.begin_posts);
+        std::vector<std::uint64_t> first_posts = plan_.begin_posts;
+        first_posts.insert(first_posts.end(), plan_.made_posts.begin(), plan_.made_posts.end());
+        const std::size_t begin_posts = append(first_posts);
         const std::size_t begin_waits = append(entries(plan_.begin_waits));
         const std::size_t end_posts = append(plan_.end_posts);
         const std::size_t end_waits = append(entries(plan_.end_waits));
         const std::size_t engine_ops = append(engine_.ops);
         const std::size_t engine_sources = append(engine_.sources);
+        const std::size_t engine_copies = append(engine_.copies);
         const std::size_t engine_posts = append(engine_.posts);
         const std::size_t engine_waits = append(engine_.waits);
         const std::size_t engine_finished = append(std::vector<std::uint32_t>(engine_.num_counters, 0));
+        const std::size_t engine_left = append(std::vector<std::uint32_t>(1, 0));
         table_offset_ = append(table);
 
         Result<std::unique_ptr<DeviceBuffer>> buffer =
@@ -445,23 +481,28 @@ private:
                 .rank = plan_.rank,
                 .num_ranks = plan_.num_ranks};
         };
-        begin_arguments_ =
-            arguments(begin_posts, plan_.begin_posts.size(), begin_waits, plan_.begin_waits.size());
+        begin_arguments_ = arguments(begin_posts, first_posts.size(), begin_waits, plan_.begin_waits.size());
+        end_arguments_ = arguments(end_posts, plan_.end_posts.size(), end_waits, plan_.end_waits.size());
+        end_arguments_.advances = plan_.plain ? 1 : 0;
         engine_arguments_ = {
             .begin = begin_arguments_,
             .ops = reinterpret_cast<const device::EngineOp*>(tables_->address() + engine_ops),
             .sources = reinterpret_cast<const device::EngineSource*>(tables_->address() + engine_sources),
+            .copies = reinterpret_cast<const std::uint64_t*>(tables_->address() + engine_copies),
             .posts = reinterpret_cast<const std::uint64_t*>(tables_->address() + engine_posts),
             .waits = reinterpret_cast<const device::WaitEntry*>(tables_->address() + engine_waits),
             .finished = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_finished),
             .count = static_cast<std::uint32_t>(engine_.ops.size()),
-            .begins = turn_ && !fork_ && local_copies_.empty() ? 1u : 0u};
-        end_arguments_ = arguments(end_posts, plan_.end_posts.size(), end_waits, plan_.end_waits.size());
+            .begins = turn_ && !fork_ && local_copies_.empty() ? 1u : 0u,
+            .follows = plan_.plain ? 1u : 0u,
+            .ends = plan_.plain && sums_ ? 1u : 0u,
+            .end = end_arguments_,
+            .left = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_left)};
         return Done{};
     }
 
     Status launch_end(device::BoundaryArguments& arguments, CUstream stream) {
-        if (arguments.num_posts == 0 && arguments.num_waits == 0) return Done{};
+        if (arguments.num_posts == 0 && arguments.num_waits == 0 && arguments.advances == 0) return Done{};
         return module_->launch(module_->end, arguments, stream);
     }
 
@@ -478,6 +519,9 @@ private:
     std::vector<CollectiveBefore> collectives_before_;
     std::unique_ptr<OwnedEvent> collected_;  ///< after the last call's collectives
     std::unique_ptr<LateTransfers> late_;
+    CUfunction engine_kernel_ = nullptr;
+    bool sums_ = false;  ///< that is the sum engine
+    unsigned engine_threads_ = device::kEngineThreads;
     unsigned engine_blocks_ = 8;
     unsigned engine_shared_bytes_ = kEngineSharedBytes;
     device::EngineArguments engine_arguments_{};

@@ -33,14 +33,17 @@ public:
             if (!control_.wait(wait, epoch, kWhereBegin)) return failed();
         }
         control_.store(control::published, epoch);
-        executor_.start(epoch);
-        streams_.start(epoch);
-        engine_.start(epoch);
+        if (!plan_.plain) start(epoch);
         return Done{};
     }
 
     Status end(CudaStream, std::span<const StridedCopy* const> outputs, bool ran) override {
         if (!ran) give_up();
+        if (plan_.plain) {
+            const std::uint32_t epoch = control_.load(emit::control::epoch);
+            if (ran) post(plan_.made_posts, epoch);
+            start(epoch);
+        }
         executor_.kernel_ended();
         streams_.kernel_ended();
         join();
@@ -73,6 +76,12 @@ public:
     }  // the kernel reads `table` itself
 
 private:
+    void start(std::uint32_t epoch) {
+        executor_.start(epoch);
+        streams_.start(epoch);
+        engine_.start(epoch);
+    }
+
     void join() {
         executor_.join();
         streams_.join();

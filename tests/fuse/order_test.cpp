@@ -17,13 +17,15 @@ std::vector<std::int64_t> tiles_of(const RankSchedule& rank) {
 TEST(Order, ExpectsOpsOfARankOneAfterAnother) {
     const plan::Plan plan = plan::all_gather(sample::ranks(3), {"A", {6, 4}, plan::DType::bf16}).value();
     const Precedence precedence = precede(plan, assign(plan, Device::cuda).value()).value();
-    EXPECT_EQ(expect_arrivals(plan, precedence), (std::vector<std::int64_t>{16, 32, 16, 32, 16, 32}));
+    EXPECT_EQ(expect_arrivals({.plan = plan}, precedence),
+              (std::vector<std::int64_t>{16, 32, 16, 32, 16, 32}));
 }
 
 TEST(Order, ExpectsAnOpAfterThoseItWaitsFor) {
     const plan::Plan plan = sample::ring_all_gather(3, {"A", {3, 8}, plan::DType::bf16});
     const Precedence precedence = precede(plan, assign(plan, Device::host).value()).value();
-    EXPECT_EQ(expect_arrivals(plan, precedence), (std::vector<std::int64_t>{16, 32, 16, 32, 16, 32}));
+    EXPECT_EQ(expect_arrivals({.plan = plan}, precedence),
+              (std::vector<std::int64_t>{16, 32, 16, 32, 16, 32}));
 }
 
 TEST(Order, RunsOwnTilesFirstThenByArrivalThenByTheKernelsTraversal) {

@@ -4,8 +4,10 @@
 
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/json.hpp"
 #include "syncopate/fuse/pack.hpp"
 #include "syncopate/plan/push_reduce.hpp"
+#include "syncopate/plan/templates.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -53,6 +55,51 @@ TEST(Produce, OrdersTilesByWhenTheirChunkLeavesTheNextRanksFirstTheOwnLast) {
     const Schedule schedule = fuse(reduced({8, 4, 4, 2, 2, 2}, 4)).value();
     EXPECT_EQ(tiles_of(schedule.ranks[1]), (std::vector<std::int64_t>{4, 5, 6, 7, 0, 1, 2, 3}));
     EXPECT_EQ(tiles_of(schedule.ranks[3]), (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST(Produce, MakesThePartsOfASumThatReadsThemWhereTheyAreTogetherAndCountsThemAtOnce) {
+    const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.split = 2, .by_part = true, .pull = true});
+    const Schedule schedule = fuse(program, {.preferred = plan::Backend::ldst_dedicated}).value();
+    for (const RankSchedule& rank : schedule.ranks) {
+        std::int64_t firsts = 0;  // of the first four tiles, those of first halves of shards
+        for (std::size_t slot = 0; slot < 4; ++slot) firsts += rank.slots[slot].tile % 2 == 0;
+        EXPECT_EQ(firsts, 4) << "the own part as well";
+        for (const MadeChunk& chunk : rank.chunks) EXPECT_EQ(chunk.at_once.size(), 1U);
+        for (const Transfer& transfer : rank.transfers) EXPECT_EQ(transfer.sources.size(), 3U);
+    }
+}
+
+TEST(Produce, TheEngineStoresItsSumsAtThePeers) {
+    const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.all = true, .pull = true});
+    const Schedule schedule = fuse(program, {.preferred = plan::Backend::ldst_dedicated}).value();
+    for (std::int32_t rank = 0; rank < 4; ++rank) {
+        const RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
+        ASSERT_EQ(own.transfers.size(), 1U) << "nothing else is sent";
+        EXPECT_EQ(own.transfers[0].peers,
+                  (std::vector<std::int32_t>{(rank + 1) % 4, (rank + 2) % 4, (rank + 3) % 4}));
+        EXPECT_EQ(own.end_waits.size(), 3U) << "the other ranks' rows";
+    }
+}
+
+TEST(Produce, LeavesAPlainKernelAsItIsAndSaysWhereItCannot) {
+    const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.all = true, .pull = true});
+    const Options options{.preferred = plan::Backend::ldst_dedicated, .plain_kernel = true};
+    const Schedule schedule = fuse(program, options).value();
+    EXPECT_TRUE(schedule.plain);
+    const std::string text = to_json(schedule);
+    EXPECT_EQ(to_json(schedule_from_json(text, "test").value()), text);
+
+    const auto refused = [](const Program& other, const Options& how) {
+        const auto result = fuse(other, how);
+        return result.ok() ? "" : result.error().to_string();
+    };
+    EXPECT_NE(refused(program, {.device = Device::cuda, .plain_kernel = true})
+                  .find("only the chunk engine starts after it: use tma_dedicated or ldst_dedicated"),
+              std::string::npos);
+    const Program gathers{sample::gemm({16, 8, 8, 2, 8, 2}),
+                          plan::all_gather(sample::ranks(4), {"A", {16, 8}, plan::DType::bf16}, {}).value(),
+                          {{"a_ptr", "A"}}};
+    EXPECT_NE(refused(gathers, options).find("its tiles wait for what transfers bring"), std::string::npos);
 }
 
 TEST(Produce, ATransferWaitsForItsOwnKernelAndASumForItsContributionsToo) {

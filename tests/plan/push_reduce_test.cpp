@@ -66,6 +66,29 @@ TEST(PushReduce, ByPartSendsTheFirstChunksOfAllShardsBeforeTheSecondOnes) {
     EXPECT_EQ(all.op({0, 2}).after, (std::vector<OpRef>{{1, 0}})) << "the first part of rank 0";
 }
 
+TEST(PushReduce, PulledByTheOwnersOfShards) {
+    for (std::int32_t count = 1; count <= 5; ++count) {
+        for (const bool all : {false, true}) {
+            for (const bool by_part : {false, true}) {
+                const Plan plan =
+                    push_reduce(ranks(count), kC, {.split = 3, .all = all, .by_part = by_part, .pull = true})
+                        .value();
+                EXPECT_TRUE(check(plan).empty()) << count << " ranks: " << check(plan).front().message;
+            }
+        }
+    }
+    const Plan plan =
+        push_reduce(ranks(3), {"C", {12, 6}, DType::bf16}, {.split = 2, .by_part = true, .pull = true})
+            .value();
+    std::vector<std::pair<std::int32_t, std::int64_t>> pulls;
+    for (const Op& op : plan.ranks[1]) {
+        EXPECT_EQ(op.kind, OpKind::pull);
+        pulls.emplace_back(op.peer, op.dst.region[0].begin);
+    }
+    EXPECT_EQ(pulls, (std::vector<std::pair<std::int32_t, std::int64_t>>{{2, 4}, {0, 4}, {2, 6}, {0, 6}}))
+        << "rank 1's shard begins at 4, its second half at 6";
+}
+
 TEST(PushReduce, InOneStepHasEachRanksPartAddedToEachRanksOwn) {
     for (std::int32_t count = 1; count <= 9; ++count) {
         for (const bool produced : {false, true}) {

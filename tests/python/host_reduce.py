@@ -23,6 +23,7 @@ import torch  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
 from syncopate import interpreter, ops, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
+from syncopate.kernels import matmul as library  # noqa: E402
 
 N, K = 32, 48
 OPERATORS = (ops.MatmulReduceScatter, ops.MatmulAllReduce, ops.MatmulAllToAll, ops.AllToAllMatmul)
@@ -295,6 +296,34 @@ def check_tile_sums(place: ranks.Place) -> None:
     expect(late < summed, "no tile was ever in time")
 
 
+def check_plain(place: ranks.Place) -> None:
+    """A kernel that is left as it is: by both of the engine's backends, the output given, apart, or in the heap."""
+    rank, size = place.rank, place.size
+    m, n, k = 8 * size + 3, 32, 32
+    tiling = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
+    for number, backend in enumerate(("ldst_dedicated", "tma_dedicated")):
+        for split in (1, 2):
+            group = of_folder(place.folder, rank, size, f"{place.run_id}-plain-{number}-{split}", "host")
+            op = ops.MatmulAllReduce(
+                m, n, k, torch.float32, group, plain_kernel=True, backend=backend, split=split, tiling=tiling,
+                host_delay=1e-3, seed=rank,
+            )  # fmt: skip
+            prepared = op.prepare()
+            own = Path(library.__file__).read_text()
+            expect(prepared.source == own, "the kernel is not as it was")
+            expect(prepared.schedule["schedule"]["plain"], "the schedule does not say so")
+            for call in range(6):
+                inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
+                weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
+                total = sum(x @ w for x, w in zip(inputs, weights, strict=True))
+                prepared.tensors["C"].fill_(float("nan"))
+                group.barrier(f"poisoned-{call}")
+                out = torch.full((m, n + 8), float("nan"))[:, :n] if call % 2 else op.result()
+                y = op(inputs[rank], weights[rank], out)
+                expect(torch.equal(y, total), f"a plain kernel by {backend}, split {split}, call {call}")
+            op.close()
+
+
 def check_places(place: ranks.Place) -> None:
     """The output in the heap, in rows that are apart, and on ranks that get nothing; what does not fit is refused."""
     group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-places", "host")
@@ -368,6 +397,7 @@ def work(place: ranks.Place, calls: int) -> int:
         check_inline(place)
         check_tile_sums(place)
     check_places(place)
+    check_plain(place)
     check_a_kernel_that_fails(place)
     return count
 

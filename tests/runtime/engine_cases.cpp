@@ -43,6 +43,7 @@ public:
         transfer.op = {rank, static_cast<std::int32_t>(of(rank).transfers.size())};
         std::set<int> told{transfer.src_rank, transfer.dst_rank};
         for (const fuse::Source& source : transfer.sources) told.insert(source.rank);
+        told.insert(transfer.peers.begin(), transfer.peers.end());
         for (int other = 0; other < size(); ++other) {
             if (!told.contains(other)) continue;
             const Wait wait{signal_of(other, transfer.op), 0};
@@ -189,6 +190,27 @@ fuse::Schedule direct_sum(int size, Backend backend, DType dtype, plan::Reduce r
     return maker.take();
 }
 
+/// Each rank sums its rows of all ranks' S, in two parts, and stores them in every rank's D. `plain`: as
+/// after a kernel that is left as it is.
+fuse::Schedule sum_for_all(int size, Backend backend, DType dtype, std::int64_t rows, bool plain) {
+    const std::int64_t columns = 136;
+    const plan::Tensor tensor{"S", {2 * rows * size, columns}, dtype};
+    Maker maker(size, {tensor, {"D", tensor.shape, dtype}});
+    for (int rank = 0; rank < size; ++rank) {
+        for (std::int64_t part = 2 * rank; part < 2 * rank + 2; ++part) {
+            const Region region{{part * rows, (part + 1) * rows}, {part % 2 * 8, columns}};
+            fuse::Transfer sum = copy(backend, rank, {1, region}, rank, {1, region});
+            sum.reduce = plan::Reduce::sum;
+            for (int from = 0; from < size; ++from) sum.sources.push_back({from, {0, region}});
+            for (int step = 1; step < size; ++step) sum.peers.push_back(next(rank, size, step));
+            maker.add(rank, std::move(sum));
+        }
+    }
+    fuse::Schedule schedule = maker.take();
+    schedule.plain = plain;
+    return schedule;
+}
+
 std::uint64_t mixed(std::uint64_t value) {  // splitmix64
     value += 0x9e37'79b9'7f4a'7c15u;
     value = (value ^ (value >> 30)) * 0xbf58'476d'1ce4'e5b9u;
@@ -239,6 +261,12 @@ std::vector<EngineCase> engine_cases(int size, int scale) {
         add(by + "sums boxes of three levels",
             direct_sum(size, backend, DType::bf16, plan::Reduce::sum, size > 1, 1, {4, rows, 72},
                        {{0, 3}, {2, rows}, {8, 64}}));
+        for (const DType dtype : {DType::bf16, DType::fp32}) {
+            const std::string what = " of " + std::string(plan::name_of(dtype)) + " for all ranks";
+            add(by + "stores sums" + what, sum_for_all(size, backend, dtype, rows, false));
+            add(by + "after a plain kernel stores sums" + what,
+                sum_for_all(size, backend, dtype, rows + 3, true));
+        }
         add(by + "sums more boxes than lanes",
             direct_sum(size, backend, DType::fp32, plan::Reduce::sum, false, (40 + size - 1) / size, {5, 520},
                        {{0, 5}, {0, 520}}));
@@ -297,14 +325,17 @@ void run_reference(const fuse::Schedule& schedule, std::vector<Memory>& memory) 
             const auto copies =
                 copies_between(box_of(transfer.src_rank, transfer.src), to, plan::size_of(dtype));
             for (const StridedCopy& one : copies.value()) copy_on_host(one);
-        } else if (transfer.sources.empty()) {
-            sum_on_host(
-                prepare_sum(box_of(rank, transfer.src), to, dtype, transfer.reduce, transfer.own).value());
         } else {
             std::vector<BoxView> sources;
             for (const fuse::Source& source : transfer.sources)
                 sources.push_back(box_of(source.rank, source.chunk));
-            sum_on_host(prepare_sum(sources, to, dtype, transfer.reduce, transfer.own).value());
+            Result<PreparedSum> sum =
+                sources.empty()
+                    ? prepare_sum(box_of(rank, transfer.src), to, dtype, transfer.reduce, transfer.own)
+                    : prepare_sum(sources, to, dtype, transfer.reduce, transfer.own);
+            for (const std::int32_t peer : transfer.peers)
+                sum->copies.push_back(box_of(peer, transfer.dst).address - to.address);
+            sum_on_host(*sum);
         }
         for (const fuse::Post& post : transfer.posts) posted.insert({post.rank, post.signal});
     };

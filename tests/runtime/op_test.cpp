@@ -155,6 +155,7 @@ struct Reduced {
     plan::Reduce reduce = plan::Reduce::sum;
     plan::Backend backend = plan::Backend::automatic;
     bool pull = false;
+    bool plain = false;  ///< the kernel posts nothing
 };
 
 class ReduceScatter : public ::testing::TestWithParam<Reduced> {};
@@ -165,14 +166,15 @@ TEST_P(ReduceScatter, SumsEveryCallsContributionsWhateverTheTiming) {
     const std::int64_t rows = 7 * c.size + 2;
     const std::int64_t columns = c.backend == plan::Backend::automatic ? 6 : 8;
     const plan::Tensor tensor{"C", {rows, columns}, plan::DType::int32};
-    fuse::Program program{fuse::sample::gemm({rows, columns, 4, 4, 2, 2, 3}),
-                          plan::push_reduce(fuse::sample::ranks(c.size), tensor,
-                                            {.split = c.split, .reduce = c.reduce, .all = c.all})
-                              .value(),
-                          {{"c_ptr", "C"}}};
+    fuse::Program program{
+        fuse::sample::gemm({rows, columns, 4, 4, 2, 2, 3}),
+        plan::push_reduce(
+            fuse::sample::ranks(c.size), tensor,
+            {.split = c.split, .reduce = c.reduce, .all = c.all, .by_part = c.plain, .pull = c.pull})
+            .value(),
+        {{"c_ptr", "C"}}};
     program.kernel.arguments.tensors["c_ptr"].dtype = plan::DType::int32;
-    if (c.pull) program.plan = fuse::sample::pulled(program.plan);
-    const auto schedule = fuse::fuse(program, {.preferred = c.backend});
+    const auto schedule = fuse::fuse(program, {.preferred = c.backend, .plain_kernel = c.plain});
     ASSERT_TRUE(schedule) << schedule.error().to_string();
     run_ranks(all_ranks(c.size), [&](int rank) {
         auto heap = make_heap(directory, rank, c.size);
@@ -193,7 +195,7 @@ TEST_P(ReduceScatter, SumsEveryCallsContributionsWhateverTheTiming) {
             RANK_CHECK(done, done.error().to_string());
             if (random() % 16 == 0)
                 std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));  // a straggler
-            run_kernel(**op, [&](int tile) {
+            const auto run_tile = [&](int tile) {
                 const plan::Region& box =
                     program.kernel.tiles[static_cast<std::size_t>(tile)].writes.at("c_ptr");
                 for (std::int64_t row = box[0].begin; row < box[0].end; ++row) {
@@ -201,7 +203,10 @@ TEST_P(ReduceScatter, SumsEveryCallsContributionsWhateverTheTiming) {
                         partial[row * columns + column] = tag(rank, call, row * columns + column);
                 }
                 return true;
-            });
+            };
+            if (!c.plain) run_kernel(**op, run_tile);
+            for (std::size_t tile = 0; c.plain && tile < program.kernel.tiles.size(); ++tile)
+                run_tile(static_cast<int>(tile));
             done = (*op)->end_call();
             RANK_CHECK(done, done.error().to_string());
             for (std::size_t i = 0; i < out.size(); ++i) {
@@ -223,7 +228,7 @@ TEST_P(ReduceScatter, SumsEveryCallsContributionsWhateverTheTiming) {
 std::string name_of_reduced(const ::testing::TestParamInfo<Reduced>& info) {
     return std::to_string(info.param.size) + "Ranks" + (info.param.all ? "All" : "") + "Split" +
            std::to_string(info.param.split) + (info.param.reduce == plan::Reduce::max ? "Max" : "") +
-           (info.param.pull ? "Pull" : "") +
+           (info.param.pull ? "Pull" : "") + (info.param.plain ? "Plain" : "") +
            (info.param.backend == plan::Backend::tma_dedicated    ? "ByBulk"
             : info.param.backend == plan::Backend::ldst_dedicated ? "ByLdst"
                                                                   : "");
@@ -237,7 +242,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Reduced{3, false, 2, plan::Reduce::sum, plan::Backend::ldst_dedicated},
                       Reduced{3, true, 1, plan::Reduce::sum, plan::Backend::tma_dedicated},
                       Reduced{2, false, 1, plan::Reduce::max, plan::Backend::tma_dedicated, true},
-                      Reduced{4, false, 3, plan::Reduce::sum, plan::Backend::ldst_dedicated, true}),
+                      Reduced{4, false, 3, plan::Reduce::sum, plan::Backend::ldst_dedicated, true},
+                      Reduced{4, true, 2, plan::Reduce::sum, plan::Backend::ldst_dedicated, true},
+                      Reduced{1, true, 1, plan::Reduce::sum, plan::Backend::ldst_dedicated, true, true},
+                      Reduced{3, true, 2, plan::Reduce::sum, plan::Backend::ldst_dedicated, true, true},
+                      Reduced{5, true, 1, plan::Reduce::max, plan::Backend::tma_dedicated, true, true},
+                      Reduced{4, false, 1, plan::Reduce::sum, plan::Backend::tma_dedicated, false, true}),
     name_of_reduced);
 
 TEST(FusedOp, NamesTheContributionThatDoesNotArriveAndTheChunkThatIsNotMade) {

@@ -22,6 +22,9 @@ struct Options {
     std::optional<std::int64_t> num_programs;
     /// For transfers whose plan leaves the backend open, where it is legal.
     plan::Backend preferred = plan::Backend::automatic;
+    /// Leave the kernel as it is: the chunk engine moves what it makes when it has ended, on whatever
+    /// multiprocessors there are. For products so small that any line in the kernel costs more than it hides.
+    bool plain_kernel = false;
     /// Let a tile start its reduction loop on the chunks that have arrived, where the loop can be cut.
     bool phases = true;
     /// Let tiles add what other ranks sent for them (tile_sums.hpp), where they can.

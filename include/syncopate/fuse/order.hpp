@@ -11,6 +11,7 @@
 // Among tiles that can run alike, one whose stores make a chunk goes by that chunk's deadline: when the first
 // op that sends it could start. So the rows that are sent first are made first, and what a rank keeps comes
 // last. What a sum adds to is due a chunk after the contributions are expected: one is still under way then.
+// Where contributions are read where they are, all of a sum is due at once, the own part with the last pull.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 
 #include "syncopate/fuse/assign.hpp"
 #include "syncopate/fuse/depend.hpp"
+#include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/precedence.hpp"
 #include "syncopate/fuse/produce.hpp"
 #include "syncopate/plan/plan.hpp"
@@ -27,11 +29,11 @@
 namespace syncopate::fuse {
 
 /// By op id: when it ends, in bytes that one link has carried by then.
-[[nodiscard]] std::vector<std::int64_t> expect_arrivals(const plan::Plan& plan, const Precedence& precedence);
+[[nodiscard]] std::vector<std::int64_t> expect_arrivals(const Lowered& lowered, const Precedence& precedence);
 
 /// By rank and tile: when the first of the chunks that it makes is to be sent, in the units of
 /// expect_arrivals; INT64_MAX for a tile that makes none. Empty when no kernel makes any.
-[[nodiscard]] std::vector<std::vector<std::int64_t>> deadlines_of(const plan::Plan& plan,
+[[nodiscard]] std::vector<std::vector<std::int64_t>> deadlines_of(const Lowered& lowered,
                                                                   const Precedence& precedence,
                                                                   const Production& production,
                                                                   const std::vector<std::int64_t>& arrivals,

@@ -200,6 +200,9 @@ struct Schedule {
     std::optional<LoadForm> loads{};       ///< some tiles load from elsewhere than the kernel's own place
     std::vector<StageSlots> later{};       ///< the stages after the first; most programs have none
     std::optional<std::int32_t> summed{};  ///< the kernel's own tensor, if its tiles do sums
+    /// The kernel runs as the user wrote it, knowing nothing of slots, and all transfers, the chunk engine's,
+    /// come after it: then its chunks' posts are made.
+    bool plain = false;
 
     [[nodiscard]] std::size_t num_stages() const { return 1 + later.size(); }
     [[nodiscard]] StageSlots stage(std::size_t index) const {

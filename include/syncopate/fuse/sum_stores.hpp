@@ -8,7 +8,7 @@
 //      stored     sum, each unit here, to 1, to 2 and to 3 | posts
 //
 // Large chunks are left to the copy engine: the stores of a sum take multiprocessors, and beside the kernel
-// they slow it down.
+// they slow it down. The chunk engine, which has its own, stores all of its sums so.
 #pragma once
 
 #include <cstdint>
@@ -29,15 +29,14 @@ inline constexpr std::int32_t kMostSumStores = 15;  ///< peers of one sum
 }
 
 /// Why the sum that op `ref` of the lowered plan follows cannot carry it out; empty if it can. It can if the
-/// op is a push, after nothing but one sum of its rank that is not the chunk engine's, of just what that
-/// sums, to the same place of a peer.
+/// op is a push, after nothing but one sum of its rank, of just what that sums, to the same place of a peer.
 [[nodiscard]] std::string sum_store_objection(const plan::Plan& lowered, plan::OpRef ref);
 
 /// Whether the op, of the lowered plan, follows nothing but sums: only they can carry it out inline.
 [[nodiscard]] bool follows_sums(const plan::Plan& lowered, plan::OpRef ref);
 
 /// By sum: the pushes that it carries out, in the order of their rank's list; `backends` makes them inline.
-/// Fails, with rank and op, where the chunk engine sums, or where one sum has more than kMostSumStores.
+/// Fails, with rank and op, where one sum has more than kMostSumStores.
 [[nodiscard]] Result<std::map<plan::OpRef, std::vector<plan::OpRef>>> sum_stores(const plan::Plan& lowered,
                                                                                  const Backends& backends);
 

@@ -12,6 +12,9 @@
 //                rank 0    rank 1    rank 2    rank 3         own shard last: it leaves for nowhere
 //
 // all-reduce: the same, and each chunk of a shard then goes on to all other ranks as soon as it is summed.
+//
+// With `pull` the owners' lists hold the same ops: at offset k rank p pulls the contribution of rank p + k to
+// its own shard.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +34,9 @@ struct PushReduceOptions {
     /// The first chunks of all shards, then the second ones, …; else shard by shard. So a chunk is summed,
     /// and in an all-reduce on its way to all, while later ones are made.
     bool by_part = false;
+    /// Each owner pulls the contributions to its shard: the chunk engine then adds them up where they are,
+    /// and nothing is staged.
+    bool pull = false;
 };
 
 /// `tensor` cut along `axis` by split_evenly over the ranks, each shard into `split` chunks; empty ones have

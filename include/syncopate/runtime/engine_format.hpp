@@ -8,6 +8,9 @@
 //               │   └──────── posts    | word | word | …           set to the epoch when the op is done
 //               └──────────── waits    | word, lag | …             each must reach epoch - lag before
 //
+// A sum may be stored at other ranks as well (fuse/sum_stores.hpp): `copies` holds, for each of these, how
+// far its memory is from the destination, in bytes.
+//
 // An op moves a box: planes of rows of bytes, rows numbered through all planes. It is cut into pieces; a warp
 // does one at a time:
 //
@@ -60,6 +63,9 @@ enum SumType : std::int32_t { kSumBf16 = 0, kSumFp16 = 1, kSumFp32 = 2, kSumInt3
 
 constexpr std::uint32_t kEngineWarps = 12;  ///< of a block, that move bytes; one more posts, one counts
 constexpr std::uint32_t kEngineThreads = 32 * (kEngineWarps + 2);
+constexpr std::uint32_t kSumEngineThreads = 1024;  ///< of a block that has a multiprocessor for itself
+/// Of a block that follows a plain kernel: so few find room beside what is left of that.
+constexpr std::uint32_t kFollowingThreads = 512;
 constexpr std::uint32_t kEngineUnit = 16;   ///< bytes that everything is a multiple of
 constexpr std::uint32_t kEngineStages = 2;  ///< of a warp: one piece is loaded while another is stored
 constexpr std::uint32_t kEnginePieceBytes = 8 * 1024;  ///< a stage's part of shared memory
@@ -88,6 +94,8 @@ struct EngineOp {
     std::uint32_t num_pieces;
     std::uint32_t first_source;   ///< of a sum
     std::uint32_t num_sources;    ///< of a sum: at least 1
+    std::uint32_t first_copy;     ///< of a sum
+    std::uint32_t num_copies;     ///< of a sum: at most fuse::kMostSumStores
     std::uint32_t expected;       ///< pieces of all ops that count together; 0: nothing is posted
     std::uint32_t first_counted;  ///< the first of these pieces
     std::uint32_t counter;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "syncopate/fuse/schedule.hpp"
@@ -18,7 +19,8 @@ struct EngineTable {
     std::vector<device::EngineOp> ops;
     std::vector<device::EngineSource> sources;
     std::vector<device::WaitEntry> waits;
-    std::vector<std::uint64_t> posts;  ///< addresses
+    std::vector<std::uint64_t> posts;   ///< addresses
+    std::vector<std::uint64_t> copies;  ///< distances
     std::uint32_t num_counters = 0;
     std::uint32_t num_pieces = 0;
 
@@ -34,6 +36,10 @@ struct EngineTable {
         });
     }
 };
+
+/// The kernel for a table of nothing but sums by loads and stores, of one type (sum_engine.cu); empty for
+/// others.
+[[nodiscard]] std::string sum_engine_name(const EngineTable& table);
 
 /// Whether the chunk engine carries it out.
 [[nodiscard]] bool is_by_engine(const fuse::Transfer& transfer);

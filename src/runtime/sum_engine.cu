@@ -1,0 +1,258 @@
+// The chunk engine for tables of nothing but sums by loads and stores (engine_format.hpp): an all-reduce or a
+// reduce-scatter whose owners read every contribution where it is, add it up, and store the result, at the
+// other ranks as well where the table says so. The same with the CPU: host_engine.cpp.
+//
+// A block does an op's share together, and then the next op:
+//
+//      block 0   | wait for op 0 | units 0, 2, 4, … | count | wait for op 1 | …
+//      block 1   | wait for op 0 | units 1, 3, 5, … | count | wait for op 1 | …       the last one posts
+//
+// Bytes move as fast as loads are on their way at once: 1024 threads with 8 loads of 16 bytes each. That
+// takes all registers of a multiprocessor, so each type and number of summands has a kernel of its own, and
+// all ops of a table are of one. On H200 8 blocks that read from three peers and store there fill the link, 4
+// reach three quarters; in bulk, with the warps that this leaves for adding up, 16 do not
+// (docs/performance.md).
+#include "runtime/boundary.cuh"
+#include "runtime/summation.cuh"
+
+namespace syncopate::runtime::device {
+namespace {
+
+constexpr std::uint32_t kLoadsAtOnce = 8;  // of a thread
+
+constexpr std::uint32_t kNearSources = 32;  // of an op, that all threads of a block find in shared memory
+constexpr std::uint32_t kMostCopies = 15;   // fuse::kMostSumStores
+
+/// An op, for all threads of the block.
+struct SumOp {
+    EngineOp op;
+    EngineSource near[kNearSources];
+    std::uint64_t copies[kMostCopies + 1];
+    const EngineSource* far;  ///< all of them, in the table
+};
+
+__device__ __forceinline__ std::uint32_t load_relaxed(const std::uint32_t* word) {
+    std::uint32_t value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store_relaxed(std::uint32_t* word, std::uint32_t value) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+/// One warp: sets `words` to the epoch, after all that it has done or acquired. One fence for all of them.
+__device__ __forceinline__ void post_words(const std::uint64_t* words, std::int32_t count,
+                                           std::uint32_t epoch, std::int32_t lane) {
+    __threadfence_system();
+    for (std::int32_t i = lane; i < count; i += 32)
+        store_relaxed(reinterpret_cast<std::uint32_t*>(words[i]), epoch);
+}
+
+__device__ __forceinline__ uint4 load_once(std::uint64_t address) {
+    uint4 value;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "l"(address)
+                 : "memory");
+    return value;
+}
+
+/// The block's units of plane `plane` of a sum of at most kSources summands or, where that is kLoadsAtOnce,
+/// of any number.
+template <typename Type, typename Combine, std::uint32_t kSources>
+__device__ __forceinline__ void sum_plane(const SumOp& sum, std::uint32_t plane) {
+    constexpr std::uint32_t kUnits = kLoadsAtOnce / kSources;
+    const EngineOp& op = sum.op;
+    const std::uint32_t per_row = static_cast<std::uint32_t>(op.row_bytes / kEngineUnit);
+    const std::uint32_t units = per_row * op.rows_per_plane;
+    const std::uint32_t step = gridDim.x * blockDim.x;
+    const std::uint32_t num_sources = op.num_sources;
+    const auto address_of = [&](const EngineSource& box, std::uint32_t row, std::uint32_t column) {
+        return box.address + plane * box.plane + row * box.pitch + column;
+    };
+    for (std::uint32_t first = blockIdx.x * blockDim.x + threadIdx.x; first < units; first += step * kUnits) {
+        std::uint32_t row[kUnits];
+        std::uint32_t column[kUnits];
+#pragma unroll
+        for (std::uint32_t u = 0; u < kUnits; ++u) {
+            const std::uint32_t unit = first + u * step;
+            row[u] = op.rows_per_plane == 1 ? 0 : unit / per_row;
+            column[u] = (unit - row[u] * per_row) * kEngineUnit;
+        }
+        Totals<Type> total;  // of the one unit, where its summands come in several turns
+        std::uint32_t turn = 0;
+        do {
+            uint4 values[kUnits][kSources];
+#pragma unroll
+            for (std::uint32_t i = 0; i < kSources; ++i) {
+                if (turn + i < num_sources) {
+                    const bool near = kSources < kLoadsAtOnce || num_sources <= kNearSources;
+                    const EngineSource& source = near ? sum.near[turn + i] : sum.far[turn + i];
+#pragma unroll
+                    for (std::uint32_t u = 0; u < kUnits; ++u) {
+                        if (first + u * step < units)
+                            values[u][i] = load_once(address_of(source, row[u], column[u]));
+                    }
+                }
+            }
+#pragma unroll
+            for (std::uint32_t u = 0; u < kUnits; ++u) {
+#pragma unroll
+                for (std::uint32_t i = 0; i < kSources; ++i) {
+                    if (turn + i < num_sources)
+                        add<Type, Combine>(total, values[u][i], i == 0 && (kUnits > 1 || turn == 0));
+                }
+                if (turn + kSources < num_sources || first + u * step >= units) continue;
+                const uint4 made = narrowed<Type>(total);
+                const std::uint64_t to = address_of(op.dst, row[u], column[u]);
+                *reinterpret_cast<uint4*>(to) = made;
+#pragma unroll 1
+                for (std::uint32_t copy = 0; copy < op.num_copies; ++copy)
+                    *reinterpret_cast<uint4*>(to + sum.copies[copy]) = made;
+            }
+            turn += kSources;
+        } while (kUnits == 1 && turn < num_sources);
+    }
+}
+
+/// One thread of each block: counts what its block has stored, which it has seen at a barrier, in the op's
+/// counter. Whether all blocks have; then their stores are visible to whoever acquires a word that the caller
+/// releases.
+__device__ __forceinline__ bool count_block(std::uint32_t* counter, std::uint32_t epoch) {
+    std::uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+    return before + 1 == epoch * gridDim.x;
+}
+
+/// One warp: `count` things of 8-byte words.
+template <typename Thing>
+__device__ __forceinline__ void copy_words(Thing* to, const Thing* from, std::uint32_t count,
+                                           std::int32_t lane) {
+    const auto words = static_cast<std::int32_t>(count * (sizeof(Thing) / sizeof(std::uint64_t)));
+    for (std::int32_t i = lane; i < words; i += 32)
+        reinterpret_cast<std::uint64_t*>(to)[i] = reinterpret_cast<const std::uint64_t*>(from)[i];
+}
+
+/// Op `index` of the table into shared memory, by warps 1 to 3 of the block.
+__device__ __forceinline__ void fetch(SumOp& to, const EngineArguments& a, std::uint32_t index,
+                                      std::uint32_t warp, std::int32_t lane) {
+    if (index >= a.count) return;
+    const EngineOp& op = a.ops[index];
+    if (warp == 1) {
+        copy_words(&to.op, &op, 1, lane);
+    } else if (warp == 2) {
+        copy_words(to.near, a.sources + op.first_source, min(op.num_sources, kNearSources), lane);
+        if (lane == 0) to.far = a.sources + op.first_source;
+    } else if (warp == 3) {
+        copy_words(to.copies, a.copies + op.first_copy, op.num_copies, lane);
+    }
+}
+
+/// One warp of each block: counts its part of op `index` of the table; that of the last block posts.
+__device__ __forceinline__ void finish(const EngineArguments& a, std::uint32_t index, std::uint32_t epoch,
+                                       std::int32_t lane) {
+    const EngineOp& op = a.ops[index];
+    if (op.expected == 0 || op.last_piece != op.first_counted + op.expected)
+        return;  // not its transfer's last
+    std::uint32_t last = 0;
+    if (lane == 0) last = count_block(a.finished + op.counter, epoch) ? 1 : 0;
+    if (__shfl_sync(0xffffffffu, last, 0) == 0) return;
+    post_words(a.posts + op.first_post, static_cast<std::int32_t>(op.num_posts), epoch, lane);
+}
+
+/// One warp: what a call ends with. False if a fault kept it from that.
+__device__ __forceinline__ bool end_call(const BoundaryArguments& a, std::uint32_t epoch, std::int32_t lane) {
+    bool over = true;
+    for (std::int32_t i = lane; i < a.num_waits; i += 32)
+        over = wait_for(a.control, a.waits[i], epoch, -2) && over;
+    over = __all_sync(0xffffffffu, over);
+    if (over && a.num_posts > 0) post_words(a.posts, a.num_posts, epoch, lane);
+    return over;
+}
+
+/// The whole of a block's work.
+template <typename Type, typename Combine, std::uint32_t kSources>
+__device__ __forceinline__ void run_sums(const EngineArguments& a) {
+    __shared__ SumOp sum;
+    __shared__ std::uint32_t shared_fault;
+    const std::uint32_t warp = threadIdx.x / 32;
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+    // The table never changes, so its first op may be fetched before the kernel has ended.
+    fetch(sum, a, 0, warp, lane);
+    if (a.follows != 0) {
+        asm volatile("griddepcontrol.wait;" ::: "memory");  // what the kernel has made is there
+    } else {
+        launch_next();
+    }
+    // The epoch is this call's until the fused kernel ends, which it does after this kernel; or until the
+    // last block does, below.
+    const std::uint32_t epoch = a.begin.control[kEpoch];
+    bool good = true;  // of warp 0: no fault has kept a wait from ending
+    if (warp == 0) {
+        good = a.begins == 0 || load_relaxed(a.begin.control + kFault) == 0;
+        if (good && a.begins != 0 && blockIdx.x == 0) {
+            if (a.begin.num_posts > 0) post_words(a.begin.posts, a.begin.num_posts, epoch, lane);
+            if (a.follows != 0 && lane == 0) a.begin.control[kPublished] = epoch;  // for sy_end
+        }
+        // Each block waits for itself, so that it has acquired what the posters did before.
+        for (std::int32_t i = lane; a.begins != 0 && i < a.begin.num_waits; i += 32)
+            good = good && wait_for(a.begin.control, a.begin.waits[i], epoch, -1);
+        good = __all_sync(0xffffffffu, good);
+        if (good && a.begins != 0 && a.follows == 0 && blockIdx.x == 0) publish(a.begin, epoch, lane);
+    }
+    for (std::uint32_t index = 0; index < a.count; ++index) {
+        if (index > 0) fetch(sum, a, index, warp, lane);
+        if (warp == 0) {
+            const EngineOp& op = a.ops[index];
+            for (std::uint32_t i = static_cast<std::uint32_t>(lane); i < op.num_waits; i += 32)
+                good = good && wait_for(a.begin.control, a.waits[op.first_wait + i], epoch, op.where);
+            good = __all_sync(0xffffffffu, good);
+            if (lane == 0) shared_fault = good ? 0 : 1;
+        }
+        __syncthreads();
+        if (shared_fault != 0) break;
+        for (std::uint32_t plane = 0; plane * sum.op.rows_per_plane < sum.op.num_rows; ++plane)
+            sum_plane<Type, Combine, kSources>(sum, plane);
+        __syncthreads();
+        if (warp == 0) finish(a, index, epoch, lane);
+    }
+    if (warp != 0) return;
+    bool reports = blockIdx.x == 0;
+    if (a.ends != 0) {
+        std::uint32_t last = 0;
+        if (lane == 0) last = count_block(a.left, epoch) ? 1 : 0;
+        reports = __shfl_sync(0xffffffffu, last, 0) != 0;
+        if (reports) {
+            good = good && end_call(a.end, epoch, lane);
+            if (lane == 0) a.end.control[kEpoch] = epoch + 1;
+        }
+    }
+    if (!reports || good) return;
+    const std::uint32_t fault = fault_of(a.begin, lane);
+    if (fault != 0) report_fault(a.begin, fault, lane);
+}
+
+}  // namespace
+
+// Named as sum_engine_name (engine_table.hpp) has it.
+#define SYNCOPATE_SUM_ENGINE(name, Type, Combine, sources)                            \
+    extern "C" __global__ void __launch_bounds__(kSumEngineThreads, 1)                \
+        sy_sum_engine_##name##_##sources(const __grid_constant__ EngineArguments a) { \
+        run_sums<Type, Combine, sources>(a);                                          \
+    }
+#define SYNCOPATE_SUM_ENGINES(name, Type, Combine) \
+    SYNCOPATE_SUM_ENGINE(name, Type, Combine, 2)   \
+    SYNCOPATE_SUM_ENGINE(name, Type, Combine, 4)   \
+    SYNCOPATE_SUM_ENGINE(name, Type, Combine, 8)
+
+SYNCOPATE_SUM_ENGINES(bf16_sum, Bf16, Sum)
+SYNCOPATE_SUM_ENGINES(bf16_max, Bf16, Max)
+SYNCOPATE_SUM_ENGINES(fp16_sum, Fp16, Sum)
+SYNCOPATE_SUM_ENGINES(fp16_max, Fp16, Max)
+SYNCOPATE_SUM_ENGINES(fp32_sum, Fp32, Sum)
+SYNCOPATE_SUM_ENGINES(fp32_max, Fp32, Max)
+SYNCOPATE_SUM_ENGINES(int32_sum, Int32, Sum)
+SYNCOPATE_SUM_ENGINES(int32_max, Int32, Max)
+
+}  // namespace syncopate::runtime::device
