@@ -99,6 +99,8 @@ class Recorder:
         package: str | None = None,
         repeatable: bool = True,
     ) -> None:
+        if schedule["schedule"].get("plain"):
+            raise ValueError("no trace: the kernel is left as it is (plain_kernel), and tells of no tile")
         self.op = op
         self.repeatable = repeatable
         self.grid = tuple(grid)
@@ -122,10 +124,6 @@ class Recorder:
         the device is idle. Raises as an ordinary call does; a fault leaves no trace."""
         import torch
 
-        if "sy_schedule" not in arguments:
-            raise ValueError(
-                "this kernel is left as it is (plain_kernel): nothing in it tells when tiles run"
-            )
         table = self.op.table
         place = "cpu" if self.device == "host" else torch.device("cuda", self.op.heap.ordinal)
         times = torch.zeros(len(table) + table[3], dtype=torch.int64, device=place)

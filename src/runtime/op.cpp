@@ -227,6 +227,8 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
             schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype) {
             return at_op(transfer.op, "the source and the destination differ in dtype");
         }
+        if (schedule.plain && (transfer.collective || !is_by_engine(transfer)))
+            return at_op(transfer.op, "only the chunk engine follows a kernel that is left as it is");
         if (transfer.collective) {
             if (Status good = check_collective(schedule, transfer, rank); !good) return good;
         }

@@ -9,25 +9,22 @@
 //
 // Bytes move as fast as loads are on their way at once: 1024 threads with 8 loads of 16 bytes each. That
 // takes all registers of a multiprocessor, so each type and number of summands has a kernel of its own, and
-// all ops of a table are of one. On H200 8 blocks that read from three peers and store there fill the link, 4
-// reach three quarters; in bulk, with the warps that this leaves for adding up, 16 do not
-// (docs/performance.md).
+// all ops of a table are of one. On H200 8 blocks that read three sources and store three times on another
+// GPU fill the link, 4 reach three quarters (bench/results/sum_loop_2xH200_2026-11-22.txt).
 #include "runtime/boundary.cuh"
 #include "runtime/summation.cuh"
 
 namespace syncopate::runtime::device {
 namespace {
 
-constexpr std::uint32_t kLoadsAtOnce = 8;  // of a thread
-
+constexpr std::uint32_t kLoadsAtOnce = 8;   // of a thread
 constexpr std::uint32_t kNearSources = 32;  // of an op, that all threads of a block find in shared memory
-constexpr std::uint32_t kMostCopies = 15;   // fuse::kMostSumStores
 
 /// An op, for all threads of the block.
 struct SumOp {
     EngineOp op;
     EngineSource near[kNearSources];
-    std::uint64_t copies[kMostCopies + 1];
+    std::uint64_t copies[kMostSumCopies];
     const EngineSource* far;  ///< all of them, in the table
 };
 
@@ -41,9 +38,11 @@ __device__ __forceinline__ void store_relaxed(std::uint32_t* word, std::uint32_t
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-/// One warp: sets `words` to the epoch, after all that it has done or acquired. One fence for all of them.
+/// One warp: sets `words` to the epoch, after all that any lane has done or acquired. One fence for all of
+/// them.
 __device__ __forceinline__ void post_words(const std::uint64_t* words, std::int32_t count,
                                            std::uint32_t epoch, std::int32_t lane) {
+    __syncwarp();
     __threadfence_system();
     for (std::int32_t i = lane; i < count; i += 32)
         store_relaxed(reinterpret_cast<std::uint32_t*>(words[i]), epoch);

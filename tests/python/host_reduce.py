@@ -21,7 +21,7 @@ import producer_kernels  # noqa: E402
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
-from syncopate import interpreter, ops, ranks  # noqa: E402
+from syncopate import interpreter, ops, ranks, trace  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 from syncopate.kernels import matmul as library  # noqa: E402
 
@@ -312,6 +312,12 @@ def check_plain(place: ranks.Place) -> None:
             own = Path(library.__file__).read_text()
             expect(prepared.source == own, "the kernel is not as it was")
             expect(prepared.schedule["schedule"]["plain"], "the schedule does not say so")
+            try:
+                trace.Recorder(prepared.op, prepared.schedule, prepared.source, prepared.grid)
+            except ValueError as error:
+                expect("plain_kernel" in str(error), str(error))
+            else:
+                raise RuntimeError("a plain kernel can be traced")
             for call in range(6):
                 inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
                 weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]

@@ -234,6 +234,40 @@ TEST(EngineTable, GoesInBulkWhereNothingThatHasBytesGoesOtherwise) {
     EXPECT_FALSE(sample.table()->in_bulk());
 }
 
+TEST(EngineTable, NamesAKernelForSumsOfOneTypeByLoadsAndStores) {
+    const auto sum_of = [](std::int32_t slots, plan::DType dtype, plan::Reduce reduce = plan::Reduce::sum) {
+        return PreparedSum{.dtype = dtype,
+                           .reduce = reduce,
+                           .num_slots = slots,
+                           .own = 0,
+                           .slot_distance = 1 << 24,
+                           .parts = {{rows(64, 5, 64)}},
+                           .copies = {0x1000, 0x2000}};
+    };
+    Sample sample;
+    EXPECT_EQ(sum_engine_name(*sample.table()), "");
+    sample.add(plan::Backend::ldst_dedicated, {.sum = sum_of(1, plan::DType::bf16)});
+    EXPECT_EQ(sum_engine_name(*sample.table()), "sy_sum_engine_bf16_sum_2");
+    sample.add(plan::Backend::ldst_dedicated, {.sum = sum_of(2, plan::DType::bf16)});
+    EXPECT_EQ(sum_engine_name(*sample.table()), "sy_sum_engine_bf16_sum_4");
+    sample.add(plan::Backend::ldst_dedicated, {.sum = sum_of(40, plan::DType::bf16)});
+    const EngineTable table = *sample.table();
+    EXPECT_EQ(sum_engine_name(table), "sy_sum_engine_bf16_sum_8");
+    EXPECT_EQ(table.copies, (std::vector<std::uint64_t>{0x1000, 0x2000, 0x1000, 0x2000, 0x1000, 0x2000}));
+    EXPECT_EQ(table.ops[2].first_copy, 4u);
+    EXPECT_EQ(table.ops[2].num_copies, 2u);
+    for (const auto& [backend, other] :
+         {std::pair(plan::Backend::tma_dedicated, sum_of(1, plan::DType::bf16)),
+          std::pair(plan::Backend::ldst_dedicated, sum_of(1, plan::DType::fp16)),
+          std::pair(plan::Backend::ldst_dedicated, sum_of(1, plan::DType::bf16, plan::Reduce::max))}) {
+        Sample more = sample;
+        more.add(backend, {.sum = other});
+        EXPECT_EQ(sum_engine_name(*more.table()), "");
+    }
+    sample.add(plan::Backend::ldst_dedicated, {.copies = {rows(16, 1, 16)}});
+    EXPECT_EQ(sum_engine_name(*sample.table()), "");
+}
+
 TEST(EngineTable, RefusesATypeThatIsNotSummed) {
     PreparedSum sum{.dtype = plan::DType::fp64, .num_slots = 2, .parts = {{rows(64, 5, 64)}}};
     const auto table = Sample().add(plan::Backend::ldst_dedicated, {.sum = sum}).table();
