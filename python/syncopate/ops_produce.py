@@ -321,15 +321,9 @@ class MatmulAllReduce(FusedMatmul):
         if one_shot:
             options = {"backend": "tma_inline", **options}
         elif plain_kernel is None:
-            free = one_shot is None and not options.keys() & {
-                "backend",
-                "split",
-                "tile_sums",
-                "engine_blocks",
-            }
-            plain_kernel = (
-                free and members.device == "cuda" and follows_plain_kernel(m, n, dtype, members.size)
-            )
+            asked = options.keys() & {"backend", "split", "tile_sums", "engine_blocks"}
+            free = one_shot is None and not asked and members.device == "cuda"
+            plain_kernel = free and follows_plain_kernel(m, n, dtype, members.size)
         if plain_kernel:
             blocks = blocks_after_kernel(m, n, dtype, members.size)
             options = {"backend": "ldst_dedicated", "engine_blocks": blocks, **options}

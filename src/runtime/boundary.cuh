@@ -20,6 +20,16 @@ __device__ __forceinline__ void store_release(std::uint32_t* word, std::uint32_t
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
+__device__ __forceinline__ std::uint32_t load_relaxed(const std::uint32_t* word) {
+    std::uint32_t value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store_relaxed(std::uint32_t* word, std::uint32_t value) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
 __device__ __forceinline__ std::uint64_t nanoseconds() {
     std::uint64_t time;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time)::"memory");

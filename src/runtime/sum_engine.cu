@@ -28,16 +28,6 @@ struct SumOp {
     const EngineSource* far;  ///< all of them, in the table
 };
 
-__device__ __forceinline__ std::uint32_t load_relaxed(const std::uint32_t* word) {
-    std::uint32_t value;
-    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-    return value;
-}
-
-__device__ __forceinline__ void store_relaxed(std::uint32_t* word, std::uint32_t value) {
-    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
-}
-
 /// One warp: sets `words` to the epoch, after all that any lane has done or acquired. One fence for all of
 /// them.
 __device__ __forceinline__ void post_words(const std::uint64_t* words, std::int32_t count,
