@@ -140,11 +140,14 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
         for (const std::int32_t id : order) {
             const plan::OpRef ref = result.ops[id];
             const plan::Backend backend = backends[ref.rank][ref.index];
-            if (result.fetched[id]) {  // by tiles, best in the list's order (order.cpp)
+            if (is_inline(backend)) {
+                // By tiles, in no order, but best in the list's (order.cpp): else the tiles of all ranks
+                // would begin with the same peer; or by a sum.
+                if (follows_sums(plan, ref)) continue;
                 if (const auto [found, first] = last.try_emplace({backend, false}, id); !first)
                     result.started_before[id] = std::exchange(found->second, id);
+                continue;
             }
-            if (is_inline(backend)) continue;  // by the kernel's tiles, in no order, or by sums
             const bool engine = lane_of(backend) == plan::Backend::tma_dedicated;
             const bool collective = plan.op(ref).kind == plan::OpKind::collective;
             const bool sums = plan.op(ref).reduce != plan::Reduce::none && !engine && !collective;
