@@ -231,7 +231,8 @@ void bind_compiler(nb::module_& m) {
         "push_reduce",
         [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
            std::vector<std::int64_t> shape, const std::string& dtype, std::int32_t axis, std::int32_t split,
-           const std::string& reduce, bool all, bool produced, bool by_part, bool pull) {
+           const std::string& reduce, bool all, bool produced, bool by_part, bool pull,
+           std::optional<std::int32_t> split_axis) {
             if (reduce != "sum" && reduce != "max")
                 throw nb::value_error(("unknown reduction '" + reduce + "'; expected sum or max").c_str());
             return unwrap(plan::push_reduce(
@@ -239,6 +240,7 @@ void bind_compiler(nb::module_& m) {
                 {.name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)},
                 {.axis = axis,
                  .split = split,
+                 .split_axis = split_axis,
                  .reduce = reduce == "max" ? plan::Reduce::max : plan::Reduce::sum,
                  .all = all,
                  .produced = produced,
@@ -247,7 +249,7 @@ void bind_compiler(nb::module_& m) {
         },
         nb::arg("mesh"), nb::arg("name"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"),
         nb::arg("split"), nb::arg("reduce"), nb::arg("all"), nb::arg("produced"), nb::arg("by_part") = false,
-        nb::arg("pull") = false);
+        nb::arg("pull") = false, nb::arg("split_axis") = nb::none());
     m.def(
         "push_to_all",
         [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,

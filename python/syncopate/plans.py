@@ -299,17 +299,30 @@ def push_reduce(
     produced: bool = True,
     by_part: bool = False,
     pull: bool = False,
+    split_axis: int | None = None,
 ) -> Plan:
     """Reduce-scatter of what every rank's kernel makes: each pushes its contribution to a shard of `tensor` along `axis`
     to the shard's owner, where contributions are reduced ("sum" or "max") in rank order.
 
-    `split`: chunks per shard. `all`: all-reduce, each summed chunk goes on to all ranks. `produced` False: the
-    contributions are held initially. `by_part`: the first chunks of all shards go first, then the second ones, …; else
-    shard by shard. `pull`: owners pull the contributions instead, which the chunk engine adds up where they are.
+    `split`: chunks per shard, along `split_axis` (default: `axis`). `all`: all-reduce, each summed chunk goes on to all
+    ranks. `produced` False: the contributions are held initially. `by_part`: the first chunks of all shards go first, then
+    the second ones, …; else shard by shard. `pull`: owners pull the contributions instead, which the chunk engine adds up
+    where they are.
     """
     shape = list(tensor.shape)
     return _syncopate.push_reduce(
-        list(mesh.axes), tensor.name, shape, tensor.dtype, axis, split, reduce, all, produced, by_part, pull
+        list(mesh.axes),
+        tensor.name,
+        shape,
+        tensor.dtype,
+        axis,
+        split,
+        reduce,
+        all,
+        produced,
+        by_part,
+        pull,
+        split_axis,
     )
 
 

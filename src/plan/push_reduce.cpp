@@ -11,7 +11,8 @@ namespace {
 
 Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
 
-Status validate(const Mesh& mesh, const Tensor& tensor, std::int32_t axis, std::int32_t split) {
+Status validate(const Mesh& mesh, const Tensor& tensor, std::int32_t axis, std::int32_t split_axis,
+                std::int32_t split) {
     const std::int32_t ranks = mesh.num_ranks();
     const auto axes = static_cast<std::int32_t>(tensor.shape.size());
     if (ranks < 1 || ranks > kMaxRanks)
@@ -27,9 +28,15 @@ Status validate(const Mesh& mesh, const Tensor& tensor, std::int32_t axis, std::
         return usage(fmt::format("axis {} is not an axis of tensor {}; expected 0 to {}", axis, tensor.name,
                                  axes - 1));
     }
+    if (split_axis < 0 || split_axis >= axes) {
+        return usage(fmt::format("split axis {} is not an axis of tensor {}; expected 0 to {}", split_axis,
+                                 tensor.name, axes - 1));
+    }
     if (split < 1) return usage(fmt::format("split is {}; expected at least 1", split));
-    const std::int64_t chunks =
-        std::min<std::int64_t>(tensor.shape[static_cast<std::size_t>(axis)], std::int64_t{ranks} * split);
+    const std::int64_t extent = tensor.shape[static_cast<std::size_t>(split_axis)];
+    const std::int64_t chunks = axis == split_axis
+                                    ? std::min<std::int64_t>(extent, std::int64_t{ranks} * split)
+                                    : ranks * std::min<std::int64_t>(extent, split);
     if (chunks * ranks * 2 > kMaxOps)
         return usage(fmt::format("the plan would have more than {} ops; use a smaller split", kMaxOps));
     return Done{};
@@ -45,65 +52,64 @@ std::vector<Interval> chunks_of(const Interval& interval, std::int32_t split) {
 }  // namespace
 
 Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduceOptions& options) {
-    if (const Status valid = validate(mesh, tensor, options.axis, options.split); !valid)
+    const std::int32_t split_axis = options.split_axis.value_or(options.axis);
+    if (const Status valid = validate(mesh, tensor, options.axis, split_axis, options.split); !valid)
         return valid.error();
     if (options.reduce == Reduce::none) return usage("a reduction is sum or max");
     const std::int32_t ranks = mesh.num_ranks();
     const auto axis = static_cast<std::size_t>(options.axis);
-    const std::vector<Interval> shards = split_evenly(0, tensor.shape[axis], ranks);
-    const auto region = [&](const Interval& interval) {
+    std::vector<std::vector<Region>> chunks;  // of each rank's shard
+    for (const Interval& shard : split_evenly(0, tensor.shape[axis], ranks)) {
         Region whole = tensor.whole();
-        whole[axis] = interval;
-        return whole;
-    };
+        whole[axis] = shard;
+        std::vector<Region>& parts = chunks.emplace_back();
+        if (shard.empty()) continue;
+        for (const Interval& part : chunks_of(whole[static_cast<std::size_t>(split_axis)], options.split)) {
+            parts.push_back(whole);
+            parts.back()[static_cast<std::size_t>(split_axis)] = part;
+        }
+    }
+    const std::size_t split = std::ranges::max(chunks, {}, &std::vector<Region>::size).size();
 
     Plan plan;
     plan.mesh = mesh;
     plan.tensors = {tensor};
     plan.ranks.resize(static_cast<std::size_t>(ranks));
     // By rank: which ops reduce into each chunk of its shard.
-    std::vector<std::vector<std::vector<OpRef>>> contributions(static_cast<std::size_t>(ranks));
-    for (std::int32_t rank = 0; rank < ranks; ++rank) {
-        contributions[static_cast<std::size_t>(rank)].resize(
-            chunks_of(shards[static_cast<std::size_t>(rank)], options.split).size());
-    }
+    std::vector<std::vector<std::vector<OpRef>>> contributions;
+    for (const std::vector<Region>& of_shard : chunks) contributions.emplace_back(of_shard.size());
     std::vector<std::pair<OpRef, std::size_t>> sends;  // of summed chunks
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
+        const std::vector<Region>& own = chunks[static_cast<std::size_t>(rank)];
         (options.produced ? plan.produced : plan.initial)
             .push_back({.rank = rank, .chunk = {0, tensor.whole()}, .partial = true});
-        const Interval& kept =
-            options.all ? Interval{0, tensor.shape[axis]} : shards[static_cast<std::size_t>(rank)];
-        if (!kept.empty()) plan.final.push_back({.rank = rank, .chunk = {0, region(kept)}, .of_all = true});
+        if (options.all || !own.empty()) {
+            const Region kept = options.all ? tensor.whole() : bounding_box(own.front(), own.back());
+            plan.final.push_back({.rank = rank, .chunk = {0, kept}, .of_all = true});
+        }
         std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
         const auto add = [&](std::int32_t offset, std::size_t chunk) {
             const std::int32_t peer = (rank + offset) % ranks;
-            const std::int32_t owner = options.pull ? rank : peer;
-            const std::vector<Interval> chunks =
-                chunks_of(shards[static_cast<std::size_t>(owner)], options.split);
-            if (chunk >= chunks.size()) return;
-            contributions[static_cast<std::size_t>(owner)][chunk].push_back(
-                {rank, static_cast<std::int32_t>(list.size())});
+            const auto owner = static_cast<std::size_t>(options.pull ? rank : peer);
+            if (chunk >= chunks[owner].size()) return;
+            contributions[owner][chunk].push_back({rank, static_cast<std::int32_t>(list.size())});
             Op& op = list.emplace_back();
             op.kind = options.pull ? OpKind::pull : OpKind::push;
             op.peer = peer;
-            op.src = op.dst = {0, region(chunks[chunk])};
+            op.src = op.dst = {0, chunks[owner][chunk]};
             op.reduce = options.reduce;
         };
         // Sends this rank's chunk on, once it is summed.
         const auto send = [&](std::size_t chunk) {
-            const std::vector<Interval> chunks =
-                chunks_of(shards[static_cast<std::size_t>(rank)], options.split);
-            if (!options.all || chunk >= chunks.size()) return;
+            if (!options.all || chunk >= own.size()) return;
             for (std::int32_t offset = 1; offset < ranks; ++offset) {
                 sends.push_back({{rank, static_cast<std::int32_t>(list.size())}, chunk});
                 Op& op = list.emplace_back();
                 op.kind = OpKind::push;
                 op.peer = (rank + offset) % ranks;
-                op.src = op.dst = {0, region(chunks[chunk])};
+                op.src = op.dst = {0, own[chunk]};
             }
         };
-        const auto split =
-            static_cast<std::size_t>(std::min<std::int64_t>(options.split, tensor.shape[axis]));
         if (options.by_part) {
             // A chunk is summed when the contributions to the next one leave, and goes after them.
             for (std::size_t part = 0; part < split; ++part) {
@@ -127,7 +133,8 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
 
 Result<Plan> push_to_all(const Mesh& mesh, const Tensor& from, const std::string& to,
                          const PushToAllOptions& options) {
-    if (const Status valid = validate(mesh, from, options.axis, options.split); !valid) return valid.error();
+    if (const Status valid = validate(mesh, from, options.axis, options.axis, options.split); !valid)
+        return valid.error();
     if (options.reduce == Reduce::none) return usage("a reduction is sum or max");
     const std::int32_t ranks = mesh.num_ranks();
     const auto axis = static_cast<std::size_t>(options.axis);
@@ -165,7 +172,7 @@ Result<Plan> push_to_all(const Mesh& mesh, const Tensor& from, const std::string
 
 Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::string& to,
                            const PushExchangeOptions& options) {
-    if (const Status valid = validate(mesh, from, 0, options.split); !valid) return valid.error();
+    if (const Status valid = validate(mesh, from, 0, 0, options.split); !valid) return valid.error();
     const std::int32_t ranks = mesh.num_ranks();
     if (from.shape[0] % ranks != 0) {
         return usage(fmt::format("the first axis of tensor {}, {}, is no multiple of {} ranks", from.name,

@@ -47,6 +47,28 @@ TEST(PushReduce, AnAllReduceSendsAChunkOnAfterAllItsContributions) {
     }
 }
 
+TEST(PushReduce, CutsShardsOfRowsIntoChunksOfColumns) {
+    const Plan plan =
+        push_reduce(ranks(2), kC, {.split = 4, .split_axis = 1, .all = true, .by_part = true}).value();
+    EXPECT_TRUE(check(plan).empty()) << check(plan).front().message;
+    std::vector<Region> sent;  // contributions of rank 0, to rank 1's rows
+    for (const Op& op : plan.ranks[0]) {
+        if (op.reduce != Reduce::none) sent.push_back(op.dst.region);
+    }
+    EXPECT_EQ(sent, (std::vector<Region>{
+                        {{5, 10}, {0, 2}}, {{5, 10}, {2, 4}}, {{5, 10}, {4, 5}}, {{5, 10}, {5, 6}}}));
+    for (const std::int32_t count : {1, 3, 12}) {
+        for (const bool pull : {false, true}) {
+            const Plan other =
+                push_reduce(ranks(count), kC, {.split = 3, .split_axis = 1, .pull = pull}).value();
+            EXPECT_TRUE(check(other).empty()) << count << " ranks: " << check(other).front().message;
+        }
+    }
+    const auto refused = push_reduce(ranks(2), kC, {.split_axis = 2});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().message, "split axis 2 is not an axis of tensor C; expected 0 to 1");
+}
+
 TEST(PushReduce, ByPartSendsTheFirstChunksOfAllShardsBeforeTheSecondOnes) {
     const Plan plan =
         push_reduce(ranks(3), {"C", {12, 6}, DType::bf16}, {.split = 2, .by_part = true}).value();

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "syncopate/plan/plan.hpp"
 #include "syncopate/plan/templates.hpp"
@@ -26,8 +27,11 @@
 namespace syncopate::plan {
 
 struct PushReduceOptions {
-    std::int32_t axis = 0;        ///< along which shards are cut
-    std::int32_t split = 1;       ///< chunks per shard
+    std::int32_t axis = 0;   ///< along which shards are cut
+    std::int32_t split = 1;  ///< chunks per shard
+    /// Along which shards are cut into chunks; by default `axis`. Chunks of columns let a GEMM whose weights
+    /// are larger than the L2 cache read them once, where chunks of rows, made in turn, each read them again.
+    std::optional<std::int32_t> split_axis{};
     Reduce reduce = Reduce::sum;  ///< sum or max
     bool all = false;             ///< all-reduce: every rank ends with the whole
     bool produced = true;         ///< by the kernel; false: held initially
@@ -40,8 +44,8 @@ struct PushReduceOptions {
 };
 
 /// `tensor` cut along `axis` by split_evenly over the ranks, each shard into `split` chunks; empty ones have
-/// no op. Fails (ErrorClass::usage) on an axis that the tensor has not, a split below 1, no reduction, a mesh
-/// without ranks, or more than kMaxOps ops.
+/// no op. Fails (ErrorClass::usage) on an axis or a split axis that the tensor has not, a split below 1, no
+/// reduction, a mesh without ranks, or more than kMaxOps ops.
 [[nodiscard]] Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor,
                                        const PushReduceOptions& options = {});
 
