@@ -30,6 +30,11 @@ __device__ __forceinline__ void store_relaxed(std::uint32_t* word, std::uint32_t
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
+/// What the thread has done or acquired before comes before what it does afterwards, for all GPUs. Weaker
+/// than
+/// __threadfence_system, which orders all such fences among each other and takes longer.
+__device__ __forceinline__ void fence_to_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
 __device__ __forceinline__ std::uint64_t nanoseconds() {
     std::uint64_t time;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time)::"memory");
@@ -43,13 +48,14 @@ __device__ bool wait_for(std::uint32_t* control, const WaitEntry& wait, std::uin
     const std::uint32_t target = epoch - wait.lag;
     std::uint32_t seen = load_acquire(word);
     if (static_cast<std::int32_t>(seen - target) >= 0) return true;
-    const std::uint64_t deadline = static_cast<std::uint64_t>(control[kDeadlineMs]) * 1000000u;
-    const std::uint64_t start = nanoseconds();
+    std::uint64_t start = 0;  // the time is looked at only now and then
     for (std::uint32_t polls = 1;; ++polls) {
         seen = load_acquire(word);
         if (static_cast<std::int32_t>(seen - target) >= 0) return true;
         if (polls % 64 != 0) continue;
         if (load_acquire(control + kFault) != 0) return false;
+        const std::uint64_t deadline = static_cast<std::uint64_t>(control[kDeadlineMs]) * 1000000u;
+        if (start == 0) start = nanoseconds();
         if (deadline == 0 || nanoseconds() - start < deadline) continue;
         if (atomicCAS_system(control + kFault, 0u, static_cast<std::uint32_t>(wait.signal) + 1u) == 0u) {
             control[kFaultSeen] = seen;
@@ -106,9 +112,11 @@ __device__ __forceinline__ void launch_next() {
 
 /// One warp: all posts. `epoch`: the call's number.
 __device__ __forceinline__ void post_all(const BoundaryArguments& a, std::uint32_t epoch, std::int32_t lane) {
-    __threadfence_system();
+    if (a.num_posts == 0) return;
+    __syncwarp();
+    fence_to_system();
     for (std::int32_t i = lane; i < a.num_posts; i += 32)
-        store_release(reinterpret_cast<std::uint32_t*>(a.posts[i]), epoch);
+        store_relaxed(reinterpret_cast<std::uint32_t*>(a.posts[i]), epoch);
 }
 
 /// One warp: tells the host and the copy engine that call `epoch` has begun without a fault.

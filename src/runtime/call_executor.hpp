@@ -24,6 +24,7 @@ struct CallPlan {
     std::vector<std::uint64_t> end_posts;
     std::vector<std::uint64_t> made_posts;  ///< when a plain kernel has ended
     bool plain = false;                     ///< the kernel is left as it is (fuse/schedule.hpp)
+    std::uint64_t own_words = 0;            ///< device::EngineArguments::own_words
     std::vector<fuse::Wait> end_waits;
     std::vector<PreparedTransfer> transfers;
     fuse::StreamPlan streams;  ///< of those by copy_engine

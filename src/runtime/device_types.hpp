@@ -119,6 +119,11 @@ struct EngineArguments {
     std::uint32_t ends;       ///< 1: the sum engine also does what sy_end does
     BoundaryArguments end;
     std::uint32_t* left;  ///< blocks of the sum engine that have done all their ops, over all calls
+    /// Where each block of the sum engine signals for itself: bytes from a block's words to the next one's;
+    /// 0: the blocks have words in common.
+    std::uint64_t own_words;
+    std::uint32_t* epochs;  ///< then: the next call's number, a word a block
+    std::uint64_t scratch;  ///< 16 bytes that nobody reads
 };
 
 }  // namespace syncopate::runtime::device

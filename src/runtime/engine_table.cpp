@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/assign.hpp"
@@ -262,6 +264,39 @@ std::string sum_engine_name(const EngineTable& table) {
                        most_sources <= 2   ? 2
                        : most_sources <= 4 ? 4
                                            : 8);
+}
+
+bool signals_by_block(const fuse::Schedule& schedule) {
+    if (!schedule.plain) return false;
+    std::set<std::pair<std::int32_t, std::int32_t>> stored;  // rank, signal: what transfers post
+    for (const fuse::RankSchedule& rank : schedule.ranks) {
+        for (const fuse::Transfer& transfer : rank.transfers) {
+            for (const fuse::Post& post : transfer.posts) stored.emplace(post.rank, post.signal);
+        }
+    }
+    for (std::size_t number = 0; number < schedule.ranks.size(); ++number) {
+        const fuse::RankSchedule& rank = schedule.ranks[number];
+        const auto awaits_stored = [&](const std::vector<fuse::Wait>& waits) {
+            return std::ranges::any_of(waits, [&](const fuse::Wait& wait) {
+                return stored.contains({static_cast<std::int32_t>(number), wait.signal});
+            });
+        };
+        if (rank.transfers.empty() || !rank.end_posts.empty() || awaits_stored(rank.begin_waits))
+            return false;
+        const fuse::Transfer& like = rank.transfers.front();
+        const auto dtype_of = [&](const fuse::Transfer& transfer) {
+            return schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype;
+        };
+        for (const fuse::Transfer& sum : rank.transfers) {
+            const auto bytes =
+                static_cast<std::uint64_t>(plan::num_elements(sum.dst.region)) * plan::size_of(dtype_of(sum));
+            if (sum.backend != plan::Backend::ldst_dedicated || sum.reduce == plan::Reduce::none ||
+                sum.reduce != like.reduce || dtype_of(sum) != dtype_of(like) || bytes == 0 ||
+                bytes / device::kEngineUnit > kMostPieces || awaits_stored(sum.waits))
+                return false;
+        }
+    }
+    return true;
 }
 
 bool is_by_engine(const fuse::Transfer& transfer) {

@@ -17,7 +17,9 @@ namespace syncopate::runtime {
 namespace {
 
 constexpr std::uint64_t kTensorAlignment = 1024;
-constexpr std::uint64_t kMostRows = std::uint64_t{1} << 31;  // a coordinate has 32 bits
+constexpr std::uint64_t kMostRows = std::uint64_t{1} << 31;    // a coordinate has 32 bits
+constexpr std::int64_t kLineWords = 32;                        // that memory moves at a time
+constexpr std::int64_t kMostOwnWords = std::int64_t{1} << 20;  // of all blocks of an engine
 
 Error at_op(plan::OpRef op, std::string message) {
     return Error{std::move(message), {.rank = op.rank, .op = op.index}};
@@ -244,8 +246,9 @@ std::uint64_t bytes_of(const plan::Tensor& tensor) {
 
 /// What all ranks must have in common.
 Bytes fingerprint(const fuse::Schedule& schedule, const std::vector<std::uint64_t>& offsets,
-                  std::uint64_t control) {
-    std::string text = fmt::format("{} slots, control block at {}", schedule.num_slots, control);
+                  std::uint64_t control, std::int64_t control_words) {
+    std::string text =
+        fmt::format("{} slots, control block of {} words at {}", schedule.num_slots, control_words, control);
     for (std::size_t i = 0; i < schedule.tensors.size(); ++i) {
         text +=
             fmt::format("; {} {}{} at {}", schedule.tensors[i].name, plan::name_of(schedule.tensors[i].dtype),
@@ -350,6 +353,15 @@ Status FusedOp::allocate() {
                                                 2 * num_collectives(schedule_) * schedule_.ranks.size());
     if (num_signals > 1u << 24) return Error{fmt::format("{} signals on one rank are too many", num_signals)};
     control_words_ = emit::control::size_in_words(static_cast<std::int32_t>(num_signals));
+    if (heap_->device().kind == Device::Kind::cuda && signals_by_block(schedule_)) {
+        // Each block of the engine has words of its own, where those of all take little room.
+        const std::int64_t blocks = std::clamp(options_.engine_blocks, 1, kMostEngineBlocks);
+        const std::int64_t apart = (control_words_ + kLineWords - 1) / kLineWords * kLineWords;
+        if (apart * blocks <= kMostOwnWords) {
+            own_words_ = apart;
+            control_words_ = apart * blocks;
+        }
+    }
     Result<std::uint64_t> offset = heap_->allocate(static_cast<std::uint64_t>(control_words_) * 4, 1024);
     if (!offset) return offset.error();
     control_offset_ = *offset;
@@ -394,7 +406,8 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     };
     Result<std::vector<Bytes>> all =
         agree(heap->rendezvous(), fmt::format("op-{}", options.name),
-              made ? Result<Bytes>(fingerprint(schedule, op->tensor_offsets_, op->control_offset_))
+              made ? Result<Bytes>(
+                         fingerprint(schedule, op->tensor_offsets_, op->control_offset_, op->control_words_))
                    : Result<Bytes>(made.error()),
               options.timeout);
     if (!all) {
@@ -437,6 +450,7 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     plan.begin_posts = words_of(mine.begin_posts);
     plan.end_posts = words_of(mine.end_posts);
     plan.plain = schedule.plain;
+    plan.own_words = static_cast<std::uint64_t>(op->own_words_) * 4;
     if (schedule.plain) {
         std::vector<fuse::Post> then = mine.kernel_posts;
         for (const fuse::MadeChunk& chunk : mine.chunks)

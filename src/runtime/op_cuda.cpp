@@ -82,7 +82,7 @@ public:
     Status prepare(const std::vector<std::int32_t>& table, const fuse::RankSchedule& schedule,
                    const OpOptions& options) {
         const CurrentContext current(*context_);
-        engine_blocks_ = static_cast<unsigned>(std::clamp(options.engine_blocks, 1, 1024));
+        engine_blocks_ = static_cast<unsigned>(std::clamp(options.engine_blocks, 1, kMostEngineBlocks));
         Result<std::unique_ptr<DeviceModule>> module = DeviceModule::load(context_);
         if (!module) return module.error();
         module_ = std::move(module).value();
@@ -97,6 +97,10 @@ public:
             engine_kernel_ = *sums;
             sums_ = true;
             engine_threads_ = plan_.plain ? device::kFollowingThreads : device::kSumEngineThreads;
+        } else if (plan_.own_words != 0) {
+            return Error{fmt::format(
+                "op '{}': its blocks are to signal for themselves, but it is not for the sum engine",
+                options.name)};
         }
         if (plan_.plain && sums_) engine_shared_bytes_ = 0;  // nothing runs beside it
         if (!engine_.moves()) {  // it only waits, in a corner of one multiprocessor
@@ -266,8 +270,9 @@ public:
 
 private:
     Status launch_engine(device::EngineArguments& arguments, CUstream stream) const {
+        // Only the sum engine itself waits for the kernel before it, so only it may be launched early.
         return module_->launch(engine_kernel_, arguments, stream, engine_blocks_, engine_threads_,
-                               engine_shared_bytes_, plan_.plain && arguments.begins != 0);
+                               engine_shared_bytes_, sums_ && plan_.plain && arguments.begins != 0);
     }
 
     /// What a call begins with and all transfers, after a kernel that is left as it is. `ends`: the call may
@@ -458,6 +463,8 @@ private:
         const std::size_t engine_waits = append(engine_.waits);
         const std::size_t engine_finished = append(std::vector<std::uint32_t>(engine_.num_counters, 0));
         const std::size_t engine_left = append(std::vector<std::uint32_t>(1, 0));
+        const std::size_t engine_scratch = append(std::vector<std::uint64_t>(2, 0));
+        const std::size_t engine_epochs = append(std::vector<std::uint32_t>(engine_blocks_, 1));
         table_offset_ = append(table);
 
         Result<std::unique_ptr<DeviceBuffer>> buffer =
@@ -497,7 +504,10 @@ private:
             .follows = plan_.plain ? 1u : 0u,
             .ends = plan_.plain && sums_ ? 1u : 0u,
             .end = end_arguments_,
-            .left = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_left)};
+            .left = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_left),
+            .own_words = plan_.own_words,
+            .epochs = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_epochs),
+            .scratch = tables_->address() + engine_scratch};
         return Done{};
     }
 

@@ -7,6 +7,16 @@
 //      block 0   | wait for op 0 | units 0, 2, 4, … | count | wait for op 1 | …
 //      block 1   | wait for op 0 | units 1, 3, 5, … | count | wait for op 1 | …       the last one posts
 //
+// After a plain kernel each block may signal for itself instead (EngineArguments::own_words): it tells the
+// blocks of its number on the peers that the kernel has ended, does its units once they have told it, and
+// tells them when these are stored. Nothing is counted, and no block waits for another one of its GPU:
+//
+//      rank 0, block 1   | kernel has ended →  ⇢ | units | stored →  ⇢ | over
+//      rank 1, block 1   | kernel has ended →  ⇢ | units | stored →  ⇢ | over
+//
+// All of the call is over when all blocks are, so nothing of this call may wait for what a block has stored
+// but the call's end (posts_by_block in op_cuda.cpp).
+//
 // Bytes move as fast as loads are on their way at once: 1024 threads with 8 loads of 16 bytes each. That
 // takes all registers of a multiprocessor, so each type and number of summands has a kernel of its own, and
 // all ops of a table are of one. On H200 8 blocks that read three sources and store three times on another
@@ -17,8 +27,10 @@
 namespace syncopate::runtime::device {
 namespace {
 
-constexpr std::uint32_t kLoadsAtOnce = 8;   // of a thread
-constexpr std::uint32_t kNearSources = 32;  // of an op, that all threads of a block find in shared memory
+constexpr std::uint32_t kLoadsAtOnce = 8;      // of a thread
+constexpr std::uint32_t kNearSources = 32;     // of an op, that all threads of a block find in shared memory
+constexpr std::uint32_t kPractisingWarps = 4;  // one for each of a multiprocessor's instruction caches
+constexpr std::int32_t kNearWords = 32;        // of a list of posts or waits, one a lane
 
 /// An op, for all threads of the block.
 struct SumOp {
@@ -28,14 +40,75 @@ struct SumOp {
     const EngineSource* far;  ///< all of them, in the table
 };
 
-/// One warp: sets `words` to the epoch, after all that any lane has done or acquired. One fence for all of
-/// them.
-__device__ __forceinline__ void post_words(const std::uint64_t* words, std::int32_t count,
-                                           std::uint32_t epoch, std::int32_t lane) {
-    __syncwarp();
-    __threadfence_system();
-    for (std::int32_t i = lane; i < count; i += 32)
-        store_relaxed(reinterpret_cast<std::uint32_t*>(words[i]), epoch);
+/// What warp 0 posts and waits for: the begin of each list, brought while there is nothing else to do.
+struct NearSignals {
+    std::uint64_t posts[kNearWords];
+    WaitEntry waits[kNearWords];
+};
+
+/// A list of words to set and one of words to wait for. `near`: the begins of both.
+struct Signals {
+    const std::uint64_t* posts;
+    const WaitEntry* waits;
+    std::int32_t num_posts;
+    std::int32_t num_waits;
+    NearSignals* near;
+
+    __device__ __forceinline__ void bring(std::int32_t lane) const {
+        if (lane < num_posts) near->posts[lane] = posts[lane];
+        if (lane < num_waits) near->waits[lane] = waits[lane];
+        __syncwarp();
+    }
+
+    /// One warp: sets the words, each `own` bytes further on, to the epoch, after all that any lane has done
+    /// or acquired. One fence for all of them.
+    __device__ __forceinline__ void post(std::uint32_t epoch, std::uint64_t own, std::int32_t lane) const {
+        if (num_posts == 0) return;
+        __syncwarp();
+        fence_to_system();
+        for (std::int32_t i = lane; i < num_posts; i += 32) {
+            const std::uint64_t word = i < kNearWords ? near->posts[i] : posts[i];
+            store_relaxed(reinterpret_cast<std::uint32_t*>(word + own), epoch);
+        }
+    }
+
+    /// The lane's entry `i` of the words to wait for, `own` bytes further on.
+    __device__ __forceinline__ WaitEntry entry(std::int32_t i, std::uint64_t own) const {
+        WaitEntry wait = i < kNearWords ? near->waits[i] : waits[i];
+        wait.word += own;
+        return wait;
+    }
+};
+
+/// One warp: until all words of both lists, each `own` bytes further on, have come so far. False after a
+/// fault, on all lanes alike. `where`: of the second list, the first one's is the call's begin.
+__device__ __forceinline__ bool wait_for_both(const Signals& begin, const Signals& signals,
+                                              std::uint32_t* control, std::uint32_t epoch, std::uint64_t own,
+                                              std::int32_t where, std::int32_t lane) {
+    bool over = true;
+    for (std::int32_t i = lane; i < begin.num_waits + signals.num_waits; i += 32) {
+        const bool begins = i < begin.num_waits;
+        const WaitEntry wait = begins ? begin.entry(i, own) : signals.entry(i - begin.num_waits, own);
+        over = over && wait_for(control, wait, epoch, begins ? -1 : where);
+    }
+    return __all_sync(0xffffffffu, over);
+}
+
+__device__ __forceinline__ bool wait_for_all(const Signals& signals, std::uint32_t* control,
+                                             std::uint32_t epoch, std::uint64_t own, std::int32_t where,
+                                             std::int32_t lane) {
+    return wait_for_both({}, signals, control, epoch, own, where, lane);
+}
+
+__device__ __forceinline__ Signals signals_of(const BoundaryArguments& a, bool used, NearSignals& near) {
+    return {a.posts, a.waits, used ? a.num_posts : 0, used ? a.num_waits : 0, &near};
+}
+
+__device__ __forceinline__ Signals signals_of(const EngineArguments& a, std::uint32_t index,
+                                              NearSignals& near) {
+    const EngineOp& op = a.ops[index];
+    return {a.posts + op.first_post, a.waits + op.first_wait, static_cast<std::int32_t>(op.num_posts),
+            static_cast<std::int32_t>(op.num_waits), &near};
 }
 
 __device__ __forceinline__ uint4 load_once(std::uint64_t address) {
@@ -138,86 +211,130 @@ __device__ __forceinline__ void fetch(SumOp& to, const EngineArguments& a, std::
     }
 }
 
-/// One warp of each block: counts its part of op `index` of the table; that of the last block posts.
-__device__ __forceinline__ void finish(const EngineArguments& a, std::uint32_t index, std::uint32_t epoch,
-                                       std::int32_t lane) {
-    const EngineOp& op = a.ops[index];
-    if (op.expected == 0 || op.last_piece != op.first_counted + op.expected)
-        return;  // not its transfer's last
-    std::uint32_t last = 0;
-    if (lane == 0) last = count_block(a.finished + op.counter, epoch) ? 1 : 0;
-    if (__shfl_sync(0xffffffffu, last, 0) == 0) return;
-    post_words(a.posts + op.first_post, static_cast<std::int32_t>(op.num_posts), epoch, lane);
+/// Until the kernel before this one has ended, and what it has made is there.
+__device__ __forceinline__ void await_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/// An op that touches nothing but 16 bytes that nobody reads, and has a unit for each thread.
+template <std::uint32_t kSources>
+__device__ __forceinline__ void practise(SumOp& to, const EngineArguments& a) {
+    const EngineSource box{a.scratch, 0, 0};
+    if (threadIdx.x == 0) {
+        to.op = {};
+        to.op.dst = box;
+        to.op.row_bytes = kEngineUnit;
+        to.op.num_rows = to.op.rows_per_plane = gridDim.x * blockDim.x;
+        to.op.num_sources = kSources;
+        to.op.num_copies = 1;
+        to.copies[0] = 0;
+    }
+    if (threadIdx.x < kSources) to.near[threadIdx.x] = box;
 }
 
-/// One warp: what a call ends with. False if a fault kept it from that.
-__device__ __forceinline__ bool end_call(const BoundaryArguments& a, std::uint32_t epoch, std::int32_t lane) {
-    bool over = true;
-    for (std::int32_t i = lane; i < a.num_waits; i += 32)
-        over = wait_for(a.control, a.waits[i], epoch, -2) && over;
-    over = __all_sync(0xffffffffu, over);
-    if (over && a.num_posts > 0) post_words(a.posts, a.num_posts, epoch, lane);
-    return over;
+/// One warp of each block. Whether all blocks have come here, so that this one speaks for all.
+__device__ __forceinline__ bool is_last(std::uint32_t* counter, std::uint32_t epoch, std::int32_t lane) {
+    std::uint32_t last = 0;
+    if (lane == 0) last = count_block(counter, epoch) ? 1 : 0;
+    return __shfl_sync(0xffffffffu, last, 0) != 0;
 }
 
 /// The whole of a block's work.
 template <typename Type, typename Combine, std::uint32_t kSources>
 __device__ __forceinline__ void run_sums(const EngineArguments& a) {
-    __shared__ SumOp sum;
+    __shared__ SumOp sums[2];  // an op of the table, and one for practice
+    __shared__ NearSignals near[3];
     __shared__ std::uint32_t shared_fault;
     const std::uint32_t warp = threadIdx.x / 32;
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
-    // The table never changes, so its first op may be fetched before the kernel has ended.
-    fetch(sum, a, 0, warp, lane);
-    if (a.follows != 0) {
-        asm volatile("griddepcontrol.wait;" ::: "memory");  // what the kernel has made is there
-    } else {
-        launch_next();
-    }
-    // The epoch is this call's until the fused kernel ends, which it does after this kernel; or until the
-    // last block does, below.
-    const std::uint32_t epoch = a.begin.control[kEpoch];
-    bool good = true;  // of warp 0: no fault has kept a wait from ending
+    const bool by_block = a.own_words != 0;
+    const std::uint64_t own = blockIdx.x * a.own_words;
+    std::uint32_t* const control = a.begin.control;
+    std::uint32_t epoch = 0;  // of warp 0, which alone posts and waits
+    bool good = true;         // of warp 0: no fault has kept a wait from ending
+    Signals begin = signals_of(a.begin, a.begins != 0, near[0]);
+    // The table never changes, so what comes first of it may be fetched before the kernel has ended. Nor does
+    // the call's number, which only the engine itself sets, and no kernel starts before it has ended.
+    fetch(sums[0], a, 0, warp, lane);
+    if (a.follows != 0) practise<kSources>(sums[1], a);
+    __syncthreads();
     if (warp == 0) {
-        good = a.begins == 0 || load_relaxed(a.begin.control + kFault) == 0;
-        if (good && a.begins != 0 && blockIdx.x == 0) {
-            if (a.begin.num_posts > 0) post_words(a.begin.posts, a.begin.num_posts, epoch, lane);
-            if (a.follows != 0 && lane == 0) a.begin.control[kPublished] = epoch;  // for sy_end
+        begin.bring(lane);
+        signals_of(a, 0, near[1]).bring(lane);
+        signals_of(a.end, a.ends != 0, near[2]).bring(lane);
+        if (by_block) {
+            epoch = load_relaxed(a.epochs + blockIdx.x);
+            good = load_relaxed(control + kFault) == 0;
         }
-        // Each block waits for itself, so that it has acquired what the posters did before.
-        for (std::int32_t i = lane; a.begins != 0 && i < a.begin.num_waits; i += 32)
-            good = good && wait_for(a.begin.control, a.begin.waits[i], epoch, -1);
-        good = __all_sync(0xffffffffu, good);
-        if (good && a.begins != 0 && a.follows == 0 && blockIdx.x == 0) publish(a.begin, epoch, lane);
     }
-    for (std::uint32_t index = 0; index < a.count; ++index) {
-        if (index > 0) fetch(sum, a, index, warp, lane);
-        if (warp == 0) {
-            const EngineOp& op = a.ops[index];
-            for (std::uint32_t i = static_cast<std::uint32_t>(lane); i < op.num_waits; i += 32)
-                good = good && wait_for(a.begin.control, a.waits[op.first_wait + i], epoch, op.where);
-            good = __all_sync(0xffffffffu, good);
-            if (lane == 0) shared_fault = good ? 0 : 1;
+    if (a.follows == 0) launch_next();
+    if (warp == 0) {
+        if (a.follows != 0) await_kernel();
+        if (!by_block) {
+            // This call's until the fused kernel ends, which it does after this kernel; or until the last
+            // block does, below.
+            epoch = control[kEpoch];
+            good = a.begins == 0 || load_relaxed(control + kFault) == 0;
         }
-        __syncthreads();
-        if (shared_fault != 0) break;
+        if (good && (by_block || blockIdx.x == 0)) begin.post(epoch, own, lane);
+        if (lane == 0) {
+            if (by_block) a.epochs[blockIdx.x] = epoch + 1;
+            if (good && a.begins != 0 && a.follows != 0 && blockIdx.x == 0)
+                control[kPublished] = epoch;  // for sy_end
+        }
+        // Each block waits for itself, so that it has acquired what the posters did before: after a plain
+        // kernel together with what its first op waits for.
+        if (a.follows == 0) {
+            good = good && wait_for_all(begin, control, epoch, own, -1, lane);
+            begin.num_waits = 0;
+            if (good && a.begins != 0 && blockIdx.x == 0) publish(a.begin, epoch, lane);
+        }
+    }
+    // After a plain kernel a few warps practise first, while warp 0 waits for it and for the peers: a block's
+    // first sum would else begin with fetching its instructions, one miss after another.
+#pragma unroll 1
+    for (std::uint32_t turn = a.follows != 0 ? 0 : 1; turn <= a.count; ++turn) {
+        const bool practises = turn == 0;
+        const std::uint32_t index = turn - 1;
+        const SumOp& sum = sums[practises ? 1 : 0];
+        if (practises) {
+            if (warp > kPractisingWarps) await_kernel();
+            if (warp == 0 || warp > kPractisingWarps) continue;
+        } else {
+            if (index > 0) fetch(sums[0], a, index, warp, lane);
+            if (warp == 0) {
+                const Signals signals = signals_of(a, index, near[1]);
+                if (index > 0) signals.bring(lane);
+                good = good && wait_for_both(begin, signals, control, epoch, own, a.ops[index].where, lane);
+                begin.num_waits = 0;
+                if (lane == 0) shared_fault = good ? 0 : 1;
+            }
+            __syncthreads();
+            if (shared_fault != 0) break;
+        }
         for (std::uint32_t plane = 0; plane * sum.op.rows_per_plane < sum.op.num_rows; ++plane)
             sum_plane<Type, Combine, kSources>(sum, plane);
+        if (practises) {
+            await_kernel();
+            continue;
+        }
         __syncthreads();
-        if (warp == 0) finish(a, index, epoch, lane);
+        if (warp != 0) continue;
+        const Signals signals = signals_of(a, index, near[1]);
+        if (signals.num_posts == 0) continue;  // not its transfer's last
+        if (by_block || is_last(a.finished + a.ops[index].counter, epoch, lane))
+            signals.post(epoch, own, lane);
     }
     if (warp != 0) return;
-    bool reports = blockIdx.x == 0;
+    bool speaks = by_block || blockIdx.x == 0;
     if (a.ends != 0) {
-        std::uint32_t last = 0;
-        if (lane == 0) last = count_block(a.left, epoch) ? 1 : 0;
-        reports = __shfl_sync(0xffffffffu, last, 0) != 0;
-        if (reports) {
-            good = good && end_call(a.end, epoch, lane);
-            if (lane == 0) a.end.control[kEpoch] = epoch + 1;
+        if (!by_block) speaks = is_last(a.left, epoch, lane);
+        if (speaks) {
+            const Signals end = signals_of(a.end, true, near[2]);
+            good = good && wait_for_all(end, control, epoch, own, -2, lane);
+            if (good) end.post(epoch, own, lane);
+            if (good && lane == 0 && (!by_block || blockIdx.x == 0)) control[kEpoch] = epoch + 1;
         }
     }
-    if (!reports || good) return;
+    if (!speaks || good) return;
     const std::uint32_t fault = fault_of(a.begin, lane);
     if (fault != 0) report_fault(a.begin, fault, lane);
 }

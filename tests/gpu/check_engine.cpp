@@ -3,7 +3,7 @@
 // end a wait that nothing ends, which must fail at its deadline.
 //
 //   syncopate_check_engine [--scale N] [--calls N] [--repeats N] [--blocks N] [--only TEXT] [--no-fault]
-//       [--device cuda|host]
+//       [--verbose] [--device cuda|host]
 //
 // Rank and number of ranks come from the environment (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_PORT), as a
 // launcher sets them. Exit 0 when all is right on this rank. It ends by itself: every wait has a deadline of
@@ -29,6 +29,7 @@ struct Arguments {
     std::int64_t deadline_ms = 10'000;
     std::string only;
     bool fault = true;
+    bool verbose = false;  ///< rank 0 says what it begins with
     bool host = false;
 };
 
@@ -37,6 +38,10 @@ bool parse(int argc, char** argv, Arguments& arguments) {
         const std::string name = argv[i];
         if (name == "--no-fault") {
             arguments.fault = false;
+            continue;
+        }
+        if (name == "--verbose") {
+            arguments.verbose = true;
             continue;
         }
         if (i + 1 == argc) return false;
@@ -134,7 +139,12 @@ int run(const Arguments& arguments) {
     };
     const auto start = std::chrono::steady_clock::now();
     for (const testing::EngineCase& c : testing::engine_cases((*heap)->size(), arguments.scale)) {
-        if (c.name.find(arguments.only) != std::string::npos) say(c.name, judge(c, *heap, arguments));
+        if (c.name.find(arguments.only) == std::string::npos) continue;
+        if (arguments.verbose && (*heap)->rank() == 0) {
+            fmt::print("{}\n", c.name);
+            std::fflush(stdout);
+        }
+        say(c.name, judge(c, *heap, arguments));
     }
     if (arguments.fault && (*heap)->size() > 1) say("a deadline", judge_fault(*heap));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
@@ -150,7 +160,7 @@ int main(int argc, char** argv) {
     if (!syncopate::runtime::parse(argc, argv, arguments)) {
         fmt::print(stderr,
                    "usage: syncopate_check_engine [--scale N] [--calls N] [--repeats N] [--blocks N] "
-                   "[--deadline-ms N] [--only TEXT] [--no-fault] [--device cuda|host]\n");
+                   "[--deadline-ms N] [--only TEXT] [--no-fault] [--verbose] [--device cuda|host]\n");
         return 2;
     }
     return syncopate::runtime::run(arguments);

@@ -363,7 +363,8 @@ std::string run_call(FusedOp& op, const Memory& before, const Memory& expected) 
             return put.error().to_string();
     }
     if (Status begun = op.begin_call(); !begun) return begun.error().to_string();
-    if (heap.device().kind == Device::Kind::cuda) {  // what the fused kernel does at its end
+    // What the fused kernel does at its end; after a plain one the runtime does it.
+    if (heap.device().kind == Device::Kind::cuda && !op.schedule().plain) {
         if (Status over = op.synchronize(); !over) return over.error().to_string();
         std::uint32_t epoch = 0;
         const std::uint64_t word = op.control_address() + 4 * emit::control::epoch;

@@ -41,6 +41,10 @@ struct EngineTable {
 /// others.
 [[nodiscard]] std::string sum_engine_name(const EngineTable& table);
 
+/// Whether each block of the sum engine may have signals of its own, on all ranks: it follows plain kernels
+/// everywhere, and what a block has stored is awaited by nothing but the call's end.
+[[nodiscard]] bool signals_by_block(const fuse::Schedule& schedule);
+
 /// Whether the chunk engine carries it out.
 [[nodiscard]] bool is_by_engine(const fuse::Transfer& transfer);
 

@@ -32,6 +32,8 @@ namespace syncopate::runtime {
 
 class CallExecutor;  // src/runtime/call_executor.hpp: begin and end on one kind of device
 
+inline constexpr std::int32_t kMostEngineBlocks = 1024;
+
 struct OpOptions {
     std::string name = "op";            ///< in messages
     std::int64_t deadline_ms = 30'000;  ///< of one wait; 0: none
@@ -49,7 +51,7 @@ struct OpOptions {
     /// may be done by its multiprocessors, and those may be full of programs that wait for this very post.
     bool own_posts_from_host = true;
     /// cuda: multiprocessors that the chunk engine uses (tma_dedicated, ldst_dedicated); 8 reach the speed of
-    /// a link. The fused kernel's grid should leave them free.
+    /// a link. The fused kernel's grid should leave them free. The same on all ranks.
     std::int32_t engine_blocks = 8;
     /// How long a tile waits for what other ranks send it, before it leaves its sum to the runtime
     /// (fuse/tile_sums.hpp): long enough for ranks that run together, short beside a rank that is late.
@@ -198,6 +200,7 @@ private:
     std::vector<bool> fetched_by_tiles_;  ///< by tensor: some rank's tiles load this rank's from the heap
     std::uint64_t control_offset_ = 0;
     std::int64_t control_words_ = 0;
+    std::int64_t own_words_ = 0;  ///< from a block's words to the next one's (signals_by_block); 0: in common
     std::vector<std::int32_t> table_;       ///< of all stages, one after another
     std::vector<std::size_t> stage_begin_;  ///< in table_, by stage; one more entry for the end
     std::map<Key, Input> inputs_;
