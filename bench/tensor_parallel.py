@@ -92,9 +92,9 @@ class Setup:
         return made
 
     def graphs(self, call: Callable[[int], object]) -> Callable[[int], object]:
-        """The same calls as CUDA graphs."""
-        captured = Rotating(capture(lambda i=i: call(i)) for i in range(self.count))
-        return lambda i: captured(i).replay()
+        """The same calls as CUDA graphs. They keep `call` and with it the memory that the graphs use: a graph does not."""
+        captured = Rotating((capture(lambda i=i: call(i)), call) for i in range(self.count))
+        return lambda i: captured(i)[0].replay()
 
     def expect(
         self, name: str, call: Callable[[int], object], out: Rotating, right: Sequence, tolerance: float

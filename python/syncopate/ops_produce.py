@@ -28,24 +28,18 @@ from .ops import (
     gemm_tiles,
     require_supported,
 )
+from .reduce_ways import (
+    blocks_after_kernel,
+    choose_all_reduce_way,
+    choose_reduce_scatter_way,
+    stored_at_peers,
+)
 
-SMALL_SHARD = 512  # rows a rank, up to which tiles are stored at their destination
 ONE_SHOT_BYTES = 9 << 20  # of the product, up to which an all-reduce may go in one step
 ONE_SHOT_EXTRA = (
     3_500_000  # bytes that a rank may send more so: what a link carries in the time of another step
 )
 MOST_PARTS = 4  # of a shard, in an all-reduce
-# An all-reduce follows a plain kernel up to so many bytes of the product, or rows a rank (bench/gemm_ar).
-PLAIN_BYTES = 9 << 20
-PLAIN_ROWS = 128
-UNITS_OF_A_BLOCK = 1024  # of 16 bytes, that a block of the engine has on their way at once
-
-
-def choose_backend(rows: int, tiles: int, programs: int) -> str:
-    """How chunks of `rows` rows for each rank leave. A product of one round of tiles, with few rows, is best stored straight
-    into the peers' memory; else that would stall the multiprocessors at the speed of the links, where a copy engine
-    sends them under the next tiles (bench/gemm_rs)."""
-    return "tma_inline" if rows <= SMALL_SHARD and tiles <= programs else "auto"
 
 
 def choose_all_reduce(
@@ -65,16 +59,16 @@ def choose_all_reduce(
     return False, max(1, min(MOST_PARTS, round(tiles / programs / 2)))
 
 
-def follows_plain_kernel(m: int, n: int, dtype: torch.dtype, size: int) -> bool:
-    """Whether an all-reduce of [m, n] is best done when its product is there, by all multiprocessors: then the product's
-    kernel runs without a line added, which at so few tiles would cost more than sending under them hides."""
-    return size > 1 and (m * n * dtype.itemsize <= PLAIN_BYTES or m <= PLAIN_ROWS * size)
+def asked_for(options: dict[str, Any]) -> bool:
+    """Whether a way to send or to sum is asked for, so that none is to be chosen."""
+    return bool(options.keys() & {"backend", "split", "tile_sums", "engine_blocks", "tiling"})
 
 
-def blocks_after_kernel(m: int, n: int, dtype: torch.dtype, size: int) -> int:
-    """Blocks of the chunk engine that then sum a rank's part of [m, n]: what keeps the links busy, and no more."""
-    units = -(-m // size) * n * dtype.itemsize // 16
-    return max(1, min(64 if size <= 2 else 32, -(-units // UNITS_OF_A_BLOCK)))
+def multiprocessors(group: Group) -> int:
+    """Of a rank's GPU; on the host, programs that run at once."""
+    if group.device != "cuda":
+        return 4
+    return torch.cuda.get_device_properties(group.ordinal).multi_processor_count
 
 
 class FusedMatmul:
@@ -101,6 +95,7 @@ class FusedMatmul:
         engine_blocks: int = 8,
         tile_sums: bool = False,
         plain_kernel: bool = False,
+        pull: bool = False,
         **options: Any,
     ) -> None:
         require_supported(m, n, k, dtype)
@@ -109,8 +104,8 @@ class FusedMatmul:
         self.w_transposed = w_transposed
         cuda = self.group.device == "cuda"
         self.device = torch.device("cuda", self.group.ordinal) if cuda else torch.device("cpu")
-        self.num_sms = torch.cuda.get_device_properties(self.device).multi_processor_count if cuda else 4
-        self.plain_kernel = plain_kernel
+        self.num_sms = multiprocessors(self.group)
+        self.plain_kernel, self.pull = plain_kernel, pull or plain_kernel
         # The chunk engine's multiprocessors are not the kernel's, unless it comes after that.
         engine = cuda and not plain_kernel and backend in ("tma_dedicated", "ldst_dedicated")
         self.programs = self.num_sms - (engine_blocks if engine else 0)
@@ -144,7 +139,8 @@ class FusedMatmul:
         if self.bind[0] != "c_desc":
             return "auto"
         rows = self.m // max(self.group.size, 1)
-        return choose_backend(rows, gemm_tiles(self.m, self.n, self.tiling), self.programs)
+        tiles = gemm_tiles(self.m, self.n, self.tiling)
+        return "tma_inline" if stored_at_peers(rows, tiles, self.programs) else "auto"
 
     split = 1
     bind = ("c_desc", "C")  # the kernel's parameter and the plan's tensor
@@ -281,12 +277,37 @@ class MatmulReduceScatter(FusedMatmul):
     """y = reduce_scatter(x @ w): x [M, K] and w [K, N] local, y [M / ranks, N], the sum over ranks of this rank's rows.
 
     M need not be a multiple of the ranks: the first M % ranks of them get one row more. Each rank's product is rounded
-    to `dtype` before the sum, as the unfused pair does; the sum itself is accumulated as fp32 in rank order.
+    to `dtype` before the sum, as the unfused pair does; the sum itself is accumulated as fp32 in rank order. With `pull`
+    owners read the contributions where they are, by the chunk engine, beside the kernel. Default: by what is faster
+    (reduce_ways).
     """
+
+    def __init__(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: torch.dtype = torch.bfloat16,
+        group: Group | Any | None = None,
+        *,
+        pull: bool | None = None,
+        device: str = "cuda",
+        **options: Any,
+    ) -> None:
+        members = group if isinstance(group, Group) else of_process_group(group, device)
+        if pull is None and members.device == "cuda" and not asked_for(options):
+            way = choose_reduce_scatter_way(m, n, k, dtype, members.size, multiprocessors(members))
+            options = {**way.options, **options}
+        elif pull:
+            options = {"backend": "ldst_dedicated", **options}
+        options = {"pull": bool(pull), **options}
+        super().__init__(m, n, k, dtype, members, device=device, **options)
 
     def _make_plan(self, mesh, dtype):
         tensor = plans.Tensor("C", (self.m, self.n), dtype)
-        return plans.push_reduce(mesh, tensor, 0, self.split, by_part=self.tile_sums)
+        return plans.push_reduce(
+            mesh, tensor, 0, self.split, by_part=self.tile_sums or self.pull, pull=self.pull
+        )
 
     @property
     def out_rows(self) -> int:
@@ -297,10 +318,10 @@ class MatmulReduceScatter(FusedMatmul):
 class MatmulAllReduce(FusedMatmul):
     """y = all_reduce(x @ w), the same bits on all ranks: x [M, K] and w [K, N] local, y [M, N]. Each rank sums its rows
     chunk by chunk and sends them on; with `one_shot` each stores all of its product at all ranks, tile by tile as they are
-    made, and every rank sums all of it (M a multiple of the tiles' rows; for few rows, or few ranks). With `plain_kernel`
-    the chunk engine follows the product's kernel, which is left as it is: each rank reads its rows of all products, and
-    stores the sums at all ranks. Default: by what is faster (follows_plain_kernel, choose_all_reduce); but fused, and never
-    one_shot, where a backend, a split or a way to sum is asked for."""
+    made, and every rank sums all of it (M a multiple of the tiles' rows; for few rows, or few ranks). With `pull` each
+    rank's chunk engine reads its rows of all products where they are, and stores the sums at all ranks: beside the kernel,
+    by parts of columns (`split`), or with `plain_kernel` after it, which then is left as it is. Default: by what is faster
+    (reduce_ways, choose_all_reduce); but fused, and never one_shot, where a backend, a split or a way to sum is asked for."""
 
     def __init__(
         self,
@@ -312,22 +333,26 @@ class MatmulAllReduce(FusedMatmul):
         *,
         one_shot: bool | None = None,
         plain_kernel: bool | None = None,
+        pull: bool | None = None,
         device: str = "cuda",
         **options: Any,
     ) -> None:
         self._asked = one_shot
         self.one_shot = bool(one_shot)
         members = group if isinstance(group, Group) else of_process_group(group, device)
+        free = one_shot is None and plain_kernel is None and pull is None and not asked_for(options)
         if one_shot:
             options = {"backend": "tma_inline", **options}
-        elif plain_kernel is None:
-            asked = options.keys() & {"backend", "split", "tile_sums", "engine_blocks"}
-            free = one_shot is None and not asked and members.device == "cuda"
-            plain_kernel = free and follows_plain_kernel(m, n, dtype, members.size)
-        if plain_kernel:
+        elif free and members.device == "cuda":
+            way = choose_all_reduce_way(m, n, k, dtype, members.size, multiprocessors(members))
+            options = {**way.options, **options}
+        elif plain_kernel:
             blocks = blocks_after_kernel(m, n, dtype, members.size)
             options = {"backend": "ldst_dedicated", "engine_blocks": blocks, **options}
-        super().__init__(m, n, k, dtype, members, plain_kernel=bool(plain_kernel), device=device, **options)
+        elif pull:
+            options = {"backend": "ldst_dedicated", **options}
+        options = {"plain_kernel": bool(plain_kernel), "pull": bool(pull), **options}
+        super().__init__(m, n, k, dtype, members, device=device, **options)
 
     @property
     def output(self) -> str:
@@ -357,7 +382,8 @@ class MatmulAllReduce(FusedMatmul):
             self.split,
             all=True,
             by_part=self.split > 1 or self.tile_sums,
-            pull=self.plain_kernel,
+            pull=self.pull,
+            split_axis=1 if self.pull else 0,
         )
 
 

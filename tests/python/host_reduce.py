@@ -330,6 +330,31 @@ def check_plain(place: ranks.Place) -> None:
             op.close()
 
 
+def check_pulled(place: ranks.Place) -> None:
+    """Owners that pull contributions, beside the kernel: shards in rows, or all of it in columns, in some parts."""
+    rank, size = place.rank, place.size
+    m, n, k = 8 * size + 3, 64, 32
+    mine = shard_of(rank, size, m)
+    tiling = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
+    for number, (operator, split) in enumerate((o, s) for o in OPERATORS[:2] for s in (1, 2, 3)):
+        backend = ("ldst_dedicated", "tma_dedicated")[number % 2]
+        group = of_folder(place.folder, rank, size, f"{place.run_id}-pulled-{number}", "host")
+        op = operator(
+            m, n, k, torch.float32, group, pull=True, split=split, backend=backend, tiling=tiling, host_delay=1e-3,
+            seed=rank,
+        )  # fmt: skip
+        for call in range(4):
+            inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
+            weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
+            total = sum(x @ w for x, w in zip(inputs, weights, strict=True))
+            op.prepare().tensors["C"].fill_(float("nan"))
+            group.barrier(f"poisoned-{call}")
+            y = op(inputs[rank], weights[rank])
+            wanted = total[mine] if operator is OPERATORS[0] else total
+            expect(torch.equal(y, wanted), f"{operator.__name__} pulled, split {split}, call {call}")
+        op.close()
+
+
 def check_places(place: ranks.Place) -> None:
     """The output in the heap, in rows that are apart, and on ranks that get nothing; what does not fit is refused."""
     group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-places", "host")
@@ -404,6 +429,7 @@ def work(place: ranks.Place, calls: int) -> int:
         check_tile_sums(place)
     check_places(place)
     check_plain(place)
+    check_pulled(place)
     check_a_kernel_that_fails(place)
     return count
 

@@ -1,0 +1,117 @@
+"""How the sum over ranks of a product is best made, by the number of ranks and a model of the time it takes. The model's
+figures are those of 4 and 8 x H200 (docs/performance.md, GEMM + all-reduce: "Which way"); times are in µs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .ops import choose_tiling, gemm_tiles, makespan
+
+AFTER_ROWS = 128  # rows a rank, up to which an all-reduce follows its product
+AFTER_ROWS_OF_ALL = 1024  # rows of all ranks, the same, from MANY ranks on
+AFTER_BYTES = 9 << 20  # bytes of the product, the same
+MANY = 4  # ranks from which on the chunk engine beside the kernel is quicker than copies
+UNITS_OF_A_BLOCK = 1024  # of 16 bytes, that a block of the engine has on their way at once
+ENGINE_BYTES_PER_US = {8: 225e3, 12: 278e3, 16: 290e3}  # by multiprocessors: read and stored, beside a GEMM
+FLOPS_PER_US = 750e6  # a large bf16 product without anything beside it
+PARTS = (8, 4, 2)
+PART_US = 5.0  # what one more part takes
+LAST_US = 10.0  # what is left at the end, and begins
+STALL_BYTES_PER_US = 700e3  # what tiles stored at peers keep the kernel
+STORE_BYTES_PER_US = 320e3  # sums stored at all ranks, when nothing else runs
+INLINE_US = 12.0
+SMALL_SHARD = 512  # rows a rank, up to which one round of tiles is stored at its destination
+SMALLEST_SHARD = 128  # rows a rank, the same for any number of rounds, from 8 ranks on
+SMALL_CHUNK = 4 << 20  # bytes of a shard up to which starting copies for 7 and more peers takes too long
+
+
+@dataclass(frozen=True)
+class Way:
+    """How owners get the contributions to their sums, and all ranks the sums.
+
+    kind      "after": by the chunk engine when the kernel, left as it is, has ended; "beside": by the chunk engine on
+              `engine_blocks` multiprocessors that the kernel leaves free, one of `split` parts after another; "inline":
+              tiles are stored at the owners, whose sums store themselves at all ranks; "fused": as ops_produce has it
+    """
+
+    kind: str
+    engine_blocks: int = 8
+    split: int = 1
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of an operator."""
+        return {
+            "after": {"plain_kernel": True, "backend": "ldst_dedicated", "engine_blocks": self.engine_blocks},
+            "beside": {
+                "pull": True,
+                "backend": "ldst_dedicated",
+                "engine_blocks": self.engine_blocks,
+                "split": self.split,
+            },
+            "inline": {"backend": "tma_inline"},
+            "fused": {},
+        }[self.kind]
+
+
+def product_us(m: int, n: int, k: int, dtype: torch.dtype, programs: int, num_sms: int) -> float:
+    """Of x [m, k] @ w [k, n] by so many programs, as its tiles fill them; `num_sms` programs reach FLOPS_PER_US."""
+    tiling = choose_tiling(m, n, k, dtype, programs)
+    wide = -(-n // 256) if tiling.num_wide < 0 else tiling.num_wide
+    narrow = max(0, -(-(n - wide * 256) // 128))
+    return makespan(-(-m // 128), wide, narrow, programs) * 2 * 128 * 256 * k * num_sms / FLOPS_PER_US
+
+
+def blocks_after_kernel(m: int, n: int, dtype: torch.dtype, size: int) -> int:
+    """Blocks of the chunk engine that sum a rank's part of [m, n] after the kernel: what keeps the links busy, and no more."""
+    units = -(-m // size) * n * dtype.itemsize // 16
+    return max(1, min(64 if size <= 2 else 32, -(-units // UNITS_OF_A_BLOCK)))
+
+
+def follows_product(m: int, n: int, dtype: torch.dtype, size: int) -> bool:
+    """Whether an all-reduce of [m, n] is best done when its product is there, by all multiprocessors: then the product's
+    kernel runs without a line added, which at so few tiles would cost more than sending under them hides."""
+    few = m <= max(AFTER_ROWS * size, AFTER_ROWS_OF_ALL if size >= MANY else 0)
+    return size > 1 and (few or m * n * dtype.itemsize <= AFTER_BYTES)
+
+
+def choose_all_reduce_way(m: int, n: int, k: int, dtype: torch.dtype, size: int, num_sms: int) -> Way:
+    """Of all_reduce(x [m, k] @ w [k, n]) over `size` GPUs with `num_sms` multiprocessors each."""
+    if follows_product(m, n, dtype, size):
+        return Way("after", blocks_after_kernel(m, n, dtype, size))
+    if size < MANY or dtype.itemsize > 2 or n % 8:
+        return Way("fused")
+    step = (size - 1) / size * m * n * dtype.itemsize  # bytes to a rank in each of two steps
+    times: dict[Way, float] = {}
+    for blocks, rate in ENGINE_BYTES_PER_US.items():
+        product = product_us(m, n, k, dtype, num_sms - blocks, num_sms)
+        moving = 2 * step / rate
+        for parts in PARTS:
+            if n % (parts * 256) == 0:
+                overlapped = max(product, moving) + min(product, moving) / parts
+                times[Way("beside", blocks, parts)] = overlapped + PART_US * parts + LAST_US
+    if size == MANY:  # with more it was not measured
+        product = product_us(m, n, k, dtype, num_sms, num_sms)
+        times[Way("inline")] = product + step / STALL_BYTES_PER_US + step / STORE_BYTES_PER_US + INLINE_US
+    return min(times, key=times.__getitem__, default=Way("fused"))
+
+
+def stored_at_peers(rows: int, tiles: int, programs: int) -> bool:
+    """Whether chunks of `rows` rows for each rank are best stored straight into the peers' memory: of a product of one round
+    of tiles, with few rows. Else that would stall the multiprocessors at the speed of the links, where a copy engine sends
+    chunks under the next tiles (bench/gemm_rs)."""
+    return rows <= SMALL_SHARD and tiles <= programs
+
+
+def choose_reduce_scatter_way(m: int, n: int, k: int, dtype: torch.dtype, size: int, num_sms: int) -> Way:
+    """Of reduce_scatter(x [m, k] @ w [k, n]) over `size` GPUs with `num_sms` multiprocessors each. From 8 ranks on a copy
+    engine takes longer to start its many copies than to make the smaller ones."""
+    rows, tiles = m // max(size, 1), gemm_tiles(m, n, choose_tiling(m, n, k, dtype, num_sms))
+    if stored_at_peers(rows, tiles, num_sms) or (size >= 8 and rows <= SMALLEST_SHARD):
+        return Way("inline")
+    if size >= 8 and dtype.itemsize <= 2 and rows * n * dtype.itemsize <= SMALL_CHUNK:
+        return Way("beside", 16, 4)
+    return Way("fused")

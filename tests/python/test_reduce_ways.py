@@ -1,0 +1,62 @@
+"""Which way a reduction over ranks takes on a GPU: those that were the quickest where they were measured (docs/performance.md)."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+ops = pytest.importorskip("syncopate.ops")
+
+from syncopate import reduce_ways  # noqa: E402 - ops first: it imports the others
+
+MODELS = {"8B": (4096, 14336), "70B": (8192, 28672), "GPT-3": (12288, 49152), "405B": (16384, 53248)}
+
+
+def all_reduce(model: str, m: int, size: int) -> reduce_ways.Way:
+    hidden, f = MODELS[model]
+    return reduce_ways.choose_all_reduce_way(m, hidden, f // 8, torch.bfloat16, size, 132)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("model", MODELS)
+def test_few_rows_are_summed_after_the_product(model, size):
+    way = all_reduce(model, 128, size)
+    assert way.kind == "after"
+    assert 1 <= way.engine_blocks <= 64
+
+
+@pytest.mark.parametrize(
+    ("model", "m", "size", "kind", "blocks", "split"),
+    [
+        ("70B", 1024, 4, "after", 32, 1),
+        ("8B", 4096, 4, "inline", 8, 1),
+        ("8B", 8192, 4, "inline", 8, 1),
+        ("70B", 4096, 4, "beside", 16, 8),
+        ("GPT-3", 8192, 4, "beside", 8, 8),
+        ("8B", 4096, 8, "beside", 16, 4),
+        ("70B", 8192, 8, "beside", 16, 8),
+        ("70B", 4096, 2, "fused", 8, 1),
+    ],
+)
+def test_an_all_reduce_goes_the_way_that_was_the_quickest(model, m, size, kind, blocks, split):
+    assert all_reduce(model, m, size) == reduce_ways.Way(kind, blocks, split)
+
+
+def test_parts_are_whole_tiles_and_other_types_stay_fused():
+    way = reduce_ways.choose_all_reduce_way(4096, 8192 + 256, 3584, torch.bfloat16, 8, 132)
+    assert way.kind == "fused", "no number of parts fits"
+    assert reduce_ways.choose_all_reduce_way(4096, 8192, 3584, torch.float32, 8, 132).kind == "fused"
+    assert reduce_ways.choose_all_reduce_way(4096, 8192, 3584, torch.bfloat16, 1, 132).kind == "fused"
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "size", "kind"),
+    [(1024, 4096, 4, "inline"), (1024, 8192, 4, "fused"), (1024, 8192, 8, "inline"), (4096, 4096, 8, "beside"),
+     (8192, 4096, 8, "fused"), (4096, 8192, 8, "fused"), (4096, 4096, 4, "fused")],
+)  # fmt: skip
+def test_a_reduce_scatter_goes_the_way_that_was_the_quickest(m, n, size, kind):
+    assert reduce_ways.choose_reduce_scatter_way(m, n, 3584, torch.bfloat16, size, 132).kind == kind
+
+
+def test_options_are_those_of_the_operators():
+    for way in (reduce_ways.Way("after", 16), reduce_ways.Way("beside", 12, 4), reduce_ways.Way("inline")):
+        assert way.options["backend"] in ("ldst_dedicated", "tma_inline")
+    assert reduce_ways.Way("fused").options == {}
