@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from dataclasses import dataclass
 from typing import Any
@@ -11,30 +10,34 @@ import torch
 
 from . import plans
 from .fused import DTYPE_NAMES, FusedKernel, Prepared, shard_view
+from .gemm import (
+    Tiling,
+    choose_tiling,
+    gemm_arguments,
+    gemm_options,
+    gemm_programs,
+    gemm_tiles,
+    require_supported,
+)
 from .group import Group, of_process_group
 from .kernels import matmul as kernels
+from .ops_produce import (
+    AllToAllMatmul,
+    MatmulAllReduce,
+    MatmulAllToAll,
+    MatmulReduceScatter,
+    all_to_all_matmul,
+    matmul_all_reduce,
+    matmul_all_to_all,
+    matmul_reduce_scatter,
+)
+from .ops_stages import FeedForward, feed_forward
+from .plans import INLINE
 
-# A narrow tile (half as wide) takes this share of a wide one's time: its shared-memory traffic per product is
-# higher. Measured on H200, bf16: 0.61 to 0.63 (bench/results).
-NARROW_COST = 0.62
 LINK_BYTES_PER_US = 340e3  # one copy engine, a shard of 16 MiB
 FLOPS_PER_US = 700e6  # a large bf16 product
 PHASE_US = 3.0  # what one more phase costs a tile
-INLINE = ("tma_inline", "ldst_inline")  # backends by which the kernel itself sends and fetches
 ENGINE_BLOCKS = 8  # multiprocessors of the chunk engine: more are slower beside a GEMM
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """Which tiles cover an M x N product: `num_wide` columns of wide tiles, the rest in narrow ones."""
-
-    block_m: int
-    block_n: int
-    block_k: int
-    stages: int
-    num_wide: int  # -1: one tile shape (block_n) throughout
-    precision: str = "tf32"
-    group_m: int = 8
 
 
 @dataclass(frozen=True)
@@ -48,46 +51,6 @@ class Chunking:
     slices: int | tuple[int, ...] = 1
     peer_by_peer: bool = False
     engine_blocks: int = 0
-
-
-def makespan(rows: int, wide: int, narrow: int, programs: int) -> float:
-    """Time, in wide tiles, of rows x (wide + narrow) tiles on `programs` programs, wide ones first."""
-    ends = [0.0] * programs
-    for _ in range(rows * wide):
-        heapq.heapreplace(ends, ends[0] + 1.0)
-    for _ in range(rows * narrow):
-        heapq.heapreplace(ends, ends[0] + NARROW_COST)
-    return max(ends)
-
-
-def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, num_sms: int) -> Tiling:
-    """The tiling with the shortest simulated makespan; among equals, the one with the most wide tiles. Small tiles for a
-    product of few."""
-    size = dtype.itemsize
-    if size > 2:
-        exact = not torch.backends.cuda.matmul.allow_tf32
-        # Without tensor cores a tile lives in registers: small, or it spills.
-        return Tiling(64, 64, 32, 2, -1, "ieee") if exact else Tiling(128, 128, 32, 4, -1)
-    # Few tiles are best made by many multiprocessors: the smallest that do in one round (bench/results/gemm_small_…).
-    for small in (Tiling(64, 64, 128, 6, -1), Tiling(64, 128, 128, 4, -1)):
-        if gemm_tiles(m, n, small) <= num_sms:
-            return small
-    if m <= 64:
-        return Tiling(64, 128, 64, 5, -1)
-    rows = -(-m // 128)
-    columns = -(-n // 256)
-    best = min(
-        range(columns, -1, -1),
-        key=lambda wide: (
-            round(makespan(rows, wide, max(0, -(-(n - wide * 256) // 128)), num_sms), 3),
-            -wide,
-        ),
-    )
-    if best == columns:
-        return Tiling(128, 256, 64, 4, -1)
-    if best == 0:
-        return Tiling(128, 128, 64, 6, -1)
-    return Tiling(128, 256, 64, 4, best)
 
 
 def growing_slices(k: int, block_k: int, sending: float, multiplying: float) -> tuple[int, ...]:
@@ -139,77 +102,6 @@ def choose_cut(
         if sending > multiplying / 3 and tiling.num_wide < 0 and gemm_tiles(m, n, tiling) <= 2 * num_sms:
             return tiling, Chunking(1, 2, peer_by_peer=True)
     return tiling, Chunking(2 if shard >= 16 << 20 and sending > multiplying / 3 else 1)
-
-
-def require_supported(m: int, n: int, k: int, dtype: torch.dtype) -> None:
-    """Raises ValueError for a product that the kernels here cannot do, saying why."""
-    if dtype not in (torch.bfloat16, torch.float16, torch.float32):
-        raise ValueError(f"expected dtype bf16, fp16 or fp32, got {dtype}")
-    if min(m, n, k) < 1:
-        raise ValueError(f"M, N and K must be at least 1, got {m}, {n} and {k}")
-    multiple = 16 // dtype.itemsize
-    for name, extent in (("N", n), ("K", k)):
-        if extent % multiple:
-            raise ValueError(
-                f"{name} must be a multiple of {multiple} for {DTYPE_NAMES[dtype]} (TMA takes rows of 16 bytes), got {extent}"
-            )
-
-
-def gemm_tiles(m: int, n: int, t: Tiling) -> int:
-    if t.num_wide >= 0:
-        columns = t.num_wide + max(0, -(-(n - t.num_wide * t.block_n) // (t.block_n // 2)))
-    else:
-        columns = -(-n // t.block_n)
-    return -(-m // t.block_m) * columns
-
-
-def gemm_programs(m: int, n: int, t: Tiling, programs: int) -> int:
-    """The grid: a program for each tile, at most `programs`."""
-    return min(programs, gemm_tiles(m, n, t))
-
-
-def gemm_arguments(
-    m: int, n: int, k: int, t: Tiling, programs: int, w_transposed: bool,
-    a: torch.Tensor, w: torch.Tensor, out: torch.Tensor, activation: str = "", bias: torch.Tensor | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """The arguments of kernels.matmul, or of kernels.matmul_mixed, for a [m, k] (or a rank's shard of it), w and bias [n]."""
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    if a.shape[0] == 0:
-        a = a.new_empty(1, k)  # a descriptor cannot be empty; this rank holds nothing that could be read
-    split_store = 2 if t.block_n == 256 or t.num_wide >= 0 else 1
-
-    def weights(width: int) -> Any:
-        return TensorDescriptor.from_tensor(w, [width, t.block_k] if w_transposed else [t.block_k, width])
-
-    arguments: dict[str, Any] = {
-        "a_desc": TensorDescriptor.from_tensor(a, [t.block_m, t.block_k]),
-        "b_desc": weights(t.block_n),
-        "c_desc": TensorDescriptor.from_tensor(out, [t.block_m, t.block_n // split_store]),
-        "M": m,
-        "N": n,
-        "K": k,
-        "BLOCK_M": t.block_m,
-        "BLOCK_N": t.block_n,
-        "BLOCK_K": t.block_k,
-        "GROUP_M": t.group_m,
-        "NUM_SMS": programs,
-        "B_TRANSPOSED": w_transposed,
-        "PRECISION": t.precision,
-        "ACTIVATION": activation,
-    }
-    if bias is not None:
-        arguments["bias_ptr"] = bias
-    if t.num_wide >= 0:
-        arguments["b_narrow_desc"] = weights(t.block_n // 2)
-        arguments["num_wide"] = t.num_wide
-    else:
-        arguments["SPLIT_STORE"] = split_store
-    return arguments
-
-
-def gemm_options(t: Tiling) -> dict[str, int]:
-    return {"num_warps": 4 if t.block_m * t.block_n <= 64 * 128 else 8, "num_stages": t.stages}
 
 
 class AllGatherMatmul:
@@ -454,18 +346,6 @@ def all_gather_matmul(
         )  # fmt: skip
     return _cache[key](x, w.t() if transposed else w, out, bias)
 
-
-from .ops_produce import (  # noqa: E402 - they use what is above
-    AllToAllMatmul,
-    MatmulAllReduce,
-    MatmulAllToAll,
-    MatmulReduceScatter,
-    all_to_all_matmul,
-    matmul_all_reduce,
-    matmul_all_to_all,
-    matmul_reduce_scatter,
-)
-from .ops_stages import FeedForward, feed_forward  # noqa: E402
 
 __all__ = [
     "AllGatherMatmul",

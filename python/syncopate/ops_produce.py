@@ -16,10 +16,7 @@ import torch
 
 from . import _syncopate, plans, trace
 from .fused import DTYPE_NAMES, FusedKernel, Prepared, outputs_of, run_on_host
-from .group import Group, of_process_group
-from .kernels import matmul as kernels
-from .ops import (
-    INLINE,
+from .gemm import (
     Tiling,
     choose_tiling,
     gemm_arguments,
@@ -28,6 +25,9 @@ from .ops import (
     gemm_tiles,
     require_supported,
 )
+from .group import Group, of_process_group
+from .kernels import matmul as kernels
+from .plans import INLINE
 from .reduce_ways import (
     blocks_after_kernel,
     choose_all_reduce_way,

@@ -14,9 +14,9 @@ import torch
 
 from . import plans
 from .fused import DTYPE_NAMES, outputs_of
+from .gemm import Tiling, choose_tiling, gemm_arguments, gemm_options, gemm_programs, require_supported
 from .group import Group, of_process_group
 from .kernels import matmul as kernels
-from .ops import Tiling, choose_tiling, gemm_arguments, gemm_options, gemm_programs, require_supported
 from .staged import Call, FusedStages, Stage
 
 

@@ -35,6 +35,7 @@ from ._syncopate import Plan, Simulation
 
 __all__ = [
     "BACKENDS",
+    "INLINE",
     "Builder",
     "Mesh",
     "Plan",
@@ -62,6 +63,7 @@ __all__ = [
 
 #: How a transfer may be carried out, by name; which are legal for one, fuse says.
 BACKENDS: tuple[str, ...] = _syncopate.BACKENDS
+INLINE = ("tma_inline", "ldst_inline")  # those by which the kernel itself sends and fetches
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .ops import choose_tiling, gemm_tiles, makespan
+from .gemm import choose_tiling, gemm_tiles, makespan
 
 AFTER_ROWS = 128  # rows a rank, up to which an all-reduce follows its product
 AFTER_ROWS_OF_ALL = 1024  # rows of all ranks, the same, from MANY ranks on

@@ -3,14 +3,12 @@
 import pytest
 
 torch = pytest.importorskip("torch")
-ops = pytest.importorskip("syncopate.ops")
-
-from syncopate import reduce_ways  # noqa: E402 - ops first: it imports the others
+reduce_ways = pytest.importorskip("syncopate.reduce_ways")
 
 MODELS = {"8B": (4096, 14336), "70B": (8192, 28672), "GPT-3": (12288, 49152), "405B": (16384, 53248)}
 
 
-def all_reduce(model: str, m: int, size: int) -> reduce_ways.Way:
+def all_reduce(model: str, m: int, size: int) -> "reduce_ways.Way":
     hidden, f = MODELS[model]
     return reduce_ways.choose_all_reduce_way(m, hidden, f // 8, torch.bfloat16, size, 132)
 
