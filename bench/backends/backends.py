@@ -122,7 +122,7 @@ def with_backend(plan: sy.plans.Plan, backend: str) -> sy.plans.Plan:
 def operators_with(setup: Setup, cell: Cell) -> list[Any]:
     """The cell's operators. Raises where the compiler takes another backend for some transfer between ranks."""
     kind = OPERATORS[cell.operator].kind
-    if kind is sy.ops.AllGatherMatmul and cell.backend in sy.ops.INLINE:
+    if kind is sy.ops.AllGatherMatmul and cell.backend in sy.plans.INLINE:
         made = setup.operators(kind, backend=cell.backend)  # its tiles read at other ranks
     elif kind is sy.ops.AllGatherMatmul:
         (usual,) = setup.operators(kind, count=1)
