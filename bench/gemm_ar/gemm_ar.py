@@ -13,6 +13,7 @@ Each row of a shape computes y[M, N] = all_reduce(x[M, K] @ w[K, N]), with K = F
     [S]         other splits of a shard (--splits), as graphs
     one-shot    each tile sent to all ranks and summed there (--one-shot), as graphs
     tilesS      tiles that sum, with these splits (--tile-sums), as graphs; localS: that kernel alone
+    beside:16:8 other ways (--ways, syncopate.reduce_ways), as graphs
 
 Speed is graph against graph. hidden: the host's time is hidden behind a sleeping device; visible: it is not. Inputs
 rotate past the L2 cache. `bound` is ours (graph) over max(mm, bytes of a two-shot all-reduce at the link rate of H200:
@@ -33,7 +34,7 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness import Candidate  # noqa: E402
-from tensor_parallel import Bench, Rotating, Setup, main, sy  # noqa: E402
+from tensor_parallel import Bench, Rotating, Setup, Way, main, sy  # noqa: E402
 
 TOLERANCE = 1e-2
 ONE_SHOT_BYTES = (
@@ -132,6 +133,12 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         candidates.extend(
             setup.optional(f"local{split}", lambda i, tiles=tiles: tiles(i).run_local(x(i), w(i)))
         )
+    for name in filter(None, options.ways.split(",")):
+        other = setup.operators(sy.ops.MatmulAllReduce, **Way.named(name).options)
+        into = Rotating(one.result() for one in other)
+        replay = setup.graphs(lambda i, other=other, into=into: other(i)(x(i), w(i), into(i)))
+        setup.expect(name, replay, into, reference, TOLERANCE)
+        candidates.append(Candidate(name, replay, visible=False))
     return candidates
 
 
@@ -142,6 +149,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--one-shot", action="store_true", help="also each tile sent to all ranks and summed there"
     )
     parser.add_argument("--tile-sums", default="", help="also tiles that sum, with these splits: 1,2,4")
+    parser.add_argument("--ways", default="", help="also these: after:32,beside:16:8,inline")
 
 
 BENCH = Bench(

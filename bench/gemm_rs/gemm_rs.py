@@ -11,6 +11,7 @@ Each row of a shape computes y[M / ranks, N] = reduce_scatter(x[M, K] @ w[K, N])
     [S]         other splits of a shard (--splits), as graphs
     partsS      the sum in so many parts, which run beside the kernel (--sum-parts), as graphs
     tilesS      tiles that sum, with these splits (--tile-sums), as graphs; localS: that kernel alone
+    beside:16:4 other ways (--ways, syncopate.reduce_ways), as graphs
 
 hidden: the host's time is hidden behind a sleeping device; visible: it is not. Inputs rotate past the L2 cache.
 `bound` is ours (graph) over max(mm, bytes sent at the link rate of H200: 380 GB/s). Ours sums as fp32 in rank order.
@@ -28,7 +29,7 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness import Candidate  # noqa: E402
-from tensor_parallel import Bench, Setup, main, sy  # noqa: E402
+from tensor_parallel import Bench, Setup, Way, main, sy  # noqa: E402
 
 TOLERANCE = 1e-2
 
@@ -89,6 +90,11 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         setup.expect(f"tiles{split}", replay, out, expected, 0.0)  # the same bits
         candidates.append(Candidate(f"tiles{split}", replay, visible=False))
         candidates += setup.optional(f"local{split}", lambda i, tiles=tiles: tiles(i).run_local(x(i), w(i)))
+    for name in filter(None, options.ways.split(",")):
+        other = setup.operators(sy.ops.MatmulReduceScatter, **Way.named(name).options)
+        replay = setup.graphs(lambda i, other=other: other(i)(x(i), w(i), out(i)))
+        setup.expect(name, replay, out, reference, TOLERANCE)
+        candidates.append(Candidate(name, replay, visible=False))
     return candidates
 
 
@@ -96,6 +102,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--splits", default="", help="also these splits of a shard, comma-separated: 1,2,4")
     parser.add_argument("--tile-sums", default="", help="also tiles that sum, with these splits: 1,2,4")
     parser.add_argument("--sum-parts", default="", help="also sums in so many parts, comma-separated: 1,2,4")
+    parser.add_argument("--ways", default="", help="also these: after:32,beside:16:4,inline")
     parser.add_argument("--no-async-tp", action="store_true", help="leave torch's fused operator out")
 
 

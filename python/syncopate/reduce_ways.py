@@ -41,6 +41,25 @@ class Way:
     engine_blocks: int = 8
     split: int = 1
 
+    @classmethod
+    def named(cls, text: str) -> Way:
+        """ "beside:16:8": a kind, multiprocessors (or blocks) of the engine, and parts. Raises ValueError for anything else."""
+        kind, *numbers = text.split(":")
+        most = {"after": 1, "beside": 2, "inline": 0, "fused": 0}
+        if kind not in most:
+            raise ValueError(f"way '{text}': expected {', '.join(most)}")
+        if len(numbers) > most[kind] or not all(n.isdecimal() and int(n) > 0 for n in numbers):
+            raise ValueError(
+                f"way '{text}': expected {kind} with up to {most[kind]} numbers from 1 on after it"
+            )
+        return cls(kind, *map(int, numbers))
+
+    def __str__(self) -> str:
+        numbers = {"after": [self.engine_blocks], "beside": [self.engine_blocks, self.split]}.get(
+            self.kind, []
+        )
+        return ":".join(map(str, [self.kind, *numbers]))
+
     @property
     def options(self) -> dict[str, Any]:
         """Of an operator."""

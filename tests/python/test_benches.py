@@ -19,15 +19,21 @@ def launch(run, name, *arguments):
     ("name", "operators", "rows"),
     [
         ("ag_gemm", 1, {"mm", "triton", "ag", "nccl+mm", "ours", "ours-copy", "graph"}),
-        ("gemm_rs", 1, {"mm", "triton", "rs", "mm+nccl", "ours", "graph", "[2]"}),
-        ("gemm_ar", 1, {"mm", "triton", "ar", "mm+nccl", "mm+nccl-e", "ours", "graph", "[2]"}),
+        ("gemm_rs", 1, {"mm", "triton", "rs", "mm+nccl", "ours", "graph", "[2]", "after:2", "beside:2:2"}),
+        (
+            "gemm_ar",
+            1,
+            {"mm", "triton", "ar", "mm+nccl", "mm+nccl-e", "ours", "graph", "[2]", "after:2", "beside:2:2"},
+        ),
         ("a2a_gemm", 2, {"mm", "triton", "a2a", "nccl", "nccl-e", "ours", "graph", "[2]"}),
     ],
 )
 def test_bench_measures_its_rows_and_names_what_it_leaves_out(name, operators, rows, run, tmp_path):
     report = tmp_path / "report.json"
-    splits = ["--splits", "2"] if "[2]" in rows else []
-    outcome = launch(run, name, "--shapes", "8B", "--tokens", "1024", *splits, "--json", report)
+    more = ["--splits", "2"] if "[2]" in rows else []
+    if ways := sorted(row for row in rows if ":" in row):
+        more += ["--ways", ",".join(ways)]
+    outcome = launch(run, name, "--shapes", "8B", "--tokens", "1024", *more, "--json", report)
     assert outcome.code == 0, outcome.out + outcome.err
     table = json.loads(report.read_text())["table"]
     assert len(table) == operators

@@ -54,6 +54,18 @@ def test_a_reduce_scatter_goes_the_way_that_was_the_quickest(m, n, size, kind):
     assert reduce_ways.choose_reduce_scatter_way(m, n, 3584, torch.bfloat16, size, 132).kind == kind
 
 
+def test_a_way_has_a_name():
+    for name in ("after:32", "beside:16:8", "inline", "fused"):
+        assert str(reduce_ways.Way.named(name)) == name
+    assert reduce_ways.Way.named("beside") == reduce_ways.Way("beside", 8, 1)
+
+
+@pytest.mark.parametrize("name", ["", "before", "after:0", "after:1:2", "inline:1", "beside:a"])
+def test_a_name_of_no_way_is_refused(name):
+    with pytest.raises(ValueError, match="expected"):
+        reduce_ways.Way.named(name)
+
+
 def test_options_are_those_of_the_operators():
     for way in (reduce_ways.Way("after", 16), reduce_ways.Way("beside", 12, 4), reduce_ways.Way("inline")):
         assert way.options["backend"] in ("ldst_dedicated", "tma_inline")
