@@ -29,6 +29,7 @@ from .group import Group, of_process_group
 from .kernels import matmul as kernels
 from .plans import INLINE
 from .reduce_ways import (
+    Way,
     blocks_after_kernel,
     choose_all_reduce_way,
     choose_reduce_scatter_way,
@@ -57,11 +58,6 @@ def choose_all_reduce(
     if tiles <= programs and m % tiling.block_m == 0 and total <= ONE_SHOT_BYTES and extra <= ONE_SHOT_EXTRA:
         return size > 1, 1
     return False, max(1, min(MOST_PARTS, round(tiles / programs / 2)))
-
-
-def asked_for(options: dict[str, Any]) -> bool:
-    """Whether a way to send or to sum is asked for, so that none is to be chosen."""
-    return bool(options.keys() & {"backend", "split", "tile_sums", "engine_blocks", "tiling"})
 
 
 def multiprocessors(group: Group) -> int:
@@ -273,14 +269,10 @@ class FusedMatmul:
                 )
 
 
-class MatmulReduceScatter(FusedMatmul):
-    """y = reduce_scatter(x @ w): x [M, K] and w [K, N] local, y [M / ranks, N], the sum over ranks of this rank's rows.
-
-    M need not be a multiple of the ranks: the first M % ranks of them get one row more. Each rank's product is rounded
-    to `dtype` before the sum, as the unfused pair does; the sum itself is accumulated as fp32 in rank order. With `pull`
-    owners read the contributions where they are, by the chunk engine, beside the kernel. Default: by what is faster
-    (reduce_ways).
-    """
+class Reduction(FusedMatmul):
+    """What the two that sum have in common. With `pull` owners read the contributions where they are, by the chunk engine
+    beside the kernel; with `plain_kernel` they do so after it, which then is left as it is. Default: by what is faster
+    (reduce_ways); but fused where a backend, a split, a tiling or a way to sum is asked for."""
 
     def __init__(
         self,
@@ -290,18 +282,38 @@ class MatmulReduceScatter(FusedMatmul):
         dtype: torch.dtype = torch.bfloat16,
         group: Group | Any | None = None,
         *,
+        plain_kernel: bool | None = None,
         pull: bool | None = None,
         device: str = "cuda",
         **options: Any,
     ) -> None:
         members = group if isinstance(group, Group) else of_process_group(group, device)
-        if pull is None and members.device == "cuda" and not asked_for(options):
-            way = choose_reduce_scatter_way(m, n, k, dtype, members.size, multiprocessors(members))
-            options = {**way.options, **options}
+        asked = options.keys() & {"backend", "split", "tile_sums", "engine_blocks", "tiling"}
+        if members.device == "cuda" and plain_kernel is None and pull is None and not asked:
+            options = {**self._way(m, n, k, dtype, members).options, **options}
+        elif plain_kernel:
+            blocks = blocks_after_kernel(m, n, dtype, members.size)
+            options = {"backend": "ldst_dedicated", "engine_blocks": blocks, **options}
         elif pull:
             options = {"backend": "ldst_dedicated", **options}
-        options = {"pull": bool(pull), **options}
+        options = {"plain_kernel": bool(plain_kernel), "pull": bool(pull), **options}
         super().__init__(m, n, k, dtype, members, device=device, **options)
+
+    @staticmethod
+    def _way(m: int, n: int, k: int, dtype: torch.dtype, group: Group) -> Way:
+        raise NotImplementedError
+
+
+class MatmulReduceScatter(Reduction):
+    """y = reduce_scatter(x @ w): x [M, K] and w [K, N] local, y [M / ranks, N], the sum over ranks of this rank's rows.
+
+    M need not be a multiple of the ranks: the first M % ranks of them get one row more. Each rank's product is rounded
+    to `dtype` before the sum, as the unfused pair does; the sum itself is accumulated as fp32 in rank order.
+    """
+
+    @staticmethod
+    def _way(m: int, n: int, k: int, dtype: torch.dtype, group: Group) -> Way:
+        return choose_reduce_scatter_way(m, n, k, dtype, group.size, multiprocessors(group))
 
     def _make_plan(self, mesh, dtype):
         tensor = plans.Tensor("C", (self.m, self.n), dtype)
@@ -315,44 +327,25 @@ class MatmulReduceScatter(FusedMatmul):
         return base + (self.group.rank < extra)
 
 
-class MatmulAllReduce(FusedMatmul):
+class MatmulAllReduce(Reduction):
     """y = all_reduce(x @ w), the same bits on all ranks: x [M, K] and w [K, N] local, y [M, N]. Each rank sums its rows
     chunk by chunk and sends them on; with `one_shot` each stores all of its product at all ranks, tile by tile as they are
-    made, and every rank sums all of it (M a multiple of the tiles' rows; for few rows, or few ranks). With `pull` each
-    rank's chunk engine reads its rows of all products where they are, and stores the sums at all ranks: beside the kernel,
-    by parts of columns (`split`), or with `plain_kernel` after it, which then is left as it is. Default: by what is faster
-    (reduce_ways, choose_all_reduce); but fused, and never one_shot, where a backend, a split or a way to sum is asked for."""
+    made, and every rank sums all of it (M a multiple of the tiles' rows; for few rows, or few ranks). With `pull` and
+    `plain_kernel` each rank stores its sums at all ranks; beside the kernel by parts of columns (`split`)."""
 
-    def __init__(
-        self,
-        m: int,
-        n: int,
-        k: int,
-        dtype: torch.dtype = torch.bfloat16,
-        group: Group | Any | None = None,
-        *,
-        one_shot: bool | None = None,
-        plain_kernel: bool | None = None,
-        pull: bool | None = None,
-        device: str = "cuda",
-        **options: Any,
-    ) -> None:
+    def __init__(self, *args: Any, one_shot: bool | None = None, **options: Any) -> None:
+        """As Reduction, and `one_shot`; default: where it is faster (choose_all_reduce)."""
         self._asked = one_shot
         self.one_shot = bool(one_shot)
-        members = group if isinstance(group, Group) else of_process_group(group, device)
-        free = one_shot is None and plain_kernel is None and pull is None and not asked_for(options)
         if one_shot:
             options = {"backend": "tma_inline", **options}
-        elif free and members.device == "cuda":
-            way = choose_all_reduce_way(m, n, k, dtype, members.size, multiprocessors(members))
-            options = {**way.options, **options}
-        elif plain_kernel:
-            blocks = blocks_after_kernel(m, n, dtype, members.size)
-            options = {"backend": "ldst_dedicated", "engine_blocks": blocks, **options}
-        elif pull:
-            options = {"backend": "ldst_dedicated", **options}
-        options = {"plain_kernel": bool(plain_kernel), "pull": bool(pull), **options}
-        super().__init__(m, n, k, dtype, members, device=device, **options)
+        elif one_shot is False:
+            options = {"plain_kernel": False, **options}
+        super().__init__(*args, **options)
+
+    @staticmethod
+    def _way(m: int, n: int, k: int, dtype: torch.dtype, group: Group) -> Way:
+        return choose_all_reduce_way(m, n, k, dtype, group.size, multiprocessors(group))
 
     @property
     def output(self) -> str:

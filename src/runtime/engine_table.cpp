@@ -284,16 +284,15 @@ bool signals_by_block(const fuse::Schedule& schedule) {
         if (rank.transfers.empty() || !rank.end_posts.empty() || awaits_stored(rank.begin_waits))
             return false;
         const fuse::Transfer& like = rank.transfers.front();
-        const auto dtype_of = [&](const fuse::Transfer& transfer) {
-            return schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype;
-        };
         for (const fuse::Transfer& sum : rank.transfers) {
-            const auto bytes =
-                static_cast<std::uint64_t>(plan::num_elements(sum.dst.region)) * plan::size_of(dtype_of(sum));
+            const auto tensor = static_cast<std::size_t>(sum.dst.tensor);
             if (sum.backend != plan::Backend::ldst_dedicated || sum.reduce == plan::Reduce::none ||
-                sum.reduce != like.reduce || dtype_of(sum) != dtype_of(like) || bytes == 0 ||
-                bytes / device::kEngineUnit > kMostPieces || awaits_stored(sum.waits))
+                sum.reduce != like.reduce || sum.dst.tensor != like.dst.tensor ||
+                tensor >= schedule.tensors.size() || awaits_stored(sum.waits))
                 return false;
+            const std::uint64_t bytes = static_cast<std::uint64_t>(plan::num_elements(sum.dst.region)) *
+                                        plan::size_of(schedule.tensors[tensor].dtype);
+            if (bytes == 0 || bytes / device::kEngineUnit > kMostPieces) return false;
         }
     }
     return true;
