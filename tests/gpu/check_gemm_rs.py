@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import syncopate as sy  # noqa: E402
 from syncopate import ops  # noqa: E402
+from syncopate.reduce_ways import Way  # noqa: E402
 
 SLICES = 8
 failures: list[str] = []
@@ -179,6 +180,27 @@ def operators() -> None:
                         expected = op.unfused(exchanged, w, torch.empty_like(y))
                     expect(torch.equal(y, expected), f"{operator.__name__} {m}x{n}x{k} {dtype} call {call}")
                 op.check()
+                op.close()
+
+
+def ways() -> None:
+    """Each way that a reduction may take (syncopate.reduce_ways), asked for: twenty queued calls with stragglers."""
+    p = size()
+    for operator in (ops.MatmulReduceScatter, ops.MatmulAllReduce):
+        for name in ("after:8", "beside:4:1", "beside:8:2", "beside:16:4", "inline"):
+            for m, n, k in ((512 * p, 2048, 512), (100 * p + 3, 1024, 256)):
+                tagged = Tagged(m, n, k, torch.bfloat16)
+                op = operator(m, n, k, torch.bfloat16, **Way.named(name).options)
+                x = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
+                poison(op)
+                rng = random.Random(rank())
+                for _ in range(20):
+                    straggle(rng, 0.2)
+                    tagged.fill(x)
+                    tagged.judge(op(x, tagged.w), None if operator is ops.MatmulReduceScatter else 0)
+                op.check()
+                what = f"{operator.__name__} {m}x{n}x{k} {name}"
+                expect(tagged.bad.item() == 0, f"{what}: {tagged.bad.item()} wrong")
                 op.close()
 
 
@@ -598,6 +620,7 @@ SECTIONS = {
     for f in (
         shapes,
         operators,
+        ways,
         stages,
         examples,
         queued,
