@@ -243,9 +243,7 @@ class FusedKernel:
             check = check_output if tensor in self.plan.produced else check_shard
             check(self.plan, group.rank, tensor, parameter, value, shape, dtype, device, group.ordinal)
             tensors[parameter] = (shape, [], dtype, tensors[parameter][3])
-        num_sms = 132
-        if device == "cuda":
-            num_sms = torch.cuda.get_device_properties(group.ordinal).multi_processor_count
+        num_sms = group.multiprocessors(132)
         artifact = _syncopate.fuse(
             self._source,
             self._file,

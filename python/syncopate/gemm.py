@@ -13,6 +13,7 @@ from .fused import DTYPE_NAMES
 # A narrow tile (half as wide) takes this share of a wide one's time: its shared-memory traffic per product is
 # higher. Measured on H200, bf16: 0.61 to 0.63 (bench/results).
 NARROW_COST = 0.62
+PROGRAMS_ON_HOST = 4  # of a grid, where each is a thread's work in the interpreter
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,14 @@ class Group:
     def barrier(self, label: str) -> None:
         _syncopate.barrier(self.rendezvous, label)
 
+    def multiprocessors(self, on_host: int) -> int:
+        """Of this rank's GPU; without one, `on_host`."""
+        if self.device != "cuda":
+            return on_host
+        import torch
+
+        return torch.cuda.get_device_properties(self.ordinal).multi_processor_count
+
 
 _groups: dict[tuple[Any, str], Group] = {}
 

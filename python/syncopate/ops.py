@@ -11,6 +11,7 @@ import torch
 from . import plans
 from .fused import DTYPE_NAMES, FusedKernel, Prepared, shard_view
 from .gemm import (
+    PROGRAMS_ON_HOST,
     Tiling,
     choose_tiling,
     gemm_arguments,
@@ -140,9 +141,7 @@ class AllGatherMatmul:
             raise ValueError(f"activation: expected one of {kernels.ACTIVATIONS}, got {activation!r}")
         self.activation, self.bias = activation, bias
         cuda = self.group.device == "cuda"
-        self.num_sms = (
-            torch.cuda.get_device_properties(self.group.ordinal).multi_processor_count if cuda else 4
-        )
+        self.num_sms = self.group.multiprocessors(PROGRAMS_ON_HOST)
         # Tiles that fetch their rows themselves leave nothing behind.
         fetched = options.get("backend") in INLINE
         if chunking is None and tiling is None and cuda and not fetched:

@@ -17,6 +17,7 @@ import torch
 from . import _syncopate, plans, trace
 from .fused import DTYPE_NAMES, FusedKernel, Prepared, outputs_of, run_on_host
 from .gemm import (
+    PROGRAMS_ON_HOST,
     Tiling,
     choose_tiling,
     gemm_arguments,
@@ -60,13 +61,6 @@ def choose_all_reduce(
     return False, max(1, min(MOST_PARTS, round(tiles / programs / 2)))
 
 
-def multiprocessors(group: Group) -> int:
-    """Of a rank's GPU; on the host, programs that run at once."""
-    if group.device != "cuda":
-        return 4
-    return torch.cuda.get_device_properties(group.ordinal).multi_processor_count
-
-
 class FusedMatmul:
     """x [M, K] @ w [K, N] fused with a plan, for one shape. Subclasses say which tensor of the plan is the kernel's, and
     what goes in and out. Collective: all ranks construct and call it alike.
@@ -100,7 +94,7 @@ class FusedMatmul:
         self.w_transposed = w_transposed
         cuda = self.group.device == "cuda"
         self.device = torch.device("cuda", self.group.ordinal) if cuda else torch.device("cpu")
-        self.num_sms = multiprocessors(self.group)
+        self.num_sms = self.group.multiprocessors(PROGRAMS_ON_HOST)
         self.plain_kernel, self.pull = plain_kernel, pull or plain_kernel
         # The chunk engine's multiprocessors are not the kernel's, unless it comes after that.
         engine = cuda and not plain_kernel and backend in ("tma_dedicated", "ldst_dedicated")
@@ -290,7 +284,8 @@ class Reduction(FusedMatmul):
         members = group if isinstance(group, Group) else of_process_group(group, device)
         asked = options.keys() & {"backend", "split", "tile_sums", "engine_blocks", "tiling"}
         if members.device == "cuda" and plain_kernel is None and pull is None and not asked:
-            options = {**self._way(m, n, k, dtype, members).options, **options}
+            way = self._way(m, n, k, dtype, members.size, members.multiprocessors(PROGRAMS_ON_HOST))
+            options = {**way.options, **options}
         elif plain_kernel:
             blocks = blocks_after_kernel(m, n, dtype, members.size)
             options = {"backend": "ldst_dedicated", "engine_blocks": blocks, **options}
@@ -300,7 +295,8 @@ class Reduction(FusedMatmul):
         super().__init__(m, n, k, dtype, members, device=device, **options)
 
     @staticmethod
-    def _way(m: int, n: int, k: int, dtype: torch.dtype, group: Group) -> Way:
+    def _way(m: int, n: int, k: int, dtype: torch.dtype, size: int, num_sms: int) -> Way:
+        """The fastest, on that many GPUs with that many multiprocessors each."""
         raise NotImplementedError
 
 
@@ -311,9 +307,7 @@ class MatmulReduceScatter(Reduction):
     to `dtype` before the sum, as the unfused pair does; the sum itself is accumulated as fp32 in rank order.
     """
 
-    @staticmethod
-    def _way(m: int, n: int, k: int, dtype: torch.dtype, group: Group) -> Way:
-        return choose_reduce_scatter_way(m, n, k, dtype, group.size, multiprocessors(group))
+    _way = staticmethod(choose_reduce_scatter_way)
 
     def _make_plan(self, mesh, dtype):
         tensor = plans.Tensor("C", (self.m, self.n), dtype)
@@ -343,9 +337,7 @@ class MatmulAllReduce(Reduction):
             options = {"plain_kernel": False, **options}
         super().__init__(*args, **options)
 
-    @staticmethod
-    def _way(m: int, n: int, k: int, dtype: torch.dtype, group: Group) -> Way:
-        return choose_all_reduce_way(m, n, k, dtype, group.size, multiprocessors(group))
+    _way = staticmethod(choose_all_reduce_way)
 
     @property
     def output(self) -> str:

@@ -14,7 +14,15 @@ import torch
 
 from . import plans
 from .fused import DTYPE_NAMES, outputs_of
-from .gemm import Tiling, choose_tiling, gemm_arguments, gemm_options, gemm_programs, require_supported
+from .gemm import (
+    PROGRAMS_ON_HOST,
+    Tiling,
+    choose_tiling,
+    gemm_arguments,
+    gemm_options,
+    gemm_programs,
+    require_supported,
+)
 from .group import Group, of_process_group
 from .kernels import matmul as kernels
 from .staged import Call, FusedStages, Stage
@@ -60,7 +68,7 @@ class FeedForward:
         self.group = group if isinstance(group, Group) else of_process_group(group, device)
         cuda = self.group.device == "cuda"
         self.device = torch.device("cuda", self.group.ordinal) if cuda else torch.device("cpu")
-        num_sms = torch.cuda.get_device_properties(self.device).multi_processor_count if cuda else 4
+        num_sms = self.group.multiprocessors(PROGRAMS_ON_HOST)
         engine = cuda and backend in ("tma_dedicated", "ldst_dedicated")
         programs = num_sms - (engine_blocks if engine else 0)
         self.tilings = tilings or (

@@ -43,7 +43,7 @@ class Way:
 
     @classmethod
     def named(cls, text: str) -> Way:
-        """ "beside:16:8": a kind, multiprocessors (or blocks) of the engine, and parts. Raises ValueError for anything else."""
+        """From "beside:16:8": a kind, multiprocessors (or blocks) of the engine, and parts. Raises ValueError for anything else."""
         kind, *numbers = text.split(":")
         most = {"after": 1, "beside": 2, "inline": 0, "fused": 0}
         if kind not in most:
@@ -101,7 +101,7 @@ def choose_all_reduce_way(m: int, n: int, k: int, dtype: torch.dtype, size: int,
     """Of all_reduce(x [m, k] @ w [k, n]) over `size` GPUs with `num_sms` multiprocessors each."""
     if follows_product(m, n, dtype, size):
         return Way("after", blocks_after_kernel(m, n, dtype, size))
-    if size < MANY or dtype.itemsize > 2 or n % 8:
+    if size < MANY or dtype.itemsize > 2:
         return Way("fused")
     step = (size - 1) / size * m * n * dtype.itemsize  # bytes to a rank in each of two steps
     times: dict[Way, float] = {}

@@ -82,9 +82,8 @@ class FusedStages:
         whole = {name: (list(shape), dtype) for name, shape, dtype in self.plan.tensors}
         texts = [self._text(stage, call, whole) for stage, call in zip(self.stages, calls, strict=True)]
         cuda = self.group.device == "cuda"
-        num_sms = torch.cuda.get_device_properties(self.group.ordinal).multi_processor_count if cuda else 132
         artifact = _syncopate.fuse_stages(
-            texts, self.plan, self.group.device, num_sms, self._phases, self._backend
+            texts, self.plan, self.group.device, self.group.multiprocessors(132), self._phases, self._backend
         )
         self.schedule = json.loads(artifact.schedule_json)
         heap = _syncopate.SymmetricHeap(

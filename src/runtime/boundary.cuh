@@ -30,9 +30,8 @@ __device__ __forceinline__ void store_relaxed(std::uint32_t* word, std::uint32_t
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-/// What the thread has done or acquired before comes before what it does afterwards, for all GPUs. Weaker
-/// than
-/// __threadfence_system, which orders all such fences among each other and takes longer.
+/// What the thread has done or acquired before comes before what it does afterwards, for all GPUs. A
+/// __threadfence_system does more, orders all such fences among each other, and takes longer.
 __device__ __forceinline__ void fence_to_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 __device__ __forceinline__ std::uint64_t nanoseconds() {

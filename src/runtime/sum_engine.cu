@@ -178,15 +178,6 @@ __device__ __forceinline__ void sum_plane(const SumOp& sum, std::uint32_t plane)
     }
 }
 
-/// One thread of each block: counts what its block has stored, which it has seen at a barrier, in the op's
-/// counter. Whether all blocks have; then their stores are visible to whoever acquires a word that the caller
-/// releases.
-__device__ __forceinline__ bool count_block(std::uint32_t* counter, std::uint32_t epoch) {
-    std::uint32_t before;
-    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
-    return before + 1 == epoch * gridDim.x;
-}
-
 /// One warp: `count` things of 8-byte words.
 template <typename Thing>
 __device__ __forceinline__ void copy_words(Thing* to, const Thing* from, std::uint32_t count,
@@ -230,10 +221,15 @@ __device__ __forceinline__ void practise(SumOp& to, const EngineArguments& a) {
     if (threadIdx.x < kSources) to.near[threadIdx.x] = box;
 }
 
-/// One warp of each block. Whether all blocks have come here, so that this one speaks for all.
+/// One warp of each block: counts what its block has stored, which it has seen at a barrier. Whether all
+/// blocks have; then their stores are visible to whoever acquires a word that the caller releases.
 __device__ __forceinline__ bool is_last(std::uint32_t* counter, std::uint32_t epoch, std::int32_t lane) {
     std::uint32_t last = 0;
-    if (lane == 0) last = count_block(counter, epoch) ? 1 : 0;
+    if (lane == 0) {
+        std::uint32_t before;
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+        last = before + 1 == epoch * gridDim.x ? 1 : 0;
+    }
     return __shfl_sync(0xffffffffu, last, 0) != 0;
 }
 

@@ -66,6 +66,34 @@ def test_a_name_of_no_way_is_refused(name):
         reduce_ways.Way.named(name)
 
 
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ({}, {"plain_kernel": True, "pull": False, "backend": "ldst_dedicated", "engine_blocks": 32}),
+        ({"pull": True}, {"plain_kernel": False, "pull": True, "backend": "ldst_dedicated"}),
+        ({"pull": True, "backend": "tma_dedicated"},
+         {"plain_kernel": False, "pull": True, "backend": "tma_dedicated"}),
+        ({"plain_kernel": True, "engine_blocks": 8},
+         {"plain_kernel": True, "pull": False, "backend": "ldst_dedicated", "engine_blocks": 8}),
+        ({"plain_kernel": False}, {"plain_kernel": False, "pull": False}),
+        ({"split": 2}, {"plain_kernel": False, "pull": False, "split": 2}),
+        ({"one_shot": True}, {"plain_kernel": False, "pull": False, "backend": "tma_inline"}),
+        ({"one_shot": False}, {"plain_kernel": False, "pull": False}),
+    ],
+)  # fmt: skip
+def test_an_operator_takes_the_way_unless_one_is_asked_for(asked, given, monkeypatch):
+    from syncopate import Group, ops, ops_produce
+
+    taken = {}
+    monkeypatch.setattr(Group, "multiprocessors", lambda self, on_host: 132)
+    monkeypatch.setattr(
+        ops_produce.FusedMatmul, "__init__", lambda self, *shape, **options: taken.update(options)
+    )
+    ops.MatmulAllReduce(512, 8192, 3584, torch.bfloat16, Group(0, 4, None, "cuda"), **asked)
+    assert taken.pop("device") == "cuda"
+    assert taken == given
+
+
 def test_options_are_those_of_the_operators():
     for way in (reduce_ways.Way("after", 16), reduce_ways.Way("beside", 12, 4), reduce_ways.Way("inline")):
         assert way.options["backend"] in ("ldst_dedicated", "tma_inline")
