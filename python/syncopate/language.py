@@ -81,6 +81,7 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
         @sy_p bra.uni SY_DONE;
         mov.u32 sy_t, %tid.x;
         setp.ge.u32 sy_p, sy_t, 32;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
         @sy_p bra.uni SY_FENCE;
     SY_WAIT:
         mul.wide.s32 sy_addr, sy_at, 4;
@@ -237,23 +238,21 @@ def _post_ptx(when: str, told: str) -> str:
         setp.ne.s32 sy_p, sy_t, 0;
         {leave}
         and.b32 sy_end, sy_end, 0x3fffffff;
-        mul.wide.s32 sy_addr, sy_at, 4;
-        add.s64 sy_addr, $1, sy_addr;
-        prefetch.global.L1 [sy_addr];
-        cp.async.bulk.wait_group 0;
         setp.ge.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_DONE;
-        bar.sync 0;
-        mov.u32 sy_t, %tid.x;
-        setp.ge.u32 sy_p, sy_t, 32;
-        @sy_p bra.uni SY_DONE;
-        setp.eq.s32 sy_first, sy_t, 0;
-        @sy_first fence.release.gpu;
-    SY_CHUNK:
         mul.wide.s32 sy_addr, sy_at, 4;
         add.s64 sy_addr, $1, sy_addr;
         ld.global.v4.b32 {{sy_word, sy_tiles, sy_post, sy_post_end}}, [sy_addr];
         ld.global.v4.b32 {{sy_lo, sy_hi, sy_told, sy_t}}, [sy_addr + 16];
+        cp.async.bulk.wait_group 0;
+        bar.sync 0;
+        mov.u32 sy_t, %tid.x;
+        setp.ge.u32 sy_p, sy_t, 32;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni SY_DONE;
+        setp.eq.s32 sy_first, sy_t, 0;
+        @sy_first fence.release.gpu;
+    SY_CHUNK:
         mul.wide.s32 sy_counter, sy_word, 4;
         add.s64 sy_counter, $2, sy_counter;
         mov.b64 sy_gates, {{sy_lo, sy_hi}};
@@ -283,8 +282,13 @@ def _post_ptx(when: str, told: str) -> str:
         bra.uni SY_EACH;
     SY_NEXT:
         add.s32 sy_at, sy_at, 8;
-        setp.lt.s32 sy_p, sy_at, sy_end;
-        @sy_p bra.uni SY_CHUNK;
+        setp.ge.s32 sy_p, sy_at, sy_end;
+        @sy_p bra.uni SY_DONE;
+        mul.wide.s32 sy_addr, sy_at, 4;
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v4.b32 {{sy_word, sy_tiles, sy_post, sy_post_end}}, [sy_addr];
+        ld.global.v4.b32 {{sy_lo, sy_hi, sy_told, sy_t}}, [sy_addr + 16];
+        bra.uni SY_CHUNK;
     SY_DONE:
     }}
     """
@@ -306,6 +310,7 @@ _COME = tl.constexpr("""
         setp.eq.s32 sy_in_time, 0, 0;
         mov.u32 sy_t, %tid.x;
         setp.ge.u32 sy_p, sy_t, 32;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
         @sy_p bra.uni SY_TOGETHER;
         ld.global.v2.b32 {sy_sums, sy_patience}, [$1 + 32];
         mad.lo.s32 sy_t, $3, 2, sy_sums;

@@ -80,6 +80,13 @@ bool awaits_chunks(const fuse::Schedule& schedule, std::size_t stage) {
     return false;
 }
 
+/// Whether some chunk can wait until its tiles' programs store their next ones.
+bool some_can_wait(const fuse::Schedule& schedule) {
+    return std::ranges::any_of(schedule.ranks, [](const fuse::RankSchedule& rank) {
+        return std::ranges::any_of(rank.chunks, [](const fuse::MadeChunk& made) { return !made.at_once; });
+    });
+}
+
 /// Whether some tile that does a sum makes a chunk that others than this sum wait for.
 bool posts_before_sums(const fuse::Schedule& schedule) {
     for (const fuse::RankSchedule& rank : schedule.ranks) {
@@ -87,7 +94,7 @@ bool posts_before_sums(const fuse::Schedule& schedule) {
             for (const fuse::TileSum& tile : sum.tiles) {
                 const std::vector<std::int32_t>& made = rank.slots[static_cast<std::size_t>(tile.slot)].makes;
                 if (std::any_of(made.begin(), made.end(), [&](std::int32_t chunk) {
-                        return fuse::counts_at_once(rank.chunks[static_cast<std::size_t>(chunk)], tile.slot);
+                        return rank.chunks[static_cast<std::size_t>(chunk)].at_once;
                     }))
                     return true;
             }
@@ -131,6 +138,7 @@ public:
           loads_(schedule.loads),
           sums_(schedule.summed.has_value()),
           posts_first_(sums_ && posts_before_sums(schedule)),
+          can_wait_(some_can_wait(schedule)),
           awaits_chunks_(awaits_chunks(schedule, stage)),
           sites_(waiting_sites(program)),
           facts_(facts_of(source_, {kernel_.sites.function.begin, kernel_.sites.function.end})) {
@@ -520,7 +528,8 @@ private:
     /// still until its stores are complete: slot s has to be the program's next one after s - (number of
     /// programs), no tile may be left early, and none may wait for what comes from what is not yet posted.
     [[nodiscard]] bool can_post_later() const {
-        if (!kernel_.sites.persistent || kernel_.grid[1] * kernel_.grid[2] != 1 || awaits_chunks_)
+        if (!can_wait_ || !kernel_.sites.persistent || kernel_.grid[1] * kernel_.grid[2] != 1 ||
+            awaits_chunks_)
             return false;
         for (const Span& statement : facts_.returns) {
             if (statement.begin >= kernel_.sites.body.begin && statement.end <= kernel_.sites.stored.end)
@@ -730,6 +739,7 @@ private:
     bool sums_;                 ///< tiles add what other ranks sent
     bool posts_first_;          ///< a tile that sums is itself sent: it is posted before it waits for others
     std::string summed_param_;  ///< the parameter of what they add to
+    bool can_wait_;             ///< some chunk need not be posted at once
     bool awaits_chunks_;        ///< some tile waits for what an op brings
     std::string stored_param_;  ///< the parameter of what is sent inline
     std::string loaded_param_;  ///< the parameter of what is fetched inline

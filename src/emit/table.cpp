@@ -41,10 +41,11 @@ std::vector<Gates> gates_of(const fuse::RankSchedule& schedule, std::int32_t ran
     return gates;
 }
 
-/// What each slot's tile makes. Slots that make the same chunks share their records.
+/// In what each slot's tile counts. Slots that count in the same chunks share their records.
 template <typename AppendPosts>
 void append_makes(std::vector<std::int32_t>& words, const fuse::RankSchedule& schedule, std::int32_t rank,
-                  std::span<const fuse::Slot> slots, const AppendPosts& append_posts) {
+                  std::span<const fuse::Slot> slots, std::int64_t first_slot,
+                  const AppendPosts& append_posts) {
     std::vector<std::pair<std::int32_t, std::int32_t>> posts;
     for (const fuse::MadeChunk& chunk : schedule.chunks) {
         const auto begin = static_cast<std::int32_t>(words.size());
@@ -55,25 +56,28 @@ void append_makes(std::vector<std::int32_t>& words, const fuse::RankSchedule& sc
     words.resize((words.size() + 3) / 4 * 4, 0);
     std::map<std::vector<std::int32_t>, std::pair<std::int32_t, std::int32_t>> known;
     for (std::size_t slot = 0; slot < slots.size(); ++slot) {
-        const std::vector<std::int32_t>& made = slots[slot].makes;
+        std::vector<std::int32_t> counted = slots[slot].makes;
+        std::erase_if(counted, [&](std::int32_t chunk) {
+            return !schedule.chunks[static_cast<std::size_t>(chunk)].counts(first_slot + slot);
+        });
         const auto begin = static_cast<std::int32_t>(words.size());
-        const auto end = begin + table::made_words * static_cast<std::int32_t>(made.size());
-        const auto [found, is_new] = known.try_emplace(made, begin, end);
+        const auto end = begin + table::made_words * static_cast<std::int32_t>(counted.size());
+        const auto [found, is_new] = known.try_emplace(counted, begin, end);
         if (is_new) {
-            for (const std::int32_t chunk : made) {
+            for (const std::int32_t chunk : counted) {
                 const auto index = static_cast<std::size_t>(chunk);
                 words.insert(
                     words.end(),
-                    {counter_of(schedule, chunk), static_cast<std::int32_t>(schedule.chunks[index].tiles),
+                    {counter_of(schedule, chunk),
+                     static_cast<std::int32_t>(schedule.chunks[index].counting.size()),
                      posts[index].first, posts[index].second, gates[index].copies ? 1 : 0,
                      gates[index].sums ? 1 : 0, gates[index].told ? 1 : 0, 0});
             }
         }
         const std::size_t record = table::first_slot + table::slot_words * slot + table::makes;
         words[record] = found->second.first;
-        const bool hurry = std::any_of(made.begin(), made.end(), [&](std::int32_t chunk) {
-            return fuse::counts_at_once(schedule.chunks[static_cast<std::size_t>(chunk)],
-                                        static_cast<std::int64_t>(slot));
+        const bool hurry = std::any_of(counted.begin(), counted.end(), [&](std::int32_t chunk) {
+            return schedule.chunks[static_cast<std::size_t>(chunk)].at_once;
         });
         words[record + 1] = found->second.second | (hurry ? table::at_once : 0);
     }
@@ -275,7 +279,7 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     };
     words[table::kernel_posts] = static_cast<std::int32_t>(words.size());
     append_posts(kernel_posts);
-    if (!schedule.chunks.empty()) append_makes(words, schedule, rank, slots, append_posts);
+    if (!schedule.chunks.empty()) append_makes(words, schedule, rank, slots, of_all.stage(stage).first, append_posts);
     if (const auto& form = of_all.stores) {
         append_stores(words, schedule, form->copies,
                       Distances(of_all, form->tensor, form->by_row, rank, heap_stride, offsets));

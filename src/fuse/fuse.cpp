@@ -25,46 +25,18 @@
 namespace syncopate::fuse {
 namespace {
 
-/// Which tiles of a made chunk count as soon as they are stored.
-enum class AtOnce : std::uint8_t { none, last_of_each_program, all };
-using AtOnceByChunk = std::vector<std::vector<AtOnce>>;  ///< by rank and chunk
-
-/// Of what is sent, all tiles where a program runs few of them; else the last one that each program makes of
-/// the chunk, since the others have counted long before that. What is sent inline can wait, and what is only
-/// summed unless the chunk engine does that: other sums begin when the kernel leaves them multiprocessors.
-AtOnceByChunk in_a_hurry(const plan::Plan& plan, const Precedence& precedence, const StageSchedule& all,
-                         const Backends& backends, const InlineStores& stores) {
-    const Production& production = all.production;
-    AtOnceByChunk result;
-    for (const auto& chunks : production.chunks) result.emplace_back(chunks.size(), AtOnce::none);
-    for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
-        const plan::OpRef ref = precedence.ops[id];
-        if (is_sum(plan.op(ref)) && lane_of(backends[ref.rank][ref.index]) != plan::Backend::tma_dedicated)
-            continue;
-        for (const MadeRef& need : production.needs[id]) {
-            const std::vector<std::int64_t>& makers = production.makers[need.rank][need.index];
-            if (makers.empty() || !stores.at[need.rank][need.index].empty()) continue;
-            std::size_t stage = all.slots.size() - 1;
-            while (stage > 0 && all.slots[stage].first > makers.front()) --stage;
-            result[need.rank][need.index] = all.brief[stage] ? AtOnce::all : AtOnce::last_of_each_program;
-        }
-    }
-    return result;
-}
-
-/// The slots, rising, of a chunk's tiles that count at once.
-std::vector<std::int32_t> slots_at_once(AtOnce which, std::vector<std::int64_t> slots,
-                                        const std::vector<std::int64_t>& program_of) {
-    if (which == AtOnce::none) return {};
-    std::sort(slots.begin(), slots.end());
-    std::map<std::int64_t, std::int64_t> last;  // by program
-    for (const std::int64_t slot : slots) last[program_of[static_cast<std::size_t>(slot)]] = slot;
-    std::vector<std::int32_t> result;
+/// Of the slots of a chunk's tiles, the last one of each program, rising.
+std::vector<std::int32_t> last_of_programs(std::vector<std::int64_t> slots,
+                                           const std::vector<std::int64_t>& program_of) {
+    std::sort(slots.begin(), slots.end(), std::greater<>());
+    std::set<std::int64_t> seen;  // programs
+    std::vector<std::int32_t> last;
     for (const std::int64_t slot : slots) {
-        if (which == AtOnce::all || last.at(program_of[static_cast<std::size_t>(slot)]) == slot)
-            result.push_back(static_cast<std::int32_t>(slot));
+        if (seen.insert(program_of[static_cast<std::size_t>(slot)]).second)
+            last.push_back(static_cast<std::int32_t>(slot));
     }
-    return result;
+    std::reverse(last.begin(), last.end());
+    return last;
 }
 
 /// On cuda, a library's collective needs multiprocessors, which a kernel that waits for it may hold. So it
@@ -120,24 +92,39 @@ Status check_plain(const Schedule& schedule) {
     return Done{};
 }
 
-/// A tile that waits for what other ranks send of it is itself sent before that: else all would wait for each
-/// other.
-void hurry_before_sums(const plan::Plan& plan, const Precedence& precedence, const Production& production,
-                       const std::map<plan::OpRef, TiledSum>& summed, AtOnceByChunk& at_once) {
+/// By rank and made chunk, whether its tiles count at once. Copies and sums wait for them, so they do; what is
+/// stored at other ranks takes long, and can wait, as can what its own tiles sum. But a tile that waits for
+/// what other ranks send of it is itself sent before that: else all would wait for each other.
+std::vector<std::vector<bool>> count_at_once(const plan::Plan& plan, const Precedence& precedence,
+                                             const Production& production, const InlineStores& stores,
+                                             const std::map<plan::OpRef, TiledSum>& summed) {
+    std::vector<std::vector<bool>> at_once;
+    for (const auto& of_rank : stores.at) {
+        std::vector<bool>& chunks = at_once.emplace_back();
+        for (const std::vector<Place>& places : of_rank) chunks.push_back(places.empty());
+    }
     std::vector<std::set<std::int64_t>> summing(at_once.size());  // by rank, tiles
     for (const auto& [sum, tiled] : summed) {
         for (const SummedTile& tile : tiled.tiles)
             summing[static_cast<std::size_t>(sum.rank)].insert(tile.tile);
     }
+    const auto is_summed = [&](std::size_t rank, std::size_t chunk) {
+        return std::ranges::any_of(production.makers[rank][chunk],
+                                   [&](std::int64_t tile) { return summing[rank].contains(tile); });
+    };
+    for (std::size_t rank = 0; rank < at_once.size(); ++rank) {
+        for (std::size_t chunk = 0; chunk < at_once[rank].size(); ++chunk)
+            at_once[rank][chunk] = at_once[rank][chunk] && !is_summed(rank, chunk);
+    }
     for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
         if (plan.op(precedence.ops[id]).reduce != plan::Reduce::none) continue;
         for (const MadeRef& need : production.needs[id]) {
-            const std::vector<std::int64_t>& makers = production.makers[need.rank][need.index];
-            if (std::any_of(makers.begin(), makers.end(),
-                            [&](std::int64_t tile) { return summing[need.rank].contains(tile); }))
-                at_once[need.rank][need.index] = AtOnce::all;
+            const auto rank = static_cast<std::size_t>(need.rank);
+            const auto chunk = static_cast<std::size_t>(need.index);
+            if (is_summed(rank, chunk)) at_once[rank][chunk] = true;
         }
     }
+    return at_once;
 }
 
 /// A kernel may start before its call's begin waits are over, so before a program first stores into another
@@ -364,7 +351,6 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
         signals[ack.to].add({SignalMeaning::Kind::consumed, {ack.from, -1}});
     }
 
-    auto at_once = in_a_hurry(plan, *precedence, all, *backends, *stores);
     auto summed =
         options.tile_sums && !staged ? sum_in_tiles(first, *lowered) : std::map<plan::OpRef, TiledSum>{};
     // The chunk engine does not wait for the kernel's end, nor a copy for the tile's store.
@@ -375,7 +361,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
                    (writer && !is_inline((*backends)[writer->rank][writer->index]));
         }))
         summed.clear();
-    hurry_before_sums(plan, *precedence, production, summed, at_once);
+    const auto at_once = count_at_once(plan, *precedence, production, *stores, summed);
 
     Schedule schedule;
     schedule.mesh = plan.mesh;
@@ -419,9 +405,9 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
                 making.push_back(slot_of[tile]);
                 out.slots[slot_of[tile]].makes.push_back(static_cast<std::int32_t>(chunk));
             }
-            out.chunks.push_back({production.chunks[rank][chunk], static_cast<std::int64_t>(makers.size()),
-                                  made_posts[rank][chunk], stores->at[rank][chunk],
-                                  slots_at_once(at_once[rank][chunk], std::move(making), all.program_of)});
+            out.chunks.push_back({production.chunks[rank][chunk],
+                                  last_of_programs(std::move(making), all.program_of),
+                                  made_posts[rank][chunk], stores->at[rank][chunk], at_once[rank][chunk]});
         }
         for (const std::int32_t id : precedence->start_order[rank]) {
             if (precedence->fetched[id])

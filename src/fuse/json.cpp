@@ -128,8 +128,10 @@ Json write_chunks(const RankSchedule& rank, const Schedule& schedule) {
     for (std::size_t at = 0; at < rank.chunks.size(); ++at) {
         Json& entry = json.emplace_back(Json{{"chunk", write(rank.chunks[at].chunk, schedule)},
                                              {"posts", write(rank.chunks[at].posts)},
-                                             {"slots", std::move(slots[at])}});
-        if (!rank.chunks[at].at_once.empty()) entry["at_once"] = rank.chunks[at].at_once;
+                                             {"slots", slots[at]}});
+        if (Json counting = rank.chunks[at].counting; counting != slots[at])
+            entry["counting"] = std::move(counting);
+        if (rank.chunks[at].at_once) entry["at_once"] = true;
         for (const Place& store : rank.chunks[at].stores)
             entry["stores"].push_back({store.rank, schedule.tensors[store.tensor].name, store.rows});
     }
@@ -431,20 +433,20 @@ std::vector<std::int32_t> read_slots(const Reader& reader, const RankSchedule& r
 void read_chunks(const Reader& reader, const Schedule& schedule, RankSchedule& rank) {
     for (std::size_t at = 0; at < reader.length(); ++at) {
         const Reader entry = reader.at(at);
-        entry.expect_keys({"chunk", "posts", "slots"}, {"stores", "at_once"});
-        const Reader slots = entry.at("slots");
-        for (std::size_t n = 0; n < slots.length(); ++n) {
-            const std::int32_t slot = slots.at(n).index_below(rank.slots.size());
-            std::vector<std::int32_t>& makes = rank.slots[static_cast<std::size_t>(slot)].makes;
-            const auto chunk = static_cast<std::int32_t>(at);
-            if (!makes.empty() && makes.back() == chunk) slots.at(n).fail("the slot is there already");
-            makes.push_back(chunk);
+        entry.expect_keys({"chunk", "posts", "slots"}, {"counting", "stores", "at_once"});
+        const std::vector<std::int32_t> slots = read_slots(entry.at("slots"), rank);
+        for (const std::int32_t slot : slots)
+            rank.slots[static_cast<std::size_t>(slot)].makes.push_back(static_cast<std::int32_t>(at));
+        MadeChunk chunk{read_chunk(entry.at("chunk"), schedule), slots,
+                        read_posts(entry.at("posts"), schedule)};
+        if (entry.has("counting")) {
+            chunk.counting = read_slots(entry.at("counting"), rank);
+            if (chunk.counting.empty() || !std::ranges::includes(slots, chunk.counting))
+                entry.at("counting").fail("expected some of the chunk's slots");
         }
-        rank.chunks.push_back(
-            {read_chunk(entry.at("chunk"), schedule), static_cast<std::int64_t>(slots.length()),
-             read_posts(entry.at("posts"), schedule),
-             entry.has("stores") ? read_stores(entry.at("stores"), schedule) : std::vector<Place>{},
-             entry.has("at_once") ? read_slots(entry.at("at_once"), rank) : std::vector<std::int32_t>{}});
+        if (entry.has("stores")) chunk.stores = read_stores(entry.at("stores"), schedule);
+        chunk.at_once = entry.has("at_once") && entry.at("at_once").boolean();
+        rank.chunks.push_back(std::move(chunk));
     }
 }
 

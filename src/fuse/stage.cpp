@@ -16,8 +16,6 @@
 namespace syncopate::fuse {
 namespace {
 
-constexpr std::int64_t kFewTiles = 8;  // of a program
-
 /// By slot, the program that runs it.
 Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel, const Options& options) {
     const std::int64_t own = kernel.num_programs();
@@ -141,8 +139,6 @@ Result<StageSchedule> schedule_stage(const Program& program, const Lowered& lowe
         made.synchronization = synchronize(precedence, *dependence, made.tiles, *program_of, 0);
     }
     made.slots = {{0, static_cast<std::int64_t>(kernel.tiles.size()), phased}};
-    const std::int64_t programs = 1 + *std::max_element(program_of->begin(), program_of->end());
-    made.brief = {static_cast<std::int64_t>(kernel.tiles.size()) <= kFewTiles * programs};
     made.dependence = *std::move(dependence);
     made.production = *std::move(production);
     made.program_of = *std::move(program_of);
@@ -199,7 +195,6 @@ StageSchedule merge(std::vector<StageSchedule> stages) {
     for (std::size_t stage = 1; stage < stages.size(); ++stage) {
         StageSchedule& next = stages[stage];
         const std::int64_t first_tile = all.slots.back().first + all.slots.back().count;
-        all.brief.push_back(next.brief.front());
         all.slots.push_back({first_tile, next.slots.front().count, next.slots.front().phased});
         for (std::size_t rank = 0; rank < all.tiles.size(); ++rank) {
             const auto append = [](auto& to, auto& from) {
@@ -214,6 +209,7 @@ StageSchedule merge(std::vector<StageSchedule> stages) {
             std::sort(seen.begin(), seen.end());
             seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
         }
+        all.program_of.insert(all.program_of.end(), next.program_of.begin(), next.program_of.end());
         // Numbers of chunks and of their makers' tiles move up by what is there already.
         std::vector<std::int32_t> first_chunk;
         for (std::size_t rank = 0; rank < all.production.chunks.size(); ++rank) {

@@ -27,9 +27,7 @@ struct StageSchedule {
     Synchronization synchronization;
     std::vector<std::vector<std::int64_t>> tiles;  ///< by rank and slot
     std::vector<StageSlots> slots;                 ///< by stage
-    /// By stage: a program runs so few tiles that one tile's time is much of the whole (docs/performance.md).
-    std::vector<bool> brief;
-    std::vector<std::int64_t> program_of;  ///< by slot, of the first stage
+    std::vector<std::int64_t> program_of;          ///< by slot, of that slot's stage
 };
 
 /// What can be said of the stages before the passes: sound bindings, tiles, and no tensor that transfers move

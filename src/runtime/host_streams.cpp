@@ -38,8 +38,8 @@ HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::Ra
         for (const std::int32_t chunk : planned.gates) {
             const std::int32_t gate =
                 emit::counter_of(schedule, chunk) + emit::control::gate + (sums ? 1 : 0);
-            const std::int64_t tiles = schedule.chunks[static_cast<std::size_t>(chunk)].tiles;
-            step.gates.push_back({gate, static_cast<std::uint32_t>(tiles), false});
+            const std::size_t count = schedule.chunks[static_cast<std::size_t>(chunk)].counting.size();
+            step.gates.push_back({gate, static_cast<std::uint32_t>(count), false});
         }
         for (const std::int32_t sum : planned.summed) {
             step.gates.push_back(

@@ -131,8 +131,8 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
         for (const std::int32_t chunk : planned.gates) {
             const std::int32_t word =
                 emit::counter_of(schedule, chunk) + emit::control::gate + (step.sums ? 1 : 0);
-            const std::int64_t tiles = schedule.chunks[static_cast<std::size_t>(chunk)].tiles;
-            add_gate(step, word, static_cast<std::uint32_t>(tiles), CU_STREAM_WAIT_VALUE_GEQ);
+            const std::size_t count = schedule.chunks[static_cast<std::size_t>(chunk)].counting.size();
+            add_gate(step, word, static_cast<std::uint32_t>(count), CU_STREAM_WAIT_VALUE_GEQ);
             step.made = std::max(step.made, last_slot[static_cast<std::size_t>(chunk)]);
         }
         if (planned.relay >= 0) {  // it sets the gate to the epoch, which is not 0

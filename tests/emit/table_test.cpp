@@ -63,15 +63,22 @@ TEST(Table, AlignsEveryPair) {
 TEST(Table, SaysWhichChunksATileMakesAndWhomTheLastOneTells) {
     fuse::RankSchedule schedule;
     schedule.signals.resize(3);
-    schedule.slots = {{0, {}, {}, {0}}, {1, {}, {}, {0, 1}}, {2, {}, {}, {}}, {3, {}, {}, {0}}};
-    schedule.chunks = {{{}, 3, {{1, 2}}}, {{}, 1, {{0, 0}, {1, 1}}}};
+    schedule.slots = {
+        {0, {}, {}, {0}}, {1, {}, {}, {0, 1}}, {2, {}, {}, {}}, {3, {}, {}, {0}}, {4, {}, {}, {0}}};
+    schedule.chunks = {{.counting = {0, 1, 3}, .posts = {{1, 2}}, .at_once = true},
+                       {.counting = {1}, .posts = {{0, 0}, {1, 1}}}};
     const Words words = table_of(schedule, 0, 4096, 1);
     const auto records = [&](std::size_t slot) {
         const std::size_t at = table::first_slot + table::slot_words * slot + table::makes;
-        return std::pair(words[at], words[at + 1]);
+        return std::pair(words[at], words[at + 1] & ~table::at_once);
+    };
+    const auto at_once = [&](std::size_t slot) {
+        return (words[table::first_slot + table::slot_words * slot + table::makes + 1] & table::at_once) != 0;
     };
     EXPECT_EQ(records(0), records(3)) << "slots that make the same share their records";
     EXPECT_EQ(records(2).first, records(2).second);
+    EXPECT_EQ(records(4).first, records(4).second) << "a later tile of its program counts";
+    EXPECT_TRUE(at_once(0) && at_once(1) && !at_once(4));
     EXPECT_EQ(records(0).second - records(0).first, 8);
     ASSERT_EQ(records(1).second - records(1).first, 16);
     const auto record = [&](std::size_t at) { return Words(words.begin() + at, words.begin() + at + 4); };

@@ -157,11 +157,11 @@ TEST(TileSums, OfAnAllReduceInOneStepAreOfEveryTileWhichIsPostedBeforeItWaits) {
     }
     EXPECT_EQ(slots.size(), 8U) << "every tile";
     const std::string& text = artifact.kernel_source();
-    const std::size_t store = text.find("c_desc.store(["), post = text.find("sy_post_at_once(sy_sch"),
+    const std::size_t store = text.find("c_desc.store(["), post = text.find("sy_post(sy_sch"),
                       sum = text.find("sy_sum(sy_sch");
     EXPECT_LT(store, post);
     EXPECT_LT(post, sum);
-    EXPECT_EQ(text.find("sy_post_at_once(sy_sch", post + 1), std::string::npos) << "once";
+    EXPECT_EQ(text.find("sy_post(sy_sch", post + 1), std::string::npos) << "once";
     // Without inline stores the own part would be copied over the sum.
     const Case copied{.rows = 256, .preferred = plan::Backend::copy_engine, .one_shot = true};
     EXPECT_FALSE(fused(copied).launch.schedule.summed.has_value());

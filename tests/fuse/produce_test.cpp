@@ -35,7 +35,7 @@ TEST(Produce, CountsTheTilesOfEachChunk) {
     for (const RankSchedule& rank : schedule.ranks) {
         ASSERT_EQ(rank.chunks.size(), 4U) << "three that leave, and the own one";
         for (const MadeChunk& chunk : rank.chunks) {
-            EXPECT_EQ(chunk.tiles, 2);
+            EXPECT_EQ(chunk.counting.size(), 2U);
             ASSERT_EQ(chunk.posts.size(), 1U);
         }
         for (const Slot& slot : rank.slots) EXPECT_EQ(slot.makes.size(), 1U);
@@ -64,7 +64,10 @@ TEST(Produce, MakesThePartsOfASumThatReadsThemWhereTheyAreTogetherAndCountsThemA
         std::int64_t firsts = 0;  // of the first four tiles, those of first halves of shards
         for (std::size_t slot = 0; slot < 4; ++slot) firsts += rank.slots[slot].tile % 2 == 0;
         EXPECT_EQ(firsts, 4) << "the own part as well";
-        for (const MadeChunk& chunk : rank.chunks) EXPECT_EQ(chunk.at_once.size(), 1U);
+        for (const MadeChunk& chunk : rank.chunks) {
+            EXPECT_EQ(chunk.counting.size(), 1U);
+            EXPECT_TRUE(chunk.at_once);
+        }
         for (const Transfer& transfer : rank.transfers) EXPECT_EQ(transfer.sources.size(), 3U);
     }
 }
@@ -131,26 +134,31 @@ TEST(Produce, ATransferWaitsForItsOwnKernelAndASumForItsContributionsToo) {
     EXPECT_EQ(rank.transfers.back().own, 2);
 }
 
-TEST(Produce, OfAChunkThatIsSentEachProgramsLastTileCountsAtOnceOrAllWhereTheyAreFew) {
+TEST(Produce, OfEachChunkTheLastTileOfEachProgramCounts) {
     // 64 rows of 8 tiles on 16 programs: each makes 32 tiles, 8 of them of each of four shards.
-    const Schedule many = fuse(reduced({64, 16, 4, 1, 2, 2, 16}, 4)).value();
-    const MadeChunk& sent = many.ranks[0].chunks[0];
-    EXPECT_EQ(sent.tiles, 128);
-    ASSERT_EQ(sent.at_once.size(), 16U) << "one of each program";
-    EXPECT_EQ(sent.at_once.front(), 112);
-    EXPECT_EQ(sent.at_once.back(), 127);
-    const Schedule few = fuse(reduced({64, 16, 4, 1, 2, 2, 64}, 4)).value();
-    EXPECT_EQ(few.ranks[0].chunks[0].at_once.size(), 128U);
-    for (const Schedule* schedule : {&many, &few}) {
-        for (const Transfer& sum : schedule->ranks[0].transfers) {
-            if (sum.reduce == plan::Reduce::none) continue;
-            const std::int32_t own = sum.waits.back().signal;
-            for (const MadeChunk& chunk : schedule->ranks[0].chunks) {
-                const bool is_own = chunk.posts.size() == 1 && chunk.posts[0] == Post{0, own};
-                EXPECT_TRUE(!is_own || chunk.at_once.empty()) << "what is only summed can wait";
+    const Schedule schedule = fuse(reduced({64, 16, 4, 1, 2, 2, 16}, 4)).value();
+    for (const RankSchedule& rank : schedule.ranks) {
+        EXPECT_EQ(rank.chunks.front().counting.front(), 112);
+        for (std::size_t chunk = 0; chunk < rank.chunks.size(); ++chunk) {
+            const MadeChunk& made = rank.chunks[chunk];
+            std::vector<std::int32_t> last(16);
+            for (std::size_t slot = 0; slot < rank.slots.size(); ++slot) {
+                if (rank.slots[slot].makes != std::vector{static_cast<std::int32_t>(chunk)}) continue;
+                last[slot % 16] = static_cast<std::int32_t>(slot);
             }
+            std::sort(last.begin(), last.end());
+            EXPECT_EQ(made.counting, last);
+            EXPECT_TRUE(made.at_once);
         }
     }
+}
+
+TEST(Produce, WhatIsStoredAtOtherRanksCanWait) {
+    const Schedule schedule =
+        fuse(reduced({64, 16, 4, 1, 2, 2, 16}, 4),
+             {.device = Device::cuda, .preferred = plan::Backend::ldst_inline})
+            .value();
+    for (const MadeChunk& made : schedule.ranks[0].chunks) EXPECT_EQ(made.at_once, made.stores.empty());
 }
 
 TEST(Produce, WhatStaysOnTheRankIsMadeLast) {
@@ -171,7 +179,7 @@ TEST(Produce, EveryTileOfASplitKernelCounts) {
     }
     program.kernel.grid = {static_cast<std::int64_t>(2 * tiles), 1, 1};
     const Schedule schedule = fuse(program).value();
-    for (const MadeChunk& chunk : schedule.ranks[0].chunks) EXPECT_EQ(chunk.tiles, 8);
+    for (const MadeChunk& chunk : schedule.ranks[0].chunks) EXPECT_EQ(chunk.counting.size(), 8U);
 }
 
 TEST(Produce, PacksTilesOfUnequalCostChunkByChunk) {

@@ -156,7 +156,7 @@ private:
         return {{elements.begin(), middle}, {middle, elements.end()}};
     }
 
-    std::vector<Step> slot_steps(std::int32_t rank, const Slot& slot) {
+    std::vector<Step> slot_steps(std::int32_t rank, const Slot& slot, std::int64_t number) {
         std::vector<Step> steps;
         for (const Wait& wait : slot.waits) steps.push_back(wait_step(rank, wait));
         const kernel::Tile& tile = program_.kernel.tiles[slot.tile];
@@ -201,9 +201,11 @@ private:
             }
         }
         for (const std::int32_t chunk : slot.makes) {
+            if (!schedule_.ranks[rank].chunks[chunk].counts(number)) continue;
             steps.push_back({{}, [this, rank, chunk] {
                                  const MadeChunk& made = schedule_.ranks[rank].chunks[chunk];
-                                 if (++counters_[rank][chunk] != made.tiles * epoch_[rank]) return;
+                                 const auto count = static_cast<std::int64_t>(made.counting.size());
+                                 if (++counters_[rank][chunk] != count * epoch_[rank]) return;
                                  for (const Post& post : made.posts)
                                      signals_[post.rank][post.signal] = epoch_[rank];
                              }});
@@ -216,7 +218,7 @@ private:
         std::vector<Step> steps;
         for (std::size_t slot = 0; slot < own.slots.size(); ++slot) {
             if (program_of_[slot] != program) continue;
-            for (Step& step : slot_steps(rank, own.slots[slot])) steps.push_back(std::move(step));
+            for (Step& step : slot_steps(rank, own.slots[slot], static_cast<std::int64_t>(slot))) steps.push_back(std::move(step));
         }
         steps.push_back({{}, [this, rank] { --open_programs_[rank]; }});
         return steps;

@@ -21,7 +21,7 @@ Transfer transfer(std::int32_t index, Backend backend, Waits waits = {}) {
 TEST(Streams, ACopyThatWaitsForAMadeChunkAndForTheChunkEnginesOpBeforeWaitsForBoth) {
     RankSchedule rank;
     rank.signals = {{Kind::arrived, {0, 0}}, {Kind::made, {0, 0}}};
-    rank.chunks.push_back({.tiles = 2, .posts = {{0, 1}}});
+    rank.chunks.push_back({.counting = {0, 1}, .posts = {{0, 1}}});
     rank.transfers = {transfer(0, Backend::tma_dedicated),
                       transfer(1, Backend::copy_engine, {{0, 0}, {1, 0}}),
                       transfer(2, Backend::copy_engine, {{0, 0}, {1, 0}})};
@@ -56,7 +56,7 @@ TEST(Streams, CopiesAfterCopiesAndAfterTheBeginAreEarly) {
 TEST(Streams, ACopyAfterWhatTheKernelSendsInlineWaitsForTheGateOfItsChunk) {
     RankSchedule rank;
     rank.signals = {{Kind::arrived, {0, 0}}};  // op 0 is inline, and not in the list of transfers
-    rank.chunks.push_back({.tiles = 3, .posts = {{1, 5}, {0, 0}}, .stores = {{1, 0, 0}}});
+    rank.chunks.push_back({.counting = {0, 1, 2}, .posts = {{1, 5}, {0, 0}}, .stores = {{1, 0, 0}}});
     rank.transfers = {transfer(1, Backend::copy_engine, {{0, 0}})};
     StreamPlan streams = plan_streams(rank, 0);
     EXPECT_EQ(streams.steps[0].gates, Chunks{0});
@@ -164,7 +164,7 @@ TEST(Streams, ASmallSumIsStoredAtThePeersByWhoeverSums) {
 TEST(Streams, ACopyFollowsTheOneOfTheOtherStreamThatHasPassedItsGate) {
     RankSchedule rank;
     rank.signals = {{Kind::made, {0, 0}}, {Kind::arrived, {0, 0}}};
-    rank.chunks.push_back({.tiles = 2, .posts = {{0, 0}}});
+    rank.chunks.push_back({.counting = {0, 1}, .posts = {{0, 0}}});
     rank.transfers = {transfer(0, Backend::copy_engine, {{0, 0}}),
                       transfer(1, Backend::copy_engine, {{0, 0}}),
                       transfer(2, Backend::copy_engine, {{1, 0}})};

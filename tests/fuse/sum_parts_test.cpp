@@ -71,15 +71,16 @@ TEST(SumParts, OfAReduceScatterEachWaitForTheirOwnTilesAndOnceForTheContribution
     const RankSchedule& rank = schedule.ranks[1];
     const StreamPlan streams = plan_streams(rank, 1);
     std::vector<std::size_t> awaited;
-    std::vector<std::int64_t> tiles;
+    std::vector<std::size_t> programs;
     for (std::size_t i = 0; i < rank.transfers.size(); ++i) {
         if (rank.transfers[i].reduce == plan::Reduce::none) continue;
         awaited.push_back(streams.steps[i].awaited.size());
         ASSERT_EQ(streams.steps[i].gates.size(), 1U);
-        tiles.push_back(rank.chunks[static_cast<std::size_t>(streams.steps[i].gates[0])].tiles);
+        programs.push_back(
+            rank.chunks[static_cast<std::size_t>(streams.steps[i].gates[0])].counting.size());
     }
     EXPECT_EQ(awaited, (std::vector<std::size_t>{1, 0, 0, 0})) << "32 tiles are eight rounds of 4 programs";
-    EXPECT_EQ(tiles, std::vector<std::int64_t>(4, 8));
+    EXPECT_EQ(programs, std::vector<std::size_t>(4, 4)) << "each of which makes two tiles of a part";
     EXPECT_EQ(fuse(program, {.device = Device::cuda, .most_sum_parts = 1})->ranks[1].transfers.size(), 2U);
 }
 

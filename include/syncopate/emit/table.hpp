@@ -22,8 +22,9 @@
 //        byte distance from this rank's control block
 //        to the word that is set
 //
-// makes_begin and makes_end: the first record and past the last one of the chunks that the slot's tile writes
-// into; makes_end has the bit at_once where one of them wants its tiles at once. A record, aligned to 16
+// makes_begin and makes_end: the first record and past the last one of the chunks of which the slot's tile is
+// its program's last; makes_end has the bit at_once where one of them wants its tiles at once. A record,
+// aligned to 16
 // bytes, has 8 words: word of the chunk's counter in the control block, tiles that count in it, offsets of
 // its first post and past the last one, what each tile adds to its two gates (copies, sums; 0 or 1), and
 // whether posts are to be made (0: only those gates are waited for; calls that are recorded post all the

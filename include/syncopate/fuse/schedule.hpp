@@ -96,21 +96,21 @@ struct LoadForm {
     auto operator<=>(const LoadForm&) const = default;
 };
 
-/// A chunk that a rank's kernel makes. Each tile that writes into it counts once it has stored; the last one
-/// to count posts.
+/// A chunk that a rank's kernel makes. Each program that writes into it counts once it has stored its last
+/// tile of it; the last one to count posts.
 struct MadeChunk {
     plan::Chunk chunk;
-    std::int64_t tiles = 0;
-    std::vector<Post> posts;
+    std::vector<std::int32_t> counting{};  ///< slots, rising, whose tiles are their programs' last of it
+    std::vector<Post> posts{};
     std::vector<Place> stores{};  ///< of its tiles; empty: the kernel's own place
-    /// Slots, rising, whose tiles count in it as soon as they are stored, not when their program stores its
-    /// next tile: the program stands still for its stores, but the chunk leaves a tile's time earlier.
-    std::vector<std::int32_t> at_once{};
-};
+    /// They count as soon as they are stored, not when their program stores its next tile: the program stands
+    /// still for its stores, but the chunk leaves a tile's time earlier.
+    bool at_once = false;
 
-[[nodiscard]] inline bool counts_at_once(const MadeChunk& chunk, std::int64_t slot) {
-    return std::ranges::binary_search(chunk.at_once, slot);
-}
+    [[nodiscard]] bool counts(std::int64_t slot) const {
+        return std::ranges::binary_search(counting, slot);
+    }
+};
 
 /// A region in the memory of a rank.
 struct Source {

@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from syncopate.language import sy_acquire, sy_finish, sy_post_at_once, sy_post_last, sy_post_previous  # the schedule's tiles, waits and posts
+from syncopate.language import sy_acquire, sy_finish, sy_post  # the schedule's tiles, waits and posts
 
 
 @triton.jit
@@ -48,10 +48,9 @@ def matmul_kernel(
             a = a_desc.load([offs_m, k * BLOCK_K])
             b = b_desc.load([offs_n, k * BLOCK_K])
             acc = tl.dot(a, b.T, acc, input_precision=PRECISION)
-        sy_post_previous(sy_schedule, sy_control, sy_slot)  # the tile before this one is stored: the last one of a chunk lets it leave
         c_desc.store([offs_m, offs_n], acc.to(c_ptr.dtype.element_ty))
-        sy_post_at_once(sy_schedule, sy_control, sy_slot)  # this one, if its chunk is in a hurry
-    sy_post_last(sy_schedule, sy_control); sy_finish(sy_schedule, sy_control)  # the last program to end tells the ranks that may now send again
+        sy_post(sy_schedule, sy_control, sy_slot)  # this tile is stored: the last one of a chunk lets it leave
+    sy_finish(sy_schedule, sy_control)  # the last program to end tells the ranks that may now send again
 
 
 def matmul(a, b, block_m=128, block_n=128, block_k=64, group_m=8, num_sms=None):

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
-from syncopate.language import sy_acquire, sy_finish, sy_post_at_once, sy_post_last, sy_post_previous, sy_tile  # the schedule's tiles, waits and posts
+from syncopate.language import sy_acquire, sy_finish, sy_post, sy_tile  # the schedule's tiles, waits and posts
 
 
 @triton.jit
@@ -61,10 +61,9 @@ def matmul_kernel(
         pid_m, pid_n = _compute_pid(sy_tile(sy_schedule, tile_id_c), num_pid_in_group, num_pid_m, GROUP_M)
         offs_cm = pid_m * BLOCK_M
         offs_cn = pid_n * BLOCK_N
-        sy_post_previous(sy_schedule, sy_control, tile_id_c)  # the tile before this one is stored: the last one of a chunk lets it leave
         c_desc.store([offs_cm, offs_cn], acc.to(c_desc.dtype))
-        sy_post_at_once(sy_schedule, sy_control, tile_id_c)  # this one, if its chunk is in a hurry
-    sy_post_last(sy_schedule, sy_control); sy_finish(sy_schedule, sy_control)  # the last program to end tells the ranks that may now send again
+        sy_post(sy_schedule, sy_control, tile_id_c)  # this tile is stored: the last one of a chunk lets it leave
+    sy_finish(sy_schedule, sy_control)  # the last program to end tells the ranks that may now send again
 
 
 def matmul(a, b, block_m=128, block_n=128, block_k=64, group_m=8, num_sms=None):
