@@ -34,6 +34,12 @@ using Box = std::vector<std::pair<std::int64_t, std::int64_t>>;
 using TensorTuple =
     std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::string, std::vector<std::int64_t>>;
 
+plan::Backend backend_of(const std::string& name) {
+    const std::optional<plan::Backend> backend = plan::backend_from(name);
+    if (!backend) throw nb::value_error(("unknown backend '" + name + "'").c_str());
+    return *backend;
+}
+
 plan::DType dtype_of(const std::string& name) {
     const std::optional<plan::DType> dtype = plan::dtype_from(name);
     if (!dtype) throw nb::value_error(("unknown dtype '" + name + "'").c_str());
@@ -143,9 +149,7 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
     fuse::Options options;
     options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     options.phases = phases;
-    const std::optional<plan::Backend> preferred = plan::backend_from(backend);
-    if (!preferred) throw nb::value_error(("unknown backend '" + backend + "'").c_str());
-    options.preferred = *preferred;
+    options.preferred = backend_of(backend);
     options.tile_sums = tile_sums;
     options.most_sum_parts = sum_parts;
     options.plain_kernel = plain_kernel;
@@ -232,9 +236,11 @@ void bind_compiler(nb::module_& m) {
         [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
            std::vector<std::int64_t> shape, const std::string& dtype, std::int32_t axis, std::int32_t split,
            const std::string& reduce, bool all, bool produced, bool by_part, bool pull,
-           std::optional<std::int32_t> split_axis) {
+           std::optional<std::int32_t> split_axis, const std::vector<std::string>& backends) {
             if (reduce != "sum" && reduce != "max")
                 throw nb::value_error(("unknown reduction '" + reduce + "'; expected sum or max").c_str());
+            std::vector<plan::Backend> chosen;
+            for (const std::string& backend : backends) chosen.push_back(backend_of(backend));
             return unwrap(plan::push_reduce(
                 mesh_from(axes),
                 {.name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)},
@@ -245,11 +251,13 @@ void bind_compiler(nb::module_& m) {
                  .all = all,
                  .produced = produced,
                  .by_part = by_part,
+                 .backends = std::move(chosen),
                  .pull = pull}));
         },
         nb::arg("mesh"), nb::arg("name"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"),
         nb::arg("split"), nb::arg("reduce"), nb::arg("all"), nb::arg("produced"), nb::arg("by_part") = false,
-        nb::arg("pull") = false, nb::arg("split_axis") = nb::none());
+        nb::arg("pull") = false, nb::arg("split_axis") = nb::none(),
+        nb::arg("backends") = std::vector<std::string>());
     m.def(
         "push_to_all",
         [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,

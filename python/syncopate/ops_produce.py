@@ -265,8 +265,9 @@ class FusedMatmul:
 
 class Reduction(FusedMatmul):
     """What the two that sum have in common. With `pull` owners read the contributions where they are, by the chunk engine
-    beside the kernel; with `plain_kernel` they do so after it, which then is left as it is. Default: by what is faster
-    (reduce_ways); but fused where a backend, a split, a tiling or a way to sum is asked for."""
+    beside the kernel; with `plain_kernel` they do so after it, which then is left as it is. With `stored` so many of each
+    rank's contributions, its last, are stored at their owners tile by tile, and the earlier ones copied. Default: by what is
+    faster (reduce_ways); but fused where a backend, a split, a tiling or a way to sum is asked for."""
 
     def __init__(
         self,
@@ -278,12 +279,13 @@ class Reduction(FusedMatmul):
         *,
         plain_kernel: bool | None = None,
         pull: bool | None = None,
+        stored: int | None = None,
         device: str = "cuda",
         **options: Any,
     ) -> None:
         members = group if isinstance(group, Group) else of_process_group(group, device)
         asked = options.keys() & {"backend", "split", "tile_sums", "engine_blocks", "tiling"}
-        if members.device == "cuda" and plain_kernel is None and pull is None and not asked:
+        if members.device == "cuda" and (plain_kernel, pull, stored) == (None, None, None) and not asked:
             way = self._way(m, n, k, dtype, members.size, members.multiprocessors(PROGRAMS_ON_HOST))
             options = {**way.options, **options}
         elif plain_kernel:
@@ -291,8 +293,14 @@ class Reduction(FusedMatmul):
             options = {"backend": "ldst_dedicated", "engine_blocks": blocks, **options}
         elif pull:
             options = {"backend": "ldst_dedicated", **options}
-        options = {"plain_kernel": bool(plain_kernel), "pull": bool(pull), **options}
+        options = {"plain_kernel": bool(plain_kernel), "pull": bool(pull), "stored": stored or 0, **options}
+        self.stored = options.pop("stored")
         super().__init__(m, n, k, dtype, members, device=device, **options)
+
+    def _backends(self) -> list[str]:
+        """Of the contributions to the next rank, to the one after it, …"""
+        copied = max(0, self.group.size - 1 - self.stored)
+        return ["auto"] * copied + ["tma_inline"] * self.stored if self.stored else []
 
     @staticmethod
     def _way(m: int, n: int, k: int, dtype: torch.dtype, size: int, num_sms: int) -> Way:
@@ -311,8 +319,9 @@ class MatmulReduceScatter(Reduction):
 
     def _make_plan(self, mesh, dtype):
         tensor = plans.Tensor("C", (self.m, self.n), dtype)
+        by_part = self.tile_sums or self.pull
         return plans.push_reduce(
-            mesh, tensor, 0, self.split, by_part=self.tile_sums or self.pull, pull=self.pull
+            mesh, tensor, 0, self.split, by_part=by_part, pull=self.pull, backends=self._backends()
         )
 
     @property
@@ -369,6 +378,7 @@ class MatmulAllReduce(Reduction):
             by_part=self.split > 1 or self.tile_sums,
             pull=self.pull,
             split_axis=1 if self.pull else 0,
+            backends=self._backends(),
         )
 
 

@@ -302,6 +302,7 @@ def push_reduce(
     by_part: bool = False,
     pull: bool = False,
     split_axis: int | None = None,
+    backends: Sequence[str] = (),
 ) -> Plan:
     """Reduce-scatter of what every rank's kernel makes: each pushes its contribution to a shard of `tensor` along `axis`
     to the shard's owner, where contributions are reduced ("sum" or "max") in rank order.
@@ -309,7 +310,7 @@ def push_reduce(
     `split`: chunks per shard, along `split_axis` (default: `axis`). `all`: all-reduce, each summed chunk goes on to all
     ranks. `produced` False: the contributions are held initially. `by_part`: the first chunks of all shards go first, then
     the second ones, …; else shard by shard. `pull`: owners pull the contributions instead, which the chunk engine adds up
-    where they are.
+    where they are. `backends`: by what the contributions to the next rank go, to the one after it, …; open past the end.
     """
     shape = list(tensor.shape)
     return _syncopate.push_reduce(
@@ -325,6 +326,7 @@ def push_reduce(
         by_part,
         pull,
         split_axis,
+        list(backends),
     )
 
 

@@ -34,30 +34,36 @@ class Way:
 
     kind      "after": by the chunk engine when the kernel, left as it is, has ended; "beside": by the chunk engine on
               `engine_blocks` multiprocessors that the kernel leaves free, one of `split` parts after another; "inline":
-              tiles are stored at the owners, whose sums store themselves at all ranks; "fused": as ops_produce has it
+              tiles are stored at the owners, whose sums store themselves at all ranks; "mixed": of each rank's contributions
+              the last `stored` so, the others copied; "fused": as ops_produce has it
     """
 
     kind: str
     engine_blocks: int = 8
     split: int = 1
+    stored: int = 0
 
     @classmethod
     def named(cls, text: str) -> Way:
         """From "beside:16:8": a kind, multiprocessors (or blocks) of the engine, and parts. Raises ValueError for anything else."""
         kind, *numbers = text.split(":")
-        most = {"after": 1, "beside": 2, "inline": 0, "fused": 0}
+        most = {"after": 1, "beside": 2, "inline": 0, "mixed": 1, "fused": 0}
         if kind not in most:
             raise ValueError(f"way '{text}': expected {', '.join(most)}")
         if len(numbers) > most[kind] or not all(n.isdecimal() and int(n) > 0 for n in numbers):
             raise ValueError(
                 f"way '{text}': expected {kind} with up to {most[kind]} numbers from 1 on after it"
             )
+        if kind == "mixed":
+            return cls(kind, stored=int(numbers[0]) if numbers else 1)
         return cls(kind, *map(int, numbers))
 
     def __str__(self) -> str:
-        numbers = {"after": [self.engine_blocks], "beside": [self.engine_blocks, self.split]}.get(
-            self.kind, []
-        )
+        numbers = {
+            "after": [self.engine_blocks],
+            "beside": [self.engine_blocks, self.split],
+            "mixed": [self.stored],
+        }.get(self.kind, [])
         return ":".join(map(str, [self.kind, *numbers]))
 
     @property
@@ -72,6 +78,7 @@ class Way:
                 "split": self.split,
             },
             "inline": {"backend": "tma_inline"},
+            "mixed": {"stored": self.stored},
             "fused": {},
         }[self.kind]
 

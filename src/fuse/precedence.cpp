@@ -136,16 +136,18 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
     for (const std::vector<std::int32_t>& order : result.start_order) {
         choose_copy_streams(plan, backends, result, order);
         std::map<std::pair<plan::Backend, bool>, std::int32_t> last;  // by backend
+        std::int32_t last_sent = -1;                                  // of what follows no sum, by anything
         std::map<std::tuple<plan::Backend, bool, std::int32_t>, std::int32_t> last_in_lane;
         for (const std::int32_t id : order) {
             const plan::OpRef ref = result.ops[id];
             const plan::Backend backend = backends[ref.rank][ref.index];
+            const bool sent = !is_sum(plan.op(ref)) && !follows_sums(plan, ref);
+            const std::int32_t before = sent ? std::exchange(last_sent, id) : -1;
             if (is_inline(backend)) {
                 // By tiles, in no order, but best in the list's (order.cpp): else the tiles of all ranks
-                // would begin with the same peer; or by a sum.
-                if (follows_sums(plan, ref)) continue;
-                if (const auto [found, first] = last.try_emplace({backend, false}, id); !first)
-                    result.started_before[id] = std::exchange(found->second, id);
+                // would begin with the same peer, or before those of chunks that take longer on their way; or
+                // by a sum.
+                result.started_before[id] = before;
                 continue;
             }
             const bool engine = lane_of(backend) == plan::Backend::tma_dedicated;

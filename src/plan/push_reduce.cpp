@@ -98,6 +98,8 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
             op.peer = peer;
             op.src = op.dst = {0, chunks[owner][chunk]};
             op.reduce = options.reduce;
+            const auto distance = static_cast<std::size_t>(offset - 1);
+            if (distance < options.backends.size()) op.backend = options.backends[distance];
         };
         // Sends this rank's chunk on, once it is summed.
         const auto send = [&](std::size_t chunk) {

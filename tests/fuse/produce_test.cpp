@@ -83,6 +83,19 @@ TEST(Produce, TilesThatAreStoredAtTheirOwnersBeginWithTheNextRanksSoThatNoTwoAim
     }
 }
 
+TEST(Produce, WhatIsCopiedIsMadeBeforeWhatTheListStoresAtItsOwnerAfterIt) {
+    using plan::Backend;
+    const Program program =
+        reduced({16, 8, 4, 2, 8, 2}, 4, {.backends = {Backend::automatic, Backend::automatic, Backend::ldst_inline}});
+    const Schedule schedule = fuse(program, {.device = Device::cuda}).value();
+    for (std::int64_t rank = 0; rank < 4; ++rank) {
+        const RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
+        for (std::int64_t slot = 0; slot < 8; ++slot)
+            EXPECT_EQ(own.slots[static_cast<std::size_t>(slot)].tile / 2, (rank + 1 + slot / 2) % 4);
+        EXPECT_EQ(own.transfers.size(), 3U) << "two copies and the sum";
+    }
+}
+
 TEST(Produce, TheEngineStoresItsSumsAtThePeers) {
     const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.all = true, .pull = true});
     const Schedule schedule = fuse(program, {.preferred = plan::Backend::ldst_dedicated}).value();

@@ -187,8 +187,10 @@ def ways() -> None:
     """Each way that a reduction may take (syncopate.reduce_ways), asked for: twenty queued calls with stragglers."""
     p = size()
     for operator in (ops.MatmulReduceScatter, ops.MatmulAllReduce):
-        for name in ("after:8", "beside:4:1", "beside:8:2", "beside:16:4", "inline"):
+        for name in ("after:8", "beside:4:1", "beside:8:2", "beside:16:4", "inline", "mixed:1", f"mixed:{p - 1}"):
             for m, n, k in ((512 * p, 2048, 512), (100 * p + 3, 1024, 256)):
+                if name.startswith("mixed") and m % (128 * p):
+                    continue  # a tile cannot be copied and stored elsewhere
                 tagged = Tagged(m, n, k, torch.bfloat16)
                 op = operator(m, n, k, torch.bfloat16, **Way.named(name).options)
                 x = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)

@@ -69,6 +69,16 @@ TEST(PushReduce, CutsShardsOfRowsIntoChunksOfColumns) {
     EXPECT_EQ(refused.error().message, "split axis 2 is not an axis of tensor C; expected 0 to 1");
 }
 
+TEST(PushReduce, GivesTheContributionsABackendByDistance) {
+    const Plan plan = push_reduce(ranks(4), kC, {.split = 2, .all = true, .backends = {Backend::automatic, Backend::tma_inline}}).value();
+    for (std::int32_t rank = 0; rank < 4; ++rank) {
+        for (const Op& op : plan.ranks[static_cast<std::size_t>(rank)]) {
+            const bool second = op.reduce != Reduce::none && op.peer == (rank + 2) % 4;
+            EXPECT_EQ(op.backend, second ? Backend::tma_inline : Backend::automatic);
+        }
+    }
+}
+
 TEST(PushReduce, ByPartSendsTheFirstChunksOfAllShardsBeforeTheSecondOnes) {
     const Plan plan =
         push_reduce(ranks(3), {"C", {12, 6}, DType::bf16}, {.split = 2, .by_part = true}).value();

@@ -355,6 +355,29 @@ def check_pulled(place: ranks.Place) -> None:
         op.close()
 
 
+def check_stored(place: ranks.Place) -> None:
+    """The first contributions copied, the last ones stored at their owners tile by tile."""
+    rank, size = place.rank, place.size
+    m, n, k = 32 * size, 64, 32
+    mine = shard_of(rank, size, m)
+    tiling = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
+    for stored in range(1, size):
+        group = of_folder(place.folder, rank, size, f"{place.run_id}-stored-{stored}", "host")
+        op = ops.MatmulReduceScatter(
+            m, n, k, torch.float32, group, stored=stored, tiling=tiling, host_delay=1e-3, seed=rank
+        )
+        schedule = op.prepare().schedule["schedule"]["ranks"][rank]
+        places = [chunk for chunk in schedule["chunks"] if "stores" in chunk]
+        expect(len(places) == stored, f"{len(places)} of {stored} chunks are stored at their owners")
+        for call in range(4):
+            inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
+            weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
+            total = sum(x @ w for x, w in zip(inputs, weights, strict=True))
+            y = op(inputs[rank], weights[rank])
+            expect(torch.equal(y, total[mine]), f"{stored} stored, call {call}")
+        op.close()
+
+
 def check_places(place: ranks.Place) -> None:
     """The output in the heap, in rows that are apart, and on ranks that get nothing; what does not fit is refused."""
     group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-places", "host")
@@ -430,6 +453,7 @@ def work(place: ranks.Place, calls: int) -> int:
     check_places(place)
     check_plain(place)
     check_pulled(place)
+    check_stored(place)
     check_a_kernel_that_fails(place)
     return count
 

@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "syncopate/plan/plan.hpp"
 #include "syncopate/plan/templates.hpp"
@@ -38,6 +39,8 @@ struct PushReduceOptions {
     /// The first chunks of all shards, then the second ones, …; else shard by shard. So a chunk is summed,
     /// and in an all-reduce on its way to all, while later ones are made.
     bool by_part = false;
+    /// By what the contributions to the next rank go, to the one after it, …; open past the end.
+    std::vector<Backend> backends{};
     /// Each owner pulls the contributions to its shard: the chunk engine then adds them up where they are,
     /// and nothing is staged.
     bool pull = false;
