@@ -62,7 +62,8 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
     Memory order: `ld.acquire.sys` of a word that the writer released at system scope makes all that was written before
     that release visible to the polling threads' generic loads, the barrier hands that on to the other threads, and
     each thread's `fence.proxy.async` extends it to its TMA loads.
-    The votes make every branch uniform in its warp, so that the warp is whole again for the matrix instructions.
+    The votes make every branch uniform in its warp, so that the warp is whole again for the matrix instructions, and so that
+    ptxas knows a tile's coordinates for the warp's: it would issue each bulk copy in a loop over the threads.
     A deadline is looked at on every 64th poll; whoever finds it over writes the fault words, the first one wins, and
     every later wait of the call then returns at once, so that the kernel ends (with a result that nobody may use).
     """
@@ -215,9 +216,8 @@ _FINISH = tl.constexpr("""
 # threads' stores in thread 0. That one fences once, whatever follows, and adds to the gates that streams of this GPU wait
 # for: it needs no answer, and so does not stand still (GPU scope, since copy engines read through this GPU's L2 cache,
 # too). Where others are to be told, it also counts; the tile that counts last acquires and releases at system scope (one
-# fence for all posts), and sets the count back for the next call. Nobody else acquires: that would empty the L1 cache, in
-# which the next look at the table hits. What the chunk's record says is fetched while the stores complete.
-# The votes keep the first warp whole. A slot below 0 stands for no tile.
+# fence for all posts), and sets the count back for the next call. What the chunk's record says is fetched while the stores
+# complete. The votes keep the first warp whole, and branches uniform: see _wait_ptx. A slot below 0 stands for no tile.
 def _post_ptx(when: str, told: str) -> str:
     """`when`: all slots, or those whose makes_end has the bit at_once ("now"), or those without ("later"). `told`: which
     chunks also count: "all", or the "some" that others than streams wait for."""

@@ -389,6 +389,7 @@ def measure(path, example, blocks, options):
         log = subprocess.run(
             [tools / "ptxas", "-v", "--gpu-name=sm_90a", "k.ptx", "-o", "k.o"], cwd=folder, capture_output=True, text=True
         ).stderr
+        sass = subprocess.run([tools / "nvdisasm", "-c", "k.o"], cwd=folder, capture_output=True, text=True).stdout
     buffers = re.findall(r"ttg.local_alloc\\b.*?memdesc<(\\d+)x\\d+x\\d+x(?:bf16)", ttgir)
     return {
         "depth": max([int(d) for d in buffers], default=1),
@@ -397,6 +398,8 @@ def measure(path, example, blocks, options):
         "registers": int(re.search(r"Used (\\d+) registers", log).group(1)),
         "spills": sum(int(s) for s in re.findall(r"(\\d+) bytes spill", log)),
         "serialized": "serialized" in log,
+        "loops": len(re.findall(r"BRA\\.U\\.ANY", sass)),
+        "bulk": len(re.findall(r"UTMALDG", sass)),
         "ptx": ptx,
         "ttgir": ttgir,
     }
@@ -454,6 +457,9 @@ def test_emitted_kernels_keep_pipelining_shared_memory_and_registers(example, tm
         assert m["shared"] == original["shared"], form
         assert m["registers"] <= original["registers"] + 16, form
         assert not m["serialized"], form
+        # A branch on the thread's number before a tile's coordinates are there makes ptxas take them for different in each
+        # thread, and issue every bulk copy in a loop over the threads.
+        assert m["bulk"] >= original["bulk"] and m["loops"] <= original["loops"], form
 
 
 def test_pointers_to_other_ranks_are_still_loaded_and_stored_sixteen_bytes_at_once(tmp_path):

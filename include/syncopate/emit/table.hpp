@@ -23,15 +23,14 @@
 //        to the word that is set
 //
 // makes_begin and makes_end: the first record and past the last one of the chunks of which the slot's tile is
-// its program's last; makes_end has the bit at_once where one of them wants its tiles at once. A record,
-// aligned to 16
-// bytes, has 8 words: word of the chunk's counter in the control block, tiles that count in it, offsets of
+// its program's last; makes_end has the bit at_once where one of them wants that at once. A record, aligned to
+// 16 bytes, has 8 words: word of the chunk's counter in the control block, tiles that count in it, offsets of
 // its first post and past the last one, what each tile adds to its two gates (copies, sums; 0 or 1), and
 // whether posts are to be made (0: only those gates are waited for; calls that are recorded post all the
 // same). The counters follow the signals in the control block, 8 words each: {tiles counted in this call, 0,
 // gate of copies, gate of sums, …}, and after them the gates of relays (fuse/streams.hpp) follow. Whoever
 // counts last sets the count back to 0 and the posts' words to the epoch; a stream waits until its gate has
-// reached the number of tiles, and sets it back to 0.
+// reached that number of tiles, and sets it back to 0.
 //
 // store: what is to be added where the slot's tile is stored (fuse/inline.hpp), a number of 64 bits: rows of
 // a descriptor that begins with rank 0's heap, or elements from the kernel's own tensor. With several
