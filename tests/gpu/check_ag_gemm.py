@@ -6,7 +6,6 @@ or misplaced chunk changes the result; outputs and buffers are poisoned with NaN
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import time
@@ -20,24 +19,10 @@ sys.path.insert(0, str(ROOT / "python"))
 sys.path.insert(0, str(ROOT / "tests"))
 
 import syncopate as sy  # noqa: E402
+from sections import expect, rank, run, size  # noqa: E402
 from syncopate import ops  # noqa: E402
 
 SLICES = 8
-failures: list[str] = []
-
-
-def rank() -> int:
-    return dist.get_rank()
-
-
-def size() -> int:
-    return dist.get_world_size()
-
-
-def expect(condition: bool, what: str) -> None:
-    if not condition:
-        failures.append(what)
-        print(f"rank {rank()}: FAILED {what}", flush=True)
 
 
 class Tagged:
@@ -436,24 +421,5 @@ SECTIONS = {
 }
 
 
-def main() -> int:
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
-    for name in sys.argv[1:] or SECTIONS:
-        start = time.monotonic()
-        before = len(failures)
-        SECTIONS[name]()
-        torch.cuda.synchronize()
-        count = torch.tensor(len(failures) - before, device="cuda")
-        dist.all_reduce(count)
-        if rank() == 0:
-            verdict = "ok" if count.item() == 0 else f"{count.item()} FAILED"
-            print(f"{name}: {verdict} ({time.monotonic() - start:.1f} s)", flush=True)
-    total = torch.tensor(len(failures), device="cuda")
-    dist.all_reduce(total)
-    dist.destroy_process_group()
-    return 1 if total.item() else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(SECTIONS))

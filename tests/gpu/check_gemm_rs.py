@@ -9,7 +9,6 @@ at the end.
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import time
@@ -23,25 +22,11 @@ sys.path.insert(0, str(ROOT / "python"))
 sys.path.insert(0, str(ROOT / "tests"))
 
 import syncopate as sy  # noqa: E402
+from sections import expect, rank, run, size  # noqa: E402
 from syncopate import ops  # noqa: E402
 from syncopate.reduce_ways import Way  # noqa: E402
 
 SLICES = 8
-failures: list[str] = []
-
-
-def rank() -> int:
-    return dist.get_rank()
-
-
-def size() -> int:
-    return dist.get_world_size()
-
-
-def expect(condition: bool, what: str) -> None:
-    if not condition:
-        failures.append(what)
-        print(f"rank {rank()}: FAILED {what}", flush=True)
 
 
 def poison(op: ops.MatmulReduceScatter) -> None:
@@ -187,7 +172,15 @@ def ways() -> None:
     """Each way that a reduction may take (syncopate.reduce_ways), asked for: twenty queued calls with stragglers."""
     p = size()
     for operator in (ops.MatmulReduceScatter, ops.MatmulAllReduce):
-        for name in ("after:8", "beside:4:1", "beside:8:2", "beside:16:4", "inline", "mixed:1", f"mixed:{p - 1}"):
+        for name in (
+            "after:8",
+            "beside:4:1",
+            "beside:8:2",
+            "beside:16:4",
+            "inline",
+            "mixed:1",
+            f"mixed:{p - 1}",
+        ):
             for m, n, k in ((512 * p, 2048, 512), (100 * p + 3, 1024, 256)):
                 if name.startswith("mixed") and m % (128 * p):
                     continue  # a tile cannot be copied and stored elsewhere
@@ -637,24 +630,5 @@ SECTIONS = {
 }
 
 
-def main() -> int:
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
-    for name in sys.argv[1:] or SECTIONS:
-        start = time.monotonic()
-        before = len(failures)
-        SECTIONS[name]()
-        torch.cuda.synchronize()
-        count = torch.tensor(len(failures) - before, device="cuda")
-        dist.all_reduce(count)
-        if rank() == 0:
-            verdict = "ok" if count.item() == 0 else f"{count.item()} FAILED"
-            print(f"{name}: {verdict} ({time.monotonic() - start:.1f} s)", flush=True)
-    total = torch.tensor(len(failures), device="cuda")
-    dist.all_reduce(total)
-    dist.destroy_process_group()
-    return 1 if total.item() else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(SECTIONS))

@@ -9,7 +9,6 @@ deadline of 20 s, and the whole script ends itself after LIMIT seconds. See SECT
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import sys
@@ -25,25 +24,11 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import syncopate as sy  # noqa: E402
 from example_calls import CALLS  # noqa: E402
+from sections import expect, rank, run, size  # noqa: E402
 from syncopate import _syncopate  # noqa: E402
 
 LIMIT = 240
 DEADLINE = 20.0
-failures: list[str] = []
-
-
-def rank() -> int:
-    return dist.get_rank()
-
-
-def size() -> int:
-    return dist.get_world_size()
-
-
-def expect(condition: bool, what: str) -> None:
-    if not condition:
-        failures.append(what)
-        print(f"rank {rank()}: FAILED {what}", flush=True)
 
 
 def numbers(rows: int, columns: int, *seed: int) -> torch.Tensor:
@@ -202,24 +187,6 @@ def absent() -> None:
 SECTIONS = {f.__name__: f for f in (gathered, made, graphs, absent)}
 
 
-def main() -> int:
-    signal.alarm(LIMIT)  # ends the process, whatever hangs
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
-    for name in sys.argv[1:] or SECTIONS:
-        start, before = time.monotonic(), len(failures)
-        SECTIONS[name]()
-        torch.cuda.synchronize()
-        count = torch.tensor(len(failures) - before, device="cuda")
-        dist.all_reduce(count)
-        if rank() == 0:
-            verdict = "ok" if count.item() == 0 else f"{count.item()} FAILED"
-            print(f"{name}: {verdict} ({time.monotonic() - start:.1f} s)", flush=True)
-    total = torch.tensor(len(failures), device="cuda")
-    dist.all_reduce(total)
-    dist.destroy_process_group()
-    return 1 if total.item() else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.alarm(LIMIT)  # ends the process, whatever hangs
+    sys.exit(run(SECTIONS))

@@ -1,0 +1,65 @@
+"""What the scripts beside this file share: starting the ranks, running the sections that were asked for, and what they found.
+
+One process a rank, with torchrun's variables. Where there are fewer GPUs than ranks these share them in turns, which is slow
+and says nothing about speed, but the same signals, stores and copies pass from process to process: eight ranks can be
+checked on one GPU. NCCL takes no two ranks on one, so torch's group is gloo's then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.distributed as dist
+
+failures: list[str] = []
+
+
+def rank() -> int:
+    return dist.get_rank()
+
+
+def size() -> int:
+    return dist.get_world_size()
+
+
+def expect(condition: bool, what: str) -> None:
+    if not condition:
+        failures.append(what)
+        print(f"rank {rank()}: FAILED {what}", flush=True)
+
+
+def start() -> None:
+    """Takes a GPU, and joins the other ranks."""
+    gpus = torch.cuda.device_count()
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
+    if int(os.environ["LOCAL_WORLD_SIZE"]) > gpus:
+        dist.init_process_group("gloo")
+    else:
+        dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+
+
+def over_ranks(count: int) -> int:
+    """The sum of every rank's."""
+    total = torch.tensor(count, device="cuda" if dist.get_backend() == "nccl" else "cpu")
+    dist.all_reduce(total)
+    return int(total.item())
+
+
+def run(sections: Mapping[str, Callable[[], None]]) -> int:
+    """Those named on the command line, or all. The exit status."""
+    start()
+    for name in sys.argv[1:] or sections:
+        began, before = time.monotonic(), len(failures)
+        sections[name]()
+        torch.cuda.synchronize()
+        count = over_ranks(len(failures) - before)
+        if rank() == 0:
+            verdict = "ok" if count == 0 else f"{count} FAILED"
+            print(f"{name}: {verdict} ({time.monotonic() - began:.1f} s)", flush=True)
+    total = over_ranks(len(failures))
+    dist.destroy_process_group()
+    return 1 if total else 0
