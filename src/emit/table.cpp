@@ -66,12 +66,11 @@ void append_makes(std::vector<std::int32_t>& words, const fuse::RankSchedule& sc
         if (is_new) {
             for (const std::int32_t chunk : counted) {
                 const auto index = static_cast<std::size_t>(chunk);
-                words.insert(
-                    words.end(),
-                    {counter_of(schedule, chunk),
-                     static_cast<std::int32_t>(schedule.chunks[index].counting.size()),
-                     posts[index].first, posts[index].second, gates[index].copies ? 1 : 0,
-                     gates[index].sums ? 1 : 0, gates[index].told ? 1 : 0, 0});
+                words.insert(words.end(),
+                             {counter_of(schedule, chunk),
+                              static_cast<std::int32_t>(schedule.chunks[index].counting.size()),
+                              posts[index].first, posts[index].second, gates[index].copies ? 1 : 0,
+                              gates[index].sums ? 1 : 0, gates[index].told ? 1 : 0, 0});
             }
         }
         const std::size_t record = table::first_slot + table::slot_words * slot + table::makes;
@@ -279,7 +278,8 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     };
     words[table::kernel_posts] = static_cast<std::int32_t>(words.size());
     append_posts(kernel_posts);
-    if (!schedule.chunks.empty()) append_makes(words, schedule, rank, slots, of_all.stage(stage).first, append_posts);
+    if (!schedule.chunks.empty())
+        append_makes(words, schedule, rank, slots, of_all.stage(stage).first, append_posts);
     if (const auto& form = of_all.stores) {
         append_stores(words, schedule, form->copies,
                       Distances(of_all, form->tensor, form->by_row, rank, heap_stride, offsets));

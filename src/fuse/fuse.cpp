@@ -92,9 +92,9 @@ Status check_plain(const Schedule& schedule) {
     return Done{};
 }
 
-/// By rank and made chunk, whether its tiles count at once. Copies and sums wait for them, so they do; what is
-/// stored at other ranks takes long, and can wait, as can what its own tiles sum. But a tile that waits for
-/// what other ranks send of it is itself sent before that: else all would wait for each other.
+/// By rank and made chunk, whether its tiles count at once. Copies and sums wait for them, so they do; what
+/// is stored at other ranks takes long, and can wait, as can what its own tiles sum. But a tile that waits
+/// for what other ranks send of it is itself sent before that: else all would wait for each other.
 std::vector<std::vector<bool>> count_at_once(const plan::Plan& plan, const Precedence& precedence,
                                              const Production& production, const InlineStores& stores,
                                              const std::map<plan::OpRef, TiledSum>& summed) {

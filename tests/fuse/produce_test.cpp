@@ -85,8 +85,8 @@ TEST(Produce, TilesThatAreStoredAtTheirOwnersBeginWithTheNextRanksSoThatNoTwoAim
 
 TEST(Produce, WhatIsCopiedIsMadeBeforeWhatTheListStoresAtItsOwnerAfterIt) {
     using plan::Backend;
-    const Program program =
-        reduced({16, 8, 4, 2, 8, 2}, 4, {.backends = {Backend::automatic, Backend::automatic, Backend::ldst_inline}});
+    const Program program = reduced(
+        {16, 8, 4, 2, 8, 2}, 4, {.backends = {Backend::automatic, Backend::automatic, Backend::ldst_inline}});
     const Schedule schedule = fuse(program, {.device = Device::cuda}).value();
     for (std::int64_t rank = 0; rank < 4; ++rank) {
         const RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
@@ -167,10 +167,9 @@ TEST(Produce, OfEachChunkTheLastTileOfEachProgramCounts) {
 }
 
 TEST(Produce, WhatIsStoredAtOtherRanksCanWait) {
-    const Schedule schedule =
-        fuse(reduced({64, 16, 4, 1, 2, 2, 16}, 4),
-             {.device = Device::cuda, .preferred = plan::Backend::ldst_inline})
-            .value();
+    const Schedule schedule = fuse(reduced({64, 16, 4, 1, 2, 2, 16}, 4),
+                                   {.device = Device::cuda, .preferred = plan::Backend::ldst_inline})
+                                  .value();
     for (const MadeChunk& made : schedule.ranks[0].chunks) EXPECT_EQ(made.at_once, made.stores.empty());
 }
 

@@ -218,7 +218,8 @@ private:
         std::vector<Step> steps;
         for (std::size_t slot = 0; slot < own.slots.size(); ++slot) {
             if (program_of_[slot] != program) continue;
-            for (Step& step : slot_steps(rank, own.slots[slot], static_cast<std::int64_t>(slot))) steps.push_back(std::move(step));
+            for (Step& step : slot_steps(rank, own.slots[slot], static_cast<std::int64_t>(slot)))
+                steps.push_back(std::move(step));
         }
         steps.push_back({{}, [this, rank] { --open_programs_[rank]; }});
         return steps;

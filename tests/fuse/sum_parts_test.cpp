@@ -76,8 +76,7 @@ TEST(SumParts, OfAReduceScatterEachWaitForTheirOwnTilesAndOnceForTheContribution
         if (rank.transfers[i].reduce == plan::Reduce::none) continue;
         awaited.push_back(streams.steps[i].awaited.size());
         ASSERT_EQ(streams.steps[i].gates.size(), 1U);
-        programs.push_back(
-            rank.chunks[static_cast<std::size_t>(streams.steps[i].gates[0])].counting.size());
+        programs.push_back(rank.chunks[static_cast<std::size_t>(streams.steps[i].gates[0])].counting.size());
     }
     EXPECT_EQ(awaited, (std::vector<std::size_t>{1, 0, 0, 0})) << "32 tiles are eight rounds of 4 programs";
     EXPECT_EQ(programs, std::vector<std::size_t>(4, 4)) << "each of which makes two tiles of a part";

@@ -70,7 +70,10 @@ TEST(PushReduce, CutsShardsOfRowsIntoChunksOfColumns) {
 }
 
 TEST(PushReduce, GivesTheContributionsABackendByDistance) {
-    const Plan plan = push_reduce(ranks(4), kC, {.split = 2, .all = true, .backends = {Backend::automatic, Backend::tma_inline}}).value();
+    const Plan plan =
+        push_reduce(ranks(4), kC,
+                    {.split = 2, .all = true, .backends = {Backend::automatic, Backend::tma_inline}})
+            .value();
     for (std::int32_t rank = 0; rank < 4; ++rank) {
         for (const Op& op : plan.ranks[static_cast<std::size_t>(rank)]) {
             const bool second = op.reduce != Reduce::none && op.peer == (rank + 2) % 4;

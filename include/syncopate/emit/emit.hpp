@@ -12,8 +12,8 @@
 //       sy_post(sy_schedule, sy_control, tile_id_c)              where tiles make chunks: after a tile's last
 //                                                                store, with the slot that the store is of
 //       sy_post_previous(sy_schedule, sy_control, tile_id_c)     in a persistent kernel that stores at other
-//       ranks, before a tile's stores: what the tile before it sent is complete by then, so that nobody stands
-//       still; sy_post_last does the last one, and sy_post_at_once, after the stores, all else
+//       ranks, before a tile's stores: what the tile before it sent is complete by then, so that nobody
+//       stands still; sy_post_last does the last one, and sy_post_at_once, after the stores, all else
 //       c_desc.store([row + sy_row(sy_schedule, tile_id_c), …    where stores are sent inline
 //       (fuse/inline.hpp)
 //       sy_from = sy_load_row(sy_schedule, sy_slot)              after sy_acquire, where loads are fetched

@@ -23,9 +23,9 @@
 //        to the word that is set
 //
 // makes_begin and makes_end: the first record and past the last one of the chunks of which the slot's tile is
-// its program's last; makes_end has the bit at_once where one of them wants that at once. A record, aligned to
-// 16 bytes, has 8 words: word of the chunk's counter in the control block, tiles that count in it, offsets of
-// its first post and past the last one, what each tile adds to its two gates (copies, sums; 0 or 1), and
+// its program's last; makes_end has the bit at_once where one of them wants that at once. A record, aligned
+// to 16 bytes, has 8 words: word of the chunk's counter in the control block, tiles that count in it, offsets
+// of its first post and past the last one, what each tile adds to its two gates (copies, sums; 0 or 1), and
 // whether posts are to be made (0: only those gates are waited for; calls that are recorded post all the
 // same). The counters follow the signals in the control block, 8 words each: {tiles counted in this call, 0,
 // gate of copies, gate of sums, …}, and after them the gates of relays (fuse/streams.hpp) follow. Whoever

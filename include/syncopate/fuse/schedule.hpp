@@ -107,9 +107,7 @@ struct MadeChunk {
     /// still for its stores, but the chunk leaves a tile's time earlier.
     bool at_once = false;
 
-    [[nodiscard]] bool counts(std::int64_t slot) const {
-        return std::ranges::binary_search(counting, slot);
-    }
+    [[nodiscard]] bool counts(std::int64_t slot) const { return std::ranges::binary_search(counting, slot); }
 };
 
 /// A region in the memory of a rank.
