@@ -223,6 +223,12 @@ def _post_ptx(when: str, told: str) -> str:
     chunks also count: "all", or the "some" that others than streams wait for."""
     leave = {"all": "", "now": "@!sy_p bra.uni SY_DONE;", "later": "@sy_p bra.uni SY_DONE;"}[when]
     unless_told = {"all": "", "some": "@sy_p bra.uni SY_NEXT;"}[told]
+    fetch_record = """
+        mul.wide.s32 sy_addr, sy_at, 4;
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v4.b32 {sy_word, sy_tiles, sy_post, sy_post_end}, [sy_addr];
+        ld.global.v4.b32 {sy_lo, sy_hi, sy_told, sy_t}, [sy_addr + 16];
+    """
     return f"""
     {{
         .reg .pred sy_p, sy_first, sy_last;
@@ -240,10 +246,7 @@ def _post_ptx(when: str, told: str) -> str:
         and.b32 sy_end, sy_end, 0x3fffffff;
         setp.ge.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_DONE;
-        mul.wide.s32 sy_addr, sy_at, 4;
-        add.s64 sy_addr, $1, sy_addr;
-        ld.global.v4.b32 {{sy_word, sy_tiles, sy_post, sy_post_end}}, [sy_addr];
-        ld.global.v4.b32 {{sy_lo, sy_hi, sy_told, sy_t}}, [sy_addr + 16];
+        {fetch_record}
         cp.async.bulk.wait_group 0;
         bar.sync 0;
         mov.u32 sy_t, %tid.x;
@@ -284,10 +287,7 @@ def _post_ptx(when: str, told: str) -> str:
         add.s32 sy_at, sy_at, 8;
         setp.ge.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_DONE;
-        mul.wide.s32 sy_addr, sy_at, 4;
-        add.s64 sy_addr, $1, sy_addr;
-        ld.global.v4.b32 {{sy_word, sy_tiles, sy_post, sy_post_end}}, [sy_addr];
-        ld.global.v4.b32 {{sy_lo, sy_hi, sy_told, sy_t}}, [sy_addr + 16];
+        {fetch_record}
         bra.uni SY_CHUNK;
     SY_DONE:
     }}
