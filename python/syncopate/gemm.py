@@ -11,8 +11,10 @@ import torch
 from .fused import DTYPE_NAMES
 
 # A narrow tile (half as wide) takes this share of a wide one's time: its shared-memory traffic per product is
-# higher. Measured on H200, bf16: 0.61 to 0.63 (bench/results).
+# higher. Measured on H200, bf16: 0.61 to 0.63 by the two warpgroups that a wide one needs, 0.51 to 0.53 by one, where there
+# are no wide ones (bench/results/gemm_warps_1xH200_2026-11-22.txt).
 NARROW_COST = 0.62
+NARROW_ALONE_COST = 0.54
 PROGRAMS_ON_HOST = 4  # of a grid, where each is a thread's work in the interpreter
 
 
@@ -55,13 +57,12 @@ def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, num_sms: int) -> T
         return Tiling(64, 128, 64, 5, -1)
     rows = -(-m // 128)
     columns = -(-n // 256)
-    best = min(
-        range(columns, -1, -1),
-        key=lambda wide: (
-            round(makespan(rows, wide, max(0, -(-(n - wide * 256) // 128)), num_sms), 3),
-            -wide,
-        ),
-    )
+
+    def time(wide: int) -> float:
+        narrow = max(0, -(-(n - wide * 256) // 128))
+        return makespan(rows, wide, narrow, num_sms) * (1.0 if wide else NARROW_ALONE_COST / NARROW_COST)
+
+    best = min(range(columns, -1, -1), key=lambda wide: (round(time(wide), 3), -wide))
     if best == columns:
         return Tiling(128, 256, 64, 4, -1)
     if best == 0:
@@ -137,4 +138,6 @@ def gemm_arguments(
 
 
 def gemm_options(t: Tiling) -> dict[str, int]:
-    return {"num_warps": 4 if t.block_m * t.block_n <= 64 * 128 else 8, "num_stages": t.stages}
+    # One warpgroup makes 128 x 128 of 16-bit inputs in 0.9 of two's time; fp32 comes in shorter blocks of K, and would spill.
+    most = 128 * 128 if t.block_k >= 64 and t.num_wide < 0 else 64 * 128
+    return {"num_warps": 4 if t.block_m * t.block_n <= most else 8, "num_stages": t.stages}
