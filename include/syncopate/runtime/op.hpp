@@ -98,7 +98,9 @@ public:
     /// A stage's table, and where it is in memory that its kernel can read.
     [[nodiscard]] std::uint64_t table_address(std::size_t stage = 0) const;
     [[nodiscard]] std::span<const std::int32_t> table(std::size_t stage = 0) const;
-    /// The grids' size, when it differs from Options::num_programs. Not while a call is in flight.
+    /// The grids' size, when it differs from Options::num_programs. Not while a call is in flight. Which
+    /// program waits, and which counts for a chunk, is the schedule's, so it has to be the grid that was
+    /// fused.
     Status set_num_programs(std::int64_t num_programs);
 
     /// From the next call on, begin_call copies `region` of `tensor` from the user's array at `address`
