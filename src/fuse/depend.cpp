@@ -6,7 +6,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "fuse/take.hpp"
 #include "syncopate/kernel/tile_boxes.hpp"
 
 namespace syncopate::fuse {

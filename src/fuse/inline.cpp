@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "fuse/kernel_accesses.hpp"
-#include "fuse/take.hpp"
 #include "syncopate/fuse/inline_reads.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
 #include "syncopate/kernel/tile_boxes.hpp"

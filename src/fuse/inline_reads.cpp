@@ -5,7 +5,6 @@
 
 #include "fuse/error_at.hpp"
 #include "fuse/kernel_accesses.hpp"
-#include "fuse/take.hpp"
 #include "syncopate/kernel/tile_boxes.hpp"
 
 namespace syncopate::fuse {

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "fuse/take.hpp"
 #include "syncopate/fuse/assign.hpp"
 #include "syncopate/fuse/collective.hpp"
 

@@ -17,16 +17,7 @@ void unite(std::vector<plan::Region>& boxes, plan::Region box) {
         if (plan::contains(known, box)) return;
     }
     std::vector<plan::Region> parts{std::move(box)};
-    for (const plan::Region& known : boxes) {
-        std::vector<plan::Region> rest;
-        for (const plan::Region& part : parts) {
-            if (!plan::overlaps(part, known))
-                rest.push_back(part);
-            else
-                for (plan::Region& piece : plan::subtract(part, known)) rest.push_back(std::move(piece));
-        }
-        parts = std::move(rest);
-    }
+    for (const plan::Region& known : boxes) plan::take(parts, known);
     for (plan::Region& part : parts) boxes.push_back(std::move(part));
 }
 

@@ -62,14 +62,6 @@ double volume(const std::vector<Region>& parts) {
     return sum;
 }
 
-void take_away(std::vector<Region>& parts, const Region& hole) {
-    std::vector<Region> left;
-    for (const Region& part : parts) {
-        for (Region& piece : subtract(part, hole)) left.push_back(std::move(piece));
-    }
-    parts = std::move(left);
-}
-
 /// Bytes that must cross the border of each group of ranks, and in all.
 struct Crossing {
     std::vector<double> in;
@@ -203,9 +195,9 @@ private:
             held.visit_overlapping(own.front(), [&](const auto& other) {
                 const bool same = groups[static_cast<std::size_t>(other.value.rank)] == group;
                 const bool earlier = other.value.id < entry.value.id;
-                if (earlier) take_away(first, other.box);
-                if (same && earlier) take_away(own, other.box);
-                if (!same || earlier) take_away(alone, other.box);
+                if (earlier) take(first, other.box);
+                if (same && earlier) take(own, other.box);
+                if (!same || earlier) take(alone, other.box);
                 return !own.empty();
             });
             there[group] += volume(own);

@@ -43,11 +43,7 @@ void FinalCheck::judge_arrival(std::size_t index, const Holding& wanted, const s
     for (const Piece& piece : held) {
         work_.spend(static_cast<std::int64_t>(missing.size()));
         if (work_.exhausted()) return;
-        std::vector<Region> rest;
-        for (const Region& box : missing) {
-            for (Region& part : subtract(box, piece.box)) rest.push_back(std::move(part));
-        }
-        missing = std::move(rest);
+        plan::take(missing, piece.box);
     }
     add(Finding::Kind::final_not_reached, wanted.rank,
         fmt::format("final[{}]: {} never arrives{}", index,

@@ -55,11 +55,7 @@ struct Filled {
 
 /// Takes `hole` out of every box; false once nothing is left.
 bool remove(std::vector<Region>& boxes, const Region& hole) {
-    std::vector<Region> left;
-    for (const Region& box : boxes) {
-        for (Region& part : subtract(box, hole)) left.push_back(std::move(part));
-    }
-    boxes = std::move(left);
+    take(boxes, hole);
     return !boxes.empty();
 }
 

@@ -123,12 +123,8 @@ private:
         for (Piece& old : index.extract_overlapping(piece.box)) {
             Piece common{*intersect(piece.box, old.box), old.value};
             for (Region& rest : subtract(old.box, common.box)) index.insert(std::move(rest), old.value);
-            std::vector<Region> left;
-            for (const Region& box : fresh) {
-                for (Region& part : subtract(box, common.box)) left.push_back(std::move(part));
-            }
             work_.spend(static_cast<std::int64_t>(fresh.size()));
-            fresh = std::move(left);
+            take(fresh, common.box);
             join(ref, reduce, rank, tensor, common, piece.value);
             index.insert(std::move(common.box), common.value);
         }
@@ -229,11 +225,7 @@ private:
         bool differs = false;
         frame.visit_overlapping(piece.box, [&](const Piece& other) {
             differs |= other.value != piece.value;
-            std::vector<Region> left;
-            for (const Region& box : fresh) {
-                for (Region& part : subtract(box, other.box)) left.push_back(std::move(part));
-            }
-            fresh = std::move(left);
+            take(fresh, other.box);
             return true;
         });
         if (differs) {

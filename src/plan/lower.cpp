@@ -182,14 +182,9 @@ private:
         for (auto ref = deliveries.rbegin(); ref != deliveries.rend() && !open.empty(); ++ref) {
             const Chunk& written = builder_.op(*ref).dst;
             if (written.tensor != chunk.tensor) continue;
-            std::vector<Region> rest;
-            bool counts = false;
-            for (const Region& box : open) {
-                counts = counts || overlaps(box, written.region);
-                for (Region& part : subtract(box, written.region)) rest.push_back(std::move(part));
-            }
-            if (counts) last.push_back(*ref);
-            open = std::move(rest);
+            if (std::ranges::any_of(open, [&](const Region& box) { return overlaps(box, written.region); }))
+                last.push_back(*ref);
+            take(open, written.region);
         }
         return last;
     }

@@ -81,6 +81,19 @@ std::vector<Region> subtract(const Region& region, const Region& hole) {
     return parts;
 }
 
+void take(std::vector<Region>& boxes, const Region& hole) {
+    std::vector<Region> rest;
+    rest.reserve(boxes.size());
+    for (Region& box : boxes) {
+        if (!is_empty(box) && !overlaps(box, hole)) {
+            rest.push_back(std::move(box));
+            continue;
+        }
+        for (Region& part : subtract(box, hole)) rest.push_back(std::move(part));
+    }
+    boxes = std::move(rest);
+}
+
 std::string to_string(const Region& region) {
     std::string text = "[";
     for (std::size_t axis = 0; axis < region.size(); ++axis) {

@@ -789,12 +789,7 @@ bool FusedOp::redirect_sums(std::int32_t tensor, const plan::Region& region, con
                 part_of(to, region, sum.dst.region, element));
         }
         all = all && good;
-        std::vector<plan::Region> rest;
-        for (const plan::Region& part : missing) {
-            for (plan::Region& outside : plan::subtract(part, sum.dst.region))
-                rest.push_back(std::move(outside));
-        }
-        missing = std::move(rest);
+        plan::take(missing, sum.dst.region);
     }
     if (in_place || (all && missing.empty() && tile_sums_agree())) return true;
     // Not all of it: then everything is copied at the end, from the heap.

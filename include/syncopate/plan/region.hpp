@@ -33,6 +33,8 @@ using Region = ShortList<Interval, 4>;
 [[nodiscard]] Region bounding_box(const Region& a, const Region& b);              ///< an empty box is neutral
 /// The parts of `region` outside `hole`, as disjoint boxes.
 [[nodiscard]] std::vector<Region> subtract(const Region& region, const Region& hole);
+/// Takes `hole` out of the disjoint boxes; what is left of them is disjoint, too.
+void take(std::vector<Region>& boxes, const Region& hole);
 /// "[0:128, 0:256]"
 [[nodiscard]] std::string to_string(const Region& region);
 
