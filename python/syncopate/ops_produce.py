@@ -295,12 +295,17 @@ class Reduction(FusedMatmul):
             options = {"backend": "ldst_dedicated", **options}
         options = {"plain_kernel": bool(plain_kernel), "pull": bool(pull), "stored": stored or 0, **options}
         self.stored = options.pop("stored")
+        if not 0 <= self.stored < max(members.size, 1):
+            raise ValueError(
+                f"stored: expected 0 to {members.size - 1} of the contributions, got {self.stored}"
+            )
+        if self.stored and (options["pull"] or options["plain_kernel"]):
+            raise ValueError("stored: with pull or plain_kernel no tile is stored at another rank")
         super().__init__(m, n, k, dtype, members, device=device, **options)
 
     def _backends(self) -> list[str]:
         """Of the contributions to the next rank, to the one after it, …"""
-        copied = max(0, self.group.size - 1 - self.stored)
-        return ["auto"] * copied + ["tma_inline"] * self.stored if self.stored else []
+        return ["auto"] * (self.group.size - 1 - self.stored) + ["tma_inline"] * self.stored
 
     @staticmethod
     def _way(m: int, n: int, k: int, dtype: torch.dtype, size: int, num_sms: int) -> Way:

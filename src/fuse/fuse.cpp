@@ -98,12 +98,7 @@ Status check_plain(const Schedule& schedule) {
 std::vector<std::vector<bool>> count_at_once(const plan::Plan& plan, const Precedence& precedence,
                                              const Production& production, const InlineStores& stores,
                                              const std::map<plan::OpRef, TiledSum>& summed) {
-    std::vector<std::vector<bool>> at_once;
-    for (const auto& of_rank : stores.at) {
-        std::vector<bool>& chunks = at_once.emplace_back();
-        for (const std::vector<Place>& places : of_rank) chunks.push_back(places.empty());
-    }
-    std::vector<std::set<std::int64_t>> summing(at_once.size());  // by rank, tiles
+    std::vector<std::set<std::int64_t>> summing(stores.at.size());  // by rank, tiles
     for (const auto& [sum, tiled] : summed) {
         for (const SummedTile& tile : tiled.tiles)
             summing[static_cast<std::size_t>(sum.rank)].insert(tile.tile);
@@ -112,9 +107,10 @@ std::vector<std::vector<bool>> count_at_once(const plan::Plan& plan, const Prece
         return std::ranges::any_of(production.makers[rank][chunk],
                                    [&](std::int64_t tile) { return summing[rank].contains(tile); });
     };
+    std::vector<std::vector<bool>> at_once(stores.at.size());
     for (std::size_t rank = 0; rank < at_once.size(); ++rank) {
-        for (std::size_t chunk = 0; chunk < at_once[rank].size(); ++chunk)
-            at_once[rank][chunk] = at_once[rank][chunk] && !is_summed(rank, chunk);
+        for (std::size_t chunk = 0; chunk < stores.at[rank].size(); ++chunk)
+            at_once[rank].push_back(stores.at[rank][chunk].empty() && !is_summed(rank, chunk));
     }
     for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
         if (plan.op(precedence.ops[id]).reduce != plan::Reduce::none) continue;

@@ -55,7 +55,7 @@ def test_a_reduce_scatter_goes_the_way_that_was_the_quickest(m, n, size, kind):
 
 
 def test_a_way_has_a_name():
-    for name in ("after:32", "beside:16:8", "inline", "fused"):
+    for name in ("after:32", "beside:16:8", "inline", "mixed:2", "fused"):
         assert str(reduce_ways.Way.named(name)) == name
     assert reduce_ways.Way.named("beside") == reduce_ways.Way("beside", 8, 1)
 
@@ -92,6 +92,20 @@ def test_an_operator_takes_the_way_unless_one_is_asked_for(asked, given, monkeyp
     ops.MatmulAllReduce(512, 8192, 3584, torch.bfloat16, Group(0, 4, None, "cuda"), **asked)
     assert taken.pop("device") == "cuda"
     assert taken == given
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [({"stored": 4}, "0 to 3"), ({"stored": -1}, "0 to 3"), ({"stored": 1, "pull": True}, "pull"),
+     ({"stored": 1, "plain_kernel": True}, "plain_kernel")],
+)  # fmt: skip
+def test_contributions_that_cannot_be_stored_at_their_owners_are_refused(options, why):
+    from syncopate import Group, ops
+
+    with pytest.raises(ValueError, match=f"^stored: .*{why}"):
+        ops.MatmulReduceScatter(
+            512, 64, 64, torch.bfloat16, Group(0, 4, None, "host"), device="host", **options
+        )
 
 
 def test_options_are_those_of_the_operators():
