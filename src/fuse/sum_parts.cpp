@@ -99,10 +99,45 @@ std::int64_t disorder(const std::vector<Region>& pieces, const std::vector<Regio
     return late;
 }
 
+/// How many of the tiles make some of the box.
+std::int64_t count_in(const std::vector<Region>& pieces, const Region& box) {
+    return std::ranges::count_if(pieces, [&](const Region& piece) { return overlaps(piece, box); });
+}
+
+/// Cuts the last of the parts where the last round of the kernel's programs begins, if it takes them more
+/// than one and that changes the order of few tiles.
+void cut_last_round(std::vector<Region>& parts, const std::vector<Region>& pieces,
+                    const std::vector<Axis>& axes, std::int64_t programs) {
+    const Region whole = parts.back();
+    if (count_in(pieces, whole) <= programs) return;
+    std::vector<Region> best;
+    std::int64_t least = 0;
+    for (const Axis& axis : axes) {
+        const Interval& along = whole[axis.number];
+        for (auto begin =
+                 axis.begins.upper_bound(along.begin);  // the first cut with a round at most behind it
+             begin != axis.begins.end() && *begin < along.end; ++begin) {
+            std::vector<Region> cut = parts;
+            cut.back()[axis.number].end = *begin;
+            cut.push_back(whole);
+            cut.back()[axis.number].begin = *begin;
+            if (count_in(pieces, cut.back()) > programs) continue;
+            const std::int64_t found = disorder(pieces, cut);
+            if (best.empty() || found < least) {
+                best = std::move(cut);
+                least = found;
+            }
+            break;
+        }
+    }
+    if (!best.empty() && static_cast<double>(least) <= kMostDisorder * static_cast<double>(pieces.size()))
+        parts = std::move(best);
+}
+
 }  // namespace
 
 std::vector<Region> sum_parts(const Stage& stage, const std::string& tensor_name, const Region& chunk,
-                              std::int64_t programs, std::int64_t most) {
+                              std::int64_t programs, std::int64_t most, bool last_round) {
     const auto bound = std::find_if(stage.bindings.begin(), stage.bindings.end(), [&](const auto& binding) {
         const kernel::Param* param = stage.kernel.find_param(binding.first);
         return binding.second == tensor_name && param != nullptr && param->written;
@@ -114,6 +149,11 @@ std::vector<Region> sum_parts(const Stage& stage, const std::string& tensor_name
     const auto wanted = static_cast<std::int64_t>(std::lround(rounds / kRoundsOfAPart));
     const std::vector<Axis> axes = cut_axes(chunk, pieces);
     if (axes.empty()) return {chunk};
+    const auto finished = [&](std::vector<Region> parts) {
+        if (last_round && static_cast<std::int64_t>(parts.size()) < most)
+            cut_last_round(parts, pieces, axes, programs);
+        return parts;
+    };
     for (std::int64_t count = std::min(wanted, most); count > 1; --count) {
         std::vector<Region> best;
         std::int64_t least = 0;
@@ -127,9 +167,9 @@ std::vector<Region> sum_parts(const Stage& stage, const std::string& tensor_name
             }
         }
         if (!best.empty() && static_cast<double>(least) <= kMostDisorder * static_cast<double>(pieces.size()))
-            return best;
+            return finished(std::move(best));
     }
-    return {chunk};
+    return finished({chunk});
 }
 
 }  // namespace syncopate::fuse

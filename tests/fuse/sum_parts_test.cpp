@@ -64,6 +64,37 @@ TEST(SumParts, AreOneWhereEveryCutWouldMixUpTheKernelsOrder) {
     EXPECT_EQ(sum_parts(kRows, "D", {{0, 16}, {0, 16}}, 8, 8).size(), 1U) << "the kernel does not write it";
 }
 
+TEST(SumParts, TheLastRoundOfTilesIsAPartOfItsOwn) {
+    const Regions parts = sum_parts(grouped(8), "C", {{0, 16}, {0, 16}}, 16, 8, true);
+    EXPECT_EQ(parts, (Regions{{{0, 16}, {0, 8}}, {{0, 16}, {8, 12}}, {{0, 16}, {12, 16}}}));
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 16, 8, true),
+              (Regions{{{0, 4}, {0, 16}}, {{4, 8}, {0, 16}}}));
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 20, 8, true),
+              (Regions{{{0, 4}, {0, 16}}, {{4, 8}, {0, 16}}}))
+        << "as much of it as whole rows of tiles make";
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 32, 8, true).size(), 1U) << "a round is all";
+    EXPECT_EQ(sum_parts(grouped(8), "C", {{0, 16}, {0, 16}}, 16, 2, true).size(), 2U)
+        << "no more than asked for";
+    Stage stage = kRows;
+    for (std::size_t id = 0; id < 64; ++id) stage.kernel.tiles[id] = kRows.kernel.tiles[id * 29 % 64];
+    EXPECT_EQ(sum_parts(stage, "C", {{0, 16}, {0, 16}}, 32, 8, true).size(), 1U)
+        << "a cut would mix up the order";
+}
+
+TEST(SumParts, OfWhatIsSentOnHaveNoLastRound) {
+    const auto sums = [](bool all) {
+        const plan::Plan plan =
+            plan::push_reduce(sample::ranks(2), {"C", {16, 16}, plan::DType::bf16}, {.all = all}).value();
+        const Program program{sample::gemm({16, 16, 4, 2, 2, 2, 16}), plan, {{"c_ptr", "C"}}};
+        const Schedule schedule = fuse(program, {.device = Device::cuda}).value();
+        return std::ranges::count_if(schedule.ranks[0].transfers, [](const Transfer& transfer) {
+            return transfer.reduce != plan::Reduce::none;
+        });
+    };
+    EXPECT_EQ(sums(false), 2) << "32 tiles are two rounds";
+    EXPECT_EQ(sums(true), 1) << "which one sum stores at the peers";
+}
+
 TEST(SumParts, OfAReduceScatterEachWaitForTheirOwnTilesAndOnceForTheContributions) {
     const plan::Plan plan = plan::push_reduce(sample::ranks(2), {"C", {16, 16}, plan::DType::bf16}).value();
     const Program program{sample::gemm({16, 16, 4, 2, 2, 2, 4}), plan, {{"c_ptr", "C"}}};
@@ -78,8 +109,10 @@ TEST(SumParts, OfAReduceScatterEachWaitForTheirOwnTilesAndOnceForTheContribution
         ASSERT_EQ(streams.steps[i].gates.size(), 1U);
         programs.push_back(rank.chunks[static_cast<std::size_t>(streams.steps[i].gates[0])].counting.size());
     }
-    EXPECT_EQ(awaited, (std::vector<std::size_t>{1, 0, 0, 0})) << "32 tiles are eight rounds of 4 programs";
-    EXPECT_EQ(programs, std::vector<std::size_t>(4, 4)) << "each of which makes two tiles of a part";
+    EXPECT_EQ(awaited, (std::vector<std::size_t>{1, 0, 0, 0, 0}))
+        << "32 tiles are eight rounds of 4 programs";
+    EXPECT_EQ(programs, std::vector<std::size_t>(5, 4))
+        << "each of which makes two tiles of a part, or the last one";
     EXPECT_EQ(fuse(program, {.device = Device::cuda, .most_sum_parts = 1})->ranks[1].transfers.size(), 2U);
 }
 
