@@ -276,6 +276,7 @@ private:
 bool sum_should_store(const plan::Plan& plan, const plan::Op& op, Backend preferred, bool last) {
     const bool by_engine = lane_of(plan.op(op.after.front()).backend) == Backend::tma_dedicated;
     if (by_engine) return preferred == Backend::automatic || lane_of(preferred) == Backend::tma_dedicated;
+    if (preferred == Backend::ldst_inline) return true;
     return (preferred == Backend::automatic || is_inline(preferred)) &&
            plan.bytes(op.src) <= (last ? kMostBytesStoredByTheLast : kMostBytesStoredBySums);
 }

@@ -238,6 +238,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     const bool staged = given.stages.size() > 1;
     const auto backends =
         assign(plan, options.device, options.preferred, [&](plan::OpRef ref, plan::Backend backend) {
+            if (lowered->done_with.contains(ref)) return std::string("a sum reads it, not a tile");
             if (follows_sums(plan, ref)) {
                 if (options.tile_sums)
                     return std::string("the kernel's tiles sum, and store it in one place");
@@ -253,7 +254,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     if (!backends) return backends.error();
     const auto stored = sum_stores(plan, *backends);
     if (!stored) return stored.error();
-    const auto precedence = precede(plan, *backends);
+    const auto precedence = precede(plan, *backends, lowered->done_with);
     if (!precedence) return precedence.error();
     const auto stored_by_sum = [&](std::int32_t id) {
         const plan::OpRef ref = precedence->ops[id];

@@ -187,12 +187,13 @@ private:
         return Done{};
     }
 
+    [[nodiscard]] plan::Backend backend_of(OpRef ref) const {
+        const plan::Backend named = plan_.op(ref).backend;
+        return named == plan::Backend::automatic ? preferred_ : named;
+    }
+
     /// The chunk engine's backend that all contributions go by; automatic where they do not.
     [[nodiscard]] plan::Backend engine_of(const Group& group) const {
-        const auto backend_of = [&](OpRef ref) {
-            const plan::Backend named = plan_.op(ref).backend;
-            return named == plan::Backend::automatic ? preferred_ : named;
-        };
         const plan::Backend first = backend_of(group.contributions.front());
         const bool all = std::all_of(group.contributions.begin(), group.contributions.end(), [&](OpRef ref) {
             return lane_of(backend_of(ref)) == plan::Backend::tma_dedicated &&
@@ -201,9 +202,14 @@ private:
         return all ? first : plan::Backend::automatic;
     }
 
-    /// Whether the destination's engine pulls every contribution, from boxes that lie in memory alike.
+    /// Whether the destination's engine, or its sum itself, pulls every contribution, from boxes that lie in
+    /// memory alike.
     [[nodiscard]] bool can_read_directly(const Group& group) const {
-        if (group.engine == plan::Backend::automatic) return false;
+        if (group.engine == plan::Backend::automatic &&
+            (group.contributions.size() > kMostSumSources ||
+             !std::ranges::all_of(group.contributions,
+                                  [&](OpRef ref) { return backend_of(ref) == plan::Backend::ldst_inline; })))
+            return false;
         const plan::Chunk& like = plan_.op(group.contributions.front()).src;
         return std::all_of(group.contributions.begin(), group.contributions.end(), [&](OpRef ref) {
             const plan::Op& op = plan_.op(ref);

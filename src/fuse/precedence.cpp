@@ -98,7 +98,8 @@ void choose_copy_streams(const plan::Plan& plan, const Backends& backends, Prece
 
 }  // namespace
 
-Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
+Result<Precedence> precede(const plan::Plan& plan, const Backends& backends,
+                           const std::map<plan::OpRef, plan::OpRef>& done_with) {
     Precedence result;
     result.first_id.push_back(0);
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
@@ -156,7 +157,7 @@ Result<Precedence> precede(const plan::Plan& plan, const Backends& backends) {
             const plan::Backend lane = collective ? plan::Backend::nccl : lane_of(backend);
             if (const auto [found, first] = last.try_emplace({lane, sums}, id); !first)
                 result.started_before[id] = std::exchange(found->second, id);
-            if ((backend == plan::Backend::host && !collective) || engine)
+            if ((backend == plan::Backend::host && !collective) || engine || done_with.contains(ref))
                 continue;  // begin one before another has ended
             const auto [found, first] = last_in_lane.try_emplace({lane, sums, result.copy_stream[id]}, id);
             if (first) continue;

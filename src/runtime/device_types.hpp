@@ -32,10 +32,17 @@ enum MirrorWord : std::int32_t {
 
 constexpr std::uint32_t kPeerFault = 0x80000000u;
 
-constexpr std::int32_t kMostSumCopies = 15;  ///< fuse::kMostSumStores
+constexpr std::int32_t kMostSumCopies = 15;   ///< fuse::kMostSumStores
+constexpr std::int32_t kMostSumSources = 15;  ///< fuse::kMostSumSources
 
 /// The parameter of sy_reduce: rows of `num_slots` boxes a fixed distance apart, and of the own content, are
 /// summed in order. Addresses and pitches in bytes.
+/// Where a contribution is, and its bytes from row to row.
+struct Addend {
+    std::uint64_t base;
+    std::uint64_t pitch;
+};
+
 struct ReduceArguments {
     const std::uint32_t* control;  ///< this rank's control block
     const std::uint64_t* posts;    ///< addresses of the words to set
@@ -57,6 +64,8 @@ struct ReduceArguments {
     std::int32_t num_posts;
     std::int32_t num_copies;
     std::uint64_t copies[kMostSumCopies];  ///< from `own` to where the sum is stored as well
+    Addend sources[kMostSumSources];       ///< where slots lie that are no fixed distance apart
+    std::int32_t in_places;                ///< 1: they are in `sources`
 };
 
 /// A tile of a sum that tiles do, as sy_reduce_late takes it: a box of the destination.

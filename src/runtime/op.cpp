@@ -49,8 +49,13 @@ Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int 
                                          plan::name_of(schedule.tensors[source].dtype)));
     }
     if (!sum.sources.empty()) {
-        if (sum.own > static_cast<std::int64_t>(sum.sources.size()) || !is_by_engine(sum))
-            return at_op(sum.op, "only the chunk engine sums what lies on other ranks");
+        if (sum.own > static_cast<std::int64_t>(sum.sources.size()))
+            return at_op(sum.op, "its own content comes after more contributions than there are");
+        if (sum.sources.size() > fuse::kMostSumSources && !is_by_engine(sum)) {
+            return at_op(sum.op, fmt::format("only the chunk engine sums more than {} contributions where "
+                                             "they are",
+                                             fuse::kMostSumSources));
+        }
         for (const fuse::Source& read : sum.sources) {
             if (read.rank < 0 || read.rank >= size)
                 return at_op(sum.op, fmt::format("there is no rank {}", read.rank));

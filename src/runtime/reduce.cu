@@ -19,15 +19,11 @@ struct Worker {
     std::uint32_t count;
 };
 
-/// Where the n-th contribution of the sum is, and its bytes from row to row.
-struct Addend {
-    std::uint64_t base;
-    std::uint64_t pitch;
-};
-
+/// The n-th contribution of the sum.
 __device__ __forceinline__ Addend addend(const ReduceArguments& a, std::int32_t n) {
     if (n == a.own_place) return {a.own, a.own_pitch};
     const std::int32_t slot = n - (a.own_place >= 0 && n > a.own_place ? 1 : 0);
+    if (a.in_places != 0) return a.sources[slot];
     return {a.slots + slot * a.slot_distance, a.slot_pitch};
 }
 
@@ -85,22 +81,15 @@ __device__ void sum_elements(const ReduceArguments& a, const Worker& worker) {
         return __ldcg(reinterpret_cast<const unsigned short*>(address));
     };
     const std::uint32_t count = a.rows * a.row_units;
+    const std::int32_t addends = a.num_slots + (a.own_place >= 0 ? 1 : 0);
     for (std::uint32_t unit = worker.index; unit < count; unit += worker.count) {
         const std::uint64_t row = unit / a.row_units;
         const std::uint64_t column = static_cast<std::uint64_t>(unit % a.row_units) * Type::kBytes;
         typename Type::Total total{};
-        bool begun = false;
-        for (std::int32_t slot = 0; slot <= a.num_slots; ++slot) {
-            if (slot == a.own_place) {
-                const auto value = Type::widen(load(a.own + row * a.own_pitch + column));
-                total = begun ? Combine::combine(total, value) : value;
-                begun = true;
-            }
-            if (slot == a.num_slots) break;
-            const auto value =
-                Type::widen(load(a.slots + row * a.slot_pitch + column + slot * a.slot_distance));
-            total = begun ? Combine::combine(total, value) : value;
-            begun = true;
+        for (std::int32_t n = 0; n < addends; ++n) {
+            const Addend from = addend(a, n);
+            const auto value = Type::widen(load(from.base + row * from.pitch + column));
+            total = n > 0 ? Combine::combine(total, value) : value;
         }
         for (std::int32_t i = -1; i < a.num_copies; ++i) {
             const std::uint64_t to =

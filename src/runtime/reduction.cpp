@@ -226,7 +226,7 @@ bool redirect(PreparedSum& sum, const BoxView& staging, const BoxView& out) {
         return true;
     }
     const Result<std::vector<StridedCopy>> away =
-        copies_between(first_slot(staging), out, plan::size_of(sum.dtype));
+        copies_between(sum.places.empty() ? first_slot(staging) : staging, out, plan::size_of(sum.dtype));
     if (!away || away->size() != sum.parts.size()) return false;
     for (std::size_t i = 0; i < away->size(); ++i) {
         if (!alike((*away)[i], sum.parts[i].slot)) return false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
 #include "syncopate/runtime/control.hpp"
 
@@ -50,6 +51,9 @@ Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdevicept
     static_assert(device::kMostSumCopies == fuse::kMostSumStores);
     a.num_copies = static_cast<std::int32_t>(step.sum.copies.size());
     std::ranges::copy(step.sum.copies, a.copies);
+    static_assert(device::kMostSumSources == fuse::kMostSumSources);
+    if (step.sum.places.size() > fuse::kMostSumSources) return Error{"a sum of too many contributions"};
+    a.in_places = step.sum.places.empty() ? 0 : 1;
     const unsigned most = processors * kBlocksPerProcessor;
     if (step.sum.by_tiles) {
         const TileRows& rows = *step.sum.by_tiles;
@@ -85,6 +89,11 @@ Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdevicept
             a.out_pitch = part.out == 0 ? a.own_pitch : part.out_pitch;
             std::uint64_t odd = a.slots | a.own | a.out | box.width | a.slot_distance;
             if (box.height > 1) odd |= a.slot_pitch | a.own_pitch | a.out_pitch;
+            for (std::size_t s = 0; s < step.sum.places.size(); ++s) {
+                const StridedCopy& place = step.sum.places[s][p];
+                a.sources[s] = {place.src + plane * place.src_plane, place.src_pitch};
+                odd |= a.sources[s].base | (box.height > 1 ? a.sources[s].pitch : 0);
+            }
             a.aligned = odd % 16 == 0 ? 1 : 0;
             a.rows = static_cast<std::uint32_t>(box.height);
             a.row_units = static_cast<std::uint32_t>(box.width / (a.aligned != 0 ? 16 : element));

@@ -154,6 +154,29 @@ TEST(Lower, LetsTheEngineReadWhatItPullsWhereItIs) {
     EXPECT_EQ(lowered.plan.op(sum).src, lowered.plan.op(sum).dst);
 }
 
+TEST(Lower, LetsASumReadWhatItPullsItselfWhereItIs) {
+    for (const std::int64_t columns : {8, 7}) {  // it need not be aligned
+        const Lowered lowered = lower(two_pulls(columns), {.preferred = plan::Backend::ldst_inline}).value();
+        EXPECT_EQ(lowered.plan.tensors.size(), 1u);
+        const plan::OpRef sum{0, 2};
+        EXPECT_EQ(lowered.direct.at(sum), (std::vector<plan::OpRef>{{0, 1}, {0, 0}}));
+        EXPECT_EQ(lowered.done_with.at({0, 1}), sum);
+        EXPECT_EQ(lowered.plan.op(sum).backend, plan::Backend::automatic);
+        EXPECT_EQ(lowered.plan.op({0, 0}).backend, plan::Backend::automatic);
+    }
+}
+
+TEST(Lower, StagesMoreContributionsThanASumCanReadElsewhere) {
+    const auto tensors = [](std::int32_t ranks) {
+        const plan::Plan plan =
+            plan::push_reduce(sample::ranks(ranks), {"C", {64, 8}, plan::DType::bf16}, {.pull = true})
+                .value();
+        return lower(plan, {.preferred = plan::Backend::ldst_inline})->plan.tensors.size();
+    };
+    EXPECT_EQ(tensors(16), 1u);
+    EXPECT_EQ(tensors(17), 2u);
+}
+
 TEST(Lower, StagesWhatTheEngineCannotRead) {
     for (const auto& [columns, preferred] : {std::pair(std::int64_t{7}, plan::Backend::ldst_dedicated),
                                              std::pair(std::int64_t{8}, plan::Backend::automatic),

@@ -6,6 +6,7 @@
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/json.hpp"
 #include "syncopate/fuse/pack.hpp"
+#include "syncopate/fuse/streams.hpp"
 #include "syncopate/plan/push_reduce.hpp"
 #include "syncopate/plan/templates.hpp"
 
@@ -105,6 +106,36 @@ TEST(Produce, TheEngineStoresItsSumsAtThePeers) {
         EXPECT_EQ(own.transfers[0].peers,
                   (std::vector<std::int32_t>{(rank + 1) % 4, (rank + 2) % 4, (rank + 3) % 4}));
         EXPECT_EQ(own.end_waits.size(), 3U) << "the other ranks' rows";
+    }
+}
+
+TEST(Produce, SumsBesideTheKernelReadAndStoreAtThePeersThemselves) {
+    const Program program =
+        reduced({16, 8, 4, 2, 8, 2}, 4, {.split = 2, .all = true, .by_part = true, .pull = true});
+    for (const Device device : {Device::cuda, Device::host}) {
+        const Schedule schedule =
+            fuse(program, {.device = device, .preferred = plan::Backend::ldst_inline}).value();
+        for (std::int32_t rank = 0; rank < 4; ++rank) {
+            const RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
+            ASSERT_EQ(own.transfers.size(), 2U) << "a sum a part, and nothing else";
+            for (const Transfer& sum : own.transfers) {
+                EXPECT_EQ(sum.backend,
+                          device == Device::cuda ? plan::Backend::copy_engine : plan::Backend::host);
+                EXPECT_EQ(sum.sources.size(), 3U);
+                EXPECT_EQ(sum.peers.size(), 3U);
+                EXPECT_EQ(sum.waits.size(), 4U) << "for what each rank makes";
+            }
+            const StreamPlan streams = plan_streams(own, rank);
+            EXPECT_EQ(streams.num_relays, 0);
+            if (device == Device::host) continue;
+            for (const StreamStep& step : streams.steps) {
+                EXPECT_EQ(step.lane, Lane::sums);
+                EXPECT_EQ(step.gates.size(), 1U) << "of the own part";
+                EXPECT_EQ(step.awaited.size(), 3U) << "of the peers'";
+            }
+        }
+        const std::string text = to_json(schedule);
+        EXPECT_EQ(to_json(schedule_from_json(text, "test").value()), text);
     }
 }
 

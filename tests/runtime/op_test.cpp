@@ -85,6 +85,7 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
            (info.param.backend == plan::Backend::copy_engine      ? "InOrder"
             : info.param.backend == plan::Backend::tma_dedicated  ? "ByBulk"
             : info.param.backend == plan::Backend::ldst_dedicated ? "ByLdst"
+            : info.param.backend == plan::Backend::ldst_inline    ? "BySums"
                                                                   : "");
 }
 
@@ -244,6 +245,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Reduced{2, false, 1, plan::Reduce::max, plan::Backend::tma_dedicated, true},
                       Reduced{4, false, 3, plan::Reduce::sum, plan::Backend::ldst_dedicated, true},
                       Reduced{4, true, 2, plan::Reduce::sum, plan::Backend::ldst_dedicated, true},
+                      Reduced{4, false, 2, plan::Reduce::max, plan::Backend::ldst_inline, true},
+                      Reduced{5, true, 2, plan::Reduce::sum, plan::Backend::ldst_inline, true},
                       Reduced{1, true, 1, plan::Reduce::sum, plan::Backend::ldst_dedicated, true, true},
                       Reduced{3, true, 2, plan::Reduce::sum, plan::Backend::ldst_dedicated, true, true},
                       Reduced{5, true, 1, plan::Reduce::max, plan::Backend::tma_dedicated, true, true},

@@ -18,8 +18,9 @@
 // round is a sum of its own, rounded to the tensor's type: plans that want the best sum leave the order to
 // the runtime.
 //
-// Where the destination's rank itself pulls every contribution, by the chunk engine, nothing is staged: the
-// sum reads each where it is, and the pulls are parts of it (`direct`).
+// Where the destination's rank itself pulls every contribution, by the chunk engine or by ldst_inline,
+// nothing is staged: the sum reads each where it is, and the pulls are parts of it (`direct`). By ldst_inline
+// it is a sum like those of staged contributions, a kernel of its own that runs beside the fused one.
 //
 // The staging tensor of T is [slots, …extents]: the extents are those of the largest box around what one rank
 // sums of T, so a reduce-scatter stages a shard from each other rank, not the whole tensor.
@@ -55,6 +56,9 @@ struct LowerOptions {
     /// of a chunk is one. Not asked where the chunk engine sums.
     std::function<std::vector<plan::Region>(const plan::Chunk&)> parts_of;
 };
+
+/// Contributions that such a sum, other than the chunk engine's, reads in other ranks' memory at most.
+inline constexpr std::size_t kMostSumSources = 15;
 
 /// Whether sums of this type are carried out: bf16 and fp16 (added as fp32), fp32, int32.
 [[nodiscard]] bool can_reduce(plan::DType dtype);

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "syncopate/fuse/assign.hpp"
@@ -51,9 +52,10 @@ struct Precedence {
 
 /// The precedence of `plan`. A rank starts its ops in the order of its list, unless starting them one after
 /// another would block for ever (its first op waits for its second); then all ranks follow one topological
-/// order of `after`, which takes ops of small index first. `plan` must be well formed (plan::check); fails if
-/// `after` has a cycle.
-[[nodiscard]] Result<Precedence> precede(const plan::Plan& plan, const Backends& backends);
+/// order of `after`, which takes ops of small index first. `done_with`: pulls that are parts of sums, which
+/// no stream does (fuse/lower.hpp). `plan` must be well formed (plan::check); fails if `after` has a cycle.
+[[nodiscard]] Result<Precedence> precede(const plan::Plan& plan, const Backends& backends,
+                                         const std::map<plan::OpRef, plan::OpRef>& done_with = {});
 
 /// For each op whether it is one of `ids`, or precedes one of them.
 [[nodiscard]] std::vector<bool> completed_with(const Precedence& precedence,

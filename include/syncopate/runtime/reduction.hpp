@@ -91,8 +91,8 @@ struct PreparedSum {
 [[nodiscard]] Result<PreparedSum> prepare_sum(const std::vector<BoxView>& sources, const BoxView& destination,
                                               plan::DType dtype, plan::Reduce reduce, std::int32_t own);
 
-/// Sends the sum to `out` […extents] instead. False, and nothing changed, when it lies in memory in another
-/// way than the destination.
+/// Sends the sum to `out` […extents] instead. `staging`: as in prepare_sum, or the first of its sources.
+/// False, and nothing changed, when `out` lies in memory in another way than the destination.
 [[nodiscard]] bool redirect(PreparedSum& sum, const BoxView& staging, const BoxView& out);
 
 /// The sum over `staging` [slots, rows, columns] into `destination` [rows, columns] that tiles do, `tiles` of
