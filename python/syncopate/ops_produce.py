@@ -280,12 +280,14 @@ class Reduction(FusedMatmul):
         plain_kernel: bool | None = None,
         pull: bool | None = None,
         stored: int | None = None,
+        split_axis: int | None = None,
         device: str = "cuda",
         **options: Any,
     ) -> None:
         members = group if isinstance(group, Group) else of_process_group(group, device)
         asked = options.keys() & {"backend", "split", "tile_sums", "engine_blocks", "tiling"}
-        if members.device == "cuda" and (plain_kernel, pull, stored) == (None, None, None) and not asked:
+        open_ = plain_kernel is None and pull is None and stored is None and split_axis is None
+        if members.device == "cuda" and open_ and not asked:
             way = self._way(m, n, k, dtype, members.size, members.multiprocessors(PROGRAMS_ON_HOST))
             options = {**way.options, **options}
         elif plain_kernel:
@@ -295,6 +297,7 @@ class Reduction(FusedMatmul):
             options = {"backend": "ldst_dedicated", **options}
         options = {"plain_kernel": bool(plain_kernel), "pull": bool(pull), "stored": stored or 0, **options}
         self.stored = options.pop("stored")
+        self.split_axis = options.pop("split_axis", split_axis)
         if not 0 <= self.stored < max(members.size, 1):
             raise ValueError(
                 f"stored: expected 0 to {members.size - 1} of the contributions, got {self.stored}"
@@ -324,9 +327,16 @@ class MatmulReduceScatter(Reduction):
 
     def _make_plan(self, mesh, dtype):
         tensor = plans.Tensor("C", (self.m, self.n), dtype)
-        by_part = self.tile_sums or self.pull
+        by_part = self.tile_sums or self.pull or bool(self.split_axis)
         return plans.push_reduce(
-            mesh, tensor, 0, self.split, by_part=by_part, pull=self.pull, backends=self._backends()
+            mesh,
+            tensor,
+            0,
+            self.split,
+            by_part=by_part,
+            pull=self.pull,
+            backends=self._backends(),
+            split_axis=self.split_axis or 0,
         )
 
     @property
@@ -382,7 +392,7 @@ class MatmulAllReduce(Reduction):
             all=True,
             by_part=self.split > 1 or self.tile_sums,
             pull=self.pull,
-            split_axis=1 if self.pull else 0,
+            split_axis=int(self.pull) if self.split_axis is None else self.split_axis,
             backends=self._backends(),
         )
 

@@ -26,6 +26,27 @@ INLINE_US = 12.0
 SMALL_SHARD = 512  # rows a rank, up to which one round of tiles is stored at its destination
 SMALLEST_SHARD = 128  # rows a rank, the same for any number of rounds, from 8 ranks on
 SMALL_CHUNK = 4 << 20  # bytes of a shard up to which starting copies for 7 and more peers takes too long
+AFTER_US = 12.0  # what an engine that follows takes beside its bytes
+AFTER_BYTES_PER_US = {
+    MANY: 345e3,
+    8: 300e3,
+}  # read and stored in turn, when nothing else runs; by ranks from which on
+PULLED_US = 40.0
+PULLED_US_PER_BYTE = 0.5e-6  # of what is read and stored beside the product, that slows it
+COPY_BYTES_PER_US = 345e3
+COPY_US = 6.0  # from one copy to the next
+LONG_ROUNDS = 6  # of tiles stored at their owners, from which on that is best done in parts
+LONG_PARTS = 4
+
+#: By kind, what the numbers in a way's name are.
+NUMBERS_OF = {
+    "after": ["engine_blocks"],
+    "beside": ["engine_blocks", "split"],
+    "inline": ["split"],
+    "mixed": ["stored"],
+    "fused": ["split"],
+    "pulled": ["split"],
+}
 
 
 @dataclass(frozen=True)
@@ -33,42 +54,43 @@ class Way:
     """How owners get the contributions to their sums, and all ranks the sums.
 
     kind      "after": by the chunk engine when the kernel, left as it is, has ended; "beside": by the chunk engine on
-              `engine_blocks` multiprocessors that the kernel leaves free, one of `split` parts after another; "inline":
-              tiles are stored at the owners, whose sums store themselves at all ranks; "mixed": of each rank's contributions
-              the last `stored` so, the others copied; "fused": as ops_produce has it
+              `engine_blocks` multiprocessors that the kernel leaves free, one of `split` parts after another; "pulled": by
+              the sums, kernels that run beside the product's on what it leaves of all multiprocessors, one a part;
+              "inline": tiles are stored at the owners, whose sums store themselves at all ranks; "mixed": of each rank's
+              contributions the last `stored` so, the others copied; "fused": copied, as ops_produce has it, or with `split`
+              in so many parts of columns. `sum_parts`: of a reduce-scatter's sums, at most
     """
 
     kind: str
     engine_blocks: int = 8
     split: int = 1
     stored: int = 0
+    sum_parts: int = 8
 
     @classmethod
     def named(cls, text: str) -> Way:
         """From "beside:16:8": a kind, multiprocessors (or blocks) of the engine, and parts. Raises ValueError for anything else."""
         kind, *numbers = text.split(":")
-        most = {"after": 1, "beside": 2, "inline": 0, "mixed": 1, "fused": 0}
-        if kind not in most:
-            raise ValueError(f"way '{text}': expected {', '.join(most)}")
-        if len(numbers) > most[kind] or not all(n.isdecimal() and int(n) > 0 for n in numbers):
+        names = NUMBERS_OF.get(kind)
+        if names is None:
+            raise ValueError(f"way '{text}': expected {', '.join(NUMBERS_OF)}")
+        if len(numbers) > len(names) or not all(n.isdecimal() and int(n) > 0 for n in numbers):
             raise ValueError(
-                f"way '{text}': expected {kind} with up to {most[kind]} numbers from 1 on after it"
+                f"way '{text}': expected {kind} with up to {len(names)} numbers from 1 on after it"
             )
-        if kind == "mixed":
-            return cls(kind, stored=int(numbers[0]) if numbers else 1)
-        return cls(kind, *map(int, numbers))
+        given = dict(zip(names, map(int, numbers), strict=False))
+        return cls(kind, **({"stored": 1} if kind == "mixed" else {}) | given)
 
     def __str__(self) -> str:
-        numbers = {
-            "after": [self.engine_blocks],
-            "beside": [self.engine_blocks, self.split],
-            "mixed": [self.stored],
-        }.get(self.kind, [])
+        numbers = [getattr(self, name) for name in NUMBERS_OF[self.kind]]
+        if numbers == [1] and self.kind != "mixed":  # one part is no part
+            numbers = []
         return ":".join(map(str, [self.kind, *numbers]))
 
     @property
     def options(self) -> dict[str, Any]:
         """Of an operator."""
+        parts: dict[str, Any] = {"split": self.split, "split_axis": 1} if self.split > 1 else {}
         return {
             "after": {"plain_kernel": True, "backend": "ldst_dedicated", "engine_blocks": self.engine_blocks},
             "beside": {
@@ -77,9 +99,10 @@ class Way:
                 "engine_blocks": self.engine_blocks,
                 "split": self.split,
             },
-            "inline": {"backend": "tma_inline"},
+            "inline": {"backend": "tma_inline", **parts},
             "mixed": {"stored": self.stored},
-            "fused": {},
+            "fused": {"pull": False, "sum_parts": self.sum_parts, **parts},
+            "pulled": {"pull": True, "backend": "ldst_inline", **parts},
         }[self.kind]
 
 
@@ -104,13 +127,36 @@ def follows_product(m: int, n: int, dtype: torch.dtype, size: int) -> bool:
     return size > 1 and (few or m * n * dtype.itemsize <= AFTER_BYTES)
 
 
+def rounds_of(m: int, n: int, k: int, dtype: torch.dtype, num_sms: int) -> float:
+    """Rounds that a program for each multiprocessor takes to make all tiles."""
+    return gemm_tiles(m, n, choose_tiling(m, n, k, dtype, num_sms)) / num_sms
+
+
+def parts_of_rounds(m: int, n: int, num_sms: int) -> int:
+    """Into how many parts of columns [m, n] is to be cut, so that one round of wide tiles makes each; 1 where none fits. Cut
+    elsewhere, a part would be complete only a round after most of it."""
+    rows, columns = -(-m // 128), -(-n // 256)
+    parts = -(-rows * columns // num_sms)
+    fits = n % (parts * 256) == 0 and rows * columns // parts <= num_sms
+    return parts if fits else 1
+
+
 def choose_all_reduce_way(m: int, n: int, k: int, dtype: torch.dtype, size: int, num_sms: int) -> Way:
     """Of all_reduce(x [m, k] @ w [k, n]) over `size` GPUs with `num_sms` multiprocessors each."""
+    step = (size - 1) / max(size, 1) * m * n * dtype.itemsize  # bytes to a rank in each of two steps
+    parts = parts_of_rounds(m, n, num_sms) if dtype.itemsize <= 2 else 1
     if follows_product(m, n, dtype, size):
-        return Way("after", blocks_after_kernel(m, n, dtype, size))
+        after = Way("after", blocks_after_kernel(m, n, dtype, size))
+        if size < MANY or parts < 2:
+            return after
+        rate = max((ranks, rate) for ranks, rate in AFTER_BYTES_PER_US.items() if ranks <= size)[1]
+        last = 2 * step / parts
+        pulled_us = last / rate + PULLED_US + PULLED_US_PER_BYTE * (2 * step - last)
+        return Way("pulled", split=parts) if pulled_us < AFTER_US + 2 * step / rate else after
+    if size > 1 and size < MANY and m <= AFTER_ROWS_OF_ALL and parts > 2:
+        return Way("pulled", split=parts)
     if size < MANY or dtype.itemsize > 2:
         return Way("fused")
-    step = (size - 1) / size * m * n * dtype.itemsize  # bytes to a rank in each of two steps
     times: dict[Way, float] = {}
     for blocks, rate in ENGINE_BYTES_PER_US.items():
         product = product_us(m, n, k, dtype, num_sms - blocks, num_sms)
@@ -121,7 +167,9 @@ def choose_all_reduce_way(m: int, n: int, k: int, dtype: torch.dtype, size: int,
                 times[Way("beside", blocks, parts)] = overlapped + PART_US * parts + LAST_US
     if size == MANY:  # with more it was not measured
         product = product_us(m, n, k, dtype, num_sms, num_sms)
-        times[Way("inline")] = product + step / STALL_BYTES_PER_US + step / STORE_BYTES_PER_US + INLINE_US
+        long = rounds_of(m, n, k, dtype, num_sms) >= LONG_ROUNDS and n % (LONG_PARTS * 256) == 0
+        inline = Way("inline", split=LONG_PARTS if long else 1)
+        times[inline] = product + step / STALL_BYTES_PER_US + step / STORE_BYTES_PER_US + INLINE_US
     return min(times, key=times.__getitem__, default=Way("fused"))
 
 
@@ -132,6 +180,13 @@ def stored_at_peers(rows: int, tiles: int, programs: int) -> bool:
     return rows <= SMALL_SHARD and tiles <= programs
 
 
+def made_last(tiles: int, programs: int, size: int) -> int:
+    """How many of the `size` - 1 shards for others some tile of the last round makes: a copy of such a one leaves when the
+    kernel has ended, where its tiles, stored at the owner, are there by then."""
+    last_round = (-(-tiles // programs) - 1) * programs
+    return sum(shard * tiles / size > last_round for shard in range(1, size))
+
+
 def choose_reduce_scatter_way(m: int, n: int, k: int, dtype: torch.dtype, size: int, num_sms: int) -> Way:
     """Of reduce_scatter(x [m, k] @ w [k, n]) over `size` GPUs with `num_sms` multiprocessors each. From 8 ranks on a copy
     engine takes longer to start its many copies than to make the smaller ones."""
@@ -140,4 +195,12 @@ def choose_reduce_scatter_way(m: int, n: int, k: int, dtype: torch.dtype, size: 
         return Way("inline")
     if size >= 8 and dtype.itemsize <= 2 and rows * n * dtype.itemsize <= SMALL_CHUNK:
         return Way("beside", 16, 4)
-    return Way("fused")
+    stored = made_last(tiles, num_sms, size) if size < 8 and rows <= SMALL_SHARD else 0
+    if stored:
+        return Way("mixed", stored=stored)
+    # Where the last copy comes when the own part has long been made, a sum in parts only takes more launches.
+    product = product_us(m, n, k, dtype, num_sms, num_sms)
+    last_copy = product / max(size, 1) + (size - 1) * (
+        COPY_US + rows * n * dtype.itemsize / COPY_BYTES_PER_US
+    )
+    return Way("fused", sum_parts=1) if last_copy > product else Way("fused")

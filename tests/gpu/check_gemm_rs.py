@@ -178,6 +178,12 @@ def ways() -> None:
             "beside:8:2",
             "beside:16:4",
             "inline",
+            "inline:2",
+            "pulled",
+            "pulled:2",
+            "pulled:4",
+            "fused",
+            "fused:2",
             "mixed:1",
             f"mixed:{p - 1}",
         ):

@@ -355,6 +355,41 @@ def check_pulled(place: ranks.Place) -> None:
         op.close()
 
 
+def check_sums_that_read(place: ranks.Place) -> None:
+    """Sums that read contributions at their ranks: in parts of rows and of columns, of rows that are no multiple of the ranks,
+    the output given, in rows that are apart, or in the heap."""
+    rank, size = place.rank, place.size
+    m, n, k = 8 * size + 3, 64, 32
+    tiling = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
+    for operator in (ops.MatmulAllReduce, ops.MatmulReduceScatter):
+        for number, (split, axis) in enumerate(((1, 0), (2, 0), (2, 1))):
+            run_id = f"{place.run_id}-read-{operator.__name__}-{number}"
+            group = of_folder(place.folder, rank, size, run_id, "host")
+            op = operator(
+                m, n, k, torch.float32, group, pull=True, backend="ldst_inline", split=split, split_axis=axis,
+                tiling=tiling, host_delay=1e-3, seed=rank,
+            )  # fmt: skip
+            schedule = op.prepare().schedule["schedule"]
+            expect(len(schedule["tensors"]) == 1, f"something is staged: {schedule['tensors']}")
+            ours = schedule["ranks"][rank]["transfers"]
+            expect(all(t["reduce"] == "sum" for t in ours), "something is sent, not summed")
+            expect(all(len(t["sources"]) == size - 1 for t in ours), "not all is read where it is")
+            for call in range(6):
+                inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
+                weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
+                total = sum(x @ w for x, w in zip(inputs, weights, strict=True))
+                if operator is ops.MatmulReduceScatter:
+                    total = total[shard_of(rank, size, m)]
+                op.prepared.tensors["C"].fill_(float("nan"))
+                group.barrier(f"poisoned-{call}")
+                out = torch.full((op.out_rows, n + 8), float("nan"))[:, :n] if call % 2 else op.result()
+                y = op(inputs[rank], weights[rank], out)
+                expect(
+                    torch.equal(y, total), f"{operator.__name__} read, split {split} on {axis}, call {call}"
+                )
+            op.close()
+
+
 def check_stored(place: ranks.Place) -> None:
     """The first contributions copied, the last ones stored at their owners tile by tile."""
     rank, size = place.rank, place.size
@@ -453,6 +488,7 @@ def work(place: ranks.Place, calls: int) -> int:
     check_places(place)
     check_plain(place)
     check_pulled(place)
+    check_sums_that_read(place)
     check_stored(place)
     check_a_kernel_that_fails(place)
     return count

@@ -22,20 +22,34 @@ def test_few_rows_are_summed_after_the_product(model, size):
 
 
 @pytest.mark.parametrize(
-    ("model", "m", "size", "kind", "blocks", "split"),
+    ("model", "m", "size", "way"),
     [
-        ("70B", 1024, 4, "after", 32, 1),
-        ("8B", 4096, 4, "inline", 8, 1),
-        ("8B", 8192, 4, "inline", 8, 1),
-        ("70B", 4096, 4, "beside", 16, 8),
-        ("GPT-3", 8192, 4, "beside", 8, 8),
-        ("8B", 4096, 8, "beside", 16, 4),
-        ("70B", 8192, 8, "beside", 16, 8),
-        ("70B", 4096, 2, "fused", 8, 1),
+        ("8B", 1024, 4, "after:32"),
+        ("70B", 512, 4, "after:32"),
+        ("70B", 1024, 4, "pulled:2"),
+        ("GPT-3", 1024, 4, "pulled:3"),
+        ("405B", 1024, 4, "pulled:4"),
+        ("8B", 4096, 4, "inline"),
+        ("8B", 8192, 4, "inline:4"),
+        ("70B", 4096, 4, "beside:16:8"),
+        ("GPT-3", 8192, 4, "beside:8:8"),
+        ("8B", 4096, 8, "beside:16:4"),
+        ("70B", 8192, 8, "beside:16:8"),
+        ("70B", 1024, 2, "fused"),
+        ("GPT-3", 1024, 2, "pulled:3"),
+        ("405B", 1024, 2, "pulled:4"),
+        ("70B", 4096, 2, "fused"),
     ],
 )
-def test_an_all_reduce_goes_the_way_that_was_the_quickest(model, m, size, kind, blocks, split):
-    assert all_reduce(model, m, size) == reduce_ways.Way(kind, blocks, split)
+def test_an_all_reduce_goes_the_way_that_was_the_quickest(model, m, size, way):
+    assert str(all_reduce(model, m, size)) == way
+
+
+def test_a_part_that_sums_pull_is_one_round_of_tiles():
+    assert reduce_ways.parts_of_rounds(1024, 12288, 132) == 3
+    assert reduce_ways.parts_of_rounds(1024, 4096, 132) == 1, "all of it is one round"
+    assert reduce_ways.parts_of_rounds(1024, 12288 + 256, 132) == 1, "no equal parts of whole tiles"
+    assert reduce_ways.parts_of_rounds(1024, 16384, 127) == 1, "five parts do not fit"
 
 
 def test_parts_are_whole_tiles_and_other_types_stay_fused():
@@ -47,20 +61,31 @@ def test_parts_are_whole_tiles_and_other_types_stay_fused():
 
 @pytest.mark.parametrize(
     ("m", "n", "size", "kind"),
-    [(1024, 4096, 4, "inline"), (1024, 8192, 4, "fused"), (1024, 8192, 8, "inline"), (4096, 4096, 8, "beside"),
-     (8192, 4096, 8, "fused"), (4096, 8192, 8, "fused"), (4096, 4096, 4, "fused")],
+    [(1024, 4096, 4, "inline"), (1024, 8192, 4, "mixed:1"), (1024, 12288, 4, "mixed:1"), (1024, 16384, 4, "fused"),
+     (1024, 8192, 8, "inline"), (4096, 4096, 8, "beside:16:4"), (1024, 8192, 2, "fused"), (8192, 4096, 8, "fused"),
+     (4096, 8192, 8, "fused"), (4096, 4096, 4, "fused")],
 )  # fmt: skip
 def test_a_reduce_scatter_goes_the_way_that_was_the_quickest(m, n, size, kind):
-    assert reduce_ways.choose_reduce_scatter_way(m, n, 3584, torch.bfloat16, size, 132).kind == kind
+    assert str(reduce_ways.choose_reduce_scatter_way(m, n, 3584, torch.bfloat16, size, 132)) == kind
+
+
+def test_what_the_last_round_makes_for_others_is_stored_there():
+    assert [reduce_ways.made_last(tiles, 132, 4) for tiles in (128, 256, 384, 512)] == [3, 1, 1, 0]
+
+
+def test_a_sum_that_awaits_the_links_is_not_cut():
+    for m, n, k, parts in ((8192, 4096, 1792, 1), (8192, 8192, 3584, 8)):
+        way = reduce_ways.choose_reduce_scatter_way(m, n, k, torch.bfloat16, 4, 132)
+        assert way.options == {"pull": False, "sum_parts": parts}
 
 
 def test_a_way_has_a_name():
-    for name in ("after:32", "beside:16:8", "inline", "mixed:2", "fused"):
+    for name in ("after:32", "beside:16:8", "inline", "inline:4", "mixed:2", "fused", "fused:2", "pulled:3"):
         assert str(reduce_ways.Way.named(name)) == name
     assert reduce_ways.Way.named("beside") == reduce_ways.Way("beside", 8, 1)
 
 
-@pytest.mark.parametrize("name", ["", "before", "after:0", "after:1:2", "inline:1", "beside:a"])
+@pytest.mark.parametrize("name", ["", "before", "after:0", "after:1:2", "inline:1:1", "beside:a"])
 def test_a_name_of_no_way_is_refused(name):
     with pytest.raises(ValueError, match="expected"):
         reduce_ways.Way.named(name)
@@ -94,6 +119,20 @@ def test_an_operator_takes_the_way_unless_one_is_asked_for(asked, given, monkeyp
     assert taken == given
 
 
+@pytest.mark.parametrize(("n", "m", "axis"), [(8192, 1024, 1), (4096, 8192, 1), (8192, 512, None)])
+def test_an_operator_keeps_what_of_its_way_is_for_the_plan(n, m, axis, monkeypatch):
+    from syncopate import Group, ops, ops_produce
+
+    taken = {}
+    monkeypatch.setattr(Group, "multiprocessors", lambda self, on_host: 132)
+    monkeypatch.setattr(
+        ops_produce.FusedMatmul, "__init__", lambda self, *shape, **options: taken.update(options)
+    )
+    op = ops.MatmulAllReduce(m, n, 3584 if n == 8192 else 1792, torch.bfloat16, Group(0, 4, None, "cuda"))
+    assert op.split_axis == axis
+    assert not taken.keys() & {"split_axis", "stored"}, "the fused kernel does not know them"
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [({"stored": 4}, "0 to 3"), ({"stored": -1}, "0 to 3"), ({"stored": 1, "pull": True}, "pull"),
@@ -111,4 +150,6 @@ def test_contributions_that_cannot_be_stored_at_their_owners_are_refused(options
 def test_options_are_those_of_the_operators():
     for way in (reduce_ways.Way("after", 16), reduce_ways.Way("beside", 12, 4), reduce_ways.Way("inline")):
         assert way.options["backend"] in ("ldst_dedicated", "tma_inline")
-    assert reduce_ways.Way("fused").options == {}
+    assert reduce_ways.Way("fused").options["pull"] is False, (
+        "an operator asked for nothing would choose a way itself"
+    )
