@@ -132,7 +132,6 @@ struct EngineArguments {
     /// 0: the blocks have words in common.
     std::uint64_t own_words;
     std::uint32_t* epochs;  ///< then: the next call's number, a word a block
-    std::uint64_t scratch;  ///< 16 bytes that nobody reads
 };
 
 }  // namespace syncopate::runtime::device

@@ -463,7 +463,6 @@ private:
         const std::size_t engine_waits = append(engine_.waits);
         const std::size_t engine_finished = append(std::vector<std::uint32_t>(engine_.num_counters, 0));
         const std::size_t engine_left = append(std::vector<std::uint32_t>(1, 0));
-        const std::size_t engine_scratch = append(std::vector<std::uint64_t>(2, 0));
         const std::size_t engine_epochs = append(std::vector<std::uint32_t>(engine_blocks_, 1));
         table_offset_ = append(table);
 
@@ -506,8 +505,7 @@ private:
             .end = end_arguments_,
             .left = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_left),
             .own_words = plan_.own_words,
-            .epochs = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_epochs),
-            .scratch = tables_->address() + engine_scratch};
+            .epochs = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_epochs)};
         return Done{};
     }
 
