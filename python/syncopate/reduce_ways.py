@@ -23,14 +23,12 @@ LAST_US = 10.0  # what is left at the end, and begins
 STALL_BYTES_PER_US = 700e3  # what tiles stored at peers keep the kernel
 STORE_BYTES_PER_US = 320e3  # sums stored at all ranks, when nothing else runs
 INLINE_US = 12.0
+TILE_ROWS, TILE_COLUMNS = 128, 256  # of a wide tile
 SMALL_SHARD = 512  # rows a rank, up to which one round of tiles is stored at its destination
 SMALLEST_SHARD = 128  # rows a rank, the same for any number of rounds, from 8 ranks on
 SMALL_CHUNK = 4 << 20  # bytes of a shard up to which starting copies for 7 and more peers takes too long
 AFTER_US = 12.0  # what an engine that follows takes beside its bytes
-AFTER_BYTES_PER_US = {
-    MANY: 345e3,
-    8: 300e3,
-}  # read and stored in turn, when nothing else runs; by ranks from which on
+AFTER_BYTES_PER_US = {MANY: 345e3, 8: 300e3}  # by ranks from which on: read and stored when nothing else runs
 PULLED_US = 40.0
 PULLED_US_PER_BYTE = 0.5e-6  # of what is read and stored beside the product, that slows it
 COPY_BYTES_PER_US = 345e3
@@ -135,9 +133,9 @@ def rounds_of(m: int, n: int, k: int, dtype: torch.dtype, num_sms: int) -> float
 def parts_of_rounds(m: int, n: int, num_sms: int) -> int:
     """Into how many parts of columns [m, n] is to be cut, so that one round of wide tiles makes each; 1 where none fits. Cut
     elsewhere, a part would be complete only a round after most of it."""
-    rows, columns = -(-m // 128), -(-n // 256)
+    rows, columns = -(-m // TILE_ROWS), -(-n // TILE_COLUMNS)
     parts = -(-rows * columns // num_sms)
-    fits = n % (parts * 256) == 0 and rows * columns // parts <= num_sms
+    fits = n % (parts * TILE_COLUMNS) == 0 and rows * columns // parts <= num_sms
     return parts if fits else 1
 
 
@@ -195,9 +193,11 @@ def choose_reduce_scatter_way(m: int, n: int, k: int, dtype: torch.dtype, size: 
         return Way("inline")
     if size >= 8 and dtype.itemsize <= 2 and rows * n * dtype.itemsize <= SMALL_CHUNK:
         return Way("beside", 16, 4)
-    stored = made_last(tiles, num_sms, size) if size < 8 and rows <= SMALL_SHARD else 0
-    if stored:
-        return Way("mixed", stored=stored)
+    whole_tiles = m % (TILE_ROWS * size) == 0  # a tile is copied, or stored at one owner
+    if size < 8 and rows <= SMALL_SHARD and dtype.itemsize <= 2 and whole_tiles:
+        stored = made_last(tiles, num_sms, size)
+        if stored:
+            return Way("mixed", stored=stored)
     # Where the last copy comes when the own part has long been made, a sum in parts only takes more launches.
     product = product_us(m, n, k, dtype, num_sms, num_sms)
     last_copy = product / max(size, 1) + (size - 1) * (

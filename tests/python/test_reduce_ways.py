@@ -69,6 +69,12 @@ def test_a_reduce_scatter_goes_the_way_that_was_the_quickest(m, n, size, kind):
     assert str(reduce_ways.choose_reduce_scatter_way(m, n, 3584, torch.bfloat16, size, 132)) == kind
 
 
+def test_nothing_is_stored_at_an_owner_where_a_tile_has_two():
+    ragged = reduce_ways.choose_reduce_scatter_way(1024 + 4, 8192, 3584, torch.bfloat16, 4, 132)
+    assert ragged.kind == "fused"
+    assert reduce_ways.choose_reduce_scatter_way(1024, 8192, 3584, torch.float32, 4, 132).kind == "fused"
+
+
 def test_what_the_last_round_makes_for_others_is_stored_there():
     assert [reduce_ways.made_last(tiles, 132, 4) for tiles in (128, 256, 384, 512)] == [3, 1, 1, 0]
 
