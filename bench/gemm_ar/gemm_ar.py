@@ -149,7 +149,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--one-shot", action="store_true", help="also each tile sent to all ranks and summed there"
     )
     parser.add_argument("--tile-sums", default="", help="also tiles that sum, with these splits: 1,2,4")
-    parser.add_argument("--ways", default="", help="also these: after:32,beside:16:8,pulled:2,inline:4,mixed:1,fused:2")
+    parser.add_argument(
+        "--ways", default="", help="also these: after:32,beside:16:8,pulled:2,inline:4,mixed:1,fused:2"
+    )
 
 
 BENCH = Bench(

@@ -102,7 +102,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--splits", default="", help="also these splits of a shard, comma-separated: 1,2,4")
     parser.add_argument("--tile-sums", default="", help="also tiles that sum, with these splits: 1,2,4")
     parser.add_argument("--sum-parts", default="", help="also sums in so many parts, comma-separated: 1,2,4")
-    parser.add_argument("--ways", default="", help="also these: after:32,beside:16:4,pulled:2,inline,mixed:1,fused:2")
+    parser.add_argument(
+        "--ways", default="", help="also these: after:32,beside:16:4,pulled:2,inline,mixed:1,fused:2"
+    )
     parser.add_argument("--no-async-tp", action="store_true", help="leave torch's fused operator out")
 
 

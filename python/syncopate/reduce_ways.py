@@ -107,9 +107,10 @@ class Way:
 def product_us(m: int, n: int, k: int, dtype: torch.dtype, programs: int, num_sms: int) -> float:
     """Of x [m, k] @ w [k, n] by so many programs, as its tiles fill them; `num_sms` programs reach FLOPS_PER_US."""
     tiling = choose_tiling(m, n, k, dtype, programs)
-    wide = -(-n // 256) if tiling.num_wide < 0 else tiling.num_wide
-    narrow = max(0, -(-(n - wide * 256) // 128))
-    return makespan(-(-m // 128), wide, narrow, programs) * 2 * 128 * 256 * k * num_sms / FLOPS_PER_US
+    wide = -(-n // TILE_COLUMNS) if tiling.num_wide < 0 else tiling.num_wide
+    narrow = max(0, -(-2 * (n - wide * TILE_COLUMNS) // TILE_COLUMNS))
+    tiles = makespan(-(-m // TILE_ROWS), wide, narrow, programs)
+    return tiles * 2 * TILE_ROWS * TILE_COLUMNS * k * num_sms / FLOPS_PER_US
 
 
 def blocks_after_kernel(m: int, n: int, dtype: torch.dtype, size: int) -> int:
@@ -160,12 +161,12 @@ def choose_all_reduce_way(m: int, n: int, k: int, dtype: torch.dtype, size: int,
         product = product_us(m, n, k, dtype, num_sms - blocks, num_sms)
         moving = 2 * step / rate
         for parts in PARTS:
-            if n % (parts * 256) == 0:
+            if n % (parts * TILE_COLUMNS) == 0:
                 overlapped = max(product, moving) + min(product, moving) / parts
                 times[Way("beside", blocks, parts)] = overlapped + PART_US * parts + LAST_US
     if size == MANY:  # with more it was not measured
         product = product_us(m, n, k, dtype, num_sms, num_sms)
-        long = rounds_of(m, n, k, dtype, num_sms) >= LONG_ROUNDS and n % (LONG_PARTS * 256) == 0
+        long = rounds_of(m, n, k, dtype, num_sms) >= LONG_ROUNDS and n % (LONG_PARTS * TILE_COLUMNS) == 0
         inline = Way("inline", split=LONG_PARTS if long else 1)
         times[inline] = product + step / STALL_BYTES_PER_US + step / STORE_BYTES_PER_US + INLINE_US
     return min(times, key=times.__getitem__, default=Way("fused"))

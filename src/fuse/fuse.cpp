@@ -21,6 +21,7 @@
 #include "syncopate/fuse/sum_stores.hpp"
 #include "syncopate/fuse/tile_sums.hpp"
 #include "syncopate/plan/check.hpp"
+#include "syncopate/plan/chunk_key.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -144,21 +145,14 @@ void guard_places(const std::vector<std::int64_t>& program_of, RankSchedule& ran
     if (rank.transfers.empty()) rank.begin_waits.clear();  // nobody is left to wait at the beginning
 }
 
-using ChunkKey = std::vector<std::int64_t>;  ///< tensor, and where its box begins and ends on each axis
-
-ChunkKey key_of(const plan::Chunk& chunk) {
-    ChunkKey key{chunk.tensor};
-    for (const plan::Interval& interval : chunk.region) key.insert(key.end(), {interval.begin, interval.end});
-    return key;
-}
-
 /// Chunks into which something reduces that some op comes after, and so after the sum.
-std::set<ChunkKey> sent_on(const plan::Plan& plan) {
-    std::set<ChunkKey> keys;
-    for (const std::vector<plan::Op>& list : plan.ranks) {
+std::set<plan::ChunkKey> sent_on(const plan::Plan& given) {
+    std::set<plan::ChunkKey> keys;
+    for (const std::vector<plan::Op>& list : given.ranks) {
         for (const plan::Op& op : list) {
             for (const plan::OpRef before : op.after) {
-                if (plan.op(before).reduce != plan::Reduce::none) keys.insert(key_of(plan.op(before).dst));
+                if (given.op(before).reduce != plan::Reduce::none)
+                    keys.insert(plan::key_of(given.op(before).dst));
             }
         }
     }
@@ -167,14 +161,14 @@ std::set<ChunkKey> sent_on(const plan::Plan& plan) {
 
 /// The parts in which `chunk` is summed: where some kernel makes what this rank adds to it. What is sent on
 /// stays as it is: one sum can store it at the peers.
-std::vector<plan::Region> parts_of_sum(const StagedProgram& program, const std::set<ChunkKey>& sent,
+std::vector<plan::Region> parts_of_sum(const StagedProgram& program, const std::set<plan::ChunkKey>& sent,
                                        const plan::Chunk& chunk, const Options& options) {
     const std::string& tensor = program.plan.tensors[static_cast<std::size_t>(chunk.tensor)].name;
     const std::int64_t most = options.tile_sums ? 1 : options.most_sum_parts;
     for (const Stage& stage : program.stages) {
         const std::int64_t programs = options.num_programs.value_or(stage.kernel.num_programs());
         std::vector<plan::Region> parts =
-            sum_parts(stage, tensor, chunk.region, programs, most, !sent.contains(key_of(chunk)));
+            sum_parts(stage, tensor, chunk.region, programs, most, !sent.contains(plan::key_of(chunk)));
         if (parts.size() > 1) return parts;
     }
     return {chunk.region};
@@ -227,7 +221,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     }
     if (Status status = check_stages(given, options); !status) return status.error();
 
-    const std::set<ChunkKey> sent = sent_on(given.plan);
+    const std::set<plan::ChunkKey> sent = sent_on(given.plan);
     auto lowered =
         lower(given.plan, {.preferred = options.preferred, .parts_of = [&](const plan::Chunk& chunk) {
                                return parts_of_sum(given, sent, chunk, options);

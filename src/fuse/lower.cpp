@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "syncopate/fuse/assign.hpp"
 #include "syncopate/fuse/collective.hpp"
+#include "syncopate/plan/chunk_key.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -64,7 +66,7 @@ private:
     /// Makes the groups; two that overlap without being the same are refused.
     Status collect() {
         std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::size_t>> of_tensor;  // rank, tensor
-        std::map<std::vector<std::int64_t>, std::size_t> known;
+        std::map<std::tuple<std::int32_t, std::int32_t, plan::ChunkKey>, std::size_t> known;
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
             const std::vector<plan::Op>& list = plan_.ranks[static_cast<std::size_t>(rank)];
             for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.size()); ++index) {
@@ -78,10 +80,8 @@ private:
                                           " are not reduced: use bf16, fp16, fp32 or int32");
                 }
                 const std::int32_t round = round_of(ref);
-                std::vector<std::int64_t> key{round, destination, op.dst.tensor};
-                for (const Interval& interval : op.dst.region)
-                    key.insert(key.end(), {interval.begin, interval.end});
-                const auto [found, is_new] = known.try_emplace(std::move(key), groups_.size());
+                const auto [found, is_new] =
+                    known.try_emplace({round, destination, key_of(op.dst)}, groups_.size());
                 if (is_new) {
                     groups_.push_back(
                         {.rank = destination, .chunk = op.dst, .round = round, .reduce = op.reduce});

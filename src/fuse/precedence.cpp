@@ -9,6 +9,7 @@
 
 #include "syncopate/fuse/inline_reads.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
+#include "syncopate/plan/chunk_key.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -67,7 +68,7 @@ void choose_copy_streams(const plan::Plan& plan, const Backends& backends, Prece
         const plan::Op& op = plan.op(precedence.ops[id]);
         if (is_sum(op)) summed.push_back(&op.dst);
     }
-    std::map<std::vector<std::int64_t>, std::int32_t> stream_of;  // by source
+    std::map<plan::ChunkKey, std::int32_t> stream_of;  // by source
     for (const std::int32_t id : ids) {
         const plan::OpRef ref = precedence.ops[id];
         const plan::Op& op = plan.op(ref);
@@ -88,11 +89,8 @@ void choose_copy_streams(const plan::Plan& plan, const Backends& backends, Prece
                        overlaps(held.chunk.region, op.src.region);
             });
         if (!made) continue;
-        std::vector<std::int64_t> source{op.src.tensor};
-        for (const plan::Interval& interval : op.src.region)
-            source.insert(source.end(), {interval.begin, interval.end});
         const auto next = static_cast<std::int32_t>(stream_of.size() % 2);
-        precedence.copy_stream[id] = stream_of.try_emplace(std::move(source), next).first->second;
+        precedence.copy_stream[id] = stream_of.try_emplace(key_of(op.src), next).first->second;
     }
 }
 

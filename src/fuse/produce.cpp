@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "syncopate/kernel/tile_boxes.hpp"
+#include "syncopate/plan/chunk_key.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -100,10 +101,7 @@ private:
     }
 
     const Makers& makers_of(const plan::Chunk& chunk) {
-        std::vector<std::int64_t> key{chunk.tensor};
-        for (const plan::Interval& interval : chunk.region)
-            key.insert(key.end(), {interval.begin, interval.end});
-        const auto [found, is_new] = makers_.try_emplace(std::move(key));
+        const auto [found, is_new] = makers_.try_emplace(plan::key_of(chunk));
         if (!is_new) return found->second;
         Makers& makers = found->second;
         makers.missing = {chunk.region};
