@@ -266,8 +266,9 @@ class FusedMatmul:
 class Reduction(FusedMatmul):
     """What the two that sum have in common. With `pull` owners read the contributions where they are, by the chunk engine
     beside the kernel; with `plain_kernel` they do so after it, which then is left as it is. With `stored` so many of each
-    rank's contributions, its last, are stored at their owners tile by tile, and the earlier ones copied. Default: by what is
-    faster (reduce_ways); but fused where a backend, a split, a tiling or a way to sum is asked for."""
+    rank's contributions, its last, are stored at their owners tile by tile, and the earlier ones copied; with `pulled` so
+    many, the last, are read by their owners' sums where they are. Default: by what is faster (reduce_ways); but fused where a
+    backend, a split, a tiling or a way to sum is asked for."""
 
     def __init__(
         self,
@@ -280,13 +281,14 @@ class Reduction(FusedMatmul):
         plain_kernel: bool | None = None,
         pull: bool | None = None,
         stored: int | None = None,
+        pulled: int | None = None,
         split_axis: int | None = None,
         device: str = "cuda",
         **options: Any,
     ) -> None:
         members = group if isinstance(group, Group) else of_process_group(group, device)
         asked = options.keys() & {"backend", "split", "tile_sums", "engine_blocks", "tiling"}
-        open_ = plain_kernel is None and pull is None and stored is None and split_axis is None
+        open_ = all(given is None for given in (plain_kernel, pull, stored, pulled, split_axis))
         if members.device == "cuda" and open_ and not asked:
             way = self._way(m, n, k, dtype, members.size, members.multiprocessors(PROGRAMS_ON_HOST))
             options = {**way.options, **options}
@@ -295,20 +297,30 @@ class Reduction(FusedMatmul):
             options = {"backend": "ldst_dedicated", "engine_blocks": blocks, **options}
         elif pull:
             options = {"backend": "ldst_dedicated", **options}
-        options = {"plain_kernel": bool(plain_kernel), "pull": bool(pull), "stored": stored or 0, **options}
-        self.stored = options.pop("stored")
+        chosen = {
+            "plain_kernel": bool(plain_kernel),
+            "pull": bool(pull),
+            "stored": stored or 0,
+            "pulled": pulled or 0,
+        }
+        options = {**chosen, **options}
+        self.stored, self.pulled = options.pop("stored"), options.pop("pulled")
         self.split_axis = options.pop("split_axis", split_axis)
-        if not 0 <= self.stored < max(members.size, 1):
-            raise ValueError(
-                f"stored: expected 0 to {members.size - 1} of the contributions, got {self.stored}"
-            )
-        if self.stored and (options["pull"] or options["plain_kernel"]):
-            raise ValueError("stored: with pull or plain_kernel no tile is stored at another rank")
+        for name, count in (("stored", self.stored), ("pulled", self.pulled)):
+            if not 0 <= count < max(members.size, 1):
+                raise ValueError(
+                    f"{name}: expected 0 to {members.size - 1} of the contributions, got {count}"
+                )
+            if count and (options["pull"] or options["plain_kernel"]):
+                raise ValueError(f"{name}: with pull or plain_kernel every contribution is read where it is")
+        if self.stored and self.pulled:
+            raise ValueError("stored, pulled: the last contributions are either stored or pulled")
         super().__init__(m, n, k, dtype, members, device=device, **options)
 
     def _backends(self) -> list[str]:
         """Of the contributions to the next rank, to the one after it, …"""
-        return ["auto"] * (self.group.size - 1 - self.stored) + ["tma_inline"] * self.stored
+        sent = self.group.size - 1 - self.stored - self.pulled
+        return ["auto"] * sent + ["tma_inline"] * self.stored + ["ldst_inline"] * self.pulled
 
     @staticmethod
     def _way(m: int, n: int, k: int, dtype: torch.dtype, size: int, num_sms: int) -> Way:
@@ -335,6 +347,7 @@ class MatmulReduceScatter(Reduction):
             self.split,
             by_part=by_part,
             pull=self.pull,
+            pulled=self.pulled,
             backends=self._backends(),
             split_axis=self.split_axis or 0,
         )
@@ -392,6 +405,7 @@ class MatmulAllReduce(Reduction):
             all=True,
             by_part=self.split > 1 or self.tile_sums,
             pull=self.pull,
+            pulled=self.pulled,
             split_axis=int(self.pull) if self.split_axis is None else self.split_axis,
             backends=self._backends(),
         )

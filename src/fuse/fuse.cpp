@@ -285,7 +285,7 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     if (!loads) return loads.error();
     const Guards guards = guard(plan, *precedence, all.dependence, sync);
 
-    // A sum that reads its contributions where they are also waits for what they come after, and tells whom
+    // A sum that reads contributions where they are also waits for what they come after, and tells whom
     // they would tell.
     const auto parts_of = [&](std::int32_t id) {
         std::vector<std::int32_t> parts{id};
@@ -462,10 +462,9 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
                     if (std::find(transfer.waits.begin(), transfer.waits.end(), wait) == transfer.waits.end())
                         transfer.waits.push_back(wait);
                 }
-                if (part == id) continue;
-                const plan::Op& pull = plan.op(precedence->ops[part]);
-                transfer.sources.push_back({pull.peer, pull.src});
             }
+            if (const auto found = lowered->sources.find(ref); found != lowered->sources.end())
+                transfer.sources = found->second;
             if (const auto by_tiles = summed.find(ref); by_tiles != summed.end()) {
                 for (const SummedTile& tile : by_tiles->second.tiles) {
                     transfer.tiles.push_back(

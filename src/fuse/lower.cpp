@@ -1,6 +1,7 @@
 #include "syncopate/fuse/lower.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -34,8 +35,13 @@ struct Group {
     std::vector<OpRef> writers;        ///< copies that bring what the destination itself holds
     std::int32_t own = -1;
     plan::Backend engine = plan::Backend::automatic;  ///< of all contributions, if that is the chunk engine
-    bool direct = false;                              ///< read where they are
-    std::vector<OpRef> sums;                          ///< one for each part of the chunk
+    std::vector<OpRef> direct;  ///< of the contributions, those that the sum reads where they are
+    std::vector<OpRef> sums;    ///< one for each part of the chunk
+
+    [[nodiscard]] bool is_direct(OpRef ref) const { return std::ranges::find(direct, ref) != direct.end(); }
+    [[nodiscard]] std::int64_t num_slots() const {
+        return static_cast<std::int64_t>(contributions.size() - direct.size());
+    }
 };
 
 std::string name_of_chunk(const plan::Plan& plan, const plan::Chunk& chunk) {
@@ -54,7 +60,7 @@ public:
         for (Group& group : groups_) {
             if (Status status = complete(group); !status) return status.error();
             group.engine = engine_of(group);
-            group.direct = can_read_directly(group);
+            group.direct = read_directly(group);
         }
         add_staging();
         add_sums();
@@ -202,36 +208,41 @@ private:
         return all ? first : plan::Backend::automatic;
     }
 
-    /// Whether the destination's engine, or its sum itself, pulls every contribution, from boxes that lie in
-    /// memory alike.
-    [[nodiscard]] bool can_read_directly(const Group& group) const {
-        if (group.engine == plan::Backend::automatic &&
-            (group.contributions.size() > kMostSumSources ||
-             !std::ranges::all_of(group.contributions,
-                                  [&](OpRef ref) { return backend_of(ref) == plan::Backend::ldst_inline; })))
-            return false;
-        const plan::Chunk& like = plan_.op(group.contributions.front()).src;
-        return std::all_of(group.contributions.begin(), group.contributions.end(), [&](OpRef ref) {
-            const plan::Op& op = plan_.op(ref);
-            bool same = op.kind == plan::OpKind::pull && ref.rank == group.rank &&
-                        op.src.region.size() == like.region.size() &&
-                        plan_.tensors[static_cast<std::size_t>(op.src.tensor)].shape ==
-                            plan_.tensors[static_cast<std::size_t>(like.tensor)].shape;
-            for (std::size_t axis = 0; same && axis < like.region.size(); ++axis)
-                same = op.src.region[axis].size() == like.region[axis].size();
-            return same;
+    /// The contributions that are read where they are: those that the destination's rank pulls by
+    /// ldst_inline, or all of them by the chunk engine, from boxes that lie in memory alike, and as the
+    /// staged ones do.
+    [[nodiscard]] std::vector<OpRef> read_directly(const Group& group) const {
+        const bool by_engine = group.engine != plan::Backend::automatic;
+        std::vector<OpRef> pulls;
+        std::ranges::copy_if(group.contributions, std::back_inserter(pulls), [&](OpRef ref) {
+            return plan_.op(ref).kind == plan::OpKind::pull && ref.rank == group.rank &&
+                   (by_engine || backend_of(ref) == plan::Backend::ldst_inline);
         });
+        const bool all = pulls.size() == group.contributions.size();
+        if (by_engine ? !all : group.contributions.size() > kMostSumSources) return {};
+        std::erase_if(pulls, [&](OpRef ref) {
+            return !lie_alike(plan_.op(ref).src,
+                              all ? plan_.op(group.contributions.front()).src : group.chunk);
+        });
+        if (all && pulls.size() < group.contributions.size()) return {};
+        return pulls;
+    }
+
+    [[nodiscard]] bool lie_alike(const plan::Chunk& a, const plan::Chunk& b) const {
+        return plan_.tensors[static_cast<std::size_t>(a.tensor)].shape ==
+                   plan_.tensors[static_cast<std::size_t>(b.tensor)].shape &&
+               std::ranges::equal(a.region, b.region, {}, &Interval::size, &Interval::size);
     }
 
     /// One staging tensor for each tensor that is reduced into, as large as the neediest rank asks.
     void add_staging() {
         std::map<std::int32_t, std::int64_t> slots;
         for (const Group& group : groups_) {
-            if (group.direct) continue;
+            if (group.num_slots() == 0) continue;
             Region& box = boxes_[{group.chunk.tensor, group.rank}];
             box = box.empty() ? group.chunk.region : bounding_box(box, group.chunk.region);
             std::int64_t& most = slots[group.chunk.tensor];
-            most = std::max(most, static_cast<std::int64_t>(group.contributions.size()));
+            most = std::max(most, group.num_slots());
         }
         for (const auto& [tensor, count] : slots) {
             const plan::Tensor& reduced = plan_.tensors[static_cast<std::size_t>(tensor)];
@@ -262,13 +273,13 @@ private:
 
     /// What of the group's chunk each of its sums does.
     [[nodiscard]] std::vector<Region> parts_of(const Group& group) const {
-        const bool whole = group.direct || group.engine != plan::Backend::automatic || !parts_of_;
+        const bool whole = !group.direct.empty() || group.engine != plan::Backend::automatic || !parts_of_;
         return whole ? std::vector<Region>{group.chunk.region} : parts_of_(group.chunk);
     }
 
     void add_sums() {
         for (Group& group : groups_) {
-            const auto slots = static_cast<std::int64_t>(group.contributions.size());
+            const std::int64_t slots = group.num_slots();
             std::vector<plan::Op>& list = result_.plan.ranks[static_cast<std::size_t>(group.rank)];
             for (const Region& part : parts_of(group)) {
                 const OpRef ref{group.rank, static_cast<std::int32_t>(list.size())};
@@ -276,32 +287,62 @@ private:
                 plan::Op& sum = list.emplace_back();
                 sum.kind = plan::OpKind::local;
                 sum.dst = {group.chunk.tensor, part};
-                sum.src = group.direct ? group.chunk : staged(group, part, 0, slots);
+                sum.src = slots == 0 ? group.chunk : staged(group, part, 0, slots);
                 sum.reduce = group.reduce;
                 if (group.engine != plan::Backend::automatic &&
                     engine_objection(result_.plan, sum.src, sum.dst, group.engine).empty())
                     sum.backend = group.engine;
-                if (group.direct) result_.direct[ref] = group.contributions;
+                if (!group.direct.empty()) {
+                    result_.direct[ref] = group.direct;
+                    result_.sources[ref] = sources_of(group);
+                }
                 if (!group.writers.empty()) result_.writers[ref] = group.writers;
                 sum.after = group.contributions;
                 sum.after.insert(sum.after.end(), group.writers.begin(), group.writers.end());
                 result_.own[ref] = group.own;
             }
-            for (std::int64_t slot = 0; slot < slots; ++slot)
-                send_to_slot(group, group.contributions[static_cast<std::size_t>(slot)], slot);
+            std::int64_t slot = 0;
+            for (const OpRef ref : group.contributions) {
+                if (group.is_direct(ref)) {
+                    leave_in_place(group, ref);
+                } else {
+                    send_to_slot(group, ref, slot++);
+                }
+            }
         }
     }
 
-    /// A contribution as it is sent: to its slot; one that is read where it is stays as it is.
-    void send_to_slot(const Group& group, OpRef ref, std::int64_t slot) {
-        plan::Op& op =
-            result_.plan.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-        op.reduce = plan::Reduce::none;
-        if (group.direct) {
-            op.backend = group.engine;
-            result_.done_with[ref] = group.sums.front();
-            return;
+    /// Where the contributions are, in the order in which they are added.
+    [[nodiscard]] std::vector<Source> sources_of(const Group& group) const {
+        std::vector<Source> sources;
+        std::int64_t slot = 0;
+        for (const OpRef ref : group.contributions) {
+            if (group.is_direct(ref)) {
+                sources.push_back({plan_.op(ref).peer, plan_.op(ref).src});
+            } else {
+                sources.push_back({group.rank, staged(group, group.chunk.region, slot, slot + 1)});
+                ++slot;
+            }
         }
+        return sources;
+    }
+
+    /// A contribution that is read where it is.
+    void leave_in_place(const Group& group, OpRef ref) {
+        plan::Op& op = op_of(ref);
+        op.reduce = plan::Reduce::none;
+        op.backend = group.engine;
+        result_.done_with[ref] = group.sums.front();
+    }
+
+    [[nodiscard]] plan::Op& op_of(OpRef ref) {
+        return result_.plan.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+    }
+
+    /// A contribution as it is sent: to its slot.
+    void send_to_slot(const Group& group, OpRef ref, std::int64_t slot) {
+        plan::Op& op = op_of(ref);
+        op.reduce = plan::Reduce::none;
         op.dst = staged(group, group.chunk.region, slot, slot + 1);
         // It no longer touches what a writer writes, unless it reads that.
         std::erase_if(op.after, [&](OpRef before) {

@@ -64,8 +64,11 @@ std::vector<std::vector<std::int64_t>> deadlines_of(const Lowered& lowered, cons
             continue;
         const std::int64_t bytes = plan.bytes(op.dst);
         // What a sum adds to is due when contributions have come, and one more is under way by then; but a
-        // sum that reads them where they are begins with all of them.
-        const bool staged = op.reduce != plan::Reduce::none && !lowered.direct.contains(ref);
+        // sum that reads all of them where they are begins with all.
+        const auto direct = lowered.direct.find(ref);
+        const bool staged =
+            op.reduce != plan::Reduce::none &&
+            (direct == lowered.direct.end() || direct->second.size() < lowered.sources.at(ref).size());
         const std::int64_t start = arrivals[id] - (staged ? 0 : bytes);
         for (const MadeRef& need : production.needs[id]) {
             std::int64_t& deadline = of_chunk[need.rank][need.index];

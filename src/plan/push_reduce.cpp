@@ -57,6 +57,10 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
         return valid.error();
     if (options.reduce == Reduce::none) return usage("a reduction is sum or max");
     const std::int32_t ranks = mesh.num_ranks();
+    if (options.pulled < 0 || options.pulled >= std::max(ranks, 1)) {
+        return usage(fmt::format("{} of the contributions are pulled; expected 0 to {}", options.pulled,
+                                 std::max(ranks, 1) - 1));
+    }
     const auto axis = static_cast<std::size_t>(options.axis);
     std::vector<std::vector<Region>> chunks;  // of each rank's shard
     for (const Interval& shard : split_evenly(0, tensor.shape[axis], ranks)) {
@@ -89,12 +93,14 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
         }
         std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
         const auto add = [&](std::int32_t offset, std::size_t chunk) {
-            const std::int32_t peer = (rank + offset) % ranks;
-            const auto owner = static_cast<std::size_t>(options.pull ? rank : peer);
+            const bool pull = options.pull || offset >= ranks - options.pulled;
+            // Where some are pushed the pulls keep that order: at offset k the contribution of rank p - k.
+            const std::int32_t peer = (pull && !options.pull ? rank - offset + ranks : rank + offset) % ranks;
+            const auto owner = static_cast<std::size_t>(pull ? rank : peer);
             if (chunk >= chunks[owner].size()) return;
             contributions[owner][chunk].push_back({rank, static_cast<std::int32_t>(list.size())});
             Op& op = list.emplace_back();
-            op.kind = options.pull ? OpKind::pull : OpKind::push;
+            op.kind = pull ? OpKind::pull : OpKind::push;
             op.peer = peer;
             op.src = op.dst = {0, chunks[owner][chunk]};
             op.reduce = options.reduce;

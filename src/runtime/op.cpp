@@ -483,8 +483,10 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
                 continue;
             }
             std::vector<BoxView> sources;
-            for (const fuse::Source& source : transfer.sources)
-                sources.push_back(box_of(source.rank, source.chunk));
+            for (const fuse::Source& source : transfer.sources) {
+                BoxView& box = sources.emplace_back(box_of(source.rank, source.chunk));
+                if (box.shape.size() == destination.shape.size() + 1) box = first_slot(box);  // staged
+            }
             Result<PreparedSum> sum =
                 sources.empty() ? prepare_sum(box_of(rank, transfer.src), destination, dtype, transfer.reduce,
                                               transfer.own)

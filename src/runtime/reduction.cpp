@@ -50,12 +50,6 @@ void reduce_floats(plan::Reduce reduce, std::span<const std::byte* const> source
     }
 }
 
-BoxView first_slot(const BoxView& staging) {
-    return {staging.address,
-            {staging.shape.begin() + 1, staging.shape.end()},
-            {staging.strides.begin() + 1, staging.strides.end()}};
-}
-
 void sum_tile_on_host(const PreparedSum& sum, const SummedTile& tile) {
     const TileRows& rows = *sum.by_tiles;
     std::vector<const std::byte*> sources;
@@ -145,6 +139,12 @@ void reduce_elements(plan::DType dtype, plan::Reduce reduce, std::span<const std
     }
 }
 
+BoxView first_slot(const BoxView& staging) {
+    return {staging.address,
+            {staging.shape.begin() + 1, staging.shape.end()},
+            {staging.strides.begin() + 1, staging.strides.end()}};
+}
+
 Result<PreparedSum> prepare_sum(const BoxView& staging, const BoxView& destination, plan::DType dtype,
                                 plan::Reduce reduce, std::int32_t own) {
     PreparedSum sum{.dtype = dtype, .reduce = reduce, .own = own};
@@ -226,7 +226,8 @@ bool redirect(PreparedSum& sum, const BoxView& staging, const BoxView& out) {
         return true;
     }
     const Result<std::vector<StridedCopy>> away =
-        copies_between(sum.places.empty() ? first_slot(staging) : staging, out, plan::size_of(sum.dtype));
+        copies_between(staging.shape.size() > out.shape.size() ? first_slot(staging) : staging, out,
+                       plan::size_of(sum.dtype));
     if (!away || away->size() != sum.parts.size()) return false;
     for (std::size_t i = 0; i < away->size(); ++i) {
         if (!alike((*away)[i], sum.parts[i].slot)) return false;

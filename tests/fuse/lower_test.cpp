@@ -166,6 +166,34 @@ TEST(Lower, LetsASumReadWhatItPullsItselfWhereItIs) {
     }
 }
 
+TEST(Lower, LetsASumReadSomeContributionsWhereTheyAreAndOthersFromTheirSlots) {
+    plan::Plan plan = two_pulls(8);
+    plan.ranks[0][0].backend = plan::Backend::ldst_inline;
+    const std::int32_t farther = plan.ranks[0][0].peer;
+    const std::int32_t nearer = plan.ranks[0][1].peer;
+    ASSERT_LT(nearer, farther);
+    const Lowered lowered = lower(plan).value();
+    const plan::OpRef sum{0, 2};
+    EXPECT_EQ(lowered.direct.at(sum), (std::vector<plan::OpRef>{{0, 0}}));
+    EXPECT_EQ(lowered.done_with, (std::map<plan::OpRef, plan::OpRef>{{{0, 0}, sum}}));
+    EXPECT_EQ(lowered.own.at(sum), 0);
+    ASSERT_EQ(lowered.plan.tensors.size(), 2u);
+    EXPECT_EQ(lowered.plan.tensors[1].shape.front(), 1) << "one slot, for the one that is staged";
+    const plan::Chunk slot{1, {{0, 1}, {0, 4}, {0, 8}}};
+    EXPECT_EQ(lowered.plan.op({0, 1}).dst, slot);
+    EXPECT_EQ(lowered.plan.op(sum).src, slot);
+    EXPECT_EQ(lowered.sources.at(sum), (std::vector<Source>{{0, slot}, {farther, plan.op({0, 0}).src}}))
+        << "in the order of ranks";
+}
+
+TEST(Lower, StagesWhatDoesNotLieInMemoryAsTheDestinationDoes) {
+    plan::Plan plan = two_pulls(8);
+    plan.tensors.push_back({"wider", {4, 16}, plan.tensors[0].dtype});
+    plan.ranks[0][0].backend = plan::Backend::ldst_inline;
+    plan.ranks[0][0].src.tensor = 1;
+    EXPECT_TRUE(lower(plan).value().direct.empty());
+}
+
 TEST(Lower, StagesMoreContributionsThanASumCanReadElsewhere) {
     const auto tensors = [](std::int32_t ranks) {
         const plan::Plan plan =

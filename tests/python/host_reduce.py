@@ -356,38 +356,46 @@ def check_pulled(place: ranks.Place) -> None:
 
 
 def check_sums_that_read(place: ranks.Place) -> None:
-    """Sums that read contributions at their ranks: in parts of rows and of columns, of rows that are no multiple of the ranks,
-    the output given, in rows that are apart, or in the heap."""
+    """Sums that read contributions at their ranks, all of them or the last ones: in parts of rows and of columns, of rows that
+    are no multiple of the ranks, the output given, in rows that are apart, or in the heap."""
     rank, size = place.rank, place.size
     m, n, k = 8 * size + 3, 64, 32
     tiling = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
+    all_of_them = {"pull": True, "backend": "ldst_inline"}
     for operator in (ops.MatmulAllReduce, ops.MatmulReduceScatter):
-        for number, (split, axis) in enumerate(((1, 0), (2, 0), (2, 1))):
-            run_id = f"{place.run_id}-read-{operator.__name__}-{number}"
-            group = of_folder(place.folder, rank, size, run_id, "host")
-            op = operator(
-                m, n, k, torch.float32, group, pull=True, backend="ldst_inline", split=split, split_axis=axis,
-                tiling=tiling, host_delay=1e-3, seed=rank,
-            )  # fmt: skip
-            schedule = op.prepare().schedule["schedule"]
-            expect(len(schedule["tensors"]) == 1, f"something is staged: {schedule['tensors']}")
-            ours = schedule["ranks"][rank]["transfers"]
-            expect(all(t["reduce"] == "sum" for t in ours), "something is sent, not summed")
-            expect(all(len(t["sources"]) == size - 1 for t in ours), "not all is read where it is")
-            for call in range(6):
-                inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
-                weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
-                total = sum(x @ w for x, w in zip(inputs, weights, strict=True))
-                if operator is ops.MatmulReduceScatter:
-                    total = total[shard_of(rank, size, m)]
-                op.prepared.tensors["C"].fill_(float("nan"))
-                group.barrier(f"poisoned-{call}")
-                out = torch.full((op.out_rows, n + 8), float("nan"))[:, :n] if call % 2 else op.result()
-                y = op(inputs[rank], weights[rank], out)
-                expect(
-                    torch.equal(y, total), f"{operator.__name__} read, split {split} on {axis}, call {call}"
-                )
-            op.close()
+        for pulled in (0, *range(1, size)):  # 0: all
+            for split, axis in ((1, 0), (2, 0), (2, 1)):
+                what = f"{operator.__name__}, {pulled or 'all'} read, split {split} on {axis}"
+                run_id = f"{place.run_id}-read-{operator.__name__}-{pulled}-{split}-{axis}"
+                group = of_folder(place.folder, rank, size, run_id, "host")
+                op = operator(
+                    m, n, k, torch.float32, group, split=split, split_axis=axis, tiling=tiling, host_delay=1e-3,
+                    seed=rank, **({"pulled": pulled} if pulled else all_of_them),
+                )  # fmt: skip
+                schedule = op.prepare().schedule["schedule"]
+                staged = 0 if pulled == 0 else size - 1 - pulled
+                expect(len(schedule["tensors"]) == 1 + (staged > 0), f"{what}: {schedule['tensors']}")
+                ours = schedule["ranks"][rank]["transfers"]
+                sums = [t for t in ours if t.get("reduce") == "sum"]
+                expect(len(sums) == (split if size > 1 else 0), f"{what}: {len(sums)} sums")
+                for total in sums:
+                    places = [(s["rank"], s["chunk"]["tensor"]) for s in total["sources"]]
+                    expect(len(places) == size - 1, f"{what}: sources {places}")
+                    expect(places.count((rank, "C.staging")) == staged, f"{what}: sources {places}")
+                    expect(all(r != rank for r, tensor in places if tensor == "C"), f"{what}: {places}")
+                for call in range(6 if split == 2 else 3):
+                    inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
+                    weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
+                    total = sum(x @ w for x, w in zip(inputs, weights, strict=True))
+                    if operator is ops.MatmulReduceScatter:
+                        total = total[shard_of(rank, size, m)]
+                    for tensor in op.prepared.tensors.values():
+                        tensor.fill_(float("nan"))
+                    group.barrier(f"poisoned-{call}")
+                    out = torch.full((op.out_rows, n + 8), float("nan"))[:, :n] if call % 2 else op.result()
+                    y = op(inputs[rank], weights[rank], out)
+                    expect(torch.equal(y, total), f"{what}, call {call}")
+                op.close()
 
 
 def check_stored(place: ranks.Place) -> None:

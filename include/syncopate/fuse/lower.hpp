@@ -18,9 +18,10 @@
 // round is a sum of its own, rounded to the tensor's type: plans that want the best sum leave the order to
 // the runtime.
 //
-// Where the destination's rank itself pulls every contribution, by the chunk engine or by ldst_inline,
-// nothing is staged: the sum reads each where it is, and the pulls are parts of it (`direct`). By ldst_inline
-// it is a sum like those of staged contributions, a kernel of its own that runs beside the fused one.
+// What the destination's rank itself pulls by ldst_inline is not staged: the sum reads it where it is, and
+// the pull is a part of it (`direct`). Such a sum is a kernel of its own, as those of staged contributions
+// are, and may read some of each. The same goes for contributions that the chunk engine pulls, all of them:
+// then it sums, too.
 //
 // The staging tensor of T is [slots, …extents]: the extents are those of the largest box around what one rank
 // sums of T, so a reduce-scatter stages a shard from each other rank, not the whole tensor.
@@ -31,6 +32,7 @@
 #include <map>
 #include <vector>
 
+#include "syncopate/fuse/schedule.hpp"
 #include "syncopate/plan/plan.hpp"
 #include "syncopate/result.hpp"
 
@@ -44,9 +46,12 @@ struct Lowered {
     std::map<plan::OpRef, std::int32_t> own;
     /// By sum: the copies that bring what the destination itself holds.
     std::map<plan::OpRef, std::vector<plan::OpRef>> writers;
-    /// By sum that reads its contributions where they are: the pulls, in the order of adding. They stay ops
-    /// of the plan, with all that they come after, but are done with the sum.
+    /// By sum that reads contributions where they are: the pulls, in the order of adding. They stay ops of
+    /// the plan, with all that they come after, but are done with the sum.
     std::map<plan::OpRef, std::vector<plan::OpRef>> direct;
+    /// By such a sum: where all its contributions are, in the order of adding; of a staged one its slot of
+    /// the staging tensor, a region of one axis more.
+    std::map<plan::OpRef, std::vector<Source>> sources;
     std::map<plan::OpRef, plan::OpRef> done_with;  ///< by such a pull: its sum
 };
 
@@ -57,7 +62,7 @@ struct LowerOptions {
     std::function<std::vector<plan::Region>(const plan::Chunk&)> parts_of;
 };
 
-/// Contributions that such a sum, other than the chunk engine's, reads in other ranks' memory at most.
+/// Contributions of a sum, other than the chunk engine's, that reads some in other ranks' memory, at most.
 inline constexpr std::size_t kMostSumSources = 15;
 
 /// Whether sums of this type are carried out: bf16 and fp16 (added as fp32), fp32, int32.

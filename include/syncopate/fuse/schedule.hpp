@@ -145,8 +145,8 @@ inline constexpr std::int32_t kMostCopyStreams = 6;  ///< of a rank
 
 /// One point-to-point op, ready to run on the rank that executes it; or, with `reduce`, a sum (lower.hpp):
 /// its source is a box of [slots, …] whose slots are added up in order, `own` of them, then what the
-/// destination holds, then the rest. With `sources` these are the slots, wherever they are; `src` is `dst`
-/// then.
+/// destination holds, then the rest. With `sources` these are the slots, wherever they are: `src` is what of
+/// them is staged, or `dst` where nothing is.
 struct Transfer {
     plan::OpRef op;
     plan::Backend backend = plan::Backend::host;

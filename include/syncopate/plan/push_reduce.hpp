@@ -14,7 +14,8 @@
 // all-reduce: the same, and each chunk of a shard then goes on to all other ranks as soon as it is summed.
 //
 // With `pull` the owners' lists hold the same ops: at offset k rank p pulls the contribution of rank p + k to
-// its own shard.
+// its own shard. With `pulled` = 1 only the contributions of the last offset are pulled, in place of the
+// pushes above: at offset 3 rank p pulls the contribution of rank p - 3 to its own shard.
 #pragma once
 
 #include <cstdint>
@@ -44,11 +45,14 @@ struct PushReduceOptions {
     /// Each owner pulls the contributions to its shard: the chunk engine then adds them up where they are,
     /// and nothing is staged.
     bool pull = false;
+    /// Of each shard's contributions so many are pulled by its owner, the others pushed: those that are made
+    /// last.
+    std::int32_t pulled = 0;
 };
 
 /// `tensor` cut along `axis` by split_evenly over the ranks, each shard into `split` chunks; empty ones have
 /// no op. Fails (ErrorClass::usage) on an axis or a split axis that the tensor has not, a split below 1, no
-/// reduction, a mesh without ranks, or more than kMaxOps ops.
+/// reduction, a mesh without ranks, as many pulled contributions as ranks, or more than kMaxOps ops.
 [[nodiscard]] Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor,
                                        const PushReduceOptions& options = {});
 

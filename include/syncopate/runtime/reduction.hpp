@@ -81,6 +81,9 @@ struct PreparedSum {
 /// From slot `slot` of part `part` to the destination.
 [[nodiscard]] StridedCopy slot_of(const PreparedSum& sum, std::size_t part, std::int32_t slot);
 
+/// Slot 0 […extents] of `staging` [slots, …extents].
+[[nodiscard]] BoxView first_slot(const BoxView& staging);
+
 /// The sum over `staging` [slots, …extents] into `destination` […extents], which holds summand `own` (-1: it
 /// holds nothing). Fails when extents differ.
 [[nodiscard]] Result<PreparedSum> prepare_sum(const BoxView& staging, const BoxView& destination,
