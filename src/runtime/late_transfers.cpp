@@ -18,17 +18,27 @@ Status create_event(const CudaApi& api, CUevent& event) {
     return Done{};
 }
 
-/// Whether the call's end has nothing left to wait for but its sums: nothing arrives for anybody but them,
-/// and the rank does nothing else.
+/// Whether what the end tells the others is true once its sums are done: nothing arrives for anybody but
+/// them. All else that the rank does is to send what its kernel has made, which nobody overwrites but its
+/// kernel.
 bool ends_with_sums(const CallPlan& plan, const fuse::RankSchedule& schedule) {
+    using Kind = fuse::SignalMeaning::Kind;
     if (!plan.end_waits.empty() || plan.end_posts.empty() || plan.streams.steps.empty()) return false;
-    const auto is_sum = [](const fuse::StreamStep& step) {
-        return step.lane == fuse::Lane::sums && step.tile_sum < 0;
+    const auto kind_of = [&](const fuse::Wait& wait) {
+        return schedule.signals[static_cast<std::size_t>(wait.signal)].kind;
+    };
+    const auto sends_what_is_made = [&](const fuse::Transfer& transfer) {
+        return transfer.src_rank == plan.rank && !transfer.collective && !transfer.waits.empty() &&
+               std::ranges::all_of(transfer.waits,
+                                   [&](const fuse::Wait& wait) { return kind_of(wait) == Kind::made; });
+    };
+    const auto is_sum_or_sends = [&](const fuse::StreamStep& step) {
+        if (step.lane == fuse::Lane::sums) return step.tile_sum < 0;
+        const auto index = static_cast<std::size_t>(&step - plan.streams.steps.data());
+        return step.lane == fuse::Lane::late && sends_what_is_made(schedule.transfers[index]);
     };
     const auto arrives = [&](const fuse::Wait& wait) {
-        using Kind = fuse::SignalMeaning::Kind;
-        const Kind kind = schedule.signals[static_cast<std::size_t>(wait.signal)].kind;
-        return kind != Kind::ready && kind != Kind::consumed;
+        return kind_of(wait) != Kind::ready && kind_of(wait) != Kind::consumed;
     };
     const auto reads = [&](const fuse::Slot& slot) {
         return std::ranges::any_of(slot.waits, arrives) ||
@@ -37,7 +47,7 @@ bool ends_with_sums(const CallPlan& plan, const fuse::RankSchedule& schedule) {
                });
     };
     const auto& last = plan.transfers.back().sum;
-    return std::ranges::all_of(plan.streams.steps, is_sum) && last && !last->parts.empty() &&
+    return std::ranges::all_of(plan.streams.steps, is_sum_or_sends) && last && !last->parts.empty() &&
            std::ranges::none_of(schedule.slots, reads);
 }
 
