@@ -33,6 +33,9 @@ PULLED_US = 40.0
 PULLED_US_PER_BYTE = 0.5e-6  # of what is read and stored beside the product, that slows it
 COPY_BYTES_PER_US = 345e3
 COPY_US = 6.0  # from one copy to the next
+SUM_BYTES_PER_US = 3.4e6  # read and stored in a GPU's own memory
+READ_BYTES_PER_US = 270e3  # by a sum, at another rank whose sum reads here
+READ_US = 11.0
 LONG_ROUNDS = 6  # of tiles stored at their owners, from which on that is best done in parts
 LONG_PARTS = 4
 
@@ -44,7 +47,10 @@ NUMBERS_OF = {
     "mixed": ["stored"],
     "fused": ["split"],
     "pulled": ["split"],
+    "pulled_last": ["pulled"],
 }
+
+COUNTED = ("mixed", "pulled_last")  # whose number is of contributions, at least one
 
 
 @dataclass(frozen=True)
@@ -56,13 +62,15 @@ class Way:
               the sums, kernels that run beside the product's on what it leaves of all multiprocessors, one a part;
               "inline": tiles are stored at the owners, whose sums store themselves at all ranks; "mixed": of each rank's
               contributions the last `stored` so, the others copied; "fused": copied, as ops_produce has it, or with `split`
-              in so many parts of columns. `sum_parts`: of a reduce-scatter's sums, at most
+              in so many parts of columns; "pulled_last": copied, but the last `pulled` contributions of each rank, which the
+              sums read where they are. `sum_parts`: of a reduce-scatter's sums, at most
     """
 
     kind: str
     engine_blocks: int = 8
     split: int = 1
     stored: int = 0
+    pulled: int = 0
     sum_parts: int = 8
 
     @classmethod
@@ -77,11 +85,11 @@ class Way:
                 f"way '{text}': expected {kind} with up to {len(names)} numbers from 1 on after it"
             )
         given = dict(zip(names, map(int, numbers), strict=False))
-        return cls(kind, **({"stored": 1} if kind == "mixed" else {}) | given)
+        return cls(kind, **dict.fromkeys(names, 1) | given) if kind in COUNTED else cls(kind, **given)
 
     def __str__(self) -> str:
         numbers = [getattr(self, name) for name in NUMBERS_OF[self.kind]]
-        if numbers == [1] and self.kind != "mixed":  # one part is no part
+        if numbers == [1] and self.kind not in COUNTED:  # one part is no part
             numbers = []
         return ":".join(map(str, [self.kind, *numbers]))
 
@@ -101,6 +109,7 @@ class Way:
             "mixed": {"stored": self.stored},
             "fused": {"pull": False, "sum_parts": self.sum_parts, **parts},
             "pulled": {"pull": True, "backend": "ldst_inline", **parts},
+            "pulled_last": {"pulled": self.pulled, "sum_parts": 1},
         }[self.kind]
 
 
@@ -186,22 +195,47 @@ def made_last(tiles: int, programs: int, size: int) -> int:
     return sum(shard * tiles / size > last_round for shard in range(1, size))
 
 
+def copied_way(m: int, n: int, k: int, dtype: torch.dtype, size: int, num_sms: int) -> Way:
+    """Of a reduce-scatter whose contributions are copied: where that takes longer than to multiply, in parts of columns, or all
+    but the last contribution, by which of them would end first. A part leaves earlier, and less is left to sum at the end;
+    but each has its own copies. What is read in its place is not awaited, but loads are slower than copies."""
+    product = product_us(m, n, k, dtype, num_sms, num_sms)
+    contribution = -(-m // max(size, 1)) * n * dtype.itemsize
+    summed = (size + 1) * contribution / SUM_BYTES_PER_US
+
+    def copied(count: int, parts: int = 1) -> float:
+        one = COPY_US + contribution / parts / COPY_BYTES_PER_US
+        last_made = product * (1 - 1 / (size * parts))
+        return max(product / (size * parts) + count * parts * one, last_made + one, product)
+
+    if size < 2 or copied(size - 1) <= product:
+        return Way("fused")
+    # Where the last copy comes when the own part has long been made, a sum in parts of its own only takes more launches.
+    times = {
+        Way("fused", split=parts, sum_parts=1): copied(size - 1, parts) + summed / parts + PART_US * parts
+        for parts in (1, 2, 4)
+        if parts == 1 or n % (parts * TILE_COLUMNS) == 0
+    }
+    if size > 2:
+        read = contribution / READ_BYTES_PER_US
+        times[Way("pulled_last", pulled=1)] = copied(size - 2) + read + READ_US
+    return min(times, key=times.__getitem__)
+
+
 def choose_reduce_scatter_way(m: int, n: int, k: int, dtype: torch.dtype, size: int, num_sms: int) -> Way:
     """Of reduce_scatter(x [m, k] @ w [k, n]) over `size` GPUs with `num_sms` multiprocessors each. From 8 ranks on a copy
     engine takes longer to start its many copies than to make the smaller ones."""
+    many = size >= 8
     rows, tiles = m // max(size, 1), gemm_tiles(m, n, choose_tiling(m, n, k, dtype, num_sms))
-    if stored_at_peers(rows, tiles, num_sms) or (size >= 8 and rows <= SMALLEST_SHARD):
+    if stored_at_peers(rows, tiles, num_sms):
         return Way("inline")
-    if size >= 8 and dtype.itemsize <= 2 and rows * n * dtype.itemsize <= SMALL_CHUNK:
-        return Way("beside", 16, 4)
     whole_tiles = m % (TILE_ROWS * size) == 0  # a tile is copied, or stored at one owner
-    if size < 8 and rows <= SMALL_SHARD and dtype.itemsize <= 2 and whole_tiles:
+    if rows <= (SMALLEST_SHARD if many else SMALL_SHARD) and dtype.itemsize <= 2 and whole_tiles:
         stored = made_last(tiles, num_sms, size)
         if stored:
             return Way("mixed", stored=stored)
-    # Where the last copy comes when the own part has long been made, a sum in parts only takes more launches.
-    product = product_us(m, n, k, dtype, num_sms, num_sms)
-    last_copy = product / max(size, 1) + (size - 1) * (
-        COPY_US + rows * n * dtype.itemsize / COPY_BYTES_PER_US
-    )
-    return Way("fused", sum_parts=1) if last_copy > product else Way("fused")
+    if many and rows <= SMALLEST_SHARD:
+        return Way("inline")
+    if many and dtype.itemsize <= 2 and rows * n * dtype.itemsize <= SMALL_CHUNK:
+        return Way("beside", 16, 4)
+    return copied_way(m, n, k, dtype, size, num_sms)

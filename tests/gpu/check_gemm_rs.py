@@ -186,6 +186,8 @@ def ways() -> None:
             "fused:2",
             "mixed:1",
             f"mixed:{p - 1}",
+            "pulled_last:1",
+            f"pulled_last:{p - 1}",
         ):
             for m, n, k in ((512 * p, 2048, 512), (100 * p + 3, 1024, 256)):
                 if name.startswith("mixed") and m % (128 * p):

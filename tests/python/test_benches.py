@@ -51,6 +51,24 @@ def _unfused(rows):
     return next(name for name in ("nccl+mm", "mm+nccl", "nccl") if name in rows)
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_emulated_ranks_sum_what_as_many_would(ranks, run, tmp_path):
+    report = tmp_path / "report.json"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    bench = [*torchrun, BENCH / "gemm_rs" / "emulated.py", "--ranks", str(ranks), "--local-ranks", "8"]
+    ways = ["fused:2", "mixed:1", "pulled_last:1", "inline"]
+    outcome = run(
+        *bench, "--shapes", "8B", "--tokens", "8192", "--ways", ",".join(ways), "--json", report, timeout=200
+    )
+    assert outcome.code == 0, outcome.out + outcome.err
+    (entry,) = json.loads(report.read_text())["table"]
+    assert entry.keys() >= {"way", "rows"}
+    assert set(entry["rows"]) == {"mm", "default", *ways}
+    refused = run(*bench, "--ways", f"mixed:{ranks}", timeout=100)
+    assert refused.code != 0
+    assert f"there are {ranks - 1} contributions" in refused.err
+
+
 def test_a_shape_that_fails_is_reported_and_the_next_ones_are_tried(run, tmp_path):
     report = tmp_path / "report.json"
     outcome = launch(run, "ag_gemm", "--shapes", "8B", "--chunkings", "0x1", "--json", report)

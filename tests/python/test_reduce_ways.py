@@ -62,11 +62,30 @@ def test_parts_are_whole_tiles_and_other_types_stay_fused():
 @pytest.mark.parametrize(
     ("m", "n", "size", "kind"),
     [(1024, 4096, 4, "inline"), (1024, 8192, 4, "mixed:1"), (1024, 12288, 4, "mixed:1"), (1024, 16384, 4, "fused"),
-     (1024, 8192, 8, "inline"), (4096, 4096, 8, "beside:16:4"), (1024, 8192, 2, "fused"), (8192, 4096, 8, "fused"),
-     (4096, 8192, 8, "fused"), (4096, 4096, 4, "fused")],
+     (1024, 4096, 8, "inline"), (1024, 8192, 8, "mixed:3"), (1024, 12288, 8, "mixed:2"), (1024, 16384, 8, "mixed:1"),
+     (4096, 4096, 8, "beside:16:4"), (1024, 8192, 2, "fused"), (8192, 4096, 8, "fused"), (4096, 8192, 8, "fused"),
+     (4096, 4096, 4, "fused")],
 )  # fmt: skip
 def test_a_reduce_scatter_goes_the_way_that_was_the_quickest(m, n, size, kind):
     assert str(reduce_ways.choose_reduce_scatter_way(m, n, 3584, torch.bfloat16, size, 132)) == kind
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "size", "way"),
+    [(4096, 1792, 2, "fused:2"), (8192, 1792, 2, "fused:4"), (4096, 1792, 4, "fused"), (8192, 1792, 4, "fused:2"),
+     (8192, 1376, 4, "fused:2"), (8192, 1792, 8, "pulled_last:1"), (8192, 1376, 8, "pulled_last:1"),
+     (8192, 1792, 1, "fused")],
+)  # fmt: skip
+def test_what_the_links_bound_goes_in_parts_or_is_read_at_the_end(m, k, size, way):
+    chosen = reduce_ways.choose_reduce_scatter_way(m, 4096, k, torch.bfloat16, size, 132)
+    assert str(chosen) == way
+    if size > 1:
+        assert chosen.options["sum_parts"] == 1, "the sum that waits for the links is not cut once more"
+
+
+def test_a_product_of_odd_columns_is_not_cut():
+    chosen = reduce_ways.choose_reduce_scatter_way(8192, 4096 + 256, 1792, torch.bfloat16, 2, 132)
+    assert chosen == reduce_ways.Way("fused", sum_parts=1)
 
 
 def test_nothing_is_stored_at_an_owner_where_a_tile_has_two():
@@ -80,13 +99,24 @@ def test_what_the_last_round_makes_for_others_is_stored_there():
 
 
 def test_a_sum_that_awaits_the_links_is_not_cut():
-    for m, n, k, parts in ((8192, 4096, 1792, 1), (8192, 8192, 3584, 8)):
+    for m, n, k, parts in ((4096, 4096, 1792, 1), (8192, 8192, 3584, 8)):
         way = reduce_ways.choose_reduce_scatter_way(m, n, k, torch.bfloat16, 4, 132)
         assert way.options == {"pull": False, "sum_parts": parts}
 
 
 def test_a_way_has_a_name():
-    for name in ("after:32", "beside:16:8", "inline", "inline:4", "mixed:2", "fused", "fused:2", "pulled:3"):
+    for name in (
+        "after:32",
+        "beside:16:8",
+        "inline",
+        "inline:4",
+        "mixed:2",
+        "fused",
+        "fused:2",
+        "pulled:3",
+        "pulled_last:1",
+        "pulled_last:2",
+    ):
         assert str(reduce_ways.Way.named(name)) == name
     assert reduce_ways.Way.named("beside") == reduce_ways.Way("beside", 8, 1)
 
@@ -136,18 +166,20 @@ def test_an_operator_keeps_what_of_its_way_is_for_the_plan(n, m, axis, monkeypat
     )
     op = ops.MatmulAllReduce(m, n, 3584 if n == 8192 else 1792, torch.bfloat16, Group(0, 4, None, "cuda"))
     assert op.split_axis == axis
-    assert not taken.keys() & {"split_axis", "stored"}, "the fused kernel does not know them"
+    assert not taken.keys() & {"split_axis", "stored", "pulled"}, "the fused kernel does not know them"
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
-    [({"stored": 4}, "0 to 3"), ({"stored": -1}, "0 to 3"), ({"stored": 1, "pull": True}, "pull"),
-     ({"stored": 1, "plain_kernel": True}, "plain_kernel")],
+    [({"stored": 4}, "^stored: .* 0 to 3"), ({"stored": -1}, "^stored: .* 0 to 3"),
+     ({"stored": 1, "pull": True}, "^stored: .*pull"), ({"stored": 1, "plain_kernel": True}, "^stored: .*plain_kernel"),
+     ({"pulled": 4}, "^pulled: .* 0 to 3"), ({"pulled": 2, "pull": True}, "^pulled: "),
+     ({"pulled": 1, "stored": 1}, "^stored, pulled: ")],
 )  # fmt: skip
-def test_contributions_that_cannot_be_stored_at_their_owners_are_refused(options, why):
+def test_contributions_that_cannot_go_so_are_refused(options, why):
     from syncopate import Group, ops
 
-    with pytest.raises(ValueError, match=f"^stored: .*{why}"):
+    with pytest.raises(ValueError, match=why):
         ops.MatmulReduceScatter(
             512, 64, 64, torch.bfloat16, Group(0, 4, None, "host"), device="host", **options
         )
