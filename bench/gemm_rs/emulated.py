@@ -10,7 +10,7 @@ docs/performance.md says how near the times come to those of as many GPUs.
 
     mm          cuBLAS alone, all of x @ w
     default     the way that an operator for so many ranks takes by itself (syncopate.reduce_ways)
-    fused:2     other ways (--ways): inline, fused:P, mixed:N, pulled_last:N
+    fused:2     other ways (--ways): inline, fused:P, mixed:N, narrow:N, pulled_last:N
 
 As CUDA graphs, the host's time hidden; each row is first compared with a sum in fp32.
 """
@@ -34,7 +34,7 @@ from syncopate import plans  # noqa: E402
 from syncopate.reduce_ways import Way, choose_reduce_scatter_way  # noqa: E402
 from tensor_parallel import HOST_SCALE, ON_GPU, Progress, Rotating, Setup, parse, start, sy  # noqa: E402
 
-KINDS = ("inline", "fused", "mixed", "pulled_last")
+KINDS = ("inline", "fused", "mixed", "narrow", "pulled_last")
 
 
 def shard_of(gpu: int, ranks: int, offset: int = 0) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,6 +29,11 @@ class Tiling:
     num_wide: int  # -1: one tile shape (block_n) throughout
     precision: str = "tf32"
     group_m: int = 8
+
+
+#: For 16-bit products of more than a few tiles.
+WIDE = Tiling(128, 256, 64, 4, -1)
+NARROW = Tiling(128, 128, 64, 6, -1)
 
 
 def makespan(rows: int, wide: int, narrow: int, programs: int) -> float:
@@ -64,10 +69,8 @@ def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, num_sms: int) -> T
 
     best = min(range(columns, -1, -1), key=lambda wide: (round(time(wide), 3), -wide))
     if best == columns:
-        return Tiling(128, 256, 64, 4, -1)
-    if best == 0:
-        return Tiling(128, 128, 64, 6, -1)
-    return Tiling(128, 256, 64, 4, best)
+        return WIDE
+    return replace(WIDE, num_wide=best) if best else NARROW
 
 
 def require_supported(m: int, n: int, k: int, dtype: torch.dtype) -> None:

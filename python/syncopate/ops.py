@@ -11,7 +11,9 @@ import torch
 from . import plans
 from .fused import DTYPE_NAMES, FusedKernel, Prepared, shard_view
 from .gemm import (
+    NARROW,
     PROGRAMS_ON_HOST,
+    WIDE,
     Tiling,
     choose_tiling,
     gemm_arguments,
@@ -88,7 +90,7 @@ def choose_cut(
     shard = m // size * k * dtype.itemsize
     sending = (size - 1) * shard / LINK_BYTES_PER_US
     multiplying = 2 * m * n * k / FLOPS_PER_US
-    wide, narrow = Tiling(128, 256, 64, 4, -1), Tiling(128, 128, 64, 6, -1)
+    wide, narrow = WIDE, NARROW
     phases = k % 128 == 0 and k >= 1024
     rows = -(-m // 128)
     if phases and m > 64 and shard >= 1 << 20:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .gemm import choose_tiling, gemm_tiles, makespan
+from .gemm import NARROW, WIDE, choose_tiling, gemm_tiles, makespan
 
 AFTER_ROWS = 128  # rows a rank, up to which an all-reduce follows its product
 AFTER_ROWS_OF_ALL = 1024  # rows of all ranks, the same, from MANY ranks on
@@ -45,12 +45,13 @@ NUMBERS_OF = {
     "beside": ["engine_blocks", "split"],
     "inline": ["split"],
     "mixed": ["stored"],
+    "narrow": ["stored"],
     "fused": ["split"],
     "pulled": ["split"],
     "pulled_last": ["pulled"],
 }
 
-COUNTED = ("mixed", "pulled_last")  # whose number is of contributions, at least one
+COUNTED = ("mixed", "narrow", "pulled_last")  # whose number is of contributions, at least one
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Way:
               `engine_blocks` multiprocessors that the kernel leaves free, one of `split` parts after another; "pulled": by
               the sums, kernels that run beside the product's on what it leaves of all multiprocessors, one a part;
               "inline": tiles are stored at the owners, whose sums store themselves at all ranks; "mixed": of each rank's
-              contributions the last `stored` so, the others copied; "fused": copied, as ops_produce has it, or with `split`
+              contributions the last `stored` so, the others copied; "narrow": the same by narrow tiles; "fused": copied, as ops_produce has it, or with `split`
               in so many parts of columns; "pulled_last": copied, but the last `pulled` contributions of each rank, which the
               sums read where they are. `sum_parts`: of a reduce-scatter's sums, at most
     """
@@ -107,6 +108,7 @@ class Way:
             },
             "inline": {"backend": "tma_inline", **parts},
             "mixed": {"stored": self.stored},
+            "narrow": {"stored": self.stored, "tiling": NARROW},
             "fused": {"pull": False, "sum_parts": self.sum_parts, **parts},
             "pulled": {"pull": True, "backend": "ldst_inline", **parts},
             "pulled_last": {"pulled": self.pulled, "sum_parts": 1},
@@ -226,10 +228,14 @@ def choose_reduce_scatter_way(m: int, n: int, k: int, dtype: torch.dtype, size: 
     """Of reduce_scatter(x [m, k] @ w [k, n]) over `size` GPUs with `num_sms` multiprocessors each. From 8 ranks on a copy
     engine takes longer to start its many copies than to make the smaller ones."""
     many = size >= 8
-    rows, tiles = m // max(size, 1), gemm_tiles(m, n, choose_tiling(m, n, k, dtype, num_sms))
-    if stored_at_peers(rows, tiles, num_sms):
-        return Way("inline")
+    tiling = choose_tiling(m, n, k, dtype, num_sms)
+    rows, tiles = m // max(size, 1), gemm_tiles(m, n, tiling)
     whole_tiles = m % (TILE_ROWS * size) == 0  # a tile is copied, or stored at one owner
+    if stored_at_peers(rows, tiles, num_sms):
+        # What one round of wide tiles makes all leaves when they end. Narrow ones take two, so what the first makes is under
+        # way by then, a contribution of it by the copy engine, which does not keep the multiprocessors.
+        two_rounds = size > 2 and tiles > num_sms // 2 and tiling == WIDE
+        return Way("narrow", stored=size - 2) if two_rounds and whole_tiles else Way("inline")
     if rows <= (SMALLEST_SHARD if many else SMALL_SHARD) and dtype.itemsize <= 2 and whole_tiles:
         stored = made_last(tiles, num_sms, size)
         if stored:

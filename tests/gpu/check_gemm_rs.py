@@ -186,11 +186,13 @@ def ways() -> None:
             "fused:2",
             "mixed:1",
             f"mixed:{p - 1}",
+            "narrow:1",
+            f"narrow:{max(p - 2, 1)}",
             "pulled_last:1",
             f"pulled_last:{p - 1}",
         ):
             for m, n, k in ((512 * p, 2048, 512), (100 * p + 3, 1024, 256)):
-                if name.startswith("mixed") and m % (128 * p):
+                if name.startswith(("mixed", "narrow")) and m % (128 * p):
                     continue  # a tile cannot be copied and stored elsewhere
                 tagged = Tagged(m, n, k, torch.bfloat16)
                 op = operator(m, n, k, torch.bfloat16, **Way.named(name).options)

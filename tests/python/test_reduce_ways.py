@@ -61,8 +61,9 @@ def test_parts_are_whole_tiles_and_other_types_stay_fused():
 
 @pytest.mark.parametrize(
     ("m", "n", "size", "kind"),
-    [(1024, 4096, 4, "inline"), (1024, 8192, 4, "mixed:1"), (1024, 12288, 4, "mixed:1"), (1024, 16384, 4, "fused"),
-     (1024, 4096, 8, "inline"), (1024, 8192, 8, "mixed:3"), (1024, 12288, 8, "mixed:2"), (1024, 16384, 8, "mixed:1"),
+    [(1024, 4096, 2, "inline"), (1024, 4096, 4, "narrow:2"), (512, 4096, 4, "inline"), (128, 4096, 4, "inline"),
+     (1024, 8192, 4, "mixed:1"), (1024, 12288, 4, "mixed:1"), (1024, 16384, 4, "fused"),
+     (1024, 4096, 8, "narrow:6"), (1024, 8192, 8, "mixed:3"), (1024, 12288, 8, "mixed:2"), (1024, 16384, 8, "mixed:1"),
      (4096, 4096, 8, "beside:16:4"), (1024, 8192, 2, "fused"), (8192, 4096, 8, "fused"), (4096, 8192, 8, "fused"),
      (4096, 4096, 4, "fused")],
 )  # fmt: skip
@@ -111,6 +112,7 @@ def test_a_way_has_a_name():
         "inline",
         "inline:4",
         "mixed:2",
+        "narrow:2",
         "fused",
         "fused:2",
         "pulled:3",
