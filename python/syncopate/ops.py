@@ -90,18 +90,17 @@ def choose_cut(
     shard = m // size * k * dtype.itemsize
     sending = (size - 1) * shard / LINK_BYTES_PER_US
     multiplying = 2 * m * n * k / FLOPS_PER_US
-    wide, narrow = WIDE, NARROW
     phases = k % 128 == 0 and k >= 1024
     rows = -(-m // 128)
     if phases and m > 64 and shard >= 1 << 20:
-        for one_wave in (narrow, wide):
+        for one_wave in (NARROW, WIDE):
             if rows * -(-n // one_wave.block_n) <= num_sms - ENGINE_BLOCKS:
                 tile = 2 * one_wave.block_m * one_wave.block_n * k * num_sms / FLOPS_PER_US
                 slices = growing_slices(k, one_wave.block_k, sending, tile)
                 return one_wave, Chunking(1, slices, engine_blocks=ENGINE_BLOCKS)
         if sending > 0.6 * multiplying:
-            fits = -(-rows // size) * -(-n // narrow.block_n) <= num_sms
-            return narrow if fits else wide, Chunking(1, 2, peer_by_peer=True)
+            fits = -(-rows // size) * -(-n // NARROW.block_n) <= num_sms
+            return NARROW if fits else WIDE, Chunking(1, 2, peer_by_peer=True)
         if sending > multiplying / 3 and tiling.num_wide < 0 and gemm_tiles(m, n, tiling) <= 2 * num_sms:
             return tiling, Chunking(1, 2, peer_by_peer=True)
     return tiling, Chunking(2 if shard >= 16 << 20 and sending > multiplying / 3 else 1)
