@@ -170,6 +170,22 @@ class Bench:
             made.append(Shape(model, m // scale, local if column else whole, whole if column else local))
         return made
 
+    def chosen(self, options: argparse.Namespace, local_ranks: int) -> list[Shape]:
+        """Those that --shapes and --tokens leave; ends the program where none is left."""
+        scale = 1 if ON_GPU else HOST_SCALE
+        wanted_m = {int(m) // scale for m in options.tokens.split(",") if m}
+        left = [
+            shape
+            for shape in self.shapes(local_ranks)
+            if any(name in shape.model for name in options.shapes.split(","))
+            and (not wanted_m or shape.m in wanted_m)
+        ]
+        if not left:
+            raise SystemExit(
+                f"{self.title}: no shape has --shapes {options.shapes} --tokens {options.tokens}"
+            )
+        return left
+
 
 def synchronize() -> None:
     if ON_GPU:
@@ -285,22 +301,10 @@ def main(doc: str, *benches: Bench, add: Callable[[argparse.ArgumentParser], Non
     start()
     progress = Progress(options)
     local_ranks = options.local_ranks or dist.get_world_size()
-    scale = 1 if ON_GPU else HOST_SCALE
-    wanted_m = {int(m) // scale for m in options.tokens.split(",") if m}
     for bench in benches:
         if len(benches) > 1:
             progress.say(bench.title)
-        chosen = [
-            shape
-            for shape in bench.shapes(local_ranks)
-            if any(name in shape.model for name in options.shapes.split(","))
-            and (not wanted_m or shape.m in wanted_m)
-        ]
-        if not chosen:
-            raise SystemExit(
-                f"{bench.title}: no shape has --shapes {options.shapes} --tokens {options.tokens}"
-            )
-        for shape in chosen:
+        for shape in bench.chosen(options, local_ranks):
             run_one(bench, shape, options, progress)
     if progress.rank == 0:
         for bench in benches:

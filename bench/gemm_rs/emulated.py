@@ -32,7 +32,7 @@ from gemm_rs import BENCH, TOLERANCE  # noqa: E402
 from harness import Candidate, measure  # noqa: E402
 from syncopate import plans  # noqa: E402
 from syncopate.reduce_ways import Way, choose_reduce_scatter_way  # noqa: E402
-from tensor_parallel import HOST_SCALE, ON_GPU, Progress, Rotating, Setup, parse, start, sy  # noqa: E402
+from tensor_parallel import Progress, Rotating, Setup, parse, start, sy  # noqa: E402
 
 KINDS = ("inline", "fused", "mixed", "narrow", "pulled_last")
 
@@ -115,8 +115,10 @@ def emulating(ranks: int, way: Way) -> tuple[type[Emulated], dict[str, Any]]:
 
 
 def run_shape(shape, ranks: int, ways: list[str], rounds: int) -> dict[str, Any]:
-    setup = Setup(shape)
     m, n, k = shape.m, shape.n, shape.k
+    if m % ranks:
+        raise ValueError(f"M = {m} is no multiple of {ranks} ranks")
+    setup = Setup(shape)
     x, w, out = setup.random(m, k), setup.random(k, n), setup.empty(m // ranks, n)
     product = setup.empty(m, n)
     parts = [torch.mm(a, b).float().view(ranks, m // ranks, n) for a, b in zip(x, w, strict=True)]
@@ -160,6 +162,8 @@ def main() -> None:
     options = parse(__doc__, add_options)
     ways = list(filter(None, options.ways.split(",")))
     try:
+        if options.ranks < 2:
+            raise ValueError(f"--ranks {options.ranks}: expected at least 2")
         for name in ways:
             emulating(options.ranks, Way.named(name))
     except ValueError as error:
@@ -169,14 +173,12 @@ def main() -> None:
         raise SystemExit(f"emulated.py runs on 2 ranks, not {dist.get_world_size()}")
     progress = Progress(options)
     progress.report["ranks"] = options.ranks
-    wanted_m = {int(m) // (1 if ON_GPU else HOST_SCALE) for m in options.tokens.split(",") if m}
     failed = False
-    for shape in BENCH.shapes(options.local_ranks or options.ranks):
-        if not any(name in shape.model for name in options.shapes.split(",")):
-            continue
-        if (wanted_m and shape.m not in wanted_m) or shape.m % options.ranks or progress.out_of_time():
-            continue
+    for shape in BENCH.chosen(options, options.local_ranks or options.ranks):
         where = f"{shape.model:9} M={shape.m:5} N={shape.n:5} K={shape.k:5} |"
+        if progress.out_of_time():
+            progress.say(f"{where} not measured: {options.budget:.0f} s are over (--budget)")
+            continue
         entry = {"model": shape.model, "M": shape.m, "K": shape.k, "N": shape.n}
         try:
             entry |= run_shape(shape, options.ranks, ways, options.rounds)
