@@ -63,6 +63,13 @@ Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int 
             if (schedule.tensors[static_cast<std::size_t>(read.chunk.tensor)].dtype !=
                 schedule.tensors[static_cast<std::size_t>(sum.dst.tensor)].dtype)
                 return at_op(sum.op, "its sources and the destination differ in dtype");
+            const plan::Region& region = read.chunk.region;
+            const std::size_t axes = sum.dst.region.size();
+            const bool in_slot = region.size() == axes + 1 && region.front().size() == 1;
+            if (region.size() != axes && !in_slot) {
+                return at_op(sum.op, fmt::format("{} is no contribution to {}", plan::to_string(region),
+                                                 plan::to_string(sum.dst.region)));
+            }
         }
         return Done{};
     }

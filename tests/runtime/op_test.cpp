@@ -445,6 +445,26 @@ TEST_F(OneRankOp, RefusesWhatIsNotInTheScheduleOrTheBuild) {
     EXPECT_NE(refusal().message.find("the schedule is for 2 ranks, this run has 1"), std::string::npos);
 }
 
+TEST_F(OneRankOp, SumsWhatIsInOneSlotOrInPlaceAndNothingElse) {
+    schedule_.tensors.push_back({"S", {2, 4, 6}, plan::DType::int32});
+    const plan::Chunk here{0, {{0, 2}, {0, 6}}};
+    const auto summing = [&](const plan::Region& staged) {
+        const fuse::Source slot{0, {2, staged}};
+        schedule_.ranks[0].transfers = {{.op = {0, 3},
+                                         .src = slot.chunk,
+                                         .dst = here,
+                                         .reduce = plan::Reduce::sum,
+                                         .own = 1,
+                                         .sources = {slot, {0, {0, {{2, 4}, {0, 6}}}}}}};
+        return refusal().to_string();
+    };
+    EXPECT_EQ(summing({{1, 2}, {0, 2}, {0, 6}}), "made");
+    EXPECT_EQ(summing({{0, 2}, {0, 2}, {0, 6}}),
+              "rank 0 op 3: [0:2, 0:2, 0:6] is no contribution to [0:2, 0:6]");
+    EXPECT_EQ(summing({{1, 2}, {0, 3}, {0, 6}}),
+              "rank 0 op 3: a box of [3, 6] cannot be copied to one of [2, 6]");
+}
+
 TEST_F(OneRankOp, TakesNothingFromAnInputOfWhichItHoldsNothing) {
     const std::vector<std::int64_t> strides{6, 1};
     auto op = FusedOp::create(heap_, schedule_, {.initial = std::vector<plan::Chunk>{}});
