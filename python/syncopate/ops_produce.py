@@ -317,6 +317,9 @@ class Reduction(FusedMatmul):
             raise ValueError("stored, pulled: the last contributions are either stored or pulled")
         super().__init__(m, n, k, dtype, members, device=device, **options)
 
+    def _choose(self, free: bool) -> str:
+        return "auto" if self.stored or self.pulled else super()._choose(free)
+
     def _backends(self) -> list[str]:
         """Of the contributions to the next rank, to the one after it, …"""
         sent = self.group.size - 1 - self.stored - self.pulled
@@ -385,7 +388,7 @@ class MatmulAllReduce(Reduction):
             one_shot, self.split = choose_all_reduce(
                 self.m, self.n, self.dtype, self.group.size, self.tiling, self.programs
             )
-            if one_shot and self._asked is None:
+            if one_shot and self._asked is None and not self.stored and not self.pulled:
                 self.one_shot = True
                 return "tma_inline"
             if self.split > 1:

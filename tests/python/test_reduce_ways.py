@@ -193,3 +193,18 @@ def test_options_are_those_of_the_operators():
     assert reduce_ways.Way("fused").options["pull"] is False, (
         "an operator asked for nothing would choose a way itself"
     )
+
+
+@pytest.mark.parametrize("name", ["stored", "pulled"])
+def test_contributions_that_are_to_go_otherwise_do_though_one_round_of_tiles_would_be_stored(name):
+    from syncopate import Group, gemm, ops
+
+    for operator in (ops.MatmulReduceScatter, ops.MatmulAllReduce):
+        op = object.__new__(operator)
+        op.m, op.n, op.k, op.dtype, op.group = 1024, 4096, 1792, torch.bfloat16, Group(0, 4, None, "cuda")
+        op.tiling, op.programs, op.tile_sums, op._asked = gemm.WIDE, 132, False, None
+        op.stored = op.pulled = 0
+        assert op._choose(True) == "tma_inline"
+        setattr(op, name, 1)
+        assert op._choose(True) == "auto"
+        assert op._backends()[:2] == ["auto", "auto"]
