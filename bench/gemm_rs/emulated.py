@@ -32,8 +32,9 @@ from gemm_rs import BENCH, TOLERANCE  # noqa: E402
 from harness import Candidate, measure  # noqa: E402
 from syncopate import plans  # noqa: E402
 from syncopate.reduce_ways import Way, choose_reduce_scatter_way  # noqa: E402
-from tensor_parallel import Progress, Rotating, Setup, parse, start, sy  # noqa: E402
+from tensor_parallel import ON_GPU, Progress, Rotating, Setup, Shape, parse, start, sy  # noqa: E402
 
+H200_SMS = 132
 KINDS = ("inline", "fused", "mixed", "narrow", "pulled_last")
 
 
@@ -90,13 +91,15 @@ class Emulated(sy.ops.MatmulReduceScatter):
     """One of `ranks` ranks on each of two GPUs."""
 
     ranks = 4
+    count_stored = count_pulled = 0  # of the contributions; `stored` and `pulled` are limited by the GPUs
 
     def _make_plan(self, mesh: plans.Mesh, dtype: str) -> Any:
         sent = self.ranks - 1 - self.count_stored - self.count_pulled
         backends = ["auto"] * sent + ["tma_inline"] * self.count_stored + ["ldst_inline"] * self.count_pulled
         return emulated_plan(self.m, self.n, dtype, self.ranks, self.split, backends, self.count_pulled)
 
-    count_stored = count_pulled = 0
+    def _choose(self, free: bool) -> str:
+        return "auto" if self.count_stored or self.count_pulled else super()._choose(free)
 
     @property
     def out_rows(self) -> int:
@@ -114,7 +117,8 @@ def emulating(ranks: int, way: Way) -> tuple[type[Emulated], dict[str, Any]]:
     return type("EmulatedWay", (Emulated,), {"ranks": ranks, **counts}), {"pull": False, **options}
 
 
-def run_shape(shape, ranks: int, ways: list[str], rounds: int) -> dict[str, Any]:
+def run_shape(shape: Shape, ranks: int, ways: list[str], rounds: int) -> dict[str, Any]:
+    """The report's entry for one shape."""
     m, n, k = shape.m, shape.n, shape.k
     if m % ranks:
         raise ValueError(f"M = {m} is no multiple of {ranks} ranks")
@@ -122,16 +126,17 @@ def run_shape(shape, ranks: int, ways: list[str], rounds: int) -> dict[str, Any]
     x, w, out = setup.random(m, k), setup.random(k, n), setup.empty(m // ranks, n)
     product = setup.empty(m, n)
     parts = [torch.mm(a, b).float().view(ranks, m // ranks, n) for a, b in zip(x, w, strict=True)]
-    mine, other = setup.rank, 1 - setup.rank
-    mine_of = slice(shard_of(mine, ranks) * m // ranks, (shard_of(mine, ranks) + 1) * m // ranks)
-    sent = [part.sum(0) - part[shard_of(mine, ranks)] for part in parts]
+    own = shard_of(setup.rank, ranks)
+    own_rows = slice(own * m // ranks, (own + 1) * m // ranks)
+    sent = [part.sum(0) - part[own] for part in parts]
     come = [torch.empty_like(part) for part in sent]
     for send, receive in zip(sent, come, strict=True):
         both = [torch.empty_like(send) for _ in (0, 1)]
         dist.all_gather(both, send)
-        receive.copy_(both[other])
-    right = [part[shard_of(mine, ranks)] + extra for part, extra in zip(parts, come, strict=True)]
-    chosen = choose_reduce_scatter_way(m, n, k, setup.dtype, ranks, 132)
+        receive.copy_(both[1 - setup.rank])
+    right = [part[own] + extra for part, extra in zip(parts, come, strict=True)]
+    num_sms = torch.cuda.get_device_properties(setup.device).multi_processor_count if ON_GPU else H200_SMS
+    chosen = choose_reduce_scatter_way(m, n, k, setup.dtype, ranks, num_sms)
     try:
         candidates = [Candidate("mm", lambda i: torch.mm(x(i), w(i), out=product(i)), visible=False)]
         for name in ["default", *ways]:
@@ -141,7 +146,7 @@ def run_shape(shape, ranks: int, ways: list[str], rounds: int) -> dict[str, Any]
                 continue
             kind, options = emulating(ranks, way)
             op = setup.operators(kind, **options)
-            sums = Rotating(o.prepare().tensors["C"][mine_of] for o in op)
+            sums = Rotating(o.prepare().tensors["C"][own_rows] for o in op)
             replay = setup.graphs(lambda i, op=op: op(i)(x(i), w(i), out(i)))
             setup.expect(name, replay, sums, right, TOLERANCE)
             candidates.append(Candidate(name, replay, visible=False))

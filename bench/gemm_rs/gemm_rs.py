@@ -103,7 +103,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tile-sums", default="", help="also tiles that sum, with these splits: 1,2,4")
     parser.add_argument("--sum-parts", default="", help="also sums in so many parts, comma-separated: 1,2,4")
     parser.add_argument(
-        "--ways", default="", help="also these: after:32,beside:16:4,pulled:2,inline,mixed:1,fused:2"
+        "--ways",
+        default="",
+        help="also these: after:32,beside:16:4,pulled:2,pulled_last:1,inline,mixed:1,narrow:2,fused:2",
     )
     parser.add_argument("--no-async-tp", action="store_true", help="leave torch's fused operator out")
 

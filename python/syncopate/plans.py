@@ -311,7 +311,8 @@ def push_reduce(
     `split`: chunks per shard, along `split_axis` (default: `axis`). `all`: all-reduce, each summed chunk goes on to all
     ranks. `produced` False: the contributions are held initially. `by_part`: the first chunks of all shards go first, then
     the second ones, …; else shard by shard. `pull`: owners pull the contributions instead, which the chunk engine, or by
-    ldst_inline a sum's kernel, adds up where they are; with `pulled` those made last, so many of a shard's. `backends`: by what the contributions to the next rank go, to the one after it, …; open past the end.
+    ldst_inline a sum's kernel, adds up where they are; with `pulled` those made last, so many of a shard's. `backends`: by
+    what the contributions to the next rank go, to the one after it, …; open past the end.
     """
     shape = list(tensor.shape)
     return _syncopate.push_reduce(

@@ -62,9 +62,9 @@ class Way:
               `engine_blocks` multiprocessors that the kernel leaves free, one of `split` parts after another; "pulled": by
               the sums, kernels that run beside the product's on what it leaves of all multiprocessors, one a part;
               "inline": tiles are stored at the owners, whose sums store themselves at all ranks; "mixed": of each rank's
-              contributions the last `stored` so, the others copied; "narrow": the same by narrow tiles; "fused": copied, as ops_produce has it, or with `split`
-              in so many parts of columns; "pulled_last": copied, but the last `pulled` contributions of each rank, which the
-              sums read where they are. `sum_parts`: of a reduce-scatter's sums, at most
+              contributions the last `stored` so, the others copied; "narrow": the same by narrow tiles; "fused": copied, as
+              ops_produce has it, or with `split` in so many parts of columns; "pulled_last": copied, but the last `pulled`
+              contributions of each rank, which the sums read where they are. `sum_parts`: of a reduce-scatter's sums, at most
     """
 
     kind: str

@@ -42,8 +42,8 @@ struct PushReduceOptions {
     bool by_part = false;
     /// By what the contributions to the next rank go, to the one after it, …; open past the end.
     std::vector<Backend> backends{};
-    /// Each owner pulls the contributions to its shard: the chunk engine then adds them up where they are,
-    /// and nothing is staged.
+    /// Each owner pulls the contributions to its shard: the chunk engine, or by ldst_inline a sum's kernel,
+    /// then adds them up where they are, and nothing is staged.
     bool pull = false;
     /// Of each shard's contributions so many are pulled by its owner, the others pushed: those that are made
     /// last.
