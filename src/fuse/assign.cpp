@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "fuse/error_at.hpp"
 #include "syncopate/fuse/collective.hpp"
 #include "syncopate/fuse/inline_reads.hpp"
 #include "syncopate/fuse/sum_stores.hpp"

@@ -219,13 +219,9 @@ Status check_collective_order(const plan::Plan& plan, const Precedence& preceden
     for (const auto& [ref, collective] : collectives) {
         if (open[static_cast<std::size_t>(event[static_cast<std::size_t>(precedence.id(ref))])] <= 0)
             continue;
-        Error error{
-            std::string(plan::name_of(collective.kind)) +
-            ": its ranks come to it and to other ops in orders that block each other; list collectives in "
-            "one order on all ranks"};
-        error.location.rank = ref.rank;
-        error.location.op = ref.index;
-        return error;
+        return error_at(ref, std::string(plan::name_of(collective.kind)) +
+                                 ": its ranks come to it and to other ops in orders that block each other; "
+                                 "list collectives in one order on all ranks");
     }
     return Done{};
 }

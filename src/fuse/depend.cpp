@@ -92,13 +92,6 @@ std::int64_t first_iteration(const BoundParam& param, const Region& box, const R
     return ahead < 0 ? 0 : std::min(ahead / slice.step + 1, trips - 1);
 }
 
-Error at_rank(std::int32_t rank, std::int32_t op, std::string message) {
-    Error error{std::move(message)};
-    error.location.rank = rank;
-    error.location.op = op;
-    return error;
-}
-
 bool is_produced(const plan::Plan& plan, std::int32_t tensor) {
     return std::any_of(plan.produced.begin(), plan.produced.end(),
                        [&](const plan::Holding& holding) { return holding.chunk.tensor == tensor; });
@@ -199,8 +192,8 @@ Result<Dependence> depend(const Program& program, const Precedence& precedence, 
                             needs.push_back({iteration, before});
                     });
                     if (!missing.empty()) {
-                        return at_rank(
-                            rank, -1,
+                        return plan::error_at(
+                            {rank, -1},
                             "tile " + std::to_string(first_tile[c]) + " of " + kernel.name + " reads " +
                                 plan.tensors[param.tensor].name + to_string(missing.front()) + " through " +
                                 param.name + ", which rank " + std::to_string(rank) +

@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "fuse/error_at.hpp"
 #include "fuse/stage.hpp"
 #include "syncopate/fuse/collective.hpp"
 #include "syncopate/fuse/guards.hpp"
@@ -57,14 +56,11 @@ Status check_library(const plan::Plan& plan, const Precedence& precedence, const
         const std::vector<bool> awaited = completed_with(precedence, sync.seen_by_kernel[rank]);
         for (const plan::OpRef ref : late) {
             if (!awaited[static_cast<std::size_t>(precedence.id(ref))]) continue;
-            Error error{
-                "the kernel of rank " + std::to_string(rank) + " would wait for " +
-                std::string(plan::name_of(plan.op(ref).collective)) +
-                ", which follows other ops and needs multiprocessors that a waiting kernel holds: expand it "
-                "by a template (plan lower)"};
-            error.location.rank = ref.rank;
-            error.location.op = ref.index;
-            return error;
+            return error_at(
+                ref, "the kernel of rank " + std::to_string(rank) + " would wait for " +
+                         std::string(plan::name_of(plan.op(ref).collective)) +
+                         ", which follows other ops and needs multiprocessors that a waiting kernel holds: "
+                         "expand it by a template (plan lower)");
         }
     }
     return Done{};

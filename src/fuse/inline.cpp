@@ -77,10 +77,7 @@ Result<InlineStores> store_inline(const Program& program, const Lowered& lowered
         return backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
     };
     const auto fail = [&](std::int32_t id, std::string message) {
-        Error error{std::move(message)};
-        error.location.rank = precedence.ops[static_cast<std::size_t>(id)].rank;
-        error.location.op = precedence.ops[static_cast<std::size_t>(id)].index;
-        return error;
+        return error_at(precedence.ops[static_cast<std::size_t>(id)], std::move(message));
     };
     for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
         if (!is_inline(backend_of(id))) continue;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "fuse/error_at.hpp"
 #include "fuse/kernel_accesses.hpp"
 #include "syncopate/kernel/tile_boxes.hpp"
 

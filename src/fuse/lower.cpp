@@ -18,13 +18,6 @@ using plan::Interval;
 using plan::OpRef;
 using plan::Region;
 
-Error at_op(OpRef op, std::string message) {
-    Error error{std::move(message)};
-    error.location.rank = op.rank;
-    error.location.op = op.index;
-    return error;
-}
-
 /// All that is reduced into one region of one rank.
 struct Group {
     std::int32_t rank = 0;  ///< whose memory it is in
@@ -82,8 +75,8 @@ private:
                 const std::int32_t destination = op.destination_rank(rank);
                 const plan::DType dtype = plan_.tensors[static_cast<std::size_t>(op.dst.tensor)].dtype;
                 if (!can_reduce(dtype)) {
-                    return at_op(ref, "elements of type " + std::string(name_of(dtype)) +
-                                          " are not reduced: use bf16, fp16, fp32 or int32");
+                    return error_at(ref, "elements of type " + std::string(name_of(dtype)) +
+                                             " are not reduced: use bf16, fp16, fp32 or int32");
                 }
                 const std::int32_t round = round_of(ref);
                 const auto [found, is_new] =
@@ -95,9 +88,9 @@ private:
                 }
                 Group& group = groups_[found->second];
                 if (group.reduce != op.reduce) {
-                    return at_op(ref, "it reduces by " + std::string(name_of(op.reduce)) + " into " +
-                                          name_of_chunk(plan_, op.dst) + ", where another op reduces by " +
-                                          std::string(name_of(group.reduce)));
+                    return error_at(ref, "it reduces by " + std::string(name_of(op.reduce)) + " into " +
+                                             name_of_chunk(plan_, op.dst) + ", where another op reduces by " +
+                                             std::string(name_of(group.reduce)));
                 }
                 group.contributions.push_back(ref);
                 group_of_[ref] = found->second;
@@ -138,10 +131,10 @@ private:
                 if (!first.chunk.region.empty() && begin_of(members[j]) >= first.chunk.region[0].end) break;
                 if (!overlaps(first.chunk.region, second.chunk.region)) continue;
                 if (first.chunk.region == second.chunk.region) continue;  // another round
-                return at_op(second.contributions.front(),
-                             "it reduces into " + name_of_chunk(plan_, second.chunk) + ", which overlaps " +
-                                 name_of_chunk(plan_, first.chunk) +
-                                 " that others reduce into: cut all contributions alike");
+                return error_at(second.contributions.front(),
+                                "it reduces into " + name_of_chunk(plan_, second.chunk) +
+                                    ", which overlaps " + name_of_chunk(plan_, first.chunk) +
+                                    " that others reduce into: cut all contributions alike");
             }
         }
         return Done{};
@@ -182,10 +175,10 @@ private:
         }
         if (!any) return Done{};
         if (!missing.empty()) {
-            return at_op(group.contributions.front(), "it reduces into " + name_of_chunk(plan_, group.chunk) +
-                                                          ", of which rank " + std::to_string(group.rank) +
-                                                          " holds all but " + to_string(missing.front()) +
-                                                          ": cut the contributions where that ends");
+            return error_at(group.contributions.front(),
+                            "it reduces into " + name_of_chunk(plan_, group.chunk) + ", of which rank " +
+                                std::to_string(group.rank) + " holds all but " + to_string(missing.front()) +
+                                ": cut the contributions where that ends");
         }
         group.own =
             static_cast<std::int32_t>(std::count_if(group.contributions.begin(), group.contributions.end(),

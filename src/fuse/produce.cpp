@@ -14,13 +14,6 @@ namespace {
 
 using plan::Region;
 
-Error at_rank(std::int32_t rank, std::int32_t op, std::string message) {
-    Error error{std::move(message)};
-    error.location.rank = rank;
-    error.location.op = op;
-    return error;
-}
-
 /// The tiles that write into a region, and what of it none of them writes.
 struct Makers {
     std::vector<std::int64_t> tiles;
@@ -77,9 +70,9 @@ private:
                 std::any_of(program_.plan.produced.begin(), program_.plan.produced.end(),
                             [&](const plan::Holding& h) { return h.chunk.tensor == tensor; });
             if (produces) break;
-            return at_rank(ref.rank, ref.index,
-                           "the op moves tensor " + name + ", which the kernel writes through " + param +
-                               ", but the plan does not say that it is made: list it in \"produced\"");
+            return error_at(ref, "the op moves tensor " + name + ", which the kernel writes through " +
+                                     param +
+                                     ", but the plan does not say that it is made: list it in \"produced\"");
         }
         for (std::int32_t rank = 0; rank < program_.plan.num_ranks(); ++rank) {
             const auto made = produced_.find({rank, tensor});
@@ -89,11 +82,11 @@ private:
                     std::vector<Region> missing{box};
                     for (const Region& region : made->second) take(missing, region);
                     if (missing.empty()) continue;
-                    return at_rank(rank, -1,
-                                   "tile " + std::to_string(tile.id) + " of " + program_.kernel.name +
-                                       " writes " + name_of_chunk(tensor, missing.front()) + " through " +
-                                       param + ", which the plan does not list as produced on rank " +
-                                       std::to_string(rank));
+                    return plan::error_at(
+                        {rank, -1}, "tile " + std::to_string(tile.id) + " of " + program_.kernel.name +
+                                        " writes " + name_of_chunk(tensor, missing.front()) + " through " +
+                                        param + ", which the plan does not list as produced on rank " +
+                                        std::to_string(rank));
                 }
             }
         }
@@ -143,10 +136,10 @@ private:
             for (const Region& part : parts) {
                 if (!overlaps(hole, part)) continue;
                 const plan::OpRef ref = precedence_.ops[id];
-                return at_rank(ref.rank, ref.index,
-                               "no tile of " + program_.kernel.name + " writes " +
-                                   name_of_chunk(chunk.tensor, *intersect(hole, part)) +
-                                   ", which the plan lists as produced on rank " + std::to_string(rank));
+                return error_at(ref, "no tile of " + program_.kernel.name + " writes " +
+                                         name_of_chunk(chunk.tensor, *intersect(hole, part)) +
+                                         ", which the plan lists as produced on rank " +
+                                         std::to_string(rank));
             }
         }
         auto& chunks = result_.chunks[static_cast<std::size_t>(rank)];
@@ -184,11 +177,11 @@ private:
             }
         }
         if (missing.empty()) return Done{};
-        return at_rank(ref.rank, ref.index,
-                       "the op writes " + name_of_chunk(op.dst.tensor, missing.front()) + " on rank " +
-                           std::to_string(rank) +
-                           ", where that rank's kernel writes too, and waits for nothing that would tell "
-                           "when it has: write elsewhere, or after an op that reads it");
+        return error_at(ref,
+                        "the op writes " + name_of_chunk(op.dst.tensor, missing.front()) + " on rank " +
+                            std::to_string(rank) +
+                            ", where that rank's kernel writes too, and waits for nothing that would tell "
+                            "when it has: write elsewhere, or after an op that reads it");
     }
 
     /// An op need not wait for tiles that one of the same rank before it has waited for.

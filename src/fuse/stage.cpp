@@ -169,20 +169,17 @@ Status check_stage_order(const StagedProgram& program, const plan::Plan& plan, c
                 const auto at = static_cast<std::size_t>(other);
                 if (!earlier[at]) continue;
                 const plan::OpRef ref = precedence.ops[at];
-                Error error;
-                error.location.rank = ref.rank;
-                error.location.op = ref.index;
+                const std::string& kernel = program.stages[stage].kernel.name;
                 if (made_by[at] > stage + 1) {
-                    error.message = "the op sends what " + program.stages[made_by[at] - 1].kernel.name +
-                                    " makes, and a tile of " + program.stages[stage].kernel.name +
-                                    ", an earlier stage, would wait for it: that stage would never end";
-                    return error;
+                    return error_at(ref,
+                                    "the op sends what " + program.stages[made_by[at] - 1].kernel.name +
+                                        " makes, and a tile of " + kernel +
+                                        ", an earlier stage, would wait for it: that stage would never end");
                 }
                 if (device == Device::cuda && is_sum(plan.op(ref))) {
-                    error.message = "a tile of " + program.stages[stage].kernel.name +
-                                    " would wait for a sum, which needs multiprocessors that the waiting "
-                                    "kernel holds: make it a program of its own";
-                    return error;
+                    return error_at(ref, "a tile of " + kernel +
+                                             " would wait for a sum, which needs multiprocessors that the "
+                                             "waiting kernel holds: make it a program of its own");
                 }
             }
         }

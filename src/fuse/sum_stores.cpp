@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "fuse/error_at.hpp"
-
 namespace syncopate::fuse {
 
 bool follows_sums(const plan::Plan& lowered, plan::OpRef ref) {

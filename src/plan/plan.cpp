@@ -88,4 +88,8 @@ std::int64_t Plan::bytes(const Chunk& chunk) const {
     return total;
 }
 
+Error error_at(OpRef ref, std::string message) {
+    return Error{std::move(message), {.rank = ref.rank, .op = ref.index}};
+}
+
 }  // namespace syncopate::plan

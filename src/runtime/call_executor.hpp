@@ -6,34 +6,11 @@
 #include <span>
 #include <vector>
 
-#include "syncopate/fuse/streams.hpp"
+#include "runtime/call_plan.hpp"
 #include "syncopate/runtime/control.hpp"
-#include "syncopate/runtime/host_mover.hpp"
 #include "syncopate/runtime/op.hpp"
 
 namespace syncopate::runtime {
-
-/// A rank's schedule with addresses instead of ranks, signals and regions.
-struct CallPlan {
-    int rank = 0;
-    int num_ranks = 0;
-    std::uint64_t first_control = 0;  ///< address of rank 0's control block
-    std::uint64_t heap_stride = 0;
-    std::vector<std::uint64_t> begin_posts;  ///< addresses of the words
-    std::vector<fuse::Wait> begin_waits;
-    std::vector<std::uint64_t> end_posts;
-    std::vector<std::uint64_t> made_posts;  ///< when a plain kernel has ended
-    bool plain = false;                     ///< the kernel is left as it is (fuse/schedule.hpp)
-    std::uint64_t own_words = 0;            ///< device::EngineArguments::own_words
-    std::vector<fuse::Wait> end_waits;
-    std::vector<PreparedTransfer> transfers;
-    fuse::StreamPlan streams;  ///< of those by copy_engine
-
-    [[nodiscard]] std::uint64_t control_of(int r) const {
-        return first_control + static_cast<std::uint64_t>(r) * heap_stride;
-    }
-    [[nodiscard]] std::uint64_t control() const { return control_of(rank); }
-};
 
 class CallExecutor {
 public:

@@ -88,8 +88,7 @@ public:
             const bool relays = streams_.steps[index].relay >= 0;
             if (!relays && !is_by_engine(schedule_.transfers[index])) continue;
             if (Status added = relays ? add_relay(index) : add(index); !added) {
-                const plan::OpRef op = schedule_.transfers[index].op;
-                return Error{added.error().message, {.rank = op.rank, .op = op.index}};
+                return error_at(schedule_.transfers[index].op, added.error().message);
             }
         }
         return std::move(table_);

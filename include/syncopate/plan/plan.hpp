@@ -158,6 +158,9 @@ struct Plan {
     [[nodiscard]] std::int64_t bytes(const Chunk& chunk) const;
 };
 
+/// An error about that op of the plan; with an index of -1 about that rank.
+[[nodiscard]] Error error_at(OpRef ref, std::string message);
+
 /// Limits that keep the analyses' memory bounded; from_json and the templates refuse more, and so does check.
 inline constexpr std::int32_t kMaxRanks = 4096;
 inline constexpr std::int32_t kMaxAxes = 16;                           ///< of a mesh, and of a tensor

@@ -12,7 +12,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,11 +25,12 @@
 #include "syncopate/runtime/cuda_driver.hpp"
 #include "syncopate/runtime/heap.hpp"
 #include "syncopate/runtime/launch.hpp"
-#include "syncopate/runtime/strided_copy.hpp"
 
 namespace syncopate::runtime {
 
 class CallExecutor;  // src/runtime/call_executor.hpp: begin and end on one kind of device
+struct OpMemory;     // src/runtime/op_memory.hpp
+class UserBuffers;   // src/runtime/user_buffers.hpp
 
 inline constexpr std::int32_t kMostEngineBlocks = 1024;
 
@@ -92,9 +92,7 @@ public:
     [[nodiscard]] Result<std::uint64_t> tensor_bytes(std::string_view name) const;
     [[nodiscard]] std::uint64_t control_address() const;  ///< this rank's control block
     [[nodiscard]] std::uint64_t control_address(int rank) const;
-    [[nodiscard]] std::uint64_t control_bytes() const {
-        return static_cast<std::uint64_t>(control_words_) * 4;
-    }
+    [[nodiscard]] std::uint64_t control_bytes() const;
     /// A stage's table, and where it is in memory that its kernel can read.
     [[nodiscard]] std::uint64_t table_address(std::size_t stage = 0) const;
     [[nodiscard]] std::span<const std::int32_t> table(std::size_t stage = 0) const;
@@ -150,7 +148,8 @@ public:
     /// is now: after the stream has been synchronised it is final. A fault is final for the op: later calls
     /// do nothing.
     Status check() const;
-    /// As check() without any call of the driver: sees a fault once sy_begin or sy_end has run after it.
+    /// As check() without any call of the driver: sees a fault once sy_begin or what ends the call (sy_end,
+    /// or the last sum) has run after it.
     Status poll() const;
     /// Waits for all that this rank has started, on cuda for the whole GPU context.
     Status synchronize();
@@ -159,55 +158,21 @@ public:
     Status destroy();
 
 private:
-    struct Input {
-        std::uint64_t address = 0;
-        std::vector<std::int64_t> strides;
-        std::vector<StridedCopy> copies;
-    };
-
-    using Key = std::pair<std::int32_t, std::vector<std::int64_t>>;  ///< tensor and region
-    struct Place {
-        Key key;
-        const plan::Tensor* tensor = nullptr;
-        BoxView box;  ///< in this rank's heap
-    };
-
     FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options);
-    [[nodiscard]] Result<Place> place_of(std::string_view tensor, const plan::Region& region,
-                                         std::span<const std::int64_t> strides, const char* what) const;
-    /// Sends the sums into `region` to `to` instead; false, and none is, unless they cover all of it.
-    bool redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to, bool in_place);
-    /// Lets the transfers that send `region` read it at `from`; true if then nobody reads the heap's.
-    bool redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from);
-    /// Lets transfer `index` of this rank read `source`; false where it cannot.
-    bool send_from(std::size_t index, const BoxView& source);
-    void send_from_heap(std::size_t index);
-    /// Whether this rank's kernel or a transfer writes into the region.
-    [[nodiscard]] bool is_written(std::int32_t tensor, const plan::Region& region) const;
-    /// Whether all sums that tiles do go to one place, as the kernel's parameters say it.
-    [[nodiscard]] bool tile_sums_agree() const;
-    /// visit(rows, bytes from row 0, column 0 of the tensor to where the sum's region begins) for each.
-    template <typename Visit>
-    void for_tile_sums(const Visit& visit) const;
-    /// Whether some transfer reads the region on this rank.
-    [[nodiscard]] bool is_sent(std::int32_t tensor, const plan::Region& region) const;
     Status allocate();
     void make_tables();
+    Status make_executor();
+    void free_memory();
     [[nodiscard]] Error error_of(const FaultRecord& record) const;
 
     std::shared_ptr<SymmetricHeap> heap_;
     fuse::Schedule schedule_;
     Options options_;
-    std::vector<std::uint64_t> tensor_offsets_;
-    std::vector<bool> fetched_by_tiles_;  ///< by tensor: some rank's tiles load this rank's from the heap
-    std::uint64_t control_offset_ = 0;
-    std::int64_t control_words_ = 0;
-    std::int64_t own_words_ = 0;  ///< from a block's words to the next one's (signals_by_block); 0: in common
+    std::unique_ptr<OpMemory> memory_;
     std::vector<std::int32_t> table_;       ///< of all stages, one after another
     std::vector<std::size_t> stage_begin_;  ///< in table_, by stage; one more entry for the end
-    std::map<Key, Input> inputs_;
-    std::map<Key, Input> outputs_;
     std::unique_ptr<CallExecutor> executor_;
+    std::unique_ptr<UserBuffers> buffers_;
     bool calling_ = false;
     bool destroyed_ = false;
 };

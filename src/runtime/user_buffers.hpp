@@ -1,0 +1,105 @@
+// The user's own arrays: what a call copies into the heap and out of it, and what need not be copied because
+// a transfer can read it, or a sum write it, where the user has it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/call_executor.hpp"
+#include "runtime/op_memory.hpp"
+#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/result.hpp"
+#include "syncopate/runtime/heap.hpp"
+#include "syncopate/runtime/op.hpp"
+#include "syncopate/runtime/strided_copy.hpp"
+
+namespace syncopate::runtime {
+
+class UserBuffers {
+public:
+    /// All of these must outlive it.
+    UserBuffers(const SymmetricHeap& heap, const fuse::Schedule& schedule, const OpOptions& options,
+                const OpMemory& memory, CallExecutor& executor);
+
+    /// As FusedOp has them.
+    Status set_input(std::string_view name, const plan::Region& region, std::uint64_t address,
+                     std::span<const std::int64_t> strides);
+    Status set_input(std::string_view name, std::uint64_t address, std::span<const std::int64_t> strides);
+    void clear_inputs();
+    Status set_output(std::string_view name, const plan::Region& region, std::uint64_t address,
+                      std::span<const std::int64_t> strides);
+    [[nodiscard]] std::optional<FusedOp::SumPlace> sum_place() const;
+
+    /// Pointers to copies: a handful on the stack; more would need an allocation.
+    class CopyList {
+    public:
+        void add(const StridedCopy& copy);
+        [[nodiscard]] std::span<const StridedCopy* const> all() const;
+
+    private:
+        static constexpr std::size_t kOnStack = 64;
+        const StridedCopy* few_[kOnStack];
+        std::vector<const StridedCopy*> many_;
+        std::size_t count_ = 0;
+    };
+    [[nodiscard]] CopyList copies_in() const { return copies_of(inputs_); }
+    [[nodiscard]] CopyList copies_out() const { return copies_of(outputs_); }
+
+private:
+    struct Buffer {
+        std::uint64_t address = 0;
+        std::vector<std::int64_t> strides;
+        std::vector<StridedCopy> copies;
+    };
+    using Key = std::pair<std::int32_t, std::vector<std::int64_t>>;  ///< tensor and region
+    using Buffers = std::map<Key, Buffer>;
+    struct Place {
+        Key key;
+        const plan::Tensor* tensor = nullptr;
+        BoxView box;  ///< in this rank's heap
+    };
+
+    [[nodiscard]] static CopyList copies_of(const Buffers& buffers);
+    [[nodiscard]] Result<Place> place_of(std::string_view name, const plan::Region& region,
+                                         std::span<const std::int64_t> strides, const char* what) const;
+    /// Sends the sums into `region` to `to` instead; false, and none is, unless they cover all of it.
+    bool redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to, bool in_place);
+    /// Lets the transfers that send `region` read it at `from`; true if then nobody reads the heap's.
+    bool redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from);
+    /// Lets transfer `index` of this rank read `source`; false where it cannot.
+    bool send_from(std::size_t index, const BoxView& source);
+    void send_from_heap(std::size_t index);
+    /// Whether this rank's kernel or a transfer writes into the region.
+    [[nodiscard]] bool is_written(std::int32_t tensor, const plan::Region& region) const;
+    /// Whether some transfer reads the region on this rank.
+    [[nodiscard]] bool is_sent(std::int32_t tensor, const plan::Region& region) const;
+    /// Whether all sums that tiles do go to one place, as the kernel's parameters say it.
+    [[nodiscard]] bool tile_sums_agree() const;
+    /// visit(rows, bytes from row 0, column 0 of the tensor to where the sum's region begins) for each.
+    template <typename Visit>
+    void for_tile_sums(const Visit& visit) const;
+    [[nodiscard]] int rank() const { return heap_.rank(); }
+    [[nodiscard]] const std::vector<fuse::Transfer>& transfers() const {
+        return schedule_.ranks[static_cast<std::size_t>(rank())].transfers;
+    }
+    [[nodiscard]] BoxView in_heap(const plan::Chunk& chunk) const {
+        return memory_.box_of(heap_, schedule_, rank(), chunk);
+    }
+
+    const SymmetricHeap& heap_;
+    const fuse::Schedule& schedule_;
+    const OpOptions& options_;
+    const OpMemory& memory_;
+    CallExecutor& executor_;
+    std::vector<bool> fetched_by_tiles_;  ///< by tensor: some rank's tiles load this rank's from the heap
+    Buffers inputs_;
+    Buffers outputs_;
+};
+
+}  // namespace syncopate::runtime
