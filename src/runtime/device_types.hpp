@@ -88,16 +88,6 @@ struct LateArguments {
     std::uint32_t num_tiles;
 };
 
-/// The parameter of sy_await.
-struct AwaitArguments {
-    std::uint32_t* control;  ///< this rank's control block
-    const WaitEntry* waits;
-    std::uint32_t* gate;  ///< awaited and set back, too; null: none
-    std::uint32_t gate_value;
-    std::int32_t num_waits;
-    std::int32_t where;  ///< for the fault words
-};
-
 /// The parameter of sy_begin and sy_end. All pointers are device addresses; posts and waits are arrays there.
 struct BoundaryArguments {
     std::uint32_t* control;  ///< this rank's control block
@@ -111,6 +101,18 @@ struct BoundaryArguments {
     std::int32_t rank;
     std::int32_t num_ranks;
     std::int32_t advances;  ///< 1: sy_end advances the epoch, since the kernel is plain and does not
+};
+
+/// The parameter of sy_await.
+struct AwaitArguments {
+    std::uint32_t* control;  ///< this rank's control block
+    const WaitEntry* waits;
+    std::uint32_t* gate;  ///< awaited and set back, too; null: none
+    std::uint32_t gate_value;
+    std::int32_t num_waits;
+    std::int32_t where;          ///< for the fault words
+    std::int32_t reports;        ///< 1: it tells of a fault, since no sy_end comes after it
+    BoundaryArguments boundary;  ///< then: who is told
 };
 
 /// The parameter of sy_engine: a table (engine_format.hpp) in device memory.

@@ -32,11 +32,13 @@ bool ends_with_sums(const CallPlan& plan, const fuse::RankSchedule& schedule) {
                std::ranges::all_of(transfer.waits,
                                    [&](const fuse::Wait& wait) { return kind_of(wait) == Kind::made; });
     };
-    const auto is_sum_or_sends = [&](const fuse::StreamStep& step) {
-        if (step.lane == fuse::Lane::sums) return step.tile_sum < 0;
-        const auto index = static_cast<std::size_t>(&step - plan.streams.steps.data());
-        return step.lane == fuse::Lane::late && sends_what_is_made(schedule.transfers[index]);
-    };
+    for (std::size_t i = 0; i < plan.streams.steps.size(); ++i) {
+        const fuse::StreamStep& step = plan.streams.steps[i];
+        const bool good = step.lane == fuse::Lane::sums
+                              ? step.tile_sum < 0
+                              : step.lane == fuse::Lane::late && sends_what_is_made(schedule.transfers[i]);
+        if (!good) return false;
+    }
     const auto arrives = [&](const fuse::Wait& wait) {
         return kind_of(wait) != Kind::ready && kind_of(wait) != Kind::consumed;
     };
@@ -47,8 +49,7 @@ bool ends_with_sums(const CallPlan& plan, const fuse::RankSchedule& schedule) {
                });
     };
     const auto& last = plan.transfers.back().sum;
-    return std::ranges::all_of(plan.streams.steps, is_sum_or_sends) && last && !last->parts.empty() &&
-           std::ranges::none_of(schedule.slots, reads);
+    return last && !last->parts.empty() && std::ranges::none_of(schedule.slots, reads);
 }
 
 }  // namespace
@@ -166,9 +167,10 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
             const std::uint64_t elements =
                 part.slot.width * part.slot.height / plan::size_of(step.sum.sum.dtype);
             if (elements >= std::uint64_t{1} << 31) {
-                return Error{fmt::format("op '{}': a sum of {} elements in one piece is too large; split it",
-                                         name, elements),
-                             {.rank = transfer.op.rank, .op = transfer.op.index}};
+                return error_at(
+                    transfer.op,
+                    fmt::format("op '{}': a sum of {} elements in one piece is too large; split it", name,
+                                elements));
             }
         }
         step_of_[i] = steps_.size();
@@ -272,8 +274,8 @@ Status LateTransfers::upload() {
     return heap_.write(tables_->address(), bytes.data(), bytes.size());
 }
 
-Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, CUstream kernel_stream,
-                              CUdeviceptr table) {
+Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, CUstream kernel_stream, CUdeviceptr table,
+                              const device::BoundaryArguments& end) {
     for (std::size_t stream = 0; stream < lanes_.size(); ++stream) {
         const Lane& lane = lanes_[stream];
         if (lane.stream == nullptr) continue;
@@ -293,7 +295,9 @@ Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, CUstream kern
         }
         if (step.opened != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, step.opened, stream);
         if (step.sums) {
-            if (Status awaited = enqueue_await(*module_, step.sum, control_, stream); !awaited)
+            const bool ends = ends_call_ && &step == &steps_.back();
+            if (Status awaited = enqueue_await(*module_, step.sum, control_, stream, ends ? &end : nullptr);
+                !awaited)
                 return awaited;
         }
         const Status done = step.sums ? enqueue_sum(*module_, step.sum, control_, table, processors_, stream)

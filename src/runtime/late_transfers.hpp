@@ -47,8 +47,9 @@ public:
 
     /// Enqueues everything after `fork` (recorded before the kernel), the copies also after `copies_before`,
     /// if not null; what tiles have left of sums in `kernel_stream`, in which the kernel has been launched.
-    /// `table`: the schedule's, in device memory.
-    Status enqueue(CUevent fork, CUevent copies_before, CUstream kernel_stream, CUdeviceptr table);
+    /// `table`: the schedule's, in device memory; `end`: sy_end's, for what the last sum does in its place.
+    Status enqueue(CUevent fork, CUevent copies_before, CUstream kernel_stream, CUdeviceptr table,
+                   const device::BoundaryArguments& end);
     /// Makes `stream` wait for it.
     Status join(CUstream stream);
 

@@ -187,7 +187,9 @@ public:
         }
         if (late_ && ran) {
             const CUevent before = copies_ ? copies_->join() : nullptr;
-            if (Status enqueued = late_->enqueue(fork_->get(), before, stream, table_address()); !enqueued)
+            if (Status enqueued =
+                    late_->enqueue(fork_->get(), before, stream, table_address(), end_arguments_);
+                !enqueued)
                 return enqueued;
             if (Status joined = late_->join(stream); !joined) return joined;
         }
@@ -359,7 +361,6 @@ private:
         for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
             if (is_late(i)) continue;
             const fuse::Transfer& transfer = schedule.transfers[i];
-            const Location location{.rank = transfer.op.rank, .op = transfer.op.index};
             using enum plan::Backend;
             if (is_by_engine(transfer)) {
                 on_copy_stream_.push_back(i);
@@ -371,12 +372,12 @@ private:
                 continue;
             }
             if (transfer.backend != copy_engine) {
-                return Error{
+                return error_at(
+                    transfer.op,
                     fmt::format(
                         "op '{}': backend {} is not in this build; on cuda transfers go by copy_engine, "
                         "tma_dedicated or ldst_dedicated",
-                        options.name, plan::name_of(transfer.backend)),
-                    location};
+                        options.name, plan::name_of(transfer.backend)));
             }
             CopyStreamTransfer sorted{.index = i};
             std::vector<StridedCopy> copies = for_copy_engine(plan_.transfers[i].copies);

@@ -26,15 +26,17 @@ device::SumType sum_type_of(plan::DType dtype) {
     }
 }
 
-Status enqueue_await(const DeviceModule& module, const StreamSum& step, CUdeviceptr control,
-                     CUstream stream) {
+Status enqueue_await(const DeviceModule& module, const StreamSum& step, CUdeviceptr control, CUstream stream,
+                     const device::BoundaryArguments* reports) {
     if (step.waits.empty() && step.awaited_gate == 0) return Done{};
     device::AwaitArguments await{.control = reinterpret_cast<std::uint32_t*>(control),
                                  .waits = reinterpret_cast<const device::WaitEntry*>(step.device_waits),
                                  .gate = reinterpret_cast<std::uint32_t*>(step.awaited_gate),
                                  .gate_value = step.awaited_tiles,
                                  .num_waits = static_cast<std::int32_t>(step.waits.size()),
-                                 .where = kWhereTransfer - static_cast<std::int32_t>(step.index)};
+                                 .where = kWhereTransfer - static_cast<std::int32_t>(step.index),
+                                 .reports = reports != nullptr ? 1 : 0};
+    if (reports != nullptr) await.boundary = *reports;
     return module.launch(module.await, await, stream);
 }
 

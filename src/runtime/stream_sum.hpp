@@ -31,8 +31,10 @@ struct StreamSum {
     CUdeviceptr gate = 0;          ///< to which each block of such a sum adds 1; 0: none
 };
 
-/// sy_await, if it has something to wait for. `control`: this rank's control block.
-Status enqueue_await(const DeviceModule& module, const StreamSum& step, CUdeviceptr control, CUstream stream);
+/// sy_await, if it has something to wait for. `control`: this rank's control block. `reports`: whom it tells
+/// of a fault; null where sy_end does.
+Status enqueue_await(const DeviceModule& module, const StreamSum& step, CUdeviceptr control, CUstream stream,
+                     const device::BoundaryArguments* reports);
 
 /// The sum, once all that it waits for is there. `table`: the schedule's, in device memory; `processors`: of
 /// the GPU.

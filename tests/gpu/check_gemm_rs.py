@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -481,26 +482,38 @@ def examples() -> None:
 
 
 def absent() -> None:
-    """A rank that never calls: the others fail within the deadline, naming rank and chunk; nothing hangs."""
-    op = ops.MatmulReduceScatter(512, 512, 512, deadline=2.0)
+    """A rank that never calls: the others fail within the deadline, naming rank and chunk, and the call's end itself tells
+    the host; nothing hangs. With tiles stored at their owners, and with copies."""
     x = torch.zeros(512, 512, device="cuda", dtype=torch.bfloat16)
     w = torch.zeros(512, 512, device="cuda", dtype=torch.bfloat16)
-    op.prepare(w)
-    torch.cuda.synchronize()
-    dist.barrier()
-    message = ""
-    start = time.monotonic()
-    if rank() != size() - 1:
-        op(x, w)
-        try:
-            op.check()
-        except Exception as error:  # noqa: BLE001 - the message is what is judged
-            message = str(error)
-        took = time.monotonic() - start
-        expect(f"rank {size() - 1}" in message and took < 8, f"absent rank: after {took:.1f} s: {message!r}")
-        if rank() == 0:
-            print("absent rank, as reported:", message, flush=True)
-    dist.barrier()
+    for backend in ("tma_inline", "copy_engine"):
+        op = ops.MatmulReduceScatter(512, 512, 512, deadline=2.0, backend=backend)
+        op.prepare(w)
+        torch.cuda.synchronize()
+        dist.barrier()
+        start = time.monotonic()
+        if rank() != size() - 1:
+            op(x, w)
+            torch.cuda.synchronize()
+            told, message = failure(op.prepare().op.poll), failure(op.check)
+            took = time.monotonic() - start
+            expect(bool(told), f"{backend}, absent rank: the host was not told")
+            expect(
+                f"rank {size() - 1}" in message and took < 8,
+                f"{backend}, absent rank: after {took:.1f} s: {message!r}",
+            )
+            if rank() == 0:
+                print("absent rank, as reported:", message, flush=True)
+        dist.barrier()
+
+
+def failure(call: Callable[[], None]) -> str:
+    """What the call says when it fails; "" when it does not."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - the message is what is judged
+        return str(error)
+    return ""
 
 
 def small(rows: int, columns: int, *seed: int) -> torch.Tensor:
