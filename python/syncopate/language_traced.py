@@ -63,7 +63,8 @@ __all__ = [
 if not triton.knobs.runtime.interpret:
     from triton.language.extra.cuda import globaltimer
 
-    from .language import _last_slot, _post, _post_ptx
+    from .language import _last_slot, _post
+    from .language_ptx import _post_ptx
 
     # Every chunk counts and posts, so that its signal can be watched.
     _POST = tl.constexpr(_post_ptx("all", "all"))
@@ -219,18 +220,8 @@ else:
     import ctypes
     import time
 
-    from .language import (
-        _interpreter,
-        _number,
-        _programs,
-        _split_2d,
-        _split_3d,
-        _words,
-        sy_post,
-        sy_post_at_once,
-        sy_post_last,
-        sy_post_previous,
-    )
+    from .language import sy_post, sy_post_at_once, sy_post_last, sy_post_previous
+    from .language_host import _interpreter, _number, _programs, _split_2d, _split_3d, _words
 
     def _trace_of(schedule):
         table = _words(schedule)

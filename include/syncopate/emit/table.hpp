@@ -68,7 +68,8 @@
 
 namespace syncopate::emit {
 
-/// Word indices of the control block. Shared with the device code and with python/syncopate/language.py.
+/// Word indices of the control block. Shared with the device code and with language_ptx.py and
+/// language_host.py of python/syncopate.
 namespace control {
 inline constexpr std::int32_t epoch = 0;
 inline constexpr std::int32_t finished = 1;

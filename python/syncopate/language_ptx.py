@@ -1,0 +1,372 @@
+"""The PTX of what an emitted kernel calls (language.py), as text.
+
+The layouts of the table (`schedule`) and of the control block (`control`) are drawn in
+include/syncopate/emit/table.hpp. The texts are tl.constexpr, the only globals that Triton lets a kernel read.
+"""
+
+import triton.language as tl
+
+
+def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results: str) -> str:
+    """The PTX of a wait.
+
+    `schedule`, `control` and `slot` are operands. `load_bounds` changes sy_at and sy_end, the offsets (in words) of the
+    first wait and past the last one, where they are not those of the slot; `results` sets the outputs.
+
+    The call's number and the table's head, which the program's end looks at, are fetched along with the slot's record.
+
+    Only the first warp polls, with a pause between polls: the word lies in one slice of the L2 cache, which the peers'
+    writes have to pass, too.
+
+    Memory order: `ld.acquire.sys` of a word that the writer released at system scope makes all that was written before
+    that release visible to the polling threads' generic loads, the barrier hands that on to the other threads, and
+    each thread's `fence.proxy.async` extends it to its TMA loads.
+    The votes make every branch uniform in its warp, so that the warp is whole again for the matrix instructions, and so that
+    ptxas knows a tile's coordinates for the warp's: it would issue each bulk copy in a loop over the threads.
+    A deadline is looked at on every 64th poll; whoever finds it over writes the fault words, the first one wins, and
+    every later wait of the call then returns at once, so that the kernel ends (with a result that nobody may use).
+    """
+    return f"""
+    {{
+        .reg .pred sy_p;
+        .reg .b32 sy_tile_r, sy_at, sy_end, sy_phase_r, sy_word, sy_lag, sy_seen, sy_want, sy_epoch, sy_polls, sy_t, sy_lo, sy_hi;
+        .reg .b64 sy_record, sy_addr, sy_now, sy_start, sy_limit;
+        mul.wide.s32 sy_record, {slot}, 32;
+        add.s64 sy_record, {schedule}, sy_record;
+        ld.global.b32 sy_epoch, [{control}];
+        prefetch.global.L1 [{schedule}];
+        ld.global.v4.b32 {{sy_tile_r, sy_at, sy_end, sy_phase_r}}, [sy_record + 64];
+        {load_bounds}
+        setp.ge.s32 sy_p, sy_at, sy_end;
+        @sy_p bra.uni SY_DONE;
+        mov.u32 sy_t, %tid.x;
+        setp.ge.u32 sy_p, sy_t, 32;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni SY_FENCE;
+    SY_WAIT:
+        mul.wide.s32 sy_addr, sy_at, 4;
+        add.s64 sy_addr, {schedule}, sy_addr;
+        ld.global.v2.b32 {{sy_word, sy_lag}}, [sy_addr];
+        sub.s32 sy_want, sy_epoch, sy_lag;
+        mul.wide.s32 sy_addr, sy_word, 4;
+        add.s64 sy_addr, {control}, sy_addr;
+        mov.b32 sy_polls, 0;
+        mov.b64 sy_start, 0;
+    SY_POLL:
+        ld.acquire.sys.global.b32 sy_seen, [sy_addr];
+        sub.s32 sy_t, sy_seen, sy_want;
+        setp.ge.s32 sy_p, sy_t, 0;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni SY_NEXT;
+        nanosleep.u32 100;
+        add.s32 sy_polls, sy_polls, 1;
+        and.b32 sy_t, sy_polls, 63;
+        setp.ne.s32 sy_p, sy_t, 1;
+        @sy_p bra.uni SY_POLL;
+        ld.relaxed.sys.global.b32 sy_t, [{control} + 12];
+        setp.ne.s32 sy_p, sy_t, 0;
+        vote.sync.any.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni SY_FENCE;
+        ld.global.b32 sy_t, [{control} + 8];
+        setp.eq.s32 sy_p, sy_t, 0;
+        @sy_p bra.uni SY_POLL;
+        mul.wide.u32 sy_limit, sy_t, 1000000;
+        mov.u64 sy_now, %globaltimer;
+        setp.eq.s64 sy_p, sy_start, 0;
+        selp.b64 sy_start, sy_now, sy_start, sy_p;
+        sub.s64 sy_now, sy_now, sy_start;
+        setp.lt.s64 sy_p, sy_now, sy_limit;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni SY_POLL;
+        sub.s32 sy_t, sy_word, 32;
+        shr.s32 sy_t, sy_t, 3;
+        add.s32 sy_t, sy_t, 1;
+        atom.relaxed.sys.global.cas.b32 sy_t, [{control} + 12], 0, sy_t;
+        setp.eq.s32 sy_p, sy_t, 0;
+        @sy_p st.global.b32 [{control} + 16], sy_seen;
+        @sy_p st.global.b32 [{control} + 20], sy_want;
+        @sy_p st.global.b32 [{control} + 24], {slot};
+        bra.uni SY_FENCE;
+    SY_NEXT:
+        add.s32 sy_at, sy_at, 2;
+        setp.lt.s32 sy_p, sy_at, sy_end;
+        @sy_p bra.uni SY_WAIT;
+    SY_FENCE:
+        bar.sync 0;
+        fence.proxy.async.global;
+    SY_DONE:
+        {results}
+    }}
+    """
+
+
+_ACQUIRE = tl.constexpr(_wait_ptx("$1", "$2", "$3", "", "mov.b32 $0, sy_tile_r;"))
+
+# A phase's pair in the table is {iteration_end, wait_end}; the pair before it, that of the phase before (or of the
+# slot), says where its iterations and its waits begin.
+_ACQUIRE_PHASE = tl.constexpr(
+    _wait_ptx(
+        "$2",
+        "$3",
+        "$4",
+        """
+        mad.lo.s32 sy_at, $5, 2, sy_phase_r;
+        mul.wide.s32 sy_addr, sy_at, 4;
+        add.s64 sy_addr, $2, sy_addr;
+        ld.global.v2.b32 {sy_lo, sy_at}, [sy_addr + -8];
+        ld.global.v2.b32 {sy_hi, sy_end}, [sy_addr];
+        """,
+        "mov.b32 $0, sy_lo; mov.b32 $1, sy_hi;",
+    )
+)
+
+# Thread 0 of the last program to end posts. Its own program's reads are over (the barrier before), the other
+# programs' by the acquire-release count; the fence and the release at system scope publish that to the peers.
+# The kernel may have been started beside the one before it in its stream: griddepcontrol.wait (a no-op otherwise) lets it
+# end only after that one. Then the last program advances the epoch, for the next call.
+_FINISH = tl.constexpr("""
+    {
+        .reg .pred sy_p;
+        .reg .b32 sy_t, sy_old, sy_epoch, sy_posts, sy_at, sy_lo, sy_hi;
+        .reg .b64 sy_addr, sy_distance;
+        mov.b32 $0, 0;
+        mov.u32 sy_t, %tid.x;
+        setp.ne.s32 sy_p, sy_t, 0;
+        @sy_p bra SY_DONE;
+        ld.global.b32 sy_epoch, [$2];
+        ld.global.b32 sy_t, [$1 + 12];
+        mul.lo.s32 sy_t, sy_t, sy_epoch;
+        atom.acq_rel.gpu.global.add.u32 sy_old, [$2 + 4], 1;
+        add.s32 sy_old, sy_old, 1;
+        setp.ne.s32 sy_p, sy_old, sy_t;
+        @sy_p bra SY_WAIT_BEFORE;
+        ld.relaxed.sys.global.b32 sy_t, [$2 + 12];
+        setp.ne.s32 sy_p, sy_t, 0;
+        @sy_p bra SY_WAIT_BEFORE;
+        fence.acq_rel.sys;
+        ld.global.b32 sy_posts, [$1 + 4];
+        ld.global.b32 sy_at, [$1 + 8];
+        mul.wide.s32 sy_addr, sy_at, 4;
+        add.s64 sy_addr, $1, sy_addr;
+    SY_POST:
+        setp.le.s32 sy_p, sy_posts, 0;
+        @sy_p bra SY_ADVANCE;
+        ld.global.v2.b32 {sy_lo, sy_hi}, [sy_addr];
+        mov.b64 sy_distance, {sy_lo, sy_hi};
+        add.s64 sy_distance, $2, sy_distance;
+        st.relaxed.sys.global.b32 [sy_distance], sy_epoch;
+        add.s64 sy_addr, sy_addr, 8;
+        sub.s32 sy_posts, sy_posts, 1;
+        bra SY_POST;
+    SY_ADVANCE:
+        griddepcontrol.wait;
+        add.s32 sy_epoch, sy_epoch, 1;
+        st.global.b32 [$2], sy_epoch;
+        bra SY_DONE;
+    SY_WAIT_BEFORE:
+        griddepcontrol.wait;
+    SY_DONE:
+    }
+    """)
+
+
+# A tile is stored. Every thread waits until its own TMA stores are complete (Triton itself waits only until they have
+# read shared memory; the completion of a bulk copy is followed by an implicit proxy fence), and the barrier collects all
+# threads' stores in thread 0. That one fences once, whatever follows, and adds to the gates that streams of this GPU wait
+# for: it needs no answer, and so does not stand still (GPU scope, since copy engines read through this GPU's L2 cache,
+# too). Where others are to be told, it also counts; the tile that counts last acquires and releases at system scope (one
+# fence for all posts), and sets the count back for the next call. What the chunk's record says is fetched while the stores
+# complete. The votes keep the first warp whole, and branches uniform: see _wait_ptx. A slot below 0 stands for no tile.
+def _post_ptx(when: str, told: str) -> str:
+    """`when`: all slots, or those whose makes_end has the bit at_once ("now"), or those without ("later"). `told`: which
+    chunks also count: "all", or the "some" that others than streams wait for."""
+    leave = {"all": "", "now": "@!sy_p bra.uni SY_DONE;", "later": "@sy_p bra.uni SY_DONE;"}[when]
+    unless_told = {"all": "", "some": "@sy_p bra.uni SY_NEXT;"}[told]
+    fetch_record = """
+        mul.wide.s32 sy_addr, sy_at, 4;
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v4.b32 {sy_word, sy_tiles, sy_post, sy_post_end}, [sy_addr];
+        ld.global.v4.b32 {sy_lo, sy_hi, sy_told, sy_t}, [sy_addr + 16];
+    """
+    return f"""
+    {{
+        .reg .pred sy_p, sy_first, sy_last;
+        .reg .b32 sy_t, sy_at, sy_end, sy_word, sy_tiles, sy_post, sy_post_end, sy_old, sy_epoch, sy_lo, sy_hi, sy_told;
+        .reg .b64 sy_addr, sy_counter, sy_distance, sy_gates;
+        mov.b32 $0, 0;
+        setp.lt.s32 sy_p, $3, 0;
+        @sy_p bra.uni SY_DONE;
+        mul.wide.s32 sy_addr, $3, 32;
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v2.b32 {{sy_at, sy_end}}, [sy_addr + 80];
+        and.b32 sy_t, sy_end, 0x40000000;
+        setp.ne.s32 sy_p, sy_t, 0;
+        {leave}
+        and.b32 sy_end, sy_end, 0x3fffffff;
+        setp.ge.s32 sy_p, sy_at, sy_end;
+        @sy_p bra.uni SY_DONE;
+        {fetch_record}
+        cp.async.bulk.wait_group 0;
+        bar.sync 0;
+        mov.u32 sy_t, %tid.x;
+        setp.ge.u32 sy_p, sy_t, 32;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni SY_DONE;
+        setp.eq.s32 sy_first, sy_t, 0;
+        @sy_first fence.release.gpu;
+    SY_CHUNK:
+        mul.wide.s32 sy_counter, sy_word, 4;
+        add.s64 sy_counter, $2, sy_counter;
+        mov.b64 sy_gates, {{sy_lo, sy_hi}};
+        setp.ne.and.s64 sy_p, sy_gates, 0, sy_first;
+        @sy_p red.relaxed.gpu.global.add.u64 [sy_counter + 8], sy_gates;
+        setp.eq.s32 sy_p, sy_told, 0;
+        {unless_told}
+        mov.b32 sy_old, 0;
+        @sy_first atom.relaxed.gpu.global.add.u32 sy_old, [sy_counter], 1;
+        add.s32 sy_t, sy_old, 1;
+        setp.eq.and.s32 sy_last, sy_t, sy_tiles, sy_first;
+        vote.sync.any.pred sy_p, sy_last, 0xffffffff;
+        @!sy_p bra.uni SY_NEXT;
+        @sy_last st.relaxed.gpu.global.b32 [sy_counter], 0;
+        @sy_last fence.acq_rel.sys;
+        ld.global.b32 sy_epoch, [$2];
+    SY_EACH:
+        setp.ge.s32 sy_p, sy_post, sy_post_end;
+        @sy_p bra.uni SY_NEXT;
+        mul.wide.s32 sy_addr, sy_post, 4;
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v2.b32 {{sy_lo, sy_hi}}, [sy_addr];
+        mov.b64 sy_distance, {{sy_lo, sy_hi}};
+        add.s64 sy_distance, $2, sy_distance;
+        @sy_last st.relaxed.sys.global.b32 [sy_distance], sy_epoch;
+        add.s32 sy_post, sy_post, 2;
+        bra.uni SY_EACH;
+    SY_NEXT:
+        add.s32 sy_at, sy_at, 8;
+        setp.ge.s32 sy_p, sy_at, sy_end;
+        @sy_p bra.uni SY_DONE;
+        {fetch_record}
+        bra.uni SY_CHUNK;
+    SY_DONE:
+    }}
+    """
+
+
+_POST = tl.constexpr(_post_ptx("all", "some"))
+_POST_NOW = tl.constexpr(_post_ptx("now", "some"))
+_POST_LATER = tl.constexpr(_post_ptx("later", "some"))
+
+# Whether what a tile sums has come ($0: 1 or 0). $1: schedule, $2: control, $3: slot, $4: the sum's record. The first warp
+# polls until the patience (word 9) is over; if it is, the slot is marked with the epoch, and the other blocks of the same
+# tile are late, too, without waiting. A fault makes it late. All threads agree by the barrier's vote, which also hands on
+# what the acquiring loads have made visible.
+_COME = tl.constexpr("""
+    {
+        .reg .pred sy_p, sy_in_time;
+        .reg .b32 sy_at, sy_end, sy_word, sy_lag, sy_seen, sy_want, sy_epoch, sy_t, sy_patience, sy_sums;
+        .reg .b64 sy_addr, sy_late, sy_now, sy_start, sy_limit;
+        setp.eq.s32 sy_in_time, 0, 0;
+        mov.u32 sy_t, %tid.x;
+        setp.ge.u32 sy_p, sy_t, 32;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni SY_TOGETHER;
+        ld.global.v2.b32 {sy_sums, sy_patience}, [$1 + 32];
+        mad.lo.s32 sy_t, $3, 2, sy_sums;
+        mul.wide.s32 sy_late, sy_t, 4;
+        add.s64 sy_late, $1, sy_late;
+        add.s64 sy_late, sy_late, 4;
+        ld.global.b32 sy_epoch, [$2];
+        ld.relaxed.gpu.global.b32 sy_t, [sy_late];
+        setp.ne.s32 sy_in_time, sy_t, sy_epoch;
+        @!sy_in_time bra.uni SY_TOGETHER;
+        mul.wide.s32 sy_addr, $4, 4;
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v2.b32 {sy_at, sy_end}, [sy_addr];
+        mov.u64 sy_start, %globaltimer;
+        cvt.u64.u32 sy_limit, sy_patience;
+        add.s64 sy_limit, sy_limit, sy_start;
+    SY_WAIT:
+        setp.ge.s32 sy_p, sy_at, sy_end;
+        @sy_p bra.uni SY_TOGETHER;
+        mul.wide.s32 sy_addr, sy_at, 4;
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v2.b32 {sy_word, sy_lag}, [sy_addr];
+        sub.s32 sy_want, sy_epoch, sy_lag;
+        mul.wide.s32 sy_addr, sy_word, 4;
+        add.s64 sy_addr, $2, sy_addr;
+    SY_POLL:
+        ld.acquire.sys.global.b32 sy_seen, [sy_addr];
+        sub.s32 sy_t, sy_seen, sy_want;
+        setp.ge.s32 sy_in_time, sy_t, 0;
+        vote.sync.all.pred sy_in_time, sy_in_time, 0xffffffff;
+        @sy_in_time bra.uni SY_NEXT;
+        mov.u64 sy_now, %globaltimer;
+        setp.lt.u64 sy_p, sy_now, sy_limit;
+        ld.relaxed.sys.global.b32 sy_t, [$2 + 12];
+        setp.eq.and.s32 sy_p, sy_t, 0, sy_p;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @!sy_p bra.uni SY_LATE;
+        nanosleep.u32 100;
+        bra.uni SY_POLL;
+    SY_NEXT:
+        add.s32 sy_at, sy_at, 2;
+        bra.uni SY_WAIT;
+    SY_LATE:
+        mov.u32 sy_t, %tid.x;
+        setp.eq.s32 sy_p, sy_t, 0;
+        @sy_p st.relaxed.gpu.global.b32 [sy_late], sy_epoch;
+    SY_TOGETHER:
+        bar.red.and.pred sy_in_time, 0, sy_in_time;
+        selp.b32 $0, 1, 0, sy_in_time;
+    }
+    """)
+
+# Two neighbours in a row at once, as fp32 in registers: $0, $1 from address $2 + $3 bytes; and back, to $1 + $2, from $3, $4.
+_LOAD_PAIR = {
+    "bf16": """ld.global.b32 sy_t, [sy_addr]; shl.b32 sy_u, sy_t, 16; and.b32 sy_t, sy_t, 0xffff0000;
+               mov.b32 $0, sy_u; mov.b32 $1, sy_t;""",
+    "fp16": """ld.global.b32 sy_t, [sy_addr]; mov.b32 {sy_a, sy_b}, sy_t;
+               cvt.f32.f16 $0, sy_a; cvt.f32.f16 $1, sy_b;""",
+    "fp32": "ld.global.v2.f32 {$0, $1}, [sy_addr];",
+}
+_STORE_PAIR = {
+    "bf16": "cvt.rn.bf16x2.f32 sy_t, $4, $3; st.global.b32 [sy_addr], sy_t;",
+    "fp16": "cvt.rn.f16x2.f32 sy_t, $4, $3; st.global.b32 [sy_addr], sy_t;",
+    "fp32": "st.global.v2.f32 [sy_addr], {$3, $4};",
+}
+
+
+def _pair_ptx(body: str, base: str, offset: str) -> str:
+    return f"""
+    {{
+        .reg .b32 sy_t, sy_u;
+        .reg .b16 sy_a, sy_b;
+        .reg .b64 sy_addr;
+        mad.wide.s32 sy_addr, {offset}, 1, {base};
+        {body}
+    }}
+    """
+
+
+_LOAD_BF16, _LOAD_FP16, _LOAD_FP32 = (
+    tl.constexpr(_pair_ptx(_LOAD_PAIR[name], "$2", "$3")) for name in ("bf16", "fp16", "fp32")
+)
+_STORE_BF16, _STORE_FP16, _STORE_FP32 = (
+    tl.constexpr(_pair_ptx("mov.b32 $0, 0; " + _STORE_PAIR[name], "$1", "$2"))
+    for name in ("bf16", "fp16", "fp32")
+)
+# A block is summed: the copies that wait for the sum's gate may read it (GPU scope, as for what is made).
+_SUMMED = tl.constexpr("""
+    {
+        .reg .pred sy_p;
+        .reg .b32 sy_t;
+        bar.sync 0;
+        mov.u32 sy_t, %tid.x;
+        setp.eq.s32 sy_p, sy_t, 0;
+        @sy_p red.release.gpu.global.add.u32 [$1], 1;
+        mov.b32 $0, 0;
+    }
+    """)
+# The tile's own stores are complete before others go to the same place.
+_STORED = tl.constexpr("cp.async.bulk.wait_group 0; bar.sync 0; mov.b32 $0, 0;")
