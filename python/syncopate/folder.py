@@ -226,7 +226,7 @@ class FolderRun:
             (stage.compiled.kernel, list(stage.grid), stage.compiled.pack(arguments))
             for stage, arguments in zip(self.stages, full, strict=True)
         ]
-        self.op.call_stages(packed, torch.cuda.current_stream().cuda_stream)
+        self.op.call_stages(packed, jit.current_stream())
 
     def _in_heap(self) -> dict[str, torch.Tensor]:
         """What the fused kernel is given for the plan's tensors."""

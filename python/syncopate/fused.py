@@ -6,7 +6,7 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,7 @@ class Prepared:
     grid: tuple[int, int, int]
     tensors: dict[str, torch.Tensor]  # plan tensor name → this rank's whole buffer in the heap
     accumulates: tuple[str, ...] = ()  # parameters into which the kernel adds: they start as the user says
+    outputs: dict[str, OutputPlaces] = field(default_factory=dict)  # of tensors that the kernel makes
     compiled: jit.Compiled | None = None
     packed: dict[tuple, Any] | None = None
 
@@ -329,8 +330,9 @@ class FusedKernel:
             if parameter in prepared.accumulates:
                 whole = [(0, n) for n in base.shape]
                 prepared.op.set_input(tensor, base.data_ptr(), [int(n) for n in base.stride()], whole)
-            for box, view in outputs_of(self.plan, prepared.op.rank, tensor, base):
-                prepared.op.set_output(tensor, view.data_ptr(), [int(n) for n in view.stride()], box)
+            if tensor not in prepared.outputs:
+                prepared.outputs[tensor] = OutputPlaces(self.plan, prepared.op.rank, tensor)
+            prepared.outputs[tensor].give(prepared.op, base)
 
     def _launch(self, prepared: Prepared, arguments: dict[str, Any]) -> None:
         op = prepared.op
@@ -343,8 +345,7 @@ class FusedKernel:
         packed = prepared.packed.get(key)
         if packed is None:
             packed = prepared.packed[key] = prepared.compiled.pack(self._bind(prepared, arguments))
-        stream = torch.cuda.current_stream().cuda_stream
-        op.call(prepared.compiled.kernel, prepared.grid, stream, packed)
+        op.call(prepared.compiled.kernel, prepared.grid, jit.current_stream(), packed)
 
 
 def own_arguments(op: Any, spec: dict[str, Any]) -> dict[str, Any]:
@@ -441,20 +442,25 @@ def final_box(plan: _syncopate.Plan, rank: int, tensor: str) -> list[tuple[int, 
     return [(min(b[d][0] for b in boxes), max(b[d][1] for b in boxes)) for d in range(len(boxes[0]))]
 
 
-def outputs_of(
-    plan: _syncopate.Plan, rank: int, tensor: str, value: torch.Tensor
-) -> list[tuple[list[tuple[int, int]], torch.Tensor]]:
-    """Each box that `rank` holds at the end, and its place in `value`: of the whole tensor's shape, or of the box around
-    them all."""
-    around = final_box(plan, rank, tensor)
-    whole = next(shape for name, shape, _ in plan.tensors if name == tensor)
-    first = [0] * value.dim() if list(value.shape) == whole or around is None else [b for b, _ in around]
-    places = []
-    for box in final_boxes(plan, rank, tensor):
-        view = value[tuple(slice(b - f, e - f) for (b, e), f in zip(box, first, strict=True))]
-        if view.numel():
-            places.append((box, view))
-    return places
+class OutputPlaces:
+    """Where in a tensor of the user's the boxes lie that `rank` holds of `tensor` at the end: the user's is of the whole
+    tensor's shape, or of the box around them all. Worked out once, as every call asks."""
+
+    def __init__(self, plan: _syncopate.Plan, rank: int, tensor: str) -> None:
+        self.tensor = tensor
+        self.boxes = [
+            box for box in final_boxes(plan, rank, tensor) if all(begin < end for begin, end in box)
+        ]
+        self.whole = tuple(next(shape for name, shape, _ in plan.tensors if name == tensor))
+        self.first = [begin for begin, _ in final_box(plan, rank, tensor) or []]
+
+    def give(self, op: _syncopate.FusedOp, value: torch.Tensor) -> None:
+        """Has `op` bring them into `value`."""
+        address, strides, size = value.data_ptr(), value.stride(), value.element_size()
+        first = [0] * len(strides) if value.shape == self.whole else self.first
+        for box in self.boxes:
+            skipped = sum((b - f) * s for (b, _), f, s in zip(box, first, strides, strict=True))
+            op.set_output(self.tensor, address + skipped * size, strides, box)
 
 
 def check_output(plan, rank, tensor, parameter, value, shape, dtype, device, ordinal) -> None:
@@ -485,6 +491,21 @@ def _check_place(where, value, shape, dtype, device, ordinal, expected, what) ->
         raise ValueError(f"{where}: expected a tensor on the host, got one on {base.device}")
     if base.numel() and base.stride(-1) != 1:
         raise ValueError(f"{where}: the last axis must be contiguous, its stride is {base.stride(-1)}")
+
+
+DEVICE_TYPES = {"cuda": "cuda", "host": "cpu"}  # torch's names of the devices
+
+
+def check_operand(
+    name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: str
+) -> None:
+    """Raises ValueError, naming the operand, unless it has this shape and dtype and lies on `device`."""
+    if tensor.shape != shape:
+        raise ValueError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
+    if tensor.dtype != dtype:
+        raise ValueError(f"{name}: expected dtype {dtype}, got {tensor.dtype}")
+    if tensor.device.type != DEVICE_TYPES[device]:
+        raise ValueError(f"{name}: expected a tensor on {device}, got one on {tensor.device}")
 
 
 def base_of(value: Any) -> torch.Tensor:

@@ -51,6 +51,15 @@ def load_module(source: str, stem: str, package: str | None = None, folder: Path
     return module
 
 
+def current_stream() -> int:
+    """The stream of the current device into which torch enqueues now."""
+    from triton.runtime import (
+        driver,
+    )  # as Triton's own launches ask: torch.cuda.current_stream makes an object, 2 us
+
+    return driver.active.get_current_stream(driver.active.get_current_device())
+
+
 @dataclass
 class Compiled:
     """A kernel that Triton compiled, loaded by the C++ runtime; `pack` turns arguments into launch parameters."""

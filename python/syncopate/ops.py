@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from . import plans
-from .fused import DTYPE_NAMES, FusedKernel, Prepared, shard_view
+from . import jit, plans
+from .fused import DTYPE_NAMES, FusedKernel, Prepared, check_operand, shard_view
 from .gemm import (
     NARROW,
     PROGRAMS_ON_HOST,
@@ -253,7 +253,7 @@ class AllGatherMatmul:
             full = self.fused._bind(prepared, self.arguments(prepared.tensors["A"], w, out, bias))
             packed = self._packed[key] = prepared.compiled.pack(full)
         prepared.op.set_input("A", x.data_ptr(), x.stride())
-        prepared.op.call(prepared.compiled.kernel, self.grid, torch.cuda.current_stream().cuda_stream, packed)
+        prepared.op.call(prepared.compiled.kernel, self.grid, jit.current_stream(), packed)
         return out
 
     def run_local(self, w: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -270,7 +270,7 @@ class AllGatherMatmul:
             full["sy_control"][0] -= 1  # the last call's epoch, not the next one's
             self._packed[key] = prepared.compiled.pack(full), full
         packed, _ = self._packed[key]
-        self.prepared.compiled.kernel.launch(self.grid, torch.cuda.current_stream().cuda_stream, packed)
+        self.prepared.compiled.kernel.launch(self.grid, jit.current_stream(), packed)
         return out
 
     def unfused(
@@ -296,22 +296,15 @@ class AllGatherMatmul:
         if (bias is not None) != self.bias:
             raise ValueError("bias: " + ("this op takes one" if self.bias else "this op was made without"))
         shape = (self.n, self.k) if self.w_transposed else (self.k, self.n)
-        expected = {"x": (x, (self.shard_rows, self.k)), "w": (w, shape)}
+        device = self.group.device
+        check_operand("x", x, (self.shard_rows, self.k), self.dtype, device)
+        check_operand("w", w, shape, self.dtype, device)
         if out is not None:
-            expected["out"] = (out, (self.m, self.n))
+            check_operand("out", out, (self.m, self.n), self.dtype, device)
         if bias is not None:
-            expected["bias"] = (bias, (self.n,))
+            check_operand("bias", bias, (self.n,), self.dtype, device)
             if self.n > 1 and bias.stride(0) != 1:
                 raise ValueError(f"bias: it must be contiguous, its stride is {bias.stride(0)}")
-        for name, (tensor, wanted) in expected.items():
-            if tuple(tensor.shape) != wanted:
-                raise ValueError(f"{name}: expected shape {list(wanted)}, got {list(tensor.shape)}")
-            if tensor.dtype != self.dtype:
-                raise ValueError(f"{name}: expected dtype {self.dtype}, got {tensor.dtype}")
-            if tensor.device.type != ("cuda" if self.group.device == "cuda" else "cpu"):
-                raise ValueError(
-                    f"{name}: expected a tensor on {self.group.device}, got one on {tensor.device}"
-                )
 
 
 _cache: dict[tuple, AllGatherMatmul] = {}

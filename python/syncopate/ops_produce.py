@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from . import _syncopate, plans, trace
-from .fused import DTYPE_NAMES, FusedKernel, Prepared, outputs_of, run_on_host
+from . import _syncopate, jit, plans, trace
+from .fused import DTYPE_NAMES, FusedKernel, OutputPlaces, Prepared, check_operand, run_on_host
 from .gemm import (
     PROGRAMS_ON_HOST,
     Tiling,
@@ -106,6 +106,7 @@ class FusedMatmul:
         self.fetches = backend in INLINE and self.bind[0] == "a_desc"  # tiles read x at its ranks
         self.split = split or self.split
         self.plan = self._make_plan(plans.mesh_of(self.group.size), DTYPE_NAMES[dtype])
+        self._places = OutputPlaces(self.plan, self.group.rank, self.output) if self.output else None
         self.kernel = kernels.matmul_mixed if self.tiling.num_wide >= 0 else kernels.matmul
         self.fused = FusedKernel(
             self.kernel,
@@ -182,9 +183,8 @@ class FusedMatmul:
         op = prepared.op
         if self.input:
             op.set_input(self.input, x.data_ptr(), x.stride())
-        if self.output:
-            for box, view in outputs_of(self.plan, op.rank, self.output, out):
-                op.set_output(self.output, view.data_ptr(), view.stride(), box)
+        if self._places:
+            self._places.give(op, out)
         key = (x.data_ptr() if self.bind[0] == "c_desc" else out.data_ptr(), w.data_ptr(), op.sum_place())
         if prepared.compiled is None:
             run_on_host(op, prepared.kernel, prepared.grid, self._full(x, w, out))
@@ -192,7 +192,7 @@ class FusedMatmul:
         packed = self._packed.get(key)
         if packed is None:
             packed = self._packed[key] = prepared.compiled.pack(self._full(x, w, out))
-        op.call(prepared.compiled.kernel, self.grid, torch.cuda.current_stream().cuda_stream, packed)
+        op.call(prepared.compiled.kernel, self.grid, jit.current_stream(), packed)
         return out
 
     def _full(self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> dict[str, Any]:
@@ -208,8 +208,7 @@ class FusedMatmul:
         if self.input:
             op.set_input(self.input, x.data_ptr(), x.stride())
         if self.output not in ("", self.bind[1]):
-            for box, view in outputs_of(self.plan, op.rank, self.output, out):
-                op.set_output(self.output, view.data_ptr(), view.stride(), box)
+            self._places.give(op, out)
         self._kept = (x, out, self._stand_in(self.m, self.n))
         return self.arguments(x, w, self._kept[2])
 
@@ -226,7 +225,7 @@ class FusedMatmul:
             full["sy_schedule"] = trace.without_signals(self.prepared.op.table_tensor)
             self._packed[key] = self.prepared.compiled.pack(full), full
         packed, _ = self._packed[key]
-        self.prepared.compiled.kernel.launch(self.grid, torch.cuda.current_stream().cuda_stream, packed)
+        self.prepared.compiled.kernel.launch(self.grid, jit.current_stream(), packed)
 
     def unfused(self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         """The unmodified kernel alone: c [M, N] = a [M, K] @ w."""
@@ -245,22 +244,15 @@ class FusedMatmul:
 
     def _check(self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor | None) -> None:
         shape = (self.n, self.k) if self.w_transposed else (self.k, self.n)
-        expected = {"x": (x, (self.m, self.k)), "w": (w, shape)}
+        self._check_operand("x", x, (self.m, self.k))
+        self._check_operand("w", w, shape)
         if out is not None:
-            expected["out"] = (out, (self.out_rows, self.n))
-        for name, (tensor, wanted) in expected.items():
-            if tuple(tensor.shape) != wanted:
-                raise ValueError(f"{name}: expected shape {list(wanted)}, got {list(tensor.shape)}")
-            if tensor.dtype != self.dtype:
-                raise ValueError(f"{name}: expected dtype {self.dtype}, got {tensor.dtype}")
-            if tensor.device.type != self.device.type:
-                raise ValueError(
-                    f"{name}: expected a tensor on {self.group.device}, got one on {tensor.device}"
-                )
-            if tensor.numel() and tensor.stride(-1) != 1:
-                raise ValueError(
-                    f"{name}: the last axis must be contiguous, its stride is {tensor.stride(-1)}"
-                )
+            self._check_operand("out", out, (self.out_rows, self.n))
+
+    def _check_operand(self, name: str, tensor: torch.Tensor, shape: tuple[int, int]) -> None:
+        check_operand(name, tensor, shape, self.dtype, self.group.device)
+        if tensor.stride(-1) != 1 and tensor.numel():
+            raise ValueError(f"{name}: the last axis must be contiguous, its stride is {tensor.stride(-1)}")
 
 
 class Reduction(FusedMatmul):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from . import plans
-from .fused import DTYPE_NAMES, outputs_of
+from .fused import DTYPE_NAMES, OutputPlaces, check_operand
 from .gemm import (
     PROGRAMS_ON_HOST,
     Tiling,
@@ -89,6 +89,7 @@ class FeedForward:
             ],
             [plans.Tensor("H", (m, f), name)],
         )
+        self._places = OutputPlaces(self.plan, self.group.rank, "C")
         up, down = (kernels.matmul_mixed if t.num_wide >= 0 else kernels.matmul for t in self.tilings)
         stages = [
             Stage(up, {"a_desc": "X", "c_desc": "H"}),
@@ -142,8 +143,7 @@ class FeedForward:
             self.fused.prepare(self.calls(x_all, w1, w2, h, c))
         op, heap = self.fused.op, self.fused.tensors
         op.set_input("X", x.data_ptr(), x.stride())
-        for box, view in outputs_of(self.plan, op.rank, "C", out):
-            op.set_output("C", view.data_ptr(), view.stride(), box)
+        self._places.give(op, out)
         if self.group.device == "host":
             self.fused(self.calls(heap["X"], w1, w2, heap["H"], heap["C"]))
             return out
@@ -178,15 +178,8 @@ class FeedForward:
         }
         if out is not None:
             expected["out"] = (out, (self.shard_rows, self.n))
-        for name, (tensor, wanted) in expected.items():
-            if tuple(tensor.shape) != wanted:
-                raise ValueError(f"{name}: expected shape {list(wanted)}, got {list(tensor.shape)}")
-            if tensor.dtype != self.dtype:
-                raise ValueError(f"{name}: expected dtype {self.dtype}, got {tensor.dtype}")
-            if tensor.device.type != self.device.type:
-                raise ValueError(
-                    f"{name}: expected a tensor on {self.group.device}, got one on {tensor.device}"
-                )
+        for name, (tensor, shape) in expected.items():
+            check_operand(name, tensor, shape, self.dtype, self.group.device)
             if tensor.numel() and not (tensor.is_contiguous() or name in ("x", "out")):
                 raise ValueError(f"{name}: it must be contiguous")
             if tensor.numel() and tensor.stride(-1) != 1:

@@ -141,7 +141,7 @@ class FusedStages:
         ]
 
     def launch(self, packed: Sequence[tuple]) -> None:
-        self.op.call_stages(list(packed), torch.cuda.current_stream().cuda_stream)
+        self.op.call_stages(list(packed), jit.current_stream())
 
     def __call__(self, calls: Sequence[Call]) -> None:
         self.prepare(calls)

@@ -1,0 +1,114 @@
+"""Host time of a call: what enqueueing an operator takes, against torch's collective and matmul. Start with torchrun:
+
+    torchrun --nproc-per-node 2 bench/host_time.py [--tokens 1024,4096] [--json FILE]
+
+The device sleeps meanwhile, so nothing waits for it; us a call, median of the rounds, on rank 0. `op` is the C++ part of
+ours: the driver's calls. M as given, N and K of Llama 8B by eight. `×` is torch's pair over ours.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from tensor_parallel import ON_GPU, Progress, parse, start, sy
+
+HIDDEN, LOCAL = 4096, 1792
+CALLS = 40
+SLEEP_CYCLES = 30_000_000  # longer than so many calls take
+DTYPE = torch.bfloat16
+
+
+def host_us(call: Callable[[], Any], rounds: int) -> float:
+    """Of one call, while the device is busy."""
+    times = []
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        dist.barrier()
+        torch.cuda.synchronize()
+        torch.cuda._sleep(SLEEP_CYCLES)
+        begin = time.perf_counter()
+        for _ in range(CALLS):
+            call()
+        times.append((time.perf_counter() - begin) / CALLS * 1e6)
+    torch.cuda.synchronize()
+    return statistics.median(times)
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, device="cuda", dtype=DTYPE)
+
+
+def row(name: str, m: int, op: Any, x: torch.Tensor, n: int, pair: Callable, rounds: int) -> dict[str, Any]:
+    """Of `op`, and of pair(x, w)."""
+    w = random(x.shape[1], n)
+    out = op(x, w)
+    op(x, w, out)
+    pair(x, w)
+    prepared, stream = op.prepared, torch.cuda.current_stream().cuda_stream
+    packed = next(iter(op._packed.values()))
+    entry = {
+        "operator": name,
+        "M": m,
+        "ours_us": host_us(lambda: op(x, w, out), rounds),
+        "op_us": host_us(lambda: prepared.op.call(prepared.compiled.kernel, op.grid, stream, packed), rounds),
+        "pair_us": host_us(lambda: pair(x, w), rounds),
+    }
+    op.close()
+    return entry
+
+
+def rows(m: int, rounds: int) -> list[dict[str, Any]]:
+    size = dist.get_world_size()
+    product, gathered = random(m, HIDDEN), random(m, HIDDEN)
+    part, up = random(m // size, HIDDEN), random(m, LOCAL)
+
+    def reduce_scatter(x: torch.Tensor, w: torch.Tensor) -> None:
+        torch.mm(x, w, out=product)
+        dist.reduce_scatter_tensor(part, product)
+
+    def all_reduce(x: torch.Tensor, w: torch.Tensor) -> None:
+        torch.mm(x, w, out=product)
+        dist.all_reduce(product)
+
+    def all_gather(x: torch.Tensor, w: torch.Tensor) -> None:
+        dist.all_gather_into_tensor(gathered, x)
+        torch.mm(gathered, w, out=up)
+
+    scatters = sy.ops.MatmulReduceScatter(m, HIDDEN, LOCAL, DTYPE)
+    reduces = sy.ops.MatmulAllReduce(m, HIDDEN, LOCAL, DTYPE)
+    gathers = sy.ops.AllGatherMatmul(m, LOCAL, HIDDEN, DTYPE)
+    return [
+        row("matmul_reduce_scatter", m, scatters, random(m, LOCAL), HIDDEN, reduce_scatter, rounds),
+        row("matmul_all_reduce", m, reduces, random(m, LOCAL), HIDDEN, all_reduce, rounds),
+        row("all_gather_matmul", m, gathers, random(m // size, HIDDEN), LOCAL, all_gather, rounds),
+    ]
+
+
+def main() -> None:
+    options = parse(__doc__)
+    if not ON_GPU:
+        raise SystemExit("host_time.py: host ranks run the kernel themselves; it needs GPUs")
+    start()
+    progress = Progress(options)
+    try:
+        tokens = [int(text) for text in (options.tokens or "128,1024,4096").split(",")]
+    except ValueError:
+        raise SystemExit(f"host_time.py: --tokens {options.tokens}: expected numbers") from None
+    for m in tokens:
+        for entry in rows(m, options.rounds):
+            progress.add(entry)
+            ours, op, pair = (entry[f"{name}_us"] for name in ("ours", "op", "pair"))
+            progress.say(
+                f"{entry['operator']:22} M={m:5} | ours={ours:.1f} op={op:.1f} torch={pair:.1f} ×{pair / ours:.2f}"
+            )
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
