@@ -15,6 +15,8 @@ AFTER_ROWS_OF_ALL = 1024  # rows of all ranks, the same, from MANY ranks on
 AFTER_BYTES = 9 << 20  # bytes of the product, the same
 MANY = 4  # ranks from which on the chunk engine beside the kernel is quicker than copies
 UNITS_OF_A_BLOCK = 1024  # of 16 bytes, that a block of the engine has on their way at once
+BLOCKS_AFTER_OF_TWO = 128  # of the chunk engine after the kernel, on two ranks; on more ranks:
+BLOCKS_AFTER = 32  # more slow each other down (four GPUs)
 ENGINE_BYTES_PER_US = {8: 225e3, 12: 278e3, 16: 290e3}  # by multiprocessors: read and stored, beside a GEMM
 FLOPS_PER_US = 750e6  # a large bf16 product without anything beside it
 PARTS = (8, 4, 2)
@@ -127,7 +129,7 @@ def product_us(m: int, n: int, k: int, dtype: torch.dtype, programs: int, num_sm
 def blocks_after_kernel(m: int, n: int, dtype: torch.dtype, size: int) -> int:
     """Blocks of the chunk engine that sum a rank's part of [m, n] after the kernel: what keeps the links busy, and no more."""
     units = -(-m // size) * n * dtype.itemsize // 16
-    return max(1, min(64 if size <= 2 else 32, -(-units // UNITS_OF_A_BLOCK)))
+    return max(1, min(BLOCKS_AFTER_OF_TWO if size <= 2 else BLOCKS_AFTER, -(-units // UNITS_OF_A_BLOCK)))
 
 
 def follows_product(m: int, n: int, dtype: torch.dtype, size: int) -> bool:
