@@ -280,14 +280,23 @@ void bind_compiler(nb::module_& m) {
         "push_exchange",
         [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
            const std::string& to, std::vector<std::int64_t> shape, const std::string& dtype,
-           std::int32_t split, bool produced, bool transient) {
+           std::int32_t split, bool produced, bool transient, bool own_transient, std::int32_t minor_axis,
+           std::int32_t minor_split, std::vector<std::int64_t> minor_sizes, bool peer_by_peer) {
             return unwrap(plan::push_exchange(
                 mesh_from(axes),
                 {.name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)}, to,
-                {.produced = produced, .split = split, .transient = transient}));
+                {.produced = produced,
+                 .split = split,
+                 .transient = transient,
+                 .own_transient = own_transient,
+                 .minor_axis = minor_axis,
+                 .minor_split = minor_split,
+                 .minor_sizes = std::move(minor_sizes),
+                 .peer_by_peer = peer_by_peer}));
         },
         nb::arg("mesh"), nb::arg("name"), nb::arg("to"), nb::arg("shape"), nb::arg("dtype"), nb::arg("split"),
-        nb::arg("produced"), nb::arg("transient"));
+        nb::arg("produced"), nb::arg("transient"), nb::arg("own_transient"), nb::arg("minor_axis"),
+        nb::arg("minor_split"), nb::arg("minor_sizes"), nb::arg("peer_by_peer"));
 
     const auto accumulates = [](const emit::Artifact& artifact) {
         std::vector<std::vector<std::string>> of_stages;

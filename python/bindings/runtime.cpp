@@ -367,6 +367,26 @@ void bind_op(nb::module_& module) {
             },
             "Where tiles put their sums now: address and pitch, for sy_out and sy_out_pitch; see "
             "runtime/op.hpp.")
+        .def(
+            "own_place",
+            [](const FusedOp& op) -> std::optional<std::tuple<std::uint64_t, std::uint64_t, std::int64_t>> {
+                const std::optional<FusedOp::OwnPlace> place = op.own_place();
+                if (!place) return std::nullopt;
+                return std::tuple(place->address, place->pitch, place->elements + emit::table::own_base);
+            },
+            "Where tiles read what this rank was given: address, pitch and the number for sy_own of a kernel "
+            "that loads "
+            "through pointers; see runtime/op.hpp.")
+        .def(
+            "own_rows",
+            [](const FusedOp& op, std::uint64_t bytes) {
+                const std::optional<FusedOp::OwnPlace> place = op.own_place();
+                if (!place)
+                    throw Raised(
+                        Error{"the kernel reads nothing that is the rank's own", {}, ErrorClass::usage});
+                return array_in<std::uint8_t>(op.heap(), place->address, bytes);
+            },
+            "bytes"_a, "So many bytes from there on, as torch uint8.")
         .def("clear_inputs", &FusedOp::clear_inputs)
         .def(
             "begin_call", [](FusedOp& op, CudaStream stream) { unwrap(op.begin_call(stream)); },

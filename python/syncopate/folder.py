@@ -16,7 +16,7 @@ import torch
 from . import _syncopate, interpreter, jit, trace
 from .fused import DTYPES, flat_rows, heap_bytes, own_arguments, shard_box, tensors_by_row
 from .group import Group
-from .items import nested
+from .items import flat, nested
 from .ranks import RankError
 
 
@@ -45,6 +45,11 @@ class FolderStage:
     @property
     def locals(self) -> list[str]:
         return [name for name in self.tensors if name not in self.bindings]
+
+    def bound(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What `arguments` gives for the plan's tensors."""
+        items = flat(arguments)
+        return {tensor: items[name] for name, tensor in self.bindings.items()}
 
     def arguments(self, bound: dict[str, torch.Tensor], local: dict[str, torch.Tensor]) -> dict[str, Any]:
         arguments: dict[str, Any] = dict(self.scalars)
@@ -191,7 +196,8 @@ class FolderRun:
     def record(self) -> trace.Trace:
         """One more call, on what the last one left in the heap, recorded."""
         local = _of_stage(self._locals(0, self.group.rank), 0)
-        full = self.stages[0].arguments(self._in_heap(), local) | own_arguments(self.op, self.spec)
+        full = self.stages[0].arguments(self._in_heap(), local)
+        full |= own_arguments(self.op, self.spec, self.stages[0].bound(full))
         if self._recorder is None:
             self._recorder = trace.Recorder(self.op, self.spec, self._source, self.grid)
         return self._recorder.call(full)
@@ -202,13 +208,11 @@ class FolderRun:
 
     def _launch(self, local: dict[tuple[int, str], torch.Tensor]) -> None:
         heap = self._in_heap()
-        own = own_arguments(self.op, self.spec)  # sy_out only where a program has one stage
-        full = [
-            stage.arguments(heap, _of_stage(local, number))
-            | own
-            | ({"sy_schedule": self.op.table_tensor_of(number)} if own else {})
-            for number, stage in enumerate(self.stages)
-        ]
+        full = [stage.arguments(heap, _of_stage(local, number)) for number, stage in enumerate(self.stages)]
+        # sy_out and sy_own only where a program has one stage
+        if own := own_arguments(self.op, self.spec, self.stages[0].bound(full[0])):
+            for number, arguments in enumerate(full):
+                arguments |= own | {"sy_schedule": self.op.table_tensor_of(number)}
         if self.group.device == "host":
             self.op.begin_call()
             try:

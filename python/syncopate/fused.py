@@ -318,7 +318,8 @@ class FusedKernel:
                     buffer, list(buffer.shape), list(buffer.stride()), list(value.block_shape)
                 )
             full[parameter] = buffer
-        return nested(full) | own_arguments(prepared.op, prepared.schedule)
+        bound = {tensor: full[parameter] for parameter, tensor in self.bind.items()}
+        return nested(full) | own_arguments(prepared.op, prepared.schedule, bound)
 
     def _set_inputs(self, prepared: Prepared, arguments: dict[str, Any]) -> None:
         produced = self.plan.produced
@@ -348,15 +349,30 @@ class FusedKernel:
         op.call(prepared.compiled.kernel, prepared.grid, jit.current_stream(), packed)
 
 
-def own_arguments(op: Any, spec: dict[str, Any]) -> dict[str, Any]:
+def own_arguments(op: Any, spec: dict[str, Any], bound: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that fuse has added to the kernel of a schedule (syncopate.schedule/1), as they are now: where sums go
-    changes with set_output. None to a kernel that it has left as it is."""
+    changes with set_output, where tiles read what the rank was given with set_input. None to a kernel that it has left as it
+    is. `bound`: what the kernel is given for the plan's tensors."""
     if spec["schedule"].get("plain"):
         return {}
     own = {"sy_schedule": op.table_tensor, "sy_control": op.control_tensor}
     if (place := op.sum_place()) is not None:
         own["sy_out"], own["sy_out_pitch"] = place
+    if (place := op.own_place()) is not None:
+        _, pitch, distance = place
+        given = bound[spec["schedule"]["loads"]["tensor"]]
+        own["sy_own"] = descriptor_of_own(op, given, pitch) if is_descriptor(given) else distance
     return own
+
+
+def descriptor_of_own(op: Any, given: Any, pitch: int) -> Any:
+    """As the descriptor `given` of a tensor in the heap, of what this rank was given of it."""
+    rows, columns = given.shape
+    size = given.base.dtype.itemsize
+    whole = op.own_rows((rows - 1) * pitch + columns * size).view(given.base.dtype)
+    strides = [pitch // size, 1]
+    base = whole.as_strided((rows, columns), strides)
+    return type(given)(base, [rows, columns], strides, list(given.block_shape))
 
 
 def run_on_host(op: Any, kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> None:
@@ -374,7 +390,7 @@ def tensors_by_row(spec: dict[str, Any]) -> set[str]:
     """The tensors that the kernel of a schedule (syncopate.schedule/1) stores or loads in all ranks' heaps by rows, through
     descriptors that span them."""
     forms = (spec["schedule"].get(key) for key in ("stores", "loads"))
-    return {form["tensor"] for form in forms if form and form["by"] == "row"}
+    return {form["tensor"] for form in forms if form and form["by"] == "row" and not form.get("own")}
 
 
 def flat_rows(op: Any, own: torch.Tensor) -> torch.Tensor:

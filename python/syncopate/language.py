@@ -29,11 +29,13 @@ __all__ = [
     "sy_load_row",
     "sy_num_phases",
     "sy_offset",
+    "sy_own_offset",
     "sy_post",
     "sy_post_at_once",
     "sy_post_last",
     "sy_post_previous",
     "sy_range",
+    "sy_reads_own",
     "sy_row",
     "sy_sum",
     "sy_tile",
@@ -58,11 +60,13 @@ if triton.knobs.runtime.interpret:
         sy_load_row,
         sy_num_phases,
         sy_offset,
+        sy_own_offset,
         sy_post,
         sy_post_at_once,
         sy_post_last,
         sy_post_previous,
         sy_range,
+        sy_reads_own,
         sy_row,
         sy_sum,
         sy_tile,
@@ -88,6 +92,7 @@ else:
         _SUMMED,
     )
 
+    _OWN_BASE = tl.constexpr(1 << 62)  # of sy_own: emit::table::own_base
     sy_range = tl.static_range  # over the places of a tile that is stored several times
 
     @triton.jit
@@ -215,6 +220,18 @@ else:
         """What is added to the pointers (int64, elements; a multiple of `multiple`) where the tile of `slot` loads what it
         fetches."""
         return tl.multiple_of(tl.load(_from(schedule, slot).to(tl.pointer_type(tl.int64))), multiple)
+
+    @triton.jit
+    def sy_reads_own(schedule, slot):
+        """Whether the tile of `slot` loads what this rank was given where that is, through sy_own."""
+        return tl.load(_from(schedule, slot)) != 0
+
+    @triton.jit
+    def sy_own_offset(schedule, slot, own, multiple: tl.constexpr = 1):
+        """What is added to the pointers (int64, elements; a multiple of `multiple`) where the tile of `slot` loads what this
+        rank was given: `own`, less what makes it an int64 whatever it is."""
+        there = own - _OWN_BASE
+        return tl.multiple_of(tl.where(tl.load(_from(schedule, slot)) != 0, there, there * 0), multiple)
 
     @triton.jit
     def _load_pairs(base, offsets, like):

@@ -34,6 +34,7 @@ _FIRST_SIGNAL, _SIGNAL_STRIDE, _FIRST_SLOT, _SLOT_WORDS = 32, 8, 16, 8
 _MAKES, _STORE, _MADE_WORDS = 4, 6, 8  # of a slot's record (two of them); of a made chunk's
 _AT_ONCE = 1 << 30
 _LOADS = 10
+_OWN_BASE = 1 << 62  # emit::table::own_base
 
 sy_range = range
 
@@ -182,6 +183,15 @@ def sy_load_row(schedule, slot):
 
 def sy_load_offset(schedule, slot, multiple=1):
     return _interpreter.interpreter_semantic.to_tensor(_from(schedule, slot))
+
+
+def sy_reads_own(schedule, slot):
+    return _from(schedule, slot) != 0
+
+
+def sy_own_offset(schedule, slot, own, multiple=1):
+    there = _number(own) - _OWN_BASE if _from(schedule, slot) else 0
+    return _interpreter.interpreter_semantic.to_tensor(there)
 
 
 def _all_come(table, words, begin, end, patience):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from . import _syncopate, jit, plans, trace
+from .cuts import Chunking, choose_cut
 from .fused import DTYPE_NAMES, FusedKernel, OutputPlaces, Prepared, check_operand, run_on_host
 from .gemm import (
     PROGRAMS_ON_HOST,
@@ -185,7 +186,12 @@ class FusedMatmul:
             op.set_input(self.input, x.data_ptr(), x.stride())
         if self._places:
             self._places.give(op, out)
-        key = (x.data_ptr() if self.bind[0] == "c_desc" else out.data_ptr(), w.data_ptr(), op.sum_place())
+        key = (
+            x.data_ptr() if self.bind[0] == "c_desc" else out.data_ptr(),
+            w.data_ptr(),
+            op.sum_place(),
+            op.own_place(),
+        )
         if prepared.compiled is None:
             run_on_host(op, prepared.kernel, prepared.grid, self._full(x, w, out))
             return out
@@ -417,11 +423,36 @@ class MatmulAllToAll(FusedMatmul):
 
 
 class AllToAllMatmul(FusedMatmul):
-    """y = all_to_all(x) @ w: block p of M / ranks rows of x becomes block r of what rank p multiplies."""
+    """y = all_to_all(x) @ w: block p of M / ranks rows of x becomes block r of what rank p multiplies. `chunking`: how a block
+    is cut and sent; where neither it nor anything else about that is given, what suits the shape (cuts.choose_cut).
+    """
 
     bind = ("a_desc", "A")
     output = ""
     input = "X"
+
+    def __init__(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: torch.dtype = torch.bfloat16,
+        group: Group | Any | None = None,
+        *,
+        chunking: Chunking | None = None,
+        split: int | None = None,
+        device: str = "cuda",
+        **options: Any,
+    ) -> None:
+        members = group if isinstance(group, Group) else of_process_group(group, device)
+        asked = options.keys() & {"backend", "tiling", "engine_blocks"}
+        if members.device == "cuda" and chunking is None and split is None and not asked:
+            num_sms = members.multiprocessors(PROGRAMS_ON_HOST)
+            options["tiling"], chunking = choose_cut(m, n, k, members.size, dtype, num_sms)
+        self.chunking = chunking or Chunking(split or 1)
+        if self.chunking.engine_blocks and members.device == "cuda":
+            options = {"backend": "tma_dedicated", "engine_blocks": self.chunking.engine_blocks, **options}
+        super().__init__(m, n, k, dtype, members, split=self.chunking.rows, **options)
 
     def _make_plan(self, mesh, dtype):
         require_blocks(self.m, self.group.size)
@@ -432,6 +463,8 @@ class AllToAllMatmul(FusedMatmul):
             self.split,
             produced=False,
             transient=self.fetches,
+            own_transient=True,
+            **self.chunking.slicing,
         )
 
 

@@ -355,15 +355,40 @@ def push_to_all(
 
 
 def push_exchange(
-    mesh: Mesh, tensor: Tensor, to: str, split: int = 1, *, produced: bool = True, transient: bool = False
+    mesh: Mesh,
+    tensor: Tensor,
+    to: str,
+    split: int = 1,
+    *,
+    produced: bool = True,
+    transient: bool = False,
+    own_transient: bool = False,
+    minor_axis: int = -1,
+    minor_split: int = 1,
+    minor_sizes: Sequence[int] = (),
+    peer_by_peer: bool = False,
 ) -> Plan:
     """The all-to-all of equal buffers: block p (of rows) of each rank's own `tensor` becomes block r of `to` on rank p.
 
     `split`: chunks per block. `produced` False: `tensor` is held initially, not made by the kernel. `transient`, then: ranks
-    pull their blocks, for their kernels only.
+    pull their blocks, for their kernels only. `own_transient`: only the own block is, and others are pushed; a kernel that can
+    reads it where the user has it. `minor_axis`, `minor_split`, `minor_sizes` cut what leaves along a second axis;
+    `peer_by_peer`: all slices for one peer before the next one's, instead of every peer's first before any second.
     """
     return _syncopate.push_exchange(
-        list(mesh.axes), tensor.name, to, list(tensor.shape), tensor.dtype, split, produced, transient
+        list(mesh.axes),
+        tensor.name,
+        to,
+        list(tensor.shape),
+        tensor.dtype,
+        split,
+        produced,
+        transient,
+        own_transient,
+        minor_axis,
+        minor_split,
+        list(minor_sizes),
+        peer_by_peer,
     )
 
 

@@ -19,16 +19,17 @@ namespace {
 using kernel::SourceRange;
 using kernel::TileIdSite;
 
-constexpr std::array<std::string_view, 36> kNames{
-    "sy_acquire",  "sy_acquire_2d",  "sy_acquire_3d", "sy_acquire_phase",
-    "sy_all_rows", "sy_control",     "sy_copy",       "sy_finish",
-    "sy_from",     "sy_hi",          "sy_linear_2d",  "sy_linear_3d",
-    "sy_lo",       "sy_load_offset", "sy_load_row",   "sy_num_phases",
-    "sy_offset",   "sy_phase",       "sy_post",       "sy_post_at_once",
-    "sy_out",      "sy_out_pitch",   "sy_sum",        "sy_post_last",
-    "sy_range",    "sy_row",         "sy_schedule",   "sy_post_previous",
-    "sy_slot",     "sy_tile",        "sy_tile_2d",    "sy_tile_3d",
-    "sy_x",        "sy_y",           "sy_z",          "SyncopateFault"};
+constexpr std::array<std::string_view, 39> kNames{
+    "sy_acquire",   "sy_acquire_2d",  "sy_acquire_3d",    "sy_acquire_phase",
+    "sy_all_rows",  "sy_control",     "sy_copy",          "sy_finish",
+    "sy_from",      "sy_hi",          "sy_linear_2d",     "sy_linear_3d",
+    "sy_lo",        "sy_load_offset", "sy_load_row",      "sy_num_phases",
+    "sy_offset",    "sy_own",         "sy_own_offset",    "sy_reads_own",
+    "sy_phase",     "sy_post",        "sy_post_at_once",  "sy_out",
+    "sy_out_pitch", "sy_sum",         "sy_post_last",     "sy_range",
+    "sy_row",       "sy_schedule",    "sy_post_previous", "sy_slot",
+    "sy_tile",      "sy_tile_2d",     "sy_tile_3d",       "sy_x",
+    "sy_y",         "sy_z",           "SyncopateFault"};
 
 /// Replacements and insertions, applied all at once. Those at one place come out in the order in which they
 /// were added.
@@ -264,8 +265,9 @@ private:
                 source_.substr(param.where.begin, param.where.end - param.where.begin);
             if (text.find('=') == std::string_view::npos) last = &param;
         }
-        const std::string added =
-            std::string("sy_schedule, sy_control") + (sums_ ? ", sy_out, sy_out_pitch" : "");
+        const std::string added = std::string("sy_schedule, sy_control") +
+                                  (sums_ ? ", sy_out, sy_out_pitch" : "") +
+                                  (loads_ && loads_->own ? ", sy_own" : "");
         if (last != nullptr) {
             edits_.insert(last->where.end, ", " + added);
         } else {
@@ -306,7 +308,7 @@ private:
         edits_.insert(at, indent + variables + " = " + of_axes("sy_acquire", axes) +
                               "(sy_schedule, sy_control, " + ids +
                               ")  # the tile of this slot, once its chunks have arrived" + eol_);
-        if (loads_) edits_.insert(at, indent + from_line() + eol_);
+        if (loads_) edits_.insert(at, from_lines(indent) + eol_);
         for (const kernel::ProgramId& id : site.program_ids) {
             edits_.replace({id.call.begin, id.call.end}, site.variables[static_cast<std::size_t>(id.axis)]);
         }
@@ -377,7 +379,7 @@ private:
         add_line_after(site.anchor.end, indent + variables + " = sy_acquire" + suffix +
                                             "(sy_schedule, sy_control, " + variables +
                                             ")  # the tile of this slot, once its chunks have arrived");
-        if (loads_) add_line_after(site.anchor.end, indent + from_line());
+        if (loads_) add_line_after(site.anchor.end, from_lines(indent));
         return Done{};
     }
 
@@ -388,11 +390,26 @@ private:
     }
 
     /// Where the tile that has just been taken loads what is fetched inline.
-    [[nodiscard]] std::string from_line() {
+    [[nodiscard]] std::string from_lines(const std::string& indent) {
+        if (loads_->own) return own_lines(indent);
         const std::string name = loads_->by_row ? "sy_load_row" : "sy_load_offset";
         used_.insert(name);
-        return "sy_from = " + name + "(sy_schedule, sy_slot" + (loads_->by_row ? "" : load_multiple_) +
+        return indent + "sy_from = " + name + "(sy_schedule, sy_slot" +
+               (loads_->by_row ? "" : load_multiple_) +
                ")  # from here to the rank that has what the tile reads of " + loaded_param_;
+    }
+    /// The same of what the rank itself was given.
+    [[nodiscard]] std::string own_lines(const std::string& indent) {
+        if (!loads_->by_row) {
+            used_.insert("sy_own_offset");
+            return indent + "sy_from = sy_own_offset(sy_schedule, sy_slot, sy_own" + load_multiple_ +
+                   ")  # from the heap to what this rank was given, where the tile reads that";
+        }
+        used_.insert("sy_reads_own");
+        const std::string deeper = indent + (indent.find('\t') != std::string::npos ? "\t" : "    ");
+        return indent + "sy_from = " + loaded_param_ + eol_ + indent +
+               "if sy_reads_own(sy_schedule, sy_slot):  # of what this rank was given, where that is" + eol_ +
+               deeper + "sy_from = sy_own";
     }
 
     [[nodiscard]] Status nest_reduction() {
@@ -566,7 +583,13 @@ private:
     [[nodiscard]] Status redirect_loads() {
         for (const kernel::AccessSite& site : kernel_.sites.loads) {
             if (site.param != loaded_param_) continue;
-            if (Status status = redirect(site, loads_->by_row, "sy_from", "load"); !status) return status;
+            if (loads_->own && loads_->by_row) {
+                edits_.replace(
+                    {site.call.begin, site.call.begin + static_cast<std::uint32_t>(loaded_param_.size())},
+                    "sy_from");
+            } else if (Status status = redirect(site, loads_->by_row, "sy_from", "load"); !status) {
+                return status;
+            }
         }
         return Done{};
     }

@@ -154,13 +154,15 @@ void append_stores(std::vector<std::int32_t>& words, const fuse::RankSchedule& s
     }
 }
 
-/// Where each slot's tile loads what is fetched inline.
+/// Where each slot's tile loads what is fetched inline; of what the rank itself was given: 1 if it does.
 void append_loads(std::vector<std::int32_t>& words, const fuse::RankSchedule& schedule,
-                  const Distances& distances) {
+                  const fuse::LoadForm& form, const Distances& distances) {
     words.resize((words.size() + 1) / 2 * 2, 0);
     words[table::loads] = static_cast<std::int32_t>(words.size());
-    for (const fuse::Slot& slot : schedule.slots)
-        append_number(words, slot.from ? distances.to(*slot.from) : distances.to_own());
+    for (const fuse::Slot& slot : schedule.slots) {
+        const std::int64_t distance = slot.from ? distances.to(*slot.from) : distances.to_own();
+        append_number(words, form.own ? std::int64_t{slot.from.has_value()} : distance);
+    }
 }
 
 /// Which slots' tiles do which sum, and what they need for it.
@@ -223,7 +225,8 @@ std::int64_t bytes_of_row(const fuse::Schedule& schedule) {
     };
     std::int64_t bytes = 1;
     if (schedule.stores && schedule.stores->by_row) bytes = row_of(schedule.stores->tensor);
-    if (schedule.loads && schedule.loads->by_row) bytes = std::lcm(bytes, row_of(schedule.loads->tensor));
+    if (schedule.loads && schedule.loads->by_row && !schedule.loads->own)
+        bytes = std::lcm(bytes, row_of(schedule.loads->tensor));
     return bytes;
 }
 
@@ -285,7 +288,7 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
                       Distances(of_all, form->tensor, form->by_row, rank, heap_stride, offsets));
     }
     if (const auto& form = of_all.loads) {
-        append_loads(words, schedule,
+        append_loads(words, schedule, *form,
                      Distances(of_all, form->tensor, form->by_row, rank, heap_stride, offsets));
     }
     if (of_all.summed) append_sums(words, of_all, rank, offsets);

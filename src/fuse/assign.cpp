@@ -1,6 +1,7 @@
 #include "syncopate/fuse/assign.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -237,37 +238,65 @@ Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef 
 
 namespace {
 
-/// A copy within a rank of what its kernel makes costs nothing where the tile can be stored there in the
-/// first place. One tensor's tiles only, as a kernel sends one inline: the one that the plan itself names so,
-/// else the first.
-class LocalStores {
+constexpr std::array kInline{Backend::tma_inline, Backend::ldst_inline};
+
+/// A copy within a rank costs nothing where the tile that makes it can be stored there in the first place, or
+/// the tiles that read it can read what the rank was given. One tensor's tiles only, as a kernel sends one
+/// inline and fetches one: the one that the plan itself names so, else the first.
+class LocalCopies {
 public:
-    LocalStores(const plan::Plan& plan, const InlineObjection& kernel) : plan_(plan), kernel_(kernel) {
+    LocalCopies(const plan::Plan& plan, const InlineObjection& kernel, const InlineObjection& own,
+                Backend preferred)
+        : plan_(plan), kernel_(kernel), own_(own), preferred_(preferred) {
         for (const std::vector<plan::Op>& list : plan.ranks) {
             for (const plan::Op& op : list) {
                 const plan::OpRef ref{static_cast<std::int32_t>(&list - plan.ranks.data()),
                                       static_cast<std::int32_t>(&op - list.data())};
-                if (is_inline(op.backend) && !is_fetched(plan, ref)) tensor_ = op.src.tensor;
+                if (!is_inline(op.backend)) continue;
+                if (is_fetched(plan, ref)) {
+                    fetches_ = true;
+                } else {
+                    stored_ = op.src.tensor;
+                }
             }
         }
     }
     std::optional<Backend> of(plan::OpRef ref) {
         const plan::Op& op = plan_.op(ref);
-        if (!kernel_ || op.kind != plan::OpKind::local || op.reduce != plan::Reduce::none)
+        if (op.kind != plan::OpKind::local || op.reduce != plan::Reduce::none) return std::nullopt;
+        return is_fetched(plan_, ref) ? read(ref) : stored(ref);
+    }
+
+private:
+    std::optional<Backend> stored(plan::OpRef ref) {
+        const std::int32_t tensor = plan_.op(ref).src.tensor;
+        if (!kernel_ || preferred_ != Backend::automatic || (stored_ && *stored_ != tensor))
             return std::nullopt;
-        if (is_fetched(plan_, ref) || (tensor_ && *tensor_ != op.src.tensor)) return std::nullopt;
-        for (const Backend backend : {Backend::tma_inline, Backend::ldst_inline}) {
+        for (const Backend backend : kInline) {
             if (!kernel_(ref, backend).empty()) continue;
-            tensor_ = op.src.tensor;
+            stored_ = tensor;
+            return backend;
+        }
+        return std::nullopt;
+    }
+    std::optional<Backend> read(plan::OpRef ref) {
+        const std::int32_t tensor = plan_.op(ref).dst.tensor;
+        if (!own_ || is_inline(preferred_) || fetches_ || (read_ && *read_ != tensor)) return std::nullopt;
+        for (const Backend backend : kInline) {
+            if (!own_(ref, backend).empty()) continue;
+            read_ = tensor;
             return backend;
         }
         return std::nullopt;
     }
 
-private:
     const plan::Plan& plan_;
     const InlineObjection& kernel_;
-    std::optional<std::int32_t> tensor_;
+    const InlineObjection& own_;
+    Backend preferred_;
+    bool fetches_ = false;  ///< the plan itself names what tiles fetch
+    std::optional<std::int32_t> stored_;
+    std::optional<std::int32_t> read_;
 };
 
 /// Whether what the op sends, which only sums make, is best stored at the peer by the sum. `last`: of the
@@ -283,9 +312,9 @@ bool sum_should_store(const plan::Plan& plan, const plan::Op& op, Backend prefer
 }  // namespace
 
 Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred,
-                        const InlineObjection& kernel) {
+                        const InlineObjection& kernel, const InlineObjection& own) {
     Backends backends(plan.ranks.size());
-    LocalStores stores(plan, kernel);
+    LocalCopies locals(plan, kernel, own, preferred);
     CollectiveBackends collectives(plan, device);
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
         backends[rank].reserve(plan.ranks[rank].size());
@@ -302,8 +331,8 @@ Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred
                 backends[rank].push_back(*backend);
             } else if (op.backend == Backend::automatic) {
                 const Backend best = device == Device::host ? Backend::host : Backend::copy_engine;
-                if (const auto stored = preferred == Backend::automatic ? stores.of(ref) : std::nullopt) {
-                    backends[rank].push_back(*stored);
+                if (const auto inlined = locals.of(ref)) {
+                    backends[rank].push_back(*inlined);
                     continue;
                 }
                 if (kernel && plan.num_ranks() <= kMostSumStores + 1 && follows_sums(plan, ref) &&

@@ -226,21 +226,25 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     const plan::Plan& plan = lowered->plan;
     const Program first{given.stages.front().kernel, plan, given.stages.front().bindings};
     const bool staged = given.stages.size() > 1;
-    const auto backends =
-        assign(plan, options.device, options.preferred, [&](plan::OpRef ref, plan::Backend backend) {
-            if (lowered->done_with.contains(ref)) return std::string("a sum reads it, not a tile");
-            if (follows_sums(plan, ref)) {
-                if (options.tile_sums)
-                    return std::string("the kernel's tiles sum, and store it in one place");
-                return backend == plan::Backend::ldst_inline
-                           ? sum_store_objection(plan, ref)
-                           : std::string(name_of(backend)) +
-                                 " is for what tiles make, this op sends a sum: use ldst_inline";
-            }
-            if (staged) return std::string("a program of several stages sends nothing inline yet");
-            return is_fetched(plan, ref) ? load_objection(first, ref, backend)
-                                         : store_objection(first, ref, backend);
-        });
+    const auto inline_objection = [&](plan::OpRef ref, plan::Backend backend) {
+        if (lowered->done_with.contains(ref)) return std::string("a sum reads it, not a tile");
+        if (follows_sums(plan, ref)) {
+            if (options.tile_sums) return std::string("the kernel's tiles sum, and store it in one place");
+            return backend == plan::Backend::ldst_inline
+                       ? sum_store_objection(plan, ref)
+                       : std::string(name_of(backend)) +
+                             " is for what tiles make, this op sends a sum: use ldst_inline";
+        }
+        if (staged) return std::string("a program of several stages sends nothing inline yet");
+        return is_fetched(plan, ref) ? load_objection(first, ref, backend)
+                                     : store_objection(first, ref, backend);
+    };
+    const auto own_objection = [&](plan::OpRef ref, plan::Backend backend) {
+        if (staged) return std::string("a program of several stages fetches nothing inline yet");
+        if (options.plain_kernel) return std::string("the kernel is left as it is");
+        return own_load_objection(first, ref, backend);
+    };
+    const auto backends = assign(plan, options.device, options.preferred, inline_objection, own_objection);
     if (!backends) return backends.error();
     const auto stored = sum_stores(plan, *backends);
     if (!stored) return stored.error();
@@ -259,6 +263,11 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
         arrivals = *std::move(simulated);
     } else {
         arrivals = expect_arrivals(*lowered, *precedence);
+    }
+    for (std::int32_t id = 0; id < precedence->num_ops();
+         ++id) {  // what a rank reads in its own memory is there
+        if (precedence->fetched[id] && plan.op(precedence->ops[id]).kind == plan::OpKind::local)
+            arrivals[id] = 0;
     }
     std::vector<StageSchedule> stages;
     Written written;

@@ -1,6 +1,8 @@
 #include "syncopate/fuse/inline_reads.hpp"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "fuse/kernel_accesses.hpp"
@@ -128,6 +130,38 @@ std::string load_objection(const Program& program, plan::OpRef ref, Backend back
     return why.empty() ? why : name + why;
 }
 
+std::string own_load_objection(const Program& program, plan::OpRef ref, Backend backend) {
+    const plan::Plan& plan = program.plan;
+    const plan::Op& op = plan.op(ref);
+    const std::string name = std::string(plan::name_of(backend)) + ": ";
+    if (op.kind != plan::OpKind::local) return name + "it is not from the rank itself";
+    const bool held = std::ranges::any_of(plan.initial, [&](const plan::Holding& holding) {
+        return holding.rank == ref.rank && holding.chunk.tensor == op.src.tensor &&
+               contains(holding.chunk.region, op.src.region);
+    });
+    if (!held) return name + "the rank does not hold all of " + to_string(op.src.region) + " initially";
+    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
+        for (const plan::Op& other : plan.ranks[static_cast<std::size_t>(rank)]) {
+            if (other.destination_rank(rank) == ref.rank && other.dst.tensor == op.src.tensor &&
+                overlaps(other.dst.region, op.src.region))
+                return name + "another op writes what it reads";
+        }
+    }
+    if (std::string why = load_objection(program, ref, backend); !why.empty()) return why;
+    if (backend == Backend::ldst_inline) return {};
+    const kernel::Param& param = *only_param(program, op.dst.tensor);
+    const kernel::Kernel& kernel = program.kernel;
+    for (const kernel::AccessSite& site : kernel.sites.loads) {
+        if (site.param != param.name) continue;
+        const std::string_view call = std::string_view(kernel.source).substr(site.call.begin);
+        if (site.made.end > 0 || !call.starts_with(param.name + ".load"))
+            return name + "the kernel is not given the descriptor through which it loads " + param.name;
+    }
+    if (plan.tensors[static_cast<std::size_t>(op.dst.tensor)].shape.size() != 2)
+        return name + "the descriptor does not have two axes";
+    return {};
+}
+
 Result<InlineLoads> load_inline(const Program& program, const Precedence& precedence,
                                 const Backends& backends) {
     const plan::Plan& plan = program.plan;
@@ -165,6 +199,14 @@ Result<InlineLoads> load_inline(const Program& program, const Precedence& preced
             }
             if (!boxes.empty()) at[static_cast<std::size_t>(tile.id)] = place_of(plan, ref);
         }
+    }
+    if (result.form) {
+        std::map<std::int32_t, Place> places;  // by rank: one parameter leads to one
+        result.form->own = std::ranges::all_of(ops, [&](plan::OpRef ref) {
+            const std::optional<Place> place = place_of(plan, ref);
+            return own_load_objection(program, ref, backend_of(ref)).empty() &&
+                   places.try_emplace(ref.rank, *place).first->second == *place;
+        });
     }
     return result;
 }

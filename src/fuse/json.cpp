@@ -536,8 +536,9 @@ Schedule read_schedule(const Reader& reader) {
     }
     if (reader.has("loads")) {
         const Reader loads = reader.at("loads");
-        loads.expect_keys({"tensor", "by"});
-        schedule.loads = LoadForm{read_tensor(loads.at("tensor"), schedule), read_by_row(loads)};
+        loads.expect_keys({"tensor", "by"}, {"own"});
+        schedule.loads = LoadForm{read_tensor(loads.at("tensor"), schedule), read_by_row(loads),
+                                  loads.has("own") && loads.at("own").boolean()};
     }
     if (reader.has("plain")) schedule.plain = reader.at("plain").boolean();
     if (reader.has("summed")) schedule.summed = read_tensor(reader.at("summed"), schedule);
@@ -582,8 +583,9 @@ std::string to_json(const Schedule& schedule) {
         text += ", \"stores\": " + stores.dump();
     }
     if (schedule.loads) {
-        const Json loads{{"tensor", schedule.tensors[schedule.loads->tensor].name},
-                         {"by", schedule.loads->by_row ? "row" : "element"}};
+        Json loads{{"tensor", schedule.tensors[schedule.loads->tensor].name},
+                   {"by", schedule.loads->by_row ? "row" : "element"}};
+        if (schedule.loads->own) loads["own"] = true;
         text += ", \"loads\": " + loads.dump();
     }
     if (schedule.summed) text += ", \"summed\": " + Json(schedule.tensors[*schedule.summed].name).dump();

@@ -6,6 +6,7 @@
 
 #include "syncopate/plan/plan.hpp"
 #include "syncopate/plan/template_options.hpp"
+#include "syncopate/result.hpp"
 
 namespace syncopate::plan {
 
@@ -30,5 +31,9 @@ struct Cut {
     /// The chunks of one slice of a piece; none of an empty piece, or of one with fewer slices.
     [[nodiscard]] std::vector<Chunk> chunks(const Chunk& piece, std::int32_t slice) const;
 };
+
+/// Whether a tensor can be moved at all, and cut so. Fails (ErrorClass::usage) with what is wrong.
+[[nodiscard]] Status judge(const Tensor& tensor);
+[[nodiscard]] Status judge(const Cut& cut, const Tensor& tensor);
 
 }  // namespace syncopate::plan

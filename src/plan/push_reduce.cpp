@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "cut.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -14,16 +16,10 @@ Error usage(std::string message) { return Error{std::move(message), {}, ErrorCla
 Status validate(const Mesh& mesh, const Tensor& tensor, std::int32_t axis, std::int32_t split_axis,
                 std::int32_t split) {
     const std::int32_t ranks = mesh.num_ranks();
-    const auto axes = static_cast<std::int32_t>(tensor.shape.size());
     if (ranks < 1 || ranks > kMaxRanks)
         return usage(fmt::format("the mesh has {} ranks; expected 1 to {}", ranks, kMaxRanks));
-    if (axes < 1 || axes > kMaxAxes)
-        return usage(fmt::format("the tensor has {} axes; expected 1 to {}", axes, kMaxAxes));
-    for (const std::int64_t size : tensor.shape) {
-        if (size < 1)
-            return usage(
-                fmt::format("tensor {} has an axis of size {}; expected at least 1", tensor.name, size));
-    }
+    if (const Status valid = judge(tensor); !valid) return valid;
+    const auto axes = static_cast<std::int32_t>(tensor.shape.size());
     if (axis < 0 || axis >= axes) {
         return usage(fmt::format("axis {} is not an axis of tensor {}; expected 0 to {}", axis, tensor.name,
                                  axes - 1));
@@ -40,13 +36,6 @@ Status validate(const Mesh& mesh, const Tensor& tensor, std::int32_t axis, std::
     if (chunks * ranks * 2 > kMaxOps)
         return usage(fmt::format("the plan would have more than {} ops; use a smaller split", kMaxOps));
     return Done{};
-}
-
-/// The chunks of the interval: `split` of them, fewer when it is short.
-std::vector<Interval> chunks_of(const Interval& interval, std::int32_t split) {
-    if (interval.empty()) return {};
-    const auto parts = static_cast<std::int32_t>(std::min<std::int64_t>(split, interval.size()));
-    return split_evenly(interval.begin, interval.end, parts);
 }
 
 }  // namespace
@@ -68,7 +57,8 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
         whole[axis] = shard;
         std::vector<Region>& parts = chunks.emplace_back();
         if (shard.empty()) continue;
-        for (const Interval& part : chunks_of(whole[static_cast<std::size_t>(split_axis)], options.split)) {
+        for (const Interval& part :
+             split_nonempty(whole[static_cast<std::size_t>(split_axis)], options.split)) {
             parts.push_back(whole);
             parts.back()[static_cast<std::size_t>(split_axis)] = part;
         }
@@ -155,7 +145,7 @@ Result<Plan> push_to_all(const Mesh& mesh, const Tensor& from, const std::string
             .push_back({.rank = rank, .chunk = {0, from.whole()}, .partial = true});
         plan.final.push_back({.rank = rank, .chunk = {1, from.whole()}, .of_all = true});
         std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
-        for (const Interval& chunk : chunks_of({0, from.shape[axis]}, options.split)) {
+        for (const Interval& chunk : split_nonempty({0, from.shape[axis]}, options.split)) {
             Region region = from.whole();
             region[axis] = chunk;
             // The own part first: what the others add to. Each list has it at the same place.
@@ -186,14 +176,18 @@ Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::stri
         return usage(fmt::format("the first axis of tensor {}, {}, is no multiple of {} ranks", from.name,
                                  from.shape[0], ranks));
     }
-    if (options.transient && options.produced)
+    if ((options.transient || options.own_transient) && options.produced)
         return usage("transient is for what is held initially and the kernel reads");
+    const Cut cut{0, options.split, options.minor_axis, options.minor_split, options.minor_sizes};
+    if (const Status valid = judge(cut, from); !valid) return valid.error();
     const std::int64_t block = from.shape[0] / ranks;
-    const auto region = [&](const Interval& rows) {
-        Region whole = from.whole();
-        whole[0] = rows;
-        return whole;
+    const auto block_of = [&](std::int32_t rank) {
+        return with_axis(from.whole(), 0, {rank * block, (rank + 1) * block});
     };
+    const std::int32_t slices =
+        cut.minor_axis < 0 ? 1 : cut.num_slices(from.shape[static_cast<std::size_t>(cut.minor_axis)]);
+    if (cut.num_chunks(block_of(0)) > kMaxOps / ranks / ranks)
+        return usage(fmt::format("the plan would have more than {} ops; use a smaller split", kMaxOps));
     Plan plan;
     plan.mesh = mesh;
     plan.tensors = {from, {to, from.shape, from.dtype}};
@@ -202,25 +196,33 @@ Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::stri
         (options.produced ? plan.produced : plan.initial)
             .push_back({.rank = rank, .chunk = {0, from.whole()}, .partial = true});
         for (std::int32_t source = 0; source < ranks && !options.transient; ++source) {
-            plan.final.push_back(
-                {.rank = rank, .chunk = {1, region({source * block, (source + 1) * block})}, .of = {source}});
+            if (source == rank && options.own_transient) continue;
+            plan.final.push_back({.rank = rank, .chunk = {1, block_of(source)}, .of = {source}});
         }
         std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
-        // The own block is made last, as it leaves for nowhere; of what is held it is used first.
-        const std::int32_t begin = options.produced ? 1 : 0;
-        for (std::int32_t offset = begin; offset < begin + ranks; ++offset) {
-            const std::int32_t peer = (rank + offset) % ranks;
-            for (const Interval& part : chunks_of({0, block}, options.split)) {
+        const auto exchange = [&](std::int32_t peer, const Cut& by, std::int32_t slice) {
+            const std::int32_t to_rank = options.transient ? rank : peer;
+            const std::int32_t of_rank = options.transient ? peer : rank;
+            const std::vector<Chunk> sources = by.chunks({0, block_of(to_rank)}, slice);
+            const std::vector<Chunk> destinations = by.chunks({1, block_of(of_rank)}, slice);
+            for (std::size_t part = 0; part < sources.size(); ++part) {
                 Op& op = list.emplace_back();
                 const OpKind moves = options.transient ? OpKind::pull : OpKind::push;
-                const std::int32_t to_rank = options.transient ? rank : peer;
-                const std::int32_t of_rank = options.transient ? peer : rank;
                 op.kind = peer == rank ? OpKind::local : moves;
                 op.peer = peer == rank ? -1 : peer;
-                op.src = {0, region({to_rank * block + part.begin, to_rank * block + part.end})};
-                op.dst = {1, region({of_rank * block + part.begin, of_rank * block + part.end})};
+                op.src = sources[part];
+                op.dst = destinations[part];
             }
+        };
+        const auto exchange_own = [&] { exchange(rank, {0, options.split}, 0); };
+        // The own block is made last, as it leaves for nowhere; of what is held it is used first.
+        if (!options.produced) exchange_own();
+        const std::int32_t peers = ranks - 1;
+        for (std::int32_t step = 0; step < peers * slices; ++step) {
+            const std::int32_t offset = 1 + (options.peer_by_peer ? step / slices : step % peers);
+            exchange((rank + offset) % ranks, cut, options.peer_by_peer ? step % slices : step / peers);
         }
+        if (options.produced) exchange_own();
     }
     return plan;
 }

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "syncopate/plan/templates.hpp"
 
@@ -13,59 +12,6 @@ namespace syncopate::plan {
 namespace {
 
 Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
-
-Status judge_tensor(const Tensor& tensor) {
-    const auto axes = static_cast<std::int32_t>(tensor.shape.size());
-    if (axes < 1 || axes > kMaxAxes)
-        return usage(fmt::format("the tensor has {} axes; expected 1 to {}", axes, kMaxAxes));
-    for (const std::int64_t size : tensor.shape) {
-        if (size < 1)
-            return usage(
-                fmt::format("tensor {} has an axis of size {}; expected at least 1", tensor.name, size));
-    }
-    return Done{};
-}
-
-Status judge_axis(std::string_view what, std::int32_t axis, const Tensor& tensor) {
-    const auto axes = static_cast<std::int32_t>(tensor.shape.size());
-    if (axis >= 0 && axis < axes) return Done{};
-    return usage(fmt::format("{} {} is not an axis of tensor {}; expected 0 to {}", what, axis, tensor.name,
-                             axes - 1));
-}
-
-Status judge_sizes(std::int64_t extent, const TemplateOptions& options) {
-    if (options.minor_sizes.empty()) return Done{};
-    if (options.minor_split != 1) return usage("minor_split and minor_sizes both say how to cut: give one");
-    const Error others =
-        usage(fmt::format("minor_sizes {} are not the {} elements of axis {} together",
-                          fmt::join(options.minor_sizes, " + "), extent, options.minor_axis));
-    std::int64_t left = extent;
-    for (const std::int64_t size : options.minor_sizes) {
-        if (size < 1) return usage(fmt::format("minor_sizes has {}; expected at least 1", size));
-        if (size > left) return others;
-        left -= size;
-    }
-    if (left > 0) return others;
-    return Done{};
-}
-
-Status judge_cut(const Tensor& tensor, const TemplateOptions& options) {
-    if (const Status valid = judge_axis("axis", options.axis, tensor); !valid) return valid;
-    if (options.split < 1) return usage(fmt::format("split is {}; expected at least 1", options.split));
-    if (options.minor_split < 1)
-        return usage(fmt::format("minor_split is {}; expected at least 1", options.minor_split));
-    if (options.minor_axis == -1) {
-        if (options.minor_split != 1) return usage("minor_split needs minor_axis: the axis to cut along");
-        if (!options.minor_sizes.empty()) return usage("minor_sizes needs minor_axis: the axis to cut along");
-        return Done{};
-    }
-    if (const Status valid = judge_axis("minor_axis", options.minor_axis, tensor); !valid) return valid;
-    if (options.minor_axis == options.axis) {
-        return usage(
-            fmt::format("minor_axis and axis are both {}; use split to cut shards finer", options.axis));
-    }
-    return judge_sizes(tensor.shape[static_cast<std::size_t>(options.minor_axis)], options);
-}
 
 /// Refuses what only other templates, or other algorithms of this one, have.
 Status judge_uses(const Template& self, const TemplateOptions& options, Algorithm algorithm) {
@@ -116,8 +62,8 @@ Result<Setup> prepare(std::string_view name, const Mesh& mesh, const Tensor& ten
         return refuse({fmt::format("the mesh has {} ranks; expected 1 to {}", ranks, kMaxRanks)});
     const Result<Algorithm> algorithm = choose_algorithm(self, options.algorithm);
     if (!algorithm) return refuse(algorithm.error());
-    for (const Status& status :
-         {judge_tensor(tensor), judge_cut(tensor, options), judge_uses(self, options, *algorithm)}) {
+    const Cut cut{options.axis, options.split, options.minor_axis, options.minor_split, options.minor_sizes};
+    for (const Status& status : {judge(tensor), judge(cut, tensor), judge_uses(self, options, *algorithm)}) {
         if (!status) return refuse(status.error());
     }
     Result<std::vector<Team>> teams = teams_of(mesh, options.over, options.group);
@@ -126,14 +72,13 @@ Result<Setup> prepare(std::string_view name, const Mesh& mesh, const Tensor& ten
         if (const Status levels = set_levels(*teams, mesh, options.inner); !levels)
             return refuse(levels.error());
     }
-    Setup setup{
-        .name = std::string(name),
-        .builder = Builder(mesh, options.pull),
-        .tensor = tensor,
-        .options = options,
-        .teams = *std::move(teams),
-        .cut = {options.axis, options.split, options.minor_axis, options.minor_split, options.minor_sizes},
-        .shards = {}};
+    Setup setup{.name = std::string(name),
+                .builder = Builder(mesh, options.pull),
+                .tensor = tensor,
+                .options = options,
+                .teams = *std::move(teams),
+                .cut = cut,
+                .shards = {}};
     setup.options.algorithm = *algorithm;
     setup.builder.tensor(tensor);
     setup.shards = split_evenly(0, tensor.shape[static_cast<std::size_t>(options.axis)], setup.size());

@@ -108,9 +108,15 @@ Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& ra
 }
 
 /// A kernel may load only from tensors of the op that are like its own.
-Status check_loads(const fuse::Schedule& schedule, const fuse::RankSchedule& rank) {
-    for (const fuse::Slot& slot : rank.slots) {
+Status check_loads(const fuse::Schedule& schedule, int rank) {
+    for (const fuse::Slot& slot : schedule.ranks[static_cast<std::size_t>(rank)].slots) {
         if (!slot.from) continue;
+        if (schedule.loads->own && slot.from->rank != rank) {
+            return Error{fmt::format(
+                "tile {} would load what rank {} was given, but the kernel loads only what its own "
+                "rank was",
+                slot.tile, slot.from->rank)};
+        }
         const plan::Tensor& own = schedule.tensors[static_cast<std::size_t>(schedule.loads->tensor)];
         const plan::Tensor& there = schedule.tensors[static_cast<std::size_t>(slot.from->tensor)];
         const bool alike = own.dtype == there.dtype && !own.shape.empty() &&
@@ -214,7 +220,7 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
         if (Status good = check_chunk(schedule, {rank, -1}, chunk.chunk); !good) return good;
     }
     if (Status good = check_stores(schedule, mine); !good) return good;
-    if (Status good = check_loads(schedule, mine); !good) return good;
+    if (Status good = check_loads(schedule, rank); !good) return good;
     for (const auto* waits : {&mine.begin_waits, &mine.end_waits}) {
         if (Status good = check_waits(*waits); !good) return good;
     }

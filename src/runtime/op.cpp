@@ -262,6 +262,8 @@ Status FusedOp::set_output(std::string_view name, const plan::Region& region, st
 
 std::optional<FusedOp::SumPlace> FusedOp::sum_place() const { return buffers_->sum_place(); }
 
+std::optional<FusedOp::OwnPlace> FusedOp::own_place() const { return buffers_->own_place(); }
+
 Error FusedOp::error_of(const FaultRecord& record) const {
     if (!record.of_peer() || record.peer() >= heap_->size()) {
         return fault_error(schedule_, rank(), options_.name, record, options_.deadline_ms);

@@ -33,6 +33,13 @@ UserBuffers::UserBuffers(const SymmetricHeap& heap, const fuse::Schedule& schedu
                          const OpMemory& memory, CallExecutor& executor)
     : heap_(heap), schedule_(schedule), options_(options), memory_(memory), executor_(executor) {
     fetched_by_tiles_.assign(schedule_.tensors.size(), false);
+    if (schedule_.loads && schedule_.loads->own) {
+        own_ = fuse::Place{rank(), schedule_.loads->tensor, 0};  // any, unless some tile reads there
+        for (const fuse::Slot& slot : schedule_.ranks[static_cast<std::size_t>(rank())].slots) {
+            if (slot.from) own_ = slot.from;
+        }
+        return;
+    }
     for (const fuse::RankSchedule& other : schedule_.ranks) {
         for (const fuse::Slot& slot : other.slots) {
             if (slot.from && slot.from->rank == rank())
@@ -53,9 +60,10 @@ std::span<const StridedCopy* const> UserBuffers::CopyList::all() const {
     return many_;
 }
 
-UserBuffers::CopyList UserBuffers::copies_of(const Buffers& buffers) {
+UserBuffers::CopyList UserBuffers::copies_of(const Buffers& buffers) const {
     CopyList list;
     for (const auto& [key, buffer] : buffers) {
+        if (buffer.only_tiles_read && own_from_) continue;
         for (const StridedCopy& copy : buffer.copies) list.add(copy);
     }
     return list;
@@ -106,8 +114,47 @@ Status UserBuffers::set_input(std::string_view name, const plan::Region& region,
         return copies.error();
     }
     const bool unread = redirect_sources(place->key.first, region, from);
-    if (!unread && !same_place(from, place->box)) input.copies = std::move(copies).value();
+    const bool tiles_read = own_ && own_->tensor == place->key.first;
+    input.only_tiles_read = unread && tiles_read;
+    if (tiles_read) own_from_.reset();
+    if (input.only_tiles_read) {
+        const bool alone = std::ranges::count_if(inputs_, [&](const auto& other) {
+                               return other.first.first == place->key.first;
+                           }) == 1;
+        if (alone && serves_tiles(*place, region, from)) own_from_ = from;
+    }
+    if ((!unread || input.only_tiles_read) && !same_place(from, place->box))
+        input.copies = std::move(copies).value();
     return Done{};
+}
+
+bool UserBuffers::serves_tiles(const Place& place, const plan::Region& region, const BoxView& from) const {
+    if (region != place.tensor->whole()) return false;
+    const auto element = static_cast<std::int64_t>(plan::size_of(place.tensor->dtype));
+    constexpr std::int64_t kUnit = 16;  // bytes, of which a descriptor wants multiples; elements, as the
+                                        // kernel is told
+    if (schedule_.loads->by_row) {
+        return from.address % kUnit == 0 && from.strides.front() > 0 &&
+               from.strides.front() * element % kUnit == 0;
+    }
+    const std::uint64_t heap = heap_.local(memory_.tensor_offsets[static_cast<std::size_t>(own_->tensor)]);
+    return (from.address - heap) % static_cast<std::uint64_t>(kUnit * element) == 0 &&
+           from.strides == place.box.strides;
+}
+
+std::optional<FusedOp::OwnPlace> UserBuffers::own_place() const {
+    if (!own_) return std::nullopt;
+    const auto element =
+        plan::size_of(schedule_.tensors[static_cast<std::size_t>(schedule_.loads->tensor)].dtype);
+    const BoxView from = own_from_.value_or(
+        in_heap({own_->tensor, schedule_.tensors[static_cast<std::size_t>(own_->tensor)].whole()}));
+    FusedOp::OwnPlace place;
+    place.pitch = static_cast<std::uint64_t>(from.strides.front()) * element;
+    place.address = from.address + static_cast<std::uint64_t>(own_->rows) * place.pitch;
+    const std::uint64_t heap =
+        heap_.local(memory_.tensor_offsets[static_cast<std::size_t>(schedule_.loads->tensor)]);
+    place.elements = static_cast<std::int64_t>(place.address - heap) / static_cast<std::int64_t>(element);
+    return place;
 }
 
 bool UserBuffers::redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from) {
@@ -162,6 +209,7 @@ void UserBuffers::clear_inputs() {
         if (reads) send_from_heap(index);
     }
     inputs_.clear();
+    own_from_.reset();
 }
 
 bool UserBuffers::is_written(std::int32_t tensor, const plan::Region& region) const {

@@ -35,6 +35,7 @@ public:
     Status set_output(std::string_view name, const plan::Region& region, std::uint64_t address,
                       std::span<const std::int64_t> strides);
     [[nodiscard]] std::optional<FusedOp::SumPlace> sum_place() const;
+    [[nodiscard]] std::optional<FusedOp::OwnPlace> own_place() const;
 
     /// Pointers to copies: a handful on the stack; more would need an allocation.
     class CopyList {
@@ -56,6 +57,8 @@ private:
         std::uint64_t address = 0;
         std::vector<std::int64_t> strides;
         std::vector<StridedCopy> copies;
+        /// Of an input whose copies only this rank's tiles need: they stay away while those read the array.
+        bool only_tiles_read = false;
     };
     using Key = std::pair<std::int32_t, std::vector<std::int64_t>>;  ///< tensor and region
     using Buffers = std::map<Key, Buffer>;
@@ -65,13 +68,16 @@ private:
         BoxView box;  ///< in this rank's heap
     };
 
-    [[nodiscard]] static CopyList copies_of(const Buffers& buffers);
+    [[nodiscard]] CopyList copies_of(const Buffers& buffers) const;
     [[nodiscard]] Result<Place> place_of(std::string_view name, const plan::Region& region,
                                          std::span<const std::int64_t> strides, const char* what) const;
     /// Sends the sums into `region` to `to` instead; false, and none is, unless they cover all of it.
     bool redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to, bool in_place);
     /// Lets the transfers that send `region` read it at `from`; true if then nobody reads the heap's.
     bool redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from);
+    /// Whether this rank's tiles can read what they fetch from it in the user's array of `region`, at `from`.
+    [[nodiscard]] bool serves_tiles(const Place& place, const plan::Region& region,
+                                    const BoxView& from) const;
     /// Lets transfer `index` of this rank read `source`; false where it cannot.
     bool send_from(std::size_t index, const BoxView& source);
     void send_from_heap(std::size_t index);
@@ -98,6 +104,8 @@ private:
     const OpMemory& memory_;
     CallExecutor& executor_;
     std::vector<bool> fetched_by_tiles_;  ///< by tensor: some rank's tiles load this rank's from the heap
+    std::optional<fuse::Place> own_;      ///< where tiles read what this rank was given, if it is in the heap
+    std::optional<BoxView> own_from_;     ///< of the whole tensor: the user's array that they read instead
     Buffers inputs_;
     Buffers outputs_;
 };

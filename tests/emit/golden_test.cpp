@@ -31,12 +31,16 @@ const Example kExamples[] = {{"matmul_pointers", false, true, false},
                              {"matmul_persistent_host_tma", true, false, true}};
 
 /// What a kernel is fused with: A gathered, A gathered in slices along K, A fetched by the tiles that read
-/// it, or C reduced and scattered. The last also with the tiles stored at their destination, and with tiles
-/// that do the sums (by the one kernel that can).
-enum class Form { gathered, phased, fetched, scattered, stored, summed };
+/// it, A exchanged but for the own block, or C reduced and scattered. The last also with the tiles stored at
+/// their destination, and with tiles that do the sums (by the one kernel that can).
+enum class Form { gathered, phased, fetched, own, scattered, stored, summed };
 constexpr std::pair<Form, const char*> kForms[] = {
-    {Form::gathered, ".py"},           {Form::phased, "_phased.py"}, {Form::fetched, "_fetched.py"},
-    {Form::scattered, "_producer.py"}, {Form::stored, "_inline.py"}, {Form::summed, "_sums.py"}};
+    {Form::gathered, ".py"},   {Form::phased, "_phased.py"},      {Form::fetched, "_fetched.py"},
+    {Form::own, "_own.py"},    {Form::scattered, "_producer.py"}, {Form::stored, "_inline.py"},
+    {Form::summed, "_sums.py"}};
+
+/// A descriptor that the kernel makes leads to the heap, whatever the tile.
+bool reads_own(const Example& example) { return !example.persistent || example.descriptors_by_host; }
 
 /// M×N×K on 8 ranks.
 Result<Artifact> fused(const Example& example, Form form, std::int64_t M = 1024, std::int64_t N = 512,
@@ -78,12 +82,14 @@ Result<Artifact> fused(const Example& example, Form form, std::int64_t M = 1024,
     }
     const bool produces = form >= Form::scattered;
     options.pull = options.transient = form == Form::fetched;
+    const plan::Mesh mesh = fuse::sample::ranks(8);
     const auto backend = form < Form::stored && form != Form::fetched ? plan::Backend::automatic
                          : example.persistent                         ? plan::Backend::tma_inline
                                                                       : plan::Backend::ldst_inline;
-    auto plan = produces
-                    ? plan::push_reduce(fuse::sample::ranks(8), {"C", {M, N}, plan::DType::bf16})
-                    : plan::all_gather(fuse::sample::ranks(8), {"A", {M, K}, plan::DType::bf16}, options);
+    auto plan = produces            ? plan::push_reduce(mesh, {"C", {M, N}, plan::DType::bf16})
+                : form == Form::own ? plan::push_exchange(mesh, {"X", {M, K}, plan::DType::bf16}, "A",
+                                                          {.produced = false, .own_transient = true})
+                                    : plan::all_gather(mesh, {"A", {M, K}, plan::DType::bf16}, options);
     if (!plan) return plan.error();
     for (std::vector<plan::Op>& ops : plan->ranks) {
         for (plan::Op& op : ops) op.backend = asked;
@@ -102,10 +108,15 @@ TEST(Golden, TheExamplesComeOutAsRecorded) {
     for (const Example& example : kExamples) {
         for (const auto& [form, ending] : kForms) {
             if (form == Form::summed && !example.descriptors_by_host) continue;
+            if (form == Form::own && !reads_own(example)) continue;
             const auto artifact = fused(example, form);
             ASSERT_TRUE(artifact.ok()) << example.name << ": " << artifact.error().to_string();
             EXPECT_EQ(artifact->launch.schedule.stores.has_value(), form >= Form::stored) << example.name;
-            EXPECT_EQ(artifact->launch.schedule.loads.has_value(), form == Form::fetched) << example.name;
+            EXPECT_EQ(artifact->launch.schedule.loads.has_value(), form == Form::fetched || form == Form::own)
+                << example.name;
+            EXPECT_EQ(artifact->launch.schedule.loads && artifact->launch.schedule.loads->own,
+                      form == Form::own)
+                << example.name;
             EXPECT_EQ(artifact->launch.schedule.summed.has_value(), form == Form::summed) << example.name;
             EXPECT_EQ(artifact->launch.schedule.phased, form == Form::phased) << example.name;
             EXPECT_EQ(artifact->launch.schedule.produces(0), form >= Form::scattered) << example.name;
@@ -126,7 +137,8 @@ TEST(Golden, TheExamplesComeOutAsRecorded) {
 
 TEST(Golden, AnArtifactReadsBackFromItsJson) {
     for (const Example& example : kExamples) {
-        for (const Form form : {Form::phased, Form::fetched, Form::scattered, Form::stored, Form::summed}) {
+        for (const Form form :
+             {Form::phased, Form::fetched, Form::own, Form::scattered, Form::stored, Form::summed}) {
             const auto artifact = fused(example, form);
             ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
             const auto launch = launch_from_json(artifact->schedule_json);
@@ -139,7 +151,8 @@ TEST(Golden, AnArtifactReadsBackFromItsJson) {
 }
 
 TEST(Golden, EveryOtherLineOfTheUserStaysAsItWas) {
-    constexpr Form kJudged[] = {Form::gathered, Form::fetched, Form::scattered, Form::stored, Form::summed};
+    constexpr Form kJudged[] = {Form::gathered,  Form::fetched, Form::own,
+                                Form::scattered, Form::stored,  Form::summed};
     for (std::size_t n = 0; n < std::size(kJudged) * std::size(kExamples); ++n) {
         const auto artifact = fused(kExamples[n / std::size(kJudged)], kJudged[n % std::size(kJudged)]);
         ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
@@ -154,18 +167,22 @@ TEST(Golden, EveryOtherLineOfTheUserStaysAsItWas) {
             if (line.find("import sy_") != std::string::npos ||
                 line.find("= sy_acquire(") != std::string::npos ||
                 line.find("sy_slot = ") != std::string::npos ||
-                line.find("sy_from = ") != std::string::npos || line.find("sy_post") != std::string::npos ||
-                line.find("sy_finish(") != std::string::npos || line.find("sy_sum(") != std::string::npos) {
+                line.find("sy_from = ") != std::string::npos ||
+                line.find("if sy_reads_own(") != std::string::npos ||
+                line.find("sy_post") != std::string::npos || line.find("sy_finish(") != std::string::npos ||
+                line.find("sy_sum(") != std::string::npos) {
                 continue;
             }
             for (const std::string added :
                  {", sy_schedule, sy_control", ", sy_out, sy_out_pitch", "sy_tile(sy_schedule, tile_id_c)",
                   " + sy_row(sy_schedule, tile_id_c)", " + sy_row(sy_schedule, sy_slot)",
-                  " + sy_offset(sy_schedule, sy_slot, multiple=16)", " + sy_from", "sy_all_rows"}) {
+                  " + sy_offset(sy_schedule, sy_slot, multiple=16)", " + sy_from", "sy_from.", ", sy_own",
+                  "sy_all_rows"}) {
                 const std::size_t at = line.find(added);
                 if (at != std::string::npos) {
                     line.replace(at, added.size(),
                                  added.starts_with("sy_tile") ? "tile_id_c"
+                                 : added == "sy_from."        ? "a_desc."
                                  : added == "sy_all_rows"     ? "M"
                                                               : "");
                 }
@@ -203,6 +220,13 @@ TEST(Inline, TilesThatStraddleShardsAreSentByTheNextBest) {
     EXPECT_FALSE(artifact->launch.schedule.stores.has_value());
     for (const fuse::Transfer& transfer : artifact->launch.schedule.ranks[0].transfers)
         EXPECT_EQ(transfer.backend, plan::Backend::copy_engine);
+}
+
+TEST(Inline, ADescriptorThatTheKernelMakesReadsTheHeapsCopyOfTheOwnBlock) {
+    const auto artifact = fused(kExamples[1], Form::own);
+    ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
+    EXPECT_FALSE(artifact->launch.schedule.loads.has_value());
+    EXPECT_EQ(artifact->launch.schedule.ranks[0].transfers.size(), 8u) << "one is the copy of the own block";
 }
 
 TEST(Inline, WhatCannotBeFetchedInlineIsSaid) {

@@ -61,6 +61,33 @@ TEST(Assign, AsksTheKernelWhetherItCanSendInline) {
         << "what is only preferred gives way";
 }
 
+TEST(Assign, LetsTilesReadWhatTheRankWasGivenWhereThatIs) {
+    plan::Plan plan = one_push(copy({{0, 4}, {0, 8}}));
+    plan.ranks[0][0].kind = plan::OpKind::local;
+    plan.ranks[0][0].peer = -1;
+    plan.ranks[0][0].backend = plan::Backend::automatic;
+    const auto no = [](plan::OpRef, plan::Backend) { return std::string("no"); };
+    const auto by_pointer = [](plan::OpRef, plan::Backend backend) {
+        return std::string(backend == plan::Backend::ldst_inline ? "" : "no");
+    };
+    const auto chosen = [&](plan::Backend preferred, const InlineObjection& own) {
+        return assign(plan, Device::cuda, preferred, no, own).value()[0][0];
+    };
+    EXPECT_EQ(chosen({}, by_pointer), plan::Backend::ldst_inline);
+    EXPECT_EQ(chosen({}, no), plan::Backend::copy_engine);
+    EXPECT_EQ(chosen({}, {}), plan::Backend::copy_engine);
+    EXPECT_EQ(chosen(plan::Backend::tma_dedicated, by_pointer), plan::Backend::ldst_inline)
+        << "whatever carries the rest";
+    // Tiles that fetch from other ranks read through one descriptor of all heaps, and what they fetch is
+    // asked for by name.
+    plan.ranks[0].push_back(plan.ranks[0][0]);
+    plan.ranks[0][1].kind = plan::OpKind::pull;
+    plan.ranks[0][1].peer = 1;
+    plan.ranks[0][1].backend = plan::Backend::ldst_inline;
+    const auto yes = [](plan::OpRef, plan::Backend) { return std::string(); };
+    EXPECT_EQ(assign(plan, Device::cuda, {}, yes, by_pointer).value()[0][0], plan::Backend::copy_engine);
+}
+
 TEST(Assign, StoresWhatStaysOnTheRankWhereItIsToBe) {
     plan::Plan plan = one_push(copy({{0, 4}, {0, 8}}));
     plan.ranks[0][0].kind = plan::OpKind::local;

@@ -166,6 +166,13 @@ std::vector<Case> cases(std::int32_t max_ranks) {
                   .value(),
               {{"a_ptr", "A"}}},
              {.preferred = plan::Backend::ldst_inline}});
+        add("exchanged_but_the_own" + suffix,
+            {sample::gemm(even),
+             plan::push_exchange(
+                 sample::ranks(ranks), {"X", {even.M, even.K}, plan::DType::bf16}, "A",
+                 {.produced = false, .own_transient = true, .minor_axis = 1, .minor_split = 2})
+                 .value(),
+             {{"a_ptr", "A"}}});
         if (ranks == 1) continue;
         result.push_back({"relayed" + suffix,
                           {sample::gemm(even), relayed(ranks, sample::a_of(even)), {{"a_ptr", "A"}}},

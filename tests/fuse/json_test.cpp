@@ -4,6 +4,7 @@
 
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
+#include "syncopate/plan/push_reduce.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -72,6 +73,22 @@ TEST(ScheduleJson, SaysWhereTilesReadAtOtherRanks) {
               std::string::npos);
     EXPECT_NE(message(replaced(text, R"(1,"A",0])", R"(2,"A",0])")).find("expected an integer from 0 to 1"),
               std::string::npos);
+}
+
+TEST(ScheduleJson, SaysThatTilesReadWhatTheirRankWasGiven) {
+    const Program program{sample::gemm({4, 4, 4, 2, 2, 2}),
+                          plan::push_exchange(sample::ranks(2), {"X", {4, 4}, plan::DType::bf16}, "A",
+                                              {.produced = false, .own_transient = true})
+                              .value(),
+                          {{"a_ptr", "A"}}};
+    const auto fused = fuse(program, {});
+    ASSERT_TRUE(fused.ok()) << fused.error().to_string();
+    EXPECT_EQ(fused->loads, (LoadForm{1, false, true}));
+    const std::string text = to_json(*fused);
+    const auto schedule = schedule_from_json(text);
+    ASSERT_TRUE(schedule.ok()) << schedule.error().to_string();
+    EXPECT_EQ(to_json(*schedule), text);
+    EXPECT_EQ(schedule->loads, fused->loads);
 }
 
 TEST(ScheduleJson, ATextNestedWithoutEndIsRefused) {

@@ -202,7 +202,55 @@ TEST(PushExchange, GivesEachRankABlockOfEachOther) {
     EXPECT_EQ(fetched.ranks[3][1].src.region[0], (Interval{6, 8})) << "block 3 of rank 4";
     EXPECT_EQ(fetched.ranks[3][1].dst.region[0], (Interval{8, 10})) << "becomes block 4";
     EXPECT_FALSE(push_exchange(ranks(5), kC, "D", {.transient = true}).ok()) << "nothing is held";
+    EXPECT_FALSE(push_exchange(ranks(5), kC, "D", {.own_transient = true}).ok());
     EXPECT_FALSE(push_exchange(ranks(3), kC, "D").ok()) << "10 rows are no multiple of 3";
+}
+
+TEST(PushExchange, CutsWhatLeavesAlongASecondAxis) {
+    const auto message = [](const Result<Plan>& plan) {
+        return plan.ok() ? std::string() : plan.error().to_string();
+    };
+    const Tensor x{"X", {6, 8}, DType::bf16};
+    const auto columns = [](const Plan& plan) {  // of rank 0: peer and columns
+        std::vector<std::pair<std::int32_t, Interval>> found;
+        for (const Op& op : plan.ranks[0]) {
+            EXPECT_EQ(op.src.region[1], op.dst.region[1]);
+            found.emplace_back(op.peer, op.src.region[1]);
+        }
+        return found;
+    };
+    PushExchangeOptions options{.produced = false, .minor_axis = 1, .minor_sizes = {2, 6}};
+    const Plan by_slice = push_exchange(ranks(3), x, "A", options).value();
+    EXPECT_TRUE(check(by_slice).empty()) << check(by_slice).front().message;
+    using Sent = std::vector<std::pair<std::int32_t, Interval>>;
+    EXPECT_EQ(columns(by_slice), (Sent{{-1, {0, 8}}, {1, {0, 2}}, {2, {0, 2}}, {1, {2, 8}}, {2, {2, 8}}}));
+    options.peer_by_peer = true;
+    EXPECT_EQ(columns(push_exchange(ranks(3), x, "A", options).value()),
+              (Sent{{-1, {0, 8}}, {1, {0, 2}}, {1, {2, 8}}, {2, {0, 2}}, {2, {2, 8}}}));
+    const Plan made =
+        push_exchange(ranks(3), x, "A", {.split = 2, .minor_axis = 1, .minor_split = 2}).value();
+    EXPECT_TRUE(check(made).empty()) << check(made).front().message;
+    EXPECT_EQ(made.ranks[0].size(), 2u * 2 * 2 + 2)
+        << "two chunks in two slices for each peer, two of its own";
+    EXPECT_EQ(made.ranks[0].back().kind, OpKind::local);
+
+    options.minor_sizes = {2, 5};
+    EXPECT_NE(
+        message(push_exchange(ranks(3), x, "A", options)).find("minor_sizes 2 + 5 are not the 8 elements"),
+        std::string::npos);
+    EXPECT_NE(message(push_exchange(ranks(3), x, "A", {.minor_split = 2})).find("needs minor_axis"),
+              std::string::npos);
+    EXPECT_NE(message(push_exchange(ranks(2), {"X", {2, 1 << 24}, DType::bf16}, "A",
+                                    {.minor_axis = 1, .minor_split = 1 << 24}))
+                  .find("use a smaller split"),
+              std::string::npos);
+}
+
+TEST(PushExchange, AsksForTheOwnBlockAtTheEndOnlyIfItIsToStay) {
+    const Plan plan = push_exchange(ranks(5), kC, "D", {.produced = false, .own_transient = true}).value();
+    EXPECT_TRUE(check(plan).empty()) << check(plan).front().message;
+    for (const Holding& held : plan.final) EXPECT_NE(held.of, std::vector<std::int32_t>{held.rank});
+    EXPECT_EQ(plan.final.size(), 5u * 4);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
 from syncopate import interpreter, ops, ranks, trace  # noqa: E402
+from syncopate.fused import run_on_host  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 from syncopate.kernels import matmul as library  # noqa: E402
 
@@ -217,6 +218,64 @@ def check_inline(place: ranks.Place) -> None:
         op.close()
     for name, example in CALLS.items():
         check_example_inline(group, name, example, (m, n, k))
+
+
+def check_own_block(place: ranks.Place) -> None:
+    """What an all-to-all leaves on its rank is read in the user's tensor, wherever that can be done: by an operator with the
+    input in slices, apart, at an odd address and in the heap, and by the example kernels."""
+    rank, size = place.rank, place.size
+    group = of_folder(place.folder, rank, size, f"{place.run_id}-own", "host")
+    m, n, k = 32 * size, 32, 64
+    mine = slice(rank * 32, rank * 32 + 32)
+    tiling = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
+    weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
+    for number, cut in enumerate((ops.Chunking(), ops.Chunking(1, (32, 32)), ops.Chunking(2, 2, True))):
+        op = ops.AllToAllMatmul(m, n, k, torch.float32, group, chunking=cut, tiling=tiling, host_delay=1e-3)
+        loads = op.prepare().schedule["schedule"]["loads"]
+        expect(loads == {"tensor": "A", "by": "row", "own": True}, str(loads))
+        for call in range(8):
+            inputs = [numbers((m, k), 10 * call + r + number, torch.float32) for r in range(size)]
+            x, kind = inputs[rank], call % 4
+            if kind == 1:
+                x = torch.cat([x, x], 1)[:, :k]
+            elif kind == 2:
+                x = torch.cat([torch.zeros(1), x.flatten()])[1:].view(m, k)
+            elif kind == 3:
+                x = op.prepared.tensors["X"].copy_(x)
+            else:
+                op.prepared.tensors["X"].fill_(float("nan"))
+            y = op(x, weights[rank])
+            expect(
+                torch.equal(y, torch.cat([i[mine] for i in inputs]) @ weights[rank]),
+                f"own, {cut}, call {call}",
+            )
+            address, pitch, _ = op.prepared.op.own_place()
+            expect((address == x.data_ptr()) == (kind != 2), f"own, kind {kind}: read elsewhere")
+            expect(pitch == 4 * (2 * k if kind == 1 else k), f"own, kind {kind}: rows {pitch} bytes apart")
+        op.close()
+    plan = sy.plans.push_exchange(
+        sy.plans.mesh_of(size), sy.Tensor("X", (m, k), "fp32"), "A", produced=False, own_transient=True
+    )
+    for name, example in CALLS.items():
+        fused = example.fuse(plan, group=group)
+        inputs = [numbers((m, k), 3 + r, torch.float32) for r in range(size)]
+        out = torch.full((m, n), float("nan"))
+        grid, arguments = example.arguments(torch.zeros(m, k), weights[rank], out, Blocks(16, 16, 16, 2, 3))
+        prepared = fused.prepare(grid, **arguments)
+        own = name != "matmul_persistent_device_tma"  # its descriptor leads to the heap
+        expect(("loads" in prepared.schedule["schedule"]) == own, f"{name}: its own block")
+        for odd in (0, 1):  # whose distance from the heap is 16 elements, or not
+            memory = torch.empty(m * k + 32)
+            begin = -memory.data_ptr() // 4 % 16 + odd
+            x = memory[begin : begin + m * k].view(m, k).copy_(inputs[rank])
+            prepared.op.set_input("X", x.data_ptr(), [k, 1])
+            run_on_host(prepared.op, prepared.kernel, prepared.grid, fused._bind(prepared, arguments))
+            expect(
+                torch.equal(out, torch.cat([i[mine] for i in inputs]) @ weights[rank]),
+                f"{name}, own, odd {odd}",
+            )
+            expect(not own or (prepared.op.own_place()[0] == x.data_ptr()) == (not odd), name)
+        fused.close()
 
 
 def check_example_inline(group, name: str, example, shape: tuple[int, int, int]) -> None:
@@ -492,6 +551,7 @@ def work(place: ranks.Place, calls: int) -> int:
     if place.size <= 3:
         check_operators(place)
         check_inline(place)
+        check_own_block(place)
         check_tile_sums(place)
     check_places(place)
     check_plain(place)

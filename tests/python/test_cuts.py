@@ -4,14 +4,14 @@ import itertools
 
 import pytest
 
-ops = pytest.importorskip("syncopate.ops")
+cuts = pytest.importorskip("syncopate.cuts")
 
 
 @pytest.mark.parametrize("k", [64, 128, 1024, 4096, 4160, 8192])
 @pytest.mark.parametrize("sending", [1.0, 12.0, 25.0, 90.0, 1000.0])
 @pytest.mark.parametrize("multiplying", [25.0, 100.0])
 def test_slices_are_whole_tiles_and_all_of_k(k, sending, multiplying):
-    sizes = ops.growing_slices(k, 64, sending, multiplying)
+    sizes = cuts.growing_slices(k, 64, sending, multiplying)
     assert sum(sizes) == k
     assert all(size > 0 and size % 64 == 0 for size in sizes)
     if k >= 4096 and multiplying >= sending:
@@ -19,15 +19,15 @@ def test_slices_are_whole_tiles_and_all_of_k(k, sending, multiplying):
 
 
 def test_the_less_there_is_to_send_the_shorter_the_first_slice():
-    first = [ops.growing_slices(8192, 64, sending, 100.0)[0] for sending in (25.0, 50.0, 100.0)]
+    first = [cuts.growing_slices(8192, 64, sending, 100.0)[0] for sending in (25.0, 50.0, 100.0)]
     assert first == sorted(first) and first[0] < first[-1]
-    assert ops.growing_slices(8192, 64, 0.5, 100.0) == (8192,), "a phase would cost more"
+    assert cuts.growing_slices(8192, 64, 0.5, 100.0) == (8192,), "a phase would cost more"
 
 
 def test_a_product_of_one_wave_goes_by_the_chunk_engine_in_slices():
     torch = pytest.importorskip("torch")
     for size in (2, 4, 8):
-        tiling, chunking = ops.choose_cut(1024, 3584, 8192, size, torch.bfloat16, 132)
-        assert ops.gemm_tiles(1024, 3584, tiling) <= 132 - chunking.engine_blocks
+        tiling, chunking = cuts.choose_cut(1024, 3584, 8192, size, torch.bfloat16, 132)
+        assert cuts.gemm_tiles(1024, 3584, tiling) <= 132 - chunking.engine_blocks
         assert chunking.engine_blocks > 0
         assert sum(chunking.slices) == 8192 and len(chunking.slices) > 1

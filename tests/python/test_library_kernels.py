@@ -22,7 +22,7 @@ import syncopate as sy
 from syncopate import _syncopate, ops
 from syncopate.kernels import matmul as library
 
-name, slices, transposed, bias = sys.argv[1], int(sys.argv[2]), bool(int(sys.argv[3])), bool(int(sys.argv[4]))
+name, slices, transposed, bias, own = sys.argv[1], int(sys.argv[2]), *(bool(int(flag)) for flag in sys.argv[3:6])
 ranks, m, n, k = 8, 8192, 3584, 8192
 tiling = ops.choose_tiling(m, n, k, torch.bfloat16, 132)
 if name == "matmul_mixed":  # 12 columns of wide tiles, four of narrow ones
@@ -48,7 +48,11 @@ if bias:
     blocks["bias_ptr"], shapes["bias_ptr"] = [], [n]
 
 cut = {"minor_axis": 1, "minor_split": slices} if slices > 1 else {}
-plan = sy.plans.all_gather(sy.plans.mesh_of(ranks), sy.Tensor("A", (m, k), "bf16"), split=2, **cut)
+mesh = sy.plans.mesh_of(ranks)
+plan = sy.plans.all_gather(mesh, sy.Tensor("A", (m, k), "bf16"), split=2, **cut)
+if own:
+    x = sy.Tensor("X", (m, k), "bf16")
+    plan = sy.plans.push_exchange(mesh, x, "A", produced=False, own_transient=True, **cut)
 tensors = {p: (shapes[p], [], "bf16", blocks[p]) for p in blocks}
 source = Path(library.__file__).read_text()
 artifact = _syncopate.fuse(source, library.__file__, name, plan, {"a_desc": "A"}, {**scalars, **constants}, tensors,
@@ -64,8 +68,8 @@ def measure(path):
     for index, parameter in enumerate(kernel.arg_names):
         if parameter in constants:
             signature[parameter] = "constexpr"
-        elif blocks.get(parameter):
-            signature[parameter] = "tensordesc<bf16[%d,%d]>" % tuple(blocks[parameter])
+        elif blocks.get(parameter) or parameter == "sy_own":
+            signature[parameter] = "tensordesc<bf16[%d,%d]>" % tuple(blocks.get(parameter, blocks["a_desc"]))
         elif parameter == "bias_ptr":
             signature[parameter] = "*bf16"
         else:
@@ -93,8 +97,8 @@ def measure(path):
 with tempfile.TemporaryDirectory() as folder:
     fused = Path(folder) / "fused.py"
     fused.write_text(artifact.kernel_source)
-    phased = json.loads(artifact.schedule_json)["schedule"]["phased"]
-    print(json.dumps({"phased": phased, "original": measure(Path(library.__file__)), "fused": measure(fused)}))
+    schedule = json.loads(artifact.schedule_json)["schedule"]
+    print(json.dumps({"phased": schedule["phased"], "own": "loads" in schedule, "original": measure(Path(library.__file__)), "fused": measure(fused)}))
 """
 
 
@@ -157,18 +161,21 @@ def test_the_all_reduce_in_one_step_compiles_for_narrow_and_wide_tiles(shape, tm
     assert result.returncode == 0, result.stderr[-4000:]
 
 
-@pytest.mark.parametrize(("transposed", "bias"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(
+    ("transposed", "bias", "own"),
+    [(False, False, False), (True, False, False), (False, True, False), (False, False, True)],
+)
 @pytest.mark.parametrize(
     ("name", "slices"), [("matmul", 1), ("matmul", 4), ("matmul_mixed", 1)]
 )  # of a tile with two loops along K neither is cut
 def test_a_fused_library_kernel_keeps_the_pipelining_of_its_original(
-    name, slices, transposed, bias, tmp_path
+    name, slices, transposed, bias, own, tmp_path
 ):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     result = subprocess.run(
-        [sys.executable, script, name, str(slices), str(int(transposed)), str(int(bias))],
+        [sys.executable, script, name, str(slices), *(str(int(flag)) for flag in (transposed, bias, own))],
         capture_output=True,
         text=True,
         timeout=300,
@@ -185,4 +192,4 @@ def test_a_fused_library_kernel_keeps_the_pipelining_of_its_original(
     assert fused["shared"] <= original["shared"] + 1024
     assert fused["registers"] < 255 and fused["spills"] <= original["spills"]
     assert not fused["serialized"]
-    assert answer["phased"] == (slices > 1)
+    assert answer["phased"] == (slices > 1) and answer["own"] == own

@@ -147,6 +147,79 @@ TEST(Input, IsReadWhereItIsByWhoeverSendsIt) {
     }
 }
 
+/// What a rank sends to itself is read where the user has it by its own tiles, if these can, else in the
+/// heap.
+TEST(Input, IsReadWhereItIsByTheTilesOfItsOwnRank) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(3), [&](int rank) {
+        auto heap = make_heap(directory, rank, 3);
+        RANK_CHECK(heap, heap.error().to_string());
+        constexpr std::int64_t kRows = 12, kColumns = 16, kBlock = 4 * kColumns;  // elements
+        kernel::Kernel kernel = fuse::sample::gemm({kRows, 4, kColumns, 4, 4, 4});
+        kernel.arguments.tensors["a_ptr"].dtype = plan::DType::int32;
+        const fuse::Program program{
+            kernel,
+            plan::push_exchange(fuse::sample::ranks(3), {"X", {kRows, kColumns}, plan::DType::int32}, "A",
+                                {.produced = false, .own_transient = true})
+                .value(),
+            {{"a_ptr", "A"}}};
+        const auto schedule = fuse::fuse(program, {});
+        RANK_CHECK(schedule && schedule->loads && schedule->loads->own, "tiles do not read their own");
+        auto op = FusedOp::create(*heap, *schedule, {.kept_tensors = std::vector<std::string>{"A"}});
+        RANK_CHECK(op, op.error().to_string());
+        auto* gathered = reinterpret_cast<std::int32_t*>((*op)->tensor_address("A").value());
+        auto* in_heap = reinterpret_cast<std::int32_t*>((*op)->tensor_address("X").value());
+        std::vector<std::int32_t> memory(2 * kRows * kColumns + 64);
+        // As far from the heap as the kernel is told: a multiple of 16 elements.
+        auto* near = memory.data();
+        while ((reinterpret_cast<std::uint64_t>(near) - reinterpret_cast<std::uint64_t>(gathered)) % 64 != 0)
+            ++near;
+        enum class From { user, odd, apart, placed, cleared, user_again, parts, last };
+        for (std::uint32_t call = 1; call <= 2 * static_cast<std::uint32_t>(From::last); ++call) {
+            const auto from = static_cast<From>((call - 1) / 2);
+            const bool placed = from == From::placed || from == From::cleared;
+            std::int32_t* x = placed ? in_heap : from == From::odd ? near + 1 : near;
+            const std::int64_t pitch = from == From::apart ? 2 * kColumns : kColumns;
+            const std::vector<std::int64_t> strides{pitch, 1};
+            std::fill_n(in_heap, kRows * kColumns, -1);
+            std::fill_n(gathered + rank * kBlock, kBlock, -1);
+            for (std::int64_t i = 0; i < kRows * kColumns; ++i)
+                x[i / kColumns * pitch + i % kColumns] = tag(rank, call, i);
+            const auto address = reinterpret_cast<std::uint64_t>(x);
+            if (from == From::cleared) {
+                (*op)->clear_inputs();
+            } else if (from == From::parts) {  // one more, beside that of the calls before
+                const plan::Region half{{0, kRows / 2}, {0, kColumns}};
+                RANK_CHECK((*op)->set_input("X", half, address, strides), "set_input");
+            } else {
+                RANK_CHECK((*op)->set_input("X", {{0, kRows}, {0, kColumns}}, address, strides), "set_input");
+            }
+            const auto place = (*op)->own_place();
+            RANK_CHECK(place && place->pitch == 4u * kColumns, "no place");
+            const bool user = from == From::user || from == From::user_again;
+            RANK_CHECK((place->address == address) == (user || placed),
+                       "the place of call " + std::to_string(call));
+            RANK_CHECK(gathered + place->elements == reinterpret_cast<std::int32_t*>(place->address),
+                       "elements");
+            RANK_CHECK(user || place->address == reinterpret_cast<std::uint64_t>(in_heap), "not in the heap");
+            RANK_CHECK((*op)->begin_call(), "begin");
+            RANK_CHECK(from != From::user || in_heap[0] == -1, "copied all the same");
+            const bool right = run_kernel(**op, [&](int tile, int slot) {
+                const bool own = testing::load_offset_of(**op, slot) != 0;
+                const std::int32_t* a = gathered + (own ? place->elements : 0);
+                if (own != (tile == rank)) return false;
+                for (std::int64_t i = 0; i < kBlock; ++i) {
+                    if (a[tile * kBlock + i] != tag(tile, call, rank * kBlock + i)) return false;
+                }
+                return true;
+            });
+            RANK_CHECK(right, "wrong data in call " + std::to_string(call));
+            RANK_CHECK((*op)->end_call(), "end");
+        }
+        return bool((*op)->destroy());
+    });
+}
+
 /// C [7 ranks + 2, 6] (8 columns for the chunk engine) of int32 made by a kernel in tiles of 4 x 2, reduced
 /// and scattered or all-reduced.
 struct Reduced {

@@ -18,6 +18,11 @@
 //       (fuse/inline.hpp)
 //       sy_from = sy_load_row(sy_schedule, sy_slot)              after sy_acquire, where loads are fetched
 //       inline … a_desc.load([row + sy_from, …                          (fuse/inline_reads.hpp)
+//       sy_from = a_desc                                         the same where a rank fetches from itself
+//       only: if sy_reads_own(sy_schedule, sy_slot):                   one parameter more, sy_own, leads
+//       there
+//           sy_from = sy_own …
+//       sy_from.load([row, …
 //       sy_sum(sy_schedule, sy_control, tile_id_c, sy_out, …)    after such a store, where tiles sum
 //       (fuse/tile_sums.hpp)
 //       sy_finish(sy_schedule, sy_control)                       at the end of the body,

@@ -36,7 +36,8 @@
 // a descriptor that begins with rank 0's heap, or elements from the kernel's own tensor. With several
 // copies, store_lo is the offset of as many such numbers.
 //
-// loads: for each slot such a number of 64 bits, of what its tile loads inline (fuse/inline_reads.hpp).
+// loads: for each slot such a number of 64 bits, of what its tile loads inline (fuse/inline_reads.hpp); where
+// that is only what the rank itself was given, 1 if the tile loads it, else 0.
 //
 // sums: for each slot the offset of its sum's record (0: none), and the epoch of the last call in which its
 // tile was late: then the sum's transfer adds it up, after the kernel (fuse/tile_sums.hpp). A record has 12
@@ -105,6 +106,9 @@ inline constexpr std::int32_t makes = 4;  ///< of a slot record
 inline constexpr std::int32_t store = 6;  ///< of a slot record
 inline constexpr std::int32_t made_words = 8;
 inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
+/// Added to the distance that a kernel takes as sy_own, so that this is an int64, and a multiple of 16, to
+/// Triton whatever it is.
+inline constexpr std::int64_t own_base = std::int64_t{1} << 62;
 }  // namespace table
 
 /// The word of the counter of made chunk `chunk`.

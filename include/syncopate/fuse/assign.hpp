@@ -64,9 +64,10 @@ using InlineObjection = std::function<std::string(plan::OpRef, plan::Backend)>;
 
 /// A backend for each op: the plan's own choice where it names one, else `preferred` where that is legal,
 /// else the best legal one. Fails, with rank and op, on a collective or an explicit backend that is not
-/// legal, saying why.
+/// legal, saying why. Local copies that cost nothing go inline: of what the kernel makes, as `kernel` allows,
+/// and of what the rank was given, where tiles can read that (`own`: why not, as own_load_objection).
 [[nodiscard]] Result<Backends> assign(const plan::Plan& plan, Device device,
                                       plan::Backend preferred = plan::Backend::automatic,
-                                      const InlineObjection& kernel = {});
+                                      const InlineObjection& kernel = {}, const InlineObjection& own = {});
 
 }  // namespace syncopate::fuse

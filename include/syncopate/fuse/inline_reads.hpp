@@ -13,6 +13,9 @@
 //                 and the load's first coordinate grows by rows of it
 //   ldst_inline   tl.load: its pointers grow by elements
 //
+// What a rank fetches from itself only is read through one more parameter of the kernel, sy_own, which leads
+// to where the user has it: a descriptor like that of the kernel, or how far away it is.
+//
 // Nothing is left behind: the tile waits for what the pull would have waited for, reads, and when the kernel
 // ends it tells the source's rank that this was fetched. So it is for what nobody else on the rank asks for,
 // neither another op nor the end of the call. Each tile fetches for itself; what many tiles read travels as
@@ -41,6 +44,11 @@ namespace syncopate::fuse {
 /// nothing else touches the destination, nor asks for it at the end; if source and destination have rows of
 /// the same length; and if every tile that reads there reads all of that parameter from one place.
 [[nodiscard]] std::string load_objection(const Program& program, plan::OpRef ref, plan::Backend backend);
+
+/// Why a kernel could not read what local op `ref` would copy through a parameter for what the rank itself
+/// was given, as `backend` does; empty if it can. As load_objection, if the rank held the source from the
+/// start, nobody overwrites it, and the kernel is given the descriptor, of two axes, that it loads through.
+[[nodiscard]] std::string own_load_objection(const Program& program, plan::OpRef ref, plan::Backend backend);
 
 struct InlineLoads {
     std::optional<LoadForm> form;                       ///< nullopt: no transfer is fetched inline

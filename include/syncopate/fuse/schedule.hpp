@@ -93,6 +93,7 @@ struct StoreForm {
 struct LoadForm {
     std::int32_t tensor = 0;  ///< the kernel's own
     bool by_row = false;      ///< as StoreForm's
+    bool own = false;         ///< only what the rank itself was given, through a parameter of its own
     auto operator<=>(const LoadForm&) const = default;
 };
 

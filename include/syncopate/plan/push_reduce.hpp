@@ -74,12 +74,20 @@ struct PushExchangeOptions {
     std::int32_t split = 1;
     /// Of what is held initially: ranks pull their blocks, for their kernels only; `final` asks for nothing.
     bool transient = false;
+    /// Of what is held initially: the own block is for the kernel only, `final` does not ask for it.
+    bool own_transient = false;
+    std::int32_t minor_axis = -1;           ///< a second axis to cut blocks for others along; -1: none
+    std::int32_t minor_split = 1;           ///< slices along minor_axis, equal but for a remainder
+    std::vector<std::int64_t> minor_sizes;  ///< or their extents; empty: minor_split says
+    /// All slices for one peer before the next peer's, instead of every peer's first slice before any second.
+    bool peer_by_peer = false;
 };
 
 /// The all-to-all of equal buffers: each rank has a tensor of its own, `from` [ranks * block, …], and sends
 /// block p of it to rank p, where it becomes block r of `to`, of the same shape. Each rank's `from` is
 /// another value, so it is "partial" in the plan, and `to` is "of" one rank, block by block. Fails as
-/// push_reduce does, if the first axis is no multiple of the ranks, and if it is transient and produced.
+/// push_reduce does, if the first axis is no multiple of the ranks, and if what is produced is to be
+/// transient.
 [[nodiscard]] Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::string& to,
                                          const PushExchangeOptions& options = {});
 

@@ -128,6 +128,19 @@ public:
     };
     [[nodiscard]] std::optional<SumPlace> sum_place() const;
 
+    /// Where tiles read what this rank itself was given (fuse/inline_reads.hpp, "own"), for the kernel's
+    /// parameter sy_own: where row 0, column 0 of the tensor would be that the kernel is given, bytes from
+    /// row to row, and how many elements that is from the tensor's place in the heap. A kernel that loads
+    /// through a descriptor takes such a one of that place, one that loads through pointers `elements` +
+    /// emit::table::own_base as an int64. It changes with set_input. nullopt: the kernel has no such
+    /// parameter.
+    struct OwnPlace {
+        std::uint64_t address = 0;
+        std::uint64_t pitch = 0;
+        std::int64_t elements = 0;
+    };
+    [[nodiscard]] std::optional<OwnPlace> own_place() const;
+
     /// On host, `stream` is ignored; both block there, and fail with the fault that this rank saw.
     Status begin_call(CudaStream stream = 0);
     /// `ran` false: the kernel could not be launched, so nothing will make what transfers wait for.

@@ -1,0 +1,77 @@
+// Tiles that read what their rank itself was given where the user has it (inline_reads.hpp).
+#include <gtest/gtest.h>
+
+#include "fuse/sample.hpp"
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/plan/push_reduce.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+/// An all-to-all of X into A, and the product of what came.
+Program exchanged(const sample::Gemm& g, std::int32_t ranks, bool own_transient = true) {
+    return {sample::gemm(g),
+            plan::push_exchange(sample::ranks(ranks), {"X", {g.M, g.K}, plan::DType::bf16}, "A",
+                                {.produced = false, .own_transient = own_transient})
+                .value(),
+            {{"a_ptr", "A"}}};
+}
+
+bool copies_own(const RankSchedule& rank) {
+    return std::ranges::any_of(rank.transfers, [](const Transfer& t) { return t.src_rank == t.dst_rank; });
+}
+
+TEST(OwnReads, NeedNoCopyAndNoWaitAndComeFirst) {
+    for (const Device device : {Device::host, Device::cuda}) {
+        const auto schedule = fuse(exchanged({8, 4, 4, 2, 2, 2}, 4), {.device = device}).value();
+        EXPECT_EQ(schedule.loads, (LoadForm{1, false, true}));
+        for (std::int32_t rank = 0; rank < 4; ++rank) {
+            const RankSchedule& of_rank = schedule.ranks[static_cast<std::size_t>(rank)];
+            EXPECT_FALSE(copies_own(of_rank));
+            EXPECT_EQ(of_rank.transfers.size(), 3u);
+            for (std::size_t slot = 0; slot < of_rank.slots.size(); ++slot) {
+                const bool own = slot < 2;  // two tiles of its two rows
+                EXPECT_EQ(of_rank.slots[slot].from, own ? std::optional(Place{rank, 0, 0}) : std::nullopt);
+                EXPECT_EQ(of_rank.slots[slot].waits.empty(), own);
+            }
+        }
+    }
+}
+
+TEST(OwnReads, AreNotForWhatIsToStayOrIsOverwrittenNorForTilesOfSeveralBlocks) {
+    const auto copied = [](const Program& program, const Options& options = {}) {
+        const auto schedule = fuse(program, options);
+        EXPECT_TRUE(schedule.ok()) << schedule.error().to_string();
+        return copies_own(schedule->ranks[0]);
+    };
+    const sample::Gemm g{8, 4, 4, 2, 2, 2};
+    EXPECT_FALSE(copied(exchanged(g, 4)));
+    EXPECT_FALSE(copied(exchanged(g, 4), {.preferred = plan::Backend::copy_engine}));
+    EXPECT_TRUE(copied(exchanged(g, 4, false))) << "the end of the call asks for it";
+    EXPECT_TRUE(copied(exchanged({12, 4, 4, 2, 2, 2}, 4))) << "blocks of three rows, tiles of two";
+    EXPECT_TRUE(copied(exchanged({6, 4, 4, 4, 2, 2}, 2))) << "a tile reads two blocks";
+    Program named = exchanged(g, 4);
+    for (auto& list : named.plan.ranks) list[0].backend = plan::Backend::host;
+    EXPECT_TRUE(copied(named)) << "the plan says how";
+    Program overwritten = exchanged(g, 2);
+    plan::Op write = overwritten.plan.ranks[1][1];  // from rank 1, into what rank 0 was given
+    write.dst = {0, {{0, 4}, {0, 4}}};
+    write.after = {{0, 0}, {0, 1}};
+    overwritten.plan.ranks[1].push_back(write);
+    EXPECT_TRUE(copied(overwritten));
+}
+
+TEST(OwnReads, AreByAHeapWideAddressWhereOthersAreFetchedToo) {
+    Program program = exchanged({8, 4, 4, 2, 2, 2}, 4);
+    program.plan = plan::push_exchange(sample::ranks(4), {"X", {8, 4}, plan::DType::bf16}, "A",
+                                       {.produced = false, .transient = true})
+                       .value();
+    const auto schedule = fuse(program, {.preferred = plan::Backend::ldst_inline}).value();
+    EXPECT_EQ(schedule.loads, (LoadForm{1, false, false}));
+    const auto alone =
+        fuse(exchanged({8, 4, 4, 2, 2, 2}, 1), {.preferred = plan::Backend::ldst_inline}).value();
+    EXPECT_EQ(alone.loads, (LoadForm{1, false, true})) << "one rank fetches from itself only";
+}
+
+}  // namespace
+}  // namespace syncopate::fuse
