@@ -444,6 +444,8 @@ class AllToAllMatmul(FusedMatmul):
         device: str = "cuda",
         **options: Any,
     ) -> None:
+        if chunking is not None and split is not None:
+            raise ValueError("chunking and split both say how blocks are cut: give one")
         members = group if isinstance(group, Group) else of_process_group(group, device)
         asked = options.keys() & {"backend", "tiling", "engine_blocks"}
         if members.device == "cuda" and chunking is None and split is None and not asked:

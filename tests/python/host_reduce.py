@@ -253,6 +253,12 @@ def check_own_block(place: ranks.Place) -> None:
             expect((address == x.data_ptr()) == (kind != 2), f"own, kind {kind}: read elsewhere")
             expect(pitch == 4 * (2 * k if kind == 1 else k), f"own, kind {kind}: rows {pitch} bytes apart")
         op.close()
+    try:
+        ops.AllToAllMatmul(m, n, k, torch.float32, group, chunking=ops.Chunking(), split=2)
+    except ValueError as error:
+        expect("give one" in str(error), str(error))
+    else:
+        raise RuntimeError("no ValueError for two cuts")
     plan = sy.plans.push_exchange(
         sy.plans.mesh_of(size), sy.Tensor("X", (m, k), "fp32"), "A", produced=False, own_transient=True
     )
