@@ -30,6 +30,9 @@ from syncopate.reduce_ways import Way  # noqa: E402
 SLICES = 8
 
 
+EXCHANGES = (ops.MatmulAllToAll, ops.AllToAllMatmul)
+
+
 def poison(op: ops.MatmulReduceScatter) -> None:
     for buffer in op.prepare().tensors.values():
         buffer.fill_(float("nan"))
@@ -76,6 +79,15 @@ class Tagged:
         first = self.first if first is None else first
         tags = sum(self.tags(r, first, out.shape[0], back) for r in range(size()))
         self.bad += (out.float() != (tags @ self.sums).to(self.dtype).float()).sum()
+
+    def judge_result(self, operator: type, out: torch.Tensor) -> None:
+        """Counts what is wrong in what a call of the operator gives."""
+        if operator in EXCHANGES:
+            block = out.shape[0] // size()
+            tags = torch.cat([self.tags(r, rank() * block, block) for r in range(size())])
+            self.bad += (out.float() != (tags @ self.sums).to(self.dtype).float()).sum()
+        else:
+            self.judge(out, None if operator is ops.MatmulReduceScatter else 0)
 
 
 def straggle(rng: random.Random, chance: float) -> None:
@@ -267,6 +279,16 @@ def queued() -> None:
         (ops.MatmulReduceScatter, 1024, 2048, 1792, {}),
         (ops.MatmulReduceScatter, 1024, 2048, 1792, {"split": 3}),
         (ops.MatmulAllReduce, 1024, 2048, 896, {"split": 2}),
+        (ops.MatmulAllToAll, 2048, 2048, 896, {}),
+        (
+            ops.AllToAllMatmul,
+            1024,
+            1792,
+            4096,
+            {},
+        ),  # one wave of tiles: the chunk engine sends, in slices of K
+        (ops.AllToAllMatmul, 4096, 1792, 4096, {}),
+        (ops.AllToAllMatmul, 2048, 3584, 1024, {"split": 2}),
     ):
         tagged = Tagged(m, n, k, torch.bfloat16)
         op = operator(m, n, k, **options)
@@ -279,7 +301,7 @@ def queued() -> None:
             out.fill_(float("nan"))
             tagged.fill(x)
             op(x, tagged.w, out)
-            tagged.judge(out, None if operator is ops.MatmulReduceScatter else 0)
+            tagged.judge_result(operator, out)
         op.check()
         expect(
             tagged.bad.item() == 0,
@@ -296,18 +318,18 @@ def graphs() -> None:
         (ops.MatmulReduceScatter, {"split": 3}),
         (ops.MatmulAllReduce, {}),
         (ops.MatmulAllReduce, {"split": 4}),
+        *((operator, {}) for operator in EXCHANGES),
     ):
         tagged = Tagged(m, n, k, torch.bfloat16)
         op = operator(m, n, k, **options)
         out = torch.empty(op.out_rows, n, device="cuda", dtype=torch.bfloat16)
         x = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
-        first = None if operator is ops.MatmulReduceScatter else 0
 
-        def call(op=op, x=x, tagged=tagged, out=out, first=first) -> None:
+        def call(op=op, x=x, tagged=tagged, out=out, operator=operator) -> None:
             out.fill_(float("nan"))
             tagged.fill(x)
             op(x, tagged.w, out)
-            tagged.judge(out, first)
+            tagged.judge_result(operator, out)
 
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
