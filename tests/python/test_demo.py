@@ -318,7 +318,12 @@ for form, text in (("plain", path.read_text()), ("traced", traced_source(path.re
     signature = {}
     for name in kernel.arg_names:
         kind = "constexpr" if name in given else "*bf16" if name.endswith("_ptr") else "i32"
-        kind = {"sy_out": "i64", "sy_out_pitch": "i32"}.get(name, "*i32") if name.startswith("sy_") else "tensordesc<bf16[128,%d]>" % (128 if name[0] == "c" else 64) if name.endswith("_desc") else kind
+        if name.endswith("_desc"):
+            kind = "tensordesc<bf16[128,%d]>" % (128 if name[0] == "c" else 64)
+        elif name == "sy_own":  # what stays on the rank: a descriptor of it, or a distance to the pointers
+            kind = "tensordesc<bf16[128,64]>" if "a_desc" in kernel.arg_names else "i64"
+        elif name.startswith("sy_"):
+            kind = {"sy_out": "i64", "sy_out_pitch": "i32"}.get(name, "*i32")
         if name in ("stride_ak", "stride_bn", "stride_cn"):
             kind, given[name] = "constexpr", 1
         signature[name] = kind
