@@ -1,0 +1,101 @@
+#include "emit/form.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <vector>
+
+namespace syncopate::emit {
+namespace {
+
+/// Whether some tile waits for more than that another rank has begun the call, or ended the last one.
+bool awaits_chunks(const fuse::Schedule& schedule, std::size_t stage) {
+    using Kind = fuse::SignalMeaning::Kind;
+    for (const fuse::RankSchedule& rank : schedule.ranks) {
+        const auto of_op = [&](const fuse::Wait& wait) {
+            const Kind kind = rank.signals[static_cast<std::size_t>(wait.signal)].kind;
+            return kind != Kind::ready && kind != Kind::consumed;
+        };
+        for (const fuse::Slot& slot : schedule.slots_of(rank, stage)) {
+            if (std::ranges::any_of(slot.waits, of_op)) return true;
+            for (const fuse::Phase& phase : slot.phases) {
+                if (std::ranges::any_of(phase.waits, of_op)) return true;
+            }
+        }
+    }
+    return false;
+}
+
+bool some_can_wait(const fuse::Schedule& schedule) {
+    return std::ranges::any_of(schedule.ranks, [](const fuse::RankSchedule& rank) {
+        return std::ranges::any_of(rank.chunks, [](const fuse::MadeChunk& made) { return !made.at_once; });
+    });
+}
+
+/// Whether some tile that does a sum makes a chunk that others than this sum wait for.
+bool posts_before_sums(const fuse::Schedule& schedule) {
+    for (const fuse::RankSchedule& rank : schedule.ranks) {
+        for (const fuse::Transfer& sum : rank.transfers) {
+            for (const fuse::TileSum& tile : sum.tiles) {
+                const std::vector<std::int32_t>& made = rank.slots[static_cast<std::size_t>(tile.slot)].makes;
+                if (std::ranges::any_of(made, [&](std::int32_t chunk) {
+                        return rank.chunks[static_cast<std::size_t>(chunk)].at_once;
+                    }))
+                    return true;
+            }
+        }
+    }
+    return false;
+}
+
+/// What is said of the elements that are added to the pointers of `tensor`: that they are multiples of 16, as
+/// heaps and tensors begin at such, so that Triton goes on loading and storing as many bytes at once.
+std::string multiple_of(const fuse::Schedule& schedule, std::int32_t tensor) {
+    const std::vector<std::int64_t>& shape = schedule.tensors[static_cast<std::size_t>(tensor)].shape;
+    const std::int64_t row =
+        std::accumulate(shape.begin() + 1, shape.end(), std::int64_t{1}, std::multiplies<>());
+    return row % 16 == 0 ? ", multiple=16" : "";
+}
+
+/// The parameter that `tensor` is bound to and that the kernel accesses so; empty if none is.
+std::string param_of(const fuse::Program& program, const fuse::Schedule& schedule, std::int32_t tensor,
+                     bool kernel::Param::* accessed) {
+    for (const auto& [param, name] : program.bindings) {
+        const kernel::Param* found = program.kernel.find_param(param);
+        if (found != nullptr && found->*accessed &&
+            name == schedule.tensors[static_cast<std::size_t>(tensor)].name)
+            return param;
+    }
+    return {};
+}
+
+}  // namespace
+
+Form form_of(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage) {
+    Form form{.phased = schedule.stage(stage).phased,
+              .produces = schedule.produces(stage),
+              .awaits_chunks = awaits_chunks(schedule, stage),
+              .can_wait = some_can_wait(schedule)};
+    const auto param = [&](std::int32_t tensor, bool kernel::Param::* accessed) {
+        return param_of(program, schedule, tensor, accessed);
+    };
+    if (const std::optional<fuse::StoreForm>& stores = schedule.stores) {
+        form.stores = InlineForm{.param = param(stores->tensor, &kernel::Param::written),
+                                 .multiple = multiple_of(schedule, stores->tensor),
+                                 .by_row = stores->by_row,
+                                 .copies = stores->copies};
+    }
+    if (const std::optional<fuse::LoadForm>& loads = schedule.loads) {
+        form.loads = InlineForm{.param = param(loads->tensor, &kernel::Param::read),
+                                .multiple = multiple_of(schedule, loads->tensor),
+                                .by_row = loads->by_row,
+                                .own = loads->own};
+    }
+    if (schedule.summed) {
+        form.summed = param(*schedule.summed, &kernel::Param::written);
+        form.posts_first = posts_before_sums(schedule);
+    }
+    return form;
+}
+
+}  // namespace syncopate::emit

@@ -1,0 +1,36 @@
+// What a schedule asks of the kernel of one of its stages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "syncopate/fuse/program.hpp"
+#include "syncopate/fuse/schedule.hpp"
+
+namespace syncopate::emit {
+
+/// What is stored at other ranks, or fetched from them, by the tiles themselves.
+struct InlineForm {
+    std::string param;     ///< through which the kernel does it
+    std::string multiple;  ///< what is said of the elements that are added to its pointers: ", multiple=16"
+    bool by_row = false;   ///< by coordinates of a descriptor; else by pointers
+    bool own = false;      ///< fetched: only what the rank itself was given, through a parameter of its own
+    std::int32_t copies = 1;  ///< stored: places of the tile that has most
+};
+
+struct Form {
+    bool phased = false;         ///< the reduction loop waits in phases
+    bool produces = false;       ///< tiles make chunks
+    bool awaits_chunks = false;  ///< some tile waits for what an op brings
+    bool can_wait = false;       ///< some chunk can wait until its tiles' programs store their next ones
+    std::optional<InlineForm> stores;
+    std::optional<InlineForm> loads;
+    std::optional<std::string> summed;  ///< the parameter of what tiles add to what other ranks sent
+    bool posts_first = false;  ///< a tile that sums is itself sent: it is posted before it waits for others
+};
+
+[[nodiscard]] Form form_of(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage);
+
+}  // namespace syncopate::emit

@@ -1,0 +1,61 @@
+// The text of the file whose kernel is rewritten: its lines, its indentation, and what is written out in it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "emit/syntax.hpp"
+#include "syncopate/kernel/kernel.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::emit {
+
+[[nodiscard]] inline Span span_of(const kernel::SourceRange& range) { return {range.begin, range.end}; }
+
+/// Refers to the kernel, which has to outlive it.
+class SourceText {
+public:
+    explicit SourceText(const kernel::Kernel& kernel);
+
+    [[nodiscard]] std::string_view all() const { return source_; }
+    [[nodiscard]] const std::string& eol() const { return eol_; }
+    /// Of the kernel function, decorators included.
+    [[nodiscard]] const Facts& facts() const { return facts_; }
+
+    [[nodiscard]] std::string of(const Span& span) const {
+        return std::string(source_.substr(span.begin, span.end - span.begin));
+    }
+    [[nodiscard]] std::uint32_t line_begin(std::uint32_t offset) const;
+    /// Of the next line; the end of the text behind the last one.
+    [[nodiscard]] std::uint32_t next_line(std::uint32_t offset) const;
+    /// The white space that the line of `offset` begins with.
+    [[nodiscard]] std::string indent_at(std::uint32_t offset) const;
+    [[nodiscard]] bool begins_its_line(std::uint32_t offset) const;
+    [[nodiscard]] bool is_blank_line(std::uint32_t begin) const;
+    /// Whether two statements are indented alike, and no line between them less.
+    [[nodiscard]] bool in_one_block(const Span& first, const Span& second) const;
+
+    /// The call that is all of `whole`; nullptr if none is.
+    [[nodiscard]] const Call* find_call(const Span& whole) const;
+    /// The argument that a call is given by keyword or at a position; empty where it is not.
+    [[nodiscard]] Span argument_of(const Span& call, std::string_view keyword, std::size_t position) const;
+    /// The list that is all of `whole`; nullptr if none is written out there.
+    [[nodiscard]] const List* find_list(const Span& whole) const;
+
+    /// Fails where anything but a comment stands between a statement's end and the end of its line.
+    [[nodiscard]] Status check_ends_its_line(std::uint32_t end, const std::string& what) const;
+    [[nodiscard]] Error error_at(const kernel::SourceRange& range, std::string message) const;
+    [[nodiscard]] Error error_at(const Span& span, std::string message) const;
+
+private:
+    std::string_view source_;
+    std::string_view file_;
+    Facts facts_;
+    std::string eol_ = "\n";
+};
+
+/// One level more than `indent`, by the character that it is made of.
+[[nodiscard]] std::string deeper_than(const std::string& indent);
+
+}  // namespace syncopate::emit

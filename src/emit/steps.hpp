@@ -1,0 +1,60 @@
+// The steps of a kernel's rewriting, in the order in which emit takes them: what comes to stand at one place
+// stands there in that order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "emit/edits.hpp"
+#include "emit/form.hpp"
+#include "emit/source_text.hpp"
+#include "syncopate/fuse/program.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::emit {
+
+struct Rewriting {
+    const fuse::Program& program;
+    const Form& form;
+    const SourceText& text;
+    Edits& edits;
+
+    [[nodiscard]] const kernel::Sites& sites() const { return program.kernel.sites; }
+};
+
+/// An expression for the slot whose tile the kernel's stores are of.
+struct SlotOfStore {
+    std::string name;               ///< empty: none is known
+    std::uint32_t taken_until = 0;  ///< where it is read, if it is the user's own variable
+};
+
+/// Where the kernel takes the id of a tile, it gets that of its slot, once the chunks have come that the tile
+/// reads. Fails where there is no such place.
+[[nodiscard]] Result<SlotOfStore> take_tiles(const Rewriting& to);
+
+/// Nests the reduction loop in one over phases.
+[[nodiscard]] Status nest_reduction(const Rewriting& to);
+
+/// Whether a program may post for a tile when it comes to store the next one, so that it need not stand still
+/// until its stores are complete.
+[[nodiscard]] bool can_post_later(const Rewriting& to);
+
+/// After the stores of what tiles sum: the sums of these blocks. `later`: can_post_later.
+[[nodiscard]] Status add_sums(const Rewriting& to, const SlotOfStore& slot, bool later);
+
+/// A post after the last store of a tile, and before each return on the way there.
+[[nodiscard]] Status add_posts(const Rewriting& to, const SlotOfStore& slot, bool later);
+
+/// What the post after a tile's stores is, with its comment.
+[[nodiscard]] std::string post_after_stores(Edits& edits, const SlotOfStore& slot, bool later);
+
+/// Stores of what is sent inline go where the schedule says.
+[[nodiscard]] Status redirect_stores(const Rewriting& to, const SlotOfStore& slot);
+
+/// Loads of what is fetched inline come from where the schedule says: `sy_from`, which a tile's lines set.
+[[nodiscard]] Status redirect_loads(const Rewriting& to);
+
+/// Where the kernel returns, the count of programs that have ended.
+void add_finish(const Rewriting& to, bool later);
+
+}  // namespace syncopate::emit

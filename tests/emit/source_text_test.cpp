@@ -1,0 +1,81 @@
+// Lines, blocks and written-out arguments of the text that is rewritten, whatever its line ends.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "emit/edits.hpp"
+#include "emit/source_text.hpp"
+
+namespace syncopate::emit {
+namespace {
+
+/// A kernel of which only the text counts: all of it is the function.
+kernel::Kernel of(std::string source) {
+    kernel::Kernel kernel;
+    kernel.file = "k.py";
+    kernel.source = std::move(source);
+    kernel.sites.function = {0, static_cast<std::uint32_t>(kernel.source.size()), 1};
+    return kernel;
+}
+
+Span find(const kernel::Kernel& kernel, std::string_view what) {
+    const std::size_t at = kernel.source.find(what);
+    EXPECT_NE(at, std::string::npos) << what;
+    return {static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at + what.size())};
+}
+
+TEST(SourceText, FindsOneBlockAcrossBlankLinesAndNotAcrossLessIndentedOnes) {
+    for (const std::string eol : {"\n", "\r\n"}) {
+        std::string source;
+        for (const char* line :
+             {"def f(x):", "    if x:", "        one()", "", "        two()", "    else:", "        three()"})
+            source += line + eol;
+        const kernel::Kernel kernel = of(source);
+        const SourceText text(kernel);
+        EXPECT_EQ(text.eol(), eol);
+        const Span one = find(kernel, "one()"), two = find(kernel, "two()"), three = find(kernel, "three()");
+        EXPECT_TRUE(text.in_one_block(one, two)) << eol.size();
+        EXPECT_FALSE(text.in_one_block(two, three));
+        EXPECT_FALSE(text.in_one_block(find(kernel, "if x"), one));
+    }
+}
+
+TEST(SourceText, FindsArgumentsByKeywordOrPositionAndListsThatAreWrittenOut) {
+    const kernel::Kernel kernel = of("def f(d, r):\n    d.store([r, 2 * r], value=d)\n    d.load(r)\n");
+    const SourceText text(kernel);
+    const Span store = find(kernel, "d.store([r, 2 * r], value=d)");
+    EXPECT_EQ(text.of(text.argument_of(store, "value", 1)), "d");
+    const List* offsets = text.find_list(text.argument_of(store, "offsets", 0));
+    ASSERT_NE(offsets, nullptr);
+    EXPECT_EQ(text.of(offsets->items.at(1)), "2 * r");
+    const Span load = find(kernel, "d.load(r)");
+    EXPECT_EQ(text.find_list(text.argument_of(load, "offsets", 0)), nullptr) << "a variable";
+    EXPECT_EQ(text.argument_of(load, "value", 1).end, 0U);
+    EXPECT_EQ(text.find_list(text.argument_of(load, "value", 1)), nullptr);
+}
+
+TEST(Edits, AddLinesInOrderAndEndAFileThatEndsInTheMiddleOfALine) {
+    for (const std::string end : {"", "\n"}) {
+        const kernel::Kernel kernel = of("def f():\n    pass" + end);
+        const SourceText text(kernel);
+        Edits edits(text);
+        const Span pass = find(kernel, "pass");
+        edits.add_line_before(pass.begin, "    " + edits.use("sy_tile", 2) + "()");
+        edits.add_line_after(pass.end, "    " + edits.use("sy_tile", 1) + "()");
+        edits.replace(pass, "...");
+        EXPECT_EQ(edits.apply(), "def f():\n    sy_tile_2d()\n    ...\n    sy_tile()" + end);
+        EXPECT_EQ(edits.used(), (std::set<std::string>{"sy_tile", "sy_tile_2d"}));
+    }
+}
+
+TEST(SourceText, NamesTheLineOfAStatementThatSharesIt) {
+    const kernel::Kernel kernel = of("def f():\n    a(); b()\n    c()  # alone\n");
+    const SourceText text(kernel);
+    EXPECT_TRUE(text.check_ends_its_line(find(kernel, "c()").end, "c"));
+    const Status status = text.check_ends_its_line(find(kernel, "a()").end, "the call");
+    ASSERT_FALSE(status);
+    EXPECT_NE(status.error().to_string().find("k.py:2"), std::string::npos) << status.error().to_string();
+}
+
+}  // namespace
+}  // namespace syncopate::emit
