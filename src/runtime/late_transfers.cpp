@@ -233,22 +233,19 @@ void LateTransfers::add_gate(Step& step, std::int32_t word, std::uint32_t value,
     step.gates.push_back(closed);
 }
 
-/// Waits, posts and counters of the sums, each list from a multiple of 256 bytes.
+/// What the kernels of the sums read.
 Status LateTransfers::upload() {
-    std::vector<std::byte> bytes;
-    const auto append = [&](const void* values, std::size_t size) {
-        const std::size_t offset = (bytes.size() + 255) / 256 * 256;
-        bytes.resize(offset + size);
-        std::copy_n(static_cast<const std::byte*>(values), size, bytes.data() + offset);
-        return offset;
+    DeviceLists lists;
+    struct Placed {
+        StreamSum* sum;
+        DeviceList<device::WaitEntry> waits;
+        DeviceList<std::uint64_t> posts;
+        DeviceList<std::uint32_t> finished;
+        DeviceList<device::LateTile> tiles;
     };
-    std::vector<std::size_t> offsets;
-    for (const Step& step : steps_) {
+    std::vector<Placed> sums;
+    for (Step& step : steps_) {
         if (!step.sums) continue;
-        const std::uint32_t none = 0;
-        offsets.push_back(append(step.sum.waits.data(), step.sum.waits.size() * sizeof(step.sum.waits[0])));
-        offsets.push_back(append(step.sum.posts.data(), step.sum.posts.size() * sizeof(step.sum.posts[0])));
-        offsets.push_back(append(&none, sizeof(none)));
         std::vector<device::LateTile> tiles;
         if (step.sum.sum.by_tiles) {
             for (const SummedTile& tile : step.sum.sum.by_tiles->tiles) {
@@ -257,21 +254,20 @@ Status LateTransfers::upload() {
                                  static_cast<std::uint32_t>(tile.width), tile.late, tile.blocks});
             }
         }
-        offsets.push_back(append(tiles.data(), tiles.size() * sizeof(device::LateTile)));
+        sums.push_back({&step.sum, lists.add(step.sum.waits), lists.add(step.sum.posts),
+                        lists.add(std::vector<std::uint32_t>(1, 0)), lists.add(tiles)});
     }
-    if (bytes.empty()) return Done{};
-    Result<std::unique_ptr<DeviceBuffer>> buffer = DeviceBuffer::create(context_, bytes.size());
+    if (sums.empty()) return Done{};
+    Result<std::unique_ptr<DeviceBuffer>> buffer = lists.upload(context_, heap_);
     if (!buffer) return buffer.error();
-    tables_ = std::move(buffer).value();
-    std::size_t at = 0;
-    for (Step& step : steps_) {
-        if (!step.sums) continue;
-        step.sum.device_waits = tables_->address() + offsets[at++];
-        step.sum.device_posts = tables_->address() + offsets[at++];
-        step.sum.finished = tables_->address() + offsets[at++];
-        step.sum.device_tiles = tables_->address() + offsets[at++];
+    lists_ = std::move(buffer).value();
+    for (const Placed& placed : sums) {
+        placed.sum->device_waits = placed.waits.address(*lists_);
+        placed.sum->device_posts = placed.posts.address(*lists_);
+        placed.sum->finished = placed.finished.address(*lists_);
+        placed.sum->device_tiles = placed.tiles.address(*lists_);
     }
-    return heap_.write(tables_->address(), bytes.data(), bytes.size());
+    return Done{};
 }
 
 Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, CUstream kernel_stream, CUdeviceptr table,

@@ -25,6 +25,7 @@
 
 #include "runtime/call_executor.hpp"
 #include "runtime/cuda_api.hpp"
+#include "runtime/device_lists.hpp"
 #include "runtime/nccl.hpp"
 #include "runtime/stream_sum.hpp"
 
@@ -109,7 +110,7 @@ private:
     std::vector<Step> steps_;
     std::map<std::size_t, std::size_t> step_of_;  ///< by index in the schedule
     std::vector<Lane> lanes_;                     ///< by number of the stream
-    std::unique_ptr<DeviceBuffer> tables_;
+    std::unique_ptr<DeviceBuffer> lists_;
     unsigned processors_ = 0;  ///< of the GPU
     bool ends_call_ = false;
 };

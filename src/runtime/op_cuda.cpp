@@ -24,14 +24,15 @@
 #include <optional>
 #include <thread>
 
+#include "runtime/call_order.hpp"
+#include "runtime/chunk_engine.hpp"
 #include "runtime/copy_stream.hpp"
 #include "runtime/cuda_handles.hpp"
+#include "runtime/device_lists.hpp"
 #include "runtime/device_module.hpp"
 #include "runtime/device_types.hpp"
-#include "runtime/engine_turn.hpp"
 #include "runtime/late_transfers.hpp"
 #include "runtime/nccl.hpp"
-#include "syncopate/runtime/engine_table.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -43,23 +44,26 @@ static_assert(device::kEpoch == emit::control::epoch && device::kDeadlineMs == e
               device::kPeerFault == kFaultOfPeer);
 static_assert(kWhereBegin == -1 && kWhereEnd == -2);  // as device.cu writes them
 
-/// One transfer as the copy stream does it.
-struct CopyStreamTransfer {
-    std::size_t index = 0;                    ///< in the schedule
-    std::vector<StridedCopy> copies;          ///< empty when the caller's stream does them
-    std::vector<std::uint64_t> device_posts;  ///< words that get `published` from this GPU's memory
-    std::vector<std::uint64_t> host_posts;    ///< words that get it from host memory
+/// One transfer as a stream does it.
+struct StreamTransfer {
+    std::size_t index = 0;  ///< in the schedule
+    std::vector<StridedCopy> copies{};
+    std::optional<PreparedCollective> collective{};  ///< instead of copies
+    std::vector<std::uint64_t> device_posts{};       ///< words that get `published` from this GPU's memory
+    std::vector<std::uint64_t> host_posts{};         ///< words that get it from host memory
+
+    [[nodiscard]] bool does_nothing() const {
+        return copies.empty() && !collective && device_posts.empty() && host_posts.empty();
+    }
 };
 
-bool meet(const plan::Chunk& a, const plan::Chunk& b) {
-    return a.tensor == b.tensor && plan::overlaps(a.region, b.region);
+/// Makes `made` the value of `kept`, unless it failed.
+template <typename Kept, typename Made>
+Status keep(Kept& kept, Result<Made> made) {
+    if (!made) return made.error();
+    kept = std::move(made).value();
+    return Done{};
 }
-
-/// One collective before the kernel.
-struct CollectiveBefore {
-    PreparedCollective collective;
-    CopyStreamTransfer posts{};  ///< of no copies
-};
 
 class CudaCalls final : public CallExecutor {
 public:
@@ -70,69 +74,25 @@ public:
 
     /// Makes the communicators that `schedule` needs. Collective.
     Status connect(const fuse::Schedule& schedule, const OpOptions& options) {
-        Result<std::unique_ptr<Nccl>> nccl =
-            Nccl::create(context_, heap_.rendezvous(), schedule, options.name, options.timeout);
-        if (!nccl) return nccl.error();
-        nccl_ = std::move(nccl).value();
         deadline_ms_ = options.deadline_ms;
-        return Done{};
+        return keep(nccl_,
+                    Nccl::create(context_, heap_.rendezvous(), schedule, options.name, options.timeout));
     }
 
     /// Sorts the transfers, makes the handles, and puts the lists and `table` into device memory.
     Status prepare(const std::vector<std::int32_t>& table, const fuse::RankSchedule& schedule,
                    const OpOptions& options) {
         const CurrentContext current(*context_);
-        engine_blocks_ = static_cast<unsigned>(std::clamp(options.engine_blocks, 1, kMostEngineBlocks));
-        Result<std::unique_ptr<DeviceModule>> module = DeviceModule::load(context_);
-        if (!module) return module.error();
-        module_ = std::move(module).value();
-        Result<EngineTable> engine =
-            make_engine_table(schedule, plan_.transfers, plan_.streams, plan_.control());
-        if (!engine) return engine.error();
-        engine_ = std::move(engine).value();
-        engine_kernel_ = engine_.in_bulk() ? module_->engine_bulk : module_->engine;
-        if (const std::string name = sum_engine_name(engine_); !name.empty()) {
-            Result<CUfunction> sums = module_->engine_named(name);
-            if (!sums) return sums.error();
-            engine_kernel_ = *sums;
-            sums_ = true;
-            engine_threads_ = plan_.plain ? device::kFollowingThreads : device::kSumEngineThreads;
-        } else if (plan_.own_words != 0) {
-            return Error{fmt::format(
-                "op '{}': its blocks are to signal for themselves, but it is not for the sum engine",
-                options.name)};
-        }
-        if (plan_.plain && sums_) engine_shared_bytes_ = 0;  // nothing runs beside it
-        if (!engine_.moves()) {  // it only waits, in a corner of one multiprocessor
-            engine_blocks_ = 1;
-            engine_shared_bytes_ = 0;
-        }
-        Result<std::unique_ptr<PinnedWords>> mirror = PinnedWords::create(context_, device::kMirrorWords);
-        if (!mirror) return mirror.error();
-        mirror_ = std::move(mirror).value();
+        if (Status loaded = keep(module_, DeviceModule::load(context_)); !loaded) return loaded;
+        if (Status made = keep(engine_, ChunkEngine::create(context_, *module_, plan_, schedule, options));
+            !made)
+            return made;
+        if (Status made = keep(mirror_, PinnedWords::create(context_, device::kMirrorWords)); !made)
+            return made;
         if (Status taken = take_late(schedule, options); !taken) return taken;
-        if (Status sorted = sort_transfers(schedule, options); !sorted) return sorted;
-
-        if (!transfers_.empty()) {
-            Result<Lane> lane = Lane::create(context_);
-            if (!lane) return lane.error();
-            copies_ = std::move(lane).value();
-        }
-        if (copies_ || late_) {
-            Result<std::unique_ptr<OwnedEvent>> fork = OwnedEvent::create(context_);
-            if (!fork) return fork.error();
-            fork_ = std::move(fork).value();
-        }
-        if (nccl_) {
-            Result<std::unique_ptr<OwnedEvent>> collected = OwnedEvent::create(context_);
-            if (!collected) return collected.error();
-            collected_ = std::move(collected).value();
-        }
-        if (!engine_.empty()) {
-            Result<std::shared_ptr<EngineTurn>> turn = EngineTurn::of(context_);
-            if (!turn) return turn.error();
-            turn_ = std::move(turn).value();
-        }
+        if (Status taken = take_others(schedule, options); !taken) return taken;
+        plan_.transfers.clear();
+        if (Status made = make_handles(); !made) return made;
         return upload(table);
     }
 
@@ -143,38 +103,25 @@ public:
             if (Status copied = enqueue_copy(api_, *input, stream); !copied) return copied;
         }
         if (plan_.plain) return Done{};  // all of it follows the kernel
-        if (turn_) {
-            if (Status taken = turn_->take(stream); !taken) return taken;
+        if (!engine_->empty()) {
+            if (Status taken = engine_->turn().take(stream); !taken) return taken;
         }
-        if (engine_arguments_.begins == 0) {
-            if (Status launched = module_->launch(module_->begin, begin_arguments_, stream); !launched)
-                return launched;
+        if (Status begun = launch_begin(stream); !begun) return begun;
+        if (fork_ && fork_first_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
+        for (const StreamTransfer& transfer : before_kernel_) {
+            if (Status enqueued = enqueue(transfer, stream); !enqueued) return enqueued;
         }
-        if (fork_ && fork_before_local_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
-        for (const CopyStreamTransfer& local : local_copies_) {
-            for (const StridedCopy& copy : local.copies) {
-                if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
-            }
-            if (Status posted = enqueue_posts(local, stream); !posted) return posted;
+        if (fork_ && !fork_first_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
+        if (!engine_->empty()) {
+            if (Status launched = engine_->launch(stream); !launched) return launched;
         }
-        for (const CollectiveBefore& step : collectives_before_) {
-            if (Status called = nccl_->enqueue(step.collective, stream); !called) return called;
-            if (Status posted = enqueue_posts(step.posts, stream); !posted) return posted;
-        }
-        if (fork_ && !fork_before_local_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
-        if (turn_) {
-            if (Status launched = launch_engine(engine_arguments_, stream); !launched) return launched;
-        }
-        if (!copies_) return Done{};
-        const CUstream lane = copies_->stream();
+        if (!copy_stream_) return Done{};
+        const CUstream lane = copy_stream_->stream();
         SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane, fork_->get(), 0);
-        for (const CopyStreamTransfer& transfer : transfers_) {
-            for (const StridedCopy& copy : transfer.copies) {
-                if (Status copied = enqueue_copy(api_, copy, lane); !copied) return copied;
-            }
-            if (Status posted = enqueue_posts(transfer, lane); !posted) return posted;
+        for (const StreamTransfer& transfer : on_copy_stream_) {
+            if (Status enqueued = enqueue(transfer, lane); !enqueued) return enqueued;
         }
-        SYNCOPATE_CUDA(api_, cuEventRecord, copies_->join(), lane);
+        SYNCOPATE_CUDA(api_, cuEventRecord, copy_stream_->join(), lane);
         return Done{};
     }
 
@@ -183,19 +130,19 @@ public:
         const auto stream = reinterpret_cast<CUstream>(stream_number);
         if (plan_.plain && ran) {
             if (Status followed = follow_plain_kernel(stream, outputs.empty()); !followed) return followed;
-            if (outputs.empty() && engine_arguments_.ends != 0) return Done{};
+            if (outputs.empty() && engine_->ends_call()) return Done{};
         }
         if (late_ && ran) {
-            const CUevent before = copies_ ? copies_->join() : nullptr;
+            const CUevent before = copy_stream_ ? copy_stream_->join() : nullptr;
             if (Status enqueued =
                     late_->enqueue(fork_->get(), before, stream, table_address(), end_arguments_);
                 !enqueued)
                 return enqueued;
             if (Status joined = late_->join(stream); !joined) return joined;
         }
-        if (copies_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copies_->join(), 0);
-        if (turn_ && !plan_.plain) {
-            if (Status passed = turn_->pass(stream); !passed) return passed;
+        if (copy_stream_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copy_stream_->join(), 0);
+        if (!engine_->empty() && !plan_.plain) {
+            if (Status passed = engine_->turn().pass(stream); !passed) return passed;
         }
         if (collected_) {
             CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -204,8 +151,8 @@ public:
                 SYNCOPATE_CUDA(api_, cuEventRecord, collected_->get(), stream);
         }
         device::BoundaryArguments arguments = end_arguments_;
-        if (engine_arguments_.ends != 0) arguments.num_waits = arguments.advances = 0;  // over, and done
-        if (late_ && ran && late_->ends_call()) arguments.num_posts = 0;  // and there are no waits
+        if (engine_->ends_call()) arguments.num_waits = arguments.advances = 0;  // over, and done
+        if (late_ && ran && late_->ends_call()) arguments.num_posts = 0;         // and there are no waits
         const std::int32_t num_posts = arguments.num_posts;
         if (!outputs.empty()) {  // they read what the waits are for, and what the posts let others overwrite
             arguments.num_posts = 0;
@@ -223,8 +170,8 @@ public:
     PreparedSum* sum_of(std::size_t index) override { return late_ ? late_->sum_of(index) : nullptr; }
 
     bool set_copies(std::size_t index, std::vector<StridedCopy> copies) override {
-        for (std::vector<CopyStreamTransfer>* list : {&local_copies_, &transfers_}) {
-            const auto found = std::ranges::find(*list, index, &CopyStreamTransfer::index);
+        for (std::vector<StreamTransfer>* list : {&before_kernel_, &on_copy_stream_}) {
+            const auto found = std::ranges::find(*list, index, &StreamTransfer::index);
             if (found == list->end() || found->copies.empty()) continue;
             found->copies = for_copy_engine(copies);
             return true;
@@ -261,37 +208,31 @@ public:
     /// The kernel needs nothing that sy_begin or the engine does before it starts, only what local copies
     /// or collectives bring.
     bool kernel_may_start_early() const override {
-        return !plan_.plain && collectives_before_.empty() && (turn_ != nullptr || local_copies_.empty());
+        const bool collects = std::ranges::any_of(
+            before_kernel_, [](const StreamTransfer& transfer) { return transfer.collective.has_value(); });
+        return !plan_.plain && !collects && (!engine_->empty() || before_kernel_.empty());
     }
 
-    std::uint64_t table_address() const override { return tables_->address() + table_offset_; }
+    std::uint64_t table_address() const override { return table_.address(*lists_); }
 
     Status write_table_word(std::size_t word, std::int32_t value) override {
         return heap_.write(table_address() + 4 * word, &value, 4);
     }
 
 private:
-    Status launch_engine(device::EngineArguments& arguments, CUstream stream) const {
-        // Only the sum engine itself waits for the kernel before it, so only it may be launched early.
-        return module_->launch(engine_kernel_, arguments, stream, engine_blocks_, engine_threads_,
-                               engine_shared_bytes_, sums_ && plan_.plain && arguments.begins != 0);
+    Status launch_begin(CUstream stream) {
+        return engine_->begins_call() ? Status(Done{})
+                                      : module_->launch(module_->begin, begin_arguments_, stream);
     }
 
     /// What a call begins with and all transfers, after a kernel that is left as it is. `ends`: the call may
     /// end with it; else outputs are to be copied before the end's posts.
     Status follow_plain_kernel(CUstream stream, bool ends) {
-        if (turn_) {
-            if (Status taken = turn_->take(stream); !taken) return taken;
-        }
-        if (engine_arguments_.begins == 0) {
-            if (Status begun = module_->launch(module_->begin, begin_arguments_, stream); !begun)
-                return begun;
-        }
-        if (!turn_) return Done{};
-        device::EngineArguments arguments = engine_arguments_;
-        if (!ends) arguments.end.num_posts = 0;
-        if (Status launched = launch_engine(arguments, stream); !launched) return launched;
-        return turn_->pass(stream);
+        if (engine_->empty()) return launch_begin(stream);
+        if (Status taken = engine_->turn().take(stream); !taken) return taken;
+        if (Status begun = launch_begin(stream); !begun) return begun;
+        if (Status launched = engine_->launch(stream, ends); !launched) return launched;
+        return engine_->turn().pass(stream);
     }
 
     /// The library's kernels have no deadline: this gives them up when a call has not ended within twice the
@@ -315,16 +256,11 @@ private:
             ErrorClass::machine};
     }
 
-    [[nodiscard]] bool is_late(std::size_t index) const {
-        const fuse::Lane lane = plan_.streams.steps[index].lane;
-        return lane == fuse::Lane::late || lane == fuse::Lane::sums;
-    }
-
     /// Hands over the transfers that follow the kernel's progress (late_transfers.hpp).
     Status take_late(const fuse::RankSchedule& schedule, const OpOptions& options) {
         bool any = false;
         for (std::size_t i = 0; i < plan_.transfers.size(); ++i) {
-            if (!is_late(i)) continue;
+            if (!is_late(plan_.streams, i)) continue;
             any = true;
             plan_.transfers[i].copies = for_copy_engine(plan_.transfers[i].copies);
         }
@@ -337,7 +273,53 @@ private:
         return Done{};
     }
 
-    Status enqueue_posts(const CopyStreamTransfer& transfer, CUstream stream) {
+    /// Prepares the transfers that do not follow the kernel, and are not the engine's.
+    Status take_others(const fuse::RankSchedule& schedule, const OpOptions& options) {
+        Result<CallOrder> order = order_of(schedule, plan_.streams, plan_.rank, options.name);
+        if (!order) return order.error();
+        for (const std::vector<std::size_t>& list : {order->local, order->collectives}) {
+            for (const std::size_t index : list)
+                before_kernel_.push_back(prepared(schedule.transfers[index], index, options));
+        }
+        for (const std::size_t index : order->copies) {
+            StreamTransfer transfer = prepared(schedule.transfers[index], index, options);
+            if (!transfer.does_nothing()) on_copy_stream_.push_back(std::move(transfer));
+        }
+        fork_first_ = order->copies_start_first;
+        return Done{};
+    }
+
+    StreamTransfer prepared(const fuse::Transfer& transfer, std::size_t index,
+                            const OpOptions& options) const {
+        const PreparedTransfer& planned = plan_.transfers[index];
+        StreamTransfer result{.index = index};
+        result.collective = planned.collective;
+        if (!result.collective) result.copies = for_copy_engine(planned.copies);
+        for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
+            const bool own = transfer.posts[p].rank == plan_.rank;
+            (own && options.own_posts_from_host ? result.host_posts : result.device_posts)
+                .push_back(planned.post_words[p]);
+        }
+        return result;
+    }
+
+    Status make_handles() {
+        if (!on_copy_stream_.empty()) {
+            if (Status made = keep(copy_stream_, Lane::create(context_)); !made) return made;
+        }
+        if (copy_stream_ || late_) {
+            if (Status made = keep(fork_, OwnedEvent::create(context_)); !made) return made;
+        }
+        return nccl_ ? keep(collected_, OwnedEvent::create(context_)) : Status(Done{});
+    }
+
+    Status enqueue(const StreamTransfer& transfer, CUstream stream) {
+        for (const StridedCopy& copy : transfer.copies) {
+            if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
+        }
+        if (transfer.collective) {
+            if (Status called = nccl_->enqueue(*transfer.collective, stream); !called) return called;
+        }
         const CUdeviceptr published = plan_.control() + 4 * control::published;
         for (const std::uint64_t word : transfer.device_posts)
             SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, published, 4, stream);
@@ -347,166 +329,55 @@ private:
         return Done{};
     }
 
-    /// Which of the posts are made from this GPU's memory, which from the host's.
-    void add_posts(CopyStreamTransfer& to, const fuse::Transfer& transfer, std::size_t index,
-                   const OpOptions& options) const {
-        for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
-            const bool own = transfer.posts[p].rank == plan_.rank;
-            (own && options.own_posts_from_host ? to.host_posts : to.device_posts)
-                .push_back(plan_.transfers[index].post_words[p]);
+    [[nodiscard]] std::vector<device::WaitEntry> entries_of(const std::vector<fuse::Wait>& waits) const {
+        std::vector<device::WaitEntry> entries;
+        for (const fuse::Wait& wait : waits) {
+            const auto word = static_cast<std::uint64_t>(emit::control::word_of(wait.signal));
+            entries.push_back(
+                {plan_.control() + 4 * word, static_cast<std::uint32_t>(wait.lag), wait.signal});
         }
+        return entries;
     }
 
-    Status sort_transfers(const fuse::RankSchedule& schedule, const OpOptions& options) {
-        for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
-            if (is_late(i)) continue;
-            const fuse::Transfer& transfer = schedule.transfers[i];
-            using enum plan::Backend;
-            if (is_by_engine(transfer)) {
-                on_copy_stream_.push_back(i);
-                continue;
-            }
-            if (plan_.streams.steps[i].lane == fuse::Lane::before) {
-                add_posts(collectives_before_.emplace_back(*plan_.transfers[i].collective).posts, transfer, i,
-                          options);
-                continue;
-            }
-            if (transfer.backend != copy_engine) {
-                return error_at(
-                    transfer.op,
-                    fmt::format(
-                        "op '{}': backend {} is not in this build; on cuda transfers go by copy_engine, "
-                        "tma_dedicated or ldst_dedicated",
-                        options.name, plan::name_of(transfer.backend)));
-            }
-            CopyStreamTransfer sorted{.index = i};
-            std::vector<StridedCopy> copies = for_copy_engine(plan_.transfers[i].copies);
-            const bool local = transfer.src_rank == plan_.rank && transfer.dst_rank == plan_.rank;
-            // A copy inside one GPU may be done by its multiprocessors, so it goes before the kernel, which
-            // could keep them all; but not past an earlier transfer that it has to follow.
-            if (local && transfer.waits.empty() && independent(schedule, i)) {
-                CopyStreamTransfer& here = local_copies_.emplace_back(CopyStreamTransfer{.index = i});
-                here.copies = std::move(copies);
-                add_posts(here, transfer, i, options);
-                continue;
-            }
-            sorted.copies = std::move(copies);
-            add_posts(sorted, transfer, i, options);
-            if (!sorted.copies.empty()) on_copy_stream_.push_back(i);
-            if (!sorted.copies.empty() || !sorted.device_posts.empty() || !sorted.host_posts.empty()) {
-                transfers_.push_back(std::move(sorted));
-            }
-        }
-        plan_.transfers.clear();
-        fork_before_local_ = collectives_before_.empty() &&
-                             std::ranges::none_of(local_copies_, [&](const CopyStreamTransfer& local) {
-                                 return touched(schedule, local.index);
-                             });
-        return Done{};
-    }
-
-    /// Whether any other transfer of this rank reads or writes what local transfer `index` writes, or writes
-    /// what it reads: then it starts after it.
-    [[nodiscard]] bool touched(const fuse::RankSchedule& schedule, std::size_t index) const {
-        const fuse::Transfer& local = schedule.transfers[index];
-        for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
-            const fuse::Transfer& other = schedule.transfers[i];
-            if (i == index) continue;
-            if (other.src_rank == plan_.rank && meet(other.src, local.dst)) return true;
-            if (other.dst_rank == plan_.rank && (meet(other.dst, local.dst) || meet(other.dst, local.src)))
-                return true;
-        }
-        return false;
-    }
-
-    [[nodiscard]] device::WaitEntry entry_of(const fuse::Wait& wait) const {
-        return {plan_.control() + static_cast<std::uint64_t>(emit::control::word_of(wait.signal)) * 4,
-                static_cast<std::uint32_t>(wait.lag), wait.signal};
-    }
-
-    /// Whether local transfer `index` touches nothing that the copy stream's earlier ones write here, and
-    /// writes nothing that they read here: only then may it overtake them.
-    [[nodiscard]] bool independent(const fuse::RankSchedule& schedule, std::size_t index) const {
-        const fuse::Transfer& local = schedule.transfers[index];
-        return std::ranges::none_of(on_copy_stream_, [&](std::size_t before) {
-            const fuse::Transfer& other = schedule.transfers[before];
-            return (other.dst_rank == plan_.rank &&
-                    (meet(other.dst, local.src) || meet(other.dst, local.dst))) ||
-                   (other.src_rank == plan_.rank && meet(other.src, local.dst));
-        });
-    }
-
-    /// One buffer: begin posts, begin waits, end posts, end waits, table; each from a multiple of 256 bytes.
+    /// What the kernels of a call read, and the table.
     Status upload(const std::vector<std::int32_t>& table) {
-        std::vector<std::byte> bytes;
-        const auto append = [&](const auto& values) {
-            const std::size_t offset = (bytes.size() + 255) / 256 * 256;
-            const std::size_t size = values.size() * sizeof(values[0]);
-            bytes.resize(offset + size);
-            std::copy_n(reinterpret_cast<const std::byte*>(values.data()), size, bytes.data() + offset);
-            return offset;
+        /// What a call begins or ends with.
+        struct Boundary {
+            DeviceList<std::uint64_t> posts;
+            std::size_t num_posts;
+            DeviceList<device::WaitEntry> waits;
+            std::size_t num_waits;
         };
-        const auto entries = [&](const std::vector<fuse::Wait>& waits) {
-            std::vector<device::WaitEntry> list;
-            for (const fuse::Wait& wait : waits) list.push_back(entry_of(wait));
-            return list;
+        DeviceLists lists;
+        const auto add = [&](const std::vector<std::uint64_t>& posts, const std::vector<fuse::Wait>& waits) {
+            return Boundary{lists.add(posts), posts.size(), lists.add(entries_of(waits)), waits.size()};
         };
         std::vector<std::uint64_t> first_posts = plan_.begin_posts;
         first_posts.insert(first_posts.end(), plan_.made_posts.begin(), plan_.made_posts.end());
-        const std::size_t begin_posts = append(first_posts);
-        const std::size_t begin_waits = append(entries(plan_.begin_waits));
-        const std::size_t end_posts = append(plan_.end_posts);
-        const std::size_t end_waits = append(entries(plan_.end_waits));
-        const std::size_t engine_ops = append(engine_.ops);
-        const std::size_t engine_sources = append(engine_.sources);
-        const std::size_t engine_copies = append(engine_.copies);
-        const std::size_t engine_posts = append(engine_.posts);
-        const std::size_t engine_waits = append(engine_.waits);
-        const std::size_t engine_finished = append(std::vector<std::uint32_t>(engine_.num_counters, 0));
-        const std::size_t engine_left = append(std::vector<std::uint32_t>(1, 0));
-        const std::size_t engine_epochs = append(std::vector<std::uint32_t>(engine_blocks_, 1));
-        table_offset_ = append(table);
+        const Boundary first = add(first_posts, plan_.begin_waits);
+        const Boundary last = add(plan_.end_posts, plan_.end_waits);
+        engine_->add_to(lists);
+        table_ = lists.add(table);
+        if (Status uploaded = keep(lists_, lists.upload(context_, heap_)); !uploaded) return uploaded;
 
-        Result<std::unique_ptr<DeviceBuffer>> buffer =
-            DeviceBuffer::create(context_, std::max<std::size_t>(bytes.size(), 256));
-        if (!buffer) return buffer.error();
-        tables_ = std::move(buffer).value();
-        if (Status written = heap_.write(tables_->address(), bytes.data(), bytes.size()); !written)
-            return written;
-
-        const auto arguments = [&](std::size_t posts, std::size_t num_posts, std::size_t waits,
-                                   std::size_t num_waits) {
-            return device::BoundaryArguments{
-                .control = reinterpret_cast<std::uint32_t*>(plan_.control()),
-                .mirror = reinterpret_cast<std::uint32_t*>(mirror_->device()),
-                .posts = reinterpret_cast<const std::uint64_t*>(tables_->address() + posts),
-                .waits = reinterpret_cast<const device::WaitEntry*>(tables_->address() + waits),
-                .first_control = plan_.first_control,
-                .heap_stride = plan_.heap_stride,
-                .num_posts = static_cast<std::int32_t>(num_posts),
-                .num_waits = static_cast<std::int32_t>(num_waits),
-                .rank = plan_.rank,
-                .num_ranks = plan_.num_ranks};
+        const auto arguments = [&](const Boundary& boundary) {
+            return device::BoundaryArguments{.control = reinterpret_cast<std::uint32_t*>(plan_.control()),
+                                             .mirror = reinterpret_cast<std::uint32_t*>(mirror_->device()),
+                                             .posts = boundary.posts.in(*lists_),
+                                             .waits = boundary.waits.in(*lists_),
+                                             .first_control = plan_.first_control,
+                                             .heap_stride = plan_.heap_stride,
+                                             .num_posts = static_cast<std::int32_t>(boundary.num_posts),
+                                             .num_waits = static_cast<std::int32_t>(boundary.num_waits),
+                                             .rank = plan_.rank,
+                                             .num_ranks = plan_.num_ranks};
         };
-        begin_arguments_ = arguments(begin_posts, first_posts.size(), begin_waits, plan_.begin_waits.size());
-        end_arguments_ = arguments(end_posts, plan_.end_posts.size(), end_waits, plan_.end_waits.size());
+        begin_arguments_ = arguments(first);
+        end_arguments_ = arguments(last);
         end_arguments_.advances = plan_.plain ? 1 : 0;
-        engine_arguments_ = {
-            .begin = begin_arguments_,
-            .ops = reinterpret_cast<const device::EngineOp*>(tables_->address() + engine_ops),
-            .sources = reinterpret_cast<const device::EngineSource*>(tables_->address() + engine_sources),
-            .copies = reinterpret_cast<const std::uint64_t*>(tables_->address() + engine_copies),
-            .posts = reinterpret_cast<const std::uint64_t*>(tables_->address() + engine_posts),
-            .waits = reinterpret_cast<const device::WaitEntry*>(tables_->address() + engine_waits),
-            .finished = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_finished),
-            .count = static_cast<std::uint32_t>(engine_.ops.size()),
-            .begins = turn_ && !fork_ && local_copies_.empty() ? 1u : 0u,
-            .follows = plan_.plain ? 1u : 0u,
-            .ends = plan_.plain && sums_ ? 1u : 0u,
-            .end = end_arguments_,
-            .left = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_left),
-            .own_words = plan_.own_words,
-            .epochs = reinterpret_cast<std::uint32_t*>(tables_->address() + engine_epochs)};
+        const bool local = std::ranges::any_of(
+            before_kernel_, [](const StreamTransfer& transfer) { return !transfer.collective; });
+        engine_->place(*lists_, begin_arguments_, end_arguments_, !fork_ && !local);
         return Done{};
     }
 
@@ -519,29 +390,20 @@ private:
     std::shared_ptr<CudaContext> context_;
     const CudaApi& api_;
     SymmetricHeap& heap_;
-    std::vector<CopyStreamTransfer> local_copies_;  ///< in the caller's stream
-    bool fork_before_local_ = false;
-    std::vector<CopyStreamTransfer> transfers_;
-    EngineTable engine_;
-    std::unique_ptr<Nccl> nccl_;
-    std::int64_t deadline_ms_ = 0;
-    std::vector<CollectiveBefore> collectives_before_;
-    std::unique_ptr<OwnedEvent> collected_;  ///< after the last call's collectives
-    std::unique_ptr<LateTransfers> late_;
-    CUfunction engine_kernel_ = nullptr;
-    bool sums_ = false;  ///< that is the sum engine
-    unsigned engine_threads_ = device::kEngineThreads;
-    unsigned engine_blocks_ = 8;
-    unsigned engine_shared_bytes_ = kEngineSharedBytes;
-    device::EngineArguments engine_arguments_{};
-    std::vector<std::size_t> on_copy_stream_;  ///< transfers whose data the copy stream or the engine moves
     std::unique_ptr<DeviceModule> module_;
     std::unique_ptr<PinnedWords> mirror_;
-    std::optional<Lane> copies_;
-    std::shared_ptr<EngineTurn> turn_;  ///< when there is a chunk engine
+    std::optional<ChunkEngine> engine_;
+    std::vector<StreamTransfer> before_kernel_;  ///< in the caller's stream
+    std::vector<StreamTransfer> on_copy_stream_;
+    bool fork_first_ = false;  ///< the copy stream does not wait for those before the kernel
+    std::optional<Lane> copy_stream_;
     std::unique_ptr<OwnedEvent> fork_;
-    std::unique_ptr<DeviceBuffer> tables_;
-    std::size_t table_offset_ = 0;
+    std::unique_ptr<LateTransfers> late_;
+    std::unique_ptr<Nccl> nccl_;
+    std::int64_t deadline_ms_ = 0;
+    std::unique_ptr<OwnedEvent> collected_;  ///< after the last call's collectives
+    std::unique_ptr<DeviceBuffer> lists_;
+    DeviceList<std::int32_t> table_;
     device::BoundaryArguments begin_arguments_{};
     device::BoundaryArguments end_arguments_{};
 };
