@@ -26,6 +26,10 @@ public:
     /// Gives transfer `index` other copies, between calls; false, and nothing changes, where it has none of
     /// its own that can be changed.
     virtual bool set_copies(std::size_t index, std::vector<StridedCopy> copies) = 0;
+    /// Lets the chunk engine read what it copies of `tensor` on this rank `distance` bytes (modulo 2^64)
+    /// behind where that is in the heap, from the next call on; false, and nothing changes, where it has no
+    /// copies that can.
+    virtual bool shift_sources(std::int32_t tensor, std::uint64_t distance) = 0;
     /// The fault words as they are now.
     virtual Result<FaultRecord> read_fault() const = 0;
     /// The same without a call of the driver, maybe late.

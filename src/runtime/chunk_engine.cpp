@@ -76,6 +76,12 @@ void ChunkEngine::place(const DeviceBuffer& lists, const device::BoundaryArgumen
                   .epochs = lists_.epochs.in(lists)};
 }
 
+bool ChunkEngine::shift_sources(std::int32_t tensor, std::uint64_t distance) {
+    if (table_.shifted_tensor < 0 || table_.shifted_tensor != tensor) return false;
+    arguments_.source_shift = distance;
+    return true;
+}
+
 Status ChunkEngine::launch(CUstream stream, bool end_posts) const {
     device::EngineArguments arguments = arguments_;
     if (!end_posts) arguments.end.num_posts = 0;

@@ -37,6 +37,9 @@ public:
     [[nodiscard]] bool begins_call() const { return arguments_.begins != 0; }
     [[nodiscard]] bool ends_call() const { return arguments_.ends != 0; }
 
+    /// As CallExecutor has it.
+    [[nodiscard]] bool shift_sources(std::int32_t tensor, std::uint64_t distance);
+
     [[nodiscard]] EngineTurn& turn() const { return *turn_; }
     /// `end_posts`: if it ends the call, it also makes the posts of the end.
     Status launch(CUstream stream, bool end_posts = true) const;

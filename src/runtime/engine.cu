@@ -134,7 +134,7 @@ private:
         __syncwarp();
         if (!sums) {
             for (std::uint32_t i = lane_; i < part.rows; i += 32)
-                load(stage, i * part.bytes, row_address(op, op.source, part.row + i) + part.column,
+                load(stage, i * part.bytes, source_row(op, part.row + i, a_.source_shift) + part.column,
                      part.bytes);
         } else if (part.rows == 1 && num_sources <= 32) {
             if (lane_ < num_sources)
@@ -215,7 +215,8 @@ private:
         constexpr std::uint32_t kUnroll = 8;
         const std::uint32_t units = part.bytes / kEngineUnit;
         for (std::uint32_t row = part.row; row < part.row + part.rows; ++row) {
-            const auto* src = reinterpret_cast<const int4*>(row_address(op, op.source, row) + part.column);
+            const auto* src =
+                reinterpret_cast<const int4*>(source_row(op, row, a_.source_shift) + part.column);
             auto* dst = reinterpret_cast<int4*>(row_address(op, op.dst, row) + part.column);
             std::uint32_t at = lane_;
             for (; at + 32 * (kUnroll - 1) < units; at += 32 * kUnroll) {

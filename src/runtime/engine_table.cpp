@@ -106,7 +106,8 @@ private:
                     .method = schedule_.transfers[index].backend == plan::Backend::tma_dedicated
                                   ? device::EngineMethod::bulk
                                   : device::EngineMethod::ldst,
-                    .where = kWhereTransfer - static_cast<std::int32_t>(index)};
+                    .where = kWhereTransfer - static_cast<std::int32_t>(index),
+                    .shifted = is_shifted(schedule_.transfers[index]) ? 1u : 0u};
         table_.posts.insert(table_.posts.end(), transfer.post_words.begin(), transfer.post_words.end());
 
         const std::size_t first = table_.ops.size();
@@ -124,6 +125,13 @@ private:
         }
         table_.ops.back().num_posts = static_cast<std::uint32_t>(transfer.post_words.size());
         return Done{};
+    }
+
+    /// Of the first tensor that a copy reads on the rank itself, and of that one only.
+    bool is_shifted(const fuse::Transfer& transfer) {
+        if (transfer.reduce != plan::Reduce::none || transfer.src_rank != transfer.op.rank) return false;
+        if (table_.shifted_tensor < 0) table_.shifted_tensor = transfer.src.tensor;
+        return table_.shifted_tensor == transfer.src.tensor;
     }
 
     /// Waits for what a step of a stream follows, then opens its gate.

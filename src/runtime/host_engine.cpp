@@ -46,6 +46,12 @@ HostEngine::~HostEngine() {
     for (std::thread& thread : threads_) thread.join();
 }
 
+bool HostEngine::shift_sources(std::int32_t tensor, std::uint64_t distance) {
+    if (table_.shifted_tensor < 0 || table_.shifted_tensor != tensor) return false;
+    shift_ = distance;
+    return true;
+}
+
 void HostEngine::start(std::uint32_t epoch) {
     if (threads_.empty()) return;
     {
@@ -133,7 +139,7 @@ void HostEngine::perform(const EngineOp& op, const EnginePiece& piece) const {
     for (std::uint32_t row = piece.row; row < piece.row + piece.rows; ++row) {
         auto* to = reinterpret_cast<std::byte*>(row_address(op, op.dst, row) + piece.column);
         if (op.reduce == device::EngineReduce::none) {
-            std::memcpy(to, bytes_at(row_address(op, op.source, row) + piece.column), piece.bytes);
+            std::memcpy(to, bytes_at(source_row(op, row, shift_) + piece.column), piece.bytes);
             continue;
         }
         for (std::uint32_t i = 0; i < op.num_sources; ++i)

@@ -179,6 +179,10 @@ public:
         return false;
     }
 
+    bool shift_sources(std::int32_t tensor, std::uint64_t distance) override {
+        return engine_->shift_sources(tensor, distance);
+    }
+
     Result<FaultRecord> read_fault() const override {
         if (Status come = await_collectives(); !come) return come.error();
         std::uint32_t words[control::num_header_words] = {};

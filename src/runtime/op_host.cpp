@@ -64,6 +64,9 @@ public:
     bool set_copies(std::size_t index, std::vector<StridedCopy> copies) override {
         return executor_.set_copies(index, copies) || streams_.set_copies(index, std::move(copies));
     }
+    bool shift_sources(std::int32_t tensor, std::uint64_t distance) override {
+        return engine_.shift_sources(tensor, distance);
+    }
     Result<FaultRecord> read_fault() const override { return control_.fault(); }
     FaultRecord poll_fault() const override { return control_.fault(); }
     Status synchronize() override {

@@ -4,15 +4,33 @@
 
 #include <algorithm>
 
+#include "syncopate/runtime/engine_table.hpp"
+
 namespace syncopate::runtime {
 namespace {
 
-/// Whether two boxes of one shape lie in the same memory. Strides of axes of one element mean nothing.
-bool same_place(const BoxView& a, const BoxView& b) {
-    bool same = a.address == b.address;
+/// Whether two boxes of one shape lie alike in memory. Strides of axes of one element mean nothing.
+bool same_strides(const BoxView& a, const BoxView& b) {
+    bool same = true;
     for (std::size_t i = 0; i < b.shape.size(); ++i)
         same = same && (b.shape[i] == 1 || a.strides[i] == b.strides[i]);
     return same;
+}
+
+/// Whether two boxes of one shape lie in the same memory.
+bool same_place(const BoxView& a, const BoxView& b) { return a.address == b.address && same_strides(a, b); }
+
+/// Whether the chunk engine carries it out, and adds nothing.
+bool is_engine_copy(const fuse::Transfer& transfer) {
+    return is_by_engine(transfer) && transfer.reduce == plan::Reduce::none;
+}
+
+/// As UserBuffers::Key.
+std::pair<std::int32_t, std::vector<std::int64_t>> key_of(std::int32_t tensor, const plan::Region& region) {
+    std::pair<std::int32_t, std::vector<std::int64_t>> key{tensor, {}};
+    for (const plan::Interval& interval : region)
+        key.second.insert(key.second.end(), {interval.begin, interval.end});
+    return key;
 }
 
 /// The box of `part`, which lies in `whole`, where `view` is that of `whole`.
@@ -63,7 +81,9 @@ std::span<const StridedCopy* const> UserBuffers::CopyList::all() const {
 UserBuffers::CopyList UserBuffers::copies_of(const Buffers& buffers) const {
     CopyList list;
     for (const auto& [key, buffer] : buffers) {
-        if (buffer.only_tiles_read && own_from_) continue;
+        if (buffer.spared && (!buffer.tiles_read || own_from_) &&
+            (!buffer.engine_reads || engine_from_ == key))
+            continue;
         for (const StridedCopy& copy : buffer.copies) list.add(copy);
     }
     return list;
@@ -89,9 +109,7 @@ Result<UserBuffers::Place> UserBuffers::place_of(std::string_view name, const pl
             options_.name, what, name, strides.back())};
     }
     Place place{.tensor = &*tensor};
-    place.key.first = static_cast<std::int32_t>(tensor - schedule_.tensors.begin());
-    for (const plan::Interval& interval : region)
-        place.key.second.insert(place.key.second.end(), {interval.begin, interval.end});
+    place.key = key_of(static_cast<std::int32_t>(tensor - schedule_.tensors.begin()), region);
     place.box = in_heap({place.key.first, region});
     return place;
 }
@@ -113,18 +131,17 @@ Status UserBuffers::set_input(std::string_view name, const plan::Region& region,
         input.address = 0;
         return copies.error();
     }
-    const bool unread = redirect_sources(place->key.first, region, from);
-    const bool tiles_read = own_ && own_->tensor == place->key.first;
-    input.only_tiles_read = unread && tiles_read;
-    if (tiles_read) own_from_.reset();
-    if (input.only_tiles_read) {
+    input.spared = redirect_sources(place->key.first, region, from);
+    input.engine_reads = engine_from_ == place->key;
+    input.tiles_read = own_ && own_->tensor == place->key.first;
+    if (input.tiles_read) own_from_.reset();
+    if (input.spared && input.tiles_read) {
         const bool alone = std::ranges::count_if(inputs_, [&](const auto& other) {
                                return other.first.first == place->key.first;
                            }) == 1;
         if (alone && serves_tiles(*place, region, from)) own_from_ = from;
     }
-    if ((!unread || input.only_tiles_read) && !same_place(from, place->box))
-        input.copies = std::move(copies).value();
+    if (!same_place(from, place->box)) input.copies = std::move(copies).value();
     return Done{};
 }
 
@@ -172,9 +189,15 @@ bool UserBuffers::redirect_sources(std::int32_t tensor, const plan::Region& regi
     }
     const std::vector<fuse::Transfer>& transfers = this->transfers();
     const std::size_t element = plan::size_of(schedule_.tensors[static_cast<std::size_t>(tensor)].dtype);
+    std::optional<bool> engine;  // whether it reads the array
     for (std::size_t index = 0; index < transfers.size(); ++index) {
         const fuse::Transfer& transfer = transfers[index];
         if (!reads(transfer)) continue;
+        if (is_engine_copy(transfer)) {
+            if (!engine) engine = shift_engine(tensor, region, from);
+            all = all && *engine;
+            continue;
+        }
         const bool done = plan::contains(region, transfer.src.region) &&
                           !is_written(tensor, transfer.src.region) &&
                           send_from(index, part_of(from, region, transfer.src.region, element));
@@ -182,6 +205,22 @@ bool UserBuffers::redirect_sources(std::int32_t tensor, const plan::Region& regi
         all = all && done;
     }
     return all;
+}
+
+bool UserBuffers::shift_engine(std::int32_t tensor, const plan::Region& region, const BoxView& from) {
+    const BoxView heap = in_heap({tensor, region});
+    const std::uint64_t distance = from.address - heap.address;
+    const bool good =
+        same_strides(from, heap) && distance % device::kEngineUnit == 0 &&
+        std::ranges::all_of(transfers(), [&](const fuse::Transfer& transfer) {
+            return !is_engine_copy(transfer) || transfer.src_rank != rank() ||
+                   transfer.src.tensor != tensor ||
+                   (plan::contains(region, transfer.src.region) && !is_written(tensor, transfer.src.region));
+        });
+    if (!executor_.shift_sources(tensor, good ? distance : 0)) return false;  // it reads the heap, as ever
+    engine_from_.reset();
+    if (good) engine_from_ = key_of(tensor, region);
+    return good;
 }
 
 bool UserBuffers::send_from(std::size_t index, const BoxView& source) {
@@ -208,6 +247,8 @@ void UserBuffers::clear_inputs() {
                                 [&](const auto& input) { return input.first.first == transfer.src.tensor; });
         if (reads) send_from_heap(index);
     }
+    if (engine_from_) (void)executor_.shift_sources(engine_from_->first, 0);
+    engine_from_.reset();
     inputs_.clear();
     own_from_.reset();
 }

@@ -57,8 +57,10 @@ private:
         std::uint64_t address = 0;
         std::vector<std::int64_t> strides;
         std::vector<StridedCopy> copies;
-        /// Of an input whose copies only this rank's tiles need: they stay away while those read the array.
-        bool only_tiles_read = false;
+        // Of an input whose copies nobody needs who does not read the array itself: they stay away
+        bool spared = false;
+        bool tiles_read = false;    ///< while this rank's tiles do,
+        bool engine_reads = false;  ///< and its chunk engine
     };
     using Key = std::pair<std::int32_t, std::vector<std::int64_t>>;  ///< tensor and region
     using Buffers = std::map<Key, Buffer>;
@@ -75,6 +77,9 @@ private:
     bool redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to, bool in_place);
     /// Lets the transfers that send `region` read it at `from`; true if then nobody reads the heap's.
     bool redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from);
+    /// Lets the chunk engine read what it sends of the tensor in the array of `region`, at `from`, if that
+    /// has all of it; else in the heap. Whether it now reads the array.
+    bool shift_engine(std::int32_t tensor, const plan::Region& region, const BoxView& from);
     /// Whether this rank's tiles can read what they fetch from it in the user's array of `region`, at `from`.
     [[nodiscard]] bool serves_tiles(const Place& place, const plan::Region& region,
                                     const BoxView& from) const;
@@ -106,6 +111,7 @@ private:
     std::vector<bool> fetched_by_tiles_;  ///< by tensor: some rank's tiles load this rank's from the heap
     std::optional<fuse::Place> own_;      ///< where tiles read what this rank was given, if it is in the heap
     std::optional<BoxView> own_from_;     ///< of the whole tensor: the user's array that they read instead
+    std::optional<Key> engine_from_;      ///< the input that the chunk engine reads, instead of the heap
     Buffers inputs_;
     Buffers outputs_;
 };

@@ -101,12 +101,17 @@ INSTANTIATE_TEST_SUITE_P(OnHost, AllGather,
 /// An input that the kernel is not given: copies to other ranks read the user's array, and the heap's place
 /// of it stays as it is, unless somebody reads that.
 TEST(Input, IsReadWhereItIsByWhoeverSendsIt) {
-    for (const bool pull : {false, true}) {
+    struct By {
+        bool pull;
+        plan::Backend backend;
+    };
+    for (const auto& [pull, backend] : {By{false, plan::Backend::host}, By{true, plan::Backend::host},
+                                        By{false, plan::Backend::tma_dedicated}}) {
         const TemporaryDirectory directory;
         run_ranks(all_ranks(3), [&](int rank) {
             auto heap = make_heap(directory, rank, 3);
             RANK_CHECK(heap, heap.error().to_string());
-            const fuse::Schedule schedule = direct_all_gather(3, pull, {24, 6, 4});
+            const fuse::Schedule schedule = direct_all_gather(3, pull, {24, 6, 4}, backend);
             auto op = FusedOp::create(*heap, schedule, {.kept_tensors = std::vector<std::string>{}});
             RANK_CHECK(op, op.error().to_string());
             constexpr std::int64_t kPart = 8 * 6 * 4;
@@ -145,6 +150,62 @@ TEST(Input, IsReadWhereItIsByWhoeverSendsIt) {
             return bool((*op)->destroy());
         });
     }
+}
+
+/// The chunk engine reads one array, all of it: what is given in parts, is not laid out as in the heap, or is
+/// not aligned for it is copied.
+TEST(Input, IsReadByTheChunkEngineWhereThatCanAndElseCopied) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(3), [&](int rank) {
+        auto heap = make_heap(directory, rank, 3);
+        RANK_CHECK(heap, heap.error().to_string());
+        constexpr std::int64_t kRows = 8, kColumns = 8, kPart = kRows * kColumns;
+        const fuse::Schedule schedule =
+            direct_all_gather(3, false, {3 * kRows, kColumns}, plan::Backend::ldst_dedicated);
+        auto op = FusedOp::create(*heap, schedule, {.kept_tensors = std::vector<std::string>{}});
+        RANK_CHECK(op, op.error().to_string());
+        auto* gathered = reinterpret_cast<std::int32_t*>((*op)->tensor_address("A").value());
+        std::int32_t* own = gathered + rank * kPart;
+        std::vector<std::int32_t> memory(2 * kPart + 8);
+        std::int32_t* near = memory.data();
+        while (reinterpret_cast<std::uint64_t>(near) % 16 != 0) ++near;
+        const plan::Region region = testing::rows_of(schedule.tensors[0], rank, 3);
+        plan::Region upper = region, lower = region;
+        upper[0].end = lower[0].begin = region[0].begin + kRows / 2;
+        enum class From { whole, odd, whole_again, apart, halves, whole_last, last };
+        for (std::uint32_t call = 1; call <= 2 * static_cast<std::uint32_t>(From::last); ++call) {
+            const auto from = static_cast<From>((call - 1) / 2);
+            std::int32_t* x = from == From::odd ? near + 1 : near;
+            const std::int64_t pitch = from == From::apart ? 2 * kColumns : kColumns;
+            std::fill_n(own, kPart, -1);
+            for (std::int64_t i = 0; i < kPart; ++i)
+                x[i / kColumns * pitch + i % kColumns] = tag(rank, call, i);
+            const auto set = [&](const plan::Region& part, const std::int32_t* data) {
+                const std::vector<std::int64_t> strides{pitch, 1};
+                return bool((*op)->set_input("A", part, reinterpret_cast<std::uint64_t>(data), strides));
+            };
+            if (from == From::halves || from == From::whole_last) (*op)->clear_inputs();
+            if (from == From::halves) {
+                RANK_CHECK(set(upper, x) && set(lower, x + kPart / 2), "set_input");
+            } else {
+                RANK_CHECK(set(region, x), "set_input");
+            }
+            RANK_CHECK((*op)->begin_call(), "begin");
+            const bool right = run_kernel(**op, [&](int chunk) {
+                for (std::int64_t i = 0; chunk != rank && i < kPart; ++i) {
+                    if (gathered[chunk * kPart + i] != tag(chunk, call, i)) return false;
+                }
+                return true;
+            });
+            RANK_CHECK(right, "wrong data in call " + std::to_string(call));
+            RANK_CHECK((*op)->end_call(), "end");
+            const bool in_place =
+                from == From::whole || from == From::whole_again || from == From::whole_last;
+            RANK_CHECK((own[0] == -1) == in_place,
+                       "call " + std::to_string(call) + ": the heap's place holds " + std::to_string(own[0]));
+        }
+        return bool((*op)->destroy());
+    });
 }
 
 /// What a rank sends to itself is read where the user has it by its own tiles, if these can, else in the

@@ -11,6 +11,9 @@
 // A sum may be stored at other ranks as well (fuse/sum_stores.hpp): `copies` holds, for each of these, how
 // far its memory is from the destination, in bytes.
 //
+// Copies of one tensor, which the caller may have elsewhere than in the heap, can be told how far that is
+// from there (`shifted`), so that nobody has to copy it into the heap first; the table stays the same.
+//
 // An op moves a box: planes of rows of bytes, rows numbered through all planes. It is cut into pieces; a warp
 // does one at a time:
 //
@@ -108,6 +111,7 @@ struct EngineOp {
     std::int32_t type;    ///< SumType, of a sum
     std::int32_t where;   ///< for the fault word
     std::uint32_t opens;  ///< 1: a relay; what it posts are gates of this rank's streams, also after a fault
+    std::uint32_t shifted;  ///< 1: a copy of what the caller may have elsewhere, which each call says
 };
 
 /// What a warp does at a time: `bytes` from `column` on of each of `rows` rows.
@@ -139,6 +143,12 @@ SYNCOPATE_ENGINE_SHARED std::uint64_t row_address(const EngineOp& op, const Engi
     if (op.rows_per_plane == op.num_rows) return box.address + row * box.pitch;
     const std::uint32_t plane = row / op.rows_per_plane;
     return box.address + plane * box.plane + (row - plane * op.rows_per_plane) * box.pitch;
+}
+
+/// The first byte of row `row` that a copy reads; `shift`: how far from the heap the caller has that,
+/// in bytes modulo 2^64.
+SYNCOPATE_ENGINE_SHARED std::uint64_t source_row(const EngineOp& op, std::uint32_t row, std::uint64_t shift) {
+    return row_address(op, op.source, row) + (op.shifted != 0 ? shift : 0);
 }
 
 }  // namespace syncopate::runtime::device

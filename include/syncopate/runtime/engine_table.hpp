@@ -23,6 +23,7 @@ struct EngineTable {
     std::vector<std::uint64_t> copies;  ///< distances
     std::uint32_t num_counters = 0;
     std::uint32_t num_pieces = 0;
+    std::int32_t shifted_tensor = -1;  ///< of which copies read what EngineOp::shifted is about; -1: none
 
     [[nodiscard]] bool empty() const { return ops.empty(); }
     /// Whether it moves anything, other than to wait and open gates.

@@ -30,6 +30,9 @@ public:
     HostEngine(const HostEngine&) = delete;
     HostEngine& operator=(const HostEngine&) = delete;
 
+    /// From the next call on copies of `tensor` read `distance` bytes (modulo 2^64) behind where that is in
+    /// the heap; false, and nothing changes, where the table has none that can.
+    [[nodiscard]] bool shift_sources(std::int32_t tensor, std::uint64_t distance);
     /// Starts call `epoch`, one more than the call before (1 at first), which must have been joined.
     void start(std::uint32_t epoch);
     /// Returns when everything is done and posted, or given up because of a fault in the control block.
@@ -44,6 +47,7 @@ private:
     void delay(std::uint32_t thread);
 
     EngineTable table_;
+    std::uint64_t shift_ = 0;  ///< device::EngineArguments::source_shift
     HostControl control_;
     HostEngineOptions options_;
     std::vector<std::atomic<std::uint32_t>> finished_;  ///< pieces, by counter, over all calls

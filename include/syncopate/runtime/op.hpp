@@ -103,9 +103,11 @@ public:
 
     /// From the next call on, begin_call copies `region` of `tensor` from the user's array at `address`
     /// (extents: those of `region`; strides in elements, the last one 1) to its place in the heap. Copies
-    /// that start with the call, by a copy engine or on host, read the user's array itself. Nothing is copied
-    /// when it is that place, or when nothing else reads it (OpOptions::kept_tensors). At most one input per
-    /// (tensor, region). The array must live until the call has ended.
+    /// that start with the call, by a copy engine or on host, read the user's array itself, and so does the
+    /// chunk engine, if all that it sends of the tensor lies in the array as in the heap, a multiple of 16
+    /// bytes away (and of one tensor only: the first that it sends). Nothing is copied when it is that place,
+    /// or when nothing else reads it (OpOptions::kept_tensors). At most one input per (tensor, region). The
+    /// array must live until the call has ended.
     Status set_input(std::string_view tensor, const plan::Region& region, std::uint64_t address,
                      std::span<const std::int64_t> strides);
     /// The same for the box around what Options::initial says of the tensor; nothing is copied when this rank
