@@ -71,7 +71,7 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         Candidate("nccl+mm", unfused),
         *setup.optional("async-tp", async_tp),
         Candidate("ours", ours),
-        Candidate("ours-copy", lambda i: fused(i)(shard(i), w(i), out(i))),
+        Candidate("ours-x", lambda i: fused(i)(shard(i), w(i), out(i))),
         Candidate("graph", setup.graphs(ours)),
     ]
     for chunking in map(parse_chunking, filter(None, options.chunkings.split(","))):

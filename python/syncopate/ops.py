@@ -39,8 +39,9 @@ class AllGatherMatmul:
     `activation`: one of kernels.matmul.ACTIVATIONS, applied to the fp32 product; "": none. `bias`: calls give a bias [N],
     added before it.
 
-    Writing x straight into `shard` (this rank's place in the heap) saves the copy of the own shard. M need not be a
-    multiple of the ranks: the first M % ranks of them hold one row more. The result is the same, bit for bit, as that
+    x is read where it is, or copied into the heap first if it cannot be: with M / ranks no multiple of a tile's rows, or rows
+    of x that do not begin at multiples of 16 bytes. `shard` is this rank's place in the heap. M need not be a multiple of the
+    ranks: the first M % ranks of them hold one row more. The result is the same, bit for bit, as that
     of the unfused kernel on the gathered input. Collective: all ranks construct and call it alike.
     """
 
@@ -87,7 +88,7 @@ class AllGatherMatmul:
             0,
             self.chunking.rows,
             pull=pull or fetched,
-            transient=fetched,
+            transient=fetched or not pull,  # tiles may read the own shard where the caller has it
             **self.chunking.slicing,
         )
         mixed = self.tiling.num_wide >= 0
@@ -167,24 +168,24 @@ class AllGatherMatmul:
         if prepared.compiled is None:
             self.fused[self.grid](**self.arguments(x, w, out, bias), **self.options)
             return out
-        key = (w.data_ptr(), out.data_ptr(), bias.data_ptr() if self.bias else 0)
+        prepared.op.set_input("A", x.data_ptr(), x.stride())
+        key = (w.data_ptr(), out.data_ptr(), bias.data_ptr() if self.bias else 0, prepared.op.own_place())
         packed = self._packed.get(key)
         if packed is None:
             full = self.fused._bind(prepared, self.arguments(prepared.tensors["A"], w, out, bias))
             packed = self._packed[key] = prepared.compiled.pack(full)
-        prepared.op.set_input("A", x.data_ptr(), x.stride())
         prepared.op.call(prepared.compiled.kernel, self.grid, jit.current_stream(), packed)
         return out
 
     def run_local(self, w: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """The fused kernel alone, on the chunks of the last call: what the added waits cost (for benchmarks).
+        """The fused kernel alone, on the chunks of the last call and its x: what the added waits cost (for benchmarks).
 
         It runs on a copy of the control block, so that the op's own count of finished programs stays right; in the
         copy that count is never reached again, so nothing is posted.
         """
-        key = (-w.data_ptr(), out.data_ptr())
+        prepared = self.prepare(w, out)
+        key = (-w.data_ptr(), out.data_ptr(), prepared.op.own_place())
         if key not in self._packed:
-            prepared = self.prepare(w, out)
             full = self.fused._bind(prepared, self.arguments(prepared.tensors["A"], w, out))
             full["sy_control"] = prepared.op.control_tensor.clone()
             full["sy_control"][0] -= 1  # the last call's epoch, not the next one's

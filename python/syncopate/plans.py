@@ -10,7 +10,8 @@ Templates write the plans of well-known collectives. All take the mesh, the tens
     group       or only these ranks, in this order
     inner       of the two-level algorithms: ranks of the inner level; 0 for the mesh's last axis
     produced    the kernel writes what ranks start with, tile by tile
-    transient   what arrives is for the kernel only, and need not be there at the end (so that tiles may fetch it inline)
+    transient   what arrives is for the kernel only, and need not be there at the end (so that tiles may fetch it inline, and read
+                their rank's own part where the caller has it)
     minor_axis, minor_split
                 cut along a second axis too: all first slices travel before any second one
     minor_sizes or the slices' extents, such as (512, 1536, 6144)

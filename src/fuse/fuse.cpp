@@ -286,8 +286,11 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     const auto& tiles = all.tiles;
     const auto stores = store_inline(first, *lowered, *precedence, production, *backends);
     if (!stores) return stores.error();
-    const auto loads = load_inline(first, *precedence, *backends);
+    auto loads = load_inline(first, *precedence, *backends);
     if (!loads) return loads.error();
+    if (!loads->form && !staged && !options.plain_kernel) {
+        if (auto of_given = load_given(first)) loads = *std::move(of_given);
+    }
     const Guards guards = guard(plan, *precedence, all.dependence, sync);
 
     // A sum that reads contributions where they are also waits for what they come after, and tells whom

@@ -100,6 +100,67 @@ std::string objection_to_tiles(const Program& program, const kernel::Param& para
     return {};
 }
 
+/// Why the kernel has no descriptor in whose place it could be given another; empty if it has, or `backend`
+/// is not for descriptors.
+std::string objection_to_descriptor(const Program& program, std::int32_t tensor, Backend backend) {
+    if (backend == Backend::ldst_inline) return {};
+    const kernel::Param& param = *only_param(program, tensor);
+    const kernel::Kernel& kernel = program.kernel;
+    for (const kernel::AccessSite& site : kernel.sites.loads) {
+        if (site.param != param.name) continue;
+        const std::string_view call = std::string_view(kernel.source).substr(site.call.begin);
+        if (site.made.end > 0 || !call.starts_with(param.name + ".load"))
+            return "the kernel is not given the descriptor through which it loads " + param.name;
+    }
+    if (program.plan.tensors[static_cast<std::size_t>(tensor)].shape.size() != 2)
+        return "the descriptor does not have two axes";
+    return {};
+}
+
+/// What rank `rank` holds of `tensor` from the start, if nobody else has to do with it there but to read it;
+/// nullopt if somebody has, or the end of the call asks for it.
+std::optional<std::vector<Region>> given_only(const plan::Plan& plan, std::int32_t rank,
+                                              std::int32_t tensor) {
+    std::vector<Region> given;
+    for (const plan::Holding& held : plan.initial) {
+        if (held.rank == rank && held.chunk.tensor == tensor) given.push_back(held.chunk.region);
+    }
+    const auto touches = [&](const plan::Chunk& chunk) {
+        return chunk.tensor == tensor && std::ranges::any_of(given, [&](const Region& region) {
+                   return overlaps(region, chunk.region);
+               });
+    };
+    for (const plan::Holding& held : plan.final) {
+        if (held.rank == rank && touches(held.chunk)) return std::nullopt;
+    }
+    for (std::int32_t from = 0; from < plan.num_ranks(); ++from) {
+        for (const plan::Op& op : plan.ranks[static_cast<std::size_t>(from)]) {
+            if (op.destination_rank(from) == rank && touches(op.dst)) return std::nullopt;
+        }
+    }
+    return given;
+}
+
+/// The tiles that read of `given` through `param`, by their ids; nullopt if one of them also reads elsewhere.
+std::optional<std::vector<std::int64_t>> readers_of(const kernel::Kernel& kernel, const kernel::Param& param,
+                                                    const std::vector<Region>& given) {
+    std::vector<std::int64_t> readers;
+    for (const kernel::Tile& tile : kernel.tiles) {
+        const std::vector<Region> boxes = kernel::boxes_read(tile, param.name);
+        const bool reads = std::ranges::any_of(boxes, [&](const Region& box) {
+            return std::ranges::any_of(given, [&](const Region& region) { return overlaps(region, box); });
+        });
+        if (!reads) continue;
+        for (const Region& box : boxes) {
+            if (!outside(box, given).empty() ||
+                !objection_to_rows(kernel, tile, param, box, Access::load).empty())
+                return std::nullopt;
+        }
+        readers.push_back(tile.id);
+    }
+    return readers;
+}
+
 }  // namespace
 
 bool is_fetched(const plan::Plan& plan, plan::OpRef ref) {
@@ -148,18 +209,8 @@ std::string own_load_objection(const Program& program, plan::OpRef ref, Backend 
         }
     }
     if (std::string why = load_objection(program, ref, backend); !why.empty()) return why;
-    if (backend == Backend::ldst_inline) return {};
-    const kernel::Param& param = *only_param(program, op.dst.tensor);
-    const kernel::Kernel& kernel = program.kernel;
-    for (const kernel::AccessSite& site : kernel.sites.loads) {
-        if (site.param != param.name) continue;
-        const std::string_view call = std::string_view(kernel.source).substr(site.call.begin);
-        if (site.made.end > 0 || !call.starts_with(param.name + ".load"))
-            return name + "the kernel is not given the descriptor through which it loads " + param.name;
-    }
-    if (plan.tensors[static_cast<std::size_t>(op.dst.tensor)].shape.size() != 2)
-        return name + "the descriptor does not have two axes";
-    return {};
+    std::string why = objection_to_descriptor(program, op.dst.tensor, backend);
+    return why.empty() ? why : name + why;
 }
 
 Result<InlineLoads> load_inline(const Program& program, const Precedence& precedence,
@@ -209,6 +260,40 @@ Result<InlineLoads> load_inline(const Program& program, const Precedence& preced
         });
     }
     return result;
+}
+
+namespace {
+
+std::optional<InlineLoads> load_given(const Program& program, std::int32_t tensor) {
+    const kernel::Param* param = only_param(program, tensor);
+    if (param == nullptr || !param->read || param->written) return std::nullopt;
+    const auto fits = [&](Backend backend) {
+        return objection_to_calls(program.kernel, *param, backend, Access::load).empty() &&
+               objection_to_descriptor(program, tensor, backend).empty();
+    };
+    const bool by_row = fits(Backend::tma_inline);
+    if (!by_row && !fits(Backend::ldst_inline)) return std::nullopt;
+    InlineLoads loads{.form = LoadForm{tensor, by_row, true}};
+    bool any = false;
+    for (std::int32_t rank = 0; rank < program.plan.num_ranks(); ++rank) {
+        const auto given = given_only(program.plan, rank, tensor);
+        const auto readers = given ? readers_of(program.kernel, *param, *given) : std::nullopt;
+        if (!readers) return std::nullopt;
+        auto& at = loads.at.emplace_back(program.kernel.tiles.size());
+        for (const std::int64_t tile : *readers) at[static_cast<std::size_t>(tile)] = Place{rank, tensor, 0};
+        any = any || !readers->empty();
+    }
+    return any ? std::optional(std::move(loads)) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<InlineLoads> load_given(const Program& program) {
+    const auto tensors = static_cast<std::int32_t>(program.plan.tensors.size());
+    for (std::int32_t tensor = 0; tensor < tensors; ++tensor) {
+        if (auto loads = load_given(program, tensor)) return loads;
+    }
+    return std::nullopt;
 }
 
 }  // namespace syncopate::fuse

@@ -20,6 +20,17 @@ bool same_strides(const BoxView& a, const BoxView& b) {
 /// Whether two boxes of one shape lie in the same memory.
 bool same_place(const BoxView& a, const BoxView& b) { return a.address == b.address && same_strides(a, b); }
 
+/// The box of all of `tensor`, where `view` is that of `region`: as if the memory went on before and after
+/// it.
+BoxView whole_of(const BoxView& view, const plan::Tensor& tensor, const plan::Region& region) {
+    BoxView box{view.address, tensor.shape, view.strides};
+    for (std::size_t axis = 0; axis < region.size(); ++axis) {
+        box.address -=
+            static_cast<std::uint64_t>(region[axis].begin * view.strides[axis]) * plan::size_of(tensor.dtype);
+    }
+    return box;
+}
+
 /// Whether the chunk engine carries it out, and adds nothing.
 bool is_engine_copy(const fuse::Transfer& transfer) {
     return is_by_engine(transfer) && transfer.reduce == plan::Reduce::none;
@@ -139,14 +150,25 @@ Status UserBuffers::set_input(std::string_view name, const plan::Region& region,
         const bool alone = std::ranges::count_if(inputs_, [&](const auto& other) {
                                return other.first.first == place->key.first;
                            }) == 1;
-        if (alone && serves_tiles(*place, region, from)) own_from_ = from;
+        const BoxView whole = whole_of(from, *place->tensor, region);
+        if (alone && serves_tiles(*place, region, whole)) own_from_ = whole;
     }
     if (!same_place(from, place->box)) input.copies = std::move(copies).value();
     return Done{};
 }
 
+std::optional<plan::Region> UserBuffers::initial_box(std::int32_t tensor) const {
+    std::optional<plan::Region> box;
+    if (!options_.initial) return box;
+    for (const plan::Chunk& chunk : *options_.initial) {
+        if (chunk.tensor != tensor || (box && box->size() != chunk.region.size())) continue;
+        box = box ? plan::bounding_box(*box, chunk.region) : chunk.region;
+    }
+    return box;
+}
+
 bool UserBuffers::serves_tiles(const Place& place, const plan::Region& region, const BoxView& from) const {
-    if (region != place.tensor->whole()) return false;
+    if (region != initial_box(place.key.first).value_or(place.tensor->whole())) return false;
     const auto element = static_cast<std::int64_t>(plan::size_of(place.tensor->dtype));
     constexpr std::int64_t kUnit = 16;  // bytes, of which a descriptor wants multiples; elements, as the
                                         // kernel is told
@@ -156,7 +178,7 @@ bool UserBuffers::serves_tiles(const Place& place, const plan::Region& region, c
     }
     const std::uint64_t heap = heap_.local(memory_.tensor_offsets[static_cast<std::size_t>(own_->tensor)]);
     return (from.address - heap) % static_cast<std::uint64_t>(kUnit * element) == 0 &&
-           from.strides == place.box.strides;
+           from.strides == in_heap({own_->tensor, place.tensor->whole()}).strides;
 }
 
 std::optional<FusedOp::OwnPlace> UserBuffers::own_place() const {
@@ -175,10 +197,14 @@ std::optional<FusedOp::OwnPlace> UserBuffers::own_place() const {
 }
 
 bool UserBuffers::redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from) {
-    bool all =
-        options_.kept_tensors && !fetched_by_tiles_[static_cast<std::size_t>(tensor)] &&
-        std::ranges::find(*options_.kept_tensors, schedule_.tensors[static_cast<std::size_t>(tensor)].name) ==
-            options_.kept_tensors->end();
+    // What a rank holds from the start of the tensor that its kernel is given is read there by nobody but the
+    // tiles that read it where it is (fuse::load_given).
+    const bool own_part =
+        own_ && own_->tensor == tensor && schedule_.loads->tensor == tensor && region == initial_box(tensor);
+    bool all = options_.kept_tensors && !fetched_by_tiles_[static_cast<std::size_t>(tensor)] &&
+               (own_part || std::ranges::find(*options_.kept_tensors,
+                                              schedule_.tensors[static_cast<std::size_t>(tensor)].name) ==
+                                options_.kept_tensors->end());
     const auto reads = [&](const fuse::Transfer& transfer) {
         return transfer.src_rank == rank() && transfer.src.tensor == tensor &&
                plan::overlaps(transfer.src.region, region);
@@ -277,13 +303,10 @@ Status UserBuffers::set_input(std::string_view name, std::uint64_t address,
                      {.rank = rank()},
                      ErrorClass::usage};
     }
-    std::optional<plan::Region> box;
-    for (const plan::Chunk& chunk : *options_.initial) {
-        if (chunk.tensor < 0 || static_cast<std::size_t>(chunk.tensor) >= schedule_.tensors.size()) continue;
-        if (schedule_.tensors[static_cast<std::size_t>(chunk.tensor)].name != name) continue;
-        if (box && box->size() != chunk.region.size()) continue;
-        box = box ? plan::bounding_box(*box, chunk.region) : chunk.region;
-    }
+    const auto tensor = std::ranges::find(schedule_.tensors, name, &plan::Tensor::name);
+    if (tensor == schedule_.tensors.end()) return Done{};
+    const std::optional<plan::Region> box =
+        initial_box(static_cast<std::int32_t>(tensor - schedule_.tensors.begin()));
     if (!box) return Done{};
     return set_input(name, *box, address, strides);
 }

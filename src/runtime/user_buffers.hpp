@@ -80,7 +80,10 @@ private:
     /// Lets the chunk engine read what it sends of the tensor in the array of `region`, at `from`, if that
     /// has all of it; else in the heap. Whether it now reads the array.
     bool shift_engine(std::int32_t tensor, const plan::Region& region, const BoxView& from);
-    /// Whether this rank's tiles can read what they fetch from it in the user's array of `region`, at `from`.
+    /// The box around what this rank holds of the tensor initially; nullopt if nothing, or that is not known.
+    [[nodiscard]] std::optional<plan::Region> initial_box(std::int32_t tensor) const;
+    /// Whether this rank's tiles can read what they fetch from it in the user's array of `region`; `from`:
+    /// where all of the tensor would be.
     [[nodiscard]] bool serves_tiles(const Place& place, const plan::Region& region,
                                     const BoxView& from) const;
     /// Lets transfer `index` of this rank read `source`; false where it cannot.

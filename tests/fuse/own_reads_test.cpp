@@ -61,6 +61,50 @@ TEST(OwnReads, AreNotForWhatIsToStayOrIsOverwrittenNorForTilesOfSeveralBlocks) {
     EXPECT_TRUE(copied(overwritten));
 }
 
+/// A gathered along its rows, and the product of it.
+Program gathered(const sample::Gemm& g, std::int32_t ranks, const plan::AllGatherOptions& options) {
+    return {sample::gemm(g),
+            plan::all_gather(sample::ranks(ranks), {"A", {g.M, g.K}, plan::DType::bf16}, options).value(),
+            {{"a_ptr", "A"}}};
+}
+
+TEST(OwnReads, AreOfThePartThatARankHoldsWhereTheEndDoesNotAskForIt) {
+    for (const bool pull : {false, true}) {
+        const auto schedule =
+            fuse(gathered({8, 4, 4, 2, 2, 2}, 4, {.pull = pull, .transient = true}), {.device = Device::cuda})
+                .value();
+        EXPECT_EQ(schedule.loads, (LoadForm{0, false, true}));
+        for (std::int32_t rank = 0; rank < 4; ++rank) {
+            const RankSchedule& of_rank = schedule.ranks[static_cast<std::size_t>(rank)];
+            EXPECT_EQ(of_rank.transfers.size(), 3u);
+            for (std::size_t slot = 0; slot < of_rank.slots.size(); ++slot) {
+                const bool own = of_rank.slots[slot].tile / 2 == rank;
+                EXPECT_EQ(own, slot < 2) << "they come first";
+                EXPECT_EQ(of_rank.slots[slot].from, own ? std::optional(Place{rank, 0, 0}) : std::nullopt);
+                EXPECT_EQ(of_rank.slots[slot].waits.empty(), own);
+            }
+        }
+    }
+    const auto reads_own = [](const Program& program, const Options& options = {}) {
+        const auto schedule = fuse(program, options);
+        EXPECT_TRUE(schedule.ok()) << schedule.error().to_string();
+        return schedule.ok() && schedule->loads.has_value();
+    };
+    EXPECT_FALSE(reads_own(gathered({8, 4, 4, 2, 2, 2}, 4, {})));
+    EXPECT_TRUE(
+        reads_own(gathered({8, 4, 4, 2, 2, 2}, 4, {.minor_axis = 1, .minor_split = 2, .transient = true})));
+    EXPECT_TRUE(reads_own(gathered({8, 4, 4, 2, 2, 2}, 4, {.transient = true}),
+                          {.preferred = plan::Backend::tma_dedicated}));
+    EXPECT_FALSE(reads_own(gathered({12, 4, 4, 2, 2, 2}, 4, {.transient = true})))
+        << "three rows, tiles of two";
+    Program overwritten = gathered({8, 4, 4, 2, 2, 2}, 2, {.transient = true});
+    plan::Op back = overwritten.plan.ranks[0][0];  // rank 0's rows, which rank 1 sends back
+    back.peer = 0;
+    back.after = {{0, 0}};
+    overwritten.plan.ranks[1].push_back(back);
+    EXPECT_FALSE(reads_own(overwritten));
+}
+
 TEST(OwnReads, AreByAHeapWideAddressWhereOthersAreFetchedToo) {
     Program program = exchanged({8, 4, 4, 2, 2, 2}, 4);
     program.plan = plan::push_exchange(sample::ranks(4), {"X", {8, 4}, plan::DType::bf16}, "A",

@@ -18,7 +18,7 @@ def launch(run, name, *arguments):
 @pytest.mark.parametrize(
     ("name", "operators", "rows"),
     [
-        ("ag_gemm", 1, {"mm", "triton", "ag", "nccl+mm", "ours", "ours-copy", "graph"}),
+        ("ag_gemm", 1, {"mm", "triton", "ag", "nccl+mm", "ours", "ours-x", "graph"}),
         ("gemm_rs", 1, {"mm", "triton", "rs", "mm+nccl", "ours", "graph", "[2]", "after:2", "beside:2:2"}),
         (
             "gemm_ar",

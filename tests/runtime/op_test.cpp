@@ -266,8 +266,8 @@ TEST(Input, IsReadWhereItIsByTheTilesOfItsOwnRank) {
             RANK_CHECK((*op)->begin_call(), "begin");
             RANK_CHECK(from != From::user || in_heap[0] == -1, "copied all the same");
             const bool right = run_kernel(**op, [&](int tile, int slot) {
-                const bool own = testing::load_offset_of(**op, slot) != 0;
-                const std::int32_t* a = gathered + (own ? place->elements : 0);
+                const bool own = testing::reads_own(**op, slot);
+                const std::int32_t* a = gathered + testing::load_offset_of(**op, slot);
                 if (own != (tile == rank)) return false;
                 for (std::int64_t i = 0; i < kBlock; ++i) {
                     if (a[tile * kBlock + i] != tag(tile, call, rank * kBlock + i)) return false;
@@ -279,6 +279,68 @@ TEST(Input, IsReadWhereItIsByTheTilesOfItsOwnRank) {
         }
         return bool((*op)->destroy());
     });
+}
+
+/// So it is with the part of a gathered tensor that a rank holds from the start; whoever sends it reads it
+/// there, too.
+TEST(Input, OfAGatheredTensorIsReadWhereItIsByTilesAndTransfers) {
+    for (const plan::Backend backend : {plan::Backend::host, plan::Backend::ldst_dedicated}) {
+        const TemporaryDirectory directory;
+        run_ranks(all_ranks(3), [&](int rank) {
+            auto heap = make_heap(directory, rank, 3);
+            RANK_CHECK(heap, heap.error().to_string());
+            constexpr std::int64_t kRows = 12, kColumns = 16, kPart = 4 * kColumns;  // elements
+            kernel::Kernel kernel = fuse::sample::gemm({kRows, 4, kColumns, 4, 4, 4});
+            kernel.arguments.tensors["a_ptr"].dtype = plan::DType::int32;
+            const fuse::Program program{
+                kernel,
+                plan::all_gather(fuse::sample::ranks(3), {"A", {kRows, kColumns}, plan::DType::int32},
+                                 {.transient = true})
+                    .value(),
+                {{"a_ptr", "A"}}};
+            const auto schedule = fuse::fuse(program, {.preferred = backend});
+            RANK_CHECK(schedule && schedule->loads && schedule->loads->own, "tiles do not read their own");
+            const plan::Region part = testing::rows_of(schedule->tensors[0], rank, 3);
+            auto op = FusedOp::create(*heap, *schedule,
+                                      {.initial = std::vector<plan::Chunk>{{0, part}},
+                                       .kept_tensors = std::vector<std::string>{"A"}});
+            RANK_CHECK(op, op.error().to_string());
+            auto* gathered = reinterpret_cast<std::int32_t*>((*op)->tensor_address("A").value());
+            std::int32_t* own = gathered + rank * kPart;
+            std::vector<std::int32_t> memory(2 * kPart + 64);
+            auto* near = memory.data();  // as far from its place as the kernel is told: 16 elements, or more
+            while ((reinterpret_cast<std::uint64_t>(near) - reinterpret_cast<std::uint64_t>(own)) % 64 != 0)
+                ++near;
+            enum class From { user, odd, apart, placed, user_again, last };
+            for (std::uint32_t call = 1; call <= 2 * static_cast<std::uint32_t>(From::last); ++call) {
+                const auto from = static_cast<From>((call - 1) / 2);
+                std::int32_t* x = from == From::placed ? own : from == From::odd ? near + 1 : near;
+                const std::int64_t pitch = from == From::apart ? 2 * kColumns : kColumns;
+                std::fill_n(own, kPart, -1);
+                for (std::int64_t i = 0; i < kPart; ++i)
+                    x[i / kColumns * pitch + i % kColumns] = tag(rank, call, i);
+                const std::vector<std::int64_t> strides{pitch, 1};
+                RANK_CHECK((*op)->set_input("A", reinterpret_cast<std::uint64_t>(x), strides), "set_input");
+                const auto place = (*op)->own_place();
+                RANK_CHECK(place, "no place");
+                RANK_CHECK((*op)->begin_call(), "begin");
+                const bool user = from == From::user || from == From::user_again;
+                RANK_CHECK((own[0] == -1) == user, "call " + std::to_string(call) + ": copied, or not");
+                const bool right = run_kernel(**op, [&](int tile, int slot) {
+                    const bool given = testing::reads_own(**op, slot);
+                    const std::int32_t* a = gathered + testing::load_offset_of(**op, slot);
+                    if (given != (tile == rank)) return false;
+                    for (std::int64_t i = 0; i < kPart; ++i) {
+                        if (a[tile * kPart + i] != tag(tile, call, i)) return false;
+                    }
+                    return true;
+                });
+                RANK_CHECK(right, "wrong data in call " + std::to_string(call));
+                RANK_CHECK((*op)->end_call(), "end");
+            }
+            return bool((*op)->destroy());
+        });
+    }
 }
 
 /// C [7 ranks + 2, 6] (8 columns for the chunk engine) of int32 made by a kernel in tiles of 4 x 2, reduced

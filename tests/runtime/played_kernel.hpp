@@ -69,13 +69,25 @@ inline std::vector<std::int64_t> offsets_of(const FusedOp& op, std::int32_t slot
     return offsets;
 }
 
-/// What sy_load_offset says: elements from the kernel's own place to those that the slot's tile loads.
-inline std::int64_t load_offset_of(const FusedOp& op, std::int32_t slot) {
-    if (!op.schedule().loads) return 0;
+/// What the table says of a slot's loads: elements from the kernel's own place, or whether they are by
+/// sy_own.
+inline std::int64_t load_number_of(const FusedOp& op, std::int32_t slot) {
     const std::span<const std::int32_t> table = op.table();
     const auto word = static_cast<std::size_t>(table[emit::table::loads] + 2 * slot);
     return static_cast<std::int64_t>(static_cast<std::uint32_t>(table[word])) |
            (static_cast<std::int64_t>(table[word + 1]) << 32);
+}
+
+/// Whether the slot's tile loads what its rank was given (sy_reads_own).
+inline bool reads_own(const FusedOp& op, std::int32_t slot) {
+    return op.schedule().loads && op.schedule().loads->own && load_number_of(op, slot) != 0;
+}
+
+/// Elements from the kernel's own place to those that the slot's tile loads (sy_load_offset, sy_own_offset).
+inline std::int64_t load_offset_of(const FusedOp& op, std::int32_t slot) {
+    if (!op.schedule().loads) return 0;
+    if (!op.schedule().loads->own) return load_number_of(op, slot);
+    return reads_own(op, slot) ? op.own_place()->elements : 0;
 }
 
 /// What the emitted kernel does: slot by slot it waits as the table says, works, and at its end tells the

@@ -16,6 +16,9 @@
 // What a rank fetches from itself only is read through one more parameter of the kernel, sy_own, which leads
 // to where the user has it: a descriptor like that of the kernel, or how far away it is.
 //
+// The same goes for the part of a gathered tensor that a rank holds from the start, and that the end of the
+// call does not ask for: its tiles need no copy of it in the heap.
+//
 // Nothing is left behind: the tile waits for what the pull would have waited for, reads, and when the kernel
 // ends it tells the source's rank that this was fetched. So it is for what nobody else on the rank asks for,
 // neither another op nor the end of the call. Each tile fetches for itself; what many tiles read travels as
@@ -59,5 +62,11 @@ struct InlineLoads {
 /// would fetch two tensors inline, or one in two ways, or a tile reads from several places.
 [[nodiscard]] Result<InlineLoads> load_inline(const Program& program, const Precedence& precedence,
                                               const Backends& backends);
+
+/// The same where no op is fetched inline, of the first tensor of which ranks hold parts from the start whose
+/// tiles can read these where the user has them, by sy_own; nullopt if there is none. They can as by
+/// own_load_objection, if no rank's end asks for its part, and if what a tile reads is all in its rank's part
+/// or none of it.
+[[nodiscard]] std::optional<InlineLoads> load_given(const Program& program);
 
 }  // namespace syncopate::fuse
