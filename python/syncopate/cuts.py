@@ -18,9 +18,10 @@ ENGINE_BLOCKS = 8  # multiprocessors of the chunk engine: more are slower beside
 
 @dataclass(frozen=True)
 class Chunking:
-    """How a shard, or a block for another rank, is cut and sent: `rows` chunks along M, each in `slices` along K, so many equal ones or of these extents;
-    all ranks' first slices travel first, or `peer_by_peer` all slices to one peer before the next one's. By the copy
-    engine, or with `engine_blocks` > 0 by the chunk engine on so many multiprocessors, which the kernel then leaves free.
+    """How a shard, or a block for another rank, is cut and sent: `rows` chunks along M, each in `slices` along K, so many
+    equal ones or of these extents; all ranks' first slices travel first, or `peer_by_peer` all slices to one peer before
+    the next one's. By the copy engine, or with `engine_blocks` > 0 by the chunk engine on so many multiprocessors, which
+    the kernel then leaves free.
     """
 
     rows: int = 1

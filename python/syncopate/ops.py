@@ -8,7 +8,7 @@ import torch
 
 from . import jit, plans
 from .cuts import Chunking, choose_cut
-from .fused import DTYPE_NAMES, FusedKernel, Prepared, check_operand, shard_view
+from .fused import DTYPE_NAMES, FusedKernel, Prepared, check_operand, run_on_host, shard_view
 from .gemm import (
     PROGRAMS_ON_HOST,
     Tiling,
@@ -165,17 +165,20 @@ class AllGatherMatmul:
         if out is None:
             out = torch.empty(self.m, self.n, dtype=self.dtype, device=w.device)
         prepared = self.prepare(w, out)
-        if prepared.compiled is None:
-            self.fused[self.grid](**self.arguments(x, w, out, bias), **self.options)
-            return out
         prepared.op.set_input("A", x.data_ptr(), x.stride())
+        if prepared.compiled is None:
+            run_on_host(prepared.op, prepared.kernel, prepared.grid, self._full(w, out, bias))
+            return out
         key = (w.data_ptr(), out.data_ptr(), bias.data_ptr() if self.bias else 0, prepared.op.own_place())
         packed = self._packed.get(key)
         if packed is None:
-            full = self.fused._bind(prepared, self.arguments(prepared.tensors["A"], w, out, bias))
-            packed = self._packed[key] = prepared.compiled.pack(full)
+            packed = self._packed[key] = prepared.compiled.pack(self._full(w, out, bias))
         prepared.op.call(prepared.compiled.kernel, self.grid, jit.current_stream(), packed)
         return out
+
+    def _full(self, w: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> dict[str, Any]:
+        """The emitted kernel's arguments, which has its input in the heap."""
+        return self.fused._bind(self.prepared, self.arguments(self.prepared.tensors["A"], w, out, bias))
 
     def run_local(self, w: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """The fused kernel alone, on the chunks of the last call and its x: what the added waits cost (for benchmarks).
@@ -186,7 +189,7 @@ class AllGatherMatmul:
         prepared = self.prepare(w, out)
         key = (-w.data_ptr(), out.data_ptr(), prepared.op.own_place())
         if key not in self._packed:
-            full = self.fused._bind(prepared, self.arguments(prepared.tensors["A"], w, out))
+            full = self._full(w, out)
             full["sy_control"] = prepared.op.control_tensor.clone()
             full["sy_control"][0] -= 1  # the last call's epoch, not the next one's
             self._packed[key] = prepared.compiled.pack(full), full

@@ -68,7 +68,7 @@ Status nest_reduction(const Rewriting& to) {
     if (!iterable) return iterable.error();
 
     const std::string indent = to.text.indent_at(loop.statement.begin);
-    const std::string level = deeper_than(indent).substr(indent.size());
+    const std::string level = level_like(indent);
     to.edits.add_line_before(loop.statement.begin,
                              indent + "for sy_phase in range(" + to.edits.use("sy_num_phases") +
                                  "(sy_schedule, sy_slot)):" + "  # as many as sets of chunks to wait for");

@@ -89,8 +89,8 @@ Error SourceText::error_at(const Span& span, std::string message) const {
     return error_at(range, std::move(message));
 }
 
-std::string deeper_than(const std::string& indent) {
-    return indent + (indent.find('\t') != std::string::npos ? "\t" : "    ");
+std::string level_like(const std::string& indent) {
+    return indent.find('\t') != std::string::npos ? "\t" : "    ";
 }
 
 }  // namespace syncopate::emit

@@ -55,7 +55,7 @@ private:
     std::string eol_ = "\n";
 };
 
-/// One level more than `indent`, by the character that it is made of.
-[[nodiscard]] std::string deeper_than(const std::string& indent);
+/// One level of indentation, of the character that `indent` is made of.
+[[nodiscard]] std::string level_like(const std::string& indent);
 
 }  // namespace syncopate::emit

@@ -152,7 +152,7 @@ private:
         return indent + "sy_from = " + loads.param + text_.eol() + indent + "if " +
                edits_.use("sy_reads_own") +
                "(sy_schedule, sy_slot):  # of what this rank was given, where that is" + text_.eol() +
-               deeper_than(indent) + "sy_from = sy_own";
+               indent + level_like(indent) + "sy_from = sy_own";
     }
 
     static constexpr const char* kDone = "  # which is done after the last store";

@@ -264,8 +264,8 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     } else {
         arrivals = expect_arrivals(*lowered, *precedence);
     }
-    for (std::int32_t id = 0; id < precedence->num_ops();
-         ++id) {  // what a rank reads in its own memory is there
+    // What a rank reads in its own memory is there.
+    for (std::int32_t id = 0; id < precedence->num_ops(); ++id) {
         if (precedence->fetched[id] && plan.op(precedence->ops[id]).kind == plan::OpKind::local)
             arrivals[id] = 0;
     }

@@ -16,10 +16,6 @@ struct Touching {
     std::vector<std::int32_t> writing;
 };
 
-bool touch(const plan::Chunk& a, const plan::Chunk& b) {
-    return a.tensor == b.tensor && overlaps(a.region, b.region);
-}
-
 }  // namespace
 
 Guards guard(const plan::Plan& plan, const Precedence& precedence, const Dependence& dependence,
@@ -37,7 +33,7 @@ Guards guard(const plan::Plan& plan, const Precedence& precedence, const Depende
     for (const plan::Holding& holding : plan.initial) initial[holding.rank].push_back(&holding.chunk);
     const auto holds_initially = [&](std::int32_t rank, const plan::Chunk& chunk) {
         return std::any_of(initial[rank].begin(), initial[rank].end(),
-                           [&](const plan::Chunk* held) { return touch(*held, chunk); });
+                           [&](const plan::Chunk* held) { return overlaps(*held, chunk); });
     };
     std::vector<std::vector<const plan::Chunk*>> final(num_ranks);
     for (const plan::Holding& holding : plan.final) final[holding.rank].push_back(&holding.chunk);
@@ -66,16 +62,16 @@ Guards guard(const plan::Plan& plan, const Precedence& precedence, const Depende
         // What the call leaves there is the user's until the next call.
         if (!read_by_kernel[destination].contains(id) &&
             std::any_of(final[destination].begin(), final[destination].end(),
-                        [&](const plan::Chunk* left) { return touch(*left, op.dst); })) {
+                        [&](const plan::Chunk* left) { return overlaps(*left, op.dst); })) {
             ready.insert({destination, executor});
         }
         const Touching& there = touching[destination];
         const bool read_by_op =
             std::any_of(there.reading.begin(), there.reading.end(),
-                        [&](std::int32_t other) { return touch(op_of(other).src, op.dst); });
+                        [&](std::int32_t other) { return overlaps(op_of(other).src, op.dst); });
         const bool written_by_other =
             std::any_of(there.writing.begin(), there.writing.end(), [&](std::int32_t other) {
-                return executor_of(other) != executor && touch(op_of(other).dst, op.dst);
+                return executor_of(other) != executor && overlaps(op_of(other).dst, op.dst);
             });
         const bool at_end = read_by_op || written_by_other || !read_by_kernel[destination].contains(id);
         consumed[{destination, executor}] |= at_end;

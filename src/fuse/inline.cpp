@@ -122,10 +122,8 @@ Result<InlineStores> store_inline(const Program& program, const Lowered& lowered
             std::vector<Place>& stores = result.at[rank][index];
             const plan::Chunk& chunk = production.chunks[rank][index];
             if (stores.empty()) continue;
-            const bool keeps =
-                std::any_of(kept[rank].begin(), kept[rank].end(), [&](const plan::Chunk& other) {
-                    return other.tensor == chunk.tensor && overlaps(other.region, chunk.region);
-                });
+            const bool keeps = std::any_of(kept[rank].begin(), kept[rank].end(),
+                                           [&](const plan::Chunk& other) { return overlaps(other, chunk); });
             if (keeps) stores.insert(stores.begin(), {static_cast<std::int32_t>(rank), chunk.tensor, 0});
         }
         std::vector<std::vector<Place>> of_tile(program.kernel.tiles.size());

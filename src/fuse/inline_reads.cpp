@@ -28,17 +28,30 @@ std::optional<Place> place_of(const plan::Plan& plan, plan::OpRef ref) {
     return Place{op.source_rank(ref.rank), op.src.tensor, *rows};
 }
 
+/// Whether the end of the call asks for some of the rank's chunk.
+bool is_asked_for(const plan::Plan& plan, std::int32_t rank, const plan::Chunk& chunk) {
+    return std::ranges::any_of(plan.final, [&](const plan::Holding& held) {
+        return held.rank == rank && overlaps(held.chunk, chunk);
+    });
+}
+
+/// Whether some op writes into the rank's chunk.
+bool is_overwritten(const plan::Plan& plan, std::int32_t rank, const plan::Chunk& chunk) {
+    for (std::int32_t from = 0; from < plan.num_ranks(); ++from) {
+        for (const plan::Op& op : plan.ranks[static_cast<std::size_t>(from)]) {
+            if (op.destination_rank(from) == rank && overlaps(op.dst, chunk)) return true;
+        }
+    }
+    return false;
+}
+
 /// What else has to do with the destination of the op, so that it has to be there; empty if nothing has.
 std::string objection_to_others(const plan::Plan& plan, plan::OpRef ref) {
     const plan::Op& op = plan.op(ref);
-    const auto touches = [&](const plan::Chunk& chunk) {
-        return chunk.tensor == op.dst.tensor && overlaps(chunk.region, op.dst.region);
-    };
-    for (const plan::Holding& held : plan.final) {
-        if (held.rank == ref.rank && touches(held.chunk))
-            return "the plan asks for " + plan.tensors[static_cast<std::size_t>(op.dst.tensor)].name +
-                   to_string(op.dst.region) +
-                   " at the end, and what tiles fetch stays nowhere: make it transient";
+    if (is_asked_for(plan, ref.rank, op.dst)) {
+        return "the plan asks for " + plan.tensors[static_cast<std::size_t>(op.dst.tensor)].name +
+               to_string(op.dst.region) +
+               " at the end, and what tiles fetch stays nowhere: make it transient";
     }
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
         const std::vector<plan::Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
@@ -48,9 +61,9 @@ std::string objection_to_others(const plan::Plan& plan, plan::OpRef ref) {
             const plan::Op& other = list[static_cast<std::size_t>(index)];
             if (std::ranges::find(other.after, ref) != other.after.end())
                 return op_name(other_ref) + " waits for it, and tiles fetch whenever they read";
-            if (other.source_rank(rank) == ref.rank && touches(other.src))
+            if (other.source_rank(rank) == ref.rank && overlaps(other.src, op.dst))
                 return op_name(other_ref) + " sends it on, and what tiles fetch stays nowhere";
-            if (other.destination_rank(rank) == ref.rank && touches(other.dst))
+            if (other.destination_rank(rank) == ref.rank && overlaps(other.dst, op.dst))
                 return op_name(other_ref) + " writes there, too";
         }
     }
@@ -123,20 +136,10 @@ std::optional<std::vector<Region>> given_only(const plan::Plan& plan, std::int32
                                               std::int32_t tensor) {
     std::vector<Region> given;
     for (const plan::Holding& held : plan.initial) {
-        if (held.rank == rank && held.chunk.tensor == tensor) given.push_back(held.chunk.region);
-    }
-    const auto touches = [&](const plan::Chunk& chunk) {
-        return chunk.tensor == tensor && std::ranges::any_of(given, [&](const Region& region) {
-                   return overlaps(region, chunk.region);
-               });
-    };
-    for (const plan::Holding& held : plan.final) {
-        if (held.rank == rank && touches(held.chunk)) return std::nullopt;
-    }
-    for (std::int32_t from = 0; from < plan.num_ranks(); ++from) {
-        for (const plan::Op& op : plan.ranks[static_cast<std::size_t>(from)]) {
-            if (op.destination_rank(from) == rank && touches(op.dst)) return std::nullopt;
-        }
+        if (held.rank != rank || held.chunk.tensor != tensor) continue;
+        if (is_asked_for(plan, rank, held.chunk) || is_overwritten(plan, rank, held.chunk))
+            return std::nullopt;
+        given.push_back(held.chunk.region);
     }
     return given;
 }
@@ -159,6 +162,29 @@ std::optional<std::vector<std::int64_t>> readers_of(const kernel::Kernel& kernel
         readers.push_back(tile.id);
     }
     return readers;
+}
+
+/// load_given of one tensor.
+std::optional<InlineLoads> load_given(const Program& program, std::int32_t tensor) {
+    const kernel::Param* param = only_param(program, tensor);
+    if (param == nullptr || !param->read || param->written) return std::nullopt;
+    const auto fits = [&](Backend backend) {
+        return objection_to_calls(program.kernel, *param, backend, Access::load).empty() &&
+               objection_to_descriptor(program, tensor, backend).empty();
+    };
+    const bool by_row = fits(Backend::tma_inline);
+    if (!by_row && !fits(Backend::ldst_inline)) return std::nullopt;
+    InlineLoads loads{.form = LoadForm{tensor, by_row, true}};
+    bool any = false;
+    for (std::int32_t rank = 0; rank < program.plan.num_ranks(); ++rank) {
+        const auto given = given_only(program.plan, rank, tensor);
+        const auto readers = given ? readers_of(program.kernel, *param, *given) : std::nullopt;
+        if (!readers) return std::nullopt;
+        auto& at = loads.at.emplace_back(program.kernel.tiles.size());
+        for (const std::int64_t tile : *readers) at[static_cast<std::size_t>(tile)] = Place{rank, tensor, 0};
+        any = any || !readers->empty();
+    }
+    return any ? std::optional(std::move(loads)) : std::nullopt;
 }
 
 }  // namespace
@@ -201,13 +227,7 @@ std::string own_load_objection(const Program& program, plan::OpRef ref, Backend 
                contains(holding.chunk.region, op.src.region);
     });
     if (!held) return name + "the rank does not hold all of " + to_string(op.src.region) + " initially";
-    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
-        for (const plan::Op& other : plan.ranks[static_cast<std::size_t>(rank)]) {
-            if (other.destination_rank(rank) == ref.rank && other.dst.tensor == op.src.tensor &&
-                overlaps(other.dst.region, op.src.region))
-                return name + "another op writes what it reads";
-        }
-    }
+    if (is_overwritten(plan, ref.rank, op.src)) return name + "another op writes what it reads";
     if (std::string why = load_objection(program, ref, backend); !why.empty()) return why;
     std::string why = objection_to_descriptor(program, op.dst.tensor, backend);
     return why.empty() ? why : name + why;
@@ -261,32 +281,6 @@ Result<InlineLoads> load_inline(const Program& program, const Precedence& preced
     }
     return result;
 }
-
-namespace {
-
-std::optional<InlineLoads> load_given(const Program& program, std::int32_t tensor) {
-    const kernel::Param* param = only_param(program, tensor);
-    if (param == nullptr || !param->read || param->written) return std::nullopt;
-    const auto fits = [&](Backend backend) {
-        return objection_to_calls(program.kernel, *param, backend, Access::load).empty() &&
-               objection_to_descriptor(program, tensor, backend).empty();
-    };
-    const bool by_row = fits(Backend::tma_inline);
-    if (!by_row && !fits(Backend::ldst_inline)) return std::nullopt;
-    InlineLoads loads{.form = LoadForm{tensor, by_row, true}};
-    bool any = false;
-    for (std::int32_t rank = 0; rank < program.plan.num_ranks(); ++rank) {
-        const auto given = given_only(program.plan, rank, tensor);
-        const auto readers = given ? readers_of(program.kernel, *param, *given) : std::nullopt;
-        if (!readers) return std::nullopt;
-        auto& at = loads.at.emplace_back(program.kernel.tiles.size());
-        for (const std::int64_t tile : *readers) at[static_cast<std::size_t>(tile)] = Place{rank, tensor, 0};
-        any = any || !readers->empty();
-    }
-    return any ? std::optional(std::move(loads)) : std::nullopt;
-}
-
-}  // namespace
 
 std::optional<InlineLoads> load_given(const Program& program) {
     const auto tensors = static_cast<std::int32_t>(program.plan.tensors.size());

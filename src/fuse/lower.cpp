@@ -149,7 +149,7 @@ private:
                 const auto other = group_of_.find(before);
                 const plan::Op& op = plan_.op(before);
                 if (other == group_of_.end() && op.destination_rank(before.rank) == group.rank &&
-                    op.dst.tensor == group.chunk.tensor && overlaps(op.dst.region, group.chunk.region)) {
+                    overlaps(op.dst, group.chunk)) {
                     group.writers.push_back(before);
                 }
             }

@@ -14,8 +14,6 @@
 namespace syncopate::plan {
 namespace {
 
-bool over(const Chunk& a, const Chunk& b) { return a.tensor == b.tensor && overlaps(a.region, b.region); }
-
 /// The n-th of `parts` equal parts along an axis.
 Chunk nth_part(Chunk whole, std::size_t axis, std::int32_t n, std::int32_t parts) {
     Interval& range = whole.region[axis];
@@ -101,17 +99,17 @@ private:
             }
             if (!in_place_ && !(same_extents(mine.src, op(0).src) && same_extents(mine.dst, op(0).dst)))
                 return refuse(member, "is not of the same size as on the other ranks");
-            if (!in_place_ && over(mine.src, mine.dst))
+            if (!in_place_ && overlaps(mine.src, mine.dst))
                 return refuse(member, fmt::format("its destination {} lies over its source {}",
                                                   to_string(mine.dst.region), to_string(mine.src.region)));
             for (std::int32_t other = 0; other < member && in_place_; ++other) {
                 const bool gathers =
                     kind() == CollectiveKind::all_gather || kind() == CollectiveKind::all_to_all;
-                if (gathers && over(mine.src, op(other).src)) {
+                if (gathers && overlaps(mine.src, op(other).src)) {
                     return refuse(member, fmt::format("its source {} lies over that of rank {}",
                                                       to_string(mine.src.region), team_.rank(other)));
                 }
-                if (kind() == CollectiveKind::reduce_scatter && over(mine.dst, op(other).dst)) {
+                if (kind() == CollectiveKind::reduce_scatter && overlaps(mine.dst, op(other).dst)) {
                     return refuse(member, fmt::format("its destination {} lies over that of rank {}",
                                                       to_string(mine.dst.region), team_.rank(other)));
                 }

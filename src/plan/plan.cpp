@@ -64,6 +64,8 @@ std::int32_t Mesh::num_ranks() const {
     return product;
 }
 
+bool overlaps(const Chunk& a, const Chunk& b) { return a.tensor == b.tensor && overlaps(a.region, b.region); }
+
 Region Tensor::whole() const {
     Region region(shape.size());
     std::transform(shape.begin(), shape.end(), region.begin(),

@@ -9,10 +9,6 @@
 namespace syncopate::runtime {
 namespace {
 
-bool meet(const plan::Chunk& a, const plan::Chunk& b) {
-    return a.tensor == b.tensor && plan::overlaps(a.region, b.region);
-}
-
 class Order {
 public:
     Order(const fuse::RankSchedule& schedule, const fuse::StreamPlan& streams, int rank)
@@ -51,10 +47,10 @@ private:
         return transfer.src_rank == rank_ && transfer.dst_rank == rank_;
     }
     [[nodiscard]] bool reads(const fuse::Transfer& transfer, const plan::Chunk& chunk) const {
-        return transfer.src_rank == rank_ && meet(transfer.src, chunk);
+        return transfer.src_rank == rank_ && plan::overlaps(transfer.src, chunk);
     }
     [[nodiscard]] bool writes(const fuse::Transfer& transfer, const plan::Chunk& chunk) const {
-        return transfer.dst_rank == rank_ && meet(transfer.dst, chunk);
+        return transfer.dst_rank == rank_ && plan::overlaps(transfer.dst, chunk);
     }
 
     /// Whether local transfer `index` touches nothing that earlier ones beside the caller's stream write

@@ -44,14 +44,14 @@ Result<ChunkEngine> ChunkEngine::create(const std::shared_ptr<CudaContext>& cont
 }
 
 void ChunkEngine::add_to(DeviceLists& lists) {
-    const auto counters = [&](std::size_t count, std::uint32_t value) -> DeviceList<std::uint32_t> {
-        return {lists.add(std::vector<std::uint32_t>(count, value)).offset};
+    const auto counters = [&](std::size_t count, std::uint32_t value) {
+        return lists.add(std::vector<std::uint32_t>(count, value));
     };
-    lists_ = {.ops = {lists.add(table_.ops).offset},
-              .sources = {lists.add(table_.sources).offset},
-              .copies = {lists.add(table_.copies).offset},
-              .posts = {lists.add(table_.posts).offset},
-              .waits = {lists.add(table_.waits).offset},
+    lists_ = {.ops = lists.add(table_.ops),
+              .sources = lists.add(table_.sources),
+              .copies = lists.add(table_.copies),
+              .posts = lists.add(table_.posts),
+              .waits = lists.add(table_.waits),
               .finished = counters(table_.num_counters, 0),
               .left = counters(1, 0),
               .epochs = counters(blocks_, 1)};

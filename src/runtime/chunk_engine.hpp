@@ -49,10 +49,10 @@ private:
 
     /// The lists of a table, wherever they come to be.
     struct Lists {
-        DeviceList<const device::EngineOp> ops;
-        DeviceList<const device::EngineSource> sources;
-        DeviceList<const std::uint64_t> copies, posts;
-        DeviceList<const device::WaitEntry> waits;
+        DeviceList<device::EngineOp> ops;
+        DeviceList<device::EngineSource> sources;
+        DeviceList<std::uint64_t> copies, posts;
+        DeviceList<device::WaitEntry> waits;
         DeviceList<std::uint32_t> finished, left, epochs;
     };
 

@@ -92,12 +92,15 @@ std::span<const StridedCopy* const> UserBuffers::CopyList::all() const {
 UserBuffers::CopyList UserBuffers::copies_of(const Buffers& buffers) const {
     CopyList list;
     for (const auto& [key, buffer] : buffers) {
-        if (buffer.spared && (!buffer.tiles_read || own_from_) &&
-            (!buffer.engine_reads || engine_from_ == key))
-            continue;
+        if (is_read_in_place(key, buffer)) continue;
         for (const StridedCopy& copy : buffer.copies) list.add(copy);
     }
     return list;
+}
+
+bool UserBuffers::is_read_in_place(const Key& key, const Buffer& buffer) const {
+    return buffer.spared && (!has_own_readers(key.first) || own_from_) &&
+           (!buffer.engine_reads || engine_from_ == key);
 }
 
 Result<UserBuffers::Place> UserBuffers::place_of(std::string_view name, const plan::Region& region,
@@ -144,9 +147,9 @@ Status UserBuffers::set_input(std::string_view name, const plan::Region& region,
     }
     input.spared = redirect_sources(place->key.first, region, from);
     input.engine_reads = engine_from_ == place->key;
-    input.tiles_read = own_ && own_->tensor == place->key.first;
-    if (input.tiles_read) own_from_.reset();
-    if (input.spared && input.tiles_read) {
+    const bool tiles_read = has_own_readers(place->key.first);
+    if (tiles_read) own_from_.reset();
+    if (input.spared && tiles_read) {
         const bool alone = std::ranges::count_if(inputs_, [&](const auto& other) {
                                return other.first.first == place->key.first;
                            }) == 1;
@@ -200,7 +203,7 @@ bool UserBuffers::redirect_sources(std::int32_t tensor, const plan::Region& regi
     // What a rank holds from the start of the tensor that its kernel is given is read there by nobody but the
     // tiles that read it where it is (fuse::load_given).
     const bool own_part =
-        own_ && own_->tensor == tensor && schedule_.loads->tensor == tensor && region == initial_box(tensor);
+        has_own_readers(tensor) && schedule_.loads->tensor == tensor && region == initial_box(tensor);
     bool all = options_.kept_tensors && !fetched_by_tiles_[static_cast<std::size_t>(tensor)] &&
                (own_part || std::ranges::find(*options_.kept_tensors,
                                               schedule_.tensors[static_cast<std::size_t>(tensor)].name) ==

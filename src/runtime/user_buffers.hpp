@@ -57,10 +57,8 @@ private:
         std::uint64_t address = 0;
         std::vector<std::int64_t> strides;
         std::vector<StridedCopy> copies;
-        // Of an input whose copies nobody needs who does not read the array itself: they stay away
-        bool spared = false;
-        bool tiles_read = false;    ///< while this rank's tiles do,
-        bool engine_reads = false;  ///< and its chunk engine
+        bool spared = false;  ///< an input's: nobody needs them while all who can read the array itself do
+        bool engine_reads = false;  ///< the chunk engine did when it was given
     };
     using Key = std::pair<std::int32_t, std::vector<std::int64_t>>;  ///< tensor and region
     using Buffers = std::map<Key, Buffer>;
@@ -71,6 +69,10 @@ private:
     };
 
     [[nodiscard]] CopyList copies_of(const Buffers& buffers) const;
+    /// Whether the buffer's copies are not needed.
+    [[nodiscard]] bool is_read_in_place(const Key& key, const Buffer& buffer) const;
+    /// Whether this rank's tiles read what it was given of the tensor (by sy_own).
+    [[nodiscard]] bool has_own_readers(std::int32_t tensor) const { return own_ && own_->tensor == tensor; }
     [[nodiscard]] Result<Place> place_of(std::string_view name, const plan::Region& region,
                                          std::span<const std::int64_t> strides, const char* what) const;
     /// Sends the sums into `region` to `to` instead; false, and none is, unless they cover all of it.

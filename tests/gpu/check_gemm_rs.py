@@ -280,13 +280,8 @@ def queued() -> None:
         (ops.MatmulReduceScatter, 1024, 2048, 1792, {"split": 3}),
         (ops.MatmulAllReduce, 1024, 2048, 896, {"split": 2}),
         (ops.MatmulAllToAll, 2048, 2048, 896, {}),
-        (
-            ops.AllToAllMatmul,
-            1024,
-            1792,
-            4096,
-            {},
-        ),  # one wave of tiles: the chunk engine sends, in slices of K
+        # One wave of tiles: the chunk engine sends, in slices of K.
+        (ops.AllToAllMatmul, 1024, 1792, 4096, {}),
         (ops.AllToAllMatmul, 4096, 1792, 4096, {}),
         (ops.AllToAllMatmul, 2048, 3584, 1024, {"split": 2}),
     ):

@@ -89,6 +89,38 @@ def check_bias(rank: int, size: int, group) -> None:
     op.close()
 
 
+def check_x_where_it_is(rank: int, size: int, group) -> None:
+    """The own shard is read in x, also where that has rows apart; at an odd address, and where a tile reads two shards, it is
+    copied into the heap."""
+    n, k, nan = 32, 64, float("nan")
+    tiling = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
+    for number, (rows, cut) in enumerate(
+        ((32, ops.Chunking()), (32, ops.Chunking(1, (32, 32))), (24, ops.Chunking()))
+    ):
+        op = ops.AllGatherMatmul(rows * size, n, k, torch.float32, group, chunking=cut, tiling=tiling)
+        w = numbers((k, n), 3, torch.float32)
+        place = op.shard(w)
+        own = op.prepared.op.own_place() is not None
+        expect(own == (rows % tiling.block_m == 0), f"{rows} rows: tiles of {tiling.block_m}")
+        for call in range(8):
+            whole = numbers((rows * size, k), 10 * call + number, torch.float32)
+            x, kind = whole[rank * rows : (rank + 1) * rows].clone(), call % 4
+            place.fill_(nan)
+            if kind == 1:
+                x = torch.cat([x, x], 1)[:, :k]
+            elif kind == 2:
+                x = torch.cat([torch.zeros(1), x.flatten()])[1:].view(rows, k)
+            elif kind == 3:
+                x = place.copy_(x)
+            y = op(x, w)
+            expect(torch.equal(y, whole @ w), f"x where it is, {rows} rows, {cut}, call {call} differs")
+            copied = not bool(place.isnan().all())
+            expect(
+                copied == (kind >= 2 or not own), f"x where it is, {rows} rows, call {call}: copied {copied}"
+            )
+        op.close()
+
+
 def check_random_data(rank: int, group) -> None:
     """The same bits as the unfused kernel; fp64 agrees to within the dtype's rounding."""
     m, n, k = 50, 40, 96
@@ -186,6 +218,7 @@ def check(place: ranks.Place) -> None:
     group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
     check_operator(place.rank, place.size, group)
     check_bias(place.rank, place.size, group)
+    check_x_where_it_is(place.rank, place.size, group)
     check_random_data(place.rank, group)
     check_bf16_kernel(place.rank, place.size, group)
     check_refusals(place.rank, group)

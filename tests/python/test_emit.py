@@ -459,9 +459,8 @@ def test_emitted_kernels_keep_pipelining_shared_memory_and_registers(example, tm
             # twice the registers, and shared memory to convert them once a phase. Pipelining is as before.
             continue
         assert m["shared"] == original["shared"], form
-        assert m["registers"] <= original["registers"] + (20 if form == "own" else 16), (
-            form
-        )  # a descriptor more
+        more = 20 if form == "own" else 16  # a descriptor more
+        assert m["registers"] <= original["registers"] + more, form
         assert not m["serialized"], form
         # A branch on the thread's number before a tile's coordinates are there makes ptxas take them for different in each
         # thread, and issue every bulk copy in a loop over the threads.

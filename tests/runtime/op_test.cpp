@@ -98,6 +98,13 @@ INSTANTIATE_TEST_SUITE_P(OnHost, AllGather,
                                            Case{4, true, plan::Backend::ldst_dedicated}),
                          name_of_case);
 
+/// The first place in `memory` that is a multiple of so many bytes away from `from`.
+std::int32_t* congruent(std::vector<std::int32_t>& memory, const std::int32_t* from, std::uint64_t bytes) {
+    std::int32_t* at = memory.data();
+    while ((reinterpret_cast<std::uint64_t>(at) - reinterpret_cast<std::uint64_t>(from)) % bytes != 0) ++at;
+    return at;
+}
+
 /// An input that the kernel is not given: copies to other ranks read the user's array, and the heap's place
 /// of it stays as it is, unless somebody reads that.
 TEST(Input, IsReadWhereItIsByWhoeverSendsIt) {
@@ -167,8 +174,7 @@ TEST(Input, IsReadByTheChunkEngineWhereThatCanAndElseCopied) {
         auto* gathered = reinterpret_cast<std::int32_t*>((*op)->tensor_address("A").value());
         std::int32_t* own = gathered + rank * kPart;
         std::vector<std::int32_t> memory(2 * kPart + 8);
-        std::int32_t* near = memory.data();
-        while (reinterpret_cast<std::uint64_t>(near) % 16 != 0) ++near;
+        std::int32_t* near = congruent(memory, own, 16);
         const plan::Region region = testing::rows_of(schedule.tensors[0], rank, 3);
         plan::Region upper = region, lower = region;
         upper[0].end = lower[0].begin = region[0].begin + kRows / 2;
@@ -232,9 +238,7 @@ TEST(Input, IsReadWhereItIsByTheTilesOfItsOwnRank) {
         auto* in_heap = reinterpret_cast<std::int32_t*>((*op)->tensor_address("X").value());
         std::vector<std::int32_t> memory(2 * kRows * kColumns + 64);
         // As far from the heap as the kernel is told: a multiple of 16 elements.
-        auto* near = memory.data();
-        while ((reinterpret_cast<std::uint64_t>(near) - reinterpret_cast<std::uint64_t>(gathered)) % 64 != 0)
-            ++near;
+        std::int32_t* near = congruent(memory, gathered, 64);
         enum class From { user, odd, apart, placed, cleared, user_again, parts, last };
         for (std::uint32_t call = 1; call <= 2 * static_cast<std::uint32_t>(From::last); ++call) {
             const auto from = static_cast<From>((call - 1) / 2);
@@ -308,9 +312,7 @@ TEST(Input, OfAGatheredTensorIsReadWhereItIsByTilesAndTransfers) {
             auto* gathered = reinterpret_cast<std::int32_t*>((*op)->tensor_address("A").value());
             std::int32_t* own = gathered + rank * kPart;
             std::vector<std::int32_t> memory(2 * kPart + 64);
-            auto* near = memory.data();  // as far from its place as the kernel is told: 16 elements, or more
-            while ((reinterpret_cast<std::uint64_t>(near) - reinterpret_cast<std::uint64_t>(own)) % 64 != 0)
-                ++near;
+            std::int32_t* near = congruent(memory, own, 64);  // as far as the kernel is told
             enum class From { user, odd, apart, placed, user_again, last };
             for (std::uint32_t call = 1; call <= 2 * static_cast<std::uint32_t>(From::last); ++call) {
                 const auto from = static_cast<From>((call - 1) / 2);

@@ -63,6 +63,8 @@ struct Chunk {
     Region region;
     bool operator==(const Chunk&) const = default;
 };
+/// Of one tensor, and share at least one element.
+[[nodiscard]] bool overlaps(const Chunk& a, const Chunk& b);
 
 enum class OpKind : std::uint8_t { push, pull, local, collective };
 enum class Reduce : std::uint8_t { none, sum, max };
