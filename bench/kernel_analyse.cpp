@@ -21,10 +21,10 @@
 
 #include <benchmark/benchmark.h>
 
-#include "kernel/analysis.hpp"
 #include "kernel/launches.hpp"
+#include "kernel/triton/analyse/analysis.hpp"
 #include "syncopate/io.hpp"
-#include "syncopate/kernel/kernel.hpp"
+#include "syncopate/kernel/model/kernel.hpp"
 
 namespace {
 

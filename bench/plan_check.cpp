@@ -20,9 +20,9 @@
 
 #include <benchmark/benchmark.h>
 
-#include "syncopate/plan/check.hpp"
-#include "syncopate/plan/json.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/json/json.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace {
 

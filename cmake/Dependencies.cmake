@@ -44,8 +44,10 @@ endfunction()
 
 syncopate_header_library(nlohmann_json nlohmann/json.hpp nlohmann-json3-dev)
 syncopate_header_library(CLI11 CLI/CLI.hpp libcli11-dev)
-syncopate_header_library(fmt fmt/format.h libfmt-dev)
-target_compile_definitions(fmt INTERFACE FMT_HEADER_ONLY=1)
+syncopate_header_library(fmt_headers fmt/format.h libfmt-dev)
+add_library(fmt STATIC ${PROJECT_SOURCE_DIR}/cmake/fmt.cpp)
+target_compile_options(fmt PRIVATE -w)
+target_link_libraries(fmt PUBLIC fmt_headers)
 
 if(SYNCOPATE_TESTS)
     find_package(Threads REQUIRED)

@@ -13,7 +13,7 @@ function(syncopate_embed_topologies)
     set(generated ${PROJECT_BINARY_DIR}/topology_shipped.cpp)
     file(CONFIGURE OUTPUT ${generated} @ONLY CONTENT [[
 // Generated from share/topologies/ by cmake/Embed.cmake.
-#include "plan/topology_shipped.hpp"
+#include "plan/topology/topology_shipped.hpp"
 
 #include <array>
 

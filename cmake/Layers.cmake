@@ -6,11 +6,23 @@ target_compile_options(syncopate_warnings INTERFACE
     # A member left to its default initialiser is the normal way to write a value here.
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>
     # GCC 12 and 13 see these where there is nothing to see: in std::variant, std::string and range-for over a view.
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow>
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread>
     $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,13>>:-Wno-dangling-reference>)
 if(SYNCOPATE_WERROR)
     target_compile_options(syncopate_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
+
+# One precompiled header for all layers: it halves what a source costs beyond its own code.
+if(SYNCOPATE_PRECOMPILED)
+    add_library(syncopate_precompiled STATIC ${PROJECT_SOURCE_DIR}/cmake/precompiled.cpp)
+    target_link_libraries(syncopate_precompiled PRIVATE fmt syncopate_warnings)
+    target_precompile_headers(syncopate_precompiled PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled.hpp)
+endif()
+function(syncopate_use_precompiled target)
+    if(SYNCOPATE_PRECOMPILED)
+        target_precompile_headers(${target} REUSE_FROM syncopate_precompiled)
+    endif()
+endfunction()
 
 # syncopate_layer(NAME): the library syncopate_NAME from src/NAME/**.cpp (base: src/*.cpp), linking the layer before it.
 function(syncopate_layer name)
@@ -23,6 +35,7 @@ function(syncopate_layer name)
         add_library(syncopate_${name} STATIC ${sources})
         target_include_directories(syncopate_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src)
         target_link_libraries(syncopate_${name} PRIVATE $<BUILD_INTERFACE:syncopate_warnings>)
+        syncopate_use_precompiled(syncopate_${name})
         set(scope PUBLIC)
     else()
         add_library(syncopate_${name} INTERFACE)
@@ -55,6 +68,14 @@ function(syncopate_layer_tests name)
     target_compile_definitions(syncopate_${name}_tests PRIVATE SYNCOPATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     target_link_libraries(syncopate_${name}_tests PRIVATE
         syncopate_${name} nlohmann_json tree_sitter_python gtest_main syncopate_warnings)
+    if(SYNCOPATE_PRECOMPILED)
+        if(NOT TARGET syncopate_precompiled_tests)
+            add_library(syncopate_precompiled_tests STATIC ${PROJECT_SOURCE_DIR}/cmake/precompiled.cpp)
+            target_link_libraries(syncopate_precompiled_tests PRIVATE fmt gtest_main syncopate_warnings)
+            target_precompile_headers(syncopate_precompiled_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/precompiled.hpp)
+        endif()
+        target_precompile_headers(syncopate_${name}_tests REUSE_FROM syncopate_precompiled_tests)
+    endif()
     gtest_discover_tests(syncopate_${name}_tests
         DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." PROPERTIES TIMEOUT 120 LABELS ${name})
 endfunction()

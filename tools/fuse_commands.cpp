@@ -12,10 +12,10 @@
 
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/io.hpp"
-#include "syncopate/kernel/imported_files.hpp"
-#include "syncopate/plan/join.hpp"
-#include "syncopate/plan/json.hpp"
-#include "syncopate/plan/topology.hpp"
+#include "syncopate/kernel/triton/syntax/imported_files.hpp"
+#include "syncopate/plan/json/json.hpp"
+#include "syncopate/plan/model/join.hpp"
+#include "syncopate/plan/topology/topology.hpp"
 #include "tools/commands.hpp"
 
 namespace syncopate::tools {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "syncopate/io.hpp"
-#include "syncopate/kernel/explain.hpp"
-#include "syncopate/kernel/kernel.hpp"
+#include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/kernel/triton/analyse/explain.hpp"
 #include "tools/commands.hpp"
 
 namespace syncopate::tools {

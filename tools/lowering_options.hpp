@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "syncopate/plan/lower.hpp"
+#include "syncopate/plan/lower/lower.hpp"
 #include "syncopate/result.hpp"
 #include "tools/commands.hpp"
 

@@ -9,13 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include "syncopate/io.hpp"
-#include "syncopate/plan/check.hpp"
-#include "syncopate/plan/json.hpp"
-#include "syncopate/plan/plan.hpp"
-#include "syncopate/plan/show.hpp"
-#include "syncopate/plan/simulate.hpp"
-#include "syncopate/plan/svg.hpp"
-#include "syncopate/plan/topology.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/draw/show.hpp"
+#include "syncopate/plan/draw/svg.hpp"
+#include "syncopate/plan/json/json.hpp"
+#include "syncopate/plan/model/plan.hpp"
+#include "syncopate/plan/simulate/simulate.hpp"
+#include "syncopate/plan/topology/topology.hpp"
 #include "tools/commands.hpp"
 
 namespace syncopate::tools {

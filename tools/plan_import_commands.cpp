@@ -9,9 +9,9 @@
 #include "syncopate/ingest/candidates.hpp"
 #include "syncopate/ingest/ingest.hpp"
 #include "syncopate/io.hpp"
-#include "syncopate/plan/json.hpp"
-#include "syncopate/plan/lower.hpp"
-#include "syncopate/plan/notation.hpp"
+#include "syncopate/plan/json/json.hpp"
+#include "syncopate/plan/lower/lower.hpp"
+#include "syncopate/plan/model/notation.hpp"
 #include "tools/commands.hpp"
 #include "tools/lowering_options.hpp"
 

@@ -13,10 +13,10 @@
 #include <fmt/ranges.h>
 
 #include "syncopate/io.hpp"
-#include "syncopate/plan/json.hpp"
-#include "syncopate/plan/lower.hpp"
-#include "syncopate/plan/notation.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/json/json.hpp"
+#include "syncopate/plan/lower/lower.hpp"
+#include "syncopate/plan/model/notation.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 #include "tools/commands.hpp"
 #include "tools/lowering_options.hpp"
 

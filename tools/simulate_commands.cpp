@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "syncopate/io.hpp"
-#include "syncopate/plan/json.hpp"
-#include "syncopate/plan/notation.hpp"
-#include "syncopate/plan/plan.hpp"
-#include "syncopate/plan/simulate.hpp"
-#include "syncopate/plan/topology.hpp"
-#include "syncopate/plan/trace.hpp"
+#include "syncopate/plan/draw/trace.hpp"
+#include "syncopate/plan/json/json.hpp"
+#include "syncopate/plan/model/notation.hpp"
+#include "syncopate/plan/model/plan.hpp"
+#include "syncopate/plan/simulate/simulate.hpp"
+#include "syncopate/plan/topology/topology.hpp"
 #include "tools/commands.hpp"
 
 namespace syncopate::tools {

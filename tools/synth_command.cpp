@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 
 #include "syncopate/io.hpp"
-#include "syncopate/plan/json.hpp"
-#include "syncopate/plan/notation.hpp"
-#include "syncopate/plan/plan.hpp"
-#include "syncopate/plan/synthesise.hpp"
-#include "syncopate/plan/topology.hpp"
+#include "syncopate/plan/json/json.hpp"
+#include "syncopate/plan/model/notation.hpp"
+#include "syncopate/plan/model/plan.hpp"
+#include "syncopate/plan/synthesise/synthesise.hpp"
+#include "syncopate/plan/topology/topology.hpp"
 #include "tools/commands.hpp"
 
 namespace syncopate::tools {

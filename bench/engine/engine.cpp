@@ -21,10 +21,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cuda_api.hpp"
+#include "runtime/cuda/cuda_api.hpp"
 #include "syncopate/emit/table.hpp"
-#include "syncopate/runtime/op.hpp"
-#include "syncopate/runtime/rendezvous.hpp"
+#include "syncopate/runtime/call/op.hpp"
+#include "syncopate/runtime/heap/rendezvous.hpp"
 
 namespace syncopate::runtime {
 namespace {

@@ -19,9 +19,9 @@
 
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/io.hpp"
-#include "syncopate/plan/join.hpp"
-#include "syncopate/plan/notation.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/model/join.hpp"
+#include "syncopate/plan/model/notation.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace {
 

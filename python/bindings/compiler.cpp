@@ -19,11 +19,11 @@
 
 #include "bindings.hpp"
 #include "syncopate/emit/artifact.hpp"
-#include "syncopate/plan/check.hpp"
-#include "syncopate/plan/join.hpp"
-#include "syncopate/plan/json.hpp"
-#include "syncopate/plan/push_reduce.hpp"
-#include "syncopate/plan/show.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/draw/show.hpp"
+#include "syncopate/plan/json/json.hpp"
+#include "syncopate/plan/model/join.hpp"
+#include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace nb = nanobind;
 

@@ -19,11 +19,11 @@
 #include "bindings.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/fuse/json.hpp"
-#include "syncopate/runtime/cuda_driver.hpp"
-#include "syncopate/runtime/heap.hpp"
-#include "syncopate/runtime/launch.hpp"
-#include "syncopate/runtime/op.hpp"
-#include "syncopate/runtime/rendezvous.hpp"
+#include "syncopate/runtime/call/op.hpp"
+#include "syncopate/runtime/cuda/cuda_driver.hpp"
+#include "syncopate/runtime/cuda/launch.hpp"
+#include "syncopate/runtime/heap/heap.hpp"
+#include "syncopate/runtime/heap/rendezvous.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "bindings.hpp"
-#include "syncopate/plan/plan.hpp"
-#include "syncopate/plan/simulate.hpp"
-#include "syncopate/plan/svg.hpp"
-#include "syncopate/plan/synthesise.hpp"
-#include "syncopate/plan/topology.hpp"
-#include "syncopate/plan/trace.hpp"
+#include "syncopate/plan/draw/svg.hpp"
+#include "syncopate/plan/draw/trace.hpp"
+#include "syncopate/plan/model/plan.hpp"
+#include "syncopate/plan/simulate/simulate.hpp"
+#include "syncopate/plan/synthesise/synthesise.hpp"
+#include "syncopate/plan/topology/topology.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "bindings.hpp"
-#include "syncopate/plan/builder.hpp"
-#include "syncopate/plan/lower.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/lower/lower.hpp"
+#include "syncopate/plan/model/builder.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace nb = nanobind;
 

@@ -12,7 +12,7 @@
 #include "syncopate/emit/emit.hpp"
 #include "syncopate/fuse/json.hpp"
 #include "syncopate/nesting.hpp"
-#include "syncopate/plan/json.hpp"
+#include "syncopate/plan/json/json.hpp"
 
 namespace syncopate::emit {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "emit/syntax.hpp"
-#include "syncopate/kernel/kernel.hpp"
+#include "syncopate/kernel/model/kernel.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::emit {

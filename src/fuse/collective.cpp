@@ -6,7 +6,7 @@
 #include <queue>
 #include <vector>
 
-#include "plan/collectives.hpp"
+#include "plan/check/collectives.hpp"
 #include "syncopate/fuse/lower.hpp"
 
 namespace syncopate::fuse {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "syncopate/plan/region.hpp"
+#include "syncopate/plan/model/region.hpp"
 
 namespace syncopate::fuse {
 namespace {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "syncopate/kernel/tile_boxes.hpp"
+#include "syncopate/kernel/model/tile_boxes.hpp"
 
 namespace syncopate::fuse {
 namespace {

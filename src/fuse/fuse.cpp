@@ -19,8 +19,8 @@
 #include "syncopate/fuse/sum_parts.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
 #include "syncopate/fuse/tile_sums.hpp"
-#include "syncopate/plan/check.hpp"
-#include "syncopate/plan/chunk_key.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/model/chunk_key.hpp"
 
 namespace syncopate::fuse {
 namespace {

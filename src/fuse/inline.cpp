@@ -7,7 +7,7 @@
 #include "fuse/kernel_accesses.hpp"
 #include "syncopate/fuse/inline_reads.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
-#include "syncopate/kernel/tile_boxes.hpp"
+#include "syncopate/kernel/model/tile_boxes.hpp"
 
 namespace syncopate::fuse {
 namespace {

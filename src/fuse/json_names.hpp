@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "syncopate/fuse/schedule.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::fuse {
 

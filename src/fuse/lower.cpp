@@ -9,7 +9,7 @@
 
 #include "syncopate/fuse/assign.hpp"
 #include "syncopate/fuse/collective.hpp"
-#include "syncopate/plan/chunk_key.hpp"
+#include "syncopate/plan/model/chunk_key.hpp"
 
 namespace syncopate::fuse {
 namespace {

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "syncopate/fuse/cost.hpp"
-#include "syncopate/plan/simulate.hpp"
+#include "syncopate/plan/simulate/simulate.hpp"
 
 namespace syncopate::fuse {
 

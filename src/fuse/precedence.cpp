@@ -9,7 +9,7 @@
 
 #include "syncopate/fuse/inline_reads.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
-#include "syncopate/plan/chunk_key.hpp"
+#include "syncopate/plan/model/chunk_key.hpp"
 
 namespace syncopate::fuse {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "syncopate/kernel/tile_boxes.hpp"
-#include "syncopate/plan/chunk_key.hpp"
+#include "syncopate/kernel/model/tile_boxes.hpp"
+#include "syncopate/plan/model/chunk_key.hpp"
 
 namespace syncopate::fuse {
 namespace {

@@ -11,7 +11,7 @@
 #include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/pack.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
-#include "syncopate/kernel/tile_boxes.hpp"
+#include "syncopate/kernel/model/tile_boxes.hpp"
 
 namespace syncopate::fuse {
 namespace {

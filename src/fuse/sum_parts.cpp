@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
-#include "syncopate/kernel/tile_boxes.hpp"
-#include "syncopate/plan/template_options.hpp"
+#include "syncopate/kernel/model/tile_boxes.hpp"
+#include "syncopate/plan/templates/template_options.hpp"
 
 namespace syncopate::fuse {
 namespace {

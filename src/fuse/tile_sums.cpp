@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "fuse/kernel_accesses.hpp"
-#include "syncopate/kernel/tile_boxes.hpp"
+#include "syncopate/kernel/model/tile_boxes.hpp"
 
 namespace syncopate::fuse {
 namespace {

@@ -1,4 +1,4 @@
-#include "buffers.hpp"
+#include "ingest/buffers.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "schedule.hpp"
+#include "ingest/schedule.hpp"
 
 namespace syncopate::ingest {
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "plan/json_document.hpp"
+#include "plan/json/json_document.hpp"
 #include "syncopate/ingest/candidates.hpp"
 #include "syncopate/ingest/hlo.hpp"
 #include "syncopate/ingest/stablehlo.hpp"

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "devices.hpp"
+#include "ingest/devices.hpp"
 #include "syncopate/ingest/candidates.hpp"
-#include "syncopate/plan/region.hpp"
+#include "syncopate/plan/model/region.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/json_document.hpp"
+#include "plan/json/json_document.hpp"
 #include "syncopate/ingest/candidates.hpp"
 
 namespace syncopate::ingest {

@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "dataflow.hpp"
-#include "devices.hpp"
-#include "windowed_einsum.hpp"
+#include "ingest/dataflow.hpp"
+#include "ingest/devices.hpp"
+#include "ingest/windowed_einsum.hpp"
 
 namespace syncopate::ingest {
 namespace {

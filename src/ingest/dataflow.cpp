@@ -1,4 +1,4 @@
-#include "dataflow.hpp"
+#include "ingest/dataflow.hpp"
 
 #include <algorithm>
 #include <map>

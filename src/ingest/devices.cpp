@@ -1,4 +1,4 @@
-#include "devices.hpp"
+#include "ingest/devices.hpp"
 
 #include <algorithm>
 #include <array>

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "syncopate/ingest/tensor_program.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::ingest {

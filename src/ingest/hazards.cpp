@@ -1,4 +1,4 @@
-#include "hazards.hpp"
+#include "ingest/hazards.hpp"
 
 #include <algorithm>
 #include <map>

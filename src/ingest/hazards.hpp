@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "schedule.hpp"
-#include "step_order.hpp"
+#include "ingest/schedule.hpp"
+#include "ingest/step_order.hpp"
 
 namespace syncopate::ingest {
 

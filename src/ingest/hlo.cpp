@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "plan/json_document.hpp"
-#include "replica_groups.hpp"
-#include "text_cursor.hpp"
+#include "ingest/replica_groups.hpp"
+#include "ingest/text_cursor.hpp"
+#include "plan/json/json_document.hpp"
 
 namespace syncopate::ingest {
 namespace {

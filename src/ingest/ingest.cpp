@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "plan/did_you_mean.hpp"
+#include "plan/model/did_you_mean.hpp"
 #include "syncopate/ingest/candidates.hpp"
 #include "syncopate/ingest/loop_ir.hpp"
 #include "syncopate/ingest/msccl_xml.hpp"

@@ -1,4 +1,4 @@
-#include "loop_execution.hpp"
+#include "ingest/loop_execution.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "dataflow.hpp"
+#include "ingest/dataflow.hpp"
 
 namespace syncopate::ingest {
 

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "mesh_json.hpp"
-#include "plan/did_you_mean.hpp"
+#include "ingest/mesh_json.hpp"
+#include "plan/model/did_you_mean.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "syncopate/ingest/loop_ir.hpp"
-#include "syncopate/plan/region.hpp"
+#include "syncopate/plan/model/region.hpp"
 
 namespace syncopate::ingest {
 namespace {

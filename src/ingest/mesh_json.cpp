@@ -1,11 +1,11 @@
-#include "mesh_json.hpp"
+#include "ingest/mesh_json.hpp"
 
 #include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
 
-#include "plan/did_you_mean.hpp"
+#include "plan/model/did_you_mean.hpp"
 
 namespace syncopate::ingest {
 

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/json_decoder.hpp"
+#include "plan/json/json_decoder.hpp"
 #include "syncopate/ingest/partition_ir.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::ingest {
 

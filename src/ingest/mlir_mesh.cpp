@@ -1,12 +1,12 @@
-#include "mlir_mesh.hpp"
+#include "ingest/mlir_mesh.hpp"
 
 #include <algorithm>
 #include <cstddef>
 
 #include <fmt/format.h>
 
-#include "plan/json_document.hpp"
-#include "replica_groups.hpp"
+#include "ingest/replica_groups.hpp"
+#include "plan/json/json_document.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -1,4 +1,4 @@
-#include "mlir_text.hpp"
+#include "ingest/mlir_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "plan/json_document.hpp"
+#include "plan/json/json_document.hpp"
 
 namespace syncopate::ingest {
 namespace {

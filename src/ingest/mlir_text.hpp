@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "ingest/text_cursor.hpp"
 #include "syncopate/ingest/tensor_program.hpp"
 #include "syncopate/result.hpp"
-#include "text_cursor.hpp"
 
 namespace syncopate::ingest {
 

@@ -1,13 +1,13 @@
-#include "msccl_algo.hpp"
+#include "ingest/msccl_algo.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "plan/did_you_mean.hpp"
-#include "plan/json_document.hpp"
-#include "xml_element.hpp"
+#include "ingest/xml_element.hpp"
+#include "plan/json/json_document.hpp"
+#include "plan/model/did_you_mean.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -8,12 +8,12 @@
 
 #include <fmt/format.h>
 
-#include "buffers.hpp"
-#include "msccl_algo.hpp"
-#include "placement.hpp"
-#include "plan/json_document.hpp"
-#include "schedule.hpp"
-#include "weave.hpp"
+#include "ingest/buffers.hpp"
+#include "ingest/msccl_algo.hpp"
+#include "ingest/placement.hpp"
+#include "ingest/schedule.hpp"
+#include "ingest/weave.hpp"
+#include "plan/json/json_document.hpp"
 
 namespace syncopate::ingest {
 namespace {

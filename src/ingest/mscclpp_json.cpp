@@ -8,13 +8,13 @@
 
 #include <fmt/format.h>
 
-#include "buffers.hpp"
-#include "mscclpp_plan.hpp"
-#include "mscclpp_schedule.hpp"
-#include "placement.hpp"
-#include "plan/json_decoder.hpp"
-#include "plan/json_document.hpp"
-#include "weave.hpp"
+#include "ingest/buffers.hpp"
+#include "ingest/mscclpp_plan.hpp"
+#include "ingest/mscclpp_schedule.hpp"
+#include "ingest/placement.hpp"
+#include "ingest/weave.hpp"
+#include "plan/json/json_decoder.hpp"
+#include "plan/json/json_document.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -1,4 +1,4 @@
-#include "mscclpp_plan.hpp"
+#include "ingest/mscclpp_plan.hpp"
 
 #include <algorithm>
 #include <array>

@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "buffers.hpp"
-#include "plan/json_decoder.hpp"
+#include "ingest/buffers.hpp"
+#include "plan/json/json_decoder.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::ingest {

@@ -1,4 +1,4 @@
-#include "mscclpp_schedule.hpp"
+#include "ingest/mscclpp_schedule.hpp"
 
 #include <algorithm>
 #include <map>

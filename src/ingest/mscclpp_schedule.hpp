@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "buffers.hpp"
-#include "mscclpp_plan.hpp"
-#include "schedule.hpp"
+#include "ingest/buffers.hpp"
+#include "ingest/mscclpp_plan.hpp"
+#include "ingest/schedule.hpp"
 
 namespace syncopate::ingest {
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "mscclpp_plan.hpp"
+#include "ingest/mscclpp_plan.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "mscclpp_plan.hpp"
-#include "plan/did_you_mean.hpp"
+#include "ingest/mscclpp_plan.hpp"
+#include "plan/model/did_you_mean.hpp"
 
 namespace syncopate::ingest {
 namespace {

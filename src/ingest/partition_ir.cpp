@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "mesh_json.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "ingest/mesh_json.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "syncopate/ingest/partition_ir.hpp"
-#include "syncopate/plan/region.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/model/region.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::ingest {
 namespace {

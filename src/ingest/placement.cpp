@@ -1,4 +1,4 @@
-#include "placement.hpp"
+#include "ingest/placement.hpp"
 
 #include <algorithm>
 #include <map>

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "buffers.hpp"
+#include "ingest/buffers.hpp"
 
 namespace syncopate::ingest {
 

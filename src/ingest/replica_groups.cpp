@@ -1,11 +1,11 @@
-#include "replica_groups.hpp"
+#include "ingest/replica_groups.hpp"
 
 #include <algorithm>
 #include <cstddef>
 
 #include <fmt/format.h>
 
-#include "plan/json_document.hpp"
+#include "plan/json/json_document.hpp"
 
 namespace syncopate::ingest {
 namespace {

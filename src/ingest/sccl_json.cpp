@@ -14,9 +14,9 @@
 
 #include <fmt/format.h>
 
-#include "plan/json_decoder.hpp"
-#include "plan/json_document.hpp"
-#include "schedule.hpp"
+#include "ingest/schedule.hpp"
+#include "plan/json/json_decoder.hpp"
+#include "plan/json/json_document.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "syncopate/ingest/ingest.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::ingest {
 

@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "mlir_mesh.hpp"
-#include "mlir_text.hpp"
-#include "plan/json_document.hpp"
+#include "ingest/mlir_mesh.hpp"
+#include "ingest/mlir_text.hpp"
+#include "plan/json/json_document.hpp"
 
 namespace syncopate::ingest {
 namespace {

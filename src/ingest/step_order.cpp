@@ -1,4 +1,4 @@
-#include "step_order.hpp"
+#include "ingest/step_order.hpp"
 
 #include <algorithm>
 

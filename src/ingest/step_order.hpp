@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "schedule.hpp"
+#include "ingest/schedule.hpp"
 
 namespace syncopate::ingest {
 

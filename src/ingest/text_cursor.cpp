@@ -1,4 +1,4 @@
-#include "text_cursor.hpp"
+#include "ingest/text_cursor.hpp"
 
 #include <charconv>
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "plan/json_document.hpp"
+#include "plan/json/json_document.hpp"
 #include "syncopate/ingest/tensor_program.hpp"
 
 namespace syncopate::ingest {

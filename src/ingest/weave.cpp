@@ -1,4 +1,4 @@
-#include "weave.hpp"
+#include "ingest/weave.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "hazards.hpp"
-#include "step_order.hpp"
+#include "ingest/hazards.hpp"
+#include "ingest/step_order.hpp"
 
 namespace syncopate::ingest {
 namespace {

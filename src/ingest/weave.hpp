@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "schedule.hpp"
+#include "ingest/schedule.hpp"
 
 namespace syncopate::ingest {
 

@@ -1,4 +1,4 @@
-#include "windowed_einsum.hpp"
+#include "ingest/windowed_einsum.hpp"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "loop_execution.hpp"
+#include "ingest/loop_execution.hpp"
 
 namespace syncopate::ingest {
 namespace {

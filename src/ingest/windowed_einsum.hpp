@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "dataflow.hpp"
+#include "ingest/dataflow.hpp"
 #include "syncopate/ingest/candidates.hpp"
 
 namespace syncopate::ingest {

@@ -1,11 +1,11 @@
-#include "xml_element.hpp"
+#include "ingest/xml_element.hpp"
 
 #include <algorithm>
 #include <charconv>
 
 #include <fmt/format.h>
 
-#include "plan/json_document.hpp"
+#include "plan/json/json_document.hpp"
 
 namespace syncopate::ingest {
 

@@ -12,7 +12,7 @@
 #include "fuse/sample.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/io.hpp"
-#include "syncopate/plan/push_reduce.hpp"
+#include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace syncopate::emit {
 namespace {

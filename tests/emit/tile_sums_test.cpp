@@ -9,7 +9,7 @@
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/io.hpp"
-#include "syncopate/plan/push_reduce.hpp"
+#include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace syncopate::emit {
 namespace {

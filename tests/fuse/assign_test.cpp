@@ -2,7 +2,7 @@
 
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/assign.hpp"
-#include "syncopate/plan/lower.hpp"
+#include "syncopate/plan/lower/lower.hpp"
 
 namespace syncopate::fuse {
 namespace {

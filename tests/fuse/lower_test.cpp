@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "fuse/sample.hpp"
-#include "syncopate/plan/check.hpp"
-#include "syncopate/plan/push_reduce.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace syncopate::fuse {
 namespace {

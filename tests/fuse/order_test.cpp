@@ -3,7 +3,7 @@
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/order.hpp"
-#include "syncopate/plan/topology.hpp"
+#include "syncopate/plan/topology/topology.hpp"
 
 namespace syncopate::fuse {
 namespace {

@@ -7,8 +7,8 @@
 #include "syncopate/fuse/json.hpp"
 #include "syncopate/fuse/pack.hpp"
 #include "syncopate/fuse/streams.hpp"
-#include "syncopate/plan/push_reduce.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/templates/push_reduce.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::fuse {
 namespace {

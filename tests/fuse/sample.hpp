@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "syncopate/fuse/program.hpp"
-#include "syncopate/plan/plan.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/model/plan.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::fuse::sample {
 

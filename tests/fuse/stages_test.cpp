@@ -6,8 +6,8 @@
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/json.hpp"
-#include "syncopate/plan/join.hpp"
-#include "syncopate/plan/push_reduce.hpp"
+#include "syncopate/plan/model/join.hpp"
+#include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace syncopate::fuse {
 namespace {

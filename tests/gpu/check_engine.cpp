@@ -16,7 +16,7 @@
 #include <string>
 
 #include "runtime/engine_cases.hpp"
-#include "syncopate/runtime/rendezvous.hpp"
+#include "syncopate/runtime/heap/rendezvous.hpp"
 
 namespace syncopate::runtime {
 namespace {

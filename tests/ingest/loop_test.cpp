@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "syncopate/io.hpp"
-#include "syncopate/plan/region.hpp"
+#include "syncopate/plan/model/region.hpp"
 
 namespace syncopate::ingest {
 namespace {

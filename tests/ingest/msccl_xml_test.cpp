@@ -4,7 +4,7 @@
 
 #include "ingest/imports.hpp"
 #include "ingest/msccl_text.hpp"
-#include "syncopate/plan/json.hpp"
+#include "syncopate/plan/json/json.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "syncopate/plan/region.hpp"
+#include "syncopate/plan/model/region.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -11,7 +11,7 @@
 #include "syncopate/ingest/candidates.hpp"
 #include "syncopate/ingest/hlo.hpp"
 #include "syncopate/ingest/stablehlo.hpp"
-#include "syncopate/plan/check.hpp"
+#include "syncopate/plan/check/check.hpp"
 
 namespace syncopate::ingest::test {
 

@@ -9,7 +9,7 @@
 
 #include "ingest/imports.hpp"
 #include "syncopate/io.hpp"
-#include "syncopate/plan/json.hpp"
+#include "syncopate/plan/json/json.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "ingest/programs.hpp"
 #include "syncopate/io.hpp"
-#include "syncopate/plan/json.hpp"
+#include "syncopate/plan/json/json.hpp"
 
 namespace syncopate::ingest {
 namespace {

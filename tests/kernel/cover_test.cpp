@@ -1,5 +1,5 @@
 // Covering programs by lines: each is run once, whatever the lines have in common, and by few of them.
-#include "kernel/cover.hpp"
+#include "kernel/triton/footprints/cover.hpp"
 
 #include <numeric>
 #include <vector>

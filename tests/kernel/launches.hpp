@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "syncopate/kernel/kernel.hpp"
+#include "syncopate/kernel/model/kernel.hpp"
 
 namespace syncopate::kernel::test {
 

@@ -5,9 +5,9 @@
 #include <random>
 #include <sstream>
 
-#include "kernel/analysis.hpp"
 #include "kernel/launches.hpp"
 #include "kernel/support.hpp"
+#include "kernel/triton/analyse/analysis.hpp"
 
 namespace syncopate::kernel::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "syncopate/io.hpp"
-#include "syncopate/kernel/kernel.hpp"
+#include "syncopate/kernel/model/kernel.hpp"
 
 namespace syncopate::kernel::test {
 

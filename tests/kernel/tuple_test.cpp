@@ -1,7 +1,7 @@
 // Parameters that are tuples: what a launch gives item by item.
-#include "kernel/analysis.hpp"
-#include "kernel/effort.hpp"
 #include "kernel/support.hpp"
+#include "kernel/triton/analyse/analysis.hpp"
+#include "kernel/triton/evaluate/effort.hpp"
 
 namespace syncopate::kernel::test {
 namespace {

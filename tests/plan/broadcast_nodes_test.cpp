@@ -1,4 +1,4 @@
-#include "plan/broadcast_nodes.hpp"
+#include "plan/templates/broadcast_nodes.hpp"
 
 #include <numeric>
 #include <set>
@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "syncopate/plan/topology.hpp"
+#include "syncopate/plan/topology/topology.hpp"
 
 namespace syncopate::plan {
 namespace {

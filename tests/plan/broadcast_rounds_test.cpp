@@ -1,4 +1,4 @@
-#include "plan/broadcast_rounds.hpp"
+#include "plan/templates/broadcast_rounds.hpp"
 
 #include <map>
 #include <set>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "syncopate/plan/topology.hpp"
+#include "syncopate/plan/topology/topology.hpp"
 
 namespace syncopate::plan {
 namespace {

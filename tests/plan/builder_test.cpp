@@ -1,4 +1,4 @@
-#include "syncopate/plan/builder.hpp"
+#include "syncopate/plan/model/builder.hpp"
 
 #include <algorithm>
 #include <string>

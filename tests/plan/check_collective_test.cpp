@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/plans.hpp"
-#include "syncopate/plan/check.hpp"
+#include "syncopate/plan/check/check.hpp"
 
 namespace syncopate::plan {
 namespace {

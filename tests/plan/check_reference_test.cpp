@@ -14,7 +14,7 @@
 #include "plan/plans.hpp"
 #include "plan/random_plans.hpp"
 #include "plan/reference_checker.hpp"
-#include "syncopate/plan/json.hpp"
+#include "syncopate/plan/json/json.hpp"
 
 namespace syncopate::plan {
 namespace {

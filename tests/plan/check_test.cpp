@@ -1,4 +1,4 @@
-#include "syncopate/plan/check.hpp"
+#include "syncopate/plan/check/check.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::plan::test {
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/plans.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::plan {
 namespace {

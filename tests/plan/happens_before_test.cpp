@@ -1,4 +1,4 @@
-#include "plan/happens_before.hpp"
+#include "plan/check/happens_before.hpp"
 
 #include <random>
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/plans.hpp"
-#include "syncopate/plan/json.hpp"
+#include "syncopate/plan/json/json.hpp"
 
 namespace syncopate::plan {
 namespace {

@@ -1,4 +1,4 @@
-#include "syncopate/plan/json.hpp"
+#include "syncopate/plan/json/json.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,11 +7,11 @@
 
 #include "plan/executor.hpp"
 #include "plan/plans.hpp"
-#include "syncopate/plan/check.hpp"
-#include "syncopate/plan/lower.hpp"
-#include "syncopate/plan/simulate.hpp"
-#include "syncopate/plan/synthesise.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/lower/lower.hpp"
+#include "syncopate/plan/simulate/simulate.hpp"
+#include "syncopate/plan/synthesise/synthesise.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::plan {
 namespace {

@@ -1,4 +1,4 @@
-#include "syncopate/plan/lower.hpp"
+#include "syncopate/plan/lower/lower.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,8 +11,8 @@
 
 #include "plan/executor.hpp"
 #include "plan/plans.hpp"
-#include "syncopate/plan/check.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::plan {
 namespace {

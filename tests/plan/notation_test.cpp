@@ -1,4 +1,4 @@
-#include "syncopate/plan/notation.hpp"
+#include "syncopate/plan/model/notation.hpp"
 
 #include <gtest/gtest.h>
 

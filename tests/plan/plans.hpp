@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "syncopate/plan/check.hpp"
-#include "syncopate/plan/plan.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/model/plan.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::plan::test {
 

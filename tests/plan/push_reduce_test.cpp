@@ -1,8 +1,8 @@
-#include "syncopate/plan/push_reduce.hpp"
+#include "syncopate/plan/templates/push_reduce.hpp"
 
 #include <gtest/gtest.h>
 
-#include "syncopate/plan/check.hpp"
+#include "syncopate/plan/check/check.hpp"
 
 namespace syncopate::plan {
 namespace {

@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
-#include "syncopate/plan/check.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::plan::test {
 

@@ -1,4 +1,4 @@
-#include "syncopate/plan/region.hpp"
+#include "syncopate/plan/model/region.hpp"
 
 #include <limits>
 

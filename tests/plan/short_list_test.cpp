@@ -1,5 +1,5 @@
 // The list that boxes are made of: it behaves as a std::vector does, within the object and beyond it.
-#include "syncopate/plan/short_list.hpp"
+#include "syncopate/plan/model/short_list.hpp"
 
 #include <random>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "syncopate/plan/show.hpp"
+#include "syncopate/plan/draw/show.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "syncopate/plan/simulate.hpp"
+#include "syncopate/plan/simulate/simulate.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -15,10 +15,10 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/plans.hpp"
-#include "syncopate/plan/lower.hpp"
-#include "syncopate/plan/svg.hpp"
-#include "syncopate/plan/templates.hpp"
-#include "syncopate/plan/trace.hpp"
+#include "syncopate/plan/draw/svg.hpp"
+#include "syncopate/plan/draw/trace.hpp"
+#include "syncopate/plan/lower/lower.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::plan {
 namespace {

@@ -1,4 +1,4 @@
-#include "syncopate/plan/synthesise.hpp"
+#include "syncopate/plan/synthesise/synthesise.hpp"
 
 #include <map>
 #include <set>
@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/plans.hpp"
-#include "syncopate/plan/simulate.hpp"
+#include "syncopate/plan/simulate/simulate.hpp"
 
 namespace syncopate::plan {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "plan/executor.hpp"
 #include "plan/plans.hpp"
-#include "syncopate/plan/json.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/json/json.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::plan {
 namespace {

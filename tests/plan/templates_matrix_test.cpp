@@ -9,7 +9,7 @@
 
 #include "plan/executor.hpp"
 #include "plan/plans.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::plan {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "plan/executor.hpp"
 #include "plan/plans.hpp"
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::plan {
 namespace {

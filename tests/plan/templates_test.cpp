@@ -1,4 +1,4 @@
-#include "syncopate/plan/templates.hpp"
+#include "syncopate/plan/templates/templates.hpp"
 
 #include <tuple>
 #include <vector>

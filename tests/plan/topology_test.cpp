@@ -1,4 +1,4 @@
-#include "syncopate/plan/topology.hpp"
+#include "syncopate/plan/topology/topology.hpp"
 
 #include <set>
 #include <string>

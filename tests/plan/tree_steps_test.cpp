@@ -1,4 +1,4 @@
-#include "plan/tree_steps.hpp"
+#include "plan/templates/tree_steps.hpp"
 
 #include <algorithm>
 #include <map>

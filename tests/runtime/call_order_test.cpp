@@ -1,5 +1,5 @@
 // Which transfers of a call on cuda come before the kernel in its own stream, and which beside it.
-#include "runtime/call_order.hpp"
+#include "runtime/call/call_order.hpp"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include "runtime/played_kernel.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/json.hpp"
-#include "syncopate/plan/lower.hpp"
+#include "syncopate/plan/lower/lower.hpp"
 
 namespace syncopate::runtime {
 namespace {

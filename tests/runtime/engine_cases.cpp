@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "syncopate/emit/table.hpp"
-#include "syncopate/runtime/reduction.hpp"
-#include "syncopate/runtime/strided_copy.hpp"
+#include "syncopate/runtime/call/reduction.hpp"
+#include "syncopate/runtime/call/strided_copy.hpp"
 
 namespace syncopate::runtime::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "syncopate/fuse/schedule.hpp"
-#include "syncopate/runtime/op.hpp"
+#include "syncopate/runtime/call/op.hpp"
 
 namespace syncopate::runtime::testing {
 

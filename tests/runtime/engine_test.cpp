@@ -5,9 +5,9 @@
 
 #include "runtime/engine_cases.hpp"
 #include "runtime/fork.hpp"
-#include "syncopate/runtime/engine_table.hpp"
-#include "syncopate/runtime/host_engine.hpp"
-#include "syncopate/runtime/rendezvous.hpp"
+#include "syncopate/runtime/cuda/engine/engine_table.hpp"
+#include "syncopate/runtime/heap/rendezvous.hpp"
+#include "syncopate/runtime/host/host_engine.hpp"
 
 namespace syncopate::runtime {
 namespace {

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "syncopate/runtime/rendezvous.hpp"
+#include "syncopate/runtime/heap/rendezvous.hpp"
 
 namespace syncopate::runtime::testing {
 

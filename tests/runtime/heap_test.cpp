@@ -1,12 +1,12 @@
-#include "syncopate/runtime/heap.hpp"
+#include "syncopate/runtime/heap/heap.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 #include "runtime/fork.hpp"
-#include "syncopate/runtime/cuda_driver.hpp"
-#include "syncopate/runtime/launch.hpp"
+#include "syncopate/runtime/cuda/cuda_driver.hpp"
+#include "syncopate/runtime/cuda/launch.hpp"
 
 namespace syncopate::runtime {
 namespace {

@@ -13,7 +13,7 @@
 #include "runtime/fork.hpp"
 #include "runtime/played_kernel.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/plan/push_reduce.hpp"
+#include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace syncopate::runtime {
 namespace {

@@ -1,4 +1,4 @@
-#include "syncopate/runtime/op.hpp"
+#include "syncopate/runtime/call/op.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include "runtime/schedules.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/plan/push_reduce.hpp"
+#include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace syncopate::runtime {
 namespace {

@@ -10,10 +10,10 @@
 
 #include "runtime/fork.hpp"
 #include "syncopate/emit/table.hpp"
-#include "syncopate/runtime/control.hpp"
-#include "syncopate/runtime/heap.hpp"
-#include "syncopate/runtime/op.hpp"
-#include "syncopate/runtime/rendezvous.hpp"
+#include "syncopate/runtime/call/op.hpp"
+#include "syncopate/runtime/heap/heap.hpp"
+#include "syncopate/runtime/heap/rendezvous.hpp"
+#include "syncopate/runtime/signals/control.hpp"
 
 namespace syncopate::runtime::testing {
 

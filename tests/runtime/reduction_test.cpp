@@ -1,4 +1,4 @@
-#include "syncopate/runtime/reduction.hpp"
+#include "syncopate/runtime/call/reduction.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "syncopate/runtime/rendezvous.hpp"
+#include "syncopate/runtime/heap/rendezvous.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

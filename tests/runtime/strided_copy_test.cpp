@@ -1,11 +1,11 @@
-#include "syncopate/runtime/strided_copy.hpp"
+#include "syncopate/runtime/call/strided_copy.hpp"
 
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <numeric>
 
-#include "syncopate/runtime/launch.hpp"
+#include "syncopate/runtime/cuda/launch.hpp"
 
 namespace syncopate::runtime {
 namespace {

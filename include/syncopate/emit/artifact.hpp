@@ -26,8 +26,8 @@
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/program.hpp"
 #include "syncopate/fuse/schedule.hpp"
-#include "syncopate/kernel/kernel.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::emit {

@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::fuse {

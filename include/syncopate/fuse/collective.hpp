@@ -15,7 +15,7 @@
 #include "syncopate/fuse/assign.hpp"
 #include "syncopate/fuse/precedence.hpp"
 #include "syncopate/fuse/schedule.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::fuse {

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "syncopate/kernel/kernel.hpp"
+#include "syncopate/kernel/model/kernel.hpp"
 
 namespace syncopate::fuse {
 

@@ -10,7 +10,7 @@
 #include "syncopate/fuse/assign.hpp"
 #include "syncopate/fuse/program.hpp"
 #include "syncopate/fuse/schedule.hpp"
-#include "syncopate/plan/topology.hpp"
+#include "syncopate/plan/topology/topology.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::fuse {

@@ -44,7 +44,7 @@
 #include "syncopate/fuse/depend.hpp"
 #include "syncopate/fuse/precedence.hpp"
 #include "syncopate/fuse/synchronize.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::fuse {
 

@@ -33,7 +33,7 @@
 #include <vector>
 
 #include "syncopate/fuse/schedule.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::fuse {

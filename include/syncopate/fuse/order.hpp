@@ -22,8 +22,8 @@
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/precedence.hpp"
 #include "syncopate/fuse/produce.hpp"
-#include "syncopate/plan/plan.hpp"
-#include "syncopate/plan/topology.hpp"
+#include "syncopate/plan/model/plan.hpp"
+#include "syncopate/plan/topology/topology.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::fuse {

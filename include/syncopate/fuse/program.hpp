@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "syncopate/kernel/kernel.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::fuse {
 

@@ -26,7 +26,7 @@
 #include <string>
 #include <vector>
 
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::fuse {
 

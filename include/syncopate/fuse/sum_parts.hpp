@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "syncopate/fuse/program.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::fuse {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "syncopate/fuse/assign.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::fuse {
 

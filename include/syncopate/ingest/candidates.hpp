@@ -14,7 +14,7 @@
 
 #include "syncopate/ingest/ingest.hpp"
 #include "syncopate/ingest/tensor_program.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::ingest {

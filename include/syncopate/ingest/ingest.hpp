@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "syncopate/plan/check.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::ingest {

@@ -35,7 +35,7 @@
 
 #include "syncopate/ingest/ingest.hpp"
 #include "syncopate/ingest/partition_ir.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::ingest {

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "syncopate/ingest/ingest.hpp"
-#include "syncopate/plan/plan.hpp"
+#include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::ingest {

@@ -3,8 +3,8 @@
 #include "syncopate/ingest/hlo.hpp"
 #include "fuzz/target.hpp"
 #include "syncopate/ingest/candidates.hpp"
-#include "syncopate/plan/check.hpp"
-#include "syncopate/plan/json.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/json/json.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace syncopate;

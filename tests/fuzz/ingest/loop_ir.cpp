@@ -1,7 +1,7 @@
 // The reader of loop IR, and all that follows it: whatever the bytes, a plan without a finding, or an error.
 #include "syncopate/ingest/loop_ir.hpp"
 #include "fuzz/target.hpp"
-#include "syncopate/plan/json.hpp"
+#include "syncopate/plan/json/json.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace syncopate;

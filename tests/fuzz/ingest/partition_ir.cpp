@@ -2,7 +2,7 @@
 // error.
 #include "syncopate/ingest/partition_ir.hpp"
 #include "fuzz/target.hpp"
-#include "syncopate/plan/json.hpp"
+#include "syncopate/plan/json/json.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace syncopate;

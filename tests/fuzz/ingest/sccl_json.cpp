@@ -2,7 +2,7 @@
 // and written, or an error.
 #include "syncopate/ingest/sccl_json.hpp"
 #include "fuzz/target.hpp"
-#include "syncopate/plan/json.hpp"
+#include "syncopate/plan/json/json.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const std::string_view text = syncopate::fuzz::text_of(data, size);

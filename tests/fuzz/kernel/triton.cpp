@@ -9,9 +9,9 @@
 #include <string>
 
 #include "fuzz/target.hpp"
-#include "kernel/analysis.hpp"
-#include "kernel/syntax.hpp"
-#include "syncopate/kernel/kernel.hpp"
+#include "kernel/triton/analyse/analysis.hpp"
+#include "kernel/triton/syntax/syntax.hpp"
+#include "syncopate/kernel/model/kernel.hpp"
 
 namespace {
 

@@ -1,8 +1,8 @@
 // Plans from JSON (schema syncopate.plan/1): read, check, show, write and read again.
 #include "fuzz/target.hpp"
-#include "syncopate/plan/check.hpp"
-#include "syncopate/plan/json.hpp"
-#include "syncopate/plan/show.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/draw/show.hpp"
+#include "syncopate/plan/json/json.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace syncopate;

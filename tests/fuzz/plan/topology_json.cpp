@@ -1,10 +1,10 @@
 // Topologies from JSON (schema syncopate.topology/1): read, written, read again; and small ones carry a plan,
 // whose simulation ends and is no faster than the lower bound, or is refused.
 #include "fuzz/target.hpp"
-#include "syncopate/plan/simulate.hpp"
-#include "syncopate/plan/synthesise.hpp"
-#include "syncopate/plan/templates.hpp"
-#include "syncopate/plan/topology.hpp"
+#include "syncopate/plan/simulate/simulate.hpp"
+#include "syncopate/plan/synthesise/synthesise.hpp"
+#include "syncopate/plan/templates/templates.hpp"
+#include "syncopate/plan/topology/topology.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace syncopate;

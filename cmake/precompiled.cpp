@@ -1,0 +1,1 @@
+// Holds the precompiled header; a target needs a source.

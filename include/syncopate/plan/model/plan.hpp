@@ -1,0 +1,172 @@
+// The communication plan: for each rank a list of ops that move chunks of tensors (DESIGN.md §1, §3).
+// A plan is a plain value. It says nothing about kernels or hardware.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "syncopate/plan/model/region.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::plan {
+
+enum class DType : std::uint8_t {
+    bf16,
+    fp16,
+    fp32,
+    fp64,
+    fp8e4m3,
+    fp8e5m2,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8
+};
+
+inline constexpr std::size_t kNumDTypes = 11;
+
+[[nodiscard]] std::size_t size_of(DType dtype);  ///< bytes of one element
+[[nodiscard]] std::string_view name_of(DType dtype);
+[[nodiscard]] std::optional<DType> dtype_from(std::string_view name);
+
+/// Named axes; a rank is the row-major index of its coordinates (the last axis varies fastest).
+struct Mesh {
+    struct Axis {
+        std::string name;
+        std::int32_t size = 1;
+        bool operator==(const Axis&) const = default;
+    };
+    std::vector<Axis> axes;
+
+    [[nodiscard]] std::int32_t num_ranks() const;  ///< product of the axis sizes; 0 without axes
+    bool operator==(const Mesh&) const = default;
+};
+
+/// A logical global array. Sizes in elements.
+struct Tensor {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    DType dtype = DType::bf16;
+
+    [[nodiscard]] Region whole() const;
+    bool operator==(const Tensor&) const = default;
+};
+
+/// A region of a tensor, moved as a unit. `tensor` indexes Plan::tensors.
+struct Chunk {
+    std::int32_t tensor = -1;
+    Region region;
+    bool operator==(const Chunk&) const = default;
+};
+/// Of one tensor, and share at least one element.
+[[nodiscard]] bool overlaps(const Chunk& a, const Chunk& b);
+
+enum class OpKind : std::uint8_t { push, pull, local, collective };
+enum class Reduce : std::uint8_t { none, sum, max };
+enum class CollectiveKind : std::uint8_t {
+    all_gather,
+    reduce_scatter,
+    all_reduce,
+    all_to_all,
+    broadcast,
+    permute
+};
+/// How a transfer is carried out; `automatic` leaves the choice to fuse ("auto" in JSON).
+enum class Backend : std::uint8_t {
+    automatic,
+    copy_engine,
+    tma_dedicated,
+    tma_inline,
+    ldst_dedicated,
+    ldst_inline,
+    nccl,
+    host
+};
+
+inline constexpr std::size_t kNumOpKinds = 4;
+inline constexpr std::size_t kNumReduces = 3;
+inline constexpr std::size_t kNumCollectiveKinds = 6;
+inline constexpr std::size_t kNumBackends = 8;
+
+/// The names used in JSON, in messages and on the command line.
+[[nodiscard]] std::string_view name_of(OpKind kind);
+[[nodiscard]] std::string_view name_of(Reduce reduce);
+[[nodiscard]] std::string_view name_of(CollectiveKind kind);
+[[nodiscard]] std::string_view name_of(Backend backend);
+[[nodiscard]] std::optional<Backend> backend_from(std::string_view name);
+
+/// Names one op of the plan: the index-th op of a rank's list.
+struct OpRef {
+    std::int32_t rank = 0;
+    std::int32_t index = 0;
+    auto operator<=>(const OpRef&) const = default;
+};
+
+/// One op, held by one rank (the owner). push: the owner's `src` goes to the peer's `dst`; pull: the
+/// peer's `src` comes to the owner's `dst`; local: both are the owner's. It starts when every op in
+/// `after` has completed.
+struct Op {
+    OpKind kind = OpKind::local;
+    std::int32_t peer = -1;  ///< push and pull only
+    Chunk src;
+    Chunk dst;
+    std::vector<OpRef> after;
+    Reduce reduce = Reduce::none;
+    Backend backend = Backend::automatic;
+    std::string channel;
+    CollectiveKind collective = CollectiveKind::all_gather;  ///< collective only
+    std::vector<std::int32_t> ranks;                         ///< collective only
+    bool operator==(const Op&) const = default;
+
+    /// The rank whose memory `src` is in, when `owner` holds this op.
+    [[nodiscard]] std::int32_t source_rank(std::int32_t owner) const {
+        return kind == OpKind::pull ? peer : owner;
+    }
+    /// The rank whose memory `dst` is in, when `owner` holds this op.
+    [[nodiscard]] std::int32_t destination_rank(std::int32_t owner) const {
+        return kind == OpKind::push ? peer : owner;
+    }
+};
+
+/// An entry of `initial`, `produced` or `final`.
+struct Holding {
+    std::int32_t rank = 0;
+    Chunk chunk;
+    bool partial = false;  ///< initial/produced: this rank's contribution to a reduction, not the value
+    bool of_all = false;   ///< final: the reduction over all ranks
+    std::vector<std::int32_t>
+        of;  ///< final: the reduction over exactly these ranks; empty with of_all false: the value
+    bool operator==(const Holding&) const = default;
+};
+
+struct Plan {
+    Mesh mesh;
+    std::vector<Tensor> tensors;
+    std::vector<Holding> initial;        ///< what a rank holds before the first op
+    std::vector<Holding> produced;       ///< what the kernel will write, tile by tile
+    std::vector<Holding> final;          ///< what a rank must hold at the end
+    std::vector<std::vector<Op>> ranks;  ///< one list per rank, indexed by rank
+    bool operator==(const Plan&) const = default;
+
+    [[nodiscard]] std::int32_t num_ranks() const { return static_cast<std::int32_t>(ranks.size()); }
+    [[nodiscard]] const Op& op(OpRef ref) const { return ranks[ref.rank][ref.index]; }
+    [[nodiscard]] std::optional<std::int32_t> find_tensor(std::string_view name) const;
+    /// Bytes of `chunk`, whose tensor must exist; INT64_MAX if they would be more.
+    [[nodiscard]] std::int64_t bytes(const Chunk& chunk) const;
+};
+
+/// An error about that op of the plan; with an index of -1 about that rank.
+[[nodiscard]] Error error_at(OpRef ref, std::string message);
+
+/// Limits that keep the analyses' memory bounded; from_json and the templates refuse more, and so does check.
+inline constexpr std::int32_t kMaxRanks = 4096;
+inline constexpr std::int32_t kMaxAxes = 16;                           ///< of a mesh, and of a tensor
+inline constexpr std::int64_t kMaxOps = 1 << 24;                       ///< of the whole plan
+inline constexpr std::int64_t kMaxCoordinate = std::int64_t{1} << 62;  ///< of a region, in either direction
+
+}  // namespace syncopate::plan

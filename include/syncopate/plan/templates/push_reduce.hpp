@@ -1,0 +1,94 @@
+// Plans whose contributions go straight to where they are summed: what a GEMM that makes partial sums needs.
+// Each rank's kernel produces its contribution to the whole tensor; a contribution is a push that reduces
+// into its owner's shard, and the runtime stages and adds up in rank order (fuse/lower.hpp), so the plan says
+// no more.
+//
+// reduce-scatter (4 ranks, split = 1; rows in order of time, which is also the order in which tiles are
+// made):
+//
+//     offset 1   1 => 1    2 => 2    3 => 3    0 => 0         p => p: the contribution to shard p, to rank p
+//     offset 2   2 => 2    3 => 3    0 => 0    1 => 1
+//     offset 3   3 => 3    0 => 0    1 => 1    2 => 2
+//                rank 0    rank 1    rank 2    rank 3         own shard last: it leaves for nowhere
+//
+// all-reduce: the same, and each chunk of a shard then goes on to all other ranks as soon as it is summed.
+//
+// With `pull` the owners' lists hold the same ops: at offset k rank p pulls the contribution of rank p + k to
+// its own shard. With `pulled` = 1 only the contributions of the last offset are pulled, in place of the
+// pushes above: at offset 3 rank p pulls the contribution of rank p - 3 to its own shard.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "syncopate/plan/model/plan.hpp"
+#include "syncopate/plan/templates/templates.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::plan {
+
+struct PushReduceOptions {
+    std::int32_t axis = 0;   ///< along which shards are cut
+    std::int32_t split = 1;  ///< chunks per shard
+    /// Along which shards are cut into chunks; by default `axis`. Chunks of columns let a GEMM whose weights
+    /// are larger than the L2 cache read them once, where chunks of rows, made in turn, each read them again.
+    std::optional<std::int32_t> split_axis{};
+    Reduce reduce = Reduce::sum;  ///< sum or max
+    bool all = false;             ///< all-reduce: every rank ends with the whole
+    bool produced = true;         ///< by the kernel; false: held initially
+    /// The first chunks of all shards, then the second ones, …; else shard by shard. So a chunk is summed,
+    /// and in an all-reduce on its way to all, while later ones are made.
+    bool by_part = false;
+    /// By what the contributions to the next rank go, to the one after it, …; open past the end.
+    std::vector<Backend> backends{};
+    /// Each owner pulls the contributions to its shard: the chunk engine, or by ldst_inline a sum's kernel,
+    /// then adds them up where they are, and nothing is staged.
+    bool pull = false;
+    /// Of each shard's contributions so many are pulled by its owner, the others pushed: those that are made
+    /// last.
+    std::int32_t pulled = 0;
+};
+
+/// `tensor` cut along `axis` by split_evenly over the ranks, each shard into `split` chunks; empty ones have
+/// no op. Fails (ErrorClass::usage) on an axis or a split axis that the tensor has not, a split below 1, no
+/// reduction, a mesh without ranks, as many pulled contributions as ranks, or more than kMaxOps ops.
+[[nodiscard]] Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor,
+                                       const PushReduceOptions& options = {});
+
+struct PushToAllOptions {
+    std::int32_t axis = 0;   ///< along which chunks are cut
+    std::int32_t split = 1;  ///< chunks
+    Reduce reduce = Reduce::sum;
+    bool produced = true;  ///< by the kernel; false: held initially
+};
+
+/// The all-reduce in one step: every rank sends its contribution `from` to every rank, itself among them,
+/// where they are reduced into `to`, of the same shape. It sends (ranks - 1) times the tensor, where
+/// push_reduce sends it twice, but in one step: for the smallest tensors. Fails as push_reduce does.
+[[nodiscard]] Result<Plan> push_to_all(const Mesh& mesh, const Tensor& from, const std::string& to,
+                                       const PushToAllOptions& options = {});
+
+struct PushExchangeOptions {
+    bool produced = true;  ///< the kernel makes what is sent; false: it is held initially
+    std::int32_t split = 1;
+    /// Of what is held initially: ranks pull their blocks, for their kernels only; `final` asks for nothing.
+    bool transient = false;
+    /// Of what is held initially: the own block is for the kernel only, `final` does not ask for it.
+    bool own_transient = false;
+    std::int32_t minor_axis = -1;           ///< a second axis to cut blocks for others along; -1: none
+    std::int32_t minor_split = 1;           ///< slices along minor_axis, equal but for a remainder
+    std::vector<std::int64_t> minor_sizes;  ///< or their extents; empty: minor_split says
+    /// All slices for one peer before the next peer's, instead of every peer's first slice before any second.
+    bool peer_by_peer = false;
+};
+
+/// The all-to-all of equal buffers: each rank has a tensor of its own, `from` [ranks * block, …], and sends
+/// block p of it to rank p, where it becomes block r of `to`, of the same shape. Each rank's `from` is
+/// another value, so it is "partial" in the plan, and `to` is "of" one rank, block by block. Fails as
+/// push_reduce does, if the first axis is no multiple of the ranks, and if what is produced is to be
+/// transient.
+[[nodiscard]] Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::string& to,
+                                         const PushExchangeOptions& options = {});
+
+}  // namespace syncopate::plan

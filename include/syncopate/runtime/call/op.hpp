@@ -1,0 +1,195 @@
+// A fused operator in memory: the full buffers of its tensors, its control block and its tables on one rank,
+// and what happens around the fused kernel in each call.
+//
+//   begin_call   copies the user's inputs into the heap, begin_posts, begin_waits, starts transfers
+//                (the caller runs the fused kernel)
+//   end_call     starts the transfers that wait for what the kernel makes, joins all, end_waits, copies the
+//                outputs, end_posts
+//
+// On cuda both only enqueue, allocate nothing, and may be captured into a graph: what a call needs that is
+// new each time (the epoch) lives in device memory. Calls of one op must follow each other in stream order;
+// different ops may be in flight together, each has its own copy stream.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/result.hpp"
+#include "syncopate/runtime/cuda/cuda_driver.hpp"
+#include "syncopate/runtime/cuda/launch.hpp"
+#include "syncopate/runtime/heap/heap.hpp"
+#include "syncopate/runtime/signals/control.hpp"
+
+namespace syncopate::runtime {
+
+class CallExecutor;  // src/runtime/call/call_executor.hpp: begin and end on one kind of device
+struct OpMemory;     // src/runtime/call/op_memory.hpp
+class UserBuffers;   // src/runtime/call/user_buffers.hpp
+
+inline constexpr std::int32_t kMostEngineBlocks = 1024;
+
+struct OpOptions {
+    std::string name = "op";            ///< in messages
+    std::int64_t deadline_ms = 30'000;  ///< of one wait; 0: none
+    std::int64_t num_programs = 1;  ///< of the fused kernel's grid; of several stages, of all grids together
+    /// What this rank holds initially (Plan::initial; maybe nothing), for set_input without a region; if
+    /// known.
+    std::optional<std::vector<plan::Chunk>> initial{};
+    /// The tensors that somebody besides transfers reads in this rank's heap, if known: those that the op's
+    /// kernels are given, and those of which this rank holds something at the end. An input of another one is
+    /// not copied into the heap where every transfer can read it where it is.
+    std::optional<std::vector<std::string>> kept_tensors{};
+    std::int64_t max_delay_us = 0;  ///< host: random delays up to this, in random order
+    std::uint64_t seed = 0;         ///< host: of the delays
+    /// cuda: posts to this rank's own control block copy the epoch from host memory. A copy within one GPU
+    /// may be done by its multiprocessors, and those may be full of programs that wait for this very post.
+    bool own_posts_from_host = true;
+    /// cuda: multiprocessors that the chunk engine uses (tma_dedicated, ldst_dedicated); 8 reach the speed of
+    /// a link. The fused kernel's grid should leave them free. The same on all ranks.
+    std::int32_t engine_blocks = 8;
+    /// How long a tile waits for what other ranks send it, before it leaves its sum to the runtime
+    /// (fuse/tile_sums.hpp): long enough for ranks that run together, short beside a rank that is late.
+    std::int64_t patience_us = 200;
+    Milliseconds timeout = kRendezvousTimeout;  ///< of creation and destruction
+};
+
+class FusedOp {
+public:
+    using Options = OpOptions;
+
+    /// Made by all ranks together, in the same order as other ops on this heap. Allocates one full buffer per
+    /// tensor (contents undefined) and the control block. Errors: no room, ranks that make different ops, a
+    /// transfer that this device's executors cannot do (located by rank and op).
+    static Result<std::unique_ptr<FusedOp>> create(std::shared_ptr<SymmetricHeap> heap,
+                                                   const fuse::Schedule& schedule,
+                                                   const Options& options = {});
+    /// Without destroy() before, the heap keeps the op's memory: ranks drop objects in no common order.
+    ~FusedOp();
+    FusedOp(const FusedOp&) = delete;
+    FusedOp& operator=(const FusedOp&) = delete;
+
+    [[nodiscard]] int rank() const { return heap_->rank(); }
+    [[nodiscard]] const fuse::Schedule& schedule() const { return schedule_; }
+    [[nodiscard]] const std::shared_ptr<SymmetricHeap>& heap() const { return heap_; }
+
+    /// The tensor's full buffer in this rank's heap (or in `rank`'s); its bytes.
+    [[nodiscard]] Result<std::uint64_t> tensor_address(std::string_view name) const;
+    [[nodiscard]] Result<std::uint64_t> tensor_address(std::string_view name, int rank) const;
+    [[nodiscard]] Result<std::uint64_t> tensor_offset(std::string_view name) const;  ///< in every rank's heap
+    /// All ranks' heaps: what a descriptor spans through which the kernel stores or loads in all of them
+    /// (fuse/inline.hpp, fuse/inline_reads.hpp).
+    struct FlatView {
+        std::uint64_t address = 0;
+        std::uint64_t bytes = 0;
+    };
+    [[nodiscard]] FlatView flat_view() const;
+    [[nodiscard]] Result<std::uint64_t> tensor_bytes(std::string_view name) const;
+    [[nodiscard]] std::uint64_t control_address() const;  ///< this rank's control block
+    [[nodiscard]] std::uint64_t control_address(int rank) const;
+    [[nodiscard]] std::uint64_t control_bytes() const;
+    /// A stage's table, and where it is in memory that its kernel can read.
+    [[nodiscard]] std::uint64_t table_address(std::size_t stage = 0) const;
+    [[nodiscard]] std::span<const std::int32_t> table(std::size_t stage = 0) const;
+    /// The grids' size, when it differs from Options::num_programs. Not while a call is in flight. Which
+    /// program waits, and which counts for a chunk, is the schedule's, so it has to be the grid that was
+    /// fused.
+    Status set_num_programs(std::int64_t num_programs);
+
+    /// From the next call on, begin_call copies `region` of `tensor` from the user's array at `address`
+    /// (extents: those of `region`; strides in elements, the last one 1) to its place in the heap. Copies
+    /// that start with the call, by a copy engine or on host, read the user's array itself, and so does the
+    /// chunk engine, if all that it sends of the tensor lies in the array as in the heap, a multiple of 16
+    /// bytes away (and of one tensor only: the first that it sends). Nothing is copied when it is that place,
+    /// or when nothing else reads it (OpOptions::kept_tensors). At most one input per (tensor, region). The
+    /// array must live until the call has ended.
+    Status set_input(std::string_view tensor, const plan::Region& region, std::uint64_t address,
+                     std::span<const std::int64_t> strides);
+    /// The same for the box around what Options::initial says of the tensor; nothing is copied when this rank
+    /// holds none of it. Fails when Options::initial is not known.
+    Status set_input(std::string_view tensor, std::uint64_t address, std::span<const std::int64_t> strides);
+    /// From the next call on, what the heap holds is sent.
+    void clear_inputs();
+    /// From the next call on, end_call brings `region` of `tensor`, as it is at the end of the call, to the
+    /// user's array at `address` (as set_input; it must live until the call has ended). Sums that make the
+    /// region and that nobody else reads go there directly: the heap's own copy of it is then undefined.
+    Status set_output(std::string_view tensor, const plan::Region& region, std::uint64_t address,
+                      std::span<const std::int64_t> strides);
+
+    /// Where tiles put their sums (fuse/tile_sums.hpp), for the kernel's parameters sy_out and sy_out_pitch:
+    /// where row 0, column 0 of the tensor would be, and bytes from row to row; multiples of 16. It changes
+    /// with set_output. nullopt: tiles sum nothing.
+    struct SumPlace {
+        std::uint64_t address = 0;
+        std::uint64_t pitch = 0;
+    };
+    [[nodiscard]] std::optional<SumPlace> sum_place() const;
+
+    /// Where tiles read what this rank itself was given (fuse/inline_reads.hpp, "own"), for the kernel's
+    /// parameter sy_own: where row 0, column 0 of the tensor would be that the kernel is given, bytes from
+    /// row to row, and how many elements that is from the tensor's place in the heap. A kernel that loads
+    /// through a descriptor takes such a one of that place, one that loads through pointers `elements` +
+    /// emit::table::own_base as an int64. It changes with set_input. nullopt: the kernel has no such
+    /// parameter.
+    struct OwnPlace {
+        std::uint64_t address = 0;
+        std::uint64_t pitch = 0;
+        std::int64_t elements = 0;
+    };
+    [[nodiscard]] std::optional<OwnPlace> own_place() const;
+
+    /// On host, `stream` is ignored; both block there, and fail with the fault that this rank saw.
+    Status begin_call(CudaStream stream = 0);
+    /// `ran` false: the kernel could not be launched, so nothing will make what transfers wait for.
+    Status end_call(CudaStream stream = 0, bool ran = true);
+    /// cuda: begin_call, the launch of the fused kernel, end_call. The kernel starts beside what begin_call
+    /// has enqueued, where the transfers allow it; launched otherwise, it starts after that: slower, the same
+    /// result.
+    Status call(CudaKernel& kernel, Grid grid, CudaStream stream, const KernelArguments& arguments);
+    /// The same for the kernels of several stages, which run one after another.
+    struct Launch {
+        CudaKernel* kernel = nullptr;
+        Grid grid;
+        const KernelArguments* arguments = nullptr;
+    };
+    Status call(std::span<const Launch> stages, CudaStream stream);
+
+    /// The fault of a call, as an error: rank, op, chunk and signal. On cuda it reads the control block as it
+    /// is now: after the stream has been synchronised it is final. A fault is final for the op: later calls
+    /// do nothing.
+    Status check() const;
+    /// As check() without any call of the driver: sees a fault once sy_begin or what ends the call (sy_end,
+    /// or the last sum) has run after it.
+    Status poll() const;
+    /// Waits for all that this rank has started, on cuda for the whole GPU context.
+    Status synchronize();
+    /// Waits for this op's own work and for the other ranks, and gives its memory back to the heap. All ranks
+    /// call it.
+    Status destroy();
+
+private:
+    FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options);
+    Status allocate();
+    void make_tables();
+    Status make_executor();
+    void free_memory();
+    [[nodiscard]] Error error_of(const FaultRecord& record) const;
+
+    std::shared_ptr<SymmetricHeap> heap_;
+    fuse::Schedule schedule_;
+    Options options_;
+    std::unique_ptr<OpMemory> memory_;
+    std::vector<std::int32_t> table_;       ///< of all stages, one after another
+    std::vector<std::size_t> stage_begin_;  ///< in table_, by stage; one more entry for the end
+    std::unique_ptr<CallExecutor> executor_;
+    std::unique_ptr<UserBuffers> buffers_;
+    bool calling_ = false;
+    bool destroyed_ = false;
+};
+
+}  // namespace syncopate::runtime

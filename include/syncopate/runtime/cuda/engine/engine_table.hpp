@@ -1,0 +1,61 @@
+// From the transfers of one rank that go by tma_dedicated or ldst_dedicated to the chunk engine's table
+// (engine_format.hpp).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/streams.hpp"
+#include "syncopate/result.hpp"
+#include "syncopate/runtime/cuda/engine/engine_format.hpp"
+#include "syncopate/runtime/host/host_mover.hpp"
+
+namespace syncopate::runtime {
+
+struct EngineTable {
+    std::vector<device::EngineOp> ops;
+    std::vector<device::EngineSource> sources;
+    std::vector<device::WaitEntry> waits;
+    std::vector<std::uint64_t> posts;   ///< addresses
+    std::vector<std::uint64_t> copies;  ///< distances
+    std::uint32_t num_counters = 0;
+    std::uint32_t num_pieces = 0;
+    std::int32_t shifted_tensor = -1;  ///< of which copies read what EngineOp::shifted is about; -1: none
+
+    [[nodiscard]] bool empty() const { return ops.empty(); }
+    /// Whether it moves anything, other than to wait and open gates.
+    [[nodiscard]] bool moves() const {
+        return std::any_of(ops.begin(), ops.end(), [](const auto& op) { return op.opens == 0; });
+    }
+    /// Whether all that it moves goes in bulk.
+    [[nodiscard]] bool in_bulk() const {
+        return std::all_of(ops.begin(), ops.end(), [](const auto& op) {
+            return op.method == device::EngineMethod::bulk || op.num_rows == 0;
+        });
+    }
+};
+
+/// The kernel for a table of nothing but sums by loads and stores, of one type (sum_engine.cu); empty for
+/// others.
+[[nodiscard]] std::string sum_engine_name(const EngineTable& table);
+
+/// Whether each block of the sum engine may have signals of its own, on all ranks: it follows plain kernels
+/// everywhere, and what a block has stored is awaited by nothing but the call's end.
+[[nodiscard]] bool signals_by_block(const fuse::Schedule& schedule);
+
+/// Whether the chunk engine carries it out.
+[[nodiscard]] bool is_by_engine(const fuse::Transfer& transfer);
+
+/// `transfers`: those of `schedule`, by the same index, with their addresses; `control`: of the rank's
+/// control block; `streams`: of `schedule`, whose relays come in at their steps' places. A wait that the
+/// call's begin has surely seen is left out. Fails, with rank and op, on an
+/// address, a pitch or a size that is no multiple of 16 bytes, on a sum of a type that is not summed or of
+/// more boxes than a warp's shared memory holds units, and on a table of more than 2^31 pieces.
+[[nodiscard]] Result<EngineTable> make_engine_table(const fuse::RankSchedule& schedule,
+                                                    const std::vector<PreparedTransfer>& transfers,
+                                                    const fuse::StreamPlan& streams, std::uint64_t control);
+
+}  // namespace syncopate::runtime

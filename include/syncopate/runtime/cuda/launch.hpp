@@ -1,0 +1,157 @@
+// Launching a kernel that Triton compiled, from C++: its cubin, its arguments as Triton's own launcher lays
+// them out (triton/backends/nvidia/driver.py and driver.c of Triton 3.6), its tensor maps.
+//
+// The parameters of a compiled kernel: the arguments that are neither constexpr nor specialised away, in
+// order; a host tensor descriptor as a tensor map by value, then its shape (i32 each), then its strides (i64
+// each); at the end, always, the addresses of the global scratch and of the profiler's scratch.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "syncopate/result.hpp"
+#include "syncopate/runtime/cuda/cuda_driver.hpp"
+
+namespace syncopate::runtime {
+
+/// A CUtensorMap: 128 bytes. KernelArguments gives it the alignment that a launch needs.
+struct TensorMap {
+    std::array<std::uint64_t, 16> words{};
+};
+
+/// What a tensor map says; swizzle, element type and block as in one entry of Triton's metadata
+/// `tensordesc_meta`.
+struct TensorMapRequest {
+    std::uint64_t address = 0;          ///< aligned to 16 bytes
+    std::vector<std::int64_t> shape;    ///< elements, axis 0 first; 1 to 5 axes
+    std::vector<std::int64_t> strides;  ///< elements; the last one 1
+    std::vector<std::int64_t> block;    ///< elements per axis of one access
+    std::int32_t element_bytes = 2;     ///< "elem_size"
+    std::int32_t element_type = 0;      ///< "elem_type": Triton's number, which differs from the driver's
+    std::int32_t swizzle = 0;           ///< "swizzle": CUtensorMapSwizzle
+    bool pad_with_nan = false;          ///< padding == "nan"
+    bool fp4_padded = false;            ///< "fp4_padded"
+};
+
+/// Needs a driver, but no context. Fails with what was asked for when the driver refuses it.
+Result<TensorMap> make_tensor_map(const TensorMapRequest& request);
+
+/// The arguments of a launch. Build it once; set() changes one in place, so that a call allocates nothing.
+class KernelArguments {
+public:
+    /// Appends one argument and returns its index.
+    template <typename T>
+    std::size_t add(T value) {
+        static_assert(std::is_arithmetic_v<T> || std::is_same_v<T, TensorMap>);
+        return append(&value, sizeof(T));
+    }
+    std::size_t add_pointer(std::uint64_t address) { return add(address); }
+    std::size_t add_tensor_map(const TensorMap& map) { return append(&map, sizeof(map)); }
+    /// A host tensor descriptor: the map, the shape and the strides, as the launcher passes them. The map's
+    /// index.
+    std::size_t add_descriptor(const TensorMap& map, std::span<const std::int64_t> shape,
+                               std::span<const std::int64_t> strides);
+    /// By the type's name in Triton's signature: "i1" … "i64", "u1" … "u64", "*…" (an integer), "fp16",
+    /// "bf16", "fp32", "fp64" (a float, packed as the launcher does). Fails on any other.
+    Result<std::size_t> add_integer(std::string_view type, std::int64_t value);
+    Result<std::size_t> add_float(std::string_view type, double value);
+
+    /// Replaces an argument by one of the same size. Fails when there is none such.
+    Status set(std::size_t index, const void* value, std::size_t bytes);
+    Status set_pointer(std::size_t index, std::uint64_t address) {
+        return set(index, &address, sizeof(address));
+    }
+    Status set_tensor_map(std::size_t index, const TensorMap& map) { return set(index, &map, sizeof(map)); }
+
+    [[nodiscard]] std::size_t size() const { return places_.size(); }
+    [[nodiscard]] const void* data(std::size_t index) const { return bytes() + places_[index].offset; }
+    [[nodiscard]] std::size_t bytes_of(std::size_t index) const { return places_[index].bytes; }
+
+private:
+    struct Place {
+        std::size_t offset;
+        std::size_t bytes;
+    };
+    struct alignas(128) Block {
+        std::byte bytes[128];
+    };
+    std::size_t append(const void* value, std::size_t bytes);
+    [[nodiscard]] std::byte* bytes() { return reinterpret_cast<std::byte*>(blocks_.data()); }
+    [[nodiscard]] const std::byte* bytes() const {
+        return reinterpret_cast<const std::byte*>(blocks_.data());
+    }
+
+    std::vector<Block> blocks_;
+    std::vector<Place> places_;
+    std::size_t used_ = 0;
+};
+
+/// Programs of a launch.
+struct Grid {
+    std::uint32_t x = 1;
+    std::uint32_t y = 1;
+    std::uint32_t z = 1;
+};
+
+/// What Triton's metadata says about a compiled kernel.
+struct KernelOptions {
+    std::int32_t num_warps = 4;
+    std::int32_t num_ctas = 1;             ///< programs of a cluster
+    std::int32_t shared_bytes = 0;         ///< "shared": dynamic shared memory
+    bool cooperative = false;              ///< "launch_cooperative_grid"
+    bool programmatic = false;             ///< "launch_pdl"
+    std::int64_t global_scratch_size = 0;  ///< bytes per program; descriptors made in the kernel live there
+    std::int64_t global_scratch_align = 1;
+    std::int64_t profile_scratch_size = 0;
+    std::int64_t profile_scratch_align = 1;
+    bool triton = true;  ///< append the two scratch addresses to the arguments
+    /// It runs beside kernels that take all shared memory: a multiprocessor that it comes to first is set up
+    /// for them, where otherwise they would have to wait until it has ended.
+    bool beside = false;
+};
+
+class CudaKernel {
+public:
+    using Options = KernelOptions;
+
+    /// `image` is a cubin, a fatbin or PTX (ended by a zero byte); loaded at once, not at the first launch.
+    static Result<std::unique_ptr<CudaKernel>> load(std::shared_ptr<CudaContext> context,
+                                                    std::span<const std::byte> image, const std::string& name,
+                                                    const Options& options);
+    ~CudaKernel();
+    CudaKernel(const CudaKernel&) = delete;
+    CudaKernel& operator=(const CudaKernel&) = delete;
+
+    /// Enqueues the kernel. The scratch belongs to the kernel: launches of it must follow each other in
+    /// stream order if it uses any. Allocates only when the scratch must grow, which fails while a graph is
+    /// captured: see prepare(). `early`: it may start once the kernel before it in the stream has started and
+    /// lets it (griddepcontrol); its own code then waits for what it needs of that kernel.
+    Status launch(Grid grid, CudaStream stream, const KernelArguments& arguments, bool early = false);
+    /// Makes the scratch large enough for `grid`.
+    Status prepare(Grid grid);
+
+    [[nodiscard]] int registers() const { return registers_; }          ///< per thread
+    [[nodiscard]] int spilled_bytes() const { return spilled_bytes_; }  ///< of local memory, per thread
+    [[nodiscard]] int max_programs_per_multiprocessor() const { return resident_; }
+
+private:
+    struct Scratch;
+    CudaKernel();
+    std::shared_ptr<CudaContext> context_;
+    Options options_;
+    void* module_ = nullptr;    ///< CUmodule
+    void* function_ = nullptr;  ///< CUfunction
+    int registers_ = 0;
+    int spilled_bytes_ = 0;
+    int resident_ = 0;
+    std::unique_ptr<Scratch> scratch_;
+};
+
+}  // namespace syncopate::runtime

@@ -1,0 +1,76 @@
+// The streams of a GPU on device host: a schedule that was fused for cuda is carried out by threads that
+// do what streams would, in the same order, and wait for nothing but what fuse/streams.hpp says a stream
+// waits for. So what is wrong with that shows without a GPU. One more thread carries out the collectives that
+// go by `host`, one after another: it waits for signals.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/streams.hpp"
+#include "syncopate/runtime/host/host_mover.hpp"
+#include "syncopate/runtime/signals/control.hpp"
+
+namespace syncopate::runtime {
+
+class HostStreams {
+public:
+    /// `transfers`: those of `schedule`, by the same index, of which those by_stream and collectives are
+    /// done. `control`: of the rank whose schedule it is.
+    HostStreams(std::vector<PreparedTransfer> transfers, const fuse::RankSchedule& schedule,
+                const fuse::StreamPlan& plan, HostControl control, std::int64_t max_delay_us,
+                std::uint64_t seed);
+    ~HostStreams();  ///< waits for the call in progress, if any
+    HostStreams(const HostStreams&) = delete;
+    HostStreams& operator=(const HostStreams&) = delete;
+
+    void start(std::uint32_t epoch);  ///< the call before must have been joined
+    void kernel_ended();              ///< of this call
+    void join();                      ///< until all is done, or given up because of a fault
+    /// What transfer `index` sums on a stream; null when it does not. Only between calls.
+    [[nodiscard]] PreparedSum* sum_of(std::size_t index);
+    /// Gives transfer `index` other copies; false when it is not done here. Only between calls.
+    bool set_copies(std::size_t index, std::vector<StridedCopy> copies);
+
+private:
+    /// A gate of a step: open when its word has reached `value`, or for a relay when it is not 0.
+    struct Gate {
+        std::int32_t word = 0;
+        std::uint32_t value = 0;
+        bool relay = false;
+    };
+    struct Step {
+        std::size_t index = 0;
+        std::vector<Gate> gates;
+        std::vector<std::size_t> after;
+        std::vector<fuse::Wait> awaited;
+        bool after_kernel = false;  ///< a sum that tiles do
+    };
+
+    void serve(std::size_t stream);
+    /// The steps of a stream in order; returns early at a fault.
+    void run(std::size_t stream, std::uint32_t epoch);
+    [[nodiscard]] bool pass(const Gate& gate) const;
+    [[nodiscard]] bool follow(std::size_t transfer);
+    void wait_for_kernel();
+
+    std::vector<PreparedTransfer> transfers_;
+    HostControl control_;
+    std::vector<std::vector<Step>> streams_;  ///< by number; then collectives by host
+    std::vector<HostMover> movers_;           ///< by stream
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<bool> done_;  ///< in this call, by transfer
+    std::uint32_t epoch_ = 0;
+    std::uint64_t calls_ = 0;
+    std::size_t working_ = 0;  ///< threads
+    bool kernel_ended_ = false;
+    bool leaving_ = false;
+    std::vector<std::thread> threads_;  ///< one a stream; none where nothing goes by streams
+};
+
+}  // namespace syncopate::runtime

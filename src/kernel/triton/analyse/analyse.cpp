@@ -1,0 +1,209 @@
+// The front end as a whole: parse, lower, read directives, run every program of the launch, and put together
+// what a kernel is. Each step is a file of its own beside this one.
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "kernel/triton/analyse/analysis.hpp"
+#include "kernel/triton/footprints/tiles.hpp"
+#include "kernel/triton/sites/sites.hpp"
+#include "kernel/triton/syntax/choose_kernel.hpp"
+#include "kernel/triton/syntax/syntax.hpp"
+#include "syncopate/kernel/model/kernel.hpp"
+
+namespace syncopate::kernel {
+
+Result<Kernel> Analysis::run() {
+    if (const Status status = evaluator_.bind(); !status) return status.error();
+    Result<Kernel> kernel = with_tiles();
+    if (kernel || !evaluator_.no_tiles) return kernel;
+    // The loop that looked like one over tiles is none: start over, each program one tile.
+    const Findings before = std::move(evaluator_.found);
+    evaluator_.found = Findings{};
+    evaluator_.by_program = true;
+    std::fill(evaluator_.loops.begin(), evaluator_.loops.end(), LoopRecord{});
+    if (!arguments_.grid && before.strided && before.tile_step > 1)
+        loop_programs_ = std::min(before.tile_step, before.tile_stop);
+    return with_tiles();
+}
+
+Result<Kernel> Analysis::with_tiles() {
+    for (;; one_by_one_ = true) {
+        evaluator_.restart();
+        leapt_.fill(false);
+        if (const Status status = find_grid(); !status) return status.error();
+        note_axes();
+        if (const Status status = run_programs(); !status) return status.error();
+        if (wrote_all()) break;
+    }
+    Kernel kernel;
+    kernel.name = function_.name;
+    kernel.grid = grid_;
+    kernel.arguments = arguments_;
+    for (std::size_t p = 0; p < function_.parameters.size(); ++p) {
+        const Parameter& parameter = function_.parameters[p];
+        const auto add = [&](const std::string& name, std::int32_t memory) {
+            Param made;
+            made.name = name;
+            made.where = parameter.where;
+            made.kind = parameter.constant ? ParamKind::constant : ParamKind::scalar;
+            if (const auto m = static_cast<std::size_t>(memory); memory >= 0) {
+                made.read = evaluator_.param_read[m];
+                made.written = evaluator_.param_written[m];
+                if (evaluator_.param_descriptor[m])
+                    made.kind = ParamKind::descriptor;
+                else if (evaluator_.param_pointer[m])
+                    made.kind = ParamKind::pointer;
+            }
+            kernel.params.push_back(std::move(made));
+        };
+        bool is_tuple = false;
+        for (const Evaluator::Item& item : evaluator_.tuple_items) {
+            if (item.parameter != static_cast<std::int32_t>(p)) continue;
+            add(item.name, item.memory);
+            is_tuple = true;
+        }
+        if (!is_tuple) add(parameter.name, static_cast<std::int32_t>(p));
+    }
+    if (const Status status = number_tiles(kernel); !status) return status.error();
+    if (const Status status = name_axes(kernel); !status) return status.error();
+    for (std::size_t i = 0; i < evaluator_.sources.size(); ++i) {
+        const TaintSource& source = evaluator_.sources[i];
+        const std::uint64_t places = evaluator_.found.read_taint | evaluator_.found.write_taint;
+        if (source.kind != TaintSource::Kind::carried_id || source.is_tile_id ||
+            (places >> std::min<std::size_t>(i, 63) & 1) == 0 || evaluator_.by_program)
+            continue;
+        return no_tiles(source.expr->where, "addresses follow from `" + source.expr->text +
+                                                "`, which it carries from tile to tile and is not the id of "
+                                                "the tile there");
+    }
+    Result<Sites> sites = find_sites(module_, index_, evaluator_, kernel.grid);
+    if (!sites) return sites.error();
+    kernel.sites = std::move(*sites);
+    if (const Status status = check_directives(kernel); !status) return status.error();
+    return kernel;
+}
+
+Error Analysis::no_tiles(const SourceRange& where, std::string why) {
+    evaluator_.no_tiles = {where, std::move(why)};
+    return module_.error(where, "not a loop over tiles");
+}
+
+const Directive* Analysis::directive(DirectiveKind kind) const {
+    const auto found = std::find_if(directives_.begin(), directives_.end(),
+                                    [&](const Directive& d) { return d.kind == kind; });
+    return found == directives_.end() ? nullptr : &*found;
+}
+
+void Analysis::forget() {
+    evaluator_.found.touched.clear();
+    evaluator_.found.tiles.clear();
+}
+
+/// Whether the sorted ids of a tile loop that does not stride over programs number tiles.
+Status Analysis::check_ids(const std::vector<std::int64_t>& ids) {
+    std::int64_t i = 0;
+    for (const std::int64_t id : ids) {
+        if (id != i) break;
+        ++i;
+    }
+    if (i < static_cast<std::int64_t>(ids.size()) || i < evaluator_.found.tile_stop)
+        return no_tiles(evaluator_.found.tile_loop->where,
+                        "its variable does not number the tiles from 0 on, each of them once");
+    return Done{};
+}
+
+Status Analysis::number_tiles(Kernel& kernel) {
+    std::vector<TileRecord>& records = evaluator_.found.tiles;
+    if (persistent_)
+        std::sort(records.begin(), records.end(),
+                  [](const TileRecord& a, const TileRecord& b) { return a.id < b.id; });
+    const auto count = static_cast<std::int64_t>(records.size());
+    if (persistent_ && !evaluator_.found.strided) {
+        std::vector<std::int64_t> ids;
+        for (const TileRecord& record : records) ids.push_back(record.id);
+        if (const Status status = check_ids(ids); !status) return status;
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+        const TileRecord& record = records[static_cast<std::size_t>(i)];
+        if (record.id == i) continue;
+        const bool twice = i > 0 && record.id == records[static_cast<std::size_t>(i - 1)].id;
+        return module_.error(evaluator_.found.tile_loop->header,
+                             (twice ? "tile " + std::to_string(record.id) + " is run by two programs"
+                                    : "tile " + std::to_string(i) + " is run by no program") +
+                                 " of a grid of " + std::to_string(grid_[0]) +
+                                 "; give the grid of the launch with --grid");
+    }
+    if (persistent_ && count < evaluator_.found.tile_stop) {
+        return module_.error(evaluator_.found.tile_loop->header,
+                             "tile " + std::to_string(count) + " of " +
+                                 std::to_string(evaluator_.found.tile_stop) +
+                                 " is run by no program of a grid of " + std::to_string(grid_[0]) +
+                                 "; give the grid of the launch with --grid");
+    }
+    kernel.tiles.reserve(records.size());
+    TileMaker maker(evaluator_.found, evaluator_.memory_names, evaluator_.tensors);
+    for (const TileRecord& record : records) kernel.tiles.push_back(maker.make(record));
+    return Done{};
+}
+
+const Param* Kernel::find_param(const std::string& wanted) const {
+    const auto found =
+        std::find_if(params.begin(), params.end(), [&](const Param& p) { return p.name == wanted; });
+    return found == params.end() ? nullptr : &*found;
+}
+
+namespace {
+
+Result<Explained> analysed(std::string source, std::string file, const std::string& name,
+                           const Arguments& arguments, bool explains, const Effort& effort) {
+    Result<std::unique_ptr<Module>> parsed = Module::parse(source, file);
+    if (!parsed) return parsed.error();
+    Module& module = **parsed;
+    const Result<std::int32_t> index = choose_kernel(module, name);
+    if (!index) return index.error();
+    std::set<std::int32_t> reachable;
+    if (const Status status = lower_reachable(module, *index, reachable); !status) return status.error();
+    Result<std::vector<Directive>> directives = read_directives(module, *index);
+    if (!directives) return directives.error();
+    Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable), effort);
+    Result<Kernel> kernel = analysis.run();
+    if (!kernel) return kernel.error();
+    Explained made{std::move(*kernel), {}};
+    made.kernel.source = std::move(source);
+    made.kernel.file = std::move(file);
+    if (explains) made.notes = analysis.notes(made.kernel);
+    return made;
+}
+
+}  // namespace
+
+Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+                       const Arguments& arguments) {
+    return analyse(std::move(source), std::move(file), name, arguments, Effort{});
+}
+
+Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+                       const Arguments& arguments, const Effort& effort) {
+    Result<Explained> made = analysed(std::move(source), std::move(file), name, arguments, false, effort);
+    if (!made) return made.error();
+    return std::move(made->kernel);
+}
+
+Result<Explained> analyse_and_explain(std::string source, std::string file, const std::string& name,
+                                      const Arguments& arguments) {
+    return analysed(std::move(source), std::move(file), name, arguments, true, Effort{});
+}
+
+Result<std::vector<std::string>> list_kernels(const std::string& source, const std::string& file) {
+    Result<std::unique_ptr<Module>> module = Module::parse(source, file);
+    if (!module) return module.error();
+    const auto kernels = kernels_of(**module);
+    if (!kernels) return kernels.error();
+    std::vector<std::string> names;
+    for (const std::int32_t k : *kernels)
+        names.push_back((*module)->functions[static_cast<std::size_t>(k)].name);
+    return names;
+}
+
+}  // namespace syncopate::kernel

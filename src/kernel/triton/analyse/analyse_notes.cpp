@@ -1,0 +1,106 @@
+// The reasons for what the analysis found, in words.
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "kernel/triton/analyse/analysis.hpp"
+#include "kernel/triton/sites/sites.hpp"
+
+namespace syncopate::kernel {
+
+std::vector<Note> Analysis::notes(const Kernel& kernel) {
+    std::vector<Note> all;
+    const auto note = [&](const SourceRange& where, std::string text) {
+        all.push_back({where.line, std::move(text)});
+    };
+    const Findings& found = evaluator_.found;
+    if (found.tile_loop != nullptr) {
+        note(found.tile_loop->header,
+             "each round of this loop is one tile: it starts from the program's id, and its rounds hand "
+             "nothing on "
+             "to each other but ids");
+    } else if (evaluator_.no_tiles) {
+        note(evaluator_.no_tiles->where,
+             "no loop over tiles: " + evaluator_.no_tiles->why + "; so what a program does is one tile");
+    } else {
+        note(kernel.sites.name, "no loop runs over tiles: what a program does is one tile");
+    }
+    for (std::size_t i = 0; i < evaluator_.sources.size(); ++i) {
+        const TaintSource& source = evaluator_.sources[i];
+        const std::size_t bit = std::min<std::size_t>(i, 63);
+        const bool reads = (found.read_taint >> bit & 1) != 0, writes = (found.write_taint >> bit & 1) != 0;
+        if (!reads && !writes) continue;
+        const std::string follow = reads && writes ? "loads and stores follow"
+                                   : reads         ? "loads follow"
+                                                   : "stores follow";
+        if (source.kind == TaintSource::Kind::program_id && found.tile_loop == nullptr)
+            note(source.expr->where, quoted(module_, source.expr->where) + " numbers tiles along axis " +
+                                         std::string(1, "xyz"[source.grid_axis]) + " of the grid: " + follow +
+                                         " from it");
+        if (source.kind == TaintSource::Kind::carried_id)
+            note(source.expr->where, "`" + source.expr->text +
+                                         "` is the tile's id once more, counted apart: " + follow +
+                                         " from it");
+    }
+    note_axes_found(kernel, all);
+    note_loops(kernel, all);
+    if (kernel.sites.last_store.line > 0)
+        note(kernel.sites.last_store, kernel.sites.persistent
+                                          ? "the last store of a round: a tile is complete after it"
+                                          : "the last store of a program");
+    return all;
+}
+
+void Analysis::note_axes_found(const Kernel& kernel, std::vector<Note>& all) {
+    std::set<std::pair<std::int32_t, std::string>> told;
+    const auto note = [&](const SourceRange& where, std::string text) {
+        if (told.emplace(where.line, text).second) all.push_back({where.line, std::move(text)});
+    };
+    for (const TileAxis& axis : kernel.axes) {
+        const TaintSource* count = nullptr;
+        for (const TaintSource& source : evaluator_.sources) {
+            if (source.kind != TaintSource::Kind::count || source.count != axis.count ||
+                source.block != axis.block)
+                continue;
+            if (count == nullptr || module_.text(source.expr->count_of->where) == axis.name) count = &source;
+        }
+        if (count != nullptr)
+            note(count->expr->where,
+                 quoted(module_, count->expr->where) + " counts the tiles of axis " + axis.name);
+        else
+            note(kernel.sites.last_store, "axis " + axis.name + " follows from where the tiles store");
+    }
+    for (const std::int32_t f : functions_) {
+        for (const Stmt* s : flattened(module_.functions[static_cast<std::size_t>(f)].body)) {
+            for (const Expr* e : flattened(s->value)) {
+                if (e->axis < 0 || static_cast<std::size_t>(e->axis) >= axes_.size()) continue;
+                note(e->where, quoted(module_, e->kids[static_cast<std::size_t>(e->axis_side)]->where) +
+                                   " is a tile's coordinate along " +
+                                   axes_[static_cast<std::size_t>(e->axis)].name);
+            }
+        }
+    }
+}
+
+void Analysis::note_loops(const Kernel& kernel, std::vector<Note>& all) {
+    std::vector<const LoopRecord*> loading;
+    for (const LoopRecord& record : evaluator_.loops) {
+        if (record.reads && record.statement != nullptr) loading.push_back(&record);
+    }
+    for (const LoopRecord* record : loading) {
+        std::string text = "this loop of a tile loads";
+        if (!record->in_kernel)
+            text += "; it is in a helper, so it stays whole";
+        else if (loading.size() > 1)
+            text += "; so do others, so it stays whole";
+        else if (!kernel.sites.reduction)
+            text += "; it is no `for` over a range, so it stays whole";
+        else if (kernel.sites.reduction->bound.empty())
+            text += ": the reduction; it stays whole, since it does not count from 0 by 1, or may end early";
+        else
+            text += ": the reduction; it counts from 0 by 1, so it can run in phases as its data arrives";
+        all.push_back({record->statement->header.line, std::move(text)});
+    }
+}
+
+}  // namespace syncopate::kernel

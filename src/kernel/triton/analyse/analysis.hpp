@@ -1,0 +1,106 @@
+// The analysis of one kernel for one set of arguments: run the first program, learn from it the grid and the
+// tile axes, run every program, and put together what the kernel is. Internal to analyse*.cpp: one object,
+// since each step needs what the evaluator found before it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernel/triton/evaluate/effort.hpp"
+#include "kernel/triton/evaluate/evaluate.hpp"
+#include "kernel/triton/footprints/cover.hpp"
+#include "kernel/triton/syntax/directive.hpp"
+#include "kernel/triton/syntax/syntax.hpp"
+#include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/kernel/triton/analyse/explain.hpp"
+
+namespace syncopate::kernel {
+
+class Analysis {
+public:
+    Analysis(Module& module, std::int32_t index, const Arguments& arguments,
+             std::vector<Directive> directives, std::set<std::int32_t> functions, const Effort& effort)
+        : module_(module),
+          index_(index),
+          function_(module.functions[static_cast<std::size_t>(index)]),
+          arguments_(arguments),
+          directives_(std::move(directives)),
+          functions_(std::move(functions)),
+          effort_(effort),
+          evaluator_(module, index, arguments_, directives_, effort) {}
+
+    Result<Kernel> run();
+    /// Why `kernel`, what run() has returned, is what it is.
+    std::vector<Note> notes(const Kernel& kernel);
+
+private:
+    // analyse.cpp
+    Result<Kernel> with_tiles();
+    Error no_tiles(const SourceRange& where, std::string why);
+    const Directive* directive(DirectiveKind kind) const;
+    void forget();
+    Status check_ids(const std::vector<std::int64_t>& ids);
+    Status number_tiles(Kernel& kernel);
+
+    // analyse_programs.cpp
+    Status run_programs();
+    std::int32_t line_axis();
+    RunLine line_from(const std::array<std::int64_t, 3>& id, std::int32_t axis);
+    Result<bool> run_rounds();
+    Status run_along(std::int32_t axis);
+
+    // analyse_grid.cpp
+    Result<bool> writes_at(const std::array<std::int64_t, 3>& id);
+    std::int64_t leap(std::size_t axis);
+    bool wrote_all() const;
+    bool written_tensor_known() const;
+    Error needs_grid(const std::string& why) const;
+    Status find_grid();
+    Status search_grid();
+
+    // analyse_axes.cpp
+    std::vector<TileAxis> counted_axes(std::uint64_t taint);
+    static std::int64_t product(const std::vector<TileAxis>& axes);
+    void name_counts(std::vector<TileAxis>& axes) const;
+    void note_axes();
+    void mark_products(const std::vector<Stmt*>& body, std::int32_t axis);
+    Status name_axes(Kernel& kernel);
+    std::string axis_names() const;
+
+    // analyse_notes.cpp
+    void note_axes_found(const Kernel& kernel, std::vector<Note>& all);
+    void note_loops(const Kernel& kernel, std::vector<Note>& all);
+
+    // analyse_directives.cpp
+    Status check_directives(const Kernel& kernel);
+    std::int32_t last_line(const SourceRange& range) const;
+
+    Module& module_;
+    std::int32_t index_;
+    const Function& function_;
+    const Arguments& arguments_;
+    std::vector<Directive> directives_;
+    std::set<std::int32_t> functions_;
+    Effort effort_;
+    Evaluator evaluator_;
+    std::array<std::int64_t, 3> grid_{1, 1, 1};
+    bool persistent_ = false;
+    std::array<bool, 3> leapt_{};     // the grid's extent along an axis was found in leaps
+    bool one_by_one_ = false;         // … and must not be
+    std::int64_t loop_programs_ = 0;  // what the stride of a loop over programs says of the grid
+    std::vector<TileAxis> axes_;      // the tile space, when the counts make it up
+    std::vector<TileAxis> named_;     // all counts
+    std::vector<TileAxis> placing_;   // those that say where a tile stores, or how many there are
+    std::vector<std::string> block_texts_;
+    std::vector<const Expr*> count_exprs_;
+};
+
+/// As `analyse` of kernel.hpp, within `effort`.
+[[nodiscard]] Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+                                     const Arguments& arguments, const Effort& effort);
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,123 @@
+// The notations of the command line for arguments, tensors and grids.
+#include <charconv>
+#include <cstdlib>
+
+#include "syncopate/kernel/model/kernel.hpp"
+
+namespace syncopate::kernel {
+namespace {
+
+std::vector<std::string> split(const std::string& text, char separator) {
+    std::vector<std::string> parts;
+    std::size_t begin = 0;
+    while (true) {
+        const std::size_t end = text.find(separator, begin);
+        parts.push_back(text.substr(begin, end == std::string::npos ? end : end - begin));
+        if (end == std::string::npos) return parts;
+        begin = end + 1;
+    }
+}
+
+bool integer(const std::string& text, std::int64_t& value) {
+    const char* end = text.data() + text.size();
+    const auto [stop, code] = std::from_chars(text.data(), end, value);
+    return code == std::errc() && stop == end && !text.empty();
+}
+
+Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
+
+Result<std::vector<std::int64_t>> integers(const std::string& text, char separator, std::int64_t least) {
+    std::vector<std::int64_t> result;
+    for (const std::string& part : split(text, separator)) {
+        std::int64_t value = 0;
+        if (!integer(part, value)) return usage("`" + part + "` in `" + text + "` is not a whole number");
+        if (value < least) return usage("`" + part + "` in `" + text + "` is below " + std::to_string(least));
+        result.push_back(value);
+    }
+    return result;
+}
+
+}  // namespace
+
+Result<std::map<std::string, Scalar>> parse_scalars(const std::string& text) {
+    std::map<std::string, Scalar> result;
+    if (text.empty()) return result;
+    for (const std::string& part : split(text, ',')) {
+        const std::size_t equals = part.find('=');
+        if (equals == std::string::npos || equals == 0) return usage("`" + part + "` is not NAME=VALUE");
+        const std::string name = part.substr(0, equals);
+        std::string value = part.substr(equals + 1);
+        std::int64_t number = 0;
+        Scalar scalar;
+        if (value == "True") {
+            scalar = true;
+        } else if (value == "False") {
+            scalar = false;
+        } else if (value == "None") {
+            scalar = NoneValue{};
+        } else if (integer(value, number)) {
+            scalar = number;
+        } else {
+            char* end = nullptr;
+            const double real = std::strtod(value.c_str(), &end);
+            if (value.empty()) return usage("`" + name + "` has no value");
+            const bool quoted = value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
+                                value.back() == value.front();
+            const bool starts_numeric =
+                value[0] == '-' || value[0] == '.' || (value[0] >= '0' && value[0] <= '9');
+            if (starts_numeric && end == value.c_str() + value.size())
+                scalar = real;
+            else if (starts_numeric)
+                return usage("`" + value + "`, given for `" + name + "`, is not a number");
+            else
+                scalar = quoted ? value.substr(1, value.size() - 2) : value;
+        }
+        if (!result.emplace(name, std::move(scalar)).second) return usage("`" + name + "` is given twice");
+    }
+    return result;
+}
+
+Result<std::pair<std::string, TensorArgument>> parse_tensor(const std::string& text) {
+    const std::string form = "; a tensor is NAME=512x256:bf16[:STRIDES][@BLOCK]";
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) return usage("`" + text + "` is not a tensor" + form);
+    TensorArgument tensor;
+    std::string rest = text.substr(equals + 1);
+    if (const std::size_t at = rest.find('@'); at != std::string::npos) {
+        const auto block = integers(rest.substr(at + 1), 'x', 1);
+        if (!block) return block.error();
+        tensor.block = *block;
+        rest.resize(at);
+    }
+    const std::vector<std::string> parts = split(rest, ':');
+    if (parts.size() < 2 || parts.size() > 3) return usage("`" + text + "` is not a tensor" + form);
+    const auto shape = integers(parts[0], 'x', 0);
+    if (!shape) return shape.error();
+    tensor.shape = *shape;
+    const auto dtype = plan::dtype_from(parts[1]);
+    if (!dtype)
+        return usage("`" + parts[1] + "` in `" + text +
+                     "` is not an element type such as bf16, fp16 or fp32");
+    tensor.dtype = *dtype;
+    if (parts.size() == 3) {
+        const auto strides = integers(parts[2], ',', 0);
+        if (!strides) return strides.error();
+        tensor.strides = *strides;
+        if (tensor.strides.size() != tensor.shape.size())
+            return usage("`" + text + "` needs one stride per axis");
+    }
+    if (!tensor.block.empty() && tensor.block.size() != tensor.shape.size())
+        return usage("`" + text + "` needs one block size per axis");
+    return std::pair{text.substr(0, equals), std::move(tensor)};
+}
+
+Result<std::array<std::int64_t, 3>> parse_grid(const std::string& text) {
+    const auto given = integers(text, ',', 1);
+    if (!given) return given.error();
+    if (given->size() > 3) return usage("`" + text + "`: a grid has one to three axes");
+    std::array<std::int64_t, 3> grid{1, 1, 1};
+    for (std::size_t i = 0; i < given->size(); ++i) grid[i] = (*given)[i];
+    return grid;
+}
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,378 @@
+// Memory: loads, stores and atomics through pointers, block pointers and tensor descriptors; the places where
+// footprints arise.
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernel/triton/evaluate/evaluate.hpp"
+#include "kernel/triton/evaluate/operators.hpp"
+
+namespace syncopate::kernel {
+namespace {
+
+constexpr std::int64_t kMostPieces = 1 << 16;
+
+}  // namespace
+
+Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments, Frame& frame,
+                                 bool block_pointer) {
+    const Value base = argument(e, arguments, 0, "base", frame);
+    const Value shape = argument(e, arguments, 1, "shape", frame);
+    const Value strides = argument(e, arguments, 2, "strides", frame);
+    const Value offsets = block_pointer ? argument(e, arguments, 3, "offsets", frame) : Value{};
+    const Value block = argument(e, arguments, block_pointer ? 4 : 3, "block_shape", frame);
+    if (stopped()) return {};
+    if (base.kind != ValueKind::pointer || base.block->rank != 0) {
+        const bool lost = base.kind == ValueKind::lost_pointer;
+        if (lost && (override_read_[static_cast<std::size_t>(base.lost->param)] ||
+                     override_write_[static_cast<std::size_t>(base.lost->param)]))
+            return base;
+        return fail(e.where,
+                    "the base of " + quoted(module_, e.where) + " is no pointer that can be followed" +
+                        (lost ? why_lost(base.lost->why) : std::string()) +
+                        "; write a pointer parameter plus an offset that follows from the arguments");
+    }
+    Descriptor* made = arena_.make<Descriptor>();
+    made->param = base.block->param;
+    made->base = base.block->base;
+    made->made = &e;
+    std::array<Affine, kRank> extents{}, steps{}, blocks{};
+    std::int32_t rank = 0, stride_rank = 0, block_rank = 0, offset_rank = 0;
+    if (!numbers(shape, extents, rank) || !numbers(strides, steps, stride_rank) ||
+        !numbers(block, blocks, block_rank) ||
+        (block_pointer && !numbers(offsets, made->offsets, offset_rank))) {
+        return fail(e.where,
+                    "the shape, strides, offsets and block of " + quoted(module_, e.where) +
+                        " must follow from the arguments, and be of at most 5 axes: pass them as arguments");
+    }
+    if (stride_rank != rank || block_rank != rank || (block_pointer && offset_rank != rank)) {
+        return fail(e.where, "shape, strides, offsets and block of " + quoted(module_, e.where) +
+                                 " differ in length: write one of each for every axis");
+    }
+    made->rank = rank;
+    for (std::int32_t d = 0; d < rank; ++d) {
+        if (!extents[d].is_constant() || !steps[d].is_constant() || !blocks[d].is_constant())
+            return not_affine(e);
+        made->shape[d] = extents[d].constant;
+        made->strides[d] = steps[d].constant;
+        made->block[d] = blocks[d].constant;
+        if (made->block[d] < 1 || made->block[d] > kLargestBlock)
+            return fail(e.where, "the block of " + quoted(module_, e.where) +
+                                     " is empty or too large: write extents from 1 to 2^24");
+    }
+    // One that describes the whole parameter addresses it by the tensor's own axes.
+    const TensorView& tensor = tensors[static_cast<std::size_t>(made->param)];
+    made->host = !block_pointer && made->base == Affine{} &&
+                 static_cast<std::size_t>(rank) == tensor.shape.size() &&
+                 std::equal(tensor.shape.begin(), tensor.shape.end(), made->shape.begin()) &&
+                 std::equal(tensor.strides.begin(), tensor.strides.end(), made->strides.begin());
+    Value value;
+    value.kind = block_pointer ? ValueKind::block_pointer : ValueKind::descriptor;
+    value.taint = base.taint | taint_of(shape) | taint_of(strides) | taint_of(offsets);
+    value.descriptor = made;
+    return value;
+}
+
+Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const Value* offsets, bool read,
+                                   bool write, const Value* check) {
+    if (descriptor.kind == ValueKind::lost_pointer || descriptor.kind == ValueKind::opaque) {
+        touch(e, descriptor, nullptr, read, write);
+        return opaque(e, descriptor.taint);
+    }
+    if (descriptor.kind != ValueKind::descriptor && descriptor.kind != ValueKind::block_pointer) {
+        return fail(e.where, quoted(module_, e.where) +
+                                 " is not applied to a tensor descriptor: make one with "
+                                 "tl.make_tensor_descriptor");
+    }
+    const Descriptor& d = *descriptor.descriptor;
+    const auto param = static_cast<std::size_t>(d.param);
+    const std::uint64_t taint = descriptor.taint | (offsets != nullptr ? taint_of(*offsets) : 0);
+    std::array<Affine, kRank> at = d.offsets;
+    std::int32_t count = d.rank;
+    if (offsets != nullptr && !numbers(*offsets, at, count)) {
+        const bool stated = (!read || override_read_[param]) && (!write || override_write_[param]);
+        if (!stated) {
+            const Expr* why = offsets->kind == ValueKind::opaque ? offsets->why : nullptr;
+            for (std::int32_t i = 0; offsets->kind == ValueKind::tuple && i < offsets->tuple->size; ++i) {
+                if (offsets->tuple->items[i].kind == ValueKind::opaque) why = offsets->tuple->items[i].why;
+            }
+            fail_access(e.where, why,
+                        "where " + quoted(module_, e.where) + " touches `" + memory_names[param] +
+                            "` cannot be known before the kernel runs" + why_lost(why) +
+                            "; state it with `# @sy." + (read ? "reads " : "writes ") + memory_names[param] +
+                            "[…]`");
+            return {};
+        }
+        touch_block(e, Block{}, nullptr, false, taint, false, false);
+        (void)(read ? (param_read[param] = true) : false);
+        (void)(write ? (param_written[param] = true) : false);
+        note_call(e, d.param, read, write);
+        return opaque(e, taint);
+    }
+    if (!d.known) count = d.rank;
+    if (d.known && count != d.rank)
+        return fail(e.where, std::to_string(count) + " offsets for a descriptor of " +
+                                 std::to_string(d.rank) + " axes in " + quoted(module_, e.where) +
+                                 ": write " + std::to_string(d.rank));
+    Block* block = arena_.make<Block>();
+    Mask* mask = arena_.make<Mask>();
+    block->param = d.param;
+    block->base = d.base;
+    block->rank = mask->rank = d.rank;
+    // tl.load of a block pointer clips only the axes that it is told to check; a descriptor clips all.
+    std::array<bool, kRank> clipped{};
+    clipped.fill(descriptor.kind == ValueKind::descriptor);
+    if (descriptor.kind == ValueKind::block_pointer) {
+        std::array<Affine, kRank> axes{};
+        std::int32_t listed = 0;
+        if (check == nullptr || !numbers(*check, axes, listed)) listed = 0;
+        for (std::int32_t i = 0; i < listed; ++i) {
+            const std::int64_t axis = axes[static_cast<std::size_t>(i)].constant;
+            if (axis >= 0 && axis < kRank) clipped[static_cast<std::size_t>(axis)] = true;
+        }
+    }
+    for (std::int32_t j = 0; j < d.rank; ++j) {
+        const std::int64_t stride = d.host ? 1 : d.strides[j];
+        Piece* piece = arena_.make<Piece>();
+        *piece = {0, d.block[j], at[j] * stride, stride};
+        block->axes[j] = {d.block[j], piece, 1};
+        MaskAxis& bounds = mask->axes[j];
+        bounds.extent = d.block[j];
+        if (!clipped[static_cast<std::size_t>(j)]) continue;
+        bounds.lower[bounds.lower_count++] = at[j] * -1;
+        bounds.upper[bounds.upper_count++] = at[j] * -1 + d.shape[j];
+    }
+    touch_block(e, *block, mask, d.host, taint, read, write);
+    note_descriptor(e, descriptor);
+    return opaque(e, taint);
+}
+
+std::string Evaluator::why_lost(const Expr* why) const {
+    if (why == nullptr) return {};
+    const bool loads = (why->kind == ExprKind::call || why->kind == ExprKind::method) &&
+                       (why->builtin == Builtin::load || why->builtin == Builtin::descriptor_load ||
+                        why->builtin == Builtin::atomic || why->text == "load");
+    const std::string place = " (line " + std::to_string(why->where.line) + ")";
+    return loads ? ": it depends on data loaded by " + quoted(module_, why->where) + place
+                 : ": it depends on " + quoted(module_, why->where) + place;
+}
+
+/// An access that cannot be followed. Inside a loop that is run for all of its iterations at once, each of
+/// them alone may tell more; and where a loop changes what it starts from, the loop is what is not known.
+void Evaluator::fail_access(const SourceRange& where, const Expr* why, std::string message) {
+    if (!trips_.empty()) {
+        not_affine_ = true;
+        return;
+    }
+    if (why == nullptr || !why->steers_loop) return (void)fail(where, std::move(message));
+    const bool counted = why->kind == ExprKind::call;
+    fail(why->where, counted
+                         ? "how often the loop over " + quoted(module_, why->where) +
+                               " runs depends on loaded data; only loops whose bounds follow from "
+                               "the arguments can be followed"
+                         : "whether the loop goes on depends on loaded data: " + quoted(module_, why->where));
+}
+
+void Evaluator::note_call(const Expr& e, std::int32_t param, bool read, bool write) {
+    const std::pair call(&e, param);
+    if (write) ++stores_;
+    if (read && (found.accesses.empty() || latest_load_ != call)) {
+        latest_load_ = call;
+        found.accesses[call].loads = true;
+    }
+    if (write && (found.accesses.empty() || latest_store_ != call)) {
+        latest_store_ = call;
+        found.accesses[call].stores = true;
+    }
+}
+
+/// Through what descriptor or block pointer a call goes that has been noted.
+void Evaluator::note_descriptor(const Expr& e, const Value& descriptor) {
+    const Descriptor& d = *descriptor.descriptor;
+    const std::tuple seen(&e, d.param, d.made, d.block[0]);
+    if (latest_form_ == seen) return;
+    const auto noted = found.accesses.find({&e, d.param});
+    if (noted == found.accesses.end()) return;
+    latest_form_ = seen;
+    AccessForm& form = noted->second;
+    const bool whole = descriptor.kind == ValueKind::descriptor && d.host;
+    const bool same = form.rows == d.block[0] && form.made == d.made;
+    if (!whole || (form.rows != 0 && !same)) {
+        form.form = AccessSite::Form::other;
+    } else if (form.rows == 0) {
+        form = {form.loads, form.stores, AccessSite::Form::descriptor, d.made, d.block[0]};
+    }
+}
+
+void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write) {
+    if (mask != nullptr && mask->kind == ValueKind::lazy) {
+        const Value holds = compare(e, Operator::not_equal, *mask, make_integer(0, false, 0));
+        if (!stopped()) touch(e, pointer, &holds, read, write);
+        return;
+    }
+    // A condition that only a loop around has lost is known iteration by iteration.
+    if (mask != nullptr && mask->kind == ValueKind::opaque && mask->why->steers_loop && !outside_loops()) {
+        not_affine_ = true;
+        return;
+    }
+    const bool has_form = mask != nullptr && mask->kind == ValueKind::mask && !mask->mask->exact &&
+                          mask->mask->form != nullptr && !mask->mask->never;
+    const bool is_lazy = pointer.kind == ValueKind::lazy && pointer.lazy->param >= 0;
+    if (is_lazy || (has_form && pointer.kind == ValueKind::pointer)) {
+        const std::int32_t param = is_lazy ? pointer.lazy->param : pointer.block->param;
+        const auto p = static_cast<std::size_t>(param);
+        const std::uint64_t taint = pointer.taint | (mask != nullptr ? mask->taint : 0);
+        const bool scalar = mask != nullptr && is_number(*mask);
+        const bool usable =
+            has_form || scalar || (mask != nullptr && mask->kind == ValueKind::mask && mask->mask->exact);
+        if (tensors[p].shape.empty() || silent_ > 0) {
+            (void)note_access(e, param, false, taint, read, write);
+            return;
+        }
+        if (mask != nullptr && !usable) ++maybe_;  // data decides
+        const auto touched = found.touched.size();
+        const bool done = touch_elements(pointer, usable ? mask : nullptr, param, read, write);
+        if (mask != nullptr && !usable) --maybe_;
+        if (done || is_lazy) {
+            if (!note_access(e, param, false, taint, read, write) || done) return;
+            found.touched.resize(touched);
+            boxes_.assign(1, Box{});  // too many to be told apart
+            for (std::size_t d = 0; d < tensors[p].shape.size(); ++d) boxes_[0][d] = {0, tensors[p].shape[d]};
+            note_boxes(param, read, write, false);
+            return;
+        }
+    }
+    if (pointer.kind == ValueKind::pointer) {
+        const Block& block = *pointer.block;
+        std::uint64_t taint = pointer.taint;
+        Mask aligned;
+        const Mask* used = nullptr;
+        if (mask != nullptr) {
+            taint |= mask->taint;
+            if (mask->kind == ValueKind::boolean || mask->kind == ValueKind::integer) {
+                aligned.never = mask->kind == ValueKind::boolean ? !mask->boolean : mask->integer == 0;
+                used = &aligned;
+            } else if (mask->kind == ValueKind::mask && mask->mask->rank <= block.rank) {
+                const std::int32_t shift = block.rank - mask->mask->rank;
+                aligned = *mask->mask;
+                aligned.rank = block.rank;
+                for (std::int32_t j = 0; j < block.rank; ++j) {
+                    aligned.axes[j] = j < shift ? MaskAxis{} : mask->mask->axes[j - shift];
+                    if (aligned.axes[j].extent == block.axes[j].extent) continue;
+                    if (aligned.axes[j].lower_count + aligned.axes[j].upper_count > 0) aligned.exact = false;
+                    aligned.axes[j].lower_count = aligned.axes[j].upper_count = 0;
+                }
+                used = &aligned;
+            } else {  // data: it may let any element through, or none
+                aligned.rank = block.rank;
+                for (std::int32_t j = 0; j < block.rank; ++j) aligned.axes[j].extent = block.axes[j].extent;
+                aligned.exact = false;
+                used = &aligned;
+            }
+        }
+        return touch_block(e, block, used, false, taint, read, write);
+    }
+    const bool lost = pointer.kind == ValueKind::lost_pointer;
+    const std::int32_t param = lost ? pointer.lost->param : -1;
+    note_call(e, param, read, write);
+    const std::string name = param >= 0 ? name_of(param) : "TENSOR";
+    if (param >= 0) {
+        const auto p = static_cast<std::size_t>(param);
+        if (read) param_read[p] = true;
+        if (write) param_written[p] = true;
+        param_pointer[p] = true;
+        if ((!read || override_read_[p]) && (!write || override_write_[p])) {
+            if (silent_ == 0) note_taint(param, pointer.taint, read, write);
+            return;
+        }
+    }
+    const Expr* why = lost ? pointer.lost->why : pointer.kind == ValueKind::opaque ? pointer.why : nullptr;
+    const SourceRange& where = e.kids.empty() ? e.where : e.kids[0]->where;
+    fail_access(where, why,
+                "the address " + quoted(module_, where) + " cannot be known before the kernel runs" +
+                    why_lost(why) + "; state what a tile touches with `# @sy." +
+                    (read ? "reads " : "writes ") + name + "[…]`");
+}
+
+/// Which sources an access' address, and whether it happens, follow from.
+void Evaluator::note_taint(std::int32_t param, std::uint64_t taint, bool read, bool write) {
+    taint |= control_;
+    if (read) found.read_taint |= taint;
+    if (read) param_read_taint[static_cast<std::size_t>(param)] |= taint;
+    if (write) found.write_taint |= taint;
+}
+
+/// What an access says of parameters, taints and loops; whether its boxes are wanted.
+bool Evaluator::note_access(const Expr& e, std::int32_t param, bool direct, std::uint64_t taint, bool read,
+                            bool write) {
+    if (!step(e.where) || param < 0) return false;
+    const auto p = static_cast<std::size_t>(param);
+    if (read) param_read[p] = true;
+    if (write) param_written[p] = true;
+    if (!direct) param_pointer[p] = true;
+    note_call(e, param, read, write);
+    if (silent_ > 0) return false;
+    note_taint(param, taint, read, write);
+    if (read) {
+        for (const std::int32_t loop : around_) {
+            LoopRecord& record = loops[static_cast<std::size_t>(loop)];
+            record.reads = record.reads || !record.parts || loop == around_.back();
+        }
+        if (around_.empty()) read_outside[p] = true;
+    }
+    return !tensors[p].shape.empty();
+}
+
+void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct,
+                            std::uint64_t taint, bool read, bool write) {
+    if (!note_access(e, block.param, direct, taint, read, write)) return;
+    const auto param = static_cast<std::size_t>(block.param);
+    Wide pieces = 1;  // a footprint has a part for each choice of one piece an axis
+    for (std::int32_t j = 0; j < block.rank; ++j) pieces *= std::max(1, block.axes[j].count);
+    if (pieces > kMostPieces) {
+        fail(e.where, quoted(module_, e.where) + " touches memory in more than " +
+                          std::to_string(kMostPieces) + " pieces; state what a tile touches with `# @sy." +
+                          (read ? "reads " : "writes ") + memory_names[param] + "[…]`");
+        return;
+    }
+    if (!step(e.where, static_cast<std::int64_t>(pieces))) return;
+    if (!fits(block, mask, trips_)) {
+        fail(e.where, "the addresses of " + quoted(module_, e.where) +
+                          " are beyond any memory: are the sizes and strides "
+                          "given with --args and --tensor those of a launch?");
+        return;
+    }
+    if (on_line() && moves(block, mask)) {
+        const Advance advance = touch_moving(block, mask, direct, read, write);
+        if (read && !override_read_[param] && symbol_loops_.back() >= 0)
+            advances_.push_back({symbol_loops_.back(), {block.param, advance}});
+        return;
+    }
+    boxes_.clear();
+    const Access access{.tensor = &tensors[param],
+                        .pointer = &block,
+                        .mask = mask,
+                        .direct = direct,
+                        .trips = trips_,
+                        .innermost = static_cast<std::int32_t>(trips_.size()) - 1};
+    bool exact = mask == nullptr || mask->exact;
+    const Advance advance = footprint(access, boxes_, exact);
+    // A read that does not move with the loop is no slice, also where others of the parameter are.
+    if (read && !override_read_[param] && !symbol_loops_.empty() && symbol_loops_.back() >= 0)
+        advances_.push_back({symbol_loops_.back(), {block.param, advance}});
+    note_boxes(block.param, read, write, exact);
+}
+
+void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool solid) {
+    if (boxes_.empty()) return;
+    const auto p = static_cast<std::size_t>(param);
+    const auto begin = static_cast<std::uint32_t>(found.boxes.size());
+    found.boxes.insert(found.boxes.end(), boxes_.begin(), boxes_.end());
+    const auto end = static_cast<std::uint32_t>(found.boxes.size());
+    const bool exact = solid && maybe_ == 0;
+    if (read) found.touched.push_back({param, false, exact, solid, override_read_[p], false, begin, end});
+    if (write) found.touched.push_back({param, true, exact, solid, override_write_[p], false, begin, end});
+}
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,221 @@
+// One program of the launch from its first statement to its last, the limits that an analysis stays within,
+// and how it fails. Binding, statements, loops and tiles are files of their own beside this one.
+#include "kernel/triton/evaluate/evaluate.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "syncopate/excerpt.hpp"
+
+namespace syncopate::kernel {
+namespace {
+
+constexpr std::size_t kMostKept = std::size_t{4} << 20;  // from program to program; stays in cache
+constexpr std::int64_t kMostInstances = 1 << 17;
+constexpr std::size_t kStack = std::size_t{1} << 14;  // values of all frames
+
+}  // namespace
+
+std::string quoted(const Module& module, const SourceRange& where) {
+    return "`" + printable(module.text(where)) + "`";
+}
+
+Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& arguments,
+                     const std::vector<Directive>& directives, const Effort& effort)
+    : module_(module),
+      kernel_(module.functions[static_cast<std::size_t>(kernel)]),
+      kernel_index_(kernel),
+      arguments_(arguments),
+      directives_(directives),
+      effort_(effort),
+      remembers_(effort.remember) {
+    const std::size_t count = kernel_.parameters.size();
+    read_outside.resize(count);
+    param_read.resize(count);
+    param_written.resize(count);
+    param_descriptor.resize(count);
+    param_pointer.resize(count);
+    param_read_taint.resize(count);
+    override_read_.resize(count);
+    override_write_.resize(count);
+    tensors.resize(count);
+    stack_.resize(kStack);
+    for (const Parameter& parameter : kernel_.parameters) memory_names.push_back(parameter.name);
+    for (const Directive& directive : directives_) {
+        const bool watched = directive.kind == DirectiveKind::axis_count ||
+                             directive.kind == DirectiveKind::num_tiles ||
+                             directive.kind == DirectiveKind::tile_id;
+        if (watched && directive.statement != nullptr) watch_[directive.statement] = true;
+    }
+}
+
+void Evaluator::restart() {
+    forget_values();
+    found.touched.clear();
+    found.boxes.clear();
+}
+
+/// Begins at the kernel's first statement.
+Evaluator::Frame Evaluator::enter(const std::array<std::int64_t, 3>& program,
+                                  const std::array<std::int64_t, 3>& grid) {
+    if (!remembers_ || arena_.bytes() + memo_.bytes() > kMostKept || instances_ > kMostInstances)
+        forget_values();
+    forget_dense();
+    program_ = program;
+    grid_ = grid;
+    linear_program_ = program[0] + std::max<std::int64_t>(grid[0], 1) *
+                                       (program[1] + std::max<std::int64_t>(grid[1], 1) * program[2]);
+    error_.reset();
+    arithmetic_error = not_affine_ = in_tile_loop_ = false;
+    stack_used_ = kernel_.slots.size();
+    Frame frame;
+    frame.function = &kernel_;
+    frame.slots = stack_.data();
+    frame.is_kernel = true;
+    std::copy(bound_.begin(), bound_.end(), stack_.begin());
+    std::fill(stack_.begin() + static_cast<std::ptrdiff_t>(bound_.size()),
+              stack_.begin() + static_cast<std::ptrdiff_t>(stack_used_), Value{});
+    control_ = 0;
+    maybe_ = 0;
+    dense_work_ = 0;
+    loop_stores_ = 0;
+    begin_tile(linear_program_);
+    return frame;
+}
+
+Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::array<std::int64_t, 3>& grid) {
+    if (kernel_.slots.size() > stack_.size())
+        return module_.error(kernel_.name_range,
+                             "the kernel has more than " + std::to_string(kStack) + " variables: use fewer");
+    Frame frame = enter(program, grid);
+    const std::size_t first_tile = found.tiles.size();
+    const std::int64_t stores = stores_;
+    const std::size_t outer_begin = tile_begin_;
+    const Flow flow = execute(kernel_.body, frame);
+    if (flow == Flow::stop && error_) return *error_;
+    if (found.tile_loop == nullptr) {
+        end_tile(frame);
+        if (error_) return *error_;
+        if (last_in_body_ != nullptr &&
+            (found.last_store == nullptr || last_in_body_->where.end > found.last_store->where.end)) {
+            found.last_store = last_in_body_;
+        }
+        return Done{};
+    }
+    if (stores_ - stores != loop_stores_) {
+        (void)refuse_tiles(found.tile_loop->where, "the kernel stores outside of it, too");
+        return *error_;
+    }
+    if (last_in_loop_ != nullptr) found.last_store = last_in_loop_;
+    // What a persistent program touches outside its tile loop: reads belong to each of its tiles, writes to
+    // the last.
+    const std::size_t tiles_end = found.tiles.size();
+    std::vector<Touch> outer;
+    const std::size_t inner_end = tiles_end > first_tile ? found.tiles.back().end : outer_begin;
+    const std::size_t inner_begin = tiles_end > first_tile ? found.tiles[first_tile].begin : outer_begin;
+    outer.assign(found.touched.begin() + static_cast<std::ptrdiff_t>(outer_begin),
+                 found.touched.begin() + static_cast<std::ptrdiff_t>(inner_begin));
+    outer.insert(outer.end(), found.touched.begin() + static_cast<std::ptrdiff_t>(inner_end),
+                 found.touched.end());
+    if (!outer.empty() && tiles_end > first_tile) {
+        std::vector<Touch> all(found.touched.begin() + static_cast<std::ptrdiff_t>(inner_begin),
+                               found.touched.begin() + static_cast<std::ptrdiff_t>(inner_end));
+        found.touched.resize(outer_begin);
+        for (std::size_t t = first_tile; t < tiles_end; ++t) {
+            TileRecord& tile = found.tiles[t];
+            const std::size_t begin = found.touched.size();
+            if (!step(found.tile_loop->where, static_cast<std::int64_t>(outer.size()))) return *error_;
+            for (std::size_t i = tile.begin; i < tile.end; ++i) found.touched.push_back(all[i - inner_begin]);
+            for (const Touch& touch : outer) {
+                if (!touch.write || t + 1 == tiles_end) found.touched.push_back(touch);
+            }
+            tile.begin = begin;
+            tile.end = found.touched.size();
+        }
+    }
+    return Done{};
+}
+
+Value Evaluator::fail(const SourceRange& where, std::string message) {
+    if (!error_) error_ = module_.error(where, std::move(message));
+    return {};
+}
+
+Value Evaluator::division_by_zero(const Expr& e) {
+    arithmetic_error = true;
+    return fail(e.where, "division by zero in " + quoted(module_, e.where) +
+                             ": give --args for which the divisor is not 0");
+}
+
+Value Evaluator::not_affine(const Expr& e) {
+    if (trips_.empty()) {
+        return fail(e.where, quoted(module_, e.where) +
+                                 " is not a form of address that can be followed; state "
+                                 "what a tile touches with `# @sy.reads` or `# "
+                                 "@sy.writes`");
+    }
+    not_affine_ = true;  // the loop around is run iteration by iteration instead
+    return {};
+}
+
+Value Evaluator::opaque(const Expr& why, std::uint64_t taint) {
+    Value made;
+    made.kind = ValueKind::opaque;
+    made.runtime = true;
+    made.taint = taint;
+    made.why = &why;
+    return made;
+}
+
+std::uint64_t Evaluator::new_source(const Expr& e, TaintSource source) {
+    auto& node = const_cast<Expr&>(e);
+    if (node.source < 0) {
+        source.expr = &e;
+        node.source = static_cast<std::int32_t>(sources.size());
+        sources.push_back(source);
+    }
+    const std::uint64_t bit = std::uint64_t{1} << std::min(node.source, 63);
+    if (source.kind == TaintSource::Kind::program_id) program_bits_ |= bit;
+    if (source.kind == TaintSource::Kind::count) count_bits_ |= bit;
+    return bit;
+}
+
+bool Evaluator::look_at_limits(const SourceRange& where) {
+    constexpr std::int64_t kSometimes = 256;
+    constexpr std::size_t kBoxesATile = 4;  // that take as much memory as a tile
+    next_look_ = steps_ + kSometimes;
+    if (steps_ > effort_.steps || arena_.bytes() > effort_.memory ||
+        found.touched.size() + found.boxes.size() + kBoxesATile * found.tiles.size() > effort_.boxes) {
+        fail(where,
+             "the analysis gives up here after too many iterations: give --args of a smaller launch, or a "
+             "loop that ends");
+        next_look_ = 0;
+        return false;
+    }
+    return true;
+}
+
+/// Whether a tuple of these items, and those inside them, is of a size that a kernel could mean; fails
+/// otherwise. Items are shared, so a few lines `t = (t, t)` would make one that takes for ever to look at.
+bool Evaluator::fits_a_tuple(const Expr& e, std::span<const Value> items) {
+    constexpr std::size_t kMost = std::size_t{1} << 12;
+    std::vector<const Value*> pending;
+    std::size_t count = items.size();
+    for (const Value& item : items) {
+        if (item.kind == ValueKind::tuple) pending.push_back(&item);
+    }
+    while (!pending.empty() && count <= kMost) {
+        const Tuple& inner = *pending.back()->tuple;
+        pending.pop_back();
+        count += static_cast<std::size_t>(inner.size);
+        for (std::int32_t i = 0; i < inner.size; ++i) {
+            if (inner.items[i].kind == ValueKind::tuple) pending.push_back(&inner.items[i]);
+        }
+    }
+    if (count <= kMost) return step(e.where, static_cast<std::int64_t>(count));
+    fail(e.where, quoted(module_, e.where) + " holds more than " + std::to_string(kMost) +
+                      " items: write a smaller tuple");
+    return false;
+}
+
+}  // namespace syncopate::kernel

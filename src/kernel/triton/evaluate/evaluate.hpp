@@ -1,0 +1,542 @@
+// The evaluator: runs one program of the launch on abstract values and notes which boxes of which tensors
+// each tile touches. A loop inside a tile is run once for all of its iterations where what it carries
+// advances by a constant (checked by induction: value at entry, and entry → next), and iteration by iteration
+// where it does not.
+//
+// Every value carries a taint, one bit per source (program id, tile loop, tile count, carried tile id), from
+// which analyse reads where the tile id enters addresses. Errors are sticky: the first is kept and everything
+// unwinds.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernel/triton/evaluate/effort.hpp"
+#include "kernel/triton/evaluate/memo.hpp"
+#include "kernel/triton/evaluate/value.hpp"
+#include "kernel/triton/footprints/footprint.hpp"
+#include "kernel/triton/syntax/directive.hpp"
+#include "kernel/triton/syntax/syntax.hpp"
+
+namespace syncopate::kernel {
+
+struct TaintSource {
+    enum class Kind : std::uint8_t { program_id, tile_loop, carried_id, count };
+    Kind kind = Kind::program_id;
+    const Expr* expr = nullptr;  ///< the call, the loop variable, the occurrence or the count
+    std::int32_t grid_axis = 0;  ///< program_id
+    std::int64_t count = 0;      ///< count: its value and its block size
+    std::int64_t block = 0;
+    bool in_kernel = true;   ///< not in a helper
+    bool is_tile_id = true;  ///< carried_id: has always been equal to the tile's id
+};
+
+/// What one evaluation of a loop inside a tile found.
+struct LoopRecord {
+    const Stmt* statement = nullptr;
+    bool in_kernel = false;
+    bool parts = false;  ///< in a program that is one tile: it runs over parts of the tile
+    bool reads = false;
+    bool same_trips = true;
+    std::int64_t trips = -1;
+    std::map<std::int32_t, Advance> slices;  ///< by parameter; dim < 0: no common slice
+};
+
+inline constexpr std::int32_t kDeepestCalls = 32;
+inline constexpr std::int64_t kLargestBlock = std::int64_t{1} << 24;  ///< elements of one block
+
+struct TileRecord {
+    std::int64_t id = 0;
+    std::int64_t program = 0;
+    std::size_t begin = 0;  ///< range of `touched`
+    std::size_t end = 0;
+    std::array<std::int64_t, kMostAxes> coord{-1, -1, -1, -1};
+};
+
+/// Everything that the evaluation of some programs found.
+/// What one call does through one parameter, in all that was run of it.
+struct AccessForm {
+    bool loads = false;
+    bool stores = false;
+    AccessSite::Form form = AccessSite::Form::pointers;
+    const Expr* made = nullptr;  ///< the call that makes its descriptor
+    std::int64_t rows = 0;       ///< of the descriptor's block
+};
+
+struct Findings {
+    std::vector<Box> boxes;  ///< that `touched` and the memory of evaluations speak of
+    std::vector<Touch> touched;
+    std::vector<TileRecord> tiles;
+    std::uint64_t read_taint = 0;   ///< of the addresses of loads: all of param_read_taint
+    std::uint64_t write_taint = 0;  ///< of the addresses of stores
+    std::uint64_t bound_taint = 0;  ///< of the tile loop's bound
+    std::uint64_t all_counts = 0;   ///< every tile count that was computed
+    const Stmt* tile_loop = nullptr;
+    std::int64_t tile_start = 0, tile_stop = 0, tile_step = 0;  ///< of the last program's tile loop
+    bool strided = true;  ///< every program's tile loop started at its own linear id
+    const Stmt* last_store = nullptr;
+    std::map<std::pair<const Expr*, std::int32_t>, AccessForm> accesses;  ///< by call and parameter
+    std::map<const Stmt*, std::int64_t> watched;  ///< values assigned by the statements that directives name
+};
+
+/// Every `stride`-th program along an axis of the grid.
+struct Line {
+    std::array<std::int64_t, 3> first{};
+    std::int32_t axis = 0;
+    std::int64_t count = 0;
+    std::int64_t stride = 1;
+};
+
+/// What a line that came to nothing says of those that might.
+struct LineHint {
+    std::int64_t fewer = 0;  ///< the first so many of its programs; 0: nothing is known
+    std::int64_t every = 1;  ///< of its programs, every n-th one
+};
+
+class Evaluator {
+public:
+    Evaluator(Module& module, std::int32_t kernel, const Arguments& arguments,
+              const std::vector<Directive>& directives, const Effort& effort);
+
+    /// Gives the parameters their values. Fails on arguments that do not fit.
+    [[nodiscard]] Status bind();
+    /// Forgets what was evaluated before.
+    void restart();
+    /// Runs the program at (x, y, z) of `grid`; an axis of extent 0 is not known yet.
+    [[nodiscard]] Status run(const std::array<std::int64_t, 3>& program,
+                             const std::array<std::int64_t, 3>& grid);
+
+    /// Runs the programs of a line at once, with the id as an unknown, as a loop is run for all of its
+    /// iterations. False, having found nothing, where they have no such form in common; `hint` says then
+    /// which might.
+    [[nodiscard]] bool run_line(const Line& line, const std::array<std::int64_t, 3>& grid, LineHint& hint);
+
+    /// A tile that a program of a persistent kernel runs.
+    struct Round {
+        std::int64_t id = 0;
+        std::int64_t program = 0;                    ///< linear
+        std::int32_t group = 0;                      ///< of programs that bring the same to the tile loop
+        std::size_t outer_begin = 0, outer_end = 0;  ///< what the program touches outside of it
+    };
+    std::vector<Round> tile_rounds;
+    [[nodiscard]] bool note_rounds(const std::array<std::int64_t, 3>& program,
+                                   const std::array<std::int64_t, 3>& grid);
+    [[nodiscard]] bool run_rounds(const std::array<std::int64_t, 3>& program,
+                                  const std::array<std::int64_t, 3>& grid, std::span<const Round> tiles,
+                                  std::int64_t stride, LineHint& hint);
+
+    Findings found;
+    std::vector<TaintSource> sources;
+    std::vector<LoopRecord> loops;
+    /// What memory is called, by the number by which values, touches and the lists below refer to it: the
+    /// parameters in their order, then the tensors in parameters that are tuples.
+    std::vector<std::string> memory_names;
+    /// What such parameters hold, in order. `memory` is -1 for what is no tensor.
+    struct Item {
+        std::string name;
+        std::int32_t parameter = 0;
+        std::int32_t memory = -1;
+    };
+    std::vector<Item> tuple_items;
+    std::vector<bool> read_outside;  ///< outside of every loop of a tile
+    std::vector<bool> param_read, param_written, param_descriptor, param_pointer;
+    std::vector<std::uint64_t> param_read_taint;  ///< of the addresses of its loads
+    std::vector<TensorView> tensors;              ///< without axes when not given
+    /// No loop of the kernel is one over tiles: what a program does is one tile.
+    bool by_program = false;
+    /// Why the loop that looks like one over tiles is none; run() has failed then.
+    struct NoTiles {
+        SourceRange where;
+        std::string why;
+    };
+    std::optional<NoTiles> no_tiles;
+    bool arithmetic_error = false;  ///< the last failure was a division by zero: an id outside the tile space
+    bool grid_asked = false;        ///< tl.num_programs was called
+
+private:
+    enum class Flow : std::uint8_t { next, stop, returned, stop_loop, next_round };
+    struct Frame {
+        const Function* function = nullptr;
+        Value* slots = nullptr;
+        Value result;
+        bool is_kernel = false;
+        // Ways that were left on conditions that depend on data, joined where they meet again.
+        bool may_have_returned = false;     // with `result`
+        const Value* stopped = nullptr;     // the variables where the loop around was left
+        const Value* next_round = nullptr;  // the variables where its body was left
+    };
+    struct Guess {
+        enum class Kind : std::uint8_t { absent, same, advance, lost };
+        Kind kind = Kind::absent;
+        std::array<std::int64_t, kRank> delta{};
+    };
+    struct Habit {  ///< of a statement without control flow
+        /// What is remembered of it: nothing, since it depends on more than its variables; its last
+        /// evaluation alone, since a look into the memory costs as much as evaluating it; or all of them.
+        enum class Memory : std::uint8_t { none, last, all };
+        std::vector<std::int32_t> reads, writes;  // slots
+        Memory memory = Memory::all;
+        bool interns = false;  // what it leaves is compared with what is in memory
+        std::int64_t hits = 0, misses = 0;
+        // The last evaluation, of the current `memory_`.
+        std::int64_t when = -1;
+        std::vector<std::uint64_t> key;
+        std::vector<Value> left;
+        Coordinates coord;
+    };
+
+    // evaluate.cpp
+    [[nodiscard]] Frame enter(const std::array<std::int64_t, 3>& program,
+                              const std::array<std::int64_t, 3>& grid);
+
+    /// A footprint that a directive states, for each tile of a line.
+    struct StatedBox {
+        std::int32_t param = -1;
+        bool write = false;
+        std::array<Affine, kRank> begin{}, end{};
+    };
+
+    // evaluate_line.cpp
+    struct MovingAccess {  ///< that is another one in each program of a line
+        std::int32_t param = -1;
+        bool direct = false;
+        bool solid = true;      ///< its mask lets through what it says
+        bool complete = false;  ///< all instances are made
+        Block block;
+        const Mask* mask = nullptr;
+        std::vector<std::int64_t> trips;
+        struct Instance {
+            std::uint32_t begin = 0, end = 0;
+            bool made = false, exact = true;
+            std::int32_t along = -1;  ///< as in Touch
+            std::int64_t by = 0;
+        };
+        std::vector<Instance> instances;  ///< by program of the line
+        // Or, instead of block and mask, the addresses of the first program.
+        bool by_elements = false;
+        std::vector<std::int64_t> offsets;
+        std::int64_t shift = 0;  ///< from one program to the next
+    };
+    [[nodiscard]] bool on_line() const { return line_axis_ >= 0; }
+    [[nodiscard]] bool outside_loops() const { return trips_.size() == (on_line() ? 1U : 0U); }
+    struct LineTile {
+        std::int64_t id = 0, program = 0;
+        std::size_t outer_begin = 0, outer_end = 0;  ///< of outer_
+    };
+    struct Found {  ///< how much was found before a line
+        std::size_t touched = 0, tiles = 0, advances = 0;
+    };
+    [[nodiscard]] bool spread_line(std::size_t first, std::span<const LineTile> tiles,
+                                   std::span<const StatedBox> stated);
+    void begin_line(std::int32_t axis, std::int64_t count, std::int64_t stride);
+    void end_line(bool done, const Found& before, std::int64_t count, LineHint& hint);
+    void divides_when_every(const Affine& value, std::int64_t by);
+    void fits_while_below(const Affine& value, std::int64_t limit);
+    void fits_while_same_sign(const Affine& value);
+    Value along_line(std::int64_t id);
+
+    // evaluate_rounds.cpp
+    struct TileIds {  ///< of one program
+        std::int64_t start = 0, stop = 0, step = 0;
+    };
+    [[nodiscard]] const std::vector<std::int32_t>& slots_of_rounds(const Stmt& statement);
+    [[nodiscard]] bool counts_tiles(const Stmt& statement, std::size_t i, const Value& value) const;
+    Flow rounds_of(const Stmt& statement, Frame& frame, const TileIds& ids);
+    Flow rounds_while(const Stmt& statement, Frame& frame, const Value& condition);
+    Flow line_of_rounds(const Stmt& statement, Frame& frame, const TileIds& ids, std::int32_t id_slot);
+
+    // evaluate_moving.cpp
+    [[nodiscard]] static bool moves(const Block& block, const Mask* mask);
+    Advance touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write);
+    MovingAccess& note_moving(std::int32_t param, bool read, bool write, bool solid);
+    void touch_moving_elements(std::int32_t param, std::vector<std::int64_t> offsets, std::int64_t shift,
+                               bool read, bool write);
+    void keep_instance(MovingAccess::Instance& made, bool exact);
+    Advance work_out(MovingAccess& access, std::int64_t i);
+    [[nodiscard]] std::optional<std::int64_t> shift_between(const MovingAccess& access, std::int64_t lo,
+                                                            std::int64_t hi, std::int32_t& axis) const;
+    void work_out_between(MovingAccess& access, std::int64_t lo, std::int64_t hi);
+    void work_out_all(MovingAccess& access);
+
+    // evaluate_bind.cpp
+    [[nodiscard]] Error unknown_parameter(const std::string& name) const;
+    [[nodiscard]] Status check_tensor(const std::string& name, const TensorArgument& tensor,
+                                      const SourceRange& where) const;
+    [[nodiscard]] Result<Value> given(const std::string& name, std::int32_t parameter);
+    [[nodiscard]] Result<Value> given_tensor(const std::string& name, const TensorArgument& tensor,
+                                             std::int32_t parameter, std::int32_t memory);
+    [[nodiscard]] Result<Value> given_items(const std::string& name, std::int32_t parameter);
+    [[nodiscard]] const std::string& name_of(std::int32_t memory) const {
+        return memory_names[static_cast<std::size_t>(memory)];
+    }
+
+    // evaluate_statement.cpp
+    Flow execute(const std::vector<Stmt*>& body, Frame& frame);
+    Flow execute(const Stmt& statement, Frame& frame);
+    Flow perform(const Stmt& statement, Frame& frame);
+    Flow branch(const Stmt& statement, Frame& frame);
+    Flow give_back(const Stmt& statement, Frame& frame);
+    [[nodiscard]] Value* snapshot(const Frame& frame);
+    [[nodiscard]] Value unknown(const Value& value, const Expr& why);
+    [[nodiscard]] static std::int32_t param_of(const Value& value);  // -1: no memory
+    [[nodiscard]] Value joined(const Value& a, const Value& b, const Expr& why);
+    void join(Frame& frame, const Value* other, const Expr& why);
+    void settle(std::size_t first, std::size_t second);
+    void assign(const Expr& target, const Value& value, Frame& frame);
+
+    // evaluate_loop.cpp
+    [[nodiscard]] bool same_trips(const Affine& length, std::int64_t step);
+    Flow for_loop(const Stmt& statement, Frame& frame);
+    Flow while_loop(const Stmt& statement, Frame& frame);
+    Flow each_round(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
+    Flow all_rounds(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
+    Flow unknown_rounds(const Stmt& statement, Frame& frame, const Value& index);
+    Flow one_round(const Stmt& statement, Frame& frame);
+    bool has_stores(const std::vector<Stmt*>& body) const;
+
+    // evaluate_tile.cpp
+    Flow tile_loop(const Stmt& statement, Frame& frame, const Iterable& range);
+    Flow one_tile(const Stmt& statement, Frame& frame, std::int64_t id);
+    Flow refuse_tiles(const SourceRange& where, std::string why);
+    [[nodiscard]] std::optional<std::string> carried_along(const Stmt& statement, const Frame& frame) const;
+    void note_carried_ids(const Stmt& statement, Frame& frame);
+    void begin_tile(std::int64_t id);
+    void end_tile(Frame& frame);
+    [[nodiscard]] bool state_tile(Frame& frame, std::vector<StatedBox>& stated);
+    void note_stated(const StatedBox& stated, std::int64_t i);
+
+    // evaluate_memo.cpp
+    Habit& habit_of(const Stmt& statement);
+    Flow recall(const Stmt& statement, Frame& frame);
+    void push_state(const Stmt& statement, const Habit& habit, const Frame& frame);
+    void keep_last(Habit& habit, std::size_t begin, std::span<const Value> left, const Coordinates& coord);
+    [[nodiscard]] bool is_last(const Habit& habit, std::size_t begin) const;
+    [[nodiscard]] Value head(const Stmt& statement, Frame& frame);
+    void forget_values();
+    void push_key(const Value& value);
+    void intern(Value& value);
+    void show_coordinates(const Coordinates& shown);
+    [[nodiscard]] Value advanced(const Value& start, const Guess& guess, int symbol, std::int64_t rounds);
+    [[nodiscard]] Value substituted(const Value& value, int symbol, std::int64_t round);
+    /// The value for the key that begins at `begin` of key_, which is taken off; `make` gives it the first
+    /// time.
+    template <typename Make>
+    Value remembered(std::size_t begin, const Make& make) {
+        const auto key = [&] { return Memo::Key(key_.data() + begin, key_.size() - begin); };
+        const Memo::Entry* known = remembers_ ? memo_.find(key()) : nullptr;
+        const Value value = known != nullptr ? memo_.values[known->values.begin] : make();
+        if (known == nullptr && remembers_) memo_.add(key(), {&value, 1}, {}, {}, 0, {});
+        key_.resize(begin);
+        return value;
+    }
+
+    // induction.cpp
+    [[nodiscard]] std::optional<Guess> guess(const Value& before, const Value& after) const;
+    [[nodiscard]] Value advance(const Value& start, const Guess& guess, int symbol, std::int64_t rounds);
+    [[nodiscard]] Value substitute(const Value& value, int symbol, std::int64_t round);
+    [[nodiscard]] Lazy* substituted(const Lazy& lazy, int symbol, std::int64_t round);
+    [[nodiscard]] bool equal(const Value& a, const Value& b) const;
+    [[nodiscard]] bool equal(const Lazy& a, const Lazy& b, int depth) const;
+
+    // evaluate_expression.cpp
+    Value evaluate(const Expr& e, Frame& frame);
+    Value evaluate_at_depth(const Expr& e, Frame& frame);
+    Value name(const Expr& e, Frame& frame);
+    [[nodiscard]] const Chooser* is_chosen(const std::string& parameter) const;
+    [[nodiscard]] std::string who_chooses(const std::string& parameter) const;
+    Value attribute(const Expr& e, Frame& frame);
+    Value subscript(const Expr& e, Frame& frame);
+    Value tuple_slice(const Expr& e, const Value& object, Frame& frame);
+    Value tuple(const Expr& e, Frame& frame);
+    Value each(const Expr& e, Frame& frame);
+    Value unknown_syntax(const Expr& e, Frame& frame);
+    Value make_tuple(std::span<const Value> items);
+    [[nodiscard]] std::optional<bool> truth(const Expr& e, const Value& value);
+
+    // dense.cpp: what is worked out element by element
+    struct Shape {
+        std::int32_t rank = 0;
+        std::array<std::int64_t, kRank> extents{};
+        bool operator==(const Shape&) const = default;
+        [[nodiscard]] std::int64_t size() const {
+            std::int64_t product = 1;
+            for (std::int32_t j = 0; j < rank; ++j)
+                product = product > kLargestBlock ? product : product * extents[static_cast<std::size_t>(j)];
+            return product;
+        }
+    };
+    enum class Known : std::uint8_t { yes, data, moves, too_large };  // moves: with the iteration
+    static constexpr int kDeepestDense = 100;
+    [[nodiscard]] static Shape shape_of(const Value& value);
+    [[nodiscard]] static std::optional<Shape> broadcast(const Shape& a, const Shape& b);
+    [[nodiscard]] static bool is_known(const Value& value);
+    [[nodiscard]] static std::optional<std::int64_t> calculated(Operator op, std::int64_t a, std::int64_t b);
+    Lazy* new_lazy(const Expr& e, Lazy::What what, std::span<const Value> from, const Shape& shape);
+    Value from_lazy(Lazy* lazy);
+    Value lazily(const Expr& e, Lazy::What what, Operator op, std::initializer_list<Value> from);
+    Known fill(const Value& value, const Shape& shape, std::vector<std::int64_t>& out);
+    Known fill(Lazy& lazy, std::vector<std::int64_t>& out);
+    Known work_out(const Lazy& lazy, std::vector<std::int64_t>& out);
+    bool touch_elements(const Value& pointer, const Value* mask, std::int32_t param, bool read, bool write);
+    void forget_dense();
+
+    // builtin_shape.cpp: axes, order and number of elements
+    Value permuted(const Expr& e, const Value& value, std::span<const std::int32_t> axes);
+    Value reshaped(const Expr& e, const Value& value, const Shape& shape);
+    std::optional<Value> shape_builtin(const Expr& e, std::span<const Value> arguments, Frame& frame);
+
+    // operators.cpp: numbers, and which rule applies
+    Value unary(const Expr& e, const Value& a);
+    Value binary(const Expr& e, Operator op, const Value& a, const Value& b);
+    Value integer_binary(const Expr& e, Operator op, std::int64_t a, std::int64_t b, bool runtime);
+
+    // operators_mask.cpp
+    Value compare(const Expr& e, Operator op, const Value& a, const Value& b);
+    Value masks_joined(const Expr& e, const Value& a, const Value& b, bool both);
+    Value mask_box(const Expr& e, const Value& a, const Value& b, bool both);
+    [[nodiscard]] bool lets_all_through(const Mask& mask);
+    Value where(const Expr& e, const Value& condition, const Value& a, const Value& b);
+    Value extreme(const Expr& e, bool most, const Value& a, const Value& b);
+
+    // operators_block.cpp
+    const Block* as_block(const Value& value);
+    bool fits_a_block(const Expr& e, const Block& block);
+    Value from_block(const Block* block);
+    [[nodiscard]] Affine lowest_highest(const Affine& a, bool highest) const;
+    [[nodiscard]] bool fits_a_number(const Affine& a, const Affine& b, std::int64_t factor);
+    Value add(const Expr& e, const Value& a, const Value& b, std::int64_t factor);
+    Value scaled(const Expr& e, const Block& block, std::int64_t factor);
+    static std::optional<Affine> whole_steps(const Block& block, std::int64_t by);
+    Value elementwise(const Expr& e, Operator op, const Value& a, const Value& b);
+    Value expanded(const Expr& e, const Value& value, std::span<const bool> is_new);
+    Value transposed(const Expr& e, const Value& value);
+
+    // calls.cpp: arguments, helpers and methods
+    Value call(const Expr& e, Frame& frame);
+    Value method(const Expr& e, Frame& frame);
+    Value helper(const Expr& e, const Function& callee, std::span<const Value> arguments);
+    Value count(const Expr& e, const Value& of, const Value& by, const Value& result, Frame& frame);
+    [[nodiscard]] static std::uint64_t taint_of(const Value& value);  ///< of a tuple, that of its items too
+    const Expr* keyword(const Expr& e, std::string_view name) const;
+    Value argument(const Expr& e, std::span<const Value> arguments, std::size_t index, std::string_view name,
+                   Frame& frame);
+    [[nodiscard]] bool numbers(const Value& value, std::array<Affine, kRank>& out, std::int32_t& count) const;
+
+    // calls_builtin.cpp
+    Value builtin(const Expr& e, Builtin builtin, std::span<const Value> arguments, Frame& frame);
+
+    // calls_memory.cpp: where footprints arise
+    Value make_descriptor(const Expr& e, std::span<const Value> arguments, Frame& frame, bool block_pointer);
+    Value descriptor_access(const Expr& e, const Value& descriptor, const Value* offsets, bool read,
+                            bool write, const Value* check = nullptr);
+    void note_call(const Expr& e, std::int32_t param, bool read, bool write);
+    void note_descriptor(const Expr& e, const Value& descriptor);
+    void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
+    void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
+                     bool read, bool write);
+    void note_taint(std::int32_t param, std::uint64_t taint, bool read, bool write);
+    bool note_access(const Expr& e, std::int32_t param, bool direct, std::uint64_t taint, bool read,
+                     bool write);
+    void note_boxes(std::int32_t param, bool read, bool write, bool exact);  // boxes_
+    void tell_apart(std::size_t first);
+    [[nodiscard]] std::string why_lost(const Expr* why) const;
+    void fail_access(const SourceRange& where, const Expr* why, std::string message);
+
+    // evaluate.cpp: failing, sources and limits
+    Value fail(const SourceRange& where, std::string message);
+    Value division_by_zero(const Expr& e);
+    Value not_affine(const Expr& e);
+    Value opaque(const Expr& why, std::uint64_t taint);
+    [[nodiscard]] bool stopped() const { return error_.has_value() || not_affine_; }
+    std::uint64_t new_source(const Expr& e, TaintSource source);
+    bool step(const SourceRange& where, std::int64_t work = 1) {
+        return (steps_ += work) < next_look_ || look_at_limits(where);
+    }
+    bool look_at_limits(const SourceRange& where);
+    bool fits_a_tuple(const Expr& e, std::span<const Value> items);
+
+    Module& module_;
+    const Function& kernel_;
+    std::int32_t kernel_index_;
+    const Arguments& arguments_;
+    const std::vector<Directive>& directives_;
+    const Effort effort_;
+    const bool remembers_;
+    Arena arena_;
+    Arena::Mark bound_mark_;
+    std::vector<Value> bound_;  // parameter values
+    std::vector<Value> stack_;  // frames
+    std::size_t stack_used_ = 0;
+    std::optional<Error> error_;
+    bool not_affine_ = false;
+    std::int64_t steps_ = 0;
+    std::int64_t next_look_ = 0;        // at the limits, when so many steps are done
+    std::int32_t depth_ = 0;            // of the expressions being evaluated, helpers and all
+    std::int32_t calls_ = 0;            // nesting of helpers
+    std::int32_t silent_ = 0;           // > 0: nothing is noted
+    std::int32_t maybe_ = 0;            // > 0: whether this is run depends on data
+    std::vector<std::int64_t> trips_;   // of the symbolic loops around
+    std::vector<std::int32_t> around_;  // numbers of the loops around, inside the tile
+    std::vector<std::int32_t> symbol_loops_;
+    std::vector<std::vector<Guess>> guesses_;  // by loop
+    Memo::Advances advances_;                  // (loop, …), until the loop is proven
+    std::uint64_t control_ = 0;                // taint of the conditions around
+    std::uint64_t program_bits_ = 0, count_bits_ = 0;
+    std::array<std::int64_t, 3> program_{}, grid_{};
+    std::int32_t line_axis_ = -1;  // of the grid, along which programs are evaluated at once; symbol 0
+    std::int64_t line_stride_ = 1;
+    std::int64_t line_fits_ = 0;   // programs for which what has just failed would not
+    std::int64_t line_every_ = 1;  // … or every so many of them
+    std::vector<Touch> outer_;     // by programs outside their tile loops
+    std::deque<MovingAccess> moving_;
+    std::int64_t instances_ = 0;  // of all of them
+    bool by_rounds_ = false;      // the tile loop is not run as it stands
+    bool reached_loop_ = false;
+    const std::span<const Round>* rounds_asked_ = nullptr;  // that are to be run; null: they are only noted
+    std::int64_t rounds_stride_ = 1;
+    std::vector<std::int32_t> round_slots_;
+    std::map<std::vector<std::uint64_t>, std::int32_t> groups_;  // by what programs bring
+    std::int64_t linear_program_ = 0;
+    bool in_tile_loop_ = false;
+    std::size_t tile_begin_ = 0;
+    std::int64_t tile_id_ = 0;
+    std::vector<Value> carried_;    // of the tile loop, at the begin of a round; `assigned` has their slots
+    std::vector<bool> fresh_;       // of the tile loop: without a value when it is entered
+    std::int64_t loop_stores_ = 0;  // executed inside the tile loop, of this program
+    Coordinates coord_;
+    std::int64_t stores_ = 0;  // executed so far
+    std::pair<const Expr*, std::int32_t> latest_store_, latest_load_;
+    std::tuple<const Expr*, std::int32_t, const Expr*, std::int64_t> latest_form_;
+    const Stmt* last_in_body_ = nullptr;
+    const Stmt* last_in_loop_ = nullptr;
+    std::vector<bool> override_read_, override_write_;
+    std::vector<std::int32_t> stated_;  // by directive: the memory whose footprint it states
+    std::vector<Box> boxes_;
+    std::vector<std::vector<std::int64_t>> dense_;  // elements of Lazys, of this round
+    std::size_t dense_kept_ = 0;
+    std::int32_t dense_round_ = 0;
+    std::int32_t dense_depth_ = 0;
+    std::int64_t dense_work_ = 0;
+    std::vector<std::int64_t> scratch_a_, scratch_b_;
+    std::map<const Stmt*, bool> watch_;
+    std::int64_t memory_ = 0;  // how often the memory was cleared
+    bool impure_ = false;      // what is being evaluated depends on more than variables and loops
+    Memo memo_;
+    std::deque<Habit> habits_;        // by Stmt::memo
+    std::vector<bool> assigned_;      // by slot of the kernel: some statement assigns to it
+    std::vector<std::uint64_t> key_;  // of the evaluations in progress, one after another
+    std::vector<Value> scratch_values_;
+};
+
+/// The expression's text on one line, for messages.
+[[nodiscard]] std::string quoted(const Module& module, const SourceRange& where);
+
+}  // namespace syncopate::kernel

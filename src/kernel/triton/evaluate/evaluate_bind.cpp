@@ -1,0 +1,269 @@
+// What the parameters are when a program starts: the numbers, tensors and descriptors that the arguments
+// give, checked to fit, or their default values.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kernel/triton/analyse/item_name.hpp"
+#include "kernel/triton/evaluate/evaluate.hpp"
+#include "plan/model/did_you_mean.hpp"
+
+namespace syncopate::kernel {
+namespace {
+
+/// Whether a name that begins with `start` is among the keys.
+template <typename Map>
+bool any_begins(const Map& map, const std::string& start) {
+    const auto found = map.lower_bound(start);
+    return found != map.end() && found->first.starts_with(start);
+}
+
+}  // namespace
+
+Error Evaluator::unknown_parameter(const std::string& name) const {
+    std::vector<std::string> names;
+    std::string list;
+    for (const Parameter& parameter : kernel_.parameters) {
+        names.push_back(parameter.name);
+        list += (list.empty() ? "" : ", ") + parameter.name;
+    }
+    return module_.error(kernel_.name_range, "kernel `" + kernel_.name + "` has no parameter `" + name + "`" +
+                                                 plan::did_you_mean(name, names) + "; it has " +
+                                                 (list.empty() ? "none" : list));
+}
+
+/// What must hold of any tensor that a launch gives.
+Status Evaluator::check_tensor(const std::string& name, const TensorArgument& tensor,
+                               const SourceRange& where) const {
+    if (tensor.shape.empty() || tensor.shape.size() > kRank) {
+        return module_.error(where, "tensor `" + name + "` needs 1 to 5 axes, not " +
+                                        std::to_string(tensor.shape.size()) + ": give --tensor " + name +
+                                        "=512x256:bf16");
+    }
+    if ((!tensor.strides.empty() && tensor.strides.size() != tensor.shape.size()) ||
+        (!tensor.block.empty() && tensor.block.size() != tensor.shape.size())) {
+        return module_.error(where, "tensor `" + name +
+                                        "` needs one stride and one block size per axis: give --tensor " +
+                                        name + "=512x256:bf16:256,1@128x64");
+    }
+    constexpr std::int64_t kLargest = std::int64_t{1} << 40;
+    const TensorView view(tensor);
+    Wide last = 0;
+    for (std::size_t d = 0; d < view.shape.size(); ++d)
+        last += static_cast<Wide>(view.shape[d]) * view.strides[d];
+    const auto large = [](std::int64_t x) { return x > kLargest; };
+    if (last > kLargest || std::any_of(view.shape.begin(), view.shape.end(), large) ||
+        std::any_of(view.strides.begin(), view.strides.end(), large)) {
+        return module_.error(
+            where,
+            "tensor `" + name + "` spans more than 2^40 elements: give the shape and strides of a launch");
+    }
+    if (std::any_of(tensor.block.begin(), tensor.block.end(),
+                    [](std::int64_t x) { return x > (std::int64_t{1} << 24); })) {
+        return module_.error(where, "the block of descriptor `" + name +
+                                        "` is larger than any shared memory: give a block of at "
+                                        "most 2^24 elements an axis");
+    }
+    const auto negative = [](std::int64_t x) { return x < 0; };
+    if (std::any_of(tensor.shape.begin(), tensor.shape.end(), negative) ||
+        std::any_of(tensor.strides.begin(), tensor.strides.end(), negative)) {
+        return module_.error(
+            where, "tensor `" + name +
+                       "` has a negative extent or stride: give those of the memory that it lies in");
+    }
+    if (std::any_of(tensor.block.begin(), tensor.block.end(), [](std::int64_t x) { return x < 1; })) {
+        return module_.error(where, "the block of descriptor `" + name +
+                                        "` has an extent below 1: give at least 1 for each axis");
+    }
+    return Done{};
+}
+
+/// A tensor, as the parameter or the item of one that `name` is.
+Result<Value> Evaluator::given_tensor(const std::string& name, const TensorArgument& tensor,
+                                      std::int32_t parameter, std::int32_t memory) {
+    const Parameter& declared = kernel_.parameters[static_cast<std::size_t>(parameter)];
+    const auto m = static_cast<std::size_t>(memory);
+    tensors[m] = TensorView(tensor);
+    Value value;
+    if (tensor.block.empty() && declared.descriptor) {
+        return module_.error(declared.where,
+                             "`" + name + "` is a tensor descriptor: give its block too, as in --tensor " +
+                                 name + "=512x256:bf16@128x64");
+    }
+    if (tensor.block.empty()) {
+        Block* block = arena_.make<Block>();
+        block->param = memory;
+        value.kind = ValueKind::pointer;
+        value.block = block;
+        param_pointer[m] = true;
+        return value;
+    }
+    Descriptor* descriptor = arena_.make<Descriptor>();
+    descriptor->param = memory;
+    descriptor->rank = static_cast<std::int32_t>(tensor.shape.size());
+    descriptor->host = true;
+    for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
+        descriptor->shape[d] = tensors[m].shape[d];
+        descriptor->strides[d] = tensors[m].strides[d];
+        descriptor->block[d] = tensor.block[d];
+    }
+    value.kind = ValueKind::descriptor;
+    value.descriptor = descriptor;
+    param_descriptor[m] = true;
+    return value;
+}
+
+/// What the launch gives as `name`, a parameter or an item of one; `undefined` where it gives nothing.
+Result<Value> Evaluator::given(const std::string& name, std::int32_t parameter) {
+    const Parameter& declared = kernel_.parameters[static_cast<std::size_t>(parameter)];
+    const auto scalar = arguments_.scalars.find(name);
+    const auto tensor = arguments_.tensors.find(name);
+    const bool is_scalar = scalar != arguments_.scalars.end(), is_tensor = tensor != arguments_.tensors.end();
+    const bool is_item = name != declared.name;
+    const bool has_items =
+        any_begins(arguments_.scalars, name + "[") || any_begins(arguments_.tensors, name + "[");
+    if (is_scalar && is_tensor) {
+        return module_.error(declared.where, "parameter `" + name +
+                                                 "` is given both a value and a tensor: leave one of --args "
+                                                 "and --tensor out");
+    }
+    if ((is_scalar || is_tensor) && has_items) {
+        return module_.error(
+            declared.where,
+            "parameter `" + name + "` is given both as one and by its items: " + "leave one out");
+    }
+    if (has_items) return given_items(name, parameter);
+    if (is_tensor) {
+        std::int32_t memory = parameter;
+        if (is_item) {
+            memory = static_cast<std::int32_t>(memory_names.size());
+            memory_names.push_back(name);
+            for (std::vector<bool>* list : {&read_outside, &param_read, &param_written, &param_descriptor,
+                                            &param_pointer, &override_read_, &override_write_})
+                list->push_back(false);
+            param_read_taint.push_back(0);
+            tensors.emplace_back();
+            tuple_items.push_back({name, parameter, memory});
+        }
+        return given_tensor(name, tensor->second, parameter, memory);
+    }
+    Value value;
+    if (!is_scalar) return value;
+    if (is_item) tuple_items.push_back({name, parameter, -1});
+    const Scalar& s = scalar->second;
+    if (const auto* b = std::get_if<bool>(&s))
+        value.kind = ValueKind::boolean, value.boolean = *b;
+    else if (const auto* i = std::get_if<std::int64_t>(&s))
+        value = make_integer(*i, false, 0);
+    else if (const auto* r = std::get_if<double>(&s))
+        value.kind = ValueKind::real, value.real = *r;
+    else if (const auto* text = std::get_if<std::string>(&s))
+        value.kind = ValueKind::text, value.text = text;
+    else
+        value.kind = ValueKind::none;
+    value.runtime = !declared.constant;
+    return value;
+}
+
+/// A tuple of what the launch gives as `name[0]`, `name[1]`, ….
+Result<Value> Evaluator::given_items(const std::string& name, std::int32_t parameter) {
+    std::vector<Value> values;
+    for (;;) {
+        Result<Value> value = given(item_of(name, static_cast<std::int64_t>(values.size())), parameter);
+        if (!value) return value;
+        if (value->kind == ValueKind::undefined) break;
+        values.push_back(*value);
+    }
+    std::size_t most = 0;
+    const std::size_t depth = item_name(name)->path.size();
+    const auto look = [&](const auto& map) {
+        for (auto entry = map.lower_bound(name + "["); entry != map.end(); ++entry) {
+            if (!entry->first.starts_with(name + "[")) break;
+            most = std::max(most, static_cast<std::size_t>(item_name(entry->first)->path[depth]) + 1);
+        }
+    };
+    look(arguments_.scalars);
+    look(arguments_.tensors);
+    if (most > values.size()) {
+        const std::string absent = item_of(name, static_cast<std::int64_t>(values.size()));
+        return module_.error(kernel_.parameters[static_cast<std::size_t>(parameter)].where,
+                             "`" + name + "` is given an item " + std::to_string(most - 1) + " but no `" +
+                                 absent + "`: give --args " + absent + "=… or --tensor " + absent + "=…");
+    }
+    return make_tuple(values);
+}
+
+Status Evaluator::bind() {
+    const auto parameter_of = [&](const std::string& name) {
+        const auto item = item_name(name);
+        const std::int32_t slot = item ? kernel_.slot(item->parameter) : -1;
+        return static_cast<std::size_t>(slot) < kernel_.parameters.size() ? slot : -1;
+    };
+    for (const auto& [name, value] : arguments_.scalars) {
+        if (parameter_of(name) < 0) return unknown_parameter(name);
+    }
+    for (const auto& [name, tensor] : arguments_.tensors) {
+        const std::int32_t parameter = parameter_of(name);
+        if (parameter < 0) return unknown_parameter(name);
+        const Status status =
+            check_tensor(name, tensor, kernel_.parameters[static_cast<std::size_t>(parameter)].where);
+        if (!status) return status;
+    }
+    Frame frame;
+    frame.function = &kernel_;
+    frame.slots = stack_.data();
+    frame.is_kernel = true;
+    for (std::size_t p = 0; p < kernel_.parameters.size(); ++p) {
+        const Parameter& parameter = kernel_.parameters[p];
+        const auto index = static_cast<std::int32_t>(p);
+        const Result<Value> found_value = given(parameter.name, index);
+        if (!found_value) return found_value.error();
+        Value value = *found_value;
+        if (value.kind != ValueKind::undefined) {
+            // Given.
+        } else if (parameter.fallback != nullptr) {
+            value = evaluate(*parameter.fallback, frame);
+            value.runtime = !parameter.constant;
+        } else if (parameter.descriptor) {
+            Descriptor* descriptor = arena_.make<Descriptor>();
+            descriptor->param = index;
+            descriptor->host = true;
+            descriptor->known = false;
+            value.kind = ValueKind::descriptor;
+            value.descriptor = descriptor;
+            param_descriptor[p] = true;
+        } else if (!parameter.constant && parameter.name.find("ptr") != std::string::npos) {
+            Block* block = arena_.make<Block>();
+            block->param = index;
+            value.kind = ValueKind::pointer;
+            value.block = block;
+            param_pointer[p] = true;
+        } else {
+            value.kind = ValueKind::missing;
+            value.integer = index;
+        }
+        bound_.push_back(value);
+        if (error_) return *error_;
+    }
+    for (const Directive& directive : directives_) {
+        stated_.push_back(-1);
+        const bool reads = directive.kind == DirectiveKind::reads;
+        if (!reads && directive.kind != DirectiveKind::writes) continue;
+        const std::string name =
+            kernel_.parameters[static_cast<std::size_t>(directive.param)].name + directive.item;
+        const auto place = std::find(memory_names.begin(), memory_names.end(), name);
+        if (place == memory_names.end()) {
+            return module_.error(directive.where, "the launch gives no tensor `" + name +
+                                                      "`: state footprints of those that it gives");
+        }
+        const auto memory = place - memory_names.begin();
+        stated_.back() = static_cast<std::int32_t>(memory);
+        (reads ? override_read_ : override_write_)[static_cast<std::size_t>(memory)] = true;
+    }
+    bound_mark_ = arena_.mark();
+    guesses_.resize(static_cast<std::size_t>(module_.num_loops));
+    loops.resize(static_cast<std::size_t>(module_.num_loops));
+    return Done{};
+}
+
+}  // namespace syncopate::kernel

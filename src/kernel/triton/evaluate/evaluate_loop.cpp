@@ -1,0 +1,396 @@
+// Loops, which run once for all of their iterations where induction holds, else iteration by iteration; and
+// which of them run over tiles.
+#include <algorithm>
+#include <set>
+
+#include "kernel/triton/evaluate/evaluate.hpp"
+
+namespace syncopate::kernel {
+
+bool Evaluator::has_stores(const std::vector<Stmt*>& body) const {
+    std::vector<const std::vector<Stmt*>*> bodies{&body};
+    std::set<std::int32_t> seen;
+    for (std::size_t i = 0; i < bodies.size(); ++i) {
+        for (const Stmt* s : flattened(*bodies[i])) {
+            for (const Expr* e : flattened(s->value)) {
+                if (e->kind != ExprKind::call && e->kind != ExprKind::method) continue;
+                if (e->builtin == Builtin::store || e->builtin == Builtin::atomic ||
+                    e->builtin == Builtin::descriptor_store || e->text == "scatter") {
+                    return true;
+                }
+                if (e->function >= 0 && seen.insert(e->function).second) {
+                    bodies.push_back(&module_.functions[static_cast<std::size_t>(e->function)].body);
+                }
+            }
+        }
+    }
+    return false;
+}
+
+namespace {
+
+std::int64_t trips_of(std::int64_t length, std::int64_t step) {
+    return length <= 0 ? 0 : (length - 1) / step + 1;
+}
+
+}  // namespace
+
+/// Whether a loop over a length that is another one for each program of a line runs as often in all of them;
+/// if only in the first ones, notes how long the line may be.
+bool Evaluator::same_trips(const Affine& length, std::int64_t step) {
+    constexpr std::int64_t kLongest = std::int64_t{1} << 40;
+    for (std::size_t s = 1; s < kSymbols; ++s)
+        if (length.slope[s] != 0) return false;
+    const std::int64_t last = lowest_highest(length, length.slope[0] > 0).constant;
+    const auto far = [&](std::int64_t n) { return n > kLongest || n < -kLongest; };
+    if (!on_line() || far(length.constant) || far(last) || step > kLongest) return false;
+    const std::int64_t trips = trips_of(length.constant, step);
+    if (trips_of(last, step) == trips) return true;
+    fits_while_below(length, trips * step + 1);
+    fits_while_below(length * -1, -(trips - 1) * step);
+    return false;
+}
+
+Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
+    const Value over = head(statement, frame);
+    if (stopped()) return Flow::stop;
+    if (over.kind == ValueKind::tuple) {
+        for (std::int32_t i = 0; i < over.tuple->size; ++i) {
+            assign(*statement.target, over.tuple->items[i], frame);
+            const Flow flow = stopped() ? Flow::stop : one_round(statement, frame);
+            if (flow == Flow::stop_loop) return Flow::next;
+            if (flow == Flow::stop || flow == Flow::returned) return flow;
+        }
+        return execute(statement.otherwise, frame);
+    }
+    if (over.kind == ValueKind::opaque) return unknown_rounds(statement, frame, over);
+    if (over.kind != ValueKind::iterable) {
+        fail(statement.value->where,
+             "a kernel's loop must run over range(…), not " + quoted(module_, statement.value->where));
+        return Flow::stop;
+    }
+    const Iterable& range = *over.iterable;
+    if (!range.known) return unknown_rounds(statement, frame, opaque(*statement.value, over.taint));
+    const Affine span = range.stop - range.start;
+    const std::int64_t step_size = range.step > 0 ? range.step : wrap_multiply(range.step, -1);
+    const Affine length = range.step > 0 ? span : span * -1;
+    const std::int64_t trips = trips_of(length.constant, step_size);
+    if (!span.is_constant() && !same_trips(length, step_size))
+        return (void)not_affine(*statement.value), Flow::stop;
+    const bool may_number_tiles =
+        frame.is_kernel && !in_tile_loop_ && outside_loops() && (over.taint & program_bits_) != 0;
+    const bool over_tiles = may_number_tiles && has_stores(statement.body);
+    if (over_tiles && !by_program) {
+        if (on_line()) return not_affine_ = true, Flow::stop;  // its rounds are tiles of their own
+        found.bound_taint |= over.taint;
+        return tile_loop(statement, frame, range);
+    }
+    if (trips == 0) return execute(statement.otherwise, frame);
+    constexpr std::int64_t kMostTrips = std::int64_t{1} << 40;
+    if (trips > kMostTrips || span.constant > kMostTrips || span.constant < -kMostTrips ||
+        step_size > kMostTrips) {
+        fail(statement.value->where,
+             quoted(module_, statement.value->where) +
+                 " runs for longer than any launch: give --args for which it ends earlier");
+        return Flow::stop;
+    }
+    around_.push_back(statement.loop);
+    LoopRecord& record = loops[static_cast<std::size_t>(statement.loop)];
+    if (silent_ == 0) {
+        record.statement = &statement;
+        record.in_kernel = frame.is_kernel;
+        record.parts = over_tiles;
+        if (record.trips >= 0 && record.trips != trips) record.same_trips = false;
+        record.trips = std::max(record.trips, trips);
+    }
+    const bool symbolic = !range.unrolled && trips_.size() + (on_line() ? 0 : 1) < kSymbols &&
+                          statement.target->kind == ExprKind::name;
+    const Flow flow =
+        symbolic ? all_rounds(statement, frame, range, trips) : each_round(statement, frame, range, trips);
+    around_.pop_back();
+    if (flow == Flow::stop_loop) return Flow::next;
+    return flow == Flow::next ? execute(statement.otherwise, frame) : flow;
+}
+
+/// One round of a loop's body, and the rounds that were left early on a condition that depends on data.
+Evaluator::Flow Evaluator::one_round(const Stmt& statement, Frame& frame) {
+    const Value* around = frame.next_round;
+    frame.next_round = nullptr;
+    Flow flow = execute(statement.body, frame);
+    if (frame.next_round != nullptr && (flow == Flow::next || flow == Flow::next_round)) {
+        join(frame, frame.next_round, *statement.value);
+        flow = Flow::next;
+    } else if (frame.next_round != nullptr && flow != Flow::stop) {
+        // Left for good one way, and for the next round the other way: which, data decides.
+        if (flow == Flow::stop_loop) {
+            if (frame.stopped != nullptr) join(frame, frame.stopped, *statement.value);
+            frame.stopped = snapshot(frame);
+        } else {
+            frame.may_have_returned = true;
+            ++maybe_;
+        }
+        std::copy_n(frame.next_round, frame.function->slots.size(), frame.slots);
+        flow = Flow::next;
+    }
+    frame.next_round = around;
+    return flow == Flow::next_round ? Flow::next : flow;
+}
+
+/// A loop of which only the kernel's data says how often it runs. What its rounds change is unknown in them
+/// and after it; what they leave as it was stays known.
+Evaluator::Flow Evaluator::unknown_rounds(const Stmt& statement, Frame& frame, const Value& index) {
+    const Expr& why = *statement.value;
+    const Value* entry = snapshot(frame);
+    std::vector<bool> changes(statement.assigned.size());
+    const Value* around = frame.stopped;
+    const std::int32_t maybe = maybe_++;
+    const auto enter = [&] {
+        std::copy_n(entry, frame.function->slots.size(), frame.slots);
+        for (std::size_t i = 0; i < changes.size(); ++i) {
+            Value& slot = frame.slots[statement.assigned[i]];
+            if (changes[i]) slot = unknown(slot, why);
+        }
+        if (statement.target != nullptr) assign(*statement.target, unknown(index, why), frame);
+        frame.stopped = nullptr;
+    };
+    const auto leave = [&](Flow flow) {
+        frame.stopped = around;
+        maybe_ = std::max(maybe, maybe_ - (flow == Flow::returned ? 0 : 1));  // a return in doubt stays so
+        return stopped() ? Flow::stop : Flow::next;
+    };
+    for (bool again = true; again;) {
+        again = false;
+        enter();
+        if (stopped()) return leave(Flow::stop);
+        ++silent_;
+        const Flow flow = one_round(statement, frame);
+        --silent_;
+        if (flow == Flow::stop) return leave(flow);
+        for (std::size_t i = 0; i < changes.size(); ++i) {
+            const std::int32_t slot = statement.assigned[i];
+            if (changes[i] || entry[slot].kind == ValueKind::undefined) continue;
+            if (equal(entry[slot], frame.slots[slot])) continue;
+            changes[i] = again = true;
+        }
+    }
+    enter();
+    const Flow flow = one_round(statement, frame);
+    if (flow == Flow::stop) return leave(flow);
+    if (frame.stopped != nullptr) join(frame, frame.stopped, why);
+    join(frame, entry, why);
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+        Value& slot = frame.slots[statement.assigned[i]];
+        if (changes[i]) slot = unknown(slot, why);
+    }
+    const Flow left = leave(flow);
+    return left == Flow::next ? execute(statement.otherwise, frame) : left;
+}
+
+Evaluator::Flow Evaluator::each_round(const Stmt& statement, Frame& frame, const Iterable& range,
+                                      std::int64_t trips) {
+    const Value* around = frame.stopped;
+    const std::int32_t maybe = maybe_;
+    frame.stopped = nullptr;
+    Flow left = Flow::next;
+    for (std::int64_t i = 0; i < trips; ++i) {
+        const Affine at = range.start + wrap_multiply(range.step, i);
+        Value index = make_integer(at.constant, true, 0);
+        if (!at.is_constant()) {
+            Block* block = arena_.make<Block>();
+            block->base = at;
+            index.kind = ValueKind::block;
+            index.block = block;
+        }
+        index.runtime = !range.unrolled;
+        assign(*statement.target, index, frame);
+        const bool in_doubt = frame.stopped != nullptr;  // the loop may have been left before
+        if (in_doubt) ++maybe_;
+        left = stopped() ? Flow::stop : one_round(statement, frame);
+        if (in_doubt) --maybe_;
+        if (left == Flow::next && !step(statement.where)) left = Flow::stop;
+        if (left != Flow::next) break;
+    }
+    // Where it may have been left early on data, or run to its end.
+    if (frame.stopped != nullptr && (left == Flow::next || left == Flow::stop_loop)) {
+        join(frame, frame.stopped, *statement.value);
+        left = Flow::next;
+    }
+    frame.stopped = around;
+    (void)maybe;
+    return left;
+}
+
+// Runs the body once with the iteration as an unknown. What is carried around the loop is guessed to advance
+// by a constant; the guess is proven when the body, started from the guess for iteration i, ends in that for
+// i + 1.
+Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const Iterable& range,
+                                      std::int64_t trips) {
+    const int symbol = static_cast<int>(trips_.size());
+    const std::size_t count = statement.assigned.size();
+    Value* entry = arena_.make<Value>(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        Value& slot = frame.slots[statement.assigned[i]];
+        if (!statement.carried[i]) slot = Value{};  // left over from an earlier tile
+        entry[i] = slot;
+    }
+    const std::size_t touched = found.touched.size(), advances = advances_.size();
+    const std::uint64_t control = control_;
+    trips_.push_back(trips);
+    symbol_loops_.push_back(statement.loop);
+
+    Value start = make_integer(range.start.constant, true, 0);
+    if (!range.start.is_constant()) {
+        Block* block = arena_.make<Block>();
+        block->base = range.start;
+        start.kind = ValueKind::block;
+        start.block = block;
+    }
+    Guess by_step;
+    by_step.kind = Guess::Kind::advance;
+    by_step.delta[0] = range.step;
+    const Value index = advanced(start, by_step, symbol, 0);
+
+    const auto leave = [&] {
+        trips_.pop_back();
+        symbol_loops_.pop_back();
+        control_ = control;
+    };
+    const auto once = [&]() -> bool {
+        frame.slots[statement.target->slot] = index;
+        const Value* around = frame.stopped;
+        frame.stopped = nullptr;
+        const Flow flow = one_round(statement, frame);
+        const bool may_stop = frame.stopped != nullptr;
+        frame.stopped = around;
+        return flow == Flow::next && !may_stop;
+    };
+    std::vector<Guess>& guesses = guesses_[static_cast<std::size_t>(statement.loop)];
+    bool proven = false;
+    for (int attempt = guesses.empty() ? 1 : 0; attempt < 2 && !proven; ++attempt) {
+        bool possible = true;
+        if (attempt == 1) {
+            // Probe: one silent run from the values at entry.
+            ++silent_;
+            possible = once();
+            --silent_;
+            if (error_) return leave(), Flow::stop;
+            possible = possible && !not_affine_;
+            guesses.assign(count, Guess{});
+            for (std::size_t i = 0; i < count && possible; ++i) {
+                if (statement.assigned[i] == statement.target->slot) continue;
+                const auto made = guess(entry[i], frame.slots[statement.assigned[i]]);
+                possible = made.has_value();
+                if (made) guesses[i] = *made;
+            }
+        }
+        if (possible) {
+            for (std::size_t i = 0; i < count; ++i) {
+                if ((guesses[i].kind == Guess::Kind::absent) != (entry[i].kind == ValueKind::undefined)) {
+                    possible = statement.assigned[i] == statement.target->slot;
+                    if (!possible) break;
+                }
+                Value& slot = frame.slots[statement.assigned[i]];
+                slot = advanced(entry[i], guesses[i], symbol, 0);
+                if (guesses[i].kind == Guess::Kind::lost) slot = opaque(*statement.value, entry[i].taint);
+            }
+            possible = possible && once() && !not_affine_;
+            if (error_) return leave(), Flow::stop;
+            for (std::size_t i = 0; i < count && possible; ++i) {
+                const Guess& g = guesses[i];
+                const Value& end = frame.slots[statement.assigned[i]];
+                if (g.kind == Guess::Kind::absent || g.kind == Guess::Kind::lost ||
+                    statement.assigned[i] == statement.target->slot)
+                    continue;
+                possible = equal(end, advanced(entry[i], g, symbol, 1));
+            }
+            proven = possible;
+        }
+        if (!proven) {
+            not_affine_ = false;
+            found.touched.resize(touched);
+            advances_.resize(advances);
+            guesses.clear();
+            for (std::size_t i = 0; i < count; ++i) frame.slots[statement.assigned[i]] = entry[i];
+        }
+    }
+    leave();
+    if (!proven) return each_round(statement, frame, range, trips);
+    if (silent_ == 0) {
+        std::size_t kept = advances;
+        for (std::size_t i = advances; i < advances_.size(); ++i) {
+            if (advances_[i].first != statement.loop) {
+                advances_[kept++] = advances_[i];
+                continue;
+            }
+            const auto& [param, advance] = advances_[i].second;
+            auto& slices = loops[static_cast<std::size_t>(statement.loop)].slices;
+            const auto [slice, is_new] = slices.try_emplace(param, advance);
+            Advance& known = slice->second;
+            if (advance.several || !(known == advance)) known = Advance{};
+        }
+        advances_.resize(kept);
+    }
+    // After the loop, everything has the value that the last iteration left.
+    for (const std::int32_t slot : statement.assigned) {
+        frame.slots[slot] = substituted(frame.slots[slot], symbol, trips - 1);
+    }
+    return Flow::next;
+}
+
+Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
+    for (std::int64_t i = 0;; ++i) {
+        const Value condition = evaluate(*statement.value, frame);
+        if (stopped()) return Flow::stop;
+        const std::optional<bool> go = truth(*statement.value, condition);
+        if (stopped()) return Flow::stop;
+        if (!go) return unknown_rounds(statement, frame, Value{});
+        const bool over_tiles =
+            frame.is_kernel && !by_program && outside_loops() && (condition.taint & program_bits_) != 0 &&
+            (found.tile_loop == &statement || (!in_tile_loop_ && has_stores(statement.body)));
+        // while tile_id < num_tiles: …; tile_id += step
+        const Expr* compared =
+            statement.value->kind == ExprKind::compare ? statement.value->kids[0] : nullptr;
+        const bool names_id = compared != nullptr && compared->kind == ExprKind::name &&
+                              compared->slot >= 0 && frame.slots[compared->slot].kind == ValueKind::integer;
+        if (over_tiles && on_line()) return not_affine_ = true, Flow::stop;
+        if (over_tiles && by_rounds_)
+            return names_id ? rounds_while(statement, frame, condition) : Flow::stop;
+        if (over_tiles && names_id) {
+            if (i == 0) {
+                if (found.tile_loop == nullptr) found.tile_loop = &statement;
+                if (found.tile_loop != &statement)
+                    return refuse_tiles(statement.where,
+                                        "it is the second loop over tiles, after that on line " +
+                                            std::to_string(found.tile_loop->where.line));
+                found.bound_taint |= condition.taint;
+                note_carried_ids(statement, frame);
+                found.tile_start = frame.slots[compared->slot].integer;
+                found.strided = found.strided && found.tile_start == linear_program_;
+                const Value bound = evaluate(*statement.value->kids[1], frame);
+                found.tile_stop = bound.kind == ValueKind::integer ? bound.integer : 0;
+                found.tile_step = 0;
+            }
+            if (!*go) return execute(statement.otherwise, frame);
+            const std::int64_t id = frame.slots[compared->slot].integer;
+            const Flow flow = one_tile(statement, frame, id);
+            if (i == 0 && frame.slots[compared->slot].kind == ValueKind::integer)
+                found.tile_step = wrap_add(frame.slots[compared->slot].integer, wrap_multiply(id, -1));
+            if (flow == Flow::stop_loop) break;
+            if (flow == Flow::stop || flow == Flow::returned) return flow;
+            continue;
+        }
+        if (!*go) return execute(statement.otherwise, frame);
+        const Value* around = frame.stopped;
+        frame.stopped = nullptr;
+        const Flow flow = one_round(statement, frame);
+        const bool may_stop = frame.stopped != nullptr;
+        frame.stopped = around;
+        if (flow == Flow::stop || flow == Flow::returned) return flow;
+        // Left early or not, depending on data: from here on nothing is known of how often it runs.
+        if (may_stop) return unknown_rounds(statement, frame, Value{});
+        if (flow == Flow::stop_loop) break;
+    }
+    return Flow::next;
+}
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,194 @@
+// The tiles of a program: the loop over them in a persistent kernel, where each begins and ends, and what it
+// touched by then, stated footprints and coordinates included.
+#include <algorithm>
+#include <string>
+
+#include "kernel/triton/evaluate/evaluate.hpp"
+
+namespace syncopate::kernel {
+
+Evaluator::Flow Evaluator::tile_loop(const Stmt& statement, Frame& frame, const Iterable& range) {
+    if (found.tile_loop != nullptr && found.tile_loop != &statement) {
+        return refuse_tiles(statement.where, "it is the second loop over tiles, after that on line " +
+                                                 std::to_string(found.tile_loop->where.line));
+    }
+    if (range.step <= 0) return refuse_tiles(statement.value->where, "it counts downwards");
+    if (statement.target->kind != ExprKind::name)
+        return refuse_tiles(statement.target->where, "it has several variables");
+    if (by_rounds_)
+        return rounds_of(statement, frame, {range.start.constant, range.stop.constant, range.step});
+    found.tile_loop = &statement;
+    found.tile_start = range.start.constant;
+    found.tile_stop = range.stop.constant;
+    found.tile_step = range.step;
+    const std::uint64_t bit = new_source(*statement.target, {.kind = TaintSource::Kind::tile_loop});
+    found.strided = found.strided && range.start.constant == linear_program_;
+    note_carried_ids(statement, frame);
+    for (std::int64_t id = range.start.constant; id < range.stop.constant; id = wrap_add(id, range.step)) {
+        frame.slots[statement.target->slot] = make_integer(id, true, bit);
+        const Flow flow = one_tile(statement, frame, id);
+        if (flow == Flow::stop_loop) break;
+        if (flow == Flow::stop || flow == Flow::returned) return flow;
+        if (!step(statement.where)) return Flow::stop;
+    }
+    return Flow::next;
+}
+
+Evaluator::Flow Evaluator::one_tile(const Stmt& statement, Frame& frame, std::int64_t id) {
+    const std::size_t outer = tile_begin_;
+    const std::int64_t stores = stores_;
+    in_tile_loop_ = true;
+    begin_tile(id);
+    carried_.clear();
+    for (std::size_t i = 0; i < statement.assigned.size(); ++i) {
+        Value& slot = frame.slots[statement.assigned[i]];
+        const bool counts = statement.target != nullptr && statement.assigned[i] == statement.target->slot;
+        if (fresh_[i] && !counts) slot = Value{};  // left over from an earlier tile
+        carried_.push_back(slot);
+    }
+    const Flow flow = one_round(statement, frame);
+    if (frame.stopped != nullptr) return refuse_tiles(statement.where, "it may end early, on data");
+    if (flow != Flow::stop) end_tile(frame);
+    loop_stores_ += stores_ - stores;
+    in_tile_loop_ = false;
+    tile_begin_ = outer;
+    if (const auto carried = carried_along(statement, frame); carried && flow != Flow::stop)
+        return refuse_tiles(statement.where, "it carries `" + *carried + "` from one round to the next");
+    return stopped() ? Flow::stop : flow;
+}
+
+/// The program is taken as one tile instead: analyse starts over.
+Evaluator::Flow Evaluator::refuse_tiles(const SourceRange& where, std::string why) {
+    if (!no_tiles) no_tiles = {where, std::move(why)};
+    (void)fail(where, "not a loop over tiles");
+    return Flow::stop;
+}
+
+/// A variable by which a round of the tile loop hands something on to the next: then rounds cannot be
+/// exchanged. The ids of tiles that are counted beside the loop's own are no such thing.
+std::optional<std::string> Evaluator::carried_along(const Stmt& statement, const Frame& frame) const {
+    for (std::size_t i = 0; i < statement.assigned.size(); ++i) {
+        const std::int32_t slot = statement.assigned[i];
+        const Value &before = carried_[i], &after = frame.slots[slot];
+        if (!statement.carried[i] || fresh_[i]) continue;
+        if (statement.target != nullptr && slot == statement.target->slot) continue;
+        if (before.kind == ValueKind::integer && (before.taint & program_bits_) != 0) continue;
+        const bool data = after.kind == ValueKind::opaque || after.kind == ValueKind::lost_pointer;
+        if (data || !equal(before, after)) return frame.function->slots[static_cast<std::size_t>(slot)];
+    }
+    return std::nullopt;
+}
+
+/// Variables carried around the tile loop that started from the program id may be tile ids too: each place
+/// that reads one, other than its own increment, becomes a source.
+void Evaluator::note_carried_ids(const Stmt& statement, Frame& frame) {
+    fresh_.clear();
+    for (const std::int32_t slot : statement.assigned)
+        fresh_.push_back(frame.slots[slot].kind == ValueKind::undefined);
+    for (const std::int32_t slot : statement.assigned) {
+        if (statement.kind == StmtKind::for_loop && slot == statement.target->slot) continue;
+        const Value& value = frame.slots[slot];
+        if (value.kind != ValueKind::integer || (value.taint & program_bits_) == 0) continue;
+        for (const Stmt* s : flattened(statement.body)) {
+            const bool is_own = (s->kind == StmtKind::assign || s->kind == StmtKind::augment) &&
+                                s->target->kind == ExprKind::name && s->target->slot == slot;
+            if (is_own) continue;
+            for (const Expr* e : flattened(s->value)) {
+                if (e->kind == ExprKind::name && e->slot == slot)
+                    (void)new_source(*e, {.kind = TaintSource::Kind::carried_id});
+            }
+        }
+    }
+}
+
+void Evaluator::begin_tile(std::int64_t id) {
+    tile_id_ = id;
+    tile_begin_ = found.touched.size();
+    coord_.fill({});
+}
+
+/// The directives' numbers at the end of a tile, or of the tiles of a line: footprints that are stated, and
+/// coordinates. False: they have no such form.
+bool Evaluator::state_tile(Frame& frame, std::vector<StatedBox>& stated) {
+    const auto number = [&](const Expr* e) -> std::optional<Affine> {
+        const Value value = evaluate(*e, frame);
+        if (stopped()) return std::nullopt;
+        if (value.kind == ValueKind::integer) return Affine{value.integer, {}};
+        if (on_line() && value.kind == ValueKind::block && value.block->rank == 0) return value.block->base;
+        fail(e->where, quoted(module_, e->where) +
+                           " in the directive is not a whole number at the end of the tile: write "
+                           "variables that hold one");
+        return std::nullopt;
+    };
+    for (const Directive& directive : directives_) {
+        if (directive.kind == DirectiveKind::reads || directive.kind == DirectiveKind::writes) {
+            const std::int32_t memory = stated_[static_cast<std::size_t>(&directive - directives_.data())];
+            const auto param = static_cast<std::size_t>(memory);
+            const bool write = directive.kind == DirectiveKind::writes;
+            (write ? param_written : param_read)[param] = true;
+            const TensorView& tensor = tensors[param];
+            if (tensor.shape.empty()) continue;
+            if (directive.ranges.size() != tensor.shape.size()) {
+                fail(directive.where, "the footprint has " + std::to_string(directive.ranges.size()) +
+                                          " axes, tensor `" + memory_names[param] + "` has " +
+                                          std::to_string(tensor.shape.size()) +
+                                          ": write one range for each, `:` for a whole axis");
+                return false;
+            }
+            StatedBox& box = stated.emplace_back();
+            box.param = memory;
+            box.write = write;
+            for (std::size_t d = 0; d < directive.ranges.size(); ++d) {
+                box.begin[d] = {0, {}};
+                box.end[d] = {tensor.shape[d], {}};
+                if (directive.ranges[d].begin != nullptr) {
+                    const auto begin = number(directive.ranges[d].begin);
+                    if (!begin) return false;
+                    box.begin[d] = *begin;
+                    if (directive.ranges[d].single) box.end[d] = *begin + 1;
+                }
+                if (directive.ranges[d].end != nullptr) {
+                    const auto end = number(directive.ranges[d].end);
+                    if (!end) return false;
+                    box.end[d] = *end;
+                }
+            }
+        } else if (directive.kind == DirectiveKind::pid_map) {
+            std::size_t axis = 0;
+            for (const auto& [name, variable] : directive.mapping) {
+                if (variable == nullptr || axis >= kMostAxes)
+                    continue;  // lo..hi: an axis that the tile loops over
+                const auto value = number(variable);
+                if (!value) return false;
+                coord_[axis++] = {value->constant, value->slope[0]};
+            }
+        }
+    }
+    return true;
+}
+
+/// Adds a stated footprint to the tile: that of the line's i-th one.
+void Evaluator::note_stated(const StatedBox& stated, std::int64_t i) {
+    const std::vector<std::int64_t>& shape = tensors[static_cast<std::size_t>(stated.param)].shape;
+    const auto at = [&](const Affine& a) { return wrap_add(a.constant, wrap_multiply(a.slope[0], i)); };
+    Box box{};
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+        box[d] = {std::max<std::int64_t>(0, at(stated.begin[d])), std::min(shape[d], at(stated.end[d]))};
+        if (box[d].empty()) return;
+    }
+    found.boxes.push_back(box);
+    const auto last = static_cast<std::uint32_t>(found.boxes.size());
+    found.touched.push_back({stated.param, stated.write, false, false, false, false, last - 1,
+                             last});  // who states it may state more
+}
+
+void Evaluator::end_tile(Frame& frame) {
+    std::vector<StatedBox> stated;
+    if (!state_tile(frame, stated)) return;
+    for (const StatedBox& box : stated) note_stated(box, 0);
+    TileRecord record{tile_id_, linear_program_, tile_begin_, found.touched.size(), {}};
+    for (std::size_t a = 0; a < kMostAxes; ++a) record.coord[a] = coord_[a].at;
+    found.tiles.push_back(record);
+}
+
+}  // namespace syncopate::kernel

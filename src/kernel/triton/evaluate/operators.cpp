@@ -1,0 +1,213 @@
+// Arithmetic on abstract values: exact on numbers, and for the rest which rule applies to the operands.
+#include "kernel/triton/evaluate/operators.hpp"
+
+#include "kernel/triton/evaluate/evaluate.hpp"
+
+namespace syncopate::kernel {
+
+Value Evaluator::unary(const Expr& e, const Value& a) {
+    Value made = with(a.kind, a, a);
+    if (a.kind == ValueKind::opaque || e.op == Operator::positive) return a;
+    if (e.op == Operator::negative) {
+        if (a.kind == ValueKind::real) return made.real = -a.real, made;
+        if (is_number(a))
+            return made.kind = ValueKind::integer, made.integer = wrap_multiply(number_of(a), -1), made;
+        if (a.kind == ValueKind::block) {
+            made = scaled(e, *a.block, -1);
+            made.taint = a.taint;
+            return made;
+        }
+        if (a.kind == ValueKind::lazy || a.kind == ValueKind::mask)
+            return lazily(e, Lazy::What::arithmetic, Operator::subtract, {make_integer(0, false, 0), a});
+    } else {
+        if (is_number(a)) return made.kind = ValueKind::integer, made.integer = ~number_of(a), made;
+        if (a.kind == ValueKind::mask && is_known(a))
+            return lazily(e, Lazy::What::invert, Operator::add, {a});
+        if (a.kind == ValueKind::mask) {  // everything, to be safe
+            Mask* mask = arena_.make<Mask>();
+            mask->rank = a.mask->rank;
+            for (std::int32_t j = 0; j < mask->rank; ++j) mask->axes[j].extent = a.mask->axes[j].extent;
+            mask->exact = false;
+            return made.mask = mask, made;
+        }
+        if (is_block(a) || a.kind == ValueKind::lazy)  // -x - 1
+            return lazily(e, Lazy::What::arithmetic, Operator::subtract, {make_integer(-1, false, 0), a});
+    }
+    return opaque(e, a.taint);
+}
+
+Value Evaluator::integer_binary(const Expr& e, Operator op, std::int64_t a, std::int64_t b, bool runtime) {
+    Value made;
+    made.kind = ValueKind::integer;
+    bool overflow = false;
+    switch (op) {
+        case Operator::add: overflow = __builtin_add_overflow(a, b, &made.integer); break;
+        case Operator::subtract: overflow = __builtin_sub_overflow(a, b, &made.integer); break;
+        case Operator::multiply: overflow = __builtin_mul_overflow(a, b, &made.integer); break;
+        case Operator::divide:
+            if (b == 0) break;
+            made.kind = ValueKind::real;
+            made.real = static_cast<double>(a) / static_cast<double>(b);
+            return made;
+        case Operator::floor_divide:
+        case Operator::modulo: {
+            if (b == 0 || (b == -1 && a == INT64_MIN)) {
+                overflow = b != 0;
+                break;
+            }
+            const std::int64_t quotient = a / b - (!runtime && a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+            made.integer = op == Operator::modulo ? a - quotient * b : quotient;
+            break;
+        }
+        case Operator::power: {
+            if (b < 0) return opaque(e, 0);
+            made.integer = 1;
+            if (a == 0 || a == 1 || a == -1)
+                made.integer = b == 0 || a == 1 ? 1 : a == 0 ? 0 : b % 2 == 0 ? 1 : -1;
+            else  // ends after 63 rounds at the latest
+                for (std::int64_t i = 0; i < b && !overflow; ++i)
+                    overflow = __builtin_mul_overflow(made.integer, a, &made.integer);
+            break;
+        }
+        case Operator::shift_left:
+            if (b < 0 || b > 63) return opaque(e, 0);
+            if (b == 63) {
+                overflow = a != 0;
+                made.integer = 0;
+                break;
+            }
+            overflow = __builtin_mul_overflow(a, std::int64_t{1} << b, &made.integer);
+            break;
+        case Operator::shift_right:
+            if (b < 0 || b > 63) return opaque(e, 0);
+            made.integer = a >> b;
+            break;
+        case Operator::bit_and: made.integer = a & b; break;
+        case Operator::bit_or: made.integer = a | b; break;
+        case Operator::bit_xor: made.integer = a ^ b; break;
+        default: return opaque(e, 0);
+    }
+    if ((op == Operator::divide || op == Operator::floor_divide || op == Operator::modulo) && b == 0) {
+        return division_by_zero(e);
+    }
+    if (overflow)
+        return fail(e.where, quoted(module_, e.where) + " does not fit 64 bits: give smaller --args");
+    return made;
+}
+
+Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value& b) {
+    if (a.kind == ValueKind::integer && b.kind == ValueKind::integer) {
+        const bool shifts = op == Operator::shift_left || op == Operator::shift_right;
+        if (shifts && (b.integer < 0 || b.integer > 63)) {
+            return fail(e.where, quoted(module_, e.where) + " shifts by " + std::to_string(b.integer) +
+                                     ": give --args for which it shifts by 0 to 63");
+        }
+        Value made = integer_binary(e, op, a.integer, b.integer, a.runtime || b.runtime);
+        made.runtime = a.runtime || b.runtime;
+        made.taint = a.taint | b.taint;
+        return made;
+    }
+    const std::uint64_t taint = a.taint | b.taint;
+    const auto tainted = [&](Value made) {
+        made.taint = taint;
+        made.runtime = a.runtime || b.runtime;
+        return made;
+    };
+    for (const Value* v : {&a, &b}) {
+        if (v->kind == ValueKind::lost_pointer) return tainted(*v);
+    }
+    if (a.kind == ValueKind::opaque || b.kind == ValueKind::opaque) {
+        const Value& unknown = a.kind == ValueKind::opaque ? a : b;
+        const Value& other = a.kind == ValueKind::opaque ? b : a;
+        const std::int32_t memory = other.kind == ValueKind::lazy ? other.lazy->param : param_of(other);
+        if (memory >= 0) {
+            LostPointer* lost = arena_.make<LostPointer>();
+            lost->param = memory;
+            lost->why = unknown.why;
+            Value made;
+            made.kind = ValueKind::lost_pointer;
+            made.lost = lost;
+            return tainted(made);
+        }
+        if (other.kind == ValueKind::mask && op == Operator::bit_and) {
+            Mask* mask = arena_.make<Mask>();
+            *mask = *other.mask;
+            mask->exact = false;
+            mask->form = nullptr;
+            Value made;
+            made.kind = ValueKind::mask;
+            made.mask = mask;
+            return tainted(made);
+        }
+        return opaque(*unknown.why, taint);
+    }
+    if (a.kind == ValueKind::mask || b.kind == ValueKind::mask ||
+        (a.kind == ValueKind::boolean && b.kind == ValueKind::boolean)) {
+        if (op == Operator::bit_and || op == Operator::bit_or)
+            return masks_joined(e, a, b, op == Operator::bit_and);
+        if (op == Operator::bit_xor && is_known(a) && is_known(b))
+            return tainted(lazily(e, Lazy::What::comparison, Operator::not_equal, {a, b}));
+        if (a.kind == ValueKind::mask || b.kind == ValueKind::mask) {  // as 0 and 1
+            const bool whole = op != Operator::divide && op != Operator::power && op != Operator::matmul;
+            return whole ? tainted(lazily(e, Lazy::What::arithmetic, op, {a, b})) : opaque(e, taint);
+        }
+    }
+    if ((a.kind == ValueKind::lazy || b.kind == ValueKind::lazy) && is_known(a) && is_known(b)) {
+        if (op == Operator::divide || op == Operator::power || op == Operator::matmul)
+            return opaque(e, taint);
+        return tainted(lazily(e, Lazy::What::arithmetic, op, {a, b}));
+    }
+    if (a.kind == ValueKind::real || b.kind == ValueKind::real) {
+        const auto real = [](const Value& v) {
+            return v.kind == ValueKind::real ? v.real : static_cast<double>(number_of(v));
+        };
+        const bool plain =
+            (a.kind == ValueKind::real || is_number(a)) && (b.kind == ValueKind::real || is_number(b));
+        if (!plain) return opaque(e, taint);
+        Value made;
+        made.kind = ValueKind::real;
+        switch (op) {
+            case Operator::add: made.real = real(a) + real(b); break;
+            case Operator::subtract: made.real = real(a) - real(b); break;
+            case Operator::multiply: made.real = real(a) * real(b); break;
+            case Operator::divide: made.real = real(b) == 0 ? 0 : real(a) / real(b); break;
+            default: return opaque(e, taint);
+        }
+        return tainted(made);
+    }
+    if (is_number(a) && is_number(b))
+        return tainted(integer_binary(e, op, number_of(a), number_of(b), a.runtime || b.runtime));
+    if ((is_block(a) || is_number(a)) && (is_block(b) || is_number(b))) {
+        const bool pointers = a.kind == ValueKind::pointer || b.kind == ValueKind::pointer;
+        if (a.kind == ValueKind::pointer && b.kind == ValueKind::pointer) return opaque(e, taint);
+        switch (op) {
+            case Operator::add: return tainted(add(e, a, b, 1));
+            case Operator::subtract:
+                if (b.kind == ValueKind::pointer) break;
+                return tainted(add(e, a, b, -1));
+            case Operator::multiply:
+                if (pointers) break;
+                if (is_number(b)) return tainted(scaled(e, *a.block, number_of(b)));
+                if (is_number(a)) return tainted(scaled(e, *b.block, number_of(a)));
+                return tainted(elementwise(e, op, a, b));
+            case Operator::shift_left:
+                if (pointers || !is_number(b) || number_of(b) < 0 || number_of(b) > 62) break;
+                return tainted(scaled(e, *a.block, std::int64_t{1} << number_of(b)));
+            default:
+                if (pointers || op == Operator::divide) break;
+                return tainted(elementwise(e, op, a, b));
+        }
+        if (pointers) {
+            LostPointer* lost = arena_.make<LostPointer>();
+            lost->param = (a.kind == ValueKind::pointer ? a : b).block->param;
+            lost->why = &e;
+            Value made;
+            made.kind = ValueKind::lost_pointer;
+            made.lost = lost;
+            return tainted(made);
+        }
+    }
+    return opaque(e, taint);
+}
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,64 @@
+// What the operators on abstract values share: which values are numbers and which blocks, and how the axes of
+// operands of different rank are matched. Internal to the evaluator, so that scalars, blocks and masks can
+// each have a file.
+#pragma once
+
+#include <cstdint>
+
+#include "kernel/triton/evaluate/value.hpp"
+
+namespace syncopate::kernel {
+
+inline constexpr std::int64_t kLargestExpanded = 1 << 16;  ///< indices of an axis looked at one by one
+
+/// A value of this kind that follows from a and b; what it is remains to be set.
+inline Value with(ValueKind kind, const Value& a, const Value& b) {
+    Value made;
+    made.kind = kind;
+    made.runtime = a.runtime || b.runtime;
+    made.taint = a.taint | b.taint;
+    return made;
+}
+
+inline bool is_block(const Value& v) { return v.kind == ValueKind::block || v.kind == ValueKind::pointer; }
+inline bool is_number(const Value& v) { return v.kind == ValueKind::integer || v.kind == ValueKind::boolean; }
+inline std::int64_t number_of(const Value& v) {
+    return v.kind == ValueKind::boolean ? (v.boolean ? 1 : 0) : v.integer;
+}
+
+inline std::int32_t rank_of(const Value& v) {
+    return is_block(v)                 ? v.block->rank
+           : v.kind == ValueKind::mask ? v.mask->rank
+           : v.kind == ValueKind::lazy ? v.lazy->rank
+                                       : 0;
+}
+
+/// With axes of extent 1 in front, so that there are `rank`.
+inline Block aligned(const Block& block, std::int32_t rank) {
+    Block made = block;
+    const std::int32_t shift = rank - block.rank;
+    for (std::int32_t j = 0; j < rank; ++j) made.axes[j] = j < shift ? BlockAxis{} : block.axes[j - shift];
+    made.rank = rank;
+    return made;
+}
+
+inline Mask aligned(const Mask& mask, std::int32_t rank) {
+    Mask made = mask;
+    const std::int32_t shift = rank - mask.rank;
+    for (std::int32_t j = 0; j < rank; ++j) made.axes[j] = j < shift ? MaskAxis{} : mask.axes[j - shift];
+    made.rank = rank;
+    return made;
+}
+
+/// The one axis along which a and b vary; -1 for none, -2 for several.
+inline std::int32_t varying_axis(const Block& a, const Block& b) {
+    std::int32_t found = -1;
+    for (std::int32_t j = 0; j < a.rank; ++j) {
+        if (a.axes[j].count == 0 && b.axes[j].count == 0) continue;
+        if (found >= 0) return -2;
+        found = j;
+    }
+    return found;
+}
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,72 @@
+// From what the evaluation touched to the tile space: disjoint boxes and bounding boxes for each tile, and
+// the named axes with each tile's coordinates.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernel/triton/evaluate/evaluate.hpp"
+#include "syncopate/kernel/model/kernel.hpp"
+
+namespace syncopate::kernel {
+
+/// Makes tiles of what the evaluation found, each with its footprints by parameter. What several tiles touch
+/// is put together once and shared by them.
+class TileMaker {
+public:
+    /// Refers to its arguments.
+    TileMaker(const Findings& found, const std::vector<std::string>& names,
+              const std::vector<TensorView>& tensors);
+    [[nodiscard]] Tile make(const TileRecord& record);
+
+private:
+    struct Union {
+        SharedBoxes::List boxes;
+        plan::Region around;
+        bool exact = true;
+    };
+    /// What tiles of a line touch of a parameter: the same, moved along one axis.
+    struct Moved {
+        std::size_t first = 0;            ///< the union of the first one
+        std::int64_t by = 0;              ///< how far that one's first touch is moved
+        std::int64_t unit = 0;            ///< how far the second one is moved from it
+        std::vector<std::uint32_t> made;  ///< the unions, from 1, of those moved by 0, unit, 2 unit, …
+    };
+    const Union& united(std::span<const std::uint32_t> touches);
+    const Union& moved(std::span<const std::uint32_t> touches);
+    void unite_all(Union& made, std::span<const std::uint32_t> touches) const;
+    void push_key(std::span<const std::uint32_t> touches, std::int64_t back);
+    [[nodiscard]] Box box_of(const Touch& touch, std::uint32_t b) const;
+    const Union& of_one(const Touch& touch);
+    static void set_box(Union& made, const Box& box, std::size_t rank);
+    [[nodiscard]] std::optional<Box> one_box(std::span<const std::uint32_t> touches, std::size_t rank) const;
+
+    const Findings& found_;
+    const std::vector<std::string>& names_;  // of memory
+    const std::vector<TensorView>& tensors_;
+    Memo known_;        // by touches; `stores` of an entry is its place in `unions_`
+    Memo known_moved_;  // by touches, as if the first one stood; `stores`: its place in `moved_`
+    std::deque<Moved> moved_;
+    std::vector<std::uint64_t> key_;
+    std::shared_ptr<std::deque<Union>> unions_ = std::make_shared<std::deque<Union>>();  // the tiles keep it
+    std::vector<std::uint32_t> of_one_;  // by box and whether it is exact: the place of its own union, from 1
+    std::vector<std::uint32_t> order_;
+};
+
+/// Sets the coordinates that the evaluation recorded (in the order of `kernel.axes`), if they number the tile
+/// space one to one. False, changing nothing, when they do not.
+[[nodiscard]] bool set_recorded_coordinates(Kernel& kernel, const std::vector<TileRecord>& records);
+
+/// Sets axes and coordinates from where the tiles write, if their boxes form a grid over one tensor. Names
+/// and blocks are taken from `named` where counts agree.
+[[nodiscard]] bool set_coordinates_by_writes(Kernel& kernel, const std::vector<TileAxis>& named);
+
+/// Puts the axes in the order of the axes of the tensor that the tiles write, where each runs along one.
+void order_axes_by_writes(Kernel& kernel);
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,225 @@
+#include "kernel/triton/sites/sites.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <tuple>
+
+namespace syncopate::kernel {
+namespace {
+
+/// Whether a statement of the kernel's own block is `variable = CALL`. A cast is more: what replaces the id
+/// must come before it.
+const Stmt* assignment_of(const std::vector<Stmt*>& body, const Expr* call) {
+    const auto found = std::find_if(body.begin(), body.end(), [&](const Stmt* s) {
+        return s->kind == StmtKind::assign && s->target->kind == ExprKind::name && s->value == call;
+    });
+    return found == body.end() ? nullptr : *found;
+}
+
+bool is_docstring(const Stmt& s) {
+    return s.kind == StmtKind::expression && s.value->kind == ExprKind::literal;
+}
+
+/// Where a kernel of one tile a program takes its tile: where its ids are assigned, if that is one place,
+/// from which all else follows; else at the entry, for all ids.
+TileIdSite grid_site(const Function& kernel, const std::vector<const TaintSource*>& ids,
+                     const std::array<std::int64_t, 3>& grid) {
+    TileIdSite site;
+    std::int32_t axes = 1;
+    for (std::int32_t a = 0; a < 3; ++a) {
+        if (grid[static_cast<std::size_t>(a)] > 1) axes = a + 1;
+    }
+    std::array<const Stmt*, 3> assigned{};
+    bool simple = true;
+    std::size_t first = kernel.body.size();
+    std::size_t last = 0;
+    for (const TaintSource* id : ids) {
+        site.program_ids.push_back({id->expr->where, id->grid_axis});
+        axes = std::max(axes, id->grid_axis + 1);
+        const Stmt* statement = assignment_of(kernel.body, id->expr);
+        const Stmt*& place = assigned[static_cast<std::size_t>(id->grid_axis)];
+        simple = simple && statement != nullptr && place == nullptr;
+        if (!simple) continue;
+        place = statement;
+        const auto at = static_cast<std::size_t>(
+            std::find(kernel.body.begin(), kernel.body.end(), statement) - kernel.body.begin());
+        first = std::min(first, at);
+        last = std::max(last, at);
+    }
+    // Nothing between the assignments that could use an id that is not yet the tile's.
+    simple = simple && ids.size() == static_cast<std::size_t>(axes) && last - first + 1 == ids.size();
+    if (simple) {
+        site.kind = axes == 1 ? TileIdSite::Kind::rebind : TileIdSite::Kind::rebind_grid;
+        for (std::int32_t a = 0; a < axes; ++a)
+            site.variables.push_back(assigned[static_cast<std::size_t>(a)]->target->text);
+        site.anchor = kernel.body[last]->where;
+    } else {
+        site.kind = TileIdSite::Kind::entry;
+        const std::array<std::string, 3> names{"sy_x", "sy_y", "sy_z"};
+        site.variables.assign(names.begin(), names.begin() + axes);
+        const auto begin = std::find_if_not(kernel.body.begin(), kernel.body.end(),
+                                            [](const Stmt* s) { return is_docstring(*s); });
+        site.anchor = (*begin)->where;
+    }
+    site.indent = site.anchor.column - 1;
+    return site;
+}
+
+bool returns_early(const std::vector<Stmt*>& body, bool top) {
+    for (std::size_t i = 0; i < body.size(); ++i) {
+        const Stmt* s = body[i];
+        if (s->kind == StmtKind::give_back && !(top && i + 1 == body.size())) return true;
+        if (returns_early(s->body, false) || returns_early(s->otherwise, false)) return true;
+    }
+    return false;
+}
+
+bool is_literal(const Expr* e, std::int64_t value) {
+    return e->kind == ExprKind::literal && std::holds_alternative<std::int64_t>(e->literal) &&
+           std::get<std::int64_t>(e->literal) == value;
+}
+
+/// Whether something in the body of a loop ends the loop before its last round.
+bool ends_early(const std::vector<Stmt*>& body) {
+    return std::any_of(body.begin(), body.end(), [](const Stmt* s) {
+        if (s->kind == StmtKind::stop_loop || s->kind == StmtKind::give_back) return true;
+        const bool loop = s->kind == StmtKind::for_loop || s->kind == StmtKind::while_loop;
+        return loop ? false : ends_early(s->body) || ends_early(s->otherwise);
+    });
+}
+
+std::optional<ReductionLoop> reduction_of(const Module& module, const Evaluator& evaluator) {
+    const LoopRecord* only = nullptr;
+    for (const LoopRecord& record : evaluator.loops) {
+        if (!record.reads || record.statement == nullptr) continue;
+        if (only != nullptr) return std::nullopt;
+        only = &record;
+    }
+    if (only == nullptr || !only->in_kernel || only->statement->kind != StmtKind::for_loop)
+        return std::nullopt;
+    const Stmt& statement = *only->statement;
+    ReductionLoop loop;
+    loop.statement = statement.where;
+    loop.header = statement.header;
+    loop.iterable = statement.value->where;
+    if (statement.target->kind == ExprKind::name) loop.variable = statement.target->text;
+    loop.indent = statement.where.column - 1;
+    loop.trips = only->trips;
+    const Expr& over = *statement.value;
+    if (over.kind == ExprKind::call && over.builtin == Builtin::range) {
+        const auto& parts = over.kids;
+        const bool from_zero = parts.size() == 1 || (parts.size() >= 2 && is_literal(parts[0], 0));
+        const bool by_one = parts.size() < 3 || is_literal(parts[2], 1);
+        const bool whole = statement.otherwise.empty() && !ends_early(statement.body);
+        if (!parts.empty() && from_zero && by_one && whole)
+            loop.bound = module.text(parts[parts.size() == 1 ? 0 : 1]->where);
+    }
+    for (const auto& [param, advance] : only->slices) {
+        if (advance.dim < 0 || !only->same_trips || evaluator.read_outside[static_cast<std::size_t>(param)])
+            continue;
+        loop.slices.push_back({evaluator.memory_names[static_cast<std::size_t>(param)], advance.dim,
+                               advance.base, advance.step, advance.extent});
+    }
+    return loop;
+}
+
+/// The statement of `body` that holds `inner`; null if none does.
+const Stmt* holder_of(const std::vector<Stmt*>& body, const Stmt& inner) {
+    const auto found = std::find_if(body.begin(), body.end(), [&](const Stmt* s) {
+        return s->where.begin <= inner.where.begin && inner.where.end <= s->where.end;
+    });
+    return found == body.end() ? nullptr : *found;
+}
+
+}  // namespace
+
+Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluator& evaluator,
+                         const std::array<std::int64_t, 3>& grid) {
+    const Function& kernel = module.functions[static_cast<std::size_t>(index)];
+    const Findings& found = evaluator.found;
+    Sites sites;
+    sites.function = kernel.whole;
+    sites.name = kernel.name_range;
+    sites.parameters = kernel.parameters_range;
+    sites.body = kernel.body_range;
+    sites.body_indent = kernel.body_indent;
+    sites.imports_end = module.imports_end;
+    sites.persistent = found.tile_loop != nullptr;
+    sites.early_return = returns_early(kernel.body, true);
+    if (found.last_store != nullptr) {
+        sites.last_store = found.last_store->where;
+        const std::vector<Stmt*>& body = found.tile_loop != nullptr ? found.tile_loop->body : kernel.body;
+        if (const Stmt* holder = holder_of(body, *found.last_store)) sites.stored = holder->where;
+    }
+    for (const auto& [key, form] : found.accesses) {
+        const auto& [call, param] = key;
+        if (param < 0) continue;
+        const AccessSite site{evaluator.memory_names[static_cast<std::size_t>(param)], call->where, form.form,
+                              form.made != nullptr ? form.made->where : SourceRange{}, form.rows};
+        if (form.stores) sites.stores.push_back(site);
+        if (form.loads) sites.loads.push_back(site);
+    }
+    for (std::vector<AccessSite>* accesses : {&sites.stores, &sites.loads}) {
+        std::ranges::sort(*accesses, [](const AccessSite& a, const AccessSite& b) {
+            return std::tie(a.call.begin, a.param) < std::tie(b.call.begin, b.param);
+        });
+    }
+    if (found.tile_loop != nullptr) sites.tile_loop_header = found.tile_loop->header;
+    sites.reduction = reduction_of(module, evaluator);
+
+    std::vector<const TaintSource*> ids;
+    for (std::size_t i = 0; i < evaluator.sources.size(); ++i) {
+        const TaintSource& source = evaluator.sources[i];
+        const std::uint64_t bit = std::uint64_t{1} << std::min<std::size_t>(i, 63);
+        TileIdSite site;
+        site.guards_reads = (found.read_taint & bit) != 0;
+        site.guards_writes = (found.write_taint & bit) != 0;
+        for (std::size_t param = 0; param < evaluator.param_read_taint.size(); ++param) {
+            if ((evaluator.param_read_taint[param] & bit) != 0)
+                site.reads.push_back(evaluator.memory_names[param]);
+        }
+        if (source.kind == TaintSource::Kind::program_id && found.tile_loop == nullptr) {
+            if (source.in_kernel)
+                ids.push_back(&source);  // also one that no address follows from: a seed, a branch
+            else
+                sites.foreign_id = source.expr->where;
+        }
+        if (!site.guards_reads && !site.guards_writes) continue;
+        switch (source.kind) {
+            case TaintSource::Kind::count: break;
+            case TaintSource::Kind::tile_loop:
+                site.kind = TileIdSite::Kind::rebind;
+                site.variables = {source.expr->text};
+                site.anchor = found.tile_loop->header;
+                site.indent = found.tile_loop->body.front()->where.column - 1;
+                sites.tile_ids.push_back(site);
+                break;
+            case TaintSource::Kind::carried_id:
+                if (!source.is_tile_id) {
+                    return module.error(source.expr->where, "addresses follow from `" + source.expr->text +
+                                                                "`, which is carried from tile to tile and "
+                                                                "is not the id of the tile here: use the "
+                                                                "variable of the loop over tiles");
+                }
+                site.kind = TileIdSite::Kind::use;
+                site.variables = {source.expr->text};
+                site.anchor = source.expr->where;
+                site.indent = source.expr->where.column - 1;
+                sites.tile_ids.push_back(site);
+                break;
+            case TaintSource::Kind::program_id: break;  // below, all together
+        }
+    }
+    if (found.tile_loop == nullptr && !ids.empty()) {
+        // All that such a program does is its tile's, whether or not an address was seen to follow from an
+        // id.
+        TileIdSite site = grid_site(kernel, ids, grid);
+        site.guards_reads = site.guards_writes = true;
+        sites.tile_ids.push_back(std::move(site));
+    }
+    std::sort(sites.tile_ids.begin(), sites.tile_ids.end(),
+              [](const TileIdSite& a, const TileIdSite& b) { return a.anchor.begin < b.anchor.begin; });
+    return sites;
+}
+
+}  // namespace syncopate::kernel

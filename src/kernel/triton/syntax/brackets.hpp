@@ -1,0 +1,21 @@
+// Brackets that do not match: where a syntax error began, when the parser only notices statements later.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "syncopate/kernel/model/kernel.hpp"
+
+namespace syncopate::kernel {
+
+struct BracketError {
+    SourceRange where;    ///< the bracket
+    std::string message;  ///< without "syntax error"
+};
+
+/// The first bracket of Python source that closes what is not open, else the last one that is never closed.
+/// Brackets in strings and comments do not count.
+std::optional<BracketError> mismatched_bracket(std::string_view source);
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,90 @@
+// From tree-sitter's tree to the compact form: one Lowering per function. Internal to syntax.cpp and
+// lower*.cpp.
+#pragma once
+
+#include <tree_sitter/api.h>
+
+#include <functional>
+#include <optional>
+
+#include "kernel/triton/syntax/syntax.hpp"
+
+namespace syncopate::kernel {
+
+class Lowering {
+public:
+    Lowering(Module& module, std::int32_t function)
+        : module_(module), index_(function), file_text_(file().text), file_begin_(file().begin) {}
+
+    /// Lowers the parameters and the body of `definition` (a function_definition node).
+    Status lower_function(TSNode definition);
+    /// Lowers the expression of a fragment's own tree; `place` is where the fragment starts in the file.
+    Result<Expr*> lower_fragment(TSNode expression, std::string_view text, SourceRange place);
+
+    /// Lowers an expression at the top level of the file.
+    Result<Expr*> lower_value(TSNode expression);
+
+    static SourceRange range_of(TSNode node);
+    static Builtin builtin_named(std::string_view name);
+
+private:
+    static constexpr int kDeepest = 200;
+
+    // lower.cpp
+    const SourceFile& file() { return module_.files[static_cast<std::size_t>(function().file)]; }
+    Function& function() { return module_.functions[static_cast<std::size_t>(index_)]; }
+    std::string_view text(TSNode node) const;
+    SourceRange place(TSNode node) const;
+    Expr* make(ExprKind kind, TSNode node);
+    Expr* literal(TSNode node, Scalar value);
+    Stmt* make_stmt(StmtKind kind, TSNode node);
+    std::int32_t slot_of(std::string_view name, bool create);
+    bool outside_ = false;  // of the function: its names are those of the file
+    void collect_names(TSNode body);
+    void collect_targets(TSNode body, const std::function<void(TSNode)>& found) const;
+    void fail(TSNode node, std::string message);
+
+    // lower_expression.cpp
+    Expr* expression(TSNode node);
+    Expr* number(TSNode node);
+    Expr* name(TSNode node);
+    Expr* binary(TSNode node);
+    Expr* comparison(TSNode node);
+    Expr* attribute(TSNode node);
+    Expr* tuple(TSNode node);
+    Expr* each(TSNode node);
+    Expr* unknown_expression(TSNode node);
+    void note_count(Expr* node);
+    /// The names of a.b.c when `a` is no variable of the function; empty otherwise.
+    std::vector<std::string_view> global_path(TSNode node);
+    Resolved resolved(TSNode node);
+    Expr* reference(TSNode node, const Resolved& found, const std::vector<std::string_view>& path);
+
+    // lower_call.cpp
+    Expr* call(TSNode node);
+    void method(Expr* made, TSNode callee);
+
+    // lower_statement.cpp
+    std::vector<Stmt*> block(TSNode node);
+    Stmt* statement(TSNode node);
+    Stmt* assignment(TSNode node, TSNode whole);
+    Stmt* branch(TSNode node);
+    Stmt* unknown_statement(TSNode node);
+    Stmt* loop(TSNode node, bool is_for);
+    void finish(Stmt* statement);
+    void note_assigned(Expr* target);
+    static void note_carried(Stmt* loop);
+
+    Module& module_;
+    std::int32_t index_;
+    std::string_view file_text_;
+    std::uint32_t file_begin_ = 0;
+    int depth_ = 0;
+    std::optional<Error> error_;
+    std::string_view fragment_;  // when lowering a fragment: its text, and where it starts
+    SourceRange fragment_place_;
+    bool in_fragment_ = false;
+    std::vector<std::vector<std::int32_t>*> assigned_;  // of the enclosing loops
+};
+
+}  // namespace syncopate::kernel

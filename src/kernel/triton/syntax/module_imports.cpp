@@ -1,0 +1,236 @@
+// Names across files: which file of the same project an import means, and what a dotted path stands for. A
+// file is looked for as Python would from the folder of the one that imports it, or from a folder above; what
+// is not found there (triton, torch, …) is external, and known by the last name of its path.
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <system_error>
+
+#include "kernel/triton/evaluate/value.hpp"
+#include "kernel/triton/syntax/lower.hpp"
+#include "kernel/triton/syntax/lower_tree.hpp"
+#include "kernel/triton/syntax/module_tree.hpp"
+#include "syncopate/io.hpp"
+
+namespace syncopate::kernel {
+namespace {
+
+constexpr std::size_t kMostFiles = 64;
+constexpr int kMostFoldersUp = 8;
+constexpr int kMostAliases = 16;  // a name for a name for a name …
+
+std::vector<std::string> parts_of(std::string_view dotted) {
+    std::vector<std::string> parts;
+    for (std::size_t begin = 0; begin <= dotted.size();) {
+        const std::size_t end = std::min(dotted.find('.', begin), dotted.size());
+        if (end > begin) parts.emplace_back(dotted.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
+bool is_name(std::string_view part) {
+    return std::all_of(part.begin(), part.end(), [](char c) {
+        return c == '_' || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
+               (c & 0x80) != 0;
+    });
+}
+
+}  // namespace
+
+/// The file that `path` (dots at its front are levels) means in file `from`; -1 when it is external.
+std::int32_t Module::imported(std::int32_t from, const std::string& path) {
+    namespace fs = std::filesystem;
+    const std::vector<std::string> parts = parts_of(path);
+    static constexpr std::array<std::string_view, 4> kExternal{"triton", "torch", "numpy", "math"};
+    const std::size_t levels = std::min(path.find_first_not_of('.'), path.size());
+    if (levels == 0 &&
+        (parts.empty() || std::find(kExternal.begin(), kExternal.end(), parts[0]) != kExternal.end()))
+        return -1;
+    if (!std::all_of(parts.begin(), parts.end(), is_name)) return -1;
+    const std::string& own = files[static_cast<std::size_t>(from)].path;
+    if (own.empty() || own == "-" || own.front() == '<') return -1;
+    std::error_code failed;
+    fs::path folder = fs::absolute(own, failed).parent_path();
+    if (failed) return -1;
+    for (std::size_t up = 1; up < levels && folder.has_relative_path(); ++up) folder = folder.parent_path();
+    for (int up = 0; up < (levels > 0 ? 1 : kMostFoldersUp); ++up) {
+        fs::path base = folder;
+        for (const std::string& part : parts) base /= part;
+        fs::path named = base;
+        named += ".py";
+        for (const fs::path& candidate : {named, base / "__init__.py"}) {
+            if (parts.empty() && candidate == named) continue;
+            const auto [known, is_new] = paths_.try_emplace(candidate.lexically_normal().string(), -1);
+            if (!is_new) {
+                if (known->second >= 0) return known->second;
+                continue;
+            }
+            if (files.size() >= kMostFiles || !fs::is_regular_file(candidate, failed)) continue;
+            Result<std::string> text = read_file(candidate.string());
+            if (!text) continue;
+            // Shown as its path from where the kernel's file was named.
+            fs::path shown = candidate.lexically_normal();
+            if (!fs::path(file).is_absolute()) shown = shown.lexically_relative(fs::current_path(failed));
+            const Result<std::int32_t> added = add_file(shown.string(), std::move(*text));
+            if (added) return known->second = *added;
+        }
+        if (!folder.has_relative_path()) break;
+        folder = folder.parent_path();
+    }
+    return -1;
+}
+
+Binding* Module::lookup(std::int32_t index, std::string_view name, int depth) {
+    SourceFile& here = files[static_cast<std::size_t>(index)];
+    const auto found = here.names.find(name);
+    if (found != here.names.end()) return &found->second;
+    if (depth > kMostAliases) return nullptr;
+    for (const std::string& star : here.stars) {
+        const std::int32_t other = imported(index, star);
+        if (other < 0 || other == index) continue;
+        if (Binding* binding = lookup(other, name, depth + 1)) return binding;
+    }
+    return nullptr;
+}
+
+/// The expression that a name is assigned; null while it is being lowered.
+Expr* Module::global(std::int32_t index, Binding& binding) {
+    if (binding.value != nullptr || binding.busy) return binding.value;
+    binding.busy = true;
+    const SourceFile& here = files[static_cast<std::size_t>(index)];
+    Lowering lowering(*this, here.scratch);
+    const Result<Expr*> lowered =
+        lowering.lower_value(trees_[static_cast<std::size_t>(index)]->values[binding.node]);
+    if (lowered) {
+        Expr* e = *lowered;
+        const bool wrapped = e->kind == ExprKind::call && e->text == "constexpr" && e->kids.size() == 1;
+        if (wrapped) e = e->kids[0];
+        if (e->kind == ExprKind::unary && e->op == Operator::negative &&
+            e->kids[0]->kind == ExprKind::literal) {
+            if (const auto* whole = std::get_if<std::int64_t>(&e->kids[0]->literal))
+                e->kind = ExprKind::literal, e->literal = wrap_multiply(*whole, -1);
+            else if (const auto* real = std::get_if<double>(&e->kids[0]->literal))
+                e->kind = ExprKind::literal, e->literal = -*real;
+        }
+        binding.value = e;
+    } else {
+        binding.kind = Binding::Kind::unknown;
+    }
+    binding.busy = false;
+    return binding.value;
+}
+
+/// tl = triton.language, act = silu, helper = triton.jit(_helper): the path on the right.
+std::optional<std::vector<std::string>> Module::alias_of(std::int32_t index, const Binding& binding) const {
+    TSNode node = trees_[static_cast<std::size_t>(index)]->values[binding.node];
+    const auto text_of = [&](TSNode n) {
+        const SourceRange range = Lowering::range_of(n);
+        return files[static_cast<std::size_t>(index)].text.substr(range.begin, range.end - range.begin);
+    };
+    if (kernel::type(node) == "call") {
+        const TSNode callee = field(node, "function");
+        const bool jit =
+            (kernel::type(callee) == "attribute" && text_of(field(callee, "attribute")) == "jit") ||
+            (kernel::type(callee) == "identifier" && text_of(callee) == "jit");
+        const std::vector<TSNode> arguments = children(field(node, "arguments"));
+        if (!jit || arguments.empty()) return std::nullopt;
+        node = arguments[0];
+    }
+    std::vector<std::string> names;
+    while (kernel::type(node) == "attribute") {
+        names.insert(names.begin(), text_of(field(node, "attribute")));
+        node = field(node, "object");
+    }
+    if (kernel::type(node) != "identifier") return std::nullopt;
+    names.insert(names.begin(), text_of(node));
+    return names;
+}
+
+Resolved Module::resolve(std::int32_t index, const std::vector<std::string_view>& names) {
+    return resolve(index, names, 0);
+}
+
+Resolved Module::resolve(std::int32_t index, const std::vector<std::string_view>& names, int depth) {
+    Resolved result;
+    if (names.empty() || depth > kMostAliases) return result;
+    Binding* binding = lookup(index, names[0], 0);
+    if (binding == nullptr) return result;
+    // The file whose name it is, when it came through a `*`.
+    const auto owner_of = [&](const Binding* wanted) {
+        for (std::size_t f = 0; f < files.size(); ++f) {
+            const auto found = files[f].names.find(names[0]);
+            if (found != files[f].names.end() && &found->second == wanted)
+                return static_cast<std::int32_t>(f);
+        }
+        return index;
+    };
+    const auto followed = [&](std::int32_t other, std::string_view first) {
+        std::vector<std::string_view> rest{first};
+        rest.insert(rest.end(), names.begin() + 1, names.end());
+        return resolve(other, rest, depth + 1);
+    };
+    const auto inside = [&](std::int32_t other, std::size_t from) {
+        Resolved found =
+            resolve(other, {names.begin() + static_cast<std::ptrdiff_t>(from), names.end()}, depth + 1);
+        found.consumed += from;
+        return found;
+    };
+    switch (binding->kind) {
+        case Binding::Kind::function:
+            if (names.size() > 1) break;
+            result.kind = Resolved::Kind::function;
+            result.function = binding->function;
+            return result;
+        case Binding::Kind::value: {
+            const std::int32_t owner = owner_of(binding);
+            if (const auto alias = alias_of(owner, *binding); alias && !binding->busy) {
+                std::vector<std::string_view> path(alias->begin(), alias->end());
+                path.insert(path.end(), names.begin() + 1, names.end());
+                binding->busy = true;
+                const Resolved through = resolve(owner, path, depth + 1);
+                binding->busy = false;
+                if (through.kind == Resolved::Kind::function ||
+                    (through.kind == Resolved::Kind::external && names.size() > 1))
+                    return through;
+            }
+            result.kind = Resolved::Kind::value;
+            result.value = global(owner, *binding);
+            result.consumed = 1;
+            return result;
+        }
+        case Binding::Kind::unknown:
+            result.kind = Resolved::Kind::value;
+            result.consumed = 1;
+            return result;
+        case Binding::Kind::member: {
+            const std::int32_t owner = owner_of(binding);
+            const std::string path = binding->path, member = binding->member;
+            const std::int32_t other = imported(owner, path);
+            if (other >= 0 && lookup(other, member, 0) != nullptr) return followed(other, member);
+            const bool ends_in_dot = path.empty() || path.back() == '.';
+            const std::int32_t inner = imported(owner, path + (ends_in_dot ? "" : ".") + member);
+            if (inner >= 0 && names.size() > 1) {
+                return inside(inner, 1);
+            }
+            result.kind = Resolved::Kind::external;
+            result.last = names.size() > 1 ? std::string(names.back()) : member;
+            return result;
+        }
+        case Binding::Kind::module: {
+            const std::int32_t owner = owner_of(binding);
+            std::string path = binding->path;
+            for (std::size_t i = 1; i < names.size(); ++i) {
+                const std::int32_t other = imported(owner, path);
+                if (other >= 0 && lookup(other, names[i], 0) != nullptr) return inside(other, i);
+                path += "." + std::string(names[i]);
+            }
+            break;
+        }
+    }
+    result.kind = Resolved::Kind::external;
+    result.last = names.back();
+    return result;
+}
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,245 @@
+#include "kernel/triton/syntax/syntax.hpp"
+
+#include <tree_sitter/api.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <optional>
+#include <unordered_map>
+
+#include "kernel/triton/syntax/brackets.hpp"
+#include "kernel/triton/syntax/lower.hpp"
+#include "kernel/triton/syntax/module_tree.hpp"
+#include "syncopate/excerpt.hpp"
+
+extern "C" const TSLanguage* tree_sitter_python(void);
+
+namespace syncopate::kernel {
+
+std::unique_ptr<TSTree, Module::Tree::Delete> Module::Tree::parse(std::string_view text) {
+    const std::unique_ptr<TSParser, Delete> parser(ts_parser_new());
+    if (!ts_parser_set_language(parser.get(), tree_sitter_python())) return nullptr;
+    return std::unique_ptr<TSTree, Delete>(
+        ts_parser_parse_string(parser.get(), nullptr, text.data(), static_cast<std::uint32_t>(text.size())));
+}
+
+Module::~Module() = default;
+
+std::string dtype_name(std::string_view name) {
+    static const std::unordered_map<std::string_view, std::string_view> names{
+        {"float16", "fp16"}, {"bfloat16", "bf16"},      {"float32", "fp32"},
+        {"float64", "fp64"}, {"float8e4nv", "fp8e4m3"}, {"float8e5", "fp8e5m2"}};
+    const auto found = names.find(name);
+    return std::string(found == names.end() ? name : found->second);
+}
+
+bool is_dtype(std::string_view name) {
+    static constexpr std::array<std::string_view, 8> kPrefixes{"float", "bfloat", "int",  "uint",
+                                                               "fp",    "bf",     "void", "pi32_t"};
+    return std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) {
+        return name.starts_with(prefix) && (name == "void" || name.find_first_of("0123456789") != name.npos);
+    });
+}
+
+std::vector<Stmt*> flattened(const std::vector<Stmt*>& body) {
+    std::vector<Stmt*> all = body;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const Stmt* s = all[i];
+        for (Stmt* inner : s->body) all.push_back(inner);
+        for (Stmt* inner : s->otherwise) all.push_back(inner);
+    }
+    return all;
+}
+
+std::vector<Expr*> flattened(Expr* root) {
+    std::vector<Expr*> all;
+    if (root != nullptr) all.push_back(root);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const Expr* e = all[i];
+        for (Expr* kid : e->kids) {
+            if (kid != nullptr) all.push_back(kid);
+        }
+        for (const auto& [name, value] : e->keywords) all.push_back(value);
+    }
+    return all;
+}
+
+std::int32_t Function::slot(std::string_view wanted) const {
+    const auto found = std::find(slots.begin(), slots.end(), wanted);
+    return found == slots.end() ? -1 : static_cast<std::int32_t>(found - slots.begin());
+}
+
+std::int32_t Module::find(std::string_view name) const {
+    const auto found = files.front().names.find(name);
+    return found != files.front().names.end() && found->second.kind == Binding::Kind::function
+               ? found->second.function
+               : -1;
+}
+
+const SourceFile& Module::file_of(const SourceRange& range) const {
+    std::size_t index = files.size() - 1;
+    while (index > 0 && range.begin < files[index].begin) --index;
+    return files[index];
+}
+
+std::string_view Module::text(const SourceRange& range) const {
+    const SourceFile& here = file_of(range);
+    return std::string_view(here.text).substr(range.begin - here.begin, range.end - range.begin);
+}
+
+Error Module::error(const SourceRange& range, std::string message) const {
+    const SourceFile& here = file_of(range);
+    SourceRange local = range;
+    local.begin -= here.begin;
+    local.end -= here.begin;
+    return error_at(here.text, here.path, local, std::move(message));
+}
+
+void walk(TSNode root, const std::function<bool(TSNode)>& visit) {
+    TSTreeCursor cursor = ts_tree_cursor_new(root);
+    while (true) {
+        if (visit(ts_tree_cursor_current_node(&cursor)) && ts_tree_cursor_goto_first_child(&cursor)) continue;
+        while (!ts_tree_cursor_goto_next_sibling(&cursor)) {
+            if (!ts_tree_cursor_goto_parent(&cursor)) {
+                ts_tree_cursor_delete(&cursor);
+                return;
+            }
+        }
+    }
+}
+
+namespace {
+
+std::string_view type(TSNode node) { return ts_node_type(node); }
+
+struct SyntaxError {
+    SourceRange where;
+    std::string message;
+};
+
+/// Whether a line begins as a compound statement does, and has no colon.
+bool lacks_colon(std::string_view line) {
+    static constexpr std::array<std::string_view, 9> kWords{"if",  "elif",  "else", "for",   "while",
+                                                            "def", "class", "with", "except"};
+    const std::string_view first = line.substr(0, line.find_first_of(" \t(:"));
+    return line.find(':') == std::string_view::npos &&
+           std::find(kWords.begin(), kWords.end(), first) != kWords.end();
+}
+
+std::optional<SyntaxError> first_syntax_error(TSNode root, std::string_view source) {
+    if (!ts_node_has_error(root)) return std::nullopt;
+    // The parser gets over an open bracket by giving up something else, maybe far away.
+    if (auto bracket = mismatched_bracket(source)) {
+        return SyntaxError{bracket->where, "syntax error: " + bracket->message};
+    }
+    std::optional<SyntaxError> found;
+    walk(root, [&](TSNode node) {
+        if (found || !ts_node_has_error(node)) return false;
+        const SourceRange where = Lowering::range_of(node);
+        if (ts_node_is_missing(node)) {
+            found = SyntaxError{where, "syntax error: missing `" + std::string(type(node)) + "`"};
+            return false;
+        }
+        if (!ts_node_is_error(node)) return true;
+        const std::string_view text = source.substr(where.begin, where.end - where.begin);
+        const std::string_view line = text.substr(0, text.find_first_of("#\n"));
+        if (lacks_colon(line)) {
+            const auto end = static_cast<std::uint32_t>(line.find_last_not_of(" \t\r") + 1);
+            found = SyntaxError{{where.begin + end, where.begin + end, where.line, where.column},
+                                "syntax error: missing `:` after `" + printable(line, 40) + "`"};
+            return false;
+        }
+        const std::string shown = printable(line, 40);
+        found = SyntaxError{
+            where, shown.empty()
+                       ? "syntax error: unexpected end of line; is something missing before it?"
+                       : "syntax error: unexpected `" + shown + "`; is something missing before it?"};
+        return false;
+    });
+    if (!found) found = SyntaxError{Lowering::range_of(root), "syntax error"};
+    return found;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Module>> Module::parse(const std::string& source, const std::string& file) {
+    std::unique_ptr<Module> module(new Module());
+    module->file = file;
+    const Result<std::int32_t> added = module->add_file(file, source);
+    if (!added) return added.error();
+    module->source = module->files.front().text;
+    const TSNode root = ts_tree_root_node(module->trees_.front()->tree.get());
+    walk(root, [&](TSNode node) {
+        if (type(node) == "comment") module->comments.push_back({Lowering::range_of(node)});
+        return true;
+    });
+    const std::uint32_t count = ts_node_named_child_count(root);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const TSNode node = ts_node_named_child(root, i);
+        if (type(node) != "import_statement" && type(node) != "import_from_statement" &&
+            type(node) != "future_import_statement")
+            continue;
+        const std::size_t end = source.find('\n', ts_node_end_byte(node));
+        module->imports_end = static_cast<std::uint32_t>(end == std::string::npos ? source.size() : end + 1);
+    }
+    return module;
+}
+
+Result<std::int32_t> Module::add_file(std::string path, std::string text) {
+    constexpr std::size_t kLargest = std::size_t{64} << 20;
+    if (text.size() > kLargest) return Error{"a kernel source of more than 64 MiB", {.file = path}};
+    auto tree = std::make_unique<Tree>();
+    tree->tree = Tree::parse(text);
+    if (!tree->tree) return Error{"tree-sitter cannot parse the file", {.file = path}};
+    const TSNode root = ts_tree_root_node(tree->tree.get());
+    if (const auto wrong = first_syntax_error(root, text))
+        return error_at(text, path, wrong->where, wrong->message);
+    const auto index = static_cast<std::int32_t>(files.size());
+    SourceFile made;
+    made.path = std::move(path);
+    made.text = std::move(text);
+    if (!files.empty())
+        made.begin = files.back().begin + static_cast<std::uint32_t>(files.back().text.size()) + 1;
+    if (std::uint64_t{made.begin} + made.text.size() > UINT32_MAX)
+        return Error{"the files that the kernel imports hold more than 4 GiB", {.file = made.path}};
+    made.scratch = static_cast<std::int32_t>(functions.size());
+    functions.emplace_back().file = index;
+    files.push_back(std::move(made));
+    Scope(functions, files.back(), index, tree->definitions, tree->values).collect(root);
+    trees_.push_back(std::move(tree));
+    return index;
+}
+
+Status Module::lower(std::int32_t function) {
+    const auto index = static_cast<std::size_t>(function);
+    if (functions[index].lowered) return Done{};
+    for (const auto& [known, definition] :
+         trees_[static_cast<std::size_t>(functions[index].file)]->definitions) {
+        if (known == function) return Lowering(*this, function).lower_function(definition);
+    }
+    return error(functions[index].whole, "this function cannot be followed");
+}
+
+Result<Expr*> Module::lower_fragment(std::string_view fragment, std::int32_t function, SourceRange place) {
+    const auto tree = Tree::parse(fragment);
+    if (!tree) return error(place, "cannot parse the directive");
+    TSNode node = ts_tree_root_node(tree.get());
+    if (const auto wrong = first_syntax_error(node, fragment)) {
+        SourceRange where = place;  // a fragment is one line
+        where.begin += wrong->where.begin;
+        where.end = place.begin + std::max(wrong->where.end, wrong->where.begin + 1);
+        return error(where, wrong->message + " in the directive");
+    }
+    while (!ts_node_is_null(node) && (type(node) == "module" || type(node) == "expression_statement")) {
+        if (ts_node_named_child_count(node) != 1)
+            return error(place,
+                         "the directive needs one expression here: write it, or leave the directive out");
+        node = ts_node_named_child(node, 0);
+    }
+    if (ts_node_is_null(node))
+        return error(place, "the directive needs an expression here: write it, or leave the directive out");
+    return Lowering(*this, function).lower_fragment(node, fragment, place);
+}
+
+}  // namespace syncopate::kernel

@@ -1,0 +1,307 @@
+// The compact form of the Python that kernels are written in. tree-sitter parses the file once; the functions
+// that matter are lowered, each once, to trees whose variables are slots and whose callees are resolved, so
+// that evaluating them for thousands of tiles is cheap. Every node keeps its exact place in the source.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::kernel {
+
+enum class ExprKind : std::uint8_t {
+    name,         ///< slot, or a module-level name when slot < 0
+    literal,      ///< `literal`
+    tuple,        ///< kids
+    attribute,    ///< kids[0].text
+    call,         ///< builtin or helper; kids are the positional arguments
+    method,       ///< kids[0].text(kids[1:])
+    subscript,    ///< kids[0][kids[1:]]
+    slice,        ///< kids: begin, end, step; null where absent
+    unary,        ///< op
+    binary,       ///< op
+    compare,      ///< op
+    both,         ///< `and`
+    either,       ///< `or`
+    invert,       ///< `not`
+    conditional,  ///< kids: value, condition, alternative
+    bind,         ///< `slot := kids[0]`
+    splat,        ///< `*kids[0]` among arguments or items
+    each,         ///< [kids[0] for kids[1] in kids[2]]
+    unsupported,  ///< kids: the calls and names inside it
+};
+
+enum class Operator : std::uint8_t {
+    add,
+    subtract,
+    multiply,
+    divide,
+    floor_divide,
+    modulo,
+    power,
+    shift_left,
+    shift_right,
+    bit_and,
+    bit_or,
+    bit_xor,
+    matmul,
+    less,
+    less_equal,
+    greater,
+    greater_equal,
+    equal,
+    not_equal,
+    is,
+    is_not,
+    in,
+    not_in,
+    negative,
+    positive,
+    complement,
+};
+
+/// What the evaluator knows by name; `other` is any call on values whose result cannot be an address.
+enum class Builtin : std::uint8_t {
+    other,
+    helper,
+    program_id,
+    num_programs,
+    load,
+    store,
+    atomic,
+    make_descriptor,
+    descriptor_load,
+    descriptor_store,
+    make_block_ptr,
+    advance,
+    arange,
+    zeros,
+    full,
+    zeros_like,
+    cdiv,
+    minimum,
+    maximum,
+    where,
+    same,
+    ignore,
+    static_assertion,
+    cast,
+    transpose,
+    expand_dims,
+    broadcast_to,
+    swizzle2d,
+    range,
+    static_range,
+    absolute,
+    length,
+    to_int,
+    to_float,
+};
+
+struct Function;
+
+struct Expr {
+    ExprKind kind = ExprKind::unsupported;
+    Operator op = Operator::add;
+    Builtin builtin = Builtin::other;
+    std::int32_t slot = -1;
+    std::int32_t function = -1;  ///< Builtin::helper: index in Module::functions
+    std::string text;            ///< identifier, attribute or callee
+    Scalar literal;
+    std::vector<Expr*> kids;
+    std::vector<std::pair<std::string, Expr*>> keywords;
+    Expr* global = nullptr;  ///< name without a slot: what the file assigns to it
+    bool unbound = false;    ///< name: nothing in the file binds it
+    SourceRange where;
+    bool steers_loop = false;  ///< the iterable of a `for`, the condition of a `while`
+    bool is_count = false;     ///< the idiom (kids[0] + b - 1) // b; then count_of and count_by are its parts
+    Expr* count_of = nullptr;
+    Expr* count_by = nullptr;
+    // Notes of one evaluation, set by the evaluator.
+    std::int32_t source = -1;    ///< index of the taint source that this node is
+    std::int32_t axis = -1;      ///< multiplication of a tile coordinate by this axis's block size
+    std::int32_t axis_side = 0;  ///< which kid is the coordinate
+};
+
+enum class StmtKind : std::uint8_t {
+    assign,
+    augment,
+    expression,
+    branch,
+    for_loop,
+    while_loop,
+    give_back,
+    pass,
+    stop_loop,
+    next_round,
+    assertion,
+    block,
+    unsupported,
+};
+
+struct Stmt {
+    StmtKind kind = StmtKind::pass;
+    Operator op = Operator::add;
+    Expr* target = nullptr;   ///< assign, augment, for_loop
+    std::vector<Expr*> also;  ///< assign: further targets (a = b = value); unsupported: what it assigns
+    Expr* value = nullptr;    ///< assigned value, condition, iterable, returned value
+    std::vector<Stmt*> body;
+    std::vector<Stmt*> otherwise;        ///< branch, loops: `else`
+    SourceRange where;                   ///< to the end of the last statement inside it
+    SourceRange header;                  ///< loops: up to and including the colon
+    std::int32_t loop = -1;              ///< loops: a number, unique in the module
+    std::int32_t memo = -1;              ///< note of an evaluation: what it knows of this statement
+    std::vector<std::int32_t> assigned;  ///< loops: slots that the body assigns, the loop variable included
+    std::vector<bool>
+        carried;  ///< loops, one per entry of `assigned`: an iteration may see the value of the one before
+};
+
+struct Parameter {
+    std::string name;
+    SourceRange where;
+    bool constant = false;     ///< annotated tl.constexpr
+    bool descriptor = false;   ///< .load or .store is called on it
+    bool rest = false;         ///< *args: a tuple of the arguments that are left
+    Expr* fallback = nullptr;  ///< default value
+};
+
+/// A decorator that gives parameters their values at a launch: @triton.autotune, @triton.heuristics.
+struct Chooser {
+    std::string name;  ///< as written, with its dots
+    std::int32_t line = 0;
+    std::vector<std::pair<std::string, std::string>>
+        values;  ///< parameters that it names, and what it may give
+};
+
+struct Function {
+    std::string name;
+    std::int32_t file = 0;  ///< index in Module::files
+    bool jit = false;
+    bool lowered = false;
+    bool has_stores = false;  ///< in its own body
+    SourceRange whole;        ///< first decorator to the end of the body
+    SourceRange name_range;
+    SourceRange parameters_range;
+    SourceRange body_range;
+    std::int32_t body_indent = 4;
+    std::vector<Chooser> choosers;
+    std::vector<Parameter> parameters;
+    std::vector<std::string> slots;  ///< names of the local variables, parameters first
+    std::vector<Stmt*> body;
+    std::set<std::int32_t> calls;  ///< indices of the functions that it names
+
+    [[nodiscard]] std::int32_t slot(std::string_view name) const;  ///< -1 when it is not a local
+};
+
+struct Comment {
+    SourceRange where;
+};
+
+/// What a module-level name of a file stands for.
+struct Binding {
+    enum class Kind : std::uint8_t { function, value, module, member, unknown };
+    Kind kind = Kind::unknown;
+    std::int32_t function = -1;  ///< function: its index
+    std::size_t node = 0;        ///< value: which of the file's assigned expressions
+    Expr* value = nullptr;       ///< value: lowered when it is first asked for
+    bool busy = false;           ///< value: being lowered or followed; it stands for itself
+    std::string path;            ///< module, member: the dotted path of the import, leading dots included
+    std::string member;          ///< member: the name in that module
+};
+
+/// One file: the kernel's own (index 0), or one that is imported and belongs to the same project.
+struct SourceFile {
+    std::string path;
+    std::string text;
+    std::uint32_t begin = 0;  ///< where its bytes start in the numbering of SourceRange
+    std::map<std::string, Binding, std::less<>> names;
+    std::vector<std::string> stars;  ///< paths of `from … import *`
+    std::int32_t scratch = -1;       ///< a function without variables, for its module-level expressions
+};
+
+/// What a dotted path means in a file.
+struct Resolved {
+    enum class Kind : std::uint8_t { none, function, value, external };
+    Kind kind = Kind::none;
+    std::int32_t function = -1;
+    Expr* value = nullptr;     ///< value: of the first `consumed` names
+    std::size_t consumed = 0;  ///< value: names that are used up; the others are attributes of it
+    std::string last;          ///< external: the last name, as the module that defines it calls it
+};
+
+class Lowering;
+
+/// A parsed file, and those that it imports from its own project: they are read when a name of theirs is
+/// first met. Functions are lowered on demand by `lower`.
+class Module {
+public:
+    /// Fails at the first syntax error of the file.
+    [[nodiscard]] static Result<std::unique_ptr<Module>> parse(const std::string& source,
+                                                               const std::string& file);
+    ~Module();
+    Module(const Module&) = delete;
+    Module& operator=(const Module&) = delete;
+
+    [[nodiscard]] Status lower(std::int32_t function);
+    /// Parses an expression inside a comment of `function`; `place` is where its first byte is.
+    [[nodiscard]] Result<Expr*> lower_fragment(std::string_view text, std::int32_t function,
+                                               SourceRange place);
+    /// The index of a function of the kernel's file, or -1.
+    [[nodiscard]] std::int32_t find(std::string_view name) const;
+    /// What `names` joined by dots stand for at the top level of a file. Follows imports.
+    [[nodiscard]] Resolved resolve(std::int32_t file, const std::vector<std::string_view>& names);
+    /// The files in the kernel's folder, and below, that it imports, directly or through one another; see
+    /// imported_files.hpp.
+    [[nodiscard]] Result<std::vector<std::int32_t>> imports();
+    [[nodiscard]] std::string_view text(const SourceRange& range) const;
+    [[nodiscard]] Error error(const SourceRange& range, std::string message) const;
+
+    std::string_view source;  ///< of the kernel's file
+    std::string file;
+    std::deque<SourceFile> files;
+    std::deque<Function> functions;
+    std::vector<Comment> comments;  ///< of the kernel's file
+    std::uint32_t imports_end = 0;
+    std::int32_t num_loops = 0;
+
+private:
+    friend class Lowering;
+    Module() = default;
+    struct Tree;
+    const SourceFile& file_of(const SourceRange& range) const;
+    /// Adds a file; its index, or -1 where it cannot be read or parsed (the first file: the error).
+    Result<std::int32_t> add_file(std::string path, std::string text);
+    std::int32_t imported(std::int32_t from, const std::string& path);
+    Binding* lookup(std::int32_t file, std::string_view name, int depth);
+    Expr* global(std::int32_t file, Binding& binding);
+    std::optional<std::vector<std::string>> alias_of(std::int32_t file, const Binding& binding) const;
+    Resolved resolve(std::int32_t file, const std::vector<std::string_view>& names, int depth);
+
+    std::vector<std::unique_ptr<Tree>> trees_;   ///< by file
+    std::map<std::string, std::int32_t> paths_;  ///< files that were looked for, by path; -1: not there
+    std::deque<Expr> exprs_;
+    std::deque<Stmt> stmts_;
+};
+
+/// The statements of `body` and all inside them, outer before inner.
+[[nodiscard]] std::vector<Stmt*> flattened(const std::vector<Stmt*>& body);
+/// `root` and every expression inside it; nothing for null.
+[[nodiscard]] std::vector<Expr*> flattened(Expr* root);
+
+/// Whether it names an element type: "float16", "int32", ….
+[[nodiscard]] bool is_dtype(std::string_view name);
+
+/// "fp16" for "float16" and the like; other names unchanged.
+[[nodiscard]] std::string dtype_name(std::string_view name);
+
+}  // namespace syncopate::kernel

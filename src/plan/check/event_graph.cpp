@@ -1,0 +1,85 @@
+#include "plan/check/event_graph.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace syncopate::plan {
+
+EventGraph::EventGraph(const Plan& plan, const std::vector<CollectiveGroup>& collectives) {
+    first_op_.push_back(0);
+    for (const std::vector<Op>& ops : plan.ranks) first_op_.push_back(first_op_.back() + ops.size());
+    const auto flat = [&](OpRef ref) {
+        return first_op_[static_cast<std::size_t>(ref.rank)] + static_cast<std::size_t>(ref.index);
+    };
+    constexpr std::int32_t kAlone = -1;
+    std::vector<std::int32_t> group_of(first_op_.back(), kAlone);
+    for (std::size_t group = 0; group < collectives.size(); ++group) {
+        for (const OpRef ref : collectives[group]) group_of[flat(ref)] = static_cast<std::int32_t>(group);
+    }
+
+    event_of_.assign(first_op_.back(), -1);
+    member_begin_.push_back(0);
+    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
+        const auto count = static_cast<std::int32_t>(plan.ranks[static_cast<std::size_t>(rank)].size());
+        for (std::int32_t index = 0; index < count; ++index) {
+            const OpRef ref{rank, index};
+            if (event_of_[flat(ref)] >= 0) continue;  // a later participant
+            const std::int32_t group = group_of[flat(ref)];
+            const CollectiveGroup alone{ref};
+            for (const OpRef member :
+                 group == kAlone ? alone : collectives[static_cast<std::size_t>(group)]) {
+                event_of_[flat(member)] = num_events();
+                members_.push_back(member);
+            }
+            member_begin_.push_back(members_.size());
+        }
+    }
+
+    wait_begin_.push_back(0);
+    for (std::int32_t at = 0; at < num_events(); ++at) {
+        for (const OpRef member : members(at)) {
+            for (const OpRef ref : plan.op(member).after) {
+                const bool exists = ref.rank >= 0 && ref.rank < plan.num_ranks() && ref.index >= 0 &&
+                                    static_cast<std::size_t>(ref.index) <
+                                        plan.ranks[static_cast<std::size_t>(ref.rank)].size();
+                if (exists) waits_.push_back(event(ref));
+            }
+        }
+        const auto mine = waits_.begin() + static_cast<std::ptrdiff_t>(wait_begin_.back());
+        std::sort(mine, waits_.end());
+        waits_.erase(std::unique(mine, waits_.end()), waits_.end());
+        wait_begin_.push_back(waits_.size());
+    }
+}
+
+Followers::Followers(const EventGraph& graph) : begin_(static_cast<std::size_t>(graph.num_events()) + 1, 0) {
+    for (std::int32_t event = 0; event < graph.num_events(); ++event) {
+        for (const std::int32_t earlier : graph.waits(event)) ++begin_[static_cast<std::size_t>(earlier) + 1];
+    }
+    std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
+    followers_.resize(begin_.back());
+    std::vector<std::size_t> fill(begin_.begin(), begin_.end() - 1);
+    for (std::int32_t event = 0; event < graph.num_events(); ++event) {
+        for (const std::int32_t earlier : graph.waits(event))
+            followers_[fill[static_cast<std::size_t>(earlier)]++] = event;
+    }
+}
+
+std::vector<std::int32_t> topological_order(const EventGraph& graph, const Followers& followers) {
+    const auto count = static_cast<std::size_t>(graph.num_events());
+    std::vector<std::int32_t> missing(count, 0);  // waits not yet in the order
+    std::vector<std::int32_t> order;
+    order.reserve(count);
+    for (std::int32_t event = 0; event < graph.num_events(); ++event) {
+        missing[static_cast<std::size_t>(event)] = static_cast<std::int32_t>(graph.waits(event).size());
+        if (graph.waits(event).empty()) order.push_back(event);
+    }
+    for (std::size_t next = 0; next < order.size(); ++next) {
+        for (const std::int32_t later : followers(order[next])) {
+            if (--missing[static_cast<std::size_t>(later)] == 0) order.push_back(later);
+        }
+    }
+    return order;
+}
+
+}  // namespace syncopate::plan

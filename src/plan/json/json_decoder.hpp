@@ -1,0 +1,95 @@
+// What any strict decoder of a JsonDocument needs: known keys, types, ranges, and errors that say where.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "plan/json/json_document.hpp"
+
+namespace syncopate::plan {
+
+/// Where a decoder is: a list through the stack frames, turned into text only for an error.
+struct Path {
+    const Path* parent = nullptr;
+    std::string_view key{};
+    std::int64_t index = -1;
+
+    /// "ranks[2].ops[5].src"
+    [[nodiscard]] std::string to_string() const;
+};
+
+struct Field {
+    std::string_view key;
+    bool required;
+};
+
+/// "a, b, c"
+[[nodiscard]] std::string join_words(std::span<const std::string_view> words);
+
+/// The base of a decoder. Each method returns false once an error is recorded, and the caller then stops: the
+/// first error is the one kept.
+class JsonDecoder {
+public:
+    using Index = JsonDocument::Index;
+    using Type = JsonDocument::Type;
+
+    /// The arguments must outlive the decoder; `text` is what `document` was parsed from.
+    /// `subject` names the whole document in messages.
+    JsonDecoder(const JsonDocument& document, std::string_view text, const std::string& file_name,
+                std::string_view subject = "the plan")
+        : document_(document), text_(text), file_name_(file_name), subject_(subject) {}
+
+    [[nodiscard]] const Error& error() const { return *error_; }  ///< after a method returned false
+
+protected:
+    static bool has(Index node) { return node != JsonDocument::kNone; }
+
+    /// Finds the values of the known keys of an object: values[i] belongs to known[i], kNone if it is not
+    /// there.
+    bool fields(Index node, const Path& path, std::span<const Field> known, std::span<Index> values);
+    bool is(Index node, const Path& path, Type type, std::string_view expected);
+    bool list(Index node, const Path& path, std::string_view expected, std::int32_t limit);
+    bool tuple(Index node, const Path& path, std::string_view expected);  ///< a list of two
+    bool string(Index node, const Path& path, std::string_view& out);
+    bool boolean(Index node, const Path& path, bool& out);
+    /// A number of any kind in [lowest, highest].
+    bool number(Index node, const Path& path, double lowest, double highest, double& out);
+
+    template <typename Int>
+    bool integer(Index node, const Path& path, std::int64_t lowest, std::int64_t highest, Int& out) {
+        std::int64_t value = 0;
+        if (!integer_in(node, path, lowest, highest, value)) return false;
+        out = static_cast<Int>(value);
+        return true;
+    }
+
+    /// Calls decode(element, its path) for each element of an array.
+    template <typename Decode>
+    bool each(Index array, const Path& path, Decode decode) {
+        std::int64_t index = 0;
+        for (Index node = document_.first(array); node != document_.end(array); node = document_.next(node)) {
+            if (!decode(node, Path{&path, {}, index++})) return false;
+        }
+        return true;
+    }
+
+    /// Records "PATH PROBLEM" at the node's place; returns false.
+    bool fail(Index node, const Path& path, const std::string& problem);
+
+    const JsonDocument& document_;
+    Location context_;  ///< the rank and op being decoded, for errors
+
+private:
+    bool integer_in(Index node, const Path& path, std::int64_t lowest, std::int64_t highest,
+                    std::int64_t& out);
+
+    std::string_view text_;
+    const std::string& file_name_;
+    std::string_view subject_;
+    std::optional<Error> error_;
+};
+
+}  // namespace syncopate::plan

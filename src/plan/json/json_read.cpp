@@ -1,0 +1,362 @@
+#include <array>
+#include <limits>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "plan/json/json_decoder.hpp"
+#include "plan/model/did_you_mean.hpp"
+#include "syncopate/plan/json/json.hpp"
+
+namespace syncopate::plan {
+namespace {
+
+template <typename Enum, std::size_t Count>
+std::array<std::string_view, Count> names() {
+    std::array<std::string_view, Count> all;
+    for (std::size_t i = 0; i < Count; ++i) all[i] = name_of(static_cast<Enum>(i));
+    return all;
+}
+
+/// Turns the document into a Plan. Each method returns false once an error is recorded; only the first one is
+/// kept.
+class PlanDecoder : private JsonDecoder {
+public:
+    using JsonDecoder::JsonDecoder;
+
+    Result<Plan> decode() {
+        if (!plan()) return error();
+        return std::move(plan_);
+    }
+
+private:
+    bool plan() {
+        const Path root;
+        static constexpr std::array<Field, 7> kFields{{{"schema", true},
+                                                       {"mesh", true},
+                                                       {"tensors", true},
+                                                       {"initial", true},
+                                                       {"final", true},
+                                                       {"produced", false},
+                                                       {"ranks", true}}};
+        std::array<Index, kFields.size()> at;
+        if (!fields(0, root, kFields, at)) return false;
+        const auto [schema, mesh_at, tensors_at, initial, final, produced, ranks_at] = at;
+        std::string_view name;
+        const Path schema_path{&root, "schema"};
+        if (!string(schema, schema_path, name)) return false;
+        if (name != "syncopate.plan/1") {
+            return fail(schema, schema_path,
+                        "is \"" + printable(name) + "\"; this version reads \"syncopate.plan/1\"");
+        }
+        return mesh(mesh_at, {&root, "mesh"}) && tensors(tensors_at, {&root, "tensors"}) &&
+               holdings(initial, {&root, "initial"}, false, plan_.initial) &&
+               holdings(final, {&root, "final"}, true, plan_.final) &&
+               (produced == JsonDocument::kNone ||
+                holdings(produced, {&root, "produced"}, false, plan_.produced)) &&
+               ranks(ranks_at, {&root, "ranks"});
+    }
+
+    bool mesh(Index node, const Path& path) {
+        if (!list(node, path, "a list of [name, size] pairs", kMaxAxes)) return false;
+        if (document_.size(node) == 0)
+            return fail(node, path, "is empty; it needs at least one [name, size] pair");
+        std::int64_t ranks = 1;
+        return each(node, path, [&](Index axis_at, const Path& axis_path) {
+            if (!tuple(axis_at, axis_path, "[name, size]")) return false;
+            const Index name_at = document_.first(axis_at);
+            Mesh::Axis axis;
+            std::string_view name;
+            if (!string(name_at, {&axis_path, {}, 0}, name) ||
+                !integer(document_.next(name_at), {&axis_path, {}, 1}, 1, kMaxRanks, axis.size)) {
+                return false;
+            }
+            if (name.empty()) return fail(name_at, {&axis_path, {}, 0}, "is an empty name");
+            for (const Mesh::Axis& other : plan_.mesh.axes) {
+                if (other.name == name) {
+                    return fail(name_at, {&axis_path, {}, 0},
+                                "names \"" + printable(name) + "\" a second time");
+                }
+            }
+            ranks *= axis.size;
+            if (ranks > kMaxRanks) return fail(node, path, fmt::format("has more than {} ranks", kMaxRanks));
+            axis.name = name;
+            plan_.mesh.axes.push_back(std::move(axis));
+            return true;
+        });
+    }
+
+    bool tensors(Index node, const Path& path) {
+        if (!is(node, path, Type::object, "an object of name: {\"shape\", \"dtype\"}")) return false;
+        for (Index key = document_.first(node); key != document_.end(node);) {
+            const Index value = document_.next(key);
+            const std::string_view name = document_.text(key);
+            const Path tensor_path{&path, name};
+            if (name.empty()) return fail(key, path, "has a tensor with an empty name");
+            const auto index = static_cast<std::int32_t>(plan_.tensors.size());
+            if (!tensor_index_.emplace(name, index).second)
+                return fail(key, tensor_path, "is defined a second time");
+            if (!tensor(value, tensor_path, name)) return false;
+            key = document_.next(value);
+        }
+        return true;
+    }
+
+    bool tensor(Index node, const Path& path, std::string_view name) {
+        static constexpr std::array<Field, 2> kFields{{{"shape", true}, {"dtype", true}}};
+        std::array<Index, kFields.size()> at;
+        if (!fields(node, path, kFields, at)) return false;
+        const Path shape_path{&path, "shape"};
+        Tensor tensor;
+        tensor.name = name;
+        if (!list(at[0], shape_path, "a list of sizes", kMaxAxes)) return false;
+        if (document_.size(at[0]) == 0)
+            return fail(at[0], shape_path, "is empty; it needs a size for each axis");
+        const bool shaped = each(at[0], shape_path, [&](Index size, const Path& size_path) {
+            return integer(size, size_path, 1, kMaxCoordinate, tensor.shape.emplace_back());
+        });
+        if (!shaped || !enumerator<DType, kNumDTypes>(at[1], {&path, "dtype"}, "dtype", tensor.dtype))
+            return false;
+        std::int64_t bytes = static_cast<std::int64_t>(size_of(tensor.dtype));
+        for (const std::int64_t size : tensor.shape) {
+            if (__builtin_mul_overflow(bytes, size, &bytes)) {
+                return fail(at[0], shape_path, "is too large: the tensor's bytes do not fit 64 bits");
+            }
+        }
+        plan_.tensors.push_back(std::move(tensor));
+        return true;
+    }
+
+    bool holdings(Index node, const Path& path, bool is_final, std::vector<Holding>& holdings) {
+        static constexpr std::array<Field, 4> kGiven{
+            {{"rank", true}, {"tensor", true}, {"region", true}, {"partial", false}}};
+        static constexpr std::array<Field, 4> kAsked{
+            {{"rank", true}, {"tensor", true}, {"region", true}, {"of", false}}};
+        if (!is(node, path, Type::array, "a list of {\"rank\", \"tensor\", \"region\"}")) return false;
+        holdings.reserve(document_.size(node));
+        return each(node, path, [&](Index entry, const Path& entry_path) {
+            std::array<Index, 4> at;
+            if (!fields(entry, entry_path, is_final ? kAsked : kGiven, at)) return false;
+            Holding holding;
+            if (!rank(at[0], {&entry_path, "rank"}, holding.rank) ||
+                !chunk(at[1], at[2], entry_path, holding.chunk)) {
+                return false;
+            }
+            if (at[3] != JsonDocument::kNone) {
+                if (is_final ? !of({&entry_path, "of"}, at[3], holding)
+                             : !boolean(at[3], {&entry_path, "partial"}, holding.partial)) {
+                    return false;
+                }
+            }
+            holdings.push_back(std::move(holding));
+            return true;
+        });
+    }
+
+    bool of(const Path& path, Index node, Holding& holding) {
+        if (document_.type(node) == Type::string && document_.text(node) == "all") {
+            holding.of_all = true;
+            return true;
+        }
+        if (document_.type(node) != Type::array || document_.size(node) == 0) {
+            return fail(node, path,
+                        "is " + document_.describe(node) + "; expected \"all\" or a list of ranks");
+        }
+        return rank_list(node, path, holding.of);
+    }
+
+    bool ranks(Index node, const Path& path) {
+        static constexpr std::array<Field, 2> kFields{{{"rank", true}, {"ops", true}}};
+        if (!is(node, path, Type::array, "a list of {\"rank\", \"ops\"}")) return false;
+        const std::int32_t count = plan_.mesh.num_ranks();
+        std::vector<bool> seen(static_cast<std::size_t>(count), false);
+        plan_.ranks.resize(static_cast<std::size_t>(count));
+        const bool decoded = each(node, path, [&](Index entry, const Path& entry_path) {
+            std::array<Index, kFields.size()> at;
+            std::int32_t rank_number = -1;
+            const Path rank_path{&entry_path, "rank"};
+            if (!fields(entry, entry_path, kFields, at) || !rank(at[0], rank_path, rank_number)) return false;
+            if (rank_number < 0 || rank_number >= count) {
+                return fail(at[0], rank_path,
+                            fmt::format("is {}; the mesh has ranks 0 to {}", rank_number, count - 1));
+            }
+            const auto slot = static_cast<std::size_t>(rank_number);
+            if (seen[slot])
+                return fail(at[0], rank_path, fmt::format("is {}, which came before", rank_number));
+            seen[slot] = true;
+            context_.rank = rank_number;
+            const bool ok = ops(at[1], {&entry_path, "ops"}, plan_.ranks[slot]);
+            context_ = {};
+            return ok;
+        });
+        if (!decoded) return false;
+        for (std::size_t slot = 0; slot < seen.size(); ++slot) {
+            if (!seen[slot]) {
+                return fail(node, path,
+                            fmt::format("has no entry for rank {}; the mesh has ranks 0 to {}, each "
+                                        "needs one, if only with \"ops\": []",
+                                        slot, count - 1));
+            }
+        }
+        return true;
+    }
+
+    bool ops(Index node, const Path& path, std::vector<Op>& ops) {
+        if (!is(node, path, Type::array, "a list of ops")) return false;
+        num_ops_ += static_cast<std::int64_t>(document_.size(node));
+        if (num_ops_ > kMaxOps) return fail(node, path, fmt::format("takes the plan above {} ops", kMaxOps));
+        ops.reserve(document_.size(node));
+        return each(node, path, [&](Index entry, const Path& entry_path) {
+            context_.op = static_cast<std::int32_t>(entry_path.index);
+            const bool ok = op(entry, entry_path, ops.emplace_back());
+            if (ok) context_.op = -1;
+            return ok;
+        });
+    }
+
+    bool op(Index node, const Path& path, Op& op) {
+        static constexpr std::array<Field, 10> kFields{{{"op", true},
+                                                        {"src", true},
+                                                        {"dst", true},
+                                                        {"peer", false},
+                                                        {"after", false},
+                                                        {"reduce", false},
+                                                        {"channel", false},
+                                                        {"backend", false},
+                                                        {"kind", false},
+                                                        {"ranks", false}}};
+        std::array<Index, kFields.size()> at;
+        if (!fields(node, path, kFields, at)) return false;
+        const auto [op_at, src, dst, peer, after_at, reduce, channel, backend, kind, ranks_at] = at;
+        if (!enumerator<OpKind, kNumOpKinds>(op_at, {&path, "op"}, "op", op.kind)) return false;
+        const bool collective = op.kind == OpKind::collective;
+        const bool has_peer = op.kind == OpKind::push || op.kind == OpKind::pull;
+        if (!belongs(node, path, "peer", peer, has_peer, op.kind) ||
+            !belongs(node, path, "kind", kind, collective, op.kind) ||
+            !belongs(node, path, "ranks", ranks_at, collective, op.kind)) {
+            return false;
+        }
+        if (has_peer && !rank(peer, {&path, "peer"}, op.peer)) return false;
+        if (collective) {
+            const Path ranks_path{&path, "ranks"};
+            if (!enumerator<CollectiveKind, kNumCollectiveKinds>(kind, {&path, "kind"}, "kind",
+                                                                 op.collective) ||
+                !list(ranks_at, ranks_path, "a list of ranks", kMaxRanks) ||
+                !rank_list(ranks_at, ranks_path, op.ranks)) {
+                return false;
+            }
+        }
+        std::string_view channel_name;
+        if (!chunk_object(src, {&path, "src"}, op.src) || !chunk_object(dst, {&path, "dst"}, op.dst) ||
+            (has(after_at) && !after(after_at, {&path, "after"}, op.after)) ||
+            (has(reduce) &&
+             !enumerator<Reduce, kNumReduces>(reduce, {&path, "reduce"}, "reduction", op.reduce)) ||
+            (has(backend) &&
+             !enumerator<Backend, kNumBackends>(backend, {&path, "backend"}, "backend", op.backend)) ||
+            (has(channel) && !string(channel, {&path, "channel"}, channel_name))) {
+            return false;
+        }
+        op.channel = channel_name;
+        return true;
+    }
+
+    /// `key` is given exactly when this kind of op has it.
+    bool belongs(Index node, const Path& path, std::string_view key, Index value, bool wanted, OpKind kind) {
+        if (has(value) == wanted) return true;
+        if (wanted)
+            return fail(node, path, fmt::format("lacks \"{}\", which a {} needs", key, name_of(kind)));
+        return fail(value, {&path, key}, fmt::format("does not belong to a {} op", name_of(kind)));
+    }
+
+    bool after(Index node, const Path& path, std::vector<OpRef>& after) {
+        if (!is(node, path, Type::array, "a list of [rank, op] pairs")) return false;
+        after.reserve(document_.size(node));
+        return each(node, path, [&](Index entry, const Path& entry_path) {
+            if (!tuple(entry, entry_path, "[rank, op]")) return false;
+            const Index rank_at = document_.first(entry);
+            OpRef& ref = after.emplace_back();
+            return rank(rank_at, {&entry_path, {}, 0}, ref.rank) &&
+                   rank(document_.next(rank_at), {&entry_path, {}, 1}, ref.index);
+        });
+    }
+
+    bool chunk_object(Index node, const Path& path, Chunk& chunk_out) {
+        static constexpr std::array<Field, 2> kFields{{{"tensor", true}, {"region", true}}};
+        std::array<Index, kFields.size()> at;
+        return fields(node, path, kFields, at) && chunk(at[0], at[1], path, chunk_out);
+    }
+
+    bool chunk(Index tensor_at, Index region_at, const Path& parent, Chunk& chunk) {
+        const Path tensor_path{&parent, "tensor"};
+        std::string_view name;
+        if (!string(tensor_at, tensor_path, name)) return false;
+        const auto found = tensor_index_.find(name);
+        if (found == tensor_index_.end()) {
+            std::vector<std::string_view> known;
+            for (const Tensor& tensor : plan_.tensors) known.push_back(tensor.name);
+            return fail(tensor_at, tensor_path,
+                        "names an unknown tensor \"" + printable(name) + "\"" + did_you_mean(name, known));
+        }
+        chunk.tensor = found->second;
+        const Path region_path{&parent, "region"};
+        if (!list(region_at, region_path, "a list of [begin, end] pairs", kMaxAxes)) return false;
+        chunk.region.reserve(document_.size(region_at));
+        return each(region_at, region_path, [&](Index axis_at, const Path& axis_path) {
+            if (!tuple(axis_at, axis_path, "[begin, end]")) return false;
+            const Index begin = document_.first(axis_at);
+            Interval& axis = chunk.region.emplace_back();
+            return integer(begin, {&axis_path, {}, 0}, -kMaxCoordinate, kMaxCoordinate, axis.begin) &&
+                   integer(document_.next(begin), {&axis_path, {}, 1}, -kMaxCoordinate, kMaxCoordinate,
+                           axis.end);
+        });
+    }
+
+    /// A rank, or an op's index: whether it exists is judged later, except by ranks().
+    bool rank(Index node, const Path& path, std::int32_t& out) {
+        return integer(node, path, std::numeric_limits<std::int32_t>::min(),
+                       std::numeric_limits<std::int32_t>::max(), out);
+    }
+
+    bool rank_list(Index node, const Path& path, std::vector<std::int32_t>& out) {
+        std::unordered_set<std::int32_t> seen;
+        out.reserve(document_.size(node));
+        return each(node, path, [&](Index entry, const Path& entry_path) {
+            if (!rank(entry, entry_path, out.emplace_back())) return false;
+            return seen.insert(out.back()).second ||
+                   fail(entry, entry_path, fmt::format("names rank {} a second time", out.back()));
+        });
+    }
+
+    template <typename Enum, std::size_t Count>
+    bool enumerator(Index node, const Path& path, std::string_view what, Enum& out) {
+        std::string_view name;
+        if (!string(node, path, name)) return false;
+        static const std::array<std::string_view, Count> kNames = names<Enum, Count>();
+        for (std::size_t i = 0; i < Count; ++i) {
+            if (kNames[i] == name) {
+                out = static_cast<Enum>(i);
+                return true;
+            }
+        }
+        return fail(node, path,
+                    fmt::format("is \"{}\", not a known {}; expected one of {}", printable(name), what,
+                                join_words(kNames)));
+    }
+
+    Plan plan_;
+    std::unordered_map<std::string_view, std::int32_t> tensor_index_;  ///< names lie in document_
+    std::int64_t num_ops_ = 0;
+};
+
+}  // namespace
+
+Result<Plan> from_json(std::string_view text, const std::string& file_name) {
+    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
+    if (!document) return document.error();
+    return PlanDecoder(*document, text, file_name).decode();
+}
+
+}  // namespace syncopate::plan

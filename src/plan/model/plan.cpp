@@ -1,0 +1,97 @@
+#include "syncopate/plan/model/plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace syncopate::plan {
+namespace {
+
+struct DTypeRow {
+    std::string_view name;
+    std::size_t bytes;
+};
+
+// Each table is indexed by its enum, in the order of the declaration.
+constexpr std::array<DTypeRow, kNumDTypes> kDTypes{{{"bf16", 2},
+                                                    {"fp16", 2},
+                                                    {"fp32", 4},
+                                                    {"fp64", 8},
+                                                    {"fp8e4m3", 1},
+                                                    {"fp8e5m2", 1},
+                                                    {"int8", 1},
+                                                    {"int16", 2},
+                                                    {"int32", 4},
+                                                    {"int64", 8},
+                                                    {"uint8", 1}}};
+constexpr std::array<std::string_view, kNumOpKinds> kOpKinds{"push", "pull", "local", "collective"};
+constexpr std::array<std::string_view, kNumReduces> kReduces{"none", "sum", "max"};
+constexpr std::array<std::string_view, kNumCollectiveKinds> kCollectiveKinds{
+    "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "permute"};
+constexpr std::array<std::string_view, kNumBackends> kBackends{
+    "auto", "copy_engine", "tma_dedicated", "tma_inline", "ldst_dedicated", "ldst_inline", "nccl", "host"};
+
+}  // namespace
+
+std::size_t size_of(DType dtype) { return kDTypes[static_cast<std::size_t>(dtype)].bytes; }
+std::string_view name_of(DType dtype) { return kDTypes[static_cast<std::size_t>(dtype)].name; }
+std::string_view name_of(OpKind kind) { return kOpKinds[static_cast<std::size_t>(kind)]; }
+std::string_view name_of(Reduce reduce) { return kReduces[static_cast<std::size_t>(reduce)]; }
+std::string_view name_of(CollectiveKind kind) { return kCollectiveKinds[static_cast<std::size_t>(kind)]; }
+std::string_view name_of(Backend backend) { return kBackends[static_cast<std::size_t>(backend)]; }
+
+std::optional<DType> dtype_from(std::string_view name) {
+    for (std::size_t i = 0; i < kDTypes.size(); ++i) {
+        if (kDTypes[i].name == name) return static_cast<DType>(i);
+    }
+    return std::nullopt;
+}
+
+std::optional<Backend> backend_from(std::string_view name) {
+    const auto* const found = std::find(kBackends.begin(), kBackends.end(), name);
+    if (found == kBackends.end()) return std::nullopt;
+    return static_cast<Backend>(found - kBackends.begin());
+}
+
+std::int32_t Mesh::num_ranks() const {
+    if (axes.empty()) return 0;
+    std::int32_t product = 1;
+    for (const Axis& axis : axes) {
+        if (axis.size <= 0) return 0;
+        if (__builtin_mul_overflow(product, axis.size, &product))
+            return std::numeric_limits<std::int32_t>::max();
+    }
+    return product;
+}
+
+bool overlaps(const Chunk& a, const Chunk& b) { return a.tensor == b.tensor && overlaps(a.region, b.region); }
+
+Region Tensor::whole() const {
+    Region region(shape.size());
+    std::transform(shape.begin(), shape.end(), region.begin(),
+                   [](std::int64_t size) { return Interval{0, size}; });
+    return region;
+}
+
+std::optional<std::int32_t> Plan::find_tensor(std::string_view name) const {
+    const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                    [&](const Tensor& tensor) { return tensor.name == name; });
+    if (found == tensors.end()) return std::nullopt;
+    return static_cast<std::int32_t>(found - tensors.begin());
+}
+
+std::int64_t Plan::bytes(const Chunk& chunk) const {
+    const auto element =
+        static_cast<std::int64_t>(size_of(tensors[static_cast<std::size_t>(chunk.tensor)].dtype));
+    std::int64_t total = 0;
+    if (__builtin_mul_overflow(num_elements(chunk.region), element, &total)) {
+        return std::numeric_limits<std::int64_t>::max();
+    }
+    return total;
+}
+
+Error error_at(OpRef ref, std::string message) {
+    return Error{std::move(message), {.rank = ref.rank, .op = ref.index}};
+}
+
+}  // namespace syncopate::plan

@@ -1,0 +1,58 @@
+#include "syncopate/plan/templates/ring.hpp"
+
+#include <fmt/format.h>
+
+#include "plan/templates/template_setup.hpp"
+
+namespace syncopate::plan {
+
+Result<Plan> ring(const Mesh& mesh, const Tensor& tensor, const TemplateOptions& options) {
+    Result<Setup> prepared = prepare("ring", mesh, tensor, options);
+    if (!prepared) return prepared.error();
+    Setup& setup = *prepared;
+    const std::int32_t n = setup.size();
+    if (options.steps < -1 || options.steps >= n) {
+        return Error{fmt::format("ring: steps is {}; among {} ranks expected 0 to {}, or -1 for all",
+                                 options.steps, n, n - 1),
+                     {},
+                     ErrorClass::usage};
+    }
+    const std::int32_t steps = options.steps == -1 ? n - 1 : options.steps;
+    if (const Status bounded = setup.bounded(setup.shard_regions(), steps); !bounded) return bounded.error();
+
+    const Gather data{[&](std::int32_t member) { return setup.shard(member); },
+                      [&](std::int32_t, std::int32_t piece) { return setup.shard(piece); }};
+    const bool both_ways = setup.options.algorithm == Algorithm::bidirectional;
+    const std::int32_t right = both_ways ? (steps + 1) / 2 : steps;
+    const std::int32_t left = both_ways ? steps / 2 : 0;
+    for (const Team& team : setup.teams) {
+        for (std::int32_t member = 0; member < n; ++member) {
+            setup.start(team.rank(member), setup.shard(member));
+            for (std::int32_t hop = -left; hop <= right; ++hop)
+                setup.end(team.rank(member), setup.shard((member - hop + n) % n));
+        }
+        gather_ring(setup.script(team), data, right, left);
+    }
+    return setup.finish();
+}
+
+Result<Plan> double_ring(const Mesh& mesh, const Tensor& tensor, const TemplateOptions& options) {
+    Result<Setup> prepared = prepare("double_ring", mesh, tensor, options);
+    if (!prepared) return prepared.error();
+    Setup& setup = *prepared;
+    const std::int32_t n = setup.size();
+    if (const Status bounded = setup.bounded(setup.shard_regions(), n - 1); !bounded) return bounded.error();
+
+    const Gather data{[&](std::int32_t member) { return setup.shard(member); },
+                      [&](std::int32_t, std::int32_t piece) { return setup.shard(piece); }};
+    for (const Team& team : setup.teams) {
+        for (std::int32_t member = 0; member < n; ++member) {
+            setup.start(team.rank(member), setup.shard(member));
+            setup.end(team.rank(member), setup.whole());
+        }
+        gather_double_ring(setup.script(team), data);
+    }
+    return setup.finish();
+}
+
+}  // namespace syncopate::plan

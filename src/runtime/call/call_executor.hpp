@@ -1,0 +1,55 @@
+// What happens around the fused kernel on one kind of device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/call/call_plan.hpp"
+#include "syncopate/runtime/call/op.hpp"
+#include "syncopate/runtime/signals/control.hpp"
+
+namespace syncopate::runtime {
+
+class CallExecutor {
+public:
+    virtual ~CallExecutor() = default;
+
+    /// Copies `inputs`, then begins; on host, Done also means that the waits were over.
+    virtual Status begin(CudaStream stream, std::span<const StridedCopy* const> inputs) = 0;
+    /// Ends, then copies `outputs`. `ran`: the kernel was launched; without it nothing waits for what it
+    /// makes.
+    virtual Status end(CudaStream stream, std::span<const StridedCopy* const> outputs, bool ran) = 0;
+    /// What transfer `index` of the schedule sums, to redirect it between calls; null when it sums nothing.
+    virtual PreparedSum* sum_of(std::size_t index) = 0;
+    /// Gives transfer `index` other copies, between calls; false, and nothing changes, where it has none of
+    /// its own that can be changed.
+    virtual bool set_copies(std::size_t index, std::vector<StridedCopy> copies) = 0;
+    /// Lets the chunk engine read what it copies of `tensor` on this rank `distance` bytes (modulo 2^64)
+    /// behind where that is in the heap, from the next call on; false, and nothing changes, where it has no
+    /// copies that can.
+    virtual bool shift_sources(std::int32_t tensor, std::uint64_t distance) = 0;
+    /// The fault words as they are now.
+    virtual Result<FaultRecord> read_fault() const = 0;
+    /// The same without a call of the driver, maybe late.
+    virtual FaultRecord poll_fault() const = 0;
+    /// Whether a kernel may start when the kernel before it in its stream has started: it waits for nothing
+    /// but its signals, and ends after that one.
+    virtual bool kernel_may_start_early() const { return false; }
+    /// Waits for everything that was started.
+    virtual Status synchronize() = 0;
+    /// Where the kernel reads `table`.
+    virtual std::uint64_t table_address() const = 0;
+    virtual Status write_table_word(std::size_t word, std::int32_t value) = 0;
+};
+
+/// `table` must outlive the executor.
+Result<std::unique_ptr<CallExecutor>> make_host_calls(CallPlan plan, const std::vector<std::int32_t>& table,
+                                                      const fuse::RankSchedule& schedule,
+                                                      const OpOptions& options);
+Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan plan, const std::vector<std::int32_t>& table,
+                                                      SymmetricHeap& heap, const fuse::Schedule& schedule,
+                                                      const OpOptions& options);
+
+}  // namespace syncopate::runtime

@@ -1,0 +1,145 @@
+#include "runtime/call/call_plan.hpp"
+
+#include <cstddef>
+#include <utility>
+
+#include "syncopate/emit/table.hpp"
+#include "syncopate/runtime/cuda/engine/engine_table.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+class CallPlanning {
+public:
+    CallPlanning(const SymmetricHeap& heap, const fuse::Schedule& schedule, const OpMemory& memory,
+                 const std::vector<std::int32_t>& table)
+        : heap_(heap),
+          schedule_(schedule),
+          mine_(schedule.ranks[static_cast<std::size_t>(heap.rank())]),
+          memory_(memory),
+          table_(table) {}
+
+    Result<CallPlan> run() {
+        plan_ = {.rank = heap_.rank(),
+                 .num_ranks = heap_.size(),
+                 .first_control = heap_.address(0, memory_.control_offset),
+                 .heap_stride = heap_.stride(),
+                 .begin_waits = mine_.begin_waits,
+                 .plain = schedule_.plain,
+                 .own_words = static_cast<std::uint64_t>(memory_.own_words) * 4,
+                 .end_waits = mine_.end_waits,
+                 .streams = fuse::plan_streams(mine_, heap_.rank())};
+        plan_.begin_posts = words_of(mine_.begin_posts);
+        plan_.end_posts = words_of(mine_.end_posts);
+        if (schedule_.plain) {
+            std::vector<fuse::Post> then = mine_.kernel_posts;
+            for (const fuse::MadeChunk& chunk : mine_.chunks)
+                then.insert(then.end(), chunk.posts.begin(), chunk.posts.end());
+            plan_.made_posts = words_of(then);
+        }
+        for (const fuse::Transfer& transfer : mine_.transfers) {
+            PreparedTransfer prepared{.waits = transfer.waits,
+                                      .post_words = words_of(transfer.posts),
+                                      .by_engine = is_by_engine(transfer),
+                                      .by_stream = is_by_stream(transfer)};
+            if (Status filled = fill(prepared, transfer); !filled)
+                return error_at(transfer.op, filled.error().message);
+            plan_.transfers.push_back(std::move(prepared));
+        }
+        return std::move(plan_);
+    }
+
+private:
+    /// What the transfer does: copies, a sum, or its part in a collective.
+    Status fill(PreparedTransfer& prepared, const fuse::Transfer& transfer) const {
+        if (transfer.collective) {
+            std::vector<std::uint64_t> tensors;
+            for (const std::uint64_t offset : memory_.tensor_offsets)
+                tensors.push_back(heap_.address(0, offset));
+            prepared.collective = prepare_collective(*transfer.collective, schedule_, heap_.rank(), tensors,
+                                                     plan_.first_control, plan_.heap_stride);
+            return Done{};
+        }
+        if (transfer.reduce != plan::Reduce::none) {
+            Result<PreparedSum> sum = transfer.tiles.empty() ? sum_of(transfer) : tile_sum_of(transfer);
+            if (!sum) return sum.error();
+            prepared.sum = std::move(sum).value();
+            return Done{};
+        }
+        Result<std::vector<StridedCopy>> copies =
+            copies_between(box_of(transfer.src_rank, transfer.src), box_of(transfer.dst_rank, transfer.dst),
+                           plan::size_of(dtype_of(transfer.src)));
+        if (!copies) return copies.error();
+        prepared.copies = std::move(copies).value();
+        return Done{};
+    }
+
+    [[nodiscard]] Result<PreparedSum> sum_of(const fuse::Transfer& transfer) const {
+        const BoxView destination = box_of(heap_.rank(), transfer.dst);
+        std::vector<BoxView> sources;
+        for (const fuse::Source& source : transfer.sources) {
+            BoxView& box = sources.emplace_back(box_of(source.rank, source.chunk));
+            if (box.shape.size() == destination.shape.size() + 1) box = first_slot(box);  // staged
+        }
+        const plan::DType dtype = dtype_of(transfer.dst);
+        Result<PreparedSum> sum =
+            sources.empty() ? prepare_sum(box_of(heap_.rank(), transfer.src), destination, dtype,
+                                          transfer.reduce, transfer.own)
+                            : prepare_sum(sources, destination, dtype, transfer.reduce, transfer.own);
+        if (!sum) return sum;
+        for (const std::int32_t peer : transfer.peers)
+            sum->copies.push_back(box_of(peer, transfer.dst).address - destination.address);
+        return sum;
+    }
+
+    [[nodiscard]] PreparedSum tile_sum_of(const fuse::Transfer& transfer) const {
+        PreparedSum sum = prepare_tile_sum(box_of(heap_.rank(), transfer.src),
+                                           box_of(heap_.rank(), transfer.dst), transfer.dst.region,
+                                           dtype_of(transfer.dst), transfer.tiles, transfer.own, table_);
+        const fuse::StreamStep& step = plan_.streams.steps[plan_.transfers.size()];
+        if (step.gated) {
+            const std::int32_t word = emit::sum_gate_of(mine_, step.tile_sum);
+            sum.by_tiles->gate =
+                reinterpret_cast<std::uint32_t*>(plan_.control() + 4 * static_cast<std::uint64_t>(word));
+        }
+        return sum;
+    }
+
+    /// A stream carries it out, or on host what stands for one.
+    [[nodiscard]] static bool is_by_stream(const fuse::Transfer& transfer) {
+        return transfer.backend == (transfer.collective ? plan::Backend::nccl : plan::Backend::copy_engine);
+    }
+
+    [[nodiscard]] std::vector<std::uint64_t> words_of(const std::vector<fuse::Post>& posts) const {
+        std::vector<std::uint64_t> words;
+        for (const fuse::Post& post : posts) {
+            words.push_back(plan_.control_of(post.rank) +
+                            static_cast<std::uint64_t>(emit::control::word_of(post.signal)) * 4);
+        }
+        return words;
+    }
+
+    [[nodiscard]] BoxView box_of(int rank, const plan::Chunk& chunk) const {
+        return memory_.box_of(heap_, schedule_, rank, chunk);
+    }
+
+    [[nodiscard]] plan::DType dtype_of(const plan::Chunk& chunk) const {
+        return schedule_.tensors[static_cast<std::size_t>(chunk.tensor)].dtype;
+    }
+
+    const SymmetricHeap& heap_;
+    const fuse::Schedule& schedule_;
+    const fuse::RankSchedule& mine_;
+    const OpMemory& memory_;
+    const std::vector<std::int32_t>& table_;
+    CallPlan plan_;
+};
+
+}  // namespace
+
+Result<CallPlan> make_call_plan(const SymmetricHeap& heap, const fuse::Schedule& schedule,
+                                const OpMemory& memory, const std::vector<std::int32_t>& table) {
+    return CallPlanning(heap, schedule, memory, table).run();
+}
+
+}  // namespace syncopate::runtime

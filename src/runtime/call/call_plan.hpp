@@ -1,0 +1,42 @@
+// A rank's schedule with addresses instead of ranks, signals and regions: what an executor goes by.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/call/op_memory.hpp"
+#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/streams.hpp"
+#include "syncopate/result.hpp"
+#include "syncopate/runtime/heap/heap.hpp"
+#include "syncopate/runtime/host/host_mover.hpp"
+
+namespace syncopate::runtime {
+
+struct CallPlan {
+    int rank = 0;
+    int num_ranks = 0;
+    std::uint64_t first_control = 0;  ///< address of rank 0's control block
+    std::uint64_t heap_stride = 0;
+    std::vector<std::uint64_t> begin_posts;  ///< addresses of the words
+    std::vector<fuse::Wait> begin_waits;
+    std::vector<std::uint64_t> end_posts;
+    std::vector<std::uint64_t> made_posts;  ///< when a plain kernel has ended
+    bool plain = false;                     ///< the kernel is left as it is (fuse/schedule.hpp)
+    std::uint64_t own_words = 0;            ///< device::EngineArguments::own_words
+    std::vector<fuse::Wait> end_waits;
+    std::vector<PreparedTransfer> transfers;
+    fuse::StreamPlan streams;  ///< of those by copy_engine
+
+    [[nodiscard]] std::uint64_t control_of(int r) const {
+        return first_control + static_cast<std::uint64_t>(r) * heap_stride;
+    }
+    [[nodiscard]] std::uint64_t control() const { return control_of(rank); }
+};
+
+/// Of the heap's own rank, for a schedule that check_schedule has accepted. `table`: the op's, where the sums
+/// that tiles do find their records. Errors, at the op: boxes that cannot be copied or summed.
+Result<CallPlan> make_call_plan(const SymmetricHeap& heap, const fuse::Schedule& schedule,
+                                const OpMemory& memory, const std::vector<std::int32_t>& table);
+
+}  // namespace syncopate::runtime

@@ -1,0 +1,367 @@
+#include "syncopate/runtime/call/op.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "runtime/call/call_executor.hpp"
+#include "runtime/call/call_plan.hpp"
+#include "runtime/call/check_schedule.hpp"
+#include "runtime/call/op_memory.hpp"
+#include "runtime/call/user_buffers.hpp"
+#include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/streams.hpp"
+#include "syncopate/runtime/cuda/engine/engine_table.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+constexpr std::uint64_t kTensorAlignment = 1024;
+constexpr std::uint64_t kMostRows = std::uint64_t{1} << 31;    // a coordinate has 32 bits
+constexpr std::int64_t kLineWords = 32;                        // that memory moves at a time
+constexpr std::int64_t kMostOwnWords = std::int64_t{1} << 20;  // of all blocks of an engine
+
+std::uint64_t bytes_of(const plan::Tensor& tensor) {
+    return static_cast<std::uint64_t>(plan::num_elements(tensor.whole())) * plan::size_of(tensor.dtype);
+}
+
+/// What all ranks must have in common.
+Bytes fingerprint(const fuse::Schedule& schedule, const OpMemory& memory) {
+    std::string text = fmt::format("{} slots, control block of {} words at {}", schedule.num_slots,
+                                   memory.control_words, memory.control_offset);
+    for (std::size_t i = 0; i < schedule.tensors.size(); ++i) {
+        text +=
+            fmt::format("; {} {}{} at {}", schedule.tensors[i].name, plan::name_of(schedule.tensors[i].dtype),
+                        plan::to_string(schedule.tensors[i].whole()), memory.tensor_offsets[i]);
+    }
+    for (const fuse::RankSchedule& rank : schedule.ranks) {
+        text += fmt::format("; {} {}", rank.signals.size(), rank.transfers.size());
+    }
+    return text;
+}
+
+}  // namespace
+
+FusedOp::FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options)
+    : heap_(std::move(heap)), schedule_(schedule), options_(options), memory_(std::make_unique<OpMemory>()) {}
+
+FusedOp::~FusedOp() = default;
+
+Status FusedOp::allocate() {
+    const auto row = static_cast<std::uint64_t>(emit::bytes_of_row(schedule_));
+    if (row > 1 && (heap_->stride() % row != 0 ||
+                    heap_->stride() / row * static_cast<std::uint64_t>(heap_->size()) > kMostRows)) {
+        return Error{fmt::format("op '{}': its kernel addresses rows of {} bytes in all ranks' heaps, which "
+                                 "are {} bytes apart; "
+                                 "create the heap with a multiple of {} bytes, and at most {} rows in all",
+                                 options_.name, row, heap_->stride(), std::lcm(row, std::uint64_t{2} << 20),
+                                 kMostRows),
+                     {.rank = rank()},
+                     ErrorClass::usage};
+    }
+    for (const plan::Tensor& tensor : schedule_.tensors) {
+        Result<std::uint64_t> offset =
+            heap_->allocate(bytes_of(tensor), std::lcm(row, std::uint64_t{kTensorAlignment}));
+        if (!offset) {
+            Error error = offset.error();
+            error.message = fmt::format("op '{}', tensor {}: {}", options_.name, tensor.name, error.message);
+            return error;
+        }
+        memory_->tensor_offsets.push_back(*offset);
+    }
+    std::size_t num_signals = 0;  // and counters of made chunks, gates of sums and relays, which follow them
+    const auto gates_of = [&](const fuse::RankSchedule& schedule) {
+        const auto number = static_cast<std::int32_t>(&schedule - schedule_.ranks.data());
+        const fuse::StreamPlan streams = fuse::plan_streams(schedule, number);
+        return static_cast<std::size_t>(streams.num_relays) + static_cast<std::size_t>(streams.num_tile_sums);
+    };
+    for (const fuse::RankSchedule& rank : schedule_.ranks)
+        num_signals = std::max(num_signals, rank.signals.size() + rank.chunks.size() + gates_of(rank) +
+                                                2 * num_collectives(schedule_) * schedule_.ranks.size());
+    if (num_signals > 1u << 24) return Error{fmt::format("{} signals on one rank are too many", num_signals)};
+    memory_->control_words = emit::control::size_in_words(static_cast<std::int32_t>(num_signals));
+    if (heap_->device().kind == Device::Kind::cuda && signals_by_block(schedule_)) {
+        // Each block of the engine has words of its own, where those of all take little room.
+        const std::int64_t blocks = std::clamp(options_.engine_blocks, 1, kMostEngineBlocks);
+        const std::int64_t apart = (memory_->control_words + kLineWords - 1) / kLineWords * kLineWords;
+        if (apart * blocks <= kMostOwnWords) {
+            memory_->own_words = apart;
+            memory_->control_words = apart * blocks;
+        }
+    }
+    Result<std::uint64_t> offset =
+        heap_->allocate(static_cast<std::uint64_t>(memory_->control_words) * 4, 1024);
+    if (!offset) return offset.error();
+    memory_->control_offset = *offset;
+
+    std::vector<std::uint32_t> words(static_cast<std::size_t>(memory_->control_words), 0);
+    words[emit::control::deadline_ms] = static_cast<std::uint32_t>(
+        std::clamp<std::int64_t>(options_.deadline_ms, 0, std::numeric_limits<std::int32_t>::max()));
+    words[emit::control::rank] = static_cast<std::uint32_t>(rank());
+    words[emit::control::epoch] = heap_->device().kind == Device::Kind::cuda ? 1 : 0;
+    return heap_->write(control_address(), words.data(), words.size() * 4);
+}
+
+void FusedOp::make_tables() {
+    constexpr std::size_t kAlignment = 64;  // words: a table begins at a multiple of 256 bytes
+    std::vector<std::uint64_t> offsets = memory_->tensor_offsets;
+    offsets.push_back(memory_->control_offset);
+    for (std::size_t stage = 0; stage < schedule_.num_stages(); ++stage) {
+        const std::vector<std::int32_t> table =
+            emit::make_table(schedule_, rank(), static_cast<std::int64_t>(heap_->stride()),
+                             options_.num_programs, offsets, stage);
+        stage_begin_.push_back(table_.size());
+        table_.insert(table_.end(), table.begin(), table.end());
+        table_[stage_begin_.back() + emit::table::patience_ns] =
+            static_cast<std::int32_t>(std::clamp<std::int64_t>(options_.patience_us, 0, 2'000'000) * 1000);
+        if (stage + 1 < schedule_.num_stages())
+            table_.resize((table_.size() + kAlignment - 1) / kAlignment * kAlignment, 0);
+    }
+    stage_begin_.push_back(table_.size());
+}
+
+Status FusedOp::make_executor() {
+    Result<CallPlan> plan = make_call_plan(*heap_, schedule_, *memory_, table_);
+    if (!plan) return plan.error();
+    const fuse::RankSchedule& mine = schedule_.ranks[static_cast<std::size_t>(rank())];
+    Result<std::unique_ptr<CallExecutor>> executor =
+        heap_->device().kind == Device::Kind::host
+            ? make_host_calls(std::move(plan).value(), table_, mine, options_)
+            : make_cuda_calls(std::move(plan).value(), table_, *heap_, schedule_, options_);
+    if (!executor) return executor.error();
+    executor_ = std::move(executor).value();
+    buffers_ = std::make_unique<UserBuffers>(*heap_, schedule_, options_, *memory_, *executor_);
+    return Done{};
+}
+
+void FusedOp::free_memory() {
+    for (const std::uint64_t offset : memory_->tensor_offsets) heap_->free(offset);
+    if (memory_->control_words > 0) heap_->free(memory_->control_offset);
+}
+
+Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> heap,
+                                                 const fuse::Schedule& schedule, const Options& options) {
+    if (heap == nullptr) return Error{"an op needs a heap", {}, ErrorClass::usage};
+    const int rank = heap->rank();
+    std::unique_ptr<FusedOp> op(new FusedOp(heap, schedule, options));
+    // From here on a failure is shared: every rank goes through the same two exchanges.
+    Status made = check_schedule(schedule, rank, heap->size());
+    if (made) made = op->allocate();
+    Result<std::vector<Bytes>> all =
+        agree(heap->rendezvous(), fmt::format("op-{}", options.name),
+              made ? Result<Bytes>(fingerprint(schedule, *op->memory_)) : Result<Bytes>(made.error()),
+              options.timeout);
+    if (!all) {
+        op->free_memory();
+        return all.error();
+    }
+    for (std::size_t other = 0; other < all->size(); ++other) {
+        if ((*all)[other] == (*all)[static_cast<std::size_t>(rank)]) continue;
+        op->free_memory();
+        return Error{
+            fmt::format(
+                "op '{}': rank {} makes another op than rank {} ({} | {}); ranks must make the same ops in "
+                "the same order",
+                options.name, other, rank, (*all)[other], (*all)[static_cast<std::size_t>(rank)]),
+            {.rank = rank}};
+    }
+
+    op->make_tables();
+    Status ready = op->make_executor();
+    // All control blocks are set up before anyone begins a call.
+    Result<std::vector<Bytes>> done =
+        agree(heap->rendezvous(), fmt::format("op-{}-ready", options.name),
+              ready ? Result<Bytes>("") : Result<Bytes>(ready.error()), options.timeout);
+    if (!done) {
+        op->executor_.reset();
+        op->free_memory();
+        return done.error();
+    }
+    return op;
+}
+
+Result<std::uint64_t> FusedOp::tensor_offset(std::string_view name) const {
+    for (std::size_t i = 0; i < schedule_.tensors.size(); ++i) {
+        if (schedule_.tensors[i].name == name) return memory_->tensor_offsets[i];
+    }
+    return Error{fmt::format("op '{}' has no tensor {}", options_.name, name)};
+}
+
+Result<std::uint64_t> FusedOp::tensor_address(std::string_view name, int of_rank) const {
+    Result<std::uint64_t> offset = tensor_offset(name);
+    if (!offset) return offset;
+    if (of_rank < 0 || of_rank >= heap_->size()) return Error{fmt::format("there is no rank {}", of_rank)};
+    return heap_->address(of_rank, *offset);
+}
+
+FusedOp::FlatView FusedOp::flat_view() const {
+    const std::uint64_t begin = heap_->address(0, 0);
+    return FlatView{begin, heap_->address(heap_->size() - 1, 0) + heap_->stride() - begin};
+}
+
+Result<std::uint64_t> FusedOp::tensor_address(std::string_view name) const {
+    return tensor_address(name, rank());
+}
+
+Result<std::uint64_t> FusedOp::tensor_bytes(std::string_view name) const {
+    for (const plan::Tensor& tensor : schedule_.tensors) {
+        if (tensor.name == name) return bytes_of(tensor);
+    }
+    return Error{fmt::format("op '{}' has no tensor {}", options_.name, name)};
+}
+
+std::uint64_t FusedOp::control_bytes() const {
+    return static_cast<std::uint64_t>(memory_->control_words) * 4;
+}
+
+std::uint64_t FusedOp::control_address() const { return control_address(rank()); }
+std::uint64_t FusedOp::control_address(int of_rank) const {
+    return heap_->address(of_rank, memory_->control_offset);
+}
+std::uint64_t FusedOp::table_address(std::size_t stage) const {
+    return executor_->table_address() + 4 * stage_begin_[stage];
+}
+
+std::span<const std::int32_t> FusedOp::table(std::size_t stage) const {
+    return std::span(table_).subspan(stage_begin_[stage], stage_begin_[stage + 1] - stage_begin_[stage]);
+}
+
+Status FusedOp::set_num_programs(std::int64_t num_programs) {
+    if (num_programs < 1 || num_programs > std::numeric_limits<std::int32_t>::max()) {
+        return Error{
+            fmt::format("a grid of {} programs makes no sense", num_programs), {}, ErrorClass::usage};
+    }
+    for (std::size_t stage = 0; stage < schedule_.num_stages(); ++stage) {
+        const std::size_t word = stage_begin_[stage] + emit::table::num_programs;
+        if (table_[word] == num_programs) continue;
+        table_[word] = static_cast<std::int32_t>(num_programs);
+        if (Status written = executor_->write_table_word(word, table_[word]); !written) return written;
+    }
+    return Done{};
+}
+
+Status FusedOp::set_input(std::string_view name, const plan::Region& region, std::uint64_t address,
+                          std::span<const std::int64_t> strides) {
+    return buffers_->set_input(name, region, address, strides);
+}
+
+Status FusedOp::set_input(std::string_view name, std::uint64_t address,
+                          std::span<const std::int64_t> strides) {
+    return buffers_->set_input(name, address, strides);
+}
+
+void FusedOp::clear_inputs() { buffers_->clear_inputs(); }
+
+Status FusedOp::set_output(std::string_view name, const plan::Region& region, std::uint64_t address,
+                           std::span<const std::int64_t> strides) {
+    return buffers_->set_output(name, region, address, strides);
+}
+
+std::optional<FusedOp::SumPlace> FusedOp::sum_place() const { return buffers_->sum_place(); }
+
+std::optional<FusedOp::OwnPlace> FusedOp::own_place() const { return buffers_->own_place(); }
+
+Error FusedOp::error_of(const FaultRecord& record) const {
+    if (!record.of_peer() || record.peer() >= heap_->size()) {
+        return fault_error(schedule_, rank(), options_.name, record, options_.deadline_ms);
+    }
+    // The other rank's control block says what it waited for.
+    Error error = fault_error(schedule_, rank(), options_.name, record, options_.deadline_ms);
+    std::uint32_t words[control::num_header_words] = {};
+    if (heap_->read(control_address(record.peer()), words, sizeof(words))) {
+        const FaultRecord theirs = FaultRecord::from_words(words);
+        if (theirs.any() && !theirs.of_peer()) {
+            const Error cause =
+                fault_error(schedule_, record.peer(), options_.name, theirs, options_.deadline_ms);
+            error.message = cause.message + fmt::format("; so found on rank {}", record.peer());
+            error.location = cause.location;
+        }
+    }
+    return error;
+}
+
+Status FusedOp::begin_call(CudaStream stream) {
+    if (destroyed_)
+        return Error{fmt::format("op '{}' has been destroyed", options_.name), {}, ErrorClass::usage};
+    if (calling_) {
+        return Error{fmt::format("op '{}': begin_call twice without end_call", options_.name),
+                     {.rank = rank()},
+                     ErrorClass::usage};
+    }
+    const UserBuffers::CopyList copies = buffers_->copies_in();
+    const Status begun = executor_->begin(stream, copies.all());
+    if (begun) {
+        calling_ = true;
+        return begun;
+    }
+    const FaultRecord record = executor_->poll_fault();
+    return record.any() ? Status(error_of(record)) : begun;
+}
+
+Status FusedOp::call(CudaKernel& kernel, Grid grid, CudaStream stream, const KernelArguments& arguments) {
+    const Launch only{&kernel, grid, &arguments};
+    return call(std::span(&only, 1), stream);
+}
+
+Status FusedOp::call(std::span<const Launch> stages, CudaStream stream) {
+    if (stages.size() != schedule_.num_stages()) {
+        return Error{fmt::format("op '{}': it has {} stages, {} kernels were given", options_.name,
+                                 schedule_.num_stages(), stages.size()),
+                     {.rank = rank()},
+                     ErrorClass::usage};
+    }
+    if (Status begun = begin_call(stream); !begun) return begun;
+    Status launched = Done{};
+    for (const Launch& stage : stages) {
+        // A later stage reads what the one before it wrote, so it starts when that one has ended.
+        const bool early = &stage == &stages.front() && executor_->kernel_may_start_early();
+        launched = stage.kernel->launch(stage.grid, stream, *stage.arguments, early);
+        if (!launched) break;
+    }
+    const Status ended = end_call(stream, static_cast<bool>(launched));
+    return launched ? ended : launched;
+}
+
+Status FusedOp::end_call(CudaStream stream, bool ran) {
+    if (!calling_) {
+        return Error{fmt::format("op '{}': end_call without begin_call", options_.name),
+                     {.rank = rank()},
+                     ErrorClass::usage};
+    }
+    calling_ = false;
+    const UserBuffers::CopyList copies = buffers_->copies_out();
+    const Status ended = executor_->end(stream, copies.all(), ran);
+    if (ended) return ended;
+    const FaultRecord record = executor_->poll_fault();
+    return record.any() ? Status(error_of(record)) : ended;
+}
+
+Status FusedOp::check() const {
+    Result<FaultRecord> record = executor_->read_fault();
+    if (!record) return record.error();
+    return record->any() ? Status(error_of(*record)) : Status(Done{});
+}
+
+Status FusedOp::poll() const {
+    const FaultRecord record = executor_->poll_fault();
+    return record.any() ? Status(error_of(record)) : Status(Done{});
+}
+
+Status FusedOp::synchronize() { return executor_->synchronize(); }
+
+Status FusedOp::destroy() {
+    if (destroyed_) return Done{};
+    destroyed_ = true;
+    Status idle = executor_->synchronize();
+    Result<std::vector<Bytes>> all =
+        agree(heap_->rendezvous(), fmt::format("op-{}-destroy", options_.name),
+              idle ? Result<Bytes>("") : Result<Bytes>(idle.error()), options_.timeout);
+    if (!all) return all.error();
+    free_memory();
+    return Done{};
+}
+
+}  // namespace syncopate::runtime

@@ -1,0 +1,415 @@
+#include "runtime/call/user_buffers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "syncopate/runtime/cuda/engine/engine_table.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+/// Whether two boxes of one shape lie alike in memory. Strides of axes of one element mean nothing.
+bool same_strides(const BoxView& a, const BoxView& b) {
+    bool same = true;
+    for (std::size_t i = 0; i < b.shape.size(); ++i)
+        same = same && (b.shape[i] == 1 || a.strides[i] == b.strides[i]);
+    return same;
+}
+
+/// Whether two boxes of one shape lie in the same memory.
+bool same_place(const BoxView& a, const BoxView& b) { return a.address == b.address && same_strides(a, b); }
+
+/// The box of all of `tensor`, where `view` is that of `region`: as if the memory went on before and after
+/// it.
+BoxView whole_of(const BoxView& view, const plan::Tensor& tensor, const plan::Region& region) {
+    BoxView box{view.address, tensor.shape, view.strides};
+    for (std::size_t axis = 0; axis < region.size(); ++axis) {
+        box.address -=
+            static_cast<std::uint64_t>(region[axis].begin * view.strides[axis]) * plan::size_of(tensor.dtype);
+    }
+    return box;
+}
+
+/// Whether the chunk engine carries it out, and adds nothing.
+bool is_engine_copy(const fuse::Transfer& transfer) {
+    return is_by_engine(transfer) && transfer.reduce == plan::Reduce::none;
+}
+
+/// As UserBuffers::Key.
+std::pair<std::int32_t, std::vector<std::int64_t>> key_of(std::int32_t tensor, const plan::Region& region) {
+    std::pair<std::int32_t, std::vector<std::int64_t>> key{tensor, {}};
+    for (const plan::Interval& interval : region)
+        key.second.insert(key.second.end(), {interval.begin, interval.end});
+    return key;
+}
+
+/// The box of `part`, which lies in `whole`, where `view` is that of `whole`.
+BoxView part_of(const BoxView& view, const plan::Region& whole, const plan::Region& part,
+                std::size_t element) {
+    BoxView box = view;
+    for (std::size_t axis = 0; axis < whole.size(); ++axis) {
+        const std::int64_t skipped = part[axis].begin - whole[axis].begin;
+        box.shape[axis] = part[axis].size();
+        box.address += static_cast<std::uint64_t>(skipped * view.strides[axis]) * element;
+    }
+    return box;
+}
+
+}  // namespace
+
+UserBuffers::UserBuffers(const SymmetricHeap& heap, const fuse::Schedule& schedule, const OpOptions& options,
+                         const OpMemory& memory, CallExecutor& executor)
+    : heap_(heap), schedule_(schedule), options_(options), memory_(memory), executor_(executor) {
+    fetched_by_tiles_.assign(schedule_.tensors.size(), false);
+    if (schedule_.loads && schedule_.loads->own) {
+        own_ = fuse::Place{rank(), schedule_.loads->tensor, 0};  // any, unless some tile reads there
+        for (const fuse::Slot& slot : schedule_.ranks[static_cast<std::size_t>(rank())].slots) {
+            if (slot.from) own_ = slot.from;
+        }
+        return;
+    }
+    for (const fuse::RankSchedule& other : schedule_.ranks) {
+        for (const fuse::Slot& slot : other.slots) {
+            if (slot.from && slot.from->rank == rank())
+                fetched_by_tiles_[static_cast<std::size_t>(slot.from->tensor)] = true;
+        }
+    }
+}
+
+void UserBuffers::CopyList::add(const StridedCopy& copy) {
+    if (count_ < kOnStack) few_[count_] = &copy;
+    if (count_ == kOnStack) many_.assign(few_, few_ + kOnStack);
+    if (count_ >= kOnStack) many_.push_back(&copy);
+    ++count_;
+}
+
+std::span<const StridedCopy* const> UserBuffers::CopyList::all() const {
+    if (count_ <= kOnStack) return {few_, count_};
+    return many_;
+}
+
+UserBuffers::CopyList UserBuffers::copies_of(const Buffers& buffers) const {
+    CopyList list;
+    for (const auto& [key, buffer] : buffers) {
+        if (is_read_in_place(key, buffer)) continue;
+        for (const StridedCopy& copy : buffer.copies) list.add(copy);
+    }
+    return list;
+}
+
+bool UserBuffers::is_read_in_place(const Key& key, const Buffer& buffer) const {
+    return buffer.spared && (!has_own_readers(key.first) || own_from_) &&
+           (!buffer.engine_reads || engine_from_ == key);
+}
+
+Result<UserBuffers::Place> UserBuffers::place_of(std::string_view name, const plan::Region& region,
+                                                 std::span<const std::int64_t> strides,
+                                                 const char* what) const {
+    const auto tensor = std::ranges::find(schedule_.tensors, name, &plan::Tensor::name);
+    if (tensor == schedule_.tensors.end())
+        return Error{fmt::format("op '{}' has no tensor {}", options_.name, name)};
+    if (region.size() != tensor->shape.size() || !plan::contains(tensor->whole(), region)) {
+        return Error{fmt::format("op '{}': region {} is not in tensor {}", options_.name,
+                                 plan::to_string(region), name)};
+    }
+    if (strides.size() != region.size()) {
+        return Error{fmt::format("op '{}', {} {}: {} strides for {} axes", options_.name, what, name,
+                                 strides.size(), region.size())};
+    }
+    if (!strides.empty() && region.back().size() > 1 && strides.back() != 1) {
+        return Error{fmt::format(
+            "op '{}', {} {}: its last stride is {}, not 1; make it contiguous along its last axis",
+            options_.name, what, name, strides.back())};
+    }
+    Place place{.tensor = &*tensor};
+    place.key = key_of(static_cast<std::int32_t>(tensor - schedule_.tensors.begin()), region);
+    place.box = in_heap({place.key.first, region});
+    return place;
+}
+
+Status UserBuffers::set_input(std::string_view name, const plan::Region& region, std::uint64_t address,
+                              std::span<const std::int64_t> strides) {
+    Result<Place> place = place_of(name, region, strides, "input");
+    if (!place) return place.error();
+    Buffer& input = inputs_[place->key];
+    if (input.address == address && std::ranges::equal(input.strides, strides)) return Done{};
+
+    const BoxView from{address, place->box.shape, {strides.begin(), strides.end()}};
+    input.address = address;
+    input.strides.assign(strides.begin(), strides.end());
+    input.copies.clear();
+    Result<std::vector<StridedCopy>> copies =
+        copies_between(from, place->box, plan::size_of(place->tensor->dtype));
+    if (!copies) {
+        input.address = 0;
+        return copies.error();
+    }
+    input.spared = redirect_sources(place->key.first, region, from);
+    input.engine_reads = engine_from_ == place->key;
+    const bool tiles_read = has_own_readers(place->key.first);
+    if (tiles_read) own_from_.reset();
+    if (input.spared && tiles_read) {
+        const bool alone = std::ranges::count_if(inputs_, [&](const auto& other) {
+                               return other.first.first == place->key.first;
+                           }) == 1;
+        const BoxView whole = whole_of(from, *place->tensor, region);
+        if (alone && serves_tiles(*place, region, whole)) own_from_ = whole;
+    }
+    if (!same_place(from, place->box)) input.copies = std::move(copies).value();
+    return Done{};
+}
+
+std::optional<plan::Region> UserBuffers::initial_box(std::int32_t tensor) const {
+    std::optional<plan::Region> box;
+    if (!options_.initial) return box;
+    for (const plan::Chunk& chunk : *options_.initial) {
+        if (chunk.tensor != tensor || (box && box->size() != chunk.region.size())) continue;
+        box = box ? plan::bounding_box(*box, chunk.region) : chunk.region;
+    }
+    return box;
+}
+
+bool UserBuffers::serves_tiles(const Place& place, const plan::Region& region, const BoxView& from) const {
+    if (region != initial_box(place.key.first).value_or(place.tensor->whole())) return false;
+    const auto element = static_cast<std::int64_t>(plan::size_of(place.tensor->dtype));
+    constexpr std::int64_t kUnit = 16;  // bytes, of which a descriptor wants multiples; elements, as the
+                                        // kernel is told
+    if (schedule_.loads->by_row) {
+        return from.address % kUnit == 0 && from.strides.front() > 0 &&
+               from.strides.front() * element % kUnit == 0;
+    }
+    const std::uint64_t heap = heap_.local(memory_.tensor_offsets[static_cast<std::size_t>(own_->tensor)]);
+    return (from.address - heap) % static_cast<std::uint64_t>(kUnit * element) == 0 &&
+           from.strides == in_heap({own_->tensor, place.tensor->whole()}).strides;
+}
+
+std::optional<FusedOp::OwnPlace> UserBuffers::own_place() const {
+    if (!own_) return std::nullopt;
+    const auto element =
+        plan::size_of(schedule_.tensors[static_cast<std::size_t>(schedule_.loads->tensor)].dtype);
+    const BoxView from = own_from_.value_or(
+        in_heap({own_->tensor, schedule_.tensors[static_cast<std::size_t>(own_->tensor)].whole()}));
+    FusedOp::OwnPlace place;
+    place.pitch = static_cast<std::uint64_t>(from.strides.front()) * element;
+    place.address = from.address + static_cast<std::uint64_t>(own_->rows) * place.pitch;
+    const std::uint64_t heap =
+        heap_.local(memory_.tensor_offsets[static_cast<std::size_t>(schedule_.loads->tensor)]);
+    place.elements = static_cast<std::int64_t>(place.address - heap) / static_cast<std::int64_t>(element);
+    return place;
+}
+
+bool UserBuffers::redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from) {
+    // What a rank holds from the start of the tensor that its kernel is given is read there by nobody but the
+    // tiles that read it where it is (fuse::load_given).
+    const bool own_part =
+        has_own_readers(tensor) && schedule_.loads->tensor == tensor && region == initial_box(tensor);
+    bool all = options_.kept_tensors && !fetched_by_tiles_[static_cast<std::size_t>(tensor)] &&
+               (own_part || std::ranges::find(*options_.kept_tensors,
+                                              schedule_.tensors[static_cast<std::size_t>(tensor)].name) ==
+                                options_.kept_tensors->end());
+    const auto reads = [&](const fuse::Transfer& transfer) {
+        return transfer.src_rank == rank() && transfer.src.tensor == tensor &&
+               plan::overlaps(transfer.src.region, region);
+    };
+    for (std::size_t other = 0; other < schedule_.ranks.size(); ++other) {
+        if (other == static_cast<std::size_t>(rank())) continue;
+        all = all && std::ranges::none_of(schedule_.ranks[other].transfers, reads);
+    }
+    const std::vector<fuse::Transfer>& transfers = this->transfers();
+    const std::size_t element = plan::size_of(schedule_.tensors[static_cast<std::size_t>(tensor)].dtype);
+    std::optional<bool> engine;  // whether it reads the array
+    for (std::size_t index = 0; index < transfers.size(); ++index) {
+        const fuse::Transfer& transfer = transfers[index];
+        if (!reads(transfer)) continue;
+        if (is_engine_copy(transfer)) {
+            if (!engine) engine = shift_engine(tensor, region, from);
+            all = all && *engine;
+            continue;
+        }
+        const bool done = plan::contains(region, transfer.src.region) &&
+                          !is_written(tensor, transfer.src.region) &&
+                          send_from(index, part_of(from, region, transfer.src.region, element));
+        if (!done) send_from_heap(index);  // it may have read the input before
+        all = all && done;
+    }
+    return all;
+}
+
+bool UserBuffers::shift_engine(std::int32_t tensor, const plan::Region& region, const BoxView& from) {
+    const BoxView heap = in_heap({tensor, region});
+    const std::uint64_t distance = from.address - heap.address;
+    const bool good =
+        same_strides(from, heap) && distance % device::kEngineUnit == 0 &&
+        std::ranges::all_of(transfers(), [&](const fuse::Transfer& transfer) {
+            return !is_engine_copy(transfer) || transfer.src_rank != rank() ||
+                   transfer.src.tensor != tensor ||
+                   (plan::contains(region, transfer.src.region) && !is_written(tensor, transfer.src.region));
+        });
+    if (!executor_.shift_sources(tensor, good ? distance : 0)) return false;  // it reads the heap, as ever
+    engine_from_.reset();
+    if (good) engine_from_ = key_of(tensor, region);
+    return good;
+}
+
+bool UserBuffers::send_from(std::size_t index, const BoxView& source) {
+    const fuse::Transfer& transfer = transfers()[index];
+    const auto target = static_cast<std::size_t>(transfer.dst.tensor);
+    Result<std::vector<StridedCopy>> copies =
+        copies_between(source, memory_.box_of(heap_, schedule_, transfer.dst_rank, transfer.dst),
+                       plan::size_of(schedule_.tensors[target].dtype));
+    return copies && executor_.set_copies(index, std::move(copies).value());
+}
+
+void UserBuffers::send_from_heap(std::size_t index) {
+    const fuse::Transfer& transfer = transfers()[index];
+    send_from(index, in_heap(transfer.src));
+}
+
+void UserBuffers::clear_inputs() {
+    const std::vector<fuse::Transfer>& transfers = this->transfers();
+    for (std::size_t index = 0; index < transfers.size(); ++index) {
+        const fuse::Transfer& transfer = transfers[index];
+        const bool reads =
+            transfer.src_rank == rank() && !transfer.collective && transfer.reduce == plan::Reduce::none &&
+            std::ranges::any_of(inputs_,
+                                [&](const auto& input) { return input.first.first == transfer.src.tensor; });
+        if (reads) send_from_heap(index);
+    }
+    if (engine_from_) (void)executor_.shift_sources(engine_from_->first, 0);
+    engine_from_.reset();
+    inputs_.clear();
+    own_from_.reset();
+}
+
+bool UserBuffers::is_written(std::int32_t tensor, const plan::Region& region) const {
+    const auto meets = [&](const plan::Chunk& chunk) {
+        return chunk.tensor == tensor && plan::overlaps(chunk.region, region);
+    };
+    const auto& chunks = schedule_.ranks[static_cast<std::size_t>(rank())].chunks;
+    if (std::ranges::any_of(chunks, [&](const fuse::MadeChunk& made) { return meets(made.chunk); }))
+        return true;
+    for (const fuse::RankSchedule& other : schedule_.ranks) {
+        for (const fuse::Transfer& transfer : other.transfers) {
+            if (transfer.dst_rank == rank() && meets(transfer.dst)) return true;
+        }
+    }
+    return false;
+}
+
+Status UserBuffers::set_input(std::string_view name, std::uint64_t address,
+                              std::span<const std::int64_t> strides) {
+    if (!options_.initial) {
+        return Error{fmt::format("op '{}', input {}: it is not said which region rank {} holds; give it, or "
+                                 "OpOptions::initial",
+                                 options_.name, name, rank()),
+                     {.rank = rank()},
+                     ErrorClass::usage};
+    }
+    const auto tensor = std::ranges::find(schedule_.tensors, name, &plan::Tensor::name);
+    if (tensor == schedule_.tensors.end()) return Done{};
+    const std::optional<plan::Region> box =
+        initial_box(static_cast<std::int32_t>(tensor - schedule_.tensors.begin()));
+    if (!box) return Done{};
+    return set_input(name, *box, address, strides);
+}
+
+Status UserBuffers::set_output(std::string_view name, const plan::Region& region, std::uint64_t address,
+                               std::span<const std::int64_t> strides) {
+    Result<Place> place = place_of(name, region, strides, "output");
+    if (!place) return place.error();
+    Buffer& output = outputs_[place->key];
+    if (output.address == address && std::ranges::equal(output.strides, strides)) return Done{};
+    const BoxView to{address, place->box.shape, {strides.begin(), strides.end()}};
+    output.address = address;
+    output.strides.assign(strides.begin(), strides.end());
+    output.copies.clear();
+    const std::size_t element = plan::size_of(place->tensor->dtype);
+    Result<std::vector<StridedCopy>> copies = copies_between(place->box, to, element);
+    if (!copies) {
+        output.address = 0;
+        return copies.error();
+    }
+    const bool in_place = same_place(to, place->box);
+    if (redirect_sums(place->key.first, region, to, in_place) || in_place) return Done{};
+    output.copies = std::move(copies).value();
+    return Done{};
+}
+
+bool UserBuffers::redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to,
+                                bool in_place) {
+    const std::vector<fuse::Transfer>& transfers = this->transfers();
+    const std::size_t element = plan::size_of(schedule_.tensors[static_cast<std::size_t>(tensor)].dtype);
+    std::vector<plan::Region> missing{region};
+    bool all = true;
+    for (std::size_t index = 0; index < transfers.size(); ++index) {
+        const fuse::Transfer& sum = transfers[index];
+        PreparedSum* prepared = executor_.sum_of(index);
+        if (prepared == nullptr || sum.dst.tensor != tensor || !plan::overlaps(sum.dst.region, region))
+            continue;
+        prepared->bring_home();
+        if (in_place) continue;
+        // Only what is wholly of the output, and read by nobody else, need not be in the heap.
+        bool good = plan::contains(region, sum.dst.region) && !is_sent(tensor, sum.dst.region);
+        if (good) {
+            good = redirect(*prepared, in_heap(sum.src), part_of(to, region, sum.dst.region, element));
+        }
+        all = all && good;
+        plan::take(missing, sum.dst.region);
+    }
+    if (in_place || (all && missing.empty() && tile_sums_agree())) return true;
+    // Not all of it: then everything is copied at the end, from the heap.
+    for (std::size_t index = 0; index < transfers.size(); ++index) {
+        PreparedSum* prepared = executor_.sum_of(index);
+        if (prepared == nullptr || transfers[index].dst.tensor != tensor) continue;
+        if (plan::overlaps(transfers[index].dst.region, region)) prepared->bring_home();
+    }
+    return false;
+}
+
+template <typename Visit>
+void UserBuffers::for_tile_sums(const Visit& visit) const {
+    const std::vector<fuse::Transfer>& transfers = this->transfers();
+    for (std::size_t index = 0; index < transfers.size(); ++index) {
+        const PreparedSum* sum = transfers[index].tiles.empty() ? nullptr : executor_.sum_of(index);
+        if (sum == nullptr || !sum->by_tiles) continue;
+        const plan::Region& region = transfers[index].dst.region;
+        const std::uint64_t before = static_cast<std::uint64_t>(region[0].begin) * sum->by_tiles->out_pitch +
+                                     static_cast<std::uint64_t>(region[1].begin) * plan::size_of(sum->dtype);
+        visit(*sum->by_tiles, before);
+    }
+}
+
+std::optional<FusedOp::SumPlace> UserBuffers::sum_place() const {
+    if (!schedule_.summed) return std::nullopt;
+    const auto tensor =
+        static_cast<std::size_t>(*schedule_.summed);  // on a rank without sums any place will do
+    FusedOp::SumPlace place{heap_.local(memory_.tensor_offsets[tensor]),
+                            static_cast<std::uint64_t>(schedule_.tensors[tensor].shape[1]) *
+                                plan::size_of(schedule_.tensors[tensor].dtype)};
+    for_tile_sums(
+        [&](const TileRows& rows, std::uint64_t before) { place = {rows.out - before, rows.out_pitch}; });
+    return place;
+}
+
+bool UserBuffers::tile_sums_agree() const {
+    const std::optional<FusedOp::SumPlace> place = sum_place();
+    bool agree = true;
+    for_tile_sums([&](const TileRows& rows, std::uint64_t before) {
+        agree = agree && rows.out_pitch == place->pitch && rows.out - before == place->address;
+    });
+    return agree;
+}
+
+bool UserBuffers::is_sent(std::int32_t tensor, const plan::Region& region) const {
+    for (const fuse::RankSchedule& other : schedule_.ranks) {
+        for (const fuse::Transfer& transfer : other.transfers) {
+            if (transfer.src_rank == rank() && transfer.src.tensor == tensor &&
+                plan::overlaps(transfer.src.region, region))
+                return true;
+        }
+    }
+    return false;
+}
+
+}  // namespace syncopate::runtime

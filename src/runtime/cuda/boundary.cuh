@@ -1,0 +1,129 @@
+// Posting, waiting and the boundaries of a call, for the kernels beside it. The order of memory:
+// - a post is st.release.sys: all that the poster did or has acquired before is visible to whoever acquires
+//   the word;
+// - a wait is ld.acquire.sys: what the poster did before is visible to this thread, and to later kernels of
+//   the stream. Neither orders the async proxy (TMA): whoever reads by TMA what has arrived makes a proxy
+//   fence.
+#pragma once
+
+#include "runtime/cuda/device_types.hpp"
+
+namespace syncopate::runtime::device {
+
+__device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* word) {
+    std::uint32_t value;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store_release(std::uint32_t* word, std::uint32_t value) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ std::uint32_t load_relaxed(const std::uint32_t* word) {
+    std::uint32_t value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store_relaxed(std::uint32_t* word, std::uint32_t value) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+/// What the thread has done or acquired before comes before what it does afterwards, for all GPUs. A
+/// __threadfence_system does more, orders all such fences among each other, and takes longer.
+__device__ __forceinline__ void fence_to_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+__device__ __forceinline__ std::uint64_t nanoseconds() {
+    std::uint64_t time;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time)::"memory");
+    return time;
+}
+
+/// Polls until the word has reached epoch - lag, or this rank has a fault, or the deadline makes one: false.
+__device__ bool wait_for(std::uint32_t* control, const WaitEntry& wait, std::uint32_t epoch,
+                         std::int32_t where) {
+    const auto* word = reinterpret_cast<const std::uint32_t*>(wait.word);
+    const std::uint32_t target = epoch - wait.lag;
+    std::uint32_t seen = load_acquire(word);
+    if (static_cast<std::int32_t>(seen - target) >= 0) return true;
+    std::uint64_t start = 0;  // the time is looked at only now and then
+    for (std::uint32_t polls = 1;; ++polls) {
+        seen = load_acquire(word);
+        if (static_cast<std::int32_t>(seen - target) >= 0) return true;
+        if (polls % 64 != 0) continue;
+        if (load_acquire(control + kFault) != 0) return false;
+        const std::uint64_t deadline = static_cast<std::uint64_t>(control[kDeadlineMs]) * 1000000u;
+        if (start == 0) start = nanoseconds();
+        if (deadline == 0 || nanoseconds() - start < deadline) continue;
+        if (atomicCAS_system(control + kFault, 0u, static_cast<std::uint32_t>(wait.signal) + 1u) == 0u) {
+            control[kFaultSeen] = seen;
+            control[kFaultEpoch] = target;
+            control[kFaultWhere] = static_cast<std::uint32_t>(where);
+            __threadfence_system();
+        }
+        return false;
+    }
+}
+
+/// Polls until this GPU's kernel has opened the gate, which it does whatever happens, and closes it.
+__device__ void pass_gate(const std::uint32_t* control, std::uint32_t* gate, std::uint32_t value) {
+    const std::uint64_t deadline = static_cast<std::uint64_t>(control[kDeadlineMs]) * 1000000u;
+    const std::uint64_t start = nanoseconds();
+    // Twice the deadline of what the kernel itself waits for: then it is lost, and whoever asks finds a
+    // fault.
+    while (static_cast<std::int32_t>(load_acquire(gate) - value) < 0) {
+        if (deadline != 0 && nanoseconds() - start > 2 * deadline) return;
+    }
+    *gate = 0;
+}
+
+/// Tells the host, and the other ranks if this rank's own wait failed; the ranks' first fault stays.
+__device__ void report_fault(const BoundaryArguments& a, std::uint32_t fault, std::int32_t lane) {
+    if (lane == 0) {
+        __threadfence_system();
+        a.mirror[kMirrorSeen] = a.control[kFaultSeen];
+        a.mirror[kMirrorAwaited] = a.control[kFaultEpoch];
+        a.mirror[kMirrorWhere] = a.control[kFaultWhere];
+        a.mirror[kMirrorEpoch] = a.control[kEpoch];
+        store_release(a.mirror + kMirrorFault, fault);
+    }
+    if ((fault & kPeerFault) != 0) return;
+    for (std::int32_t rank = lane; rank < a.num_ranks; rank += 32) {
+        if (rank == a.rank) continue;
+        auto* peer = reinterpret_cast<std::uint32_t*>(a.first_control +
+                                                      static_cast<std::uint64_t>(rank) * a.heap_stride);
+        atomicCAS_system(peer + kFault, 0u, kPeerFault | static_cast<std::uint32_t>(a.rank));
+    }
+}
+
+__device__ __forceinline__ std::uint32_t fault_of(const BoundaryArguments& a, std::int32_t lane) {
+    std::uint32_t fault = 0;
+    if (lane == 0) fault = load_acquire(a.control + kFault);
+    return __shfl_sync(0xffffffffu, fault, 0);
+}
+
+/// Lets the stream's next kernel start, if it was launched so, once every block of this one has come here.
+/// That kernel may rely on nothing that this one does.
+__device__ __forceinline__ void launch_next() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/// One warp: all posts. `epoch`: the call's number.
+__device__ __forceinline__ void post_all(const BoundaryArguments& a, std::uint32_t epoch, std::int32_t lane) {
+    if (a.num_posts == 0) return;
+    __syncwarp();
+    fence_to_system();
+    for (std::int32_t i = lane; i < a.num_posts; i += 32)
+        store_relaxed(reinterpret_cast<std::uint32_t*>(a.posts[i]), epoch);
+}
+
+/// One warp: tells the host and the copy engine that call `epoch` has begun without a fault.
+__device__ __forceinline__ void publish(const BoundaryArguments& a, std::uint32_t epoch, std::int32_t lane) {
+    if (lane != 0) return;
+    a.control[kPublished] = epoch;
+    store_release(a.mirror + kMirrorPublished, epoch);
+    __threadfence_system();
+}
+
+}  // namespace syncopate::runtime::device

@@ -1,0 +1,95 @@
+#include "runtime/cuda/engine/chunk_engine.hpp"
+
+#if SYNCOPATE_HAS_CUDA
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace syncopate::runtime {
+
+Result<ChunkEngine> ChunkEngine::create(const std::shared_ptr<CudaContext>& context,
+                                        const DeviceModule& module, const CallPlan& plan,
+                                        const fuse::RankSchedule& schedule, const OpOptions& options) {
+    ChunkEngine engine(module);
+    Result<EngineTable> table = make_engine_table(schedule, plan.transfers, plan.streams, plan.control());
+    if (!table) return table.error();
+    engine.table_ = std::move(table).value();
+    engine.plain_ = plan.plain;
+    engine.own_words_ = plan.own_words;
+    engine.blocks_ = static_cast<unsigned>(std::clamp(options.engine_blocks, 1, kMostEngineBlocks));
+    engine.kernel_ = engine.table_.in_bulk() ? module.engine_bulk : module.engine;
+    if (const std::string name = sum_engine_name(engine.table_); !name.empty()) {
+        Result<CUfunction> sums = module.engine_named(name);
+        if (!sums) return sums.error();
+        engine.kernel_ = *sums;
+        engine.sums_ = true;
+        engine.threads_ = plan.plain ? device::kFollowingThreads : device::kSumEngineThreads;
+    } else if (plan.own_words != 0) {
+        return Error{
+            fmt::format("op '{}': its blocks are to signal for themselves, but it is not for the sum engine",
+                        options.name)};
+    }
+    if (plan.plain && engine.sums_) engine.shared_bytes_ = 0;  // nothing runs beside it
+    if (!engine.table_.moves()) {  // it only waits, in a corner of one multiprocessor
+        engine.blocks_ = 1;
+        engine.shared_bytes_ = 0;
+    }
+    if (engine.table_.empty()) return engine;
+    Result<std::shared_ptr<EngineTurn>> turn = EngineTurn::of(context);
+    if (!turn) return turn.error();
+    engine.turn_ = std::move(turn).value();
+    return engine;
+}
+
+void ChunkEngine::add_to(DeviceLists& lists) {
+    const auto counters = [&](std::size_t count, std::uint32_t value) {
+        return lists.add(std::vector<std::uint32_t>(count, value));
+    };
+    lists_ = {.ops = lists.add(table_.ops),
+              .sources = lists.add(table_.sources),
+              .copies = lists.add(table_.copies),
+              .posts = lists.add(table_.posts),
+              .waits = lists.add(table_.waits),
+              .finished = counters(table_.num_counters, 0),
+              .left = counters(1, 0),
+              .epochs = counters(blocks_, 1)};
+}
+
+void ChunkEngine::place(const DeviceBuffer& lists, const device::BoundaryArguments& begin,
+                        const device::BoundaryArguments& end, bool begins) {
+    arguments_ = {.begin = begin,
+                  .ops = lists_.ops.in(lists),
+                  .sources = lists_.sources.in(lists),
+                  .copies = lists_.copies.in(lists),
+                  .posts = lists_.posts.in(lists),
+                  .waits = lists_.waits.in(lists),
+                  .finished = lists_.finished.in(lists),
+                  .count = static_cast<std::uint32_t>(table_.ops.size()),
+                  .begins = !empty() && begins ? 1u : 0u,
+                  .follows = plain_ ? 1u : 0u,
+                  .ends = plain_ && sums_ ? 1u : 0u,
+                  .end = end,
+                  .left = lists_.left.in(lists),
+                  .own_words = own_words_,
+                  .epochs = lists_.epochs.in(lists)};
+}
+
+bool ChunkEngine::shift_sources(std::int32_t tensor, std::uint64_t distance) {
+    if (table_.shifted_tensor < 0 || table_.shifted_tensor != tensor) return false;
+    arguments_.source_shift = distance;
+    return true;
+}
+
+Status ChunkEngine::launch(CUstream stream, bool end_posts) const {
+    device::EngineArguments arguments = arguments_;
+    if (!end_posts) arguments.end.num_posts = 0;
+    // Only the sum engine itself waits for the kernel before it, so only it may be launched early.
+    return module_->launch(kernel_, arguments, stream, blocks_, threads_, shared_bytes_,
+                           sums_ && plain_ && begins_call());
+}
+
+}  // namespace syncopate::runtime
+
+#endif  // SYNCOPATE_HAS_CUDA

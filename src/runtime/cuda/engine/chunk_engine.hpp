@@ -1,0 +1,75 @@
+// The chunk engine of one op: its table, the kernel that interprets it, and the kernel's launch.
+#pragma once
+
+#if SYNCOPATE_HAS_CUDA
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/call/call_plan.hpp"
+#include "runtime/cuda/device_lists.hpp"
+#include "runtime/cuda/device_module.hpp"
+#include "runtime/cuda/device_types.hpp"
+#include "runtime/cuda/engine/engine_turn.hpp"
+#include "syncopate/runtime/call/op.hpp"
+#include "syncopate/runtime/cuda/engine/engine_table.hpp"
+
+namespace syncopate::runtime {
+
+class ChunkEngine {
+public:
+    /// For the transfers of `schedule` that are the engine's; nothing is launched if none are. `module` must
+    /// outlive it. Fails where the table cannot be made.
+    static Result<ChunkEngine> create(const std::shared_ptr<CudaContext>& context, const DeviceModule& module,
+                                      const CallPlan& plan, const fuse::RankSchedule& schedule,
+                                      const OpOptions& options);
+
+    [[nodiscard]] bool empty() const { return turn_ == nullptr; }
+    /// Adds what the kernel reads to `lists`.
+    void add_to(DeviceLists& lists);
+    /// Where those came to be, and what a call begins and ends with. `begins`: the engine may do what
+    /// sy_begin does.
+    void place(const DeviceBuffer& lists, const device::BoundaryArguments& begin,
+               const device::BoundaryArguments& end, bool begins);
+
+    /// It does what sy_begin, or sy_end, would.
+    [[nodiscard]] bool begins_call() const { return arguments_.begins != 0; }
+    [[nodiscard]] bool ends_call() const { return arguments_.ends != 0; }
+
+    /// As CallExecutor has it.
+    [[nodiscard]] bool shift_sources(std::int32_t tensor, std::uint64_t distance);
+
+    [[nodiscard]] EngineTurn& turn() const { return *turn_; }
+    /// `end_posts`: if it ends the call, it also makes the posts of the end.
+    Status launch(CUstream stream, bool end_posts = true) const;
+
+private:
+    explicit ChunkEngine(const DeviceModule& module) : module_(&module) {}
+
+    /// The lists of a table, wherever they come to be.
+    struct Lists {
+        DeviceList<device::EngineOp> ops;
+        DeviceList<device::EngineSource> sources;
+        DeviceList<std::uint64_t> copies, posts;
+        DeviceList<device::WaitEntry> waits;
+        DeviceList<std::uint32_t> finished, left, epochs;
+    };
+
+    const DeviceModule* module_;
+    EngineTable table_;
+    Lists lists_;
+    CUfunction kernel_ = nullptr;
+    bool sums_ = false;   ///< that is the sum engine
+    bool plain_ = false;  ///< it follows a kernel that is left as it is
+    std::uint64_t own_words_ = 0;
+    unsigned threads_ = device::kEngineThreads;
+    unsigned blocks_ = 8;
+    unsigned shared_bytes_ = kEngineSharedBytes;
+    device::EngineArguments arguments_{};
+    std::shared_ptr<EngineTurn> turn_;
+};
+
+}  // namespace syncopate::runtime
+
+#endif  // SYNCOPATE_HAS_CUDA

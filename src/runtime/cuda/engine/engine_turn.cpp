@@ -1,0 +1,47 @@
+#include "runtime/cuda/engine/engine_turn.hpp"
+
+#if SYNCOPATE_HAS_CUDA
+
+#include <map>
+#include <mutex>
+
+namespace syncopate::runtime {
+
+Result<std::shared_ptr<EngineTurn>> EngineTurn::of(const std::shared_ptr<CudaContext>& context) {
+    static std::mutex mutex;
+    static std::map<int, std::weak_ptr<EngineTurn>> turns;
+    const std::lock_guard lock(mutex);
+    if (std::shared_ptr<EngineTurn> existing = turns[context->ordinal()].lock()) return existing;
+    Result<std::unique_ptr<OwnedEvent>> event = OwnedEvent::create(context);
+    if (!event) return event.error();
+    auto made = std::make_shared<EngineTurn>(context, std::move(event).value());
+    turns[context->ordinal()] = made;
+    return made;
+}
+
+Status EngineTurn::take(CUstream stream) {
+    if (last_ == nullptr || last_ == stream) return Done{};
+    bool captured = false;
+    if (Status known = is_captured(stream, captured); !known || captured) return known;
+    SYNCOPATE_CUDA(context_->api(), cuStreamWaitEvent, stream, event_->get(), 0);
+    return Done{};
+}
+
+Status EngineTurn::pass(CUstream stream) {
+    bool captured = false;
+    if (Status known = is_captured(stream, captured); !known || captured) return known;
+    SYNCOPATE_CUDA(context_->api(), cuEventRecord, event_->get(), stream);
+    last_ = stream;
+    return Done{};
+}
+
+Status EngineTurn::is_captured(CUstream stream, bool& captured) const {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    SYNCOPATE_CUDA(context_->api(), cuStreamIsCapturing, stream, &status);
+    captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return Done{};
+}
+
+}  // namespace syncopate::runtime
+
+#endif  // SYNCOPATE_HAS_CUDA

@@ -1,0 +1,39 @@
+// Whose turn it is to use the chunk engine of a GPU.
+#pragma once
+
+#if SYNCOPATE_HAS_CUDA
+
+#include <memory>
+#include <utility>
+
+#include "runtime/cuda/cuda_handles.hpp"
+
+namespace syncopate::runtime {
+
+/// Calls that use the chunk engine of one GPU follow each other, in the order in which this process makes
+/// them, also on different streams: the engine's blocks and the kernel that waits for other ranks' engines
+/// fill the GPU, so of two calls that ranks took up in different order neither would end. While a graph is
+/// captured there is no such order; who captures two such calls on two streams has to give it.
+class EngineTurn {
+public:
+    /// The turn of `context`'s GPU, shared by all ops of this process.
+    static Result<std::shared_ptr<EngineTurn>> of(const std::shared_ptr<CudaContext>& context);
+    EngineTurn(std::shared_ptr<CudaContext> context, std::unique_ptr<OwnedEvent> event)
+        : context_(std::move(context)), event_(std::move(event)) {}
+
+    /// Makes `stream` wait for the call before, if it was made on another stream.
+    Status take(CUstream stream);
+    /// What is now enqueued on `stream` goes before the next call.
+    Status pass(CUstream stream);
+
+private:
+    Status is_captured(CUstream stream, bool& captured) const;
+
+    std::shared_ptr<CudaContext> context_;
+    std::unique_ptr<OwnedEvent> event_;
+    CUstream last_ = nullptr;
+};
+
+}  // namespace syncopate::runtime
+
+#endif  // SYNCOPATE_HAS_CUDA

@@ -1,0 +1,342 @@
+// The chunk engine for tables of nothing but sums by loads and stores (engine_format.hpp): an all-reduce or a
+// reduce-scatter whose owners read every contribution where it is, add it up, and store the result, at the
+// other ranks as well where the table says so. The same with the CPU: host_engine.cpp.
+//
+// A block does an op's share together, and then the next op:
+//
+//      block 0   | wait for op 0 | units 0, 2, 4, … | count | wait for op 1 | …
+//      block 1   | wait for op 0 | units 1, 3, 5, … | count | wait for op 1 | …       the last one posts
+//
+// After a plain kernel each block may signal for itself instead (EngineArguments::own_words): it tells the
+// blocks of its number on the peers that the kernel has ended, does its units once they have told it, and
+// tells them when these are stored. Nothing is counted, and no block waits for another one of its GPU:
+//
+//      rank 0, block 1   | kernel has ended →  ⇢ | units | stored →  ⇢ | over
+//      rank 1, block 1   | kernel has ended →  ⇢ | units | stored →  ⇢ | over
+//
+// All of the call is over when all blocks are, so nothing of this call may wait for what a block has stored
+// but the call's end (signals_by_block in engine_table.hpp).
+//
+// Bytes move as fast as loads are on their way at once: 1024 threads with 8 loads of 16 bytes each. That
+// takes all registers of a multiprocessor, so each type and number of summands has a kernel of its own, and
+// all ops of a table are of one. On H200 8 blocks that read three sources and store three times on another
+// GPU fill the link, 4 reach three quarters (bench/results/sum_loop_2xH200_2026-11-22.txt).
+#include "runtime/cuda/boundary.cuh"
+#include "runtime/cuda/summation.cuh"
+
+namespace syncopate::runtime::device {
+namespace {
+
+constexpr std::uint32_t kLoadsAtOnce = 8;   // of a thread
+constexpr std::uint32_t kNearSources = 32;  // of an op, that all threads of a block find in shared memory
+constexpr std::int32_t kNearWords = 32;     // of a list of posts or waits, one a lane
+
+/// An op, for all threads of the block.
+struct SumOp {
+    EngineOp op;
+    EngineSource near[kNearSources];
+    std::uint64_t copies[kMostSumCopies];
+    const EngineSource* far;  ///< all of them, in the table
+};
+
+/// What warp 0 posts and waits for: the begin of each list, brought while there is nothing else to do.
+struct NearSignals {
+    std::uint64_t posts[kNearWords];
+    WaitEntry waits[kNearWords];
+};
+
+/// A list of words to set and one of words to wait for. `near`: the begins of both.
+struct Signals {
+    const std::uint64_t* posts;
+    const WaitEntry* waits;
+    std::int32_t num_posts;
+    std::int32_t num_waits;
+    NearSignals* near;
+
+    __device__ __forceinline__ void bring(std::int32_t lane) const {
+        if (lane < num_posts) near->posts[lane] = posts[lane];
+        if (lane < num_waits) near->waits[lane] = waits[lane];
+        __syncwarp();
+    }
+
+    /// One warp: sets the words, each `own` bytes further on, to the epoch, after all that any lane has done
+    /// or acquired. One fence for all of them.
+    __device__ __forceinline__ void post(std::uint32_t epoch, std::uint64_t own, std::int32_t lane) const {
+        if (num_posts == 0) return;
+        __syncwarp();
+        fence_to_system();
+        set(epoch, own, lane);
+    }
+
+    /// The same of what kernels did that have ended, and nothing else: their writes are where all GPUs look
+    /// for them, as for a peer whose stream waits for an event, so there is nothing left to order. A fence
+    /// would take 0.9 us, of 12.
+    __device__ __forceinline__ void post_of_ended(std::uint32_t epoch, std::uint64_t own,
+                                                  std::int32_t lane) const {
+        __syncwarp();
+        set(epoch, own, lane);
+    }
+
+    __device__ __forceinline__ void set(std::uint32_t epoch, std::uint64_t own, std::int32_t lane) const {
+        for (std::int32_t i = lane; i < num_posts; i += 32) {
+            const std::uint64_t word = i < kNearWords ? near->posts[i] : posts[i];
+            store_relaxed(reinterpret_cast<std::uint32_t*>(word + own), epoch);
+        }
+    }
+
+    /// The lane's entry `i` of the words to wait for, `own` bytes further on.
+    __device__ __forceinline__ WaitEntry entry(std::int32_t i, std::uint64_t own) const {
+        WaitEntry wait = i < kNearWords ? near->waits[i] : waits[i];
+        wait.word += own;
+        return wait;
+    }
+};
+
+/// One warp: until all words of both lists, each `own` bytes further on, have come so far. False after a
+/// fault, on all lanes alike. `where`: of the second list, the first one's is the call's begin.
+__device__ __forceinline__ bool wait_for_both(const Signals& begin, const Signals& signals,
+                                              std::uint32_t* control, std::uint32_t epoch, std::uint64_t own,
+                                              std::int32_t where, std::int32_t lane) {
+    bool over = true;
+    for (std::int32_t i = lane; i < begin.num_waits + signals.num_waits; i += 32) {
+        const bool begins = i < begin.num_waits;
+        const WaitEntry wait = begins ? begin.entry(i, own) : signals.entry(i - begin.num_waits, own);
+        over = over && wait_for(control, wait, epoch, begins ? -1 : where);
+    }
+    return __all_sync(0xffffffffu, over);
+}
+
+__device__ __forceinline__ bool wait_for_all(const Signals& signals, std::uint32_t* control,
+                                             std::uint32_t epoch, std::uint64_t own, std::int32_t where,
+                                             std::int32_t lane) {
+    return wait_for_both({}, signals, control, epoch, own, where, lane);
+}
+
+__device__ __forceinline__ Signals signals_of(const BoundaryArguments& a, bool used, NearSignals& near) {
+    return {a.posts, a.waits, used ? a.num_posts : 0, used ? a.num_waits : 0, &near};
+}
+
+__device__ __forceinline__ Signals signals_of(const EngineArguments& a, std::uint32_t index,
+                                              NearSignals& near) {
+    const EngineOp& op = a.ops[index];
+    return {a.posts + op.first_post, a.waits + op.first_wait, static_cast<std::int32_t>(op.num_posts),
+            static_cast<std::int32_t>(op.num_waits), &near};
+}
+
+__device__ __forceinline__ uint4 load_once(std::uint64_t address) {
+    uint4 value;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "l"(address)
+                 : "memory");
+    return value;
+}
+
+/// The block's units of plane `plane` of a sum of at most kSources summands or, where that is kLoadsAtOnce,
+/// of any number.
+template <typename Type, typename Combine, std::uint32_t kSources>
+__device__ __forceinline__ void sum_plane(const SumOp& sum, std::uint32_t plane) {
+    constexpr std::uint32_t kUnits = kLoadsAtOnce / kSources;
+    const EngineOp& op = sum.op;
+    const std::uint32_t per_row = static_cast<std::uint32_t>(op.row_bytes / kEngineUnit);
+    const std::uint32_t units = per_row * op.rows_per_plane;
+    const std::uint32_t step = gridDim.x * blockDim.x;
+    const std::uint32_t num_sources = op.num_sources;
+    const auto address_of = [&](const EngineSource& box, std::uint32_t row, std::uint32_t column) {
+        return box.address + plane * box.plane + row * box.pitch + column;
+    };
+    for (std::uint32_t first = blockIdx.x * blockDim.x + threadIdx.x; first < units; first += step * kUnits) {
+        std::uint32_t row[kUnits];
+        std::uint32_t column[kUnits];
+#pragma unroll
+        for (std::uint32_t u = 0; u < kUnits; ++u) {
+            const std::uint32_t unit = first + u * step;
+            row[u] = op.rows_per_plane == 1 ? 0 : unit / per_row;
+            column[u] = (unit - row[u] * per_row) * kEngineUnit;
+        }
+        Totals<Type> total;  // of the one unit, where its summands come in several turns
+        std::uint32_t turn = 0;
+        do {
+            uint4 values[kUnits][kSources];
+#pragma unroll
+            for (std::uint32_t i = 0; i < kSources; ++i) {
+                if (turn + i < num_sources) {
+                    const bool near = kSources < kLoadsAtOnce || num_sources <= kNearSources;
+                    const EngineSource& source = near ? sum.near[turn + i] : sum.far[turn + i];
+#pragma unroll
+                    for (std::uint32_t u = 0; u < kUnits; ++u) {
+                        if (first + u * step < units)
+                            values[u][i] = load_once(address_of(source, row[u], column[u]));
+                    }
+                }
+            }
+#pragma unroll
+            for (std::uint32_t u = 0; u < kUnits; ++u) {
+#pragma unroll
+                for (std::uint32_t i = 0; i < kSources; ++i) {
+                    if (turn + i < num_sources)
+                        add<Type, Combine>(total, values[u][i], i == 0 && (kUnits > 1 || turn == 0));
+                }
+                if (turn + kSources < num_sources || first + u * step >= units) continue;
+                const uint4 made = narrowed<Type>(total);
+                const std::uint64_t to = address_of(op.dst, row[u], column[u]);
+                *reinterpret_cast<uint4*>(to) = made;
+#pragma unroll 1
+                for (std::uint32_t copy = 0; copy < op.num_copies; ++copy)
+                    *reinterpret_cast<uint4*>(to + sum.copies[copy]) = made;
+            }
+            turn += kSources;
+        } while (kUnits == 1 && turn < num_sources);
+    }
+}
+
+/// One warp: `count` things of 8-byte words.
+template <typename Thing>
+__device__ __forceinline__ void copy_words(Thing* to, const Thing* from, std::uint32_t count,
+                                           std::int32_t lane) {
+    const auto words = static_cast<std::int32_t>(count * (sizeof(Thing) / sizeof(std::uint64_t)));
+    for (std::int32_t i = lane; i < words; i += 32)
+        reinterpret_cast<std::uint64_t*>(to)[i] = reinterpret_cast<const std::uint64_t*>(from)[i];
+}
+
+/// Op `index` of the table into shared memory, by warps 1 to 3 of the block.
+__device__ __forceinline__ void fetch(SumOp& to, const EngineArguments& a, std::uint32_t index,
+                                      std::uint32_t warp, std::int32_t lane) {
+    if (index >= a.count) return;
+    const EngineOp& op = a.ops[index];
+    if (warp == 1) {
+        copy_words(&to.op, &op, 1, lane);
+    } else if (warp == 2) {
+        copy_words(to.near, a.sources + op.first_source, min(op.num_sources, kNearSources), lane);
+        if (lane == 0) to.far = a.sources + op.first_source;
+    } else if (warp == 3) {
+        copy_words(to.copies, a.copies + op.first_copy, op.num_copies, lane);
+    }
+}
+
+/// Until the kernel before this one has ended, and what it has made is there.
+__device__ __forceinline__ void await_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/// One warp of each block: counts what its block has stored, which it has seen at a barrier. Whether all
+/// blocks have; then their stores are visible to whoever acquires a word that the caller releases.
+__device__ __forceinline__ bool is_last(std::uint32_t* counter, std::uint32_t epoch, std::int32_t lane) {
+    std::uint32_t last = 0;
+    if (lane == 0) {
+        std::uint32_t before;
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+        last = before + 1 == epoch * gridDim.x ? 1 : 0;
+    }
+    return __shfl_sync(0xffffffffu, last, 0) != 0;
+}
+
+/// The whole of a block's work.
+template <typename Type, typename Combine, std::uint32_t kSources>
+__device__ __forceinline__ void run_sums(const EngineArguments& a) {
+    __shared__ SumOp sum;
+    __shared__ NearSignals near[3];
+    __shared__ std::uint32_t shared_fault;
+    const std::uint32_t warp = threadIdx.x / 32;
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+    const bool by_block = a.own_words != 0;
+    const std::uint64_t own = blockIdx.x * a.own_words;
+    std::uint32_t* const control = a.begin.control;
+    std::uint32_t epoch = 0;  // of warp 0, which alone posts and waits
+    bool good = true;         // of warp 0: no fault has kept a wait from ending
+    Signals begin = signals_of(a.begin, a.begins != 0, near[0]);
+    // The table never changes, so what comes first of it may be fetched before the kernel has ended. Nor does
+    // the call's number, which only the engine itself sets, and no kernel starts before it has ended.
+    fetch(sum, a, 0, warp, lane);
+    __syncthreads();
+    if (warp == 0) {
+        begin.bring(lane);
+        signals_of(a, 0, near[1]).bring(lane);
+        signals_of(a.end, a.ends != 0, near[2]).bring(lane);
+        if (by_block) {
+            epoch = load_relaxed(a.epochs + blockIdx.x);
+            good = load_relaxed(control + kFault) == 0;
+        }
+    }
+    if (a.follows == 0) launch_next();
+    if (warp == 0) {
+        if (a.follows != 0) await_kernel();
+        if (!by_block) {
+            // This call's until the fused kernel ends, which it does after this kernel; or until the last
+            // block does, below.
+            epoch = control[kEpoch];
+            good = a.begins == 0 || load_relaxed(control + kFault) == 0;
+        }
+        if (good && a.follows != 0 && (by_block || blockIdx.x == 0)) begin.post_of_ended(epoch, own, lane);
+        if (good && a.follows == 0 && blockIdx.x == 0) begin.post(epoch, own, lane);
+        if (lane == 0) {
+            if (by_block) a.epochs[blockIdx.x] = epoch + 1;
+            if (good && a.begins != 0 && a.follows != 0 && blockIdx.x == 0)
+                control[kPublished] = epoch;  // for sy_end
+        }
+        // Each block waits for itself, so that it has acquired what the posters did before: after a plain
+        // kernel together with what its first op waits for.
+        if (a.follows == 0) {
+            good = good && wait_for_all(begin, control, epoch, own, -1, lane);
+            begin.num_waits = 0;
+            if (good && a.begins != 0 && blockIdx.x == 0) publish(a.begin, epoch, lane);
+        }
+    }
+#pragma unroll 1
+    for (std::uint32_t index = 0; index < a.count; ++index) {
+        if (index > 0) fetch(sum, a, index, warp, lane);
+        if (warp == 0) {
+            const Signals signals = signals_of(a, index, near[1]);
+            if (index > 0) signals.bring(lane);
+            good = good && wait_for_both(begin, signals, control, epoch, own, a.ops[index].where, lane);
+            begin.num_waits = 0;
+            if (lane == 0) shared_fault = good ? 0 : 1;
+        }
+        __syncthreads();
+        if (shared_fault != 0) break;
+        for (std::uint32_t plane = 0; plane * sum.op.rows_per_plane < sum.op.num_rows; ++plane)
+            sum_plane<Type, Combine, kSources>(sum, plane);
+        __syncthreads();
+        if (warp != 0) continue;
+        const Signals signals = signals_of(a, index, near[1]);
+        if (signals.num_posts == 0) continue;  // not its transfer's last
+        if (by_block || is_last(a.finished + a.ops[index].counter, epoch, lane))
+            signals.post(epoch, own, lane);
+    }
+    if (warp != 0) return;
+    bool speaks = by_block || blockIdx.x == 0;
+    if (a.ends != 0) {
+        if (!by_block) speaks = is_last(a.left, epoch, lane);
+        if (speaks) {
+            const Signals end = signals_of(a.end, true, near[2]);
+            good = good && wait_for_all(end, control, epoch, own, -2, lane);
+            if (good) end.post(epoch, own, lane);
+            if (good && lane == 0 && (!by_block || blockIdx.x == 0)) control[kEpoch] = epoch + 1;
+        }
+    }
+    if (!speaks || good) return;
+    const std::uint32_t fault = fault_of(a.begin, lane);
+    if (fault != 0) report_fault(a.begin, fault, lane);
+}
+
+}  // namespace
+
+// Named as sum_engine_name (engine_table.hpp) has it.
+#define SYNCOPATE_SUM_ENGINE(name, Type, Combine, sources)                            \
+    extern "C" __global__ void __launch_bounds__(kSumEngineThreads, 1)                \
+        sy_sum_engine_##name##_##sources(const __grid_constant__ EngineArguments a) { \
+        run_sums<Type, Combine, sources>(a);                                          \
+    }
+#define SYNCOPATE_SUM_ENGINES(name, Type, Combine) \
+    SYNCOPATE_SUM_ENGINE(name, Type, Combine, 2)   \
+    SYNCOPATE_SUM_ENGINE(name, Type, Combine, 4)   \
+    SYNCOPATE_SUM_ENGINE(name, Type, Combine, 8)
+
+SYNCOPATE_SUM_ENGINES(bf16_sum, Bf16, Sum)
+SYNCOPATE_SUM_ENGINES(bf16_max, Bf16, Max)
+SYNCOPATE_SUM_ENGINES(fp16_sum, Fp16, Sum)
+SYNCOPATE_SUM_ENGINES(fp16_max, Fp16, Max)
+SYNCOPATE_SUM_ENGINES(fp32_sum, Fp32, Sum)
+SYNCOPATE_SUM_ENGINES(fp32_max, Fp32, Max)
+SYNCOPATE_SUM_ENGINES(int32_sum, Int32, Sum)
+SYNCOPATE_SUM_ENGINES(int32_max, Int32, Max)
+
+}  // namespace syncopate::runtime::device

@@ -1,0 +1,442 @@
+// A call on cuda. Everything is enqueued on two streams:
+//
+//   caller's stream | inputs, sy_begin, local copies, sy_engine | the caller's kernel | sy_end |
+//   copy stream                    fork └ per transfer: data, then posts ┘ join
+//
+// The copy stream starts after the local copies where it touches what they do.
+//
+// sy_engine, the chunk engine, is there when transfers are tma_dedicated or ldst_dedicated; without a copy
+// stream and local copies it also does what sy_begin does. The caller's kernel may start as soon as the
+// kernel before it has (kernel_may_start_early), and ends after it.
+//
+// A post of the copy engine is a copy of the 4-byte word `published` (control.hpp), ordered after the data by
+// the stream. Nothing depends on a value that the host knows, so a captured call can be replayed.
+#include <fmt/format.h>
+
+#include "runtime/call/call_executor.hpp"
+
+#if SYNCOPATE_HAS_CUDA
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <thread>
+
+#include "runtime/call/call_order.hpp"
+#include "runtime/cuda/copy_stream.hpp"
+#include "runtime/cuda/cuda_handles.hpp"
+#include "runtime/cuda/device_lists.hpp"
+#include "runtime/cuda/device_module.hpp"
+#include "runtime/cuda/device_types.hpp"
+#include "runtime/cuda/engine/chunk_engine.hpp"
+#include "runtime/cuda/late_transfers.hpp"
+#include "runtime/cuda/nccl.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+static_assert(device::kEpoch == emit::control::epoch && device::kDeadlineMs == emit::control::deadline_ms &&
+              device::kFault == emit::control::fault && device::kFaultSeen == emit::control::fault_seen &&
+              device::kFaultEpoch == emit::control::fault_epoch &&
+              device::kFaultWhere == emit::control::fault_where && device::kPublished == control::published &&
+              device::kPeerFault == kFaultOfPeer);
+static_assert(kWhereBegin == -1 && kWhereEnd == -2);  // as device.cu writes them
+
+/// One transfer as a stream does it.
+struct StreamTransfer {
+    std::size_t index = 0;  ///< in the schedule
+    std::vector<StridedCopy> copies{};
+    std::optional<PreparedCollective> collective{};  ///< instead of copies
+    std::vector<std::uint64_t> device_posts{};       ///< words that get `published` from this GPU's memory
+    std::vector<std::uint64_t> host_posts{};         ///< words that get it from host memory
+
+    [[nodiscard]] bool does_nothing() const {
+        return copies.empty() && !collective && device_posts.empty() && host_posts.empty();
+    }
+};
+
+/// Makes `made` the value of `kept`, unless it failed.
+template <typename Kept, typename Made>
+Status keep(Kept& kept, Result<Made> made) {
+    if (!made) return made.error();
+    kept = std::move(made).value();
+    return Done{};
+}
+
+class CudaCalls final : public CallExecutor {
+public:
+    CudaCalls(CallPlan plan, std::shared_ptr<CudaContext> context, SymmetricHeap& heap)
+        : plan_(std::move(plan)), context_(std::move(context)), api_(context_->api()), heap_(heap) {}
+
+    ~CudaCalls() override { (void)synchronize(); }  // what is freed next may be in use by work in flight
+
+    /// Makes the communicators that `schedule` needs. Collective.
+    Status connect(const fuse::Schedule& schedule, const OpOptions& options) {
+        deadline_ms_ = options.deadline_ms;
+        return keep(nccl_,
+                    Nccl::create(context_, heap_.rendezvous(), schedule, options.name, options.timeout));
+    }
+
+    /// Sorts the transfers, makes the handles, and puts the lists and `table` into device memory.
+    Status prepare(const std::vector<std::int32_t>& table, const fuse::RankSchedule& schedule,
+                   const OpOptions& options) {
+        const CurrentContext current(*context_);
+        if (Status loaded = keep(module_, DeviceModule::load(context_)); !loaded) return loaded;
+        if (Status made = keep(engine_, ChunkEngine::create(context_, *module_, plan_, schedule, options));
+            !made)
+            return made;
+        if (Status made = keep(mirror_, PinnedWords::create(context_, device::kMirrorWords)); !made)
+            return made;
+        if (Status taken = take_late(schedule, options); !taken) return taken;
+        if (Status taken = take_others(schedule, options); !taken) return taken;
+        plan_.transfers.clear();
+        if (Status made = make_handles(); !made) return made;
+        return upload(table);
+    }
+
+    Status begin(CudaStream stream_number, std::span<const StridedCopy* const> inputs) override {
+        const CurrentContext current(*context_);
+        const auto stream = reinterpret_cast<CUstream>(stream_number);
+        for (const StridedCopy* input : inputs) {
+            if (Status copied = enqueue_copy(api_, *input, stream); !copied) return copied;
+        }
+        if (plan_.plain) return Done{};  // all of it follows the kernel
+        if (!engine_->empty()) {
+            if (Status taken = engine_->turn().take(stream); !taken) return taken;
+        }
+        if (Status begun = launch_begin(stream); !begun) return begun;
+        if (fork_ && fork_first_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
+        for (const StreamTransfer& transfer : before_kernel_) {
+            if (Status enqueued = enqueue(transfer, stream); !enqueued) return enqueued;
+        }
+        if (fork_ && !fork_first_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
+        if (!engine_->empty()) {
+            if (Status launched = engine_->launch(stream); !launched) return launched;
+        }
+        if (!copy_stream_) return Done{};
+        const CUstream lane = copy_stream_->stream();
+        SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane, fork_->get(), 0);
+        for (const StreamTransfer& transfer : on_copy_stream_) {
+            if (Status enqueued = enqueue(transfer, lane); !enqueued) return enqueued;
+        }
+        SYNCOPATE_CUDA(api_, cuEventRecord, copy_stream_->join(), lane);
+        return Done{};
+    }
+
+    Status end(CudaStream stream_number, std::span<const StridedCopy* const> outputs, bool ran) override {
+        const CurrentContext current(*context_);
+        const auto stream = reinterpret_cast<CUstream>(stream_number);
+        if (plan_.plain && ran) {
+            if (Status followed = follow_plain_kernel(stream, outputs.empty()); !followed) return followed;
+            if (outputs.empty() && engine_->ends_call()) return Done{};
+        }
+        if (late_ && ran) {
+            const CUevent before = copy_stream_ ? copy_stream_->join() : nullptr;
+            if (Status enqueued =
+                    late_->enqueue(fork_->get(), before, stream, table_address(), end_arguments_);
+                !enqueued)
+                return enqueued;
+            if (Status joined = late_->join(stream); !joined) return joined;
+        }
+        if (copy_stream_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copy_stream_->join(), 0);
+        if (!engine_->empty() && !plan_.plain) {
+            if (Status passed = engine_->turn().pass(stream); !passed) return passed;
+        }
+        if (collected_) {
+            CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+            SYNCOPATE_CUDA(api_, cuStreamIsCapturing, stream, &capturing);
+            if (capturing == CU_STREAM_CAPTURE_STATUS_NONE)
+                SYNCOPATE_CUDA(api_, cuEventRecord, collected_->get(), stream);
+        }
+        device::BoundaryArguments arguments = end_arguments_;
+        if (engine_->ends_call()) arguments.num_waits = arguments.advances = 0;  // over, and done
+        if (late_ && ran && late_->ends_call()) arguments.num_posts = 0;         // and there are no waits
+        const std::int32_t num_posts = arguments.num_posts;
+        if (!outputs.empty()) {  // they read what the waits are for, and what the posts let others overwrite
+            arguments.num_posts = 0;
+            if (Status ended = launch_end(arguments, stream); !ended) return ended;
+            arguments.advances = 0;
+            for (const StridedCopy* output : outputs) {
+                if (Status copied = enqueue_copy(api_, *output, stream); !copied) return copied;
+            }
+            arguments.num_posts = num_posts;
+            arguments.num_waits = 0;
+        }
+        return launch_end(arguments, stream);
+    }
+
+    PreparedSum* sum_of(std::size_t index) override { return late_ ? late_->sum_of(index) : nullptr; }
+
+    bool set_copies(std::size_t index, std::vector<StridedCopy> copies) override {
+        for (std::vector<StreamTransfer>* list : {&before_kernel_, &on_copy_stream_}) {
+            const auto found = std::ranges::find(*list, index, &StreamTransfer::index);
+            if (found == list->end() || found->copies.empty()) continue;
+            found->copies = for_copy_engine(copies);
+            return true;
+        }
+        return false;
+    }
+
+    bool shift_sources(std::int32_t tensor, std::uint64_t distance) override {
+        return engine_->shift_sources(tensor, distance);
+    }
+
+    Result<FaultRecord> read_fault() const override {
+        if (Status come = await_collectives(); !come) return come.error();
+        std::uint32_t words[control::num_header_words] = {};
+        if (Status read = heap_.read(plan_.control(), words, sizeof(words)); !read) return read.error();
+        return FaultRecord::from_words(words);
+    }
+
+    FaultRecord poll_fault() const override {
+        FaultRecord record;
+        if (mirror_ == nullptr) return record;
+        const volatile std::uint32_t* words = mirror_->words();
+        record.fault = words[device::kMirrorFault];
+        if (record.fault == 0) return record;
+        std::atomic_thread_fence(std::memory_order_acquire);  // the kernel wrote it last
+        record.seen = words[device::kMirrorSeen];
+        record.awaited = words[device::kMirrorAwaited];
+        record.where = static_cast<std::int32_t>(words[device::kMirrorWhere]);
+        record.epoch = words[device::kMirrorEpoch];
+        return record;
+    }
+
+    Status synchronize() override {
+        if (Status come = await_collectives(); !come) return come;
+        return context_->synchronize();
+    }
+
+    /// The kernel needs nothing that sy_begin or the engine does before it starts, only what local copies
+    /// or collectives bring.
+    bool kernel_may_start_early() const override {
+        const bool collects = std::ranges::any_of(
+            before_kernel_, [](const StreamTransfer& transfer) { return transfer.collective.has_value(); });
+        return !plan_.plain && !collects && (!engine_->empty() || before_kernel_.empty());
+    }
+
+    std::uint64_t table_address() const override { return table_.address(*lists_); }
+
+    Status write_table_word(std::size_t word, std::int32_t value) override {
+        return heap_.write(table_address() + 4 * word, &value, 4);
+    }
+
+private:
+    Status launch_begin(CUstream stream) {
+        return engine_->begins_call() ? Status(Done{})
+                                      : module_->launch(module_->begin, begin_arguments_, stream);
+    }
+
+    /// What a call begins with and all transfers, after a kernel that is left as it is. `ends`: the call may
+    /// end with it; else outputs are to be copied before the end's posts.
+    Status follow_plain_kernel(CUstream stream, bool ends) {
+        if (engine_->empty()) return launch_begin(stream);
+        if (Status taken = engine_->turn().take(stream); !taken) return taken;
+        if (Status begun = launch_begin(stream); !begun) return begun;
+        if (Status launched = engine_->launch(stream, ends); !launched) return launched;
+        return engine_->turn().pass(stream);
+    }
+
+    /// The library's kernels have no deadline: this gives them up when a call has not ended within twice the
+    /// waits' own, which have all ended by then.
+    Status await_collectives() const {
+        if (!collected_ || deadline_ms_ == 0) return Done{};
+        const CurrentContext current(*context_);
+        const auto start = std::chrono::steady_clock::now();
+        for (;;) {
+            const CUresult state = api_.cuEventQuery(collected_->get());
+            if (state == CUDA_SUCCESS) return Done{};
+            if (state != CUDA_ERROR_NOT_READY) return api_.error("cuEventQuery", state);
+            if (std::chrono::steady_clock::now() - start > 2 * std::chrono::milliseconds(deadline_ms_)) break;
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
+        }
+        nccl_->abort();
+        return Error{
+            fmt::format("a collective by nccl has not ended within {} ms: some rank has not joined it",
+                        2 * deadline_ms_),
+            {.rank = plan_.rank},
+            ErrorClass::machine};
+    }
+
+    /// Hands over the transfers that follow the kernel's progress (late_transfers.hpp).
+    Status take_late(const fuse::RankSchedule& schedule, const OpOptions& options) {
+        bool any = false;
+        for (std::size_t i = 0; i < plan_.transfers.size(); ++i) {
+            if (!is_late(plan_.streams, i)) continue;
+            any = true;
+            plan_.transfers[i].copies = for_copy_engine(plan_.transfers[i].copies);
+        }
+        if (!any) return Done{};
+        Result<std::unique_ptr<LateTransfers>> late =
+            LateTransfers::create(context_, heap_, plan_, schedule, *module_,
+                                  mirror_->host() + device::kMirrorPublished, nccl_.get(), options.name);
+        if (!late) return late.error();
+        late_ = std::move(late).value();
+        return Done{};
+    }
+
+    /// Prepares the transfers that do not follow the kernel, and are not the engine's.
+    Status take_others(const fuse::RankSchedule& schedule, const OpOptions& options) {
+        Result<CallOrder> order = order_of(schedule, plan_.streams, plan_.rank, options.name);
+        if (!order) return order.error();
+        for (const std::vector<std::size_t>& list : {order->local, order->collectives}) {
+            for (const std::size_t index : list)
+                before_kernel_.push_back(prepared(schedule.transfers[index], index, options));
+        }
+        for (const std::size_t index : order->copies) {
+            StreamTransfer transfer = prepared(schedule.transfers[index], index, options);
+            if (!transfer.does_nothing()) on_copy_stream_.push_back(std::move(transfer));
+        }
+        fork_first_ = order->copies_start_first;
+        return Done{};
+    }
+
+    StreamTransfer prepared(const fuse::Transfer& transfer, std::size_t index,
+                            const OpOptions& options) const {
+        const PreparedTransfer& planned = plan_.transfers[index];
+        StreamTransfer result{.index = index};
+        result.collective = planned.collective;
+        if (!result.collective) result.copies = for_copy_engine(planned.copies);
+        for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
+            const bool own = transfer.posts[p].rank == plan_.rank;
+            (own && options.own_posts_from_host ? result.host_posts : result.device_posts)
+                .push_back(planned.post_words[p]);
+        }
+        return result;
+    }
+
+    Status make_handles() {
+        if (!on_copy_stream_.empty()) {
+            if (Status made = keep(copy_stream_, Lane::create(context_)); !made) return made;
+        }
+        if (copy_stream_ || late_) {
+            if (Status made = keep(fork_, OwnedEvent::create(context_)); !made) return made;
+        }
+        return nccl_ ? keep(collected_, OwnedEvent::create(context_)) : Status(Done{});
+    }
+
+    Status enqueue(const StreamTransfer& transfer, CUstream stream) {
+        for (const StridedCopy& copy : transfer.copies) {
+            if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
+        }
+        if (transfer.collective) {
+            if (Status called = nccl_->enqueue(*transfer.collective, stream); !called) return called;
+        }
+        const CUdeviceptr published = plan_.control() + 4 * control::published;
+        for (const std::uint64_t word : transfer.device_posts)
+            SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, published, 4, stream);
+        for (const std::uint64_t word : transfer.host_posts)
+            SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, mirror_->host() + device::kMirrorPublished, 4,
+                           stream);
+        return Done{};
+    }
+
+    [[nodiscard]] std::vector<device::WaitEntry> entries_of(const std::vector<fuse::Wait>& waits) const {
+        std::vector<device::WaitEntry> entries;
+        for (const fuse::Wait& wait : waits) {
+            const auto word = static_cast<std::uint64_t>(emit::control::word_of(wait.signal));
+            entries.push_back(
+                {plan_.control() + 4 * word, static_cast<std::uint32_t>(wait.lag), wait.signal});
+        }
+        return entries;
+    }
+
+    /// What the kernels of a call read, and the table.
+    Status upload(const std::vector<std::int32_t>& table) {
+        /// What a call begins or ends with.
+        struct Boundary {
+            DeviceList<std::uint64_t> posts;
+            std::size_t num_posts;
+            DeviceList<device::WaitEntry> waits;
+            std::size_t num_waits;
+        };
+        DeviceLists lists;
+        const auto add = [&](const std::vector<std::uint64_t>& posts, const std::vector<fuse::Wait>& waits) {
+            return Boundary{lists.add(posts), posts.size(), lists.add(entries_of(waits)), waits.size()};
+        };
+        std::vector<std::uint64_t> first_posts = plan_.begin_posts;
+        first_posts.insert(first_posts.end(), plan_.made_posts.begin(), plan_.made_posts.end());
+        const Boundary first = add(first_posts, plan_.begin_waits);
+        const Boundary last = add(plan_.end_posts, plan_.end_waits);
+        engine_->add_to(lists);
+        table_ = lists.add(table);
+        if (Status uploaded = keep(lists_, lists.upload(context_, heap_)); !uploaded) return uploaded;
+
+        const auto arguments = [&](const Boundary& boundary) {
+            return device::BoundaryArguments{.control = reinterpret_cast<std::uint32_t*>(plan_.control()),
+                                             .mirror = reinterpret_cast<std::uint32_t*>(mirror_->device()),
+                                             .posts = boundary.posts.in(*lists_),
+                                             .waits = boundary.waits.in(*lists_),
+                                             .first_control = plan_.first_control,
+                                             .heap_stride = plan_.heap_stride,
+                                             .num_posts = static_cast<std::int32_t>(boundary.num_posts),
+                                             .num_waits = static_cast<std::int32_t>(boundary.num_waits),
+                                             .rank = plan_.rank,
+                                             .num_ranks = plan_.num_ranks};
+        };
+        begin_arguments_ = arguments(first);
+        end_arguments_ = arguments(last);
+        end_arguments_.advances = plan_.plain ? 1 : 0;
+        const bool local = std::ranges::any_of(
+            before_kernel_, [](const StreamTransfer& transfer) { return !transfer.collective; });
+        engine_->place(*lists_, begin_arguments_, end_arguments_, !fork_ && !local);
+        return Done{};
+    }
+
+    Status launch_end(device::BoundaryArguments& arguments, CUstream stream) {
+        if (arguments.num_posts == 0 && arguments.num_waits == 0 && arguments.advances == 0) return Done{};
+        return module_->launch(module_->end, arguments, stream);
+    }
+
+    CallPlan plan_;
+    std::shared_ptr<CudaContext> context_;
+    const CudaApi& api_;
+    SymmetricHeap& heap_;
+    std::unique_ptr<DeviceModule> module_;
+    std::unique_ptr<PinnedWords> mirror_;
+    std::optional<ChunkEngine> engine_;
+    std::vector<StreamTransfer> before_kernel_;  ///< in the caller's stream
+    std::vector<StreamTransfer> on_copy_stream_;
+    bool fork_first_ = false;  ///< the copy stream does not wait for those before the kernel
+    std::optional<Lane> copy_stream_;
+    std::unique_ptr<OwnedEvent> fork_;
+    std::unique_ptr<LateTransfers> late_;
+    std::unique_ptr<Nccl> nccl_;
+    std::int64_t deadline_ms_ = 0;
+    std::unique_ptr<OwnedEvent> collected_;  ///< after the last call's collectives
+    std::unique_ptr<DeviceBuffer> lists_;
+    DeviceList<std::int32_t> table_;
+    device::BoundaryArguments begin_arguments_{};
+    device::BoundaryArguments end_arguments_{};
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan plan, const std::vector<std::int32_t>& table,
+                                                      SymmetricHeap& heap, const fuse::Schedule& all,
+                                                      const OpOptions& options) {
+    if (heap.cuda_context() == nullptr) return Error{"the heap is not on cuda", {}, ErrorClass::usage};
+    auto calls = std::make_unique<CudaCalls>(std::move(plan), heap.cuda_context(), heap);
+    if (Status connected = calls->connect(all, options); !connected) return connected.error();
+    const fuse::RankSchedule& schedule = all.ranks[static_cast<std::size_t>(heap.rank())];
+    if (Status prepared = calls->prepare(table, schedule, options); !prepared) return prepared.error();
+    return std::unique_ptr<CallExecutor>(std::move(calls));
+}
+
+}  // namespace syncopate::runtime
+
+#else
+
+namespace syncopate::runtime {
+
+Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan, const std::vector<std::int32_t>&,
+                                                      SymmetricHeap&, const fuse::Schedule&,
+                                                      const OpOptions&) {
+    return Error{"this is a build without CUDA; use --device host", {}, ErrorClass::machine};
+}
+
+}  // namespace syncopate::runtime
+
+#endif

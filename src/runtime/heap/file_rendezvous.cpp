@@ -1,0 +1,314 @@
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <thread>
+
+#include "runtime/heap/fields.hpp"
+#include "runtime/heap/process.hpp"
+#include "syncopate/runtime/heap/rendezvous.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+/// A name that is safe as one path component.
+std::string file_name(const std::string& text) {
+    std::string name;
+    for (const char c : text) {
+        const bool plain = std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ||
+                           (c == '.' && !name.empty());
+        name += plain ? std::string(1, c) : fmt::format("%{:02x}", static_cast<unsigned char>(c));
+    }
+    return name.substr(0, 200);
+}
+
+Status write_file(const fs::path& path, const Bytes& value) {
+    const fs::path part = path.string() + ".part." + random_hex(4);
+    {
+        std::ofstream file(part, std::ios::binary);
+        file.write(value.data(), static_cast<std::streamsize>(value.size()));
+        if (!file.flush()) {
+            return Error{
+                fmt::format("cannot write {}: is the directory there, writable and not full?", part.string()),
+                {},
+                ErrorClass::machine};
+        }
+    }
+    std::error_code failure;
+    fs::rename(part, path, failure);
+    if (failure) {
+        return Error{
+            fmt::format("cannot rename {}: {}", part.string(), failure.message()), {}, ErrorClass::machine};
+    }
+    return Done{};
+}
+
+bool read_file(const fs::path& path, Bytes& value) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) return false;
+    value.assign(std::istreambuf_iterator<char>(file), {});
+    return true;
+}
+
+/// Calls `attempt` until it is true, ever less often; false after the deadline.
+template <typename Attempt>
+bool poll_until(Clock::time_point deadline, const Attempt& attempt) {
+    std::chrono::microseconds pause{50};
+    while (!attempt()) {
+        if (Clock::now() >= deadline) return false;
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 3 / 2, std::chrono::microseconds{5'000});
+    }
+    return true;
+}
+
+/// What a rank leaves at the door: who it is, so that a reader can tell whether it is still alive.
+struct Hello {
+    std::string nonce;
+    std::string space;  ///< pid namespace
+    long pid = 0;
+    std::uint64_t start = 0;
+
+    [[nodiscard]] Bytes pack() const { return fmt::format("{} {} {} {}", nonce, space, pid, start); }
+    static bool unpack(const Bytes& bytes, Hello& hello) {
+        const std::vector<std::string_view> fields = fields_of(bytes);
+        if (fields.size() != 4) return false;
+        const std::optional<long> pid = number_from<long>(fields[2]);
+        const std::optional<std::uint64_t> start = number_from<std::uint64_t>(fields[3]);
+        if (!pid || !start) return false;
+        hello = {std::string(fields[0]), std::string(fields[1]), *pid, *start};
+        return true;
+    }
+    /// A process of another pid namespace cannot be looked up: it is believed.
+    [[nodiscard]] bool alive() const {
+        if (space != pid_namespace()) return true;
+        return start_time_of(pid) == start;
+    }
+};
+
+/// How often this process has joined a run: a second rendezvous on the same run does not meet the first one's
+/// files.
+int next_generation(const std::string& run) {
+    static std::mutex mutex;
+    static std::map<std::string, int> generations;
+    const std::lock_guard lock(mutex);
+    return generations[run]++;
+}
+
+}  // namespace
+
+FileRendezvous::FileRendezvous(fs::path session, int rank, int size)
+    : Rendezvous(rank, size), session_(std::move(session)) {}
+
+Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& directory, int rank, int size,
+                                                               const std::string& run_id,
+                                                               Milliseconds timeout) {
+    if (size < 1 || rank < 0 || rank >= size) {
+        return Error{fmt::format("rank {} of {} ranks makes no sense", rank, size), {}, ErrorClass::usage};
+    }
+    const auto deadline = Clock::now() + timeout;
+    const fs::path run = directory / file_name(run_id.empty() ? "run" : run_id);
+    std::error_code failure;
+    const int generation = next_generation(run.string());
+    const auto hello_path = [&](int r) { return run / fmt::format("hello.{}.{}", generation, r); };
+    Hello mine{random_hex(8), pid_namespace(), static_cast<long>(getpid()), 0};
+    if (mine.space.empty()) mine.space = "none";
+    mine.start = start_time_of(mine.pid).value_or(0);
+    // The last rank to leave an earlier rendezvous removes the folder when it is empty: make it again if it
+    // was.
+    for (int attempt = 0;; ++attempt) {
+        fs::create_directories(run, failure);
+        if (failure) {
+            return Error{
+                fmt::format("cannot make the rendezvous directory {}: {}", run.string(), failure.message()),
+                {},
+                ErrorClass::machine};
+        }
+        const Status written = write_file(hello_path(rank), mine.pack());
+        if (written) break;
+        if (attempt == 8) return written.error();
+    }
+
+    // All are looked for at once: a rank that gives up takes its hello away, and has been seen by then.
+    std::vector<std::string> seen(static_cast<std::size_t>(size));
+    const auto missing = [&] {
+        std::string ranks;
+        for (int r = 0; r < size; ++r) {
+            std::string& nonce = seen[static_cast<std::size_t>(r)];
+            Bytes bytes;
+            Hello theirs;
+            if (nonce.empty() && read_file(hello_path(r), bytes) && Hello::unpack(bytes, theirs) &&
+                theirs.alive()) {
+                nonce = theirs.nonce;
+            }
+            if (nonce.empty()) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", r);
+        }
+        return ranks;
+    };
+    std::string absent;
+    poll_until(deadline, [&] { return (absent = missing()).empty(); });
+    // The session's name joins all nonces: ranks that saw different hellos cannot mistake each other's files.
+    std::string nonces;
+    for (const std::string& nonce : seen) nonces += nonce;
+    if (!absent.empty()) {
+        fs::remove(hello_path(rank), failure);
+        return Error{fmt::format("rank {} of {} did not come to {} within {} ms", absent, size, run.string(),
+                                 timeout.count()),
+                     {.rank = rank},
+                     ErrorClass::machine};
+    }
+    const std::string name = fmt::format("s{}-{:016x}", generation, std::hash<std::string>{}(nonces));
+    fs::create_directories(run / name, failure);
+    if (failure) {
+        return Error{fmt::format("cannot make {}: {}", (run / name).string(), failure.message()),
+                     {},
+                     ErrorClass::machine};
+    }
+    std::unique_ptr<FileRendezvous> joined(new FileRendezvous(run / name, rank, size));
+    // After this nobody reads a hello any more.
+    const auto left = std::chrono::duration_cast<Milliseconds>(deadline - Clock::now());
+    if (Status all = barrier(*joined, "join", std::max(left, Milliseconds{100})); !all) return all.error();
+    fs::remove(hello_path(rank), failure);
+    return joined;
+}
+
+FileRendezvous::~FileRendezvous() {
+    (void)write_file(session_ / fmt::format("gone.{}", rank()), "");
+    std::error_code failure;
+    for (int r = 0; r < size(); ++r) {
+        if (!fs::exists(session_ / fmt::format("gone.{}", r), failure)) return;
+    }
+    fs::remove_all(session_, failure);
+    fs::remove(session_.parent_path(), failure);  // fails, as it should, while anything is in it
+}
+
+Status FileRendezvous::put(const std::string& key, const Bytes& value) {
+    return write_file(session_ / file_name(key), value);
+}
+
+Result<Bytes> FileRendezvous::get(const std::string& key, Milliseconds timeout) {
+    const fs::path path = session_ / file_name(key);
+    Bytes value;
+    if (poll_until(Clock::now() + timeout, [&] { return read_file(path, value); })) return value;
+    return Error{fmt::format("nothing at {}", path.string()), {}, ErrorClass::machine};
+}
+
+void FileRendezvous::erase(const std::string& key) {
+    std::error_code failure;
+    fs::remove(session_ / file_name(key), failure);
+}
+
+namespace {
+
+Result<int> integer_variable(const char* name) {
+    const char* text = std::getenv(name);
+    if (text == nullptr)
+        return Error{fmt::format("{} is not set in the environment", name), {}, ErrorClass::usage};
+    int value = 0;
+    const char* end = text + std::char_traits<char>::length(text);
+    const auto [last, failure] = std::from_chars(text, end, value);
+    if (failure != std::errc{} || last != end || value < 0) {
+        return Error{fmt::format("{}={} in the environment is no count", name, text), {}, ErrorClass::usage};
+    }
+    return value;
+}
+
+std::string text_variable(const char* name) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? "" : text;
+}
+
+}  // namespace
+
+Result<LaunchEnvironment> launch_environment() {
+    struct Names {
+        const char* launcher;
+        const char* rank;
+        const char* size;
+        const char* local_rank;
+        std::vector<const char*> job;
+    };
+    const std::vector<Names> known = {
+        {"torchrun",
+         "RANK",
+         "WORLD_SIZE",
+         "LOCAL_RANK",
+         {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
+        {"mpirun",
+         "OMPI_COMM_WORLD_RANK",
+         "OMPI_COMM_WORLD_SIZE",
+         "OMPI_COMM_WORLD_LOCAL_RANK",
+         {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}},
+        {"pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMI_PORT"}},
+    };
+    for (const Names& names : known) {
+        if (std::getenv(names.rank) == nullptr || std::getenv(names.size) == nullptr) continue;
+        LaunchEnvironment environment{.launcher = names.launcher};
+        for (const auto& [variable, target] :
+             {std::pair{names.rank, &environment.rank}, std::pair{names.size, &environment.size}}) {
+            Result<int> value = integer_variable(variable);
+            if (!value) return value.error();
+            *target = *value;
+        }
+        if (environment.rank >= environment.size) {
+            return Error{fmt::format("{}={} is not below {}={}", names.rank, environment.rank, names.size,
+                                     environment.size),
+                         {},
+                         ErrorClass::usage};
+        }
+        environment.local_rank = environment.rank;
+        if (Result<int> local = integer_variable(names.local_rank); local) environment.local_rank = *local;
+        environment.job = names.launcher;
+        for (const char* variable : names.job) {
+            if (const std::string text = text_variable(variable); !text.empty())
+                environment.job += "-" + text;
+        }
+        return environment;
+    }
+    return Error{"this process was not started by torchrun, mpirun or srun: RANK and WORLD_SIZE are not set",
+                 {},
+                 ErrorClass::usage};
+}
+
+Result<std::unique_ptr<Rendezvous>> environment_rendezvous(Milliseconds timeout) {
+    Result<LaunchEnvironment> environment = launch_environment();
+    if (!environment) return environment.error();
+    std::error_code failure;
+    fs::path root = fs::temp_directory_path(failure);
+    if (failure) root = "/tmp";
+    root /= fmt::format("syncopate-{}", geteuid());
+    // Only this user may write here, or another could put files in a rank's name.
+    if (mkdir(root.c_str(), 0700) != 0 && errno != EEXIST) {
+        return Error{fmt::format("cannot make {}: {}", root.string(),
+                                 std::error_code(errno, std::generic_category()).message()),
+                     {},
+                     ErrorClass::machine};
+    }
+    struct stat about{};
+    if (lstat(root.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != geteuid()) {
+        return Error{
+            fmt::format("{} is not a directory of this user; remove it, or set TMPDIR", root.string()),
+            {},
+            ErrorClass::machine};
+    }
+    Result<std::unique_ptr<FileRendezvous>> joined =
+        FileRendezvous::create(root, environment->rank, environment->size, environment->job, timeout);
+    if (!joined) return joined.error();
+    return std::unique_ptr<Rendezvous>(std::move(joined).value());
+}
+
+}  // namespace syncopate::runtime

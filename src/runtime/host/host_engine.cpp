@@ -1,0 +1,161 @@
+#include "syncopate/runtime/host/host_engine.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "syncopate/runtime/call/reduction.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+using device::EngineOp;
+using device::EnginePiece;
+using device::EngineSource;
+
+plan::DType dtype_of(std::int32_t type) {
+    switch (type) {
+        case device::kSumBf16: return plan::DType::bf16;
+        case device::kSumFp16: return plan::DType::fp16;
+        case device::kSumFp32: return plan::DType::fp32;
+        default: return plan::DType::int32;
+    }
+}
+
+const std::byte* bytes_at(std::uint64_t address) { return reinterpret_cast<const std::byte*>(address); }
+
+}  // namespace
+
+HostEngine::HostEngine(EngineTable table, HostControl control, const HostEngineOptions& options)
+    : table_(std::move(table)), control_(control), options_(options), finished_(table_.num_counters) {
+    if (table_.empty()) return;
+    options_.num_warps = std::max(options_.num_warps, 1u);
+    for (std::uint32_t thread = 0; thread <= options_.num_warps; ++thread)
+        random_.emplace_back(options_.seed * 1'000'003 + thread);
+    for (std::uint32_t thread = 0; thread <= options_.num_warps; ++thread)
+        threads_.emplace_back([this, thread] { serve(thread); });
+}
+
+HostEngine::~HostEngine() {
+    {
+        const std::lock_guard lock(mutex_);
+        leaving_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+}
+
+bool HostEngine::shift_sources(std::int32_t tensor, std::uint64_t distance) {
+    if (table_.shifted_tensor < 0 || table_.shifted_tensor != tensor) return false;
+    shift_ = distance;
+    return true;
+}
+
+void HostEngine::start(std::uint32_t epoch) {
+    if (threads_.empty()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        epoch_ = epoch;
+        ++calls_;
+        working_ = static_cast<std::uint32_t>(threads_.size());
+    }
+    changed_.notify_all();
+}
+
+void HostEngine::join() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return working_ == 0; });
+}
+
+void HostEngine::serve(std::uint32_t thread) {
+    std::uint64_t served = 0;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [&] { return calls_ > served || leaving_; });
+        if (calls_ == served) return;
+        served = calls_;
+        const std::uint32_t epoch = epoch_;
+        lock.unlock();
+        if (thread < options_.num_warps) {
+            move(thread, epoch);
+        } else {
+            post(epoch);
+        }
+        lock.lock();
+        --working_;
+        changed_.notify_all();
+    }
+}
+
+void HostEngine::move(std::uint32_t warp, std::uint32_t epoch) {
+    std::size_t index = 0;
+    bool entered = false;  // its waits are over
+    for (std::uint32_t piece = warp;; piece += options_.num_warps) {
+        while (piece >= table_.ops[index].last_piece) {
+            if (++index == table_.ops.size()) return;
+            entered = false;
+        }
+        const EngineOp& op = table_.ops[index];
+        for (std::uint32_t i = 0; !entered && i < op.num_waits; ++i) {
+            const device::WaitEntry& wait = table_.waits[op.first_wait + i];
+            if (!control_.wait({wait.signal, static_cast<std::int32_t>(wait.lag)}, epoch, op.where)) return;
+        }
+        entered = true;
+        if (control_.faulty()) return;
+        delay(warp);
+        perform(op, device::piece_of(op, piece));
+        finished_[op.counter].fetch_add(1, std::memory_order_release);
+    }
+}
+
+void HostEngine::post(std::uint32_t epoch) {
+    if (post_ops(epoch)) return;
+    for (const EngineOp& op : table_.ops) {  // the streams that wait for relays go on
+        if (op.opens != 0) HostControl(table_.posts[op.first_post]).store(0, epoch);
+    }
+}
+
+bool HostEngine::post_ops(std::uint32_t epoch) {
+    for (const EngineOp& op : table_.ops) {
+        if (op.num_posts == 0) continue;
+        Backoff backoff;
+        const std::uint32_t target = epoch * op.expected;
+        while (static_cast<std::int32_t>(finished_[op.counter].load(std::memory_order_acquire) - target) <
+               0) {
+            if (control_.faulty()) return false;
+            backoff.pause();
+        }
+        delay(options_.num_warps);
+        if (control_.faulty()) return false;  // after a fault nothing more is posted
+        for (std::uint32_t i = 0; i < op.num_posts; ++i)
+            HostControl(table_.posts[op.first_post + i]).store(0, epoch);
+    }
+    return true;
+}
+
+void HostEngine::perform(const EngineOp& op, const EnginePiece& piece) const {
+    std::vector<const std::byte*> from(op.num_sources);
+    for (std::uint32_t row = piece.row; row < piece.row + piece.rows; ++row) {
+        auto* to = reinterpret_cast<std::byte*>(row_address(op, op.dst, row) + piece.column);
+        if (op.reduce == device::EngineReduce::none) {
+            std::memcpy(to, bytes_at(source_row(op, row, shift_) + piece.column), piece.bytes);
+            continue;
+        }
+        for (std::uint32_t i = 0; i < op.num_sources; ++i)
+            from[i] = bytes_at(row_address(op, table_.sources[op.first_source + i], row) + piece.column);
+        const plan::DType dtype = dtype_of(op.type);
+        reduce_elements(dtype, op.reduce == device::EngineReduce::max ? plan::Reduce::max : plan::Reduce::sum,
+                        from, to, piece.bytes / plan::size_of(dtype));
+        for (std::uint32_t i = 0; i < op.num_copies; ++i)
+            std::memcpy(to + table_.copies[op.first_copy + i], to, piece.bytes);
+    }
+}
+
+void HostEngine::delay(std::uint32_t thread) {
+    if (options_.max_delay_us <= 0) return;
+    const auto most = static_cast<std::uint64_t>(options_.max_delay_us) + 1;
+    std::this_thread::sleep_for(std::chrono::microseconds(random_[thread]() % most));
+}
+
+}  // namespace syncopate::runtime

@@ -1,0 +1,47 @@
+#include "syncopate/runtime/host/host_mover.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace syncopate::runtime {
+
+void HostMover::perform(const PreparedTransfer& transfer, std::uint32_t epoch, std::int32_t where) {
+    delay();
+    if (transfer.collective && !collect_on_host(*transfer.collective, control_, epoch, where)) return;
+    if (transfer.sum) sum_on_host(*transfer.sum, epoch);
+    for (const StridedCopy& copy : transfer.copies) {
+        if (max_delay_us_ == 0 || copy.height < 2) {
+            copy_on_host(copy);
+            continue;
+        }
+        // The lower rows first, then the upper ones: a reader that does not wait sees a torn chunk.
+        const std::uint64_t cut = 1 + random_() % (copy.height - 1);
+        StridedCopy part = copy;
+        part.height = copy.height - cut;
+        part.src += cut * copy.src_pitch;
+        part.dst += cut * copy.dst_pitch;
+        copy_on_host(part);
+        delay();
+        part = copy;
+        part.height = cut;
+        copy_on_host(part);
+    }
+    delay();
+    if (control_.faulty()) return;  // after a fault nothing more is posted
+    for (const std::uint64_t word : transfer.post_words) {
+        std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(word))
+            .store(epoch, std::memory_order_release);
+    }
+}
+
+void HostMover::delay() {
+    if (max_delay_us_ <= 0) return;
+    // Most pauses are short, some are long: that is how machines stall.
+    const auto longest = static_cast<std::uint64_t>(
+        random_() % 8 == 0 ? max_delay_us_ : std::max<std::int64_t>(max_delay_us_ / 8, 1));
+    std::this_thread::sleep_for(std::chrono::microseconds(random_() % (longest + 1)));
+}
+
+}  // namespace syncopate::runtime

@@ -1,0 +1,134 @@
+#include <utility>
+
+#include "runtime/call/call_executor.hpp"
+#include "syncopate/runtime/host/host_engine.hpp"
+#include "syncopate/runtime/host/host_executor.hpp"
+#include "syncopate/runtime/host/host_streams.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+class HostCalls final : public CallExecutor {
+public:
+    HostCalls(CallPlan plan, EngineTable engine, const std::vector<std::int32_t>& table,
+              const fuse::RankSchedule& schedule, const OpOptions& options)
+        : plan_(std::move(plan)),
+          table_(table),
+          control_(plan_.control()),
+          executor_(plan_.transfers, control_, options.max_delay_us,
+                    options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)),
+          streams_(plan_.transfers, schedule, plan_.streams, control_, options.max_delay_us,
+                   options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)),
+          engine_(std::move(engine), control_,
+                  {.max_delay_us = options.max_delay_us,
+                   .seed = options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)}) {}
+
+    Status begin(CudaStream, std::span<const StridedCopy* const> inputs) override {
+        if (control_.faulty()) return failed();
+        for (const StridedCopy* copy : inputs) copy_on_host(*copy);
+        const std::uint32_t epoch = control_.load(emit::control::epoch) + 1;
+        control_.store(emit::control::epoch, epoch);
+        post(plan_.begin_posts, epoch);
+        for (const fuse::Wait& wait : plan_.begin_waits) {
+            if (!control_.wait(wait, epoch, kWhereBegin)) return failed();
+        }
+        control_.store(control::published, epoch);
+        if (!plan_.plain) start(epoch);
+        return Done{};
+    }
+
+    Status end(CudaStream, std::span<const StridedCopy* const> outputs, bool ran) override {
+        if (!ran) give_up();
+        if (plan_.plain) {
+            const std::uint32_t epoch = control_.load(emit::control::epoch);
+            if (ran) post(plan_.made_posts, epoch);
+            start(epoch);
+        }
+        executor_.kernel_ended();
+        streams_.kernel_ended();
+        join();
+        const std::uint32_t epoch = control_.load(emit::control::epoch);
+        for (const fuse::Wait& wait : plan_.end_waits) {
+            if (!control_.wait(wait, epoch, kWhereEnd)) return failed();
+        }
+        if (control_.faulty()) return failed();
+        for (const StridedCopy* copy : outputs) copy_on_host(*copy);
+        post(plan_.end_posts, epoch);
+        return Done{};
+    }
+
+    PreparedSum* sum_of(std::size_t index) override {
+        PreparedSum* const sum = executor_.sum_of(index);
+        return sum != nullptr ? sum : streams_.sum_of(index);
+    }
+    bool set_copies(std::size_t index, std::vector<StridedCopy> copies) override {
+        return executor_.set_copies(index, copies) || streams_.set_copies(index, std::move(copies));
+    }
+    bool shift_sources(std::int32_t tensor, std::uint64_t distance) override {
+        return engine_.shift_sources(tensor, distance);
+    }
+    Result<FaultRecord> read_fault() const override { return control_.fault(); }
+    FaultRecord poll_fault() const override { return control_.fault(); }
+    Status synchronize() override {
+        join();
+        return Done{};
+    }
+    std::uint64_t table_address() const override { return reinterpret_cast<std::uint64_t>(table_.data()); }
+    Status write_table_word(std::size_t, std::int32_t) override {
+        return Done{};
+    }  // the kernel reads `table` itself
+
+private:
+    void start(std::uint32_t epoch) {
+        executor_.start(epoch);
+        streams_.start(epoch);
+        engine_.start(epoch);
+    }
+
+    void join() {
+        executor_.join();
+        streams_.join();
+        engine_.join();
+    }
+
+    static void post(const std::vector<std::uint64_t>& words, std::uint32_t epoch) {
+        for (const std::uint64_t word : words) HostControl(word).store(0, epoch);
+    }
+
+    /// The kernel has not run, so what it should have made never comes.
+    void give_up() {
+        if (control_.faulty()) return;
+        for (int rank = 0; rank < plan_.num_ranks; ++rank)
+            HostControl(plan_.control_of(rank)).raise_peer(plan_.rank);
+    }
+
+    /// Tells the other ranks, so that they need not wait for their own deadlines. FusedOp says what it was.
+    Status failed() {
+        if (const FaultRecord record = control_.fault(); !record.of_peer()) {
+            for (int rank = 0; rank < plan_.num_ranks; ++rank) {
+                if (rank != plan_.rank) HostControl(plan_.control_of(rank)).raise_peer(plan_.rank);
+            }
+        }
+        return Error{"a signal did not come", {.rank = plan_.rank}, ErrorClass::machine};
+    }
+
+    CallPlan plan_;
+    const std::vector<std::int32_t>& table_;
+    HostControl control_;
+    HostExecutor executor_;
+    HostStreams streams_;
+    HostEngine engine_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CallExecutor>> make_host_calls(CallPlan plan, const std::vector<std::int32_t>& table,
+                                                      const fuse::RankSchedule& schedule,
+                                                      const OpOptions& options) {
+    Result<EngineTable> engine = make_engine_table(schedule, plan.transfers, plan.streams, plan.control());
+    if (!engine) return engine.error();
+    return std::unique_ptr<CallExecutor>(
+        new HostCalls(std::move(plan), std::move(engine).value(), table, schedule, options));
+}
+
+}  // namespace syncopate::runtime
