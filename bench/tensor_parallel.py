@@ -2,7 +2,8 @@
 
 A bench says which rows one shape has (`Bench.rows`); `main` runs them over the shapes, prints a line for each as it
 comes, and keeps a JSON report up to date, so that what was measured survives whatever comes later. A shape that fails
-is reported and the next one follows; a row that a machine cannot run is left out with the reason.
+is reported and the next one follows; a row that a machine cannot run is left out with the reason. `python
+bench/results.py REPORT` adds a report to the table of all runs.
 
 Started with torchrun, one process a GPU. Without a GPU the same rows run on host ranks over gloo, at 1/32 of each
 extent: this checks a bench, and its times mean nothing.
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import math
 import os
 import statistics
@@ -34,6 +34,7 @@ if not ON_GPU:
 
 import syncopate as sy  # noqa: E402, F401 - the benches take it from here
 from harness import Candidate, capture, measure  # noqa: E402
+from results import write_report  # noqa: E402
 from syncopate.reduce_ways import Way  # noqa: E402, F401 - likewise
 
 LINK_BYTES_PER_US = 380e3  # copy engine of H200, one direction: 367 to 395 GB/s were measured
@@ -263,7 +264,7 @@ class Progress:
     def add(self, entry: dict[str, Any]) -> None:
         self.report["table"].append(entry)
         if self.rank == 0 and self.options.json:
-            Path(self.options.json).write_text(json.dumps(self.report, indent=1))
+            write_report(self.report, Path(self.options.json))
 
 
 def parse(doc: str, add: Callable[[argparse.ArgumentParser], None] | None = None) -> argparse.Namespace:

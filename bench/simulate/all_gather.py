@@ -32,7 +32,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "python"))
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "bench")]
+
+from results import write_report  # noqa: E402
 
 MIB = 1 << 20
 SLEEP_CYCLES = 4_000_000  # about 2 ms on the device, while the host enqueues
@@ -458,11 +460,11 @@ def main() -> None:
             )
             print(f"{pattern.name} {pattern.shard / MIB:g} MiB {times}", flush=True)
             if options.output:  # after every pattern, so that an interrupted run is not lost
-                Path(options.output).write_text(json.dumps(report, indent=1))
+                write_report(report, Path(options.output))
     if machine.rank == 0:
         print("\n".join(table(report, options.topology)))
         if options.output:
-            Path(options.output).write_text(json.dumps(report, indent=1))
+            write_report(report, Path(options.output))
     dist.barrier()
     dist.destroy_process_group()
 

@@ -1,0 +1,86 @@
+"""Reports of benches become lines of one table, and the pages' tables say what it says."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+
+import report  # noqa: E402
+import results  # noqa: E402
+
+
+def entry(model, m, **rows):
+    times = {name.replace("_", "-"): {"hidden_us": us, "visible_us": us + 10} for name, us in rows.items()}
+    return {"operator": "all-gather + GEMM", "model": model, "M": m, "K": 4096, "N": 1792, "rows": times}
+
+
+def measured(*entries):
+    return {
+        "machine": "2 x NVIDIA H200",
+        "date": "2026-11-23",
+        "torch": "2.11",
+        "nccl": "2.28",
+        "driver": "580",
+        "table": list(entries),
+    }
+
+
+def test_a_report_becomes_lines_of_the_table(tmp_path):
+    path = tmp_path / "measured.csv"
+    made = measured(entry("8B", 1024, mm=20.04, async_tp=40.0, graph=30.0, variant=35.55))
+    made["table"].append(
+        {"operator": "all-gather + GEMM", "model": "70B", "M": 1024, "error": "out of memory"}
+    )
+    results.append(results.lines_of(made, commit="abc1234"), path)
+    results.append(results.lines_of(made, run="again"), path)
+    first, second = results.read(path)
+    assert (first["operator"], first["gpus"], first["gpu"], first["commit"]) == (
+        "ag_gemm",
+        "2",
+        "H200",
+        "abc1234",
+    )
+    assert (first["cublas"], first["async_tp"], first["ours"], first["unfused"]) == (
+        "20.0",
+        "40.0",
+        "30.0",
+        "",
+    )
+    assert results.unpacked(first["other"]) == {"variant": 35.5}
+    assert results.unpacked(first["visible"])["mm"] == 30.0
+    assert second["run"] == "again"
+
+
+def test_packed_names_may_hold_equals_signs():
+    assert results.unpacked(results.packed({"p=16": 2.0, "e4:1": 3.5})) == {"p=16": 2.0, "e4:1": 3.5}
+
+
+def test_a_written_report_reads_back_with_a_line_for_each_entry(tmp_path):
+    path = tmp_path / "report.json"
+    made = measured(entry("8B", 1024, mm=20.0), entry("8B", 4096, mm=80.12345))
+    results.write_report(made, path)
+    assert json.loads(path.read_text())["table"][1]["rows"]["mm"]["hidden_us"] == 80.123
+    assert len(path.read_text().splitlines()) < 14
+
+
+def test_the_last_run_without_a_name_counts(tmp_path):
+    path = tmp_path / "measured.csv"
+    before, now, other = (
+        measured(entry("8B", 1024, **{"nccl+mm": 60.0}, **rows))
+        for rows in ({"graph": 50.0}, {"async_tp": 45.0, "graph": 40.0}, {"graph": 99.0})
+    )
+    for made, run in ((before, ""), (now, ""), (other, "other cuts")):
+        results.append(results.lines_of(made, run=run), path)
+    (shape,) = report.latest(results.read(path)).values()
+    assert (shape.ours, shape.best, shape.speed) == (40.0, 45.0, 1.125)
+
+
+@pytest.mark.parametrize("page", report.PAGES)
+def test_the_tables_of_a_page_are_those_of_the_data(page):
+    text = (ROOT / page).read_text()
+    assert report.BLOCK.search(text)
+    assert report.rewritten(text, report.latest(results.read())) == text
