@@ -36,7 +36,6 @@ struct FuseOptions {
     std::string device = "host";
     std::int64_t programs = 0;
     bool no_phases = false;
-    bool tile_sums = false;
     bool plain_kernel = false;
     std::int64_t sum_parts = fuse::Options{}.most_sum_parts;
     std::string topology;
@@ -204,7 +203,6 @@ void run_fuse(const FuseOptions& options) {
     fuse::Options fuse_options;
     fuse_options.device = options.device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     fuse_options.phases = !options.no_phases;
-    fuse_options.tile_sums = options.tile_sums;
     fuse_options.plain_kernel = options.plain_kernel;
     fuse_options.most_sum_parts = options.sum_parts;
     if (options.programs > 0) fuse_options.num_programs = options.programs;
@@ -292,8 +290,6 @@ void register_fuse_commands(CLI::App& app, std::vector<std::vector<std::string>>
                      "programs of a persistent kernel, if not its own number")
         ->check(CLI::PositiveNumber);
     fuse->add_flag("--no-phases", options->no_phases, "never cut the reduction loop");
-    fuse->add_flag("--tile-sums", options->tile_sums,
-                   "let tiles add what other ranks send for them, where they can");
     fuse->add_flag("--plain-kernel", options->plain_kernel,
                    "leave the kernel as it is: the chunk engine moves what it makes when it has ended");
     fuse->add_option("--sum-parts", options->sum_parts,

@@ -11,8 +11,6 @@ Each row of a shape computes y[M, N] = all_reduce(x[M, K] @ w[K, N]), with K = F
     graph       the same as a CUDA graph                 mm+1shot    the same with its one-shot; both as CUDA graphs
     copied      the same with y elsewhere (copied there), as a CUDA graph; ours and graph leave it in the heap
     [S]         other splits of a shard (--splits), as graphs
-    one-shot    each tile sent to all ranks and summed there (--one-shot), as graphs
-    tilesS      tiles that sum, with these splits (--tile-sums), as graphs; localS: that kernel alone
     beside:16:8 other ways (--ways, syncopate.reduce_ways), as graphs
 
 Speed is graph against graph. hidden: the host's time is hidden behind a sleeping device; visible: it is not. Inputs
@@ -115,24 +113,14 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         *setup.optional("copied", copied, graph=True),
     ]
 
-    def variant(name, **options):
-        other = setup.operators(sy.ops.MatmulAllReduce, **options)
-        into = Rotating(one.result() for one in other)
-        replay = setup.graphs(lambda i: other(i)(x(i), w(i), into(i)))
-        setup.expect(name, replay, into, expected, 0.0)  # the same bits
-        candidates.append(Candidate(name, replay, visible=False))
-        return other
-
     for split in map(int, filter(None, options.splits.split(","))):
-        if split != fused[0].split or fused[0].one_shot:
-            variant(f"[{split}]", split=split, one_shot=False)
-    if options.one_shot and not fused[0].one_shot:
-        variant("one-shot", one_shot=True)
-    for split in map(int, filter(None, options.tile_sums.split(","))):
-        tiles = variant(f"tiles{split}", split=split, one_shot=False, tile_sums=True)
-        candidates.extend(
-            setup.optional(f"local{split}", lambda i, tiles=tiles: tiles(i).run_local(x(i), w(i)))
-        )
+        if split == fused[0].split:
+            continue
+        other = setup.operators(sy.ops.MatmulAllReduce, split=split)
+        into = Rotating(one.result() for one in other)
+        replay = setup.graphs(lambda i, other=other, into=into: other(i)(x(i), w(i), into(i)))
+        setup.expect(f"[{split}]", replay, into, expected, 0.0)  # the same bits
+        candidates.append(Candidate(f"[{split}]", replay, visible=False))
     for name in filter(None, options.ways.split(",")):
         other = setup.operators(sy.ops.MatmulAllReduce, **Way.named(name).options)
         into = Rotating(one.result() for one in other)
@@ -145,10 +133,6 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--splits", default="", help="also these splits of a shard, comma-separated: 1,2,4")
     parser.add_argument("--no-torch", action="store_true", help="leave torch's two all-reduces out")
-    parser.add_argument(
-        "--one-shot", action="store_true", help="also each tile sent to all ranks and summed there"
-    )
-    parser.add_argument("--tile-sums", default="", help="also tiles that sum, with these splits: 1,2,4")
     parser.add_argument(
         "--ways", default="", help="also these: after:32,beside:16:8,pulled:2,inline:4,mixed:1,fused:2"
     )

@@ -10,7 +10,6 @@ Each row of a shape computes y[M / ranks, N] = reduce_scatter(x[M, K] @ w[K, N])
     ours        fused, eager                             graph       the same as a CUDA graph
     [S]         other splits of a shard (--splits), as graphs
     partsS      the sum in so many parts, which run beside the kernel (--sum-parts), as graphs
-    tilesS      tiles that sum, with these splits (--tile-sums), as graphs; localS: that kernel alone
     beside:16:4 other ways (--ways, syncopate.reduce_ways), as graphs
 
 hidden: the host's time is hidden behind a sleeping device; visible: it is not. Inputs rotate past the L2 cache.
@@ -84,12 +83,6 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         replay = setup.graphs(lambda i, other=other: other(i)(x(i), w(i), out(i)))
         setup.expect(f"parts{parts}", replay, out, expected, 0.0)  # the same bits
         candidates.append(Candidate(f"parts{parts}", replay, visible=False))
-    for split in map(int, filter(None, options.tile_sums.split(","))):
-        tiles = setup.operators(sy.ops.MatmulReduceScatter, split=split, tile_sums=True)
-        replay = setup.graphs(lambda i, tiles=tiles: tiles(i)(x(i), w(i), out(i)))
-        setup.expect(f"tiles{split}", replay, out, expected, 0.0)  # the same bits
-        candidates.append(Candidate(f"tiles{split}", replay, visible=False))
-        candidates += setup.optional(f"local{split}", lambda i, tiles=tiles: tiles(i).run_local(x(i), w(i)))
     for name in filter(None, options.ways.split(",")):
         other = setup.operators(sy.ops.MatmulReduceScatter, **Way.named(name).options)
         replay = setup.graphs(lambda i, other=other: other(i)(x(i), w(i), out(i)))
@@ -100,7 +93,6 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--splits", default="", help="also these splits of a shard, comma-separated: 1,2,4")
-    parser.add_argument("--tile-sums", default="", help="also tiles that sum, with these splits: 1,2,4")
     parser.add_argument("--sum-parts", default="", help="also sums in so many parts, comma-separated: 1,2,4")
     parser.add_argument(
         "--ways",

@@ -141,8 +141,7 @@ nb::dict analyse_source(std::string source, std::string file, const std::string&
 
 emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
                            const std::string& device, std::int32_t num_sms, bool phases,
-                           const std::string& backend, bool tile_sums, std::int64_t sum_parts,
-                           bool plain_kernel) {
+                           const std::string& backend, std::int64_t sum_parts, bool plain_kernel) {
     std::vector<emit::StageText> texts;
     for (const auto& [source, file, name, bindings, scalars, tensors, grid] : stages)
         texts.push_back({source, file, name, arguments_of(scalars, tensors, grid, num_sms), bindings});
@@ -150,7 +149,6 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
     options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     options.phases = phases;
     options.preferred = backend_of(backend);
-    options.tile_sums = tile_sums;
     options.most_sum_parts = sum_parts;
     options.plain_kernel = plain_kernel;
     nb::gil_scoped_release release;
@@ -260,23 +258,6 @@ void bind_compiler(nb::module_& m) {
         nb::arg("pull") = false, nb::arg("pulled") = 0, nb::arg("split_axis") = nb::none(),
         nb::arg("backends") = std::vector<std::string>());
     m.def(
-        "push_to_all",
-        [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
-           const std::string& to, std::vector<std::int64_t> shape, const std::string& dtype,
-           std::int32_t axis, std::int32_t split, const std::string& reduce, bool produced) {
-            if (reduce != "sum" && reduce != "max")
-                throw nb::value_error(("unknown reduction '" + reduce + "'; expected sum or max").c_str());
-            return unwrap(plan::push_to_all(
-                mesh_from(axes),
-                {.name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)}, to,
-                {.axis = axis,
-                 .split = split,
-                 .reduce = reduce == "max" ? plan::Reduce::max : plan::Reduce::sum,
-                 .produced = produced}));
-        },
-        nb::arg("mesh"), nb::arg("name"), nb::arg("to"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"),
-        nb::arg("split"), nb::arg("reduce"), nb::arg("produced"));
-    m.def(
         "push_exchange",
         [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
            const std::string& to, std::vector<std::int64_t> shape, const std::string& dtype,
@@ -322,7 +303,7 @@ void bind_compiler(nb::module_& m) {
             [accumulates](const emit::Artifact& artifact) { return accumulates(artifact).front(); },
             "Of the first stage.");
     m.def("fuse_stages", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"),
-          nb::arg("num_sms"), nb::arg("phases"), nb::arg("backend") = "auto", nb::arg("tile_sums") = false,
+          nb::arg("num_sms"), nb::arg("phases"), nb::arg("backend") = "auto",
           nb::arg("sum_parts") = fuse::Options{}.most_sum_parts, nb::arg("plain_kernel") = false,
           "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
           "them with a plan and emits them; see emit/artifact.hpp.");
@@ -333,15 +314,14 @@ void bind_compiler(nb::module_& m) {
            const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
            std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>> grid,
            const std::string& device, std::int32_t num_sms, bool phases, const std::string& backend,
-           bool tile_sums, std::int64_t sum_parts, bool plain_kernel) {
+           std::int64_t sum_parts, bool plain_kernel) {
             return fuse_stages({{source, file, kernel, bindings, scalars, tensors, grid}}, plan, device,
-                               num_sms, phases, backend, tile_sums, sum_parts, plain_kernel);
+                               num_sms, phases, backend, sum_parts, plain_kernel);
         },
         nb::arg("source"), nb::arg("file"), nb::arg("kernel"), nb::arg("plan"), nb::arg("bindings"),
         nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("device"), nb::arg("num_sms"),
-        nb::arg("phases"), nb::arg("backend") = "auto", nb::arg("tile_sums") = false,
-        nb::arg("sum_parts") = fuse::Options{}.most_sum_parts, nb::arg("plain_kernel") = false,
-        "fuse_stages of one stage.");
+        nb::arg("phases"), nb::arg("backend") = "auto", nb::arg("sum_parts") = fuse::Options{}.most_sum_parts,
+        nb::arg("plain_kernel") = false, "fuse_stages of one stage.");
     m.def(
         "join_plans",
         [](const std::vector<plan::Plan>& parts,

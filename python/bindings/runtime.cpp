@@ -110,16 +110,13 @@ std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::
 /// `text`: what fuse writes as schedule.json, with the plan in it; or a bare schedule.
 std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, const std::string& text,
                                  const std::string& name, std::int64_t deadline_ms, std::int64_t max_delay_us,
-                                 std::uint64_t seed, std::int64_t num_programs, bool own_posts_from_host,
-                                 std::int32_t engine_blocks, std::int64_t patience_us) {
+                                 std::uint64_t seed, std::int64_t num_programs, std::int32_t engine_blocks) {
     FusedOp::Options options{.name = name,
                              .deadline_ms = deadline_ms,
                              .num_programs = num_programs,
                              .max_delay_us = max_delay_us,
                              .seed = seed,
-                             .own_posts_from_host = own_posts_from_host,
-                             .engine_blocks = engine_blocks,
-                             .patience_us = patience_us};
+                             .engine_blocks = engine_blocks};
     if (text.find("\"syncopate.schedule/1\"") == std::string::npos) {
         return unwrap(FusedOp::create(heap, unwrap(fuse::schedule_from_json(text, name)), options));
     }
@@ -295,8 +292,7 @@ TorchArray<std::int32_t> table_tensor(nb::handle self, std::size_t stage) {
 void bind_op(nb::module_& module) {
     nb::class_<FusedOp>(module, "FusedOp", "A fused operator in memory on one rank; see runtime/op.hpp.")
         .def(nb::new_(&make_op), "heap"_a, "schedule"_a, "name"_a = "op", "deadline_ms"_a = 30'000,
-             "max_delay_us"_a = 0, "seed"_a = 0, "num_programs"_a = 1, "own_posts_from_host"_a = true,
-             "engine_blocks"_a = 8, "patience_us"_a = 200, ReleaseGil())
+             "max_delay_us"_a = 0, "seed"_a = 0, "num_programs"_a = 1, "engine_blocks"_a = 8, ReleaseGil())
         .def_prop_ro("rank", &FusedOp::rank)
         .def_prop_ro("heap", &FusedOp::heap)
         .def(
@@ -358,15 +354,6 @@ void bind_op(nb::module_& module) {
                const std::vector<std::int64_t>& strides,
                const Box& region) { unwrap(op.set_output(tensor, region_of(region), address, strides)); },
             "tensor"_a, "address"_a, "strides"_a, "region"_a, "Strides in elements; see runtime/op.hpp.")
-        .def(
-            "sum_place",
-            [](const FusedOp& op) -> std::optional<std::pair<std::uint64_t, std::uint64_t>> {
-                const std::optional<FusedOp::SumPlace> place = op.sum_place();
-                if (!place) return std::nullopt;
-                return std::pair(place->address, place->pitch);
-            },
-            "Where tiles put their sums now: address and pitch, for sy_out and sy_out_pitch; see "
-            "runtime/op.hpp.")
         .def(
             "own_place",
             [](const FusedOp& op) -> std::optional<std::tuple<std::uint64_t, std::uint64_t, std::int64_t>> {

@@ -209,7 +209,7 @@ class FolderRun:
     def _launch(self, local: dict[tuple[int, str], torch.Tensor]) -> None:
         heap = self._in_heap()
         full = [stage.arguments(heap, _of_stage(local, number)) for number, stage in enumerate(self.stages)]
-        # sy_out and sy_own only where a program has one stage
+        # sy_own only where a program has one stage
         if own := own_arguments(self.op, self.spec, self.stages[0].bound(full[0])):
             for number, arguments in enumerate(full):
                 arguments |= own | {"sy_schedule": self.op.table_tensor_of(number)}

@@ -139,10 +139,8 @@ class FusedKernel:
         phases: bool = True,
         backend: str = "auto",
         engine_blocks: int = 8,
-        tile_sums: bool = False,
         sum_parts: int = 8,
         plain_kernel: bool = False,
-        patience: float = 200e-6,
         host_delay: float = 0.0,
         seed: int = 0,
     ) -> None:
@@ -154,10 +152,8 @@ class FusedKernel:
         self.phases = phases
         self.backend = backend
         self.engine_blocks = engine_blocks
-        self.tile_sums = tile_sums
         self.sum_parts = sum_parts
         self.plain_kernel = plain_kernel
-        self.patience = patience
         self.host_delay = host_delay
         self.seed = seed
         function = self._function = function_of(kernel)
@@ -258,7 +254,6 @@ class FusedKernel:
             num_sms,
             self.phases,
             self.backend,
-            self.tile_sums,
             self.sum_parts,
             self.plain_kernel,
         )
@@ -280,7 +275,6 @@ class FusedKernel:
             seed=self.seed,
             num_programs=math.prod(grid),
             engine_blocks=self.engine_blocks,
-            patience_us=int(self.patience * 1e6),
         )
         buffers = {
             name: op.tensor(name).view(DTYPES[dtype]).view(shape) for name, (shape, dtype) in whole.items()
@@ -350,14 +344,12 @@ class FusedKernel:
 
 
 def own_arguments(op: Any, spec: dict[str, Any], bound: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that fuse has added to the kernel of a schedule (syncopate.schedule/1), as they are now: where sums go
-    changes with set_output, where tiles read what the rank was given with set_input. None to a kernel that it has left as it
+    """The parameters that fuse has added to the kernel of a schedule (syncopate.schedule/1), as they are now: where
+    tiles read what the rank was given changes with set_input. None to a kernel that it has left as it
     is. `bound`: what the kernel is given for the plan's tensors."""
     if spec["schedule"].get("plain"):
         return {}
     own = {"sy_schedule": op.table_tensor, "sy_control": op.control_tensor}
-    if (place := op.sum_place()) is not None:
-        own["sy_out"], own["sy_out_pitch"] = place
     if (place := op.own_place()) is not None:
         _, pitch, distance = place
         given = bound[spec["schedule"]["loads"]["tensor"]]
@@ -420,9 +412,8 @@ def fuse(kernel: Any, plan: _syncopate.Plan, bind: Mapping[str, str], **options:
     group (default: the world). `deadline`: seconds that any wait may last before the call fails with the rank, op and chunk
     that did not come. `backend`: for transfers whose plan leaves it open ("auto": the best legal one); `engine_blocks`:
     multiprocessors of the chunk engine. `sum_parts`: into how many parts a sum is cut at most, each summed beside the kernel
-    once its own tiles are made. `tile_sums`: tiles add what other ranks sent for them, where they can; one that has waited
-    for `patience` seconds leaves it. `plain_kernel`: the kernel is left as it is, and the chunk engine moves what it makes
-    when it has ended; for the smallest products, where lines in the kernel cost more than they hide.
+    once its own tiles are made. `plain_kernel`: the kernel is left as it is, and the chunk engine moves what it makes when it
+    has ended; for the smallest products, where lines in the kernel cost more than they hide.
     """
     return FusedKernel(kernel, plan, bind, **options)
 

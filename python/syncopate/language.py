@@ -37,7 +37,6 @@ __all__ = [
     "sy_range",
     "sy_reads_own",
     "sy_row",
-    "sy_sum",
     "sy_tile",
     "sy_tile_2d",
     "sy_tile_3d",
@@ -68,7 +67,6 @@ if triton.knobs.runtime.interpret:
         sy_range,
         sy_reads_own,
         sy_row,
-        sy_sum,
         sy_tile,
         sy_tile_2d,
         sy_tile_3d,
@@ -77,19 +75,10 @@ else:
     from .language_ptx import (
         _ACQUIRE,
         _ACQUIRE_PHASE,
-        _COME,
         _FINISH,
-        _LOAD_BF16,
-        _LOAD_FP16,
-        _LOAD_FP32,
         _POST,
         _POST_LATER,
         _POST_NOW,
-        _STORE_BF16,
-        _STORE_FP16,
-        _STORE_FP32,
-        _STORED,
-        _SUMMED,
     )
 
     _OWN_BASE = tl.constexpr(1 << 62)  # of sy_own: emit::table::own_base
@@ -232,106 +221,6 @@ else:
         rank was given: `own`, less what makes it an int64 whatever it is."""
         there = own - _OWN_BASE
         return tl.multiple_of(tl.where(tl.load(_from(schedule, slot)) != 0, there, there * 0), multiple)
-
-    @triton.jit
-    def _load_pairs(base, offsets, like):
-        """As fp32, the elements at these offsets (bytes) and their right neighbours."""
-        ptx: tl.constexpr = (
-            _LOAD_BF16
-            if like.dtype == tl.bfloat16
-            else _LOAD_FP16
-            if like.dtype == tl.float16
-            else _LOAD_FP32
-        )
-        return tl.inline_asm_elementwise(
-            ptx, "=f,=f,l,r", [base, offsets], dtype=(tl.float32, tl.float32), is_pure=True, pack=1
-        )
-
-    @triton.jit
-    def _store_pairs(base, offsets, left, right, like):
-        ptx: tl.constexpr = (
-            _STORE_BF16
-            if like.dtype == tl.bfloat16
-            else _STORE_FP16
-            if like.dtype == tl.float16
-            else _STORE_FP32
-        )
-        tl.inline_asm_elementwise(
-            ptx, "=r,l,r,f,f", [base, offsets, left, right], dtype=tl.int32, is_pure=False, pack=1
-        )
-
-    @triton.jit
-    def _sum_block(own, staged, staged_pitch, slots, place, step, to, pitch):
-        """Adds to `own`, the contribution number `place`, the others at `staged` (addresses of [0, 0], `step` bytes apart),
-        and stores the sum at `to`."""
-        # Pairs of columns: in the layout of a product that is what a thread has side by side, and its bytes need not pass
-        # through shared memory, of which the kernel has none to spare.
-        pairs: tl.constexpr = own.shape[1] // 2
-        left, right = tl.split(tl.reshape(own, (own.shape[0], pairs, 2)))
-        rows = tl.arange(0, own.shape[0])[:, None]
-        columns = tl.arange(0, pairs)[None, :] * (own.dtype.primitive_bitwidth // 4)
-        lefts = tl.full(left.shape, -0.0, tl.float32)  # to which the first one is added as it is
-        rights = tl.full(left.shape, -0.0, tl.float32)
-        for contribution in tl.range(0, slots + 1, num_stages=1):
-            if contribution == place:
-                lefts += left.to(tl.float32)
-                rights += right.to(tl.float32)
-            if contribution < slots:
-                sent = _load_pairs(staged, rows * staged_pitch + columns, own)
-                lefts += sent[0]
-                rights += sent[1]
-                staged += step
-        # The own place may be where the sum goes.
-        tl.inline_asm_elementwise(_STORED, "=r,r", [slots], dtype=tl.int32, is_pure=False, pack=1)
-        _store_pairs(to, rows * pitch + columns, lefts, rights, own)
-
-    @triton.jit
-    def sy_sum(schedule, control, slot, out, pitch, desc, value, row, column):
-        """A block of the tile of `slot` is stored through `desc` at [row, column]: adds what other ranks sent for it, as
-        fp32 in rank order, and stores the sum in `out` (an address, int64, of [0, 0]; rows `pitch` bytes apart). Does
-        nothing where the tile is not summed, or, but for marking it, where something has not come in time.
-        """
-        words = _address(schedule).to(tl.pointer_type(tl.int32))
-        at = tl.load(words + tl.load(words + 8) + 2 * slot)
-        if at > 0:
-            come = tl.inline_asm_elementwise(
-                _COME,
-                "=r,l,l,r,r",
-                [_address(schedule), _address(control), slot, at],
-                dtype=tl.int32,
-                is_pure=False,
-                pack=1,
-            )
-            if come > 0:
-                own = value.to(desc.dtype)
-                width: tl.constexpr = desc.dtype.primitive_bitwidth // 8
-                slots = tl.load(words + at + 2)
-                place = tl.load(words + at + 3)
-                distance = tl.load((words + at + 4).to(tl.pointer_type(tl.int64)))
-                step = tl.load((words + at + 6).to(tl.pointer_type(tl.int64)))
-                staged_pitch = tl.load(words + at + 8) * width
-                # `come` is 1: what is loaded follows from it, so that no load is issued before the wait.
-                staged = _address(control) + distance + (come - 1)
-                staged += row.to(tl.int64) * staged_pitch + column.to(tl.int64) * width
-                to = _address(out) + row.to(tl.int64) * pitch + column.to(tl.int64) * width
-                if own.shape[1] > 128:  # totals of half of it: not all fit the registers
-                    half: tl.constexpr = own.shape[1] // 2
-                    first, second = tl.split(tl.permute(tl.reshape(own, (own.shape[0], 2, half)), (0, 2, 1)))
-                    _sum_block(first, staged, staged_pitch, slots, place, step, to, pitch)
-                    beside: tl.constexpr = half * width
-                    _sum_block(second, staged + beside, staged_pitch, slots, place, step, to + beside, pitch)
-                else:
-                    _sum_block(own, staged, staged_pitch, slots, place, step, to, pitch)
-                gate = tl.load(words + at + 9)
-                if gate > 0:
-                    tl.inline_asm_elementwise(
-                        _SUMMED,
-                        "=r,l",
-                        [_address(control) + gate.to(tl.int64) * 4],
-                        dtype=tl.int32,
-                        is_pure=False,
-                        pack=1,
-                    )
 
     @triton.jit
     def sy_linear_2d(x, y):

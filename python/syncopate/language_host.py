@@ -11,7 +11,6 @@ order and stores in order, so that a load serves as an acquire and a store as a 
 import ctypes
 import time
 
-import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as _interpreter
 
@@ -194,74 +193,8 @@ def sy_own_offset(schedule, slot, own, multiple=1):
     return _interpreter.interpreter_semantic.to_tensor(there)
 
 
-def _all_come(table, words, begin, end, patience):
-    """Whether the signals of these waits come within `patience` seconds."""
-    limit = time.monotonic() + patience
-    for at in range(begin, end, 2):
-        while _signed(words[table[at]] - _signed(words[_EPOCH] - table[at + 1])) < 0:
-            if words[_FAULT] != 0 or time.monotonic() >= limit:
-                return False
-            time.sleep(0)
-    return True
-
-
 def _long(table, at):
     return (table[at] & 0xFFFFFFFF) | (table[at + 1] << 32)
-
-
-def _block(address, shape, pitch, dtype):
-    """Memory as an array: rows `pitch` bytes apart."""
-    rows, columns = shape
-    held = (ctypes.c_uint8 * ((rows - 1) * pitch + columns * dtype.itemsize)).from_address(address)
-    return np.ndarray(shape, dtype, held, 0, (pitch, dtype.itemsize))
-
-
-def _widened(bits, dtype):
-    """fp32 of an array of elements, which the interpreter holds as they are, bf16 as their bits."""
-    if dtype == tl.bfloat16:
-        return (bits.astype(np.uint32) << 16).view(np.float32)
-    return bits.astype(np.float32)
-
-
-def _narrowed(values, dtype):
-    if dtype == tl.bfloat16:  # to nearest, ties to even
-        bits = values.view(np.uint32).astype(np.uint64)
-        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    return values.astype(np.float16 if dtype == tl.float16 else np.float32)
-
-
-def sy_sum(schedule, control, slot, out, pitch, desc, value, row, column):
-    table, words = _words(schedule), _words(control)
-    at, late = table[8] + 2 * _number(slot), table[8] + 2 * _number(slot) + 1
-    record = table[at]
-    if record == 0 or table[late] == words[_EPOCH]:
-        return
-    if not _all_come(table, words, table[record], table[record + 1], table[9] * 1e-9):
-        table[late] = words[_EPOCH]
-        return
-    own = value.to(desc.dtype)
-    dtype, shape = own.dtype, own.handle.data.shape
-    element = np.dtype(
-        np.uint16 if dtype == tl.bfloat16 else np.float16 if dtype == tl.float16 else np.float32
-    )
-    slots, place, staged_pitch = (
-        table[record + 2],
-        table[record + 3],
-        table[record + 8] * element.itemsize,
-    )
-    beside = _number(column) * element.itemsize
-    staged = _number(control) + _long(table, record + 4) + _number(row) * staged_pitch + beside
-    total = np.full(shape, -0.0, np.float32)
-    for contribution in range(slots + 1):
-        if contribution == place:
-            total = total + _widened(own.handle.data, dtype)
-        if contribution < slots:
-            sent = _block(staged + contribution * _long(table, record + 6), shape, staged_pitch, element)
-            total = total + _widened(sent, dtype)
-    to = _number(out) + _number(row) * _number(pitch) + beside
-    _block(to, shape, _number(pitch), element)[...] = _narrowed(total, dtype)
-    if gate := table[record + 9]:
-        words[gate] += 1
 
 
 def _post_all(table, control, begin, end):

@@ -38,28 +38,7 @@ from .reduce_ways import (
     stored_at_peers,
 )
 
-ONE_SHOT_BYTES = 9 << 20  # of the product, up to which an all-reduce may go in one step
-ONE_SHOT_EXTRA = (
-    3_500_000  # bytes that a rank may send more so: what a link carries in the time of another step
-)
-MOST_PARTS = 4  # of a shard, in an all-reduce
-
-
-def choose_all_reduce(
-    m: int, n: int, dtype: torch.dtype, size: int, tiling: Tiling, programs: int
-) -> tuple[bool, int]:
-    """(one_shot, split) of an all-reduce of [m, n] that is fused with its product, by what was fastest on 2 x H200
-    (bench/gemm_ar):
-
-    - little to send, and a product of one round of tiles: each rank stores its tiles at all ranks, which sum them. It
-      sends (size - 1) times the product, in two steps 2 (size - 1) / size times;
-    - else a part of a shard for every two rounds of tiles: while one part is made, the one before is summed and sent.
-    """
-    tiles, total = gemm_tiles(m, n, tiling), m * n * dtype.itemsize
-    extra = (size - 1) * (size - 2) / size * total
-    if tiles <= programs and m % tiling.block_m == 0 and total <= ONE_SHOT_BYTES and extra <= ONE_SHOT_EXTRA:
-        return size > 1, 1
-    return False, max(1, min(MOST_PARTS, round(tiles / programs / 2)))
+MOST_PARTS = 4  # of a shard, in an all-reduce, each of two rounds of tiles
 
 
 class FusedMatmul:
@@ -84,7 +63,6 @@ class FusedMatmul:
         device: str = "cuda",
         backend: str = "auto",
         engine_blocks: int = 8,
-        tile_sums: bool = False,
         plain_kernel: bool = False,
         pull: bool = False,
         **options: Any,
@@ -101,7 +79,6 @@ class FusedMatmul:
         engine = cuda and not plain_kernel and backend in ("tma_dedicated", "ldst_dedicated")
         self.programs = self.num_sms - (engine_blocks if engine else 0)
         self.tiling = tiling or choose_tiling(m, n, k, dtype, self.programs)
-        self.tile_sums = tile_sums
         if cuda and backend == "auto":
             backend = self._choose(split is None)
         self.fetches = backend in INLINE and self.bind[0] == "a_desc"  # tiles read x at its ranks
@@ -117,7 +94,6 @@ class FusedMatmul:
             deadline,
             backend=backend,
             engine_blocks=engine_blocks,
-            tile_sums=tile_sums,
             plain_kernel=plain_kernel,
             **options,
         )
@@ -138,7 +114,6 @@ class FusedMatmul:
     bind = ("c_desc", "C")  # the kernel's parameter and the plan's tensor
     output = "C"  # the plan's tensor that is the result; "": the kernel's own output
     input = ""  # the plan's tensor that is x; "": the kernel reads x itself
-    one_shot = False
 
     def _make_plan(self, mesh: plans.Mesh, dtype: str) -> _syncopate.Plan:
         raise NotImplementedError
@@ -153,10 +128,7 @@ class FusedMatmul:
 
     def arguments(self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor) -> dict[str, Any]:
         """The kernel's arguments: c [M, N] = a [M, K] @ w."""
-        given = gemm_arguments(self.m, self.n, self.k, self.tiling, self.grid[0], self.w_transposed, a, w, c)
-        if self.kernel is kernels.matmul:
-            given["FLATTEN"] = not (self.one_shot and self.tile_sums)
-        return given
+        return gemm_arguments(self.m, self.n, self.k, self.tiling, self.grid[0], self.w_transposed, a, w, c)
 
     @property
     def options(self) -> dict[str, int]:
@@ -189,7 +161,6 @@ class FusedMatmul:
         key = (
             x.data_ptr() if self.bind[0] == "c_desc" else out.data_ptr(),
             w.data_ptr(),
-            op.sum_place(),
             op.own_place(),
         )
         if prepared.compiled is None:
@@ -266,7 +237,7 @@ class Reduction(FusedMatmul):
     beside the kernel; with `plain_kernel` they do so after it, which then is left as it is. With `stored` so many of each
     rank's contributions, its last, are stored at their owners tile by tile, and the earlier ones copied; with `pulled` so
     many, the last, are read by their owners' sums where they are. Default: by what is faster (reduce_ways); but fused where a
-    backend, a split, a tiling or a way to sum is asked for."""
+    backend, a split or a tiling is asked for."""
 
     def __init__(
         self,
@@ -285,7 +256,7 @@ class Reduction(FusedMatmul):
         **options: Any,
     ) -> None:
         members = group if isinstance(group, Group) else of_process_group(group, device)
-        asked = options.keys() & {"backend", "split", "tile_sums", "engine_blocks", "tiling"}
+        asked = options.keys() & {"backend", "split", "engine_blocks", "tiling"}
         open_ = all(given is None for given in (plain_kernel, pull, stored, pulled, split_axis))
         if members.device == "cuda" and open_ and not asked:
             way = self._way(m, n, k, dtype, members.size, members.multiprocessors(PROGRAMS_ON_HOST))
@@ -340,7 +311,7 @@ class MatmulReduceScatter(Reduction):
 
     def _make_plan(self, mesh, dtype):
         tensor = plans.Tensor("C", (self.m, self.n), dtype)
-        by_part = self.tile_sums or self.pull or bool(self.split_axis)
+        by_part = self.pull or bool(self.split_axis)
         return plans.push_reduce(
             mesh,
             tensor,
@@ -361,50 +332,28 @@ class MatmulReduceScatter(Reduction):
 
 class MatmulAllReduce(Reduction):
     """y = all_reduce(x @ w), the same bits on all ranks: x [M, K] and w [K, N] local, y [M, N]. Each rank sums its rows
-    chunk by chunk and sends them on; with `one_shot` each stores all of its product at all ranks, tile by tile as they are
-    made, and every rank sums all of it (M a multiple of the tiles' rows; for few rows, or few ranks). With `pull` and
-    `plain_kernel` each rank stores its sums at all ranks; beside the kernel by parts of columns (`split`)."""
-
-    def __init__(self, *args: Any, one_shot: bool | None = None, **options: Any) -> None:
-        """As Reduction, and `one_shot`; default: where it is faster (choose_all_reduce)."""
-        self._asked = one_shot
-        self.one_shot = bool(one_shot)
-        if one_shot:
-            options = {"backend": "tma_inline", **options}
-        elif one_shot is False:
-            options = {"plain_kernel": False, **options}
-        super().__init__(*args, **options)
+    chunk by chunk and sends them on. With `pull` and `plain_kernel` each rank stores its sums at all ranks; beside the
+    kernel by parts of columns (`split`)."""
 
     _way = staticmethod(choose_all_reduce_way)
 
-    @property
-    def output(self) -> str:
-        return "Y" if self.one_shot else "C"
-
     def _choose(self, free: bool) -> str:
-        if free and not self.tile_sums:
-            one_shot, self.split = choose_all_reduce(
-                self.m, self.n, self.dtype, self.group.size, self.tiling, self.programs
-            )
-            if one_shot and self._asked is None and not self.stored and not self.pulled:
-                self.one_shot = True
-                return "tma_inline"
+        if free:  # while one part is made, the one before is summed and sent
+            rounds = gemm_tiles(self.m, self.n, self.tiling) / self.programs
+            self.split = max(1, min(MOST_PARTS, round(rounds / 2)))
             if self.split > 1:
                 return "auto"
         return super()._choose(free)
 
     def _make_plan(self, mesh, dtype):
         tensor = plans.Tensor("C", (self.m, self.n), dtype)
-        if self.one_shot:  # a chunk is all of it or, where tiles sum, a column of tiles
-            split = -(-self.n // self.tiling.block_n) if self.tile_sums else 1
-            return plans.push_to_all(mesh, tensor, "Y", 1, split)
         return plans.push_reduce(
             mesh,
             tensor,
             0,
             self.split,
             all=True,
-            by_part=self.split > 1 or self.tile_sums,
+            by_part=self.split > 1,
             pull=self.pull,
             pulled=self.pulled,
             split_axis=int(self.pull) if self.split_axis is None else self.split_axis,

@@ -54,7 +54,6 @@ __all__ = [
     "lower",
     "push_exchange",
     "push_reduce",
-    "push_to_all",
     "reduce_scatter",
     "ring",
     "simulate",
@@ -331,27 +330,6 @@ def push_reduce(
         pulled,
         split_axis,
         list(backends),
-    )
-
-
-def push_to_all(
-    mesh: Mesh,
-    tensor: Tensor,
-    to: str,
-    axis: int = 0,
-    split: int = 1,
-    *,
-    reduce: str = "sum",
-    produced: bool = True,
-) -> Plan:
-    """All-reduce in one step: each rank pushes all of its own `tensor` to every rank, where contributions are reduced
-    ("sum" or "max") in rank order into `to`, of the same shape. For the smallest tensors: it sends (ranks - 1) times the
-    tensor, where `push_reduce` with `all` sends it twice, in two steps.
-
-    `split`: chunks along `axis`. `produced` False: `tensor` is held initially, not made by the kernel.
-    """
-    return _syncopate.push_to_all(
-        list(mesh.axes), tensor.name, to, list(tensor.shape), tensor.dtype, axis, split, reduce, produced
     )
 
 

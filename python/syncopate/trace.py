@@ -35,7 +35,7 @@ __all__ = ["Arrival", "Made", "Recorder", "Send", "TileRun", "Trace", "assemble"
 
 FIRST_SIGNAL, SIGNAL_STRIDE = 32, 8  # of the control block; include/syncopate/emit/table.hpp
 FIRST_SLOT, SLOT_WORDS = 16, 8  # of the schedule table
-NUM_KERNEL_POSTS, SUMS, MADE_WORDS, AT_ONCE = 1, 8, 8, 1 << 30
+NUM_KERNEL_POSTS, MADE_WORDS, AT_ONCE = 1, 8, 1 << 30
 TRACE_WORDS = slice(4, 7)
 REGISTERS, WATCH_REGISTERS = (
     65536,
@@ -45,11 +45,9 @@ ALIGN_CYCLES = 4_000_000  # of a GPU that sleeps: some 2 ms, longer than enqueue
 
 
 def without_signals(table: Any) -> Any:
-    """A copy of a schedule table (torch int32) by which no tile waits or sums and nothing is posted; tiles still count."""
+    """A copy of a schedule table (torch int32) by which no tile waits and nothing is posted; tiles still count."""
     words = table.tolist()
     words[NUM_KERNEL_POSTS] = 0
-    if words[SUMS]:
-        words[words[SUMS] : words[SUMS] + 2 * words[0] : 2] = [0] * words[0]
     for at in range(FIRST_SLOT, FIRST_SLOT + SLOT_WORDS * words[0], SLOT_WORDS):
         words[at + 2] = words[at + 1]
         for record in range(words[at + 4], words[at + 5] & ~AT_ONCE, MADE_WORDS):

@@ -9,17 +9,24 @@
 namespace syncopate::emit {
 namespace {
 
-constexpr std::array<std::string_view, 39> kNames{
-    "sy_acquire",   "sy_acquire_2d",  "sy_acquire_3d",    "sy_acquire_phase",
-    "sy_all_rows",  "sy_control",     "sy_copy",          "sy_finish",
-    "sy_from",      "sy_hi",          "sy_linear_2d",     "sy_linear_3d",
-    "sy_lo",        "sy_load_offset", "sy_load_row",      "sy_num_phases",
-    "sy_offset",    "sy_own",         "sy_own_offset",    "sy_reads_own",
-    "sy_phase",     "sy_post",        "sy_post_at_once",  "sy_out",
-    "sy_out_pitch", "sy_sum",         "sy_post_last",     "sy_range",
-    "sy_row",       "sy_schedule",    "sy_post_previous", "sy_slot",
-    "sy_tile",      "sy_tile_2d",     "sy_tile_3d",       "sy_x",
-    "sy_y",         "sy_z",           "SyncopateFault"};
+constexpr std::array<std::string_view, 36> kNames{"sy_acquire",    "sy_acquire_2d",
+                                                  "sy_acquire_3d", "sy_acquire_phase",
+                                                  "sy_all_rows",   "sy_control",
+                                                  "sy_copy",       "sy_finish",
+                                                  "sy_from",       "sy_hi",
+                                                  "sy_linear_2d",  "sy_linear_3d",
+                                                  "sy_lo",         "sy_load_offset",
+                                                  "sy_load_row",   "sy_num_phases",
+                                                  "sy_offset",     "sy_own",
+                                                  "sy_own_offset", "sy_phase",
+                                                  "sy_post",       "sy_post_at_once",
+                                                  "sy_post_last",  "sy_post_previous",
+                                                  "sy_range",      "sy_reads_own",
+                                                  "sy_row",        "sy_schedule",
+                                                  "sy_slot",       "sy_tile",
+                                                  "sy_tile_2d",    "sy_tile_3d",
+                                                  "sy_x",          "sy_y",
+                                                  "sy_z",          "SyncopateFault"};
 
 Status check_names(const SourceText& text) {
     for (const Identifier& identifier : text.facts().identifiers) {
@@ -37,9 +44,8 @@ void add_parameters(const Rewriting& to) {
     for (const kernel::Param& param : kernel.params) {
         if (to.text.of(span_of(param.where)).find('=') == std::string::npos) last = &param;
     }
-    const std::string added = std::string("sy_schedule, sy_control") +
-                              (to.form.summed ? ", sy_out, sy_out_pitch" : "") +
-                              (to.form.loads && to.form.loads->own ? ", sy_own" : "");
+    const std::string added =
+        std::string("sy_schedule, sy_control") + (to.form.loads && to.form.loads->own ? ", sy_own" : "");
     if (last != nullptr) {
         to.edits.insert(last->where.end, ", " + added);
     } else {
@@ -77,9 +83,6 @@ Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& sch
         if (Status status = nest_reduction(to); !status) return status.error();
     }
     const bool later = form.produces && can_post_later(to);
-    if (form.summed) {  // before the post that may follow on the next line
-        if (Status status = add_sums(to, *slot, later); !status) return status.error();
-    }
     if (form.produces) {
         if (Status status = add_posts(to, *slot, later); !status) return status.error();
     }

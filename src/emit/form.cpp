@@ -32,22 +32,6 @@ bool some_can_wait(const fuse::Schedule& schedule) {
     });
 }
 
-/// Whether some tile that does a sum makes a chunk that others than this sum wait for.
-bool posts_before_sums(const fuse::Schedule& schedule) {
-    for (const fuse::RankSchedule& rank : schedule.ranks) {
-        for (const fuse::Transfer& sum : rank.transfers) {
-            for (const fuse::TileSum& tile : sum.tiles) {
-                const std::vector<std::int32_t>& made = rank.slots[static_cast<std::size_t>(tile.slot)].makes;
-                if (std::ranges::any_of(made, [&](std::int32_t chunk) {
-                        return rank.chunks[static_cast<std::size_t>(chunk)].at_once;
-                    }))
-                    return true;
-            }
-        }
-    }
-    return false;
-}
-
 /// What is said of the elements that are added to the pointers of `tensor`: that they are multiples of 16, as
 /// heaps and tensors begin at such, so that Triton goes on loading and storing as many bytes at once.
 std::string multiple_of(const fuse::Schedule& schedule, std::int32_t tensor) {
@@ -90,10 +74,6 @@ Form form_of(const fuse::Program& program, const fuse::Schedule& schedule, std::
                                 .multiple = multiple_of(schedule, loads->tensor),
                                 .by_row = loads->by_row,
                                 .own = loads->own};
-    }
-    if (schedule.summed) {
-        form.summed = param(*schedule.summed, &kernel::Param::written);
-        form.posts_first = posts_before_sums(schedule);
     }
     return form;
 }

@@ -27,8 +27,6 @@ struct Form {
     bool can_wait = false;       ///< some chunk can wait until its tiles' programs store their next ones
     std::optional<InlineForm> stores;
     std::optional<InlineForm> loads;
-    std::optional<std::string> summed;  ///< the parameter of what tiles add to what other ranks sent
-    bool posts_first = false;  ///< a tile that sums is itself sent: it is posted before it waits for others
 };
 
 [[nodiscard]] Form form_of(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage);

@@ -49,6 +49,16 @@ void add_before_return(const Rewriting& to, const Span& statement, const std::st
     }
 }
 
+/// What the post after a tile's stores is, with its comment.
+std::string post_after_stores(Edits& edits, const SlotOfStore& slot, bool later) {
+    if (later) {
+        return edits.use("sy_post_at_once") + kArguments + slot.name +
+               ")  # this one, if its chunk is in a hurry";
+    }
+    return edits.use("sy_post") + kArguments + slot.name +
+           ")  # this tile is stored: the last one of a chunk lets it leave";
+}
+
 }  // namespace
 
 bool can_post_later(const Rewriting& to) {
@@ -63,15 +73,6 @@ bool can_post_later(const Rewriting& to) {
     return !left_early && std::ranges::all_of(kernel.tiles, [&](const kernel::Tile& tile) {
         return tile.program == tile.id % kernel.num_programs();
     });
-}
-
-std::string post_after_stores(Edits& edits, const SlotOfStore& slot, bool later) {
-    if (later) {
-        return edits.use("sy_post_at_once") + kArguments + slot.name +
-               ")  # this one, if its chunk is in a hurry";
-    }
-    return edits.use("sy_post") + kArguments + slot.name +
-           ")  # this tile is stored: the last one of a chunk lets it leave";
 }
 
 Status add_posts(const Rewriting& to, const SlotOfStore& slot, bool later) {
@@ -90,8 +91,7 @@ Status add_posts(const Rewriting& to, const SlotOfStore& slot, bool later) {
                 add_before_return(to, statement, call, "  # this tile is done");
         }
     }
-    if (!to.form.posts_first)
-        to.edits.add_line_after(stored.end, indent + post_after_stores(to.edits, slot, later));
+    to.edits.add_line_after(stored.end, indent + post_after_stores(to.edits, slot, later));
     return Done{};
 }
 

@@ -38,15 +38,6 @@ bool SourceText::is_blank_line(std::uint32_t begin) const {
     return text >= source_.size() || source_[text] == '\n' || source_[text] == '\r';
 }
 
-bool SourceText::in_one_block(const Span& first, const Span& second) const {
-    const std::size_t indent = indent_at(first.begin).size();
-    if (indent_at(second.begin).size() != indent) return false;
-    for (std::uint32_t line = next_line(first.end); line < line_begin(second.begin); line = next_line(line)) {
-        if (!is_blank_line(line) && indent_at(line).size() < indent) return false;
-    }
-    return true;
-}
-
 const Call* SourceText::find_call(const Span& whole) const {
     const auto found = std::ranges::find_if(facts_.calls, [&](const Call& call) {
         return call.callee.begin == whole.begin && call.callee.end < whole.end;

@@ -33,8 +33,6 @@ public:
     [[nodiscard]] std::string indent_at(std::uint32_t offset) const;
     [[nodiscard]] bool begins_its_line(std::uint32_t offset) const;
     [[nodiscard]] bool is_blank_line(std::uint32_t begin) const;
-    /// Whether two statements are indented alike, and no line between them less.
-    [[nodiscard]] bool in_one_block(const Span& first, const Span& second) const;
 
     /// The call that is all of `whole`; nullptr if none is.
     [[nodiscard]] const Call* find_call(const Span& whole) const;

@@ -39,14 +39,8 @@ struct SlotOfStore {
 /// until its stores are complete.
 [[nodiscard]] bool can_post_later(const Rewriting& to);
 
-/// After the stores of what tiles sum: the sums of these blocks. `later`: can_post_later.
-[[nodiscard]] Status add_sums(const Rewriting& to, const SlotOfStore& slot, bool later);
-
 /// A post after the last store of a tile, and before each return on the way there.
 [[nodiscard]] Status add_posts(const Rewriting& to, const SlotOfStore& slot, bool later);
-
-/// What the post after a tile's stores is, with its comment.
-[[nodiscard]] std::string post_after_stores(Edits& edits, const SlotOfStore& slot, bool later);
 
 /// Stores of what is sent inline go where the schedule says.
 [[nodiscard]] Status redirect_stores(const Rewriting& to, const SlotOfStore& slot);

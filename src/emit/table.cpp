@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <set>
 #include <span>
 #include <utility>
 
@@ -165,55 +164,6 @@ void append_loads(std::vector<std::int32_t>& words, const fuse::RankSchedule& sc
     }
 }
 
-/// Which slots' tiles do which sum, and what they need for it.
-void append_sums(std::vector<std::int32_t>& words, const fuse::Schedule& of_all, std::int32_t rank,
-                 std::span<const std::uint64_t> offsets) {
-    const fuse::RankSchedule& schedule = of_all.ranks[static_cast<std::size_t>(rank)];
-    words.resize((words.size() + 3) / 4 * 4, 0);
-    const std::size_t sums = words.size();
-    words[table::sums] = static_cast<std::int32_t>(sums);
-    words.resize((sums + 2 * schedule.slots.size() + 3) / 4 * 4, 0);
-    const auto control = static_cast<std::int64_t>(offsets.back());
-    const fuse::StreamPlan streams = fuse::plan_streams(schedule, rank);
-    std::set<std::int32_t> own_signals;  // that the kernel's own tiles post
-    for (const fuse::MadeChunk& chunk : schedule.chunks) {
-        for (const fuse::Post& post : chunk.posts) {
-            if (post.rank == rank) own_signals.insert(post.signal);
-        }
-    }
-    for (std::size_t index = 0; index < schedule.transfers.size(); ++index) {
-        const fuse::Transfer& transfer = schedule.transfers[index];
-        if (transfer.tiles.empty()) continue;
-        const fuse::StreamStep& step = streams.steps[index];
-        const std::int32_t gate = step.gated ? sum_gate_of(schedule, step.tile_sum) : 0;
-        const auto wait_begin = static_cast<std::int32_t>(words.size());
-        for (const fuse::Wait& wait : transfer.waits) {
-            // The own contribution is in the tile's hands.
-            if (!own_signals.contains(wait.signal)) append_waits(words, {wait});
-        }
-        const auto wait_end = static_cast<std::int32_t>(words.size());
-        words.resize((words.size() + 3) / 4 * 4, 0);
-        const plan::Tensor& staging = of_all.tensors[static_cast<std::size_t>(transfer.src.tensor)];
-        const auto element = static_cast<std::int64_t>(plan::size_of(staging.dtype));
-        const std::int64_t pitch = staging.shape[2];
-        const std::int64_t slot = staging.shape[1] * pitch;
-        const plan::Region& from = transfer.src.region;
-        const std::int64_t place = from[0].begin * slot +
-                                   (from[1].begin - transfer.dst.region[0].begin) * pitch + from[2].begin -
-                                   transfer.dst.region[1].begin;
-        const auto record = static_cast<std::int32_t>(words.size());
-        words.insert(words.end(),
-                     {wait_begin, wait_end, static_cast<std::int32_t>(from[0].size()), transfer.own});
-        append_number(words,
-                      static_cast<std::int64_t>(offsets[static_cast<std::size_t>(transfer.src.tensor)]) +
-                          place * element - control);
-        append_number(words, slot * element);
-        words.insert(words.end(), {static_cast<std::int32_t>(pitch), gate, 0, 0});
-        for (const fuse::TileSum& tile : transfer.tiles)
-            words[sums + 2 * static_cast<std::size_t>(tile.slot)] = record;
-    }
-}
-
 }  // namespace
 
 std::int64_t bytes_of_row(const fuse::Schedule& schedule) {
@@ -291,7 +241,6 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
         append_loads(words, schedule, *form,
                      Distances(of_all, form->tensor, form->by_row, rank, heap_stride, offsets));
     }
-    if (of_all.summed) append_sums(words, of_all, rank, offsets);
     return words;
 }
 

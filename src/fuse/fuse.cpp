@@ -18,7 +18,6 @@
 #include "syncopate/fuse/streams.hpp"
 #include "syncopate/fuse/sum_parts.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
-#include "syncopate/fuse/tile_sums.hpp"
 #include "syncopate/plan/check/check.hpp"
 #include "syncopate/plan/model/chunk_key.hpp"
 
@@ -72,8 +71,7 @@ Status check_plain(const Schedule& schedule) {
         return error_at(at, "the kernel cannot be left as it is (plain_kernel): " + why);
     };
     if (schedule.num_stages() > 1) return refuse({}, "the program has several stages");
-    if (schedule.stores || schedule.loads || schedule.summed)
-        return refuse({}, "its tiles store, load or sum for other ranks");
+    if (schedule.stores || schedule.loads) return refuse({}, "its tiles store or load for other ranks");
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
         const plan::OpRef where{static_cast<std::int32_t>(rank), -1};
         const auto waits = [](const Slot& slot) { return !slot.waits.empty() || !slot.phases.empty(); };
@@ -87,37 +85,6 @@ Status check_plain(const Schedule& schedule) {
         }
     }
     return Done{};
-}
-
-/// By rank and made chunk, whether its tiles count at once. Copies and sums wait for them, so they do; what
-/// is stored at other ranks takes long, and can wait, as can what its own tiles sum. But a tile that waits
-/// for what other ranks send of it is itself sent before that: else all would wait for each other.
-std::vector<std::vector<bool>> count_at_once(const plan::Plan& plan, const Precedence& precedence,
-                                             const Production& production, const InlineStores& stores,
-                                             const std::map<plan::OpRef, TiledSum>& summed) {
-    std::vector<std::set<std::int64_t>> summing(stores.at.size());  // by rank, tiles
-    for (const auto& [sum, tiled] : summed) {
-        for (const SummedTile& tile : tiled.tiles)
-            summing[static_cast<std::size_t>(sum.rank)].insert(tile.tile);
-    }
-    const auto is_summed = [&](std::size_t rank, std::size_t chunk) {
-        return std::ranges::any_of(production.makers[rank][chunk],
-                                   [&](std::int64_t tile) { return summing[rank].contains(tile); });
-    };
-    std::vector<std::vector<bool>> at_once(stores.at.size());
-    for (std::size_t rank = 0; rank < at_once.size(); ++rank) {
-        for (std::size_t chunk = 0; chunk < stores.at[rank].size(); ++chunk)
-            at_once[rank].push_back(stores.at[rank][chunk].empty() && !is_summed(rank, chunk));
-    }
-    for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
-        if (plan.op(precedence.ops[id]).reduce != plan::Reduce::none) continue;
-        for (const MadeRef& need : production.needs[id]) {
-            const auto rank = static_cast<std::size_t>(need.rank);
-            const auto chunk = static_cast<std::size_t>(need.index);
-            if (is_summed(rank, chunk)) at_once[rank][chunk] = true;
-        }
-    }
-    return at_once;
 }
 
 /// A kernel may start before its call's begin waits are over, so before a program first stores into another
@@ -160,11 +127,11 @@ std::set<plan::ChunkKey> sent_on(const plan::Plan& given) {
 std::vector<plan::Region> parts_of_sum(const StagedProgram& program, const std::set<plan::ChunkKey>& sent,
                                        const plan::Chunk& chunk, const Options& options) {
     const std::string& tensor = program.plan.tensors[static_cast<std::size_t>(chunk.tensor)].name;
-    const std::int64_t most = options.tile_sums ? 1 : options.most_sum_parts;
     for (const Stage& stage : program.stages) {
         const std::int64_t programs = options.num_programs.value_or(stage.kernel.num_programs());
         std::vector<plan::Region> parts =
-            sum_parts(stage, tensor, chunk.region, programs, most, !sent.contains(plan::key_of(chunk)));
+            sum_parts(stage, tensor, chunk.region, programs, options.most_sum_parts,
+                      !sent.contains(plan::key_of(chunk)));
         if (parts.size() > 1) return parts;
     }
     return {chunk.region};
@@ -229,7 +196,6 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     const auto inline_objection = [&](plan::OpRef ref, plan::Backend backend) {
         if (lowered->done_with.contains(ref)) return std::string("a sum reads it, not a tile");
         if (follows_sums(plan, ref)) {
-            if (options.tile_sums) return std::string("the kernel's tiles sum, and store it in one place");
             return backend == plan::Backend::ldst_inline
                        ? sum_store_objection(plan, ref)
                        : std::string(name_of(backend)) +
@@ -374,18 +340,6 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
         signals[ack.to].add({SignalMeaning::Kind::consumed, {ack.from, -1}});
     }
 
-    auto summed =
-        options.tile_sums && !staged ? sum_in_tiles(first, *lowered) : std::map<plan::OpRef, TiledSum>{};
-    // The chunk engine does not wait for the kernel's end, nor a copy for the tile's store.
-    if (std::any_of(summed.begin(), summed.end(), [&](const auto& sum) {
-            const plan::Backend backend = (*backends)[sum.first.rank][sum.first.index];
-            const std::optional<plan::OpRef>& writer = sum.second.writer;
-            return backend == plan::Backend::tma_dedicated || backend == plan::Backend::ldst_dedicated ||
-                   (writer && !is_inline((*backends)[writer->rank][writer->index]));
-        }))
-        summed.clear();
-    const auto at_once = count_at_once(plan, *precedence, production, *stores, summed);
-
     Schedule schedule;
     schedule.mesh = plan.mesh;
     schedule.tensors = plan.tensors;
@@ -394,7 +348,6 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
     schedule.later.assign(all.slots.begin() + 1, all.slots.end());
     schedule.stores = stores->form;
     schedule.loads = loads->form;
-    if (!summed.empty()) schedule.summed = summed.begin()->second.tensor;
     schedule.ranks.resize(num_ranks);
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
         RankSchedule& out = schedule.ranks[rank];
@@ -428,9 +381,12 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
                 making.push_back(slot_of[tile]);
                 out.slots[slot_of[tile]].makes.push_back(static_cast<std::int32_t>(chunk));
             }
+            // Copies and sums wait for it, so it counts at once; what is stored at other ranks takes long,
+            // and can wait.
+            const std::vector<Place>& stored_at = stores->at[rank][chunk];
             out.chunks.push_back({production.chunks[rank][chunk],
                                   last_of_programs(std::move(making), all.program_of),
-                                  made_posts[rank][chunk], stores->at[rank][chunk], at_once[rank][chunk]});
+                                  made_posts[rank][chunk], stored_at, stored_at.empty()});
         }
         for (const std::int32_t id : precedence->start_order[rank]) {
             if (precedence->fetched[id])
@@ -473,13 +429,6 @@ Result<Schedule> fuse(const StagedProgram& given, const Options& options) {
             }
             if (const auto found = lowered->sources.find(ref); found != lowered->sources.end())
                 transfer.sources = found->second;
-            if (const auto by_tiles = summed.find(ref); by_tiles != summed.end()) {
-                for (const SummedTile& tile : by_tiles->second.tiles) {
-                    transfer.tiles.push_back(
-                        {static_cast<std::int32_t>(slot_of[static_cast<std::size_t>(tile.tile)]), tile.region,
-                         tile.blocks});
-                }
-            }
         }
         out.end_waits = waits_for(guards.end_ops[rank]);
     }

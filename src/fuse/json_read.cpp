@@ -89,21 +89,6 @@ plan::Chunk read_chunk(const JsonReader& reader, const Schedule& schedule) {
     return chunk;
 }
 
-/// The tiles that do a sum.
-void read_tiles(const JsonReader& reader, const Schedule& schedule, Transfer& sum) {
-    if (!schedule.summed || sum.reduce == plan::Reduce::none)
-        reader.fail("only sums of the tensor of \"summed\" are done by tiles");
-    for (std::size_t at = 0; at < reader.length(); ++at) {
-        const JsonReader row = reader.at(at);
-        (void)row.length(3);
-        const std::int32_t slot =
-            row.at(std::size_t{0}).index_below(static_cast<std::size_t>(schedule.num_slots));
-        sum.tiles.push_back({slot, read_region(row.at(std::size_t{1}), schedule, sum.dst.tensor),
-                             row.at(std::size_t{2}).int32(1, 1 << 20)});
-        if (!contains(sum.dst.region, sum.tiles.back().region)) row.fail("not in the sum's destination");
-    }
-}
-
 Slot read_slot(const JsonReader& row, const StageSlots& stage, std::size_t num_signals) {
     std::size_t at = 0;
     const std::size_t length = row.length();
@@ -166,7 +151,7 @@ Collective read_collective(const JsonReader& reader, const Schedule& schedule) {
 
 Transfer read_transfer(const JsonReader& reader, const Schedule& schedule, std::size_t num_signals) {
     reader.expect_keys({"op", "backend", "src_rank", "dst_rank", "src", "dst", "waits", "posts"},
-                       {"reduce", "own", "sources", "tiles", "collective", "copy_stream", "peers"});
+                       {"reduce", "own", "sources", "collective", "copy_stream", "peers"});
     Transfer transfer;
     (void)reader.at("op").length(2);
     transfer.op.rank = reader.at("op").at(std::size_t{0}).index_below(schedule.ranks.size());
@@ -197,7 +182,6 @@ Transfer read_transfer(const JsonReader& reader, const Schedule& schedule, std::
                                         read_chunk(source.at("chunk"), schedule)});
         }
     }
-    if (reader.has("tiles")) read_tiles(reader.at("tiles"), schedule, transfer);
     if (reader.has("collective")) transfer.collective = read_collective(reader.at("collective"), schedule);
     transfer.waits = read_waits(reader.at("waits"), num_signals);
     transfer.posts = read_posts(reader.at("posts"), schedule);
@@ -329,7 +313,7 @@ std::vector<plan::Tensor> read_tensors(const JsonReader& reader) {
 
 Schedule read_schedule(const JsonReader& reader) {
     reader.expect_keys({"mesh", "tensors", "num_slots", "phased", "ranks"},
-                       {"stores", "loads", "later", "summed", "plain"});
+                       {"stores", "loads", "later", "plain"});
     Schedule schedule;
     schedule.mesh = read_mesh(reader.at("mesh"));
     schedule.tensors = read_tensors(reader.at("tensors"));
@@ -348,7 +332,6 @@ Schedule read_schedule(const JsonReader& reader) {
                                   loads.has("own") && loads.at("own").boolean()};
     }
     if (reader.has("plain")) schedule.plain = reader.at("plain").boolean();
-    if (reader.has("summed")) schedule.summed = read_tensor(reader.at("summed"), schedule);
     if (reader.has("later")) read_later(reader.at("later"), schedule);
 
     const JsonReader ranks = reader.at("ranks");

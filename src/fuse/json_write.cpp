@@ -79,8 +79,6 @@ Json write(const Transfer& transfer, const Schedule& schedule) {
     }
     for (const Source& source : transfer.sources)
         json["sources"].push_back({{"rank", source.rank}, {"chunk", write(source.chunk, schedule)}});
-    for (const TileSum& tile : transfer.tiles)
-        json["tiles"].push_back(Json::array({tile.slot, write(tile.region), tile.blocks}));
     if (transfer.collective) json["collective"] = write(*transfer.collective, schedule);
     if (!transfer.peers.empty()) json["peers"] = transfer.peers;
     if (transfer.copy_stream != 0) json["copy_stream"] = transfer.copy_stream;
@@ -168,7 +166,6 @@ std::string to_json(const Schedule& schedule) {
         if (schedule.loads->own) loads["own"] = true;
         text += ", \"loads\": " + loads.dump();
     }
-    if (schedule.summed) text += ", \"summed\": " + Json(schedule.tensors[*schedule.summed].name).dump();
     if (schedule.plain) text += ", \"plain\": true";
     text += ",\n \"ranks\": [";
     for (const RankSchedule& rank : schedule.ranks) {

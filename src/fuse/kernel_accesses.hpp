@@ -1,5 +1,5 @@
-// What a kernel loads and stores, as the passes ask that have these calls changed: inline.cpp and
-// inline_reads.cpp send them elsewhere, tile_sums.cpp adds to what is stored.
+// What a kernel loads and stores, as the passes ask that send these calls elsewhere: inline.cpp and
+// inline_reads.cpp.
 #pragma once
 
 #include <cstdint>

@@ -289,7 +289,6 @@ private:
                     result_.direct[ref] = group.direct;
                     result_.sources[ref] = sources_of(group);
                 }
-                if (!group.writers.empty()) result_.writers[ref] = group.writers;
                 sum.after = group.contributions;
                 sum.after.insert(sum.after.end(), group.writers.begin(), group.writers.end());
                 result_.own[ref] = group.own;

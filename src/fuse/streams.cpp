@@ -44,7 +44,6 @@ public:
                 if (step.lane == Lane::late) step.stream = stream_of_copies(transfer.copy_stream);
             }
             plan_.num_streams = std::max(plan_.num_streams, step.stream + 1);
-            if (!transfer.tiles.empty()) step.tile_sum = plan_.num_tile_sums++;
             for (const Wait& wait : transfer.waits) cover(index, wait);
             if (!step.relayed.empty()) step.relay = plan_.num_relays++;
         }
@@ -84,7 +83,7 @@ private:
         if (has_begun(wait)) return;
         if (const auto made = made_by_.find(wait.signal);
             made != made_by_.end() && (!sums || is_made(wait.signal))) {
-            if (step.tile_sum < 0) pass_gate(index, made->second);
+            pass_gate(index, made->second);
             return;
         }
         if (const auto own = own_step(wait)) {
@@ -92,23 +91,12 @@ private:
             if (plan_.steps[*own].stream == stream || lane == Lane::before || (lane == Lane::early && !sums))
                 return;  // in order; early copies come before late ones of all streams
             if (!sums) {
-                StreamStep& other = plan_.steps[*own];
-                if (other.tile_sum < 0) {
-                    step.after.push_back(*own);
-                    return;
-                }
-                other.gated = true;
-                const auto [passed, first] = passed_sum_.try_emplace(other.tile_sum, index);
-                if (first) {
-                    step.summed.push_back(other.tile_sum);
-                } else if (plan_.steps[passed->second].stream != stream) {
-                    step.after.push_back(passed->second);
-                }
+                step.after.push_back(*own);
                 return;
             }
         }
         if (sums) {
-            if (step.tile_sum >= 0 || awaited_.insert(wait).second) step.awaited.push_back(wait);
+            if (awaited_.insert(wait).second) step.awaited.push_back(wait);
         } else if (relayed_.insert({stream, wait}).second) {
             step.relayed.push_back(wait);
         }
@@ -134,9 +122,8 @@ private:
     std::map<plan::OpRef, std::size_t> own_;        ///< transfers by op
     std::map<std::int32_t, std::int32_t> made_by_;  ///< own signal → chunk whose last tile posts it
     std::map<std::pair<bool, std::int32_t>, std::size_t> passed_;  ///< steps, by gate: of sums, and chunk
-    std::map<std::int32_t, std::size_t> passed_sum_;  ///< steps, by the number of a sum that tiles do
-    std::set<std::pair<std::size_t, Wait>> relayed_;  ///< by number of the stream
-    std::set<Wait> awaited_;                          ///< by sums in their own stream
+    std::set<std::pair<std::size_t, Wait>> relayed_;               ///< by number of the stream
+    std::set<Wait> awaited_;                                       ///< by sums in their own stream
     StreamPlan plan_;
 };
 
@@ -144,16 +131,6 @@ private:
 
 StreamPlan plan_streams(const RankSchedule& schedule, std::int32_t rank) {
     return Planning(schedule, rank).run();
-}
-
-std::uint32_t blocks_of_sum(const RankSchedule& schedule, const StreamPlan& streams, std::int32_t sum) {
-    std::uint32_t blocks = 0;
-    for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
-        if (streams.steps[i].tile_sum != sum) continue;
-        for (const TileSum& tile : schedule.transfers[i].tiles)
-            blocks += static_cast<std::uint32_t>(tile.blocks);
-    }
-    return blocks;
 }
 
 std::vector<bool> polled_chunks(const RankSchedule& schedule, std::int32_t rank, const StreamPlan& streams) {

@@ -32,12 +32,11 @@ const Example kExamples[] = {{"matmul_pointers", false, true, false},
 
 /// What a kernel is fused with: A gathered, A gathered in slices along K, A fetched by the tiles that read
 /// it, A exchanged but for the own block, or C reduced and scattered. The last also with the tiles stored at
-/// their destination, and with tiles that do the sums (by the one kernel that can).
-enum class Form { gathered, phased, fetched, own, scattered, stored, summed };
+/// their destination.
+enum class Form { gathered, phased, fetched, own, scattered, stored };
 constexpr std::pair<Form, const char*> kForms[] = {
-    {Form::gathered, ".py"},   {Form::phased, "_phased.py"},      {Form::fetched, "_fetched.py"},
-    {Form::own, "_own.py"},    {Form::scattered, "_producer.py"}, {Form::stored, "_inline.py"},
-    {Form::summed, "_sums.py"}};
+    {Form::gathered, ".py"}, {Form::phased, "_phased.py"},      {Form::fetched, "_fetched.py"},
+    {Form::own, "_own.py"},  {Form::scattered, "_producer.py"}, {Form::stored, "_inline.py"}};
 
 /// A descriptor that the kernel makes leads to the heap, whatever the tile.
 bool reads_own(const Example& example) { return !example.persistent || example.descriptors_by_host; }
@@ -96,18 +95,16 @@ Result<Artifact> fused(const Example& example, Form form, std::int64_t M = 1024,
     }
     auto source = read_file(kRoot + "/examples/" + example.name + ".py");
     if (!source) return source.error();
-    return make_artifact(
-        *std::move(source), "examples/" + example.name + ".py", "matmul_kernel", std::move(arguments),
-        *std::move(plan),
-        {produces ? std::pair<const std::string, std::string>{"c" + suffix, "C"}
-                  : std::pair<const std::string, std::string>{"a" + suffix, "A"}},
-        {.device = fuse::Device::cuda, .preferred = backend, .tile_sums = form == Form::summed});
+    return make_artifact(*std::move(source), "examples/" + example.name + ".py", "matmul_kernel",
+                         std::move(arguments), *std::move(plan),
+                         {produces ? std::pair<const std::string, std::string>{"c" + suffix, "C"}
+                                   : std::pair<const std::string, std::string>{"a" + suffix, "A"}},
+                         {.device = fuse::Device::cuda, .preferred = backend});
 }
 
 TEST(Golden, TheExamplesComeOutAsRecorded) {
     for (const Example& example : kExamples) {
         for (const auto& [form, ending] : kForms) {
-            if (form == Form::summed && !example.descriptors_by_host) continue;
             if (form == Form::own && !reads_own(example)) continue;
             const auto artifact = fused(example, form);
             ASSERT_TRUE(artifact.ok()) << example.name << ": " << artifact.error().to_string();
@@ -117,7 +114,6 @@ TEST(Golden, TheExamplesComeOutAsRecorded) {
             EXPECT_EQ(artifact->launch.schedule.loads && artifact->launch.schedule.loads->own,
                       form == Form::own)
                 << example.name;
-            EXPECT_EQ(artifact->launch.schedule.summed.has_value(), form == Form::summed) << example.name;
             EXPECT_EQ(artifact->launch.schedule.phased, form == Form::phased) << example.name;
             EXPECT_EQ(artifact->launch.schedule.produces(0), form >= Form::scattered) << example.name;
             const std::string& text = artifact->kernel_source();
@@ -137,8 +133,7 @@ TEST(Golden, TheExamplesComeOutAsRecorded) {
 
 TEST(Golden, AnArtifactReadsBackFromItsJson) {
     for (const Example& example : kExamples) {
-        for (const Form form :
-             {Form::phased, Form::fetched, Form::own, Form::scattered, Form::stored, Form::summed}) {
+        for (const Form form : {Form::phased, Form::fetched, Form::own, Form::scattered, Form::stored}) {
             const auto artifact = fused(example, form);
             ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
             const auto launch = launch_from_json(artifact->schedule_json);
@@ -151,8 +146,7 @@ TEST(Golden, AnArtifactReadsBackFromItsJson) {
 }
 
 TEST(Golden, EveryOtherLineOfTheUserStaysAsItWas) {
-    constexpr Form kJudged[] = {Form::gathered,  Form::fetched, Form::own,
-                                Form::scattered, Form::stored,  Form::summed};
+    constexpr Form kJudged[] = {Form::gathered, Form::fetched, Form::own, Form::scattered, Form::stored};
     for (std::size_t n = 0; n < std::size(kJudged) * std::size(kExamples); ++n) {
         const auto artifact = fused(kExamples[n / std::size(kJudged)], kJudged[n % std::size(kJudged)]);
         ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
@@ -169,12 +163,11 @@ TEST(Golden, EveryOtherLineOfTheUserStaysAsItWas) {
                 line.find("sy_slot = ") != std::string::npos ||
                 line.find("sy_from = ") != std::string::npos ||
                 line.find("if sy_reads_own(") != std::string::npos ||
-                line.find("sy_post") != std::string::npos || line.find("sy_finish(") != std::string::npos ||
-                line.find("sy_sum(") != std::string::npos) {
+                line.find("sy_post") != std::string::npos || line.find("sy_finish(") != std::string::npos) {
                 continue;
             }
             for (const std::string added :
-                 {", sy_schedule, sy_control", ", sy_out, sy_out_pitch", "sy_tile(sy_schedule, tile_id_c)",
+                 {", sy_schedule, sy_control", "sy_tile(sy_schedule, tile_id_c)",
                   " + sy_row(sy_schedule, tile_id_c)", " + sy_row(sy_schedule, sy_slot)",
                   " + sy_offset(sy_schedule, sy_slot, multiple=16)", " + sy_from", "sy_from.", ", sy_own",
                   "sy_all_rows"}) {

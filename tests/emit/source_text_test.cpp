@@ -24,22 +24,6 @@ Span find(const kernel::Kernel& kernel, std::string_view what) {
     return {static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at + what.size())};
 }
 
-TEST(SourceText, FindsOneBlockAcrossBlankLinesAndNotAcrossLessIndentedOnes) {
-    for (const std::string eol : {"\n", "\r\n"}) {
-        std::string source;
-        for (const char* line :
-             {"def f(x):", "    if x:", "        one()", "", "        two()", "    else:", "        three()"})
-            source += line + eol;
-        const kernel::Kernel kernel = of(source);
-        const SourceText text(kernel);
-        EXPECT_EQ(text.eol(), eol);
-        const Span one = find(kernel, "one()"), two = find(kernel, "two()"), three = find(kernel, "three()");
-        EXPECT_TRUE(text.in_one_block(one, two)) << eol.size();
-        EXPECT_FALSE(text.in_one_block(two, three));
-        EXPECT_FALSE(text.in_one_block(find(kernel, "if x"), one));
-    }
-}
-
 TEST(SourceText, FindsArgumentsByKeywordOrPositionAndListsThatAreWrittenOut) {
     const kernel::Kernel kernel = of("def f(d, r):\n    d.store([r, 2 * r], value=d)\n    d.load(r)\n");
     const SourceText text(kernel);

@@ -83,10 +83,28 @@ TEST(Lower, ADestinationThatHoldsNothingAddsNothing) {
 }
 
 TEST(Lower, AContributionNeedNotWaitForTheCopyThatItsSumAddsTo) {
-    const plan::Tensor tensor{"C", {4, 4}, plan::DType::bf16};
-    const Lowered lowered = lower(plan::push_to_all(sample::ranks(3), tensor, "Y").value()).value();
+    const plan::Region whole{{0, 4}, {0, 4}};
+    plan::Plan plan;  // each rank copies its C to its Y, to which the others add theirs
+    plan.mesh = sample::ranks(3);
+    plan.tensors = {{"C", {4, 4}, plan::DType::bf16}, {"Y", {4, 4}, plan::DType::bf16}};
+    plan.ranks.resize(3);
+    for (std::int32_t rank = 0; rank < 3; ++rank) {
+        plan.produced.push_back({.rank = rank, .chunk = {0, whole}, .partial = true});
+        plan.final.push_back({.rank = rank, .chunk = {1, whole}, .of_all = true});
+        std::vector<plan::Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
+        for (const std::int32_t offset : {0, 1, 2}) {
+            plan::Op& op = list.emplace_back();
+            op.src = {0, whole};
+            op.dst = {1, whole};
+            if (offset == 0) continue;
+            op.kind = plan::OpKind::push;
+            op.peer = (rank + offset) % 3;
+            op.after = {{op.peer, 0}};
+            op.reduce = plan::Reduce::sum;
+        }
+    }
+    const Lowered lowered = lower(plan).value();
     const plan::OpRef sum{1, 3};
-    EXPECT_EQ(lowered.writers.at(sum), (std::vector<plan::OpRef>{{1, 0}}));
     EXPECT_EQ(lowered.own.at(sum), 1);
     EXPECT_TRUE(lowered.plan.op({0, 1}).after.empty()) << "it goes to staging";
     EXPECT_EQ(lowered.plan.op(sum).after.size(), 3U) << "two contributions and the copy";

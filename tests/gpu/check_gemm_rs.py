@@ -386,66 +386,6 @@ def streams() -> None:
         op.close()
 
 
-def tiles() -> None:
-    """Tiles that sum what other ranks send for them, in time and late: pushed and stored inline, whole shards and parts, the
-    one-shot all-reduce; queued with stragglers, as a graph, and on random data bit for bit."""
-    p = size()
-    reduce_scatter, all_reduce = ops.MatmulReduceScatter, ops.MatmulAllReduce
-    for operator, m, n, k, options in (
-        (reduce_scatter, 1024 * p, 2048, 1792, {}),
-        (reduce_scatter, 1024 * p, 2048, 1792, {"split": 4}),
-        (reduce_scatter, 256 * p, 1280, 512, {"split": 2}),
-        (reduce_scatter, 256 * p, 1280, 512, {"backend": "copy_engine", "patience": 0.0}),
-        (all_reduce, 1024 * p, 1280, 512, {"split": 4}),
-        (all_reduce, 256 * p, 2048, 896, {}),
-        (all_reduce, 128, 2048, 896, {"one_shot": True}),
-        (all_reduce, 512, 4096, 1792, {"one_shot": True, "tile_sums": False}),
-        (all_reduce, 512, 4096, 1792, {"one_shot": True}),
-        (all_reduce, 128, 1792, 512, {"one_shot": True, "patience": 0.0}),
-        (all_reduce, 1024, 4096, 1792, {"split": 2, "tile_sums": False}),
-    ):
-        options = {"tile_sums": True, "deadline": 10.0, **options}
-        what = f"tiles that sum, {operator.__name__} {m}x{n}x{k} {options}"
-        tagged = Tagged(m, n, k, torch.bfloat16)
-        op = operator(m, n, k, **options)
-        first = None if operator is reduce_scatter else 0
-        outs = [torch.empty(op.out_rows, n, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
-        x = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
-        poison(op)
-
-        def call(out, op=op, x=x, tagged=tagged, first=first) -> None:
-            out.fill_(float("nan"))
-            tagged.fill(x)
-            op(x, tagged.w, out)
-            tagged.judge(out, first)
-
-        call(outs[0])
-        op.check()
-        expect(tagged.bad.item() == 0, f"{what}: {tagged.bad.item()} wrong at once")
-        rng = random.Random(rank())
-        for i in range(100):
-            straggle(rng, 0.1)
-            call(outs[i % 2])
-        op.check()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            call(outs[0])
-        for i in range(50):
-            straggle(rng, 0.1)
-            graph.replay()
-            if i % 10 == 9:
-                call(outs[1])
-        op.check()
-        expect(tagged.bad.item() == 0, f"{what}: {tagged.bad.item()} wrong")
-        del graph
-        x, w = torch.randn_like(x), torch.randn(k, n, device="cuda", dtype=torch.bfloat16)
-        out, wanted = op(x, w), summed(op, x, w)
-        if operator is reduce_scatter:
-            wanted = wanted[tagged.first : tagged.first + tagged.rows]
-        expect(torch.equal(out, wanted), f"{what}: random data, not the sum in rank order")
-        op.close()
-
-
 def repeated() -> None:
     """The same random input 100 times, with stragglers: the same bits each time."""
     for operator, dtype in ((ops.MatmulReduceScatter, torch.bfloat16), (ops.MatmulAllReduce, torch.float16)):
@@ -661,7 +601,6 @@ SECTIONS = {
         queued,
         graphs,
         streams,
-        tiles,
         repeated,
         matrix,
         mixed,

@@ -20,7 +20,7 @@ def gpus() -> int:
 SECTIONS = {
     "check_ag_gemm.py": ["shapes", "queued", "graphs", "streams", "examples", "fetched", "bias", "absent", "memory"],
     "check_gemm_rs.py": [
-        "shapes", "operators", "ways", "stages", "queued", "graphs", "streams", "tiles", "repeated", "examples", "absent",
+        "shapes", "operators", "ways", "stages", "queued", "graphs", "streams", "repeated", "examples", "absent",
         "matrix", "mixed",
     ],
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],

@@ -146,19 +146,6 @@ TEST(PushReduce, PullsTheContributionsThatAreMadeLast) {
     EXPECT_EQ(to_string(plan.ranks[1][1].dst.region), "[4:8, 0:6]");
 }
 
-TEST(PushReduce, InOneStepHasEachRanksPartAddedToEachRanksOwn) {
-    for (std::int32_t count = 1; count <= 9; ++count) {
-        for (const bool produced : {false, true}) {
-            const Plan plan =
-                push_to_all(ranks(count), kC, "Y", {.axis = 1, .split = 4, .produced = produced}).value();
-            EXPECT_TRUE(check(plan).empty()) << count << " ranks: " << check(plan).front().message;
-            ASSERT_EQ(plan.ranks[0].size(), 4U * static_cast<std::size_t>(count));
-        }
-    }
-    EXPECT_FALSE(push_to_all(ranks(2), kC, "Y", {.axis = 2}).ok());
-    EXPECT_FALSE(push_to_all(ranks(2), kC, "Y", {.reduce = Reduce::none}).ok());
-}
-
 TEST(PushReduce, CutsAlongAnotherAxis) {
     const Plan plan = push_reduce(ranks(2), kC, {.axis = 1, .reduce = Reduce::max}).value();
     EXPECT_TRUE(check(plan).empty());

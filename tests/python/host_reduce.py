@@ -6,7 +6,6 @@ bit for bit, to the contributions added up as fp32 in rank order. Exits 1 with t
     host_reduce.py RANKS [CALLS]
 """
 
-import functools
 import os
 import random
 import sys
@@ -319,48 +318,6 @@ def check_example_inline(group, name: str, example, shape: tuple[int, int, int])
     fused.close()
 
 
-def check_tile_sums(place: ranks.Place) -> None:
-    """Tiles that add what other ranks sent: in time or late, with chunks pushed or tiles stored at their destination, the
-    output given, in rows that are apart, or in the heap; the same bits as in a stream."""
-    rank, size = place.rank, place.size
-    group = of_folder(place.folder, rank, size, f"{place.run_id}-tile-sums", "host")
-    m, n, k = 128 * size, 128, 32
-    block = slice(rank * 128, rank * 128 + 128)
-    late = summed = number = 0
-    one_shot = functools.partial(ops.MatmulAllReduce, one_shot=True)
-    for operator in (*OPERATORS[:2], one_shot):
-        for patience, backend, dtype, apart in (
-            (0.0, "auto", torch.bfloat16, True),
-            (20e-3, "tma_inline", torch.float32, False),
-            (20e-3, "copy_engine", torch.float16, True),
-        ):
-            number += 1
-            if operator is one_shot and backend != "tma_inline":
-                continue
-            op = operator(
-                m, n, k, dtype, group, backend=backend, tile_sums=True, patience=patience, split=2,
-                tiling=ops.Tiling(64, 64, 32, 2, -1), host_delay=1e-3, seed=rank,
-            )  # fmt: skip
-            for call in range(2):
-                inputs = [numbers((m, k), 10 * call + r + number, dtype) for r in range(size)]
-                weights = [numbers((k, n), 5 + r, dtype) for r in range(size)]
-                parts = [(x.float() @ w.float()).to(dtype) for x, w in zip(inputs, weights, strict=True)]
-                for buffer in op.prepare().tensors.values():
-                    buffer.fill_(float("nan"))
-                group.barrier(f"poisoned-{number}-{call}")
-                wanted = in_order(parts)[block if operator is OPERATORS[0] else slice(None)]
-                out = torch.full((wanted.shape[0], n + 8), float("nan"), dtype=dtype)[:, :n]
-                y = op(inputs[rank], weights[rank], out if apart else op.result())
-                expect(torch.equal(y, wanted), f"tile sums, {number}, {backend}, call {call}")
-                table = op.prepared.op.table
-                marks = [table[table[8] + 2 * s + 1] for s in range(table[0]) if table[table[8] + 2 * s]]
-                summed += len(marks)
-                late += sum(mark == call + 1 for mark in marks)
-            op.close()
-    expect(summed > 0 and late <= summed, "no tile sums")
-    expect(late < summed, "no tile was ever in time")
-
-
 def check_plain(place: ranks.Place) -> None:
     """A kernel that is left as it is: by both of the engine's backends, the output given, apart, or in the heap."""
     rank, size = place.rank, place.size
@@ -558,7 +515,6 @@ def work(place: ranks.Place, calls: int) -> int:
         check_operators(place)
         check_inline(place)
         check_own_block(place)
-        check_tile_sums(place)
     check_places(place)
     check_plain(place)
     check_pulled(place)

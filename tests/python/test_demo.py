@@ -323,7 +323,7 @@ for form, text in (("plain", path.read_text()), ("traced", traced_source(path.re
         elif name == "sy_own":  # what stays on the rank: a descriptor of it, or a distance to the pointers
             kind = "tensordesc<bf16[128,64]>" if "a_desc" in kernel.arg_names else "i64"
         elif name.startswith("sy_"):
-            kind = {"sy_out": "i64", "sy_out_pitch": "i32"}.get(name, "*i32")
+            kind = "*i32"
         if name in ("stride_ak", "stride_bn", "stride_cn"):
             kind, given[name] = "constexpr", 1
         signature[name] = kind

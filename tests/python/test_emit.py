@@ -367,8 +367,6 @@ def measure(path, example, blocks, options):
             signature[name] = "tensordesc<bf16[%d,%d]>" % descriptors.get(name, descriptors["a_desc"])
         elif name.endswith("_ptr"):
             signature[name] = "*bf16"
-        elif name.startswith("sy_out"):
-            signature[name] = "i64" if name == "sy_out" else "i32"
         elif name == "sy_own":
             signature[name] = "i64"
         elif name.startswith("sy_"):

@@ -31,9 +31,9 @@ def test_a_kernel_is_compiled_with_the_defaults_of_what_is_not_given():
     import triton
 
     kernel = triton.runtime.JITFunction(matmul.matmul.fn)
-    given = {name: name for name in kernel.arg_names if name not in ("FLATTEN", "ACTIVATION")}
+    given = {name: name for name in kernel.arg_names if name not in ("bias_ptr", "ACTIVATION")}
     ordered = dict(zip(kernel.arg_names, jit.in_order(kernel, given), strict=True))
-    assert ordered["FLATTEN"] is True and ordered["M"] == "M"
+    assert ordered["ACTIVATION"] == "" and ordered["M"] == "M"
     del given["M"]
     with pytest.raises(TypeError, match=r"missing argument\(s\) M of kernel matmul"):
         jit.in_order(kernel, given)
@@ -41,6 +41,6 @@ def test_a_kernel_is_compiled_with_the_defaults_of_what_is_not_given():
 
 def test_a_constant_left_at_its_default_is_not_packed():
     jit = pytest.importorskip("syncopate.jit")
-    signature = {"m": "i32", "xs": ("*bf16", "i32"), "FLATTEN": "constexpr"}
+    signature = {"m": "i32", "xs": ("*bf16", "i32"), "ACTIVATION": "constexpr"}
     packed = list(jit._items(signature, {"m": 3, "xs": ("x", 4)}))
     assert packed == [("m", "i32", 3), ("xs[0]", "*bf16", "x"), ("xs[1]", "i32", 4)]

@@ -102,65 +102,6 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
-ONE_SHOT = """
-import importlib.util, sys
-from pathlib import Path
-import torch, triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-import syncopate as sy
-from syncopate import _syncopate, ops
-from syncopate.kernels import matmul as library
-
-m, n, k = map(int, sys.argv[1:4])
-t = ops.choose_tiling(m, n, k, torch.bfloat16, 132)
-halves = 2 if t.block_n == 256 else 1
-blocks = {"a_desc": [t.block_m, t.block_k], "b_desc": [t.block_k, t.block_n], "c_desc": [t.block_m, t.block_n // halves]}
-shapes = {"a_desc": [m, k], "b_desc": [k, n], "c_desc": [m, n]}
-constants = dict(BLOCK_M=t.block_m, BLOCK_N=t.block_n, BLOCK_K=t.block_k, GROUP_M=t.group_m, NUM_SMS=132,
-                 B_TRANSPOSED=False, SPLIT_STORE=halves, PRECISION="tf32", ACTIVATION="", FLATTEN=False, bias_ptr=None)
-plan = sy.plans.push_to_all(sy.plans.mesh_of(4), sy.Tensor("C", (m, n), "bf16"), "Y", 1, -(-n // t.block_n))
-tensors = {p: (shapes[p], [], "bf16", blocks[p]) for p in blocks}
-artifact = _syncopate.fuse(Path(library.__file__).read_text(), library.__file__, "matmul", plan, {"c_desc": "C"},
-                           {"M": m, "N": n, "K": k, **constants}, tensors, [ops.gemm_programs(m, n, t, 132), 1, 1],
-                           "cuda", 132, True, "tma_inline", True)
-assert "sy_sum(" in artifact.kernel_source
-path = Path(sys.argv[4])
-path.write_text(artifact.kernel_source)
-spec = importlib.util.spec_from_file_location(path.stem, path)
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-signature, attributes = {}, {}
-for index, parameter in enumerate(module.matmul.arg_names):
-    if parameter in constants:
-        signature[parameter] = "constexpr"
-    elif parameter in blocks:
-        signature[parameter] = "tensordesc<bf16[%d,%d]>" % tuple(blocks[parameter])
-    elif parameter.startswith("sy_out"):
-        signature[parameter] = "i64" if parameter == "sy_out" else "i32"
-    else:
-        signature[parameter] = "*i32" if parameter.startswith("sy_") else "i32"
-        attributes[(index,)] = [["tt.divisibility", 16]]
-triton.compile(ASTSource(fn=module.matmul, signature=signature, constexprs=constants, attrs=attributes),
-               target=GPUTarget("cuda", 90, 32), options=ops.gemm_options(t))
-"""
-
-
-@pytest.mark.parametrize("shape", [(128, 4096, 896), (512, 8192, 896)])
-def test_the_all_reduce_in_one_step_compiles_for_narrow_and_wide_tiles(shape, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(ONE_SHOT)
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    result = subprocess.run(
-        [sys.executable, script, *map(str, shape), tmp_path / "fused.py"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**environment, "PYTHONPATH": str(ROOT / "python")},
-    )
-    assert result.returncode == 0, result.stderr[-4000:]
-
-
 @pytest.mark.parametrize(
     ("transposed", "bias", "own"),
     [(False, False, False), (True, False, False), (False, True, False), (False, False, True)],

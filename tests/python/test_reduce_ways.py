@@ -140,8 +140,6 @@ def test_a_name_of_no_way_is_refused(name):
          {"plain_kernel": True, "pull": False, "backend": "ldst_dedicated", "engine_blocks": 8}),
         ({"plain_kernel": False}, {"plain_kernel": False, "pull": False}),
         ({"split": 2}, {"plain_kernel": False, "pull": False, "split": 2}),
-        ({"one_shot": True}, {"plain_kernel": False, "pull": False, "backend": "tma_inline"}),
-        ({"one_shot": False}, {"plain_kernel": False, "pull": False}),
     ],
 )  # fmt: skip
 def test_an_operator_takes_the_way_unless_one_is_asked_for(asked, given, monkeypatch):
@@ -202,7 +200,7 @@ def test_contributions_that_are_to_go_otherwise_do_though_one_round_of_tiles_wou
     for operator in (ops.MatmulReduceScatter, ops.MatmulAllReduce):
         op = object.__new__(operator)
         op.m, op.n, op.k, op.dtype, op.group = 1024, 4096, 1792, torch.bfloat16, Group(0, 4, None, "cuda")
-        op.tiling, op.programs, op.tile_sums, op._asked = gemm.WIDE, 132, False, None
+        op.tiling, op.programs = gemm.WIDE, 132
         op.stored = op.pulled = 0
         assert op._choose(True) == "tma_inline"
         setattr(op, name, 1)

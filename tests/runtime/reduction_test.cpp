@@ -7,8 +7,6 @@
 #include <limits>
 #include <random>
 
-#include "syncopate/emit/table.hpp"
-
 namespace syncopate::runtime {
 namespace {
 
@@ -163,41 +161,6 @@ TEST_F(SumOfABox, GoesElsewhereWhenAskedAndLeavesTheHeapAlone) {
 TEST_F(SumOfABox, RefusesAnotherShape) {
     const BoxView other{address(c_.data()), {3, 2}, {5, 1}};
     EXPECT_FALSE(prepare_sum(slots(), other, plan::DType::fp32, plan::Reduce::sum, -1).ok());
-}
-
-TEST(Reduction, ThatTilesDoIsDoneForThoseThatWereLateInThisCall) {
-    constexpr std::int64_t kRows = 4, kColumns = 6;
-    std::vector<float> staging(2 * kRows * kColumns, 1.0F), own(kRows * kColumns, 10.0F);
-    std::vector<float> out(kRows * 8, -1.0F);  // rows 8 apart
-    const auto address = [](std::vector<float>& values) {
-        return reinterpret_cast<std::uint64_t>(values.data());
-    };
-    const BoxView from{address(staging), {2, kRows, kColumns}, {kRows * kColumns, kColumns, 1}};
-    const BoxView home{address(own), {kRows, kColumns}, {kColumns, 1}};
-    // Rows 100 to 103: two tiles of two rows, in slots 0 and 1. Slot 1 is late in call 7, slot 0 was in
-    // call 6.
-    const std::vector<fuse::TileSum> tiles{{0, {{100, 102}, {0, 6}}, 1}, {1, {{102, 104}, {0, 6}}, 1}};
-    std::vector<std::int32_t> table(emit::table::first_slot + 4, 0);
-    table[emit::table::sums] = emit::table::first_slot;
-    table[static_cast<std::size_t>(emit::late_word(table, 0))] = 6;
-    table[static_cast<std::size_t>(emit::late_word(table, 1))] = 7;
-    PreparedSum sum = prepare_tile_sum(from, home, {{100, 104}, {0, 6}}, plan::DType::fp32, tiles, 1, table);
-    std::uint32_t gate = 0;
-    sum.by_tiles->gate = &gate;
-    EXPECT_FALSE(redirect(sum, from, {address(out) + 4, {kRows, kColumns}, {8, 1}})) << "not aligned";
-    ASSERT_TRUE(redirect(sum, from, {address(out), {kRows, kColumns}, {8, 1}}));
-    sum_on_host(sum, 7);
-    EXPECT_EQ(gate, 1U);
-    for (std::int64_t row = 0; row < kRows; ++row) {
-        for (std::int64_t column = 0; column < 8; ++column) {
-            EXPECT_EQ(out[static_cast<std::size_t>(row * 8 + column)],
-                      row >= 2 && column < 6 ? 12.0F : -1.0F);
-        }
-    }
-    sum.bring_home();
-    sum_on_host(sum, 7);
-    EXPECT_EQ(own[0], 10.0F);
-    EXPECT_EQ(own[2 * kColumns], 12.0F);
 }
 
 }  // namespace

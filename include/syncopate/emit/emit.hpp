@@ -23,8 +23,6 @@
 //   if sy_reads_own(sy_schedule, sy_slot):
 //       sy_from = sy_own … sy_from.load([row, …
 //       the same where a rank fetches from itself only: one parameter more, sy_own, leads there
-//   sy_sum(sy_schedule, sy_control, tile_id_c, sy_out, …)
-//       after such a store, where tiles sum (fuse/tile_sums.hpp)
 //   sy_finish(sy_schedule, sy_control)
 //       at the end of the body, and before each return
 //

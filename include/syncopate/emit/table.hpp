@@ -10,8 +10,6 @@
 //   4  trace: low and high half of the address of the   4  fault_seen: the value last read there
 //        times; 0 in calls that are not recorded        5  fault_epoch: the value awaited
 //   6  programs' end times (offset in the trace)        6  fault_where: the slot (-1: begin, -2: end)
-//   8  sums (offset in words; 0: no tile does one)
-//   9  patience of a tile that sums, nanoseconds
 //   10 loads (offset in words; 0: none is fetched inline)
 //   16 slot records, 8 words each:                      7  rank
 //        tile, wait_begin, wait_end, phase_begin,
@@ -38,13 +36,6 @@
 //
 // loads: for each slot such a number of 64 bits, of what its tile loads inline (fuse/inline_reads.hpp); where
 // that is only what the rank itself was given, 1 if the tile loads it, else 0.
-//
-// sums: for each slot the offset of its sum's record (0: none), and the epoch of the last call in which its
-// tile was late: then the sum's transfer adds it up, after the kernel (fuse/tile_sums.hpp). A record has 12
-// words: wait_begin, wait_end, slots of staging, the own contribution's place among them, low and high half
-// of the byte distance from the control block to where row 0, column 0 would be in slot 0, the same of the
-// distance from one slot to the next, elements from row to row, word of the gate to which each block adds 1
-// (0: none), 0, 0.
 //
 // The trace, which only a traced kernel writes (python/syncopate/language_traced.py), has the table's shape.
 //
@@ -97,8 +88,6 @@ inline constexpr std::int32_t num_slots = 0;
 inline constexpr std::int32_t num_kernel_posts = 1;
 inline constexpr std::int32_t kernel_posts = 2;
 inline constexpr std::int32_t num_programs = 3;
-inline constexpr std::int32_t sums = 8;
-inline constexpr std::int32_t patience_ns = 9;
 inline constexpr std::int32_t loads = 10;
 inline constexpr std::int32_t first_slot = 16;
 inline constexpr std::int32_t slot_words = 8;
@@ -116,16 +105,9 @@ inline constexpr std::int64_t own_base = std::int64_t{1} << 62;
     return control::word_of(static_cast<std::int32_t>(schedule.signals.size()) + chunk);
 }
 
-/// The word of the gate of the sum that tiles do with this number (fuse/streams.hpp): they follow the
-/// counters.
-[[nodiscard]] inline std::int32_t sum_gate_of(const fuse::RankSchedule& schedule, std::int32_t sum) {
-    return counter_of(schedule, static_cast<std::int32_t>(schedule.chunks.size()) + sum);
-}
-
-/// The word of the gate that relay `relay` opens (fuse/streams.hpp): they follow those of sums.
-[[nodiscard]] inline std::int32_t relay_gate_of(const fuse::RankSchedule& schedule,
-                                                const fuse::StreamPlan& streams, std::int32_t relay) {
-    return sum_gate_of(schedule, streams.num_tile_sums + relay);
+/// The word of the gate that relay `relay` opens (fuse/streams.hpp): they follow the counters.
+[[nodiscard]] inline std::int32_t relay_gate_of(const fuse::RankSchedule& schedule, std::int32_t relay) {
+    return counter_of(schedule, static_cast<std::int32_t>(schedule.chunks.size()) + relay);
 }
 
 /// Words by which the ranks of device host carry out collectives together (runtime/host_collective.hpp),
@@ -135,7 +117,7 @@ inline constexpr std::int64_t own_base = std::int64_t{1} << 62;
 [[nodiscard]] inline std::int32_t joined_word(const fuse::RankSchedule& schedule,
                                               const fuse::StreamPlan& streams, std::int32_t number,
                                               std::int32_t num_ranks, std::int32_t from) {
-    return relay_gate_of(schedule, streams, streams.num_relays + 2 * (number * num_ranks + from));
+    return relay_gate_of(schedule, streams.num_relays + 2 * (number * num_ranks + from));
 }
 
 /// What inline transfers ask of memory: bytes of which the heap's stride and the offsets of all tensors must
@@ -148,16 +130,10 @@ inline constexpr std::int64_t own_base = std::int64_t{1} << 62;
 /// another schedule of the same kernel between calls, not during one. `heap_stride`: bytes from one rank's
 /// heap to the next one's; a control block is at the same offset in every heap, so rank q's block is (q -
 /// rank) * heap_stride bytes away. `offsets`: of the tensors in every heap, then of the control block; needed
-/// where something goes inline, and where tiles sum.
+/// where something goes inline.
 [[nodiscard]] std::vector<std::int32_t> make_table(const fuse::Schedule& schedule, std::int32_t rank,
                                                    std::int64_t heap_stride, std::int64_t num_programs,
                                                    std::span<const std::uint64_t> offsets = {},
                                                    std::size_t stage = 0);
-
-/// The word of `table`, made by make_table with sums, that says in which call the tile of `slot` was last
-/// late.
-[[nodiscard]] inline std::int32_t late_word(std::span<const std::int32_t> table, std::int32_t slot) {
-    return table[table::sums] + 2 * slot + 1;
-}
 
 }  // namespace syncopate::emit

@@ -27,8 +27,6 @@ struct Options {
     bool plain_kernel = false;
     /// Let a tile start its reduction loop on the chunks that have arrived, where the loop can be cut.
     bool phases = true;
-    /// Let tiles add what other ranks sent for them (tile_sums.hpp), where they can.
-    bool tile_sums = false;
     /// Into how many parts a sum of what the kernel makes is cut at most (sum_parts.hpp).
     std::int64_t most_sum_parts = 8;
     /// The machine on which arrivals are simulated, for the order of tiles; without: equal links.

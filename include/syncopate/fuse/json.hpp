@@ -17,8 +17,7 @@
 // iteration_end, number of waits, signal and lag of each. "chunks" is there where the rank's tiles make some;
 // their slots are those whose tiles write into the chunk. A transfer with "reduce" is a sum and has "own",
 // too, and one that reads other ranks' memory "sources": [{"rank": 1, "chunk": {…}}, …]. A program of several
-// stages has "later": [{"first": 4, "count": 4, "phased": false}], their slots. Where tiles do sums, "summed"
-// names the kernel's tensor, and such a sum has "tiles": [[slot, region, blocks], …].
+// stages has "later": [{"first": 4, "count": 4, "phased": false}], their slots.
 #pragma once
 
 #include <string>

@@ -44,8 +44,6 @@ struct Lowered {
     plan::Plan plan;
     /// By sum: how many slots come before what the destination itself holds; -1: it holds nothing yet.
     std::map<plan::OpRef, std::int32_t> own;
-    /// By sum: the copies that bring what the destination itself holds.
-    std::map<plan::OpRef, std::vector<plan::OpRef>> writers;
     /// By sum that reads contributions where they are: the pulls, in the order of adding. They stay ops of
     /// the plan, with all that they come after, but are done with the sum.
     std::map<plan::OpRef, std::vector<plan::OpRef>> direct;

@@ -11,8 +11,7 @@
 //   sums                                                        |      the same: waits → sum → posts |
 //
 // Transfers that the kernel carries out itself are not in the list: a chunk's tiles say where they are stored
-// (inline.hpp), and the chunk's posts include theirs; a slot says where its tile loads (inline_reads.hpp). A
-// sum that tiles do (tile_sums.hpp) is in the list: after the kernel it does what they have left.
+// (inline.hpp), and the chunk's posts include theirs; a slot says where its tile loads (inline_reads.hpp).
 //
 // A signal is a word of a rank's control block. Posting sets it to the poster's epoch, so it only grows.
 // A wait with lag L is over when word >= epoch - L (compared modulo 2^32).
@@ -134,14 +133,6 @@ struct Collective {
     bool operator==(const Collective&) const = default;
 };
 
-/// A tile that itself adds what other ranks sent for it (tile_sums.hpp).
-struct TileSum {
-    std::int32_t slot = 0;
-    plan::Region region;      ///< of the sum's destination: what the tile writes
-    std::int32_t blocks = 1;  ///< stores of the tile, each of which adds up its own
-    bool operator==(const TileSum&) const = default;
-};
-
 inline constexpr std::int32_t kMostCopyStreams = 6;  ///< of a rank
 
 /// One point-to-point op, ready to run on the rank that executes it; or, with `reduce`, a sum (lower.hpp):
@@ -160,7 +151,6 @@ struct Transfer {
     std::vector<Wait> waits{};  ///< signals of the executing rank
     std::vector<Post> posts{};  ///< after the data is visible at the destination
     std::vector<Source> sources{};
-    std::vector<TileSum> tiles{};       ///< of a sum that tiles do; together they cover `dst`
     std::vector<std::int32_t> peers{};  ///< of a sum: ranks at which it is stored too, in the same place
     /// This rank's part in it: both ranks are this one, and `reduce` is none.
     std::optional<Collective> collective{};
@@ -196,9 +186,8 @@ struct Schedule {
     bool phased = false;         ///< some slot of the first stage has phases: its kernel gets a nested loop
     std::optional<StoreForm>
         stores{};  ///< some chunk's tiles are stored elsewhere than in the kernel's own place
-    std::optional<LoadForm> loads{};       ///< some tiles load from elsewhere than the kernel's own place
-    std::vector<StageSlots> later{};       ///< the stages after the first; most programs have none
-    std::optional<std::int32_t> summed{};  ///< the kernel's own tensor, if its tiles do sums
+    std::optional<LoadForm> loads{};  ///< some tiles load from elsewhere than the kernel's own place
+    std::vector<StageSlots> later{};  ///< the stages after the first; most programs have none
     /// The kernel runs as the user wrote it, knowing nothing of slots, and all transfers, the chunk engine's,
     /// come after it: then its chunks' posts are made.
     bool plain = false;

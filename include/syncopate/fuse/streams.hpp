@@ -7,8 +7,7 @@
 //
 //   in order   the call's begin implies it, or an earlier step of the same stream; or, of another stream,
 //              an event
-//   gate       this rank's kernel makes the chunk, sends it inline, or sums it: each of its tiles adds to
-//              a gate
+//   gate       this rank's kernel makes the chunk, or sends it inline: each of its tiles adds to a gate
 //   await      of a sum, which is a kernel anyway: another kernel, of one warp, polls the signals
 //   relay      anything else, whoever does it (this rank's chunk engine, another rank): an op of no bytes
 //              in the chunk engine's table waits for the signals, with the deadline, and opens a gate
@@ -23,10 +22,6 @@
 // Copies that wait for nothing but the begin and each other are early: they start before the kernel is
 // launched. From the first one on that waits for more, all are late: enqueued after the kernel, in the same
 // order.
-//
-// Sums that tiles do (tile_sums.hpp) wait for no gates: what the tiles have left is done in the kernel's own
-// stream, after it. Copies of such a sum need not wait until then: each block of it that is done, by a tile
-// or after the kernel, adds 1 to the sum's gate.
 //
 // No deadlock: a step waits only for ops that come before it in the order that fuse/precedence.hpp sorts all
 // ops in, and for chunks. No hang: the kernel and the chunk engine open their gates also after a fault.
@@ -64,25 +59,17 @@ struct StreamStep {
     std::vector<std::size_t> after;   ///< transfers of other streams that a copy follows
     std::vector<Wait> awaited;        ///< of a sum: polled before it
     std::vector<Wait> relayed;        ///< of a copy: by the relay
-    std::int32_t tile_sum = -1;  ///< the number of a sum that tiles do, rising with the transfers; -1: none
-    std::vector<std::int32_t> summed;  ///< of a copy: sums that tiles do, whose gates it waits for
-    bool gated = false;                ///< of such a sum: some copy waits for its gate
-    std::int32_t relay = -1;           ///< its number, rising with the transfers; -1: none
+    std::int32_t relay = -1;          ///< its number, rising with the transfers; -1: none
 };
 
 struct StreamPlan {
     std::vector<StreamStep> steps;  ///< by index in RankSchedule::transfers
     std::size_t num_streams = 2;
     std::int32_t num_relays = 0;
-    std::int32_t num_tile_sums = 0;
 };
 
 /// For the transfers of `schedule`, which is rank `rank`'s.
 [[nodiscard]] StreamPlan plan_streams(const RankSchedule& schedule, std::int32_t rank);
-
-/// How many blocks the tiles add up of the sum with this number: what its gate reaches.
-[[nodiscard]] std::uint32_t blocks_of_sum(const RankSchedule& schedule, const StreamPlan& streams,
-                                          std::int32_t sum);
 
 /// By made chunk of `rank`: whether somebody polls a signal that it posts. If not, its gates are enough.
 [[nodiscard]] std::vector<bool> polled_chunks(const RankSchedule& schedule, std::int32_t rank,

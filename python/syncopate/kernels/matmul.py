@@ -62,7 +62,6 @@ def matmul(
     PRECISION: tl.constexpr,
     ACTIVATION: tl.constexpr = "",
     bias_ptr=None,  # [N]
-    FLATTEN: tl.constexpr = True,  # Triton 3.6 cannot flatten a loop around tiles that sum (sy_sum) for every shape
 ):
     start_pid = tl.program_id(0)
     num_pid_m = tl.cdiv(M, BLOCK_M)
@@ -71,7 +70,7 @@ def matmul(
     num_tiles = num_pid_m * num_pid_n
     # The epilogue computes its coordinates anew, so that the flattened loop can fetch the next tile meanwhile.
     tile_id_c = start_pid - NUM_SMS
-    for tile_id in tl.range(start_pid, num_tiles, NUM_SMS, flatten=FLATTEN):
+    for tile_id in tl.range(start_pid, num_tiles, NUM_SMS, flatten=True):
         pid_m, pid_n = _tile_coordinates(tile_id, num_pid_m, num_pid_n, GROUP_M)
         row = pid_m * BLOCK_M
         column = pid_n * BLOCK_N

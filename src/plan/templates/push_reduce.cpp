@@ -129,45 +129,6 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
     return plan;
 }
 
-Result<Plan> push_to_all(const Mesh& mesh, const Tensor& from, const std::string& to,
-                         const PushToAllOptions& options) {
-    if (const Status valid = validate(mesh, from, options.axis, options.axis, options.split); !valid)
-        return valid.error();
-    if (options.reduce == Reduce::none) return usage("a reduction is sum or max");
-    const std::int32_t ranks = mesh.num_ranks();
-    const auto axis = static_cast<std::size_t>(options.axis);
-    Plan plan;
-    plan.mesh = mesh;
-    plan.tensors = {from, {to, from.shape, from.dtype}};
-    plan.ranks.resize(static_cast<std::size_t>(ranks));
-    for (std::int32_t rank = 0; rank < ranks; ++rank) {
-        (options.produced ? plan.produced : plan.initial)
-            .push_back({.rank = rank, .chunk = {0, from.whole()}, .partial = true});
-        plan.final.push_back({.rank = rank, .chunk = {1, from.whole()}, .of_all = true});
-        std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
-        for (const Interval& chunk : split_nonempty({0, from.shape[axis]}, options.split)) {
-            Region region = from.whole();
-            region[axis] = chunk;
-            // The own part first: what the others add to. Each list has it at the same place.
-            const auto own = static_cast<std::int32_t>(list.size());
-            Op& local = list.emplace_back();
-            local.kind = OpKind::local;
-            local.src = {0, region};
-            local.dst = {1, region};
-            for (std::int32_t offset = 1; offset < ranks; ++offset) {
-                Op& op = list.emplace_back();
-                op.kind = OpKind::push;
-                op.peer = (rank + offset) % ranks;
-                op.src = {0, region};
-                op.dst = {1, region};
-                op.reduce = options.reduce;
-                op.after = {{op.peer, own}};
-            }
-        }
-    }
-    return plan;
-}
-
 Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::string& to,
                            const PushExchangeOptions& options) {
     if (const Status valid = validate(mesh, from, 0, 0, options.split); !valid) return valid.error();

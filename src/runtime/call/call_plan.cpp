@@ -11,13 +11,11 @@ namespace {
 
 class CallPlanning {
 public:
-    CallPlanning(const SymmetricHeap& heap, const fuse::Schedule& schedule, const OpMemory& memory,
-                 const std::vector<std::int32_t>& table)
+    CallPlanning(const SymmetricHeap& heap, const fuse::Schedule& schedule, const OpMemory& memory)
         : heap_(heap),
           schedule_(schedule),
           mine_(schedule.ranks[static_cast<std::size_t>(heap.rank())]),
-          memory_(memory),
-          table_(table) {}
+          memory_(memory) {}
 
     Result<CallPlan> run() {
         plan_ = {.rank = heap_.rank(),
@@ -61,7 +59,7 @@ private:
             return Done{};
         }
         if (transfer.reduce != plan::Reduce::none) {
-            Result<PreparedSum> sum = transfer.tiles.empty() ? sum_of(transfer) : tile_sum_of(transfer);
+            Result<PreparedSum> sum = sum_of(transfer);
             if (!sum) return sum.error();
             prepared.sum = std::move(sum).value();
             return Done{};
@@ -92,19 +90,6 @@ private:
         return sum;
     }
 
-    [[nodiscard]] PreparedSum tile_sum_of(const fuse::Transfer& transfer) const {
-        PreparedSum sum = prepare_tile_sum(box_of(heap_.rank(), transfer.src),
-                                           box_of(heap_.rank(), transfer.dst), transfer.dst.region,
-                                           dtype_of(transfer.dst), transfer.tiles, transfer.own, table_);
-        const fuse::StreamStep& step = plan_.streams.steps[plan_.transfers.size()];
-        if (step.gated) {
-            const std::int32_t word = emit::sum_gate_of(mine_, step.tile_sum);
-            sum.by_tiles->gate =
-                reinterpret_cast<std::uint32_t*>(plan_.control() + 4 * static_cast<std::uint64_t>(word));
-        }
-        return sum;
-    }
-
     /// A stream carries it out, or on host what stands for one.
     [[nodiscard]] static bool is_by_stream(const fuse::Transfer& transfer) {
         return transfer.backend == (transfer.collective ? plan::Backend::nccl : plan::Backend::copy_engine);
@@ -131,15 +116,14 @@ private:
     const fuse::Schedule& schedule_;
     const fuse::RankSchedule& mine_;
     const OpMemory& memory_;
-    const std::vector<std::int32_t>& table_;
     CallPlan plan_;
 };
 
 }  // namespace
 
 Result<CallPlan> make_call_plan(const SymmetricHeap& heap, const fuse::Schedule& schedule,
-                                const OpMemory& memory, const std::vector<std::int32_t>& table) {
-    return CallPlanning(heap, schedule, memory, table).run();
+                                const OpMemory& memory) {
+    return CallPlanning(heap, schedule, memory).run();
 }
 
 }  // namespace syncopate::runtime

@@ -34,9 +34,9 @@ struct CallPlan {
     [[nodiscard]] std::uint64_t control() const { return control_of(rank); }
 };
 
-/// Of the heap's own rank, for a schedule that check_schedule has accepted. `table`: the op's, where the sums
-/// that tiles do find their records. Errors, at the op: boxes that cannot be copied or summed.
+/// Of the heap's own rank, for a schedule that check_schedule has accepted. Errors, at the op: boxes that
+/// cannot be copied or summed.
 Result<CallPlan> make_call_plan(const SymmetricHeap& heap, const fuse::Schedule& schedule,
-                                const OpMemory& memory, const std::vector<std::int32_t>& table);
+                                const OpMemory& memory);
 
 }  // namespace syncopate::runtime

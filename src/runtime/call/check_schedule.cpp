@@ -69,15 +69,6 @@ Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int 
                         fmt::format("{} is no list of slots to sum into {}", plan::to_string(sum.src.region),
                                     plan::to_string(sum.dst.region)));
     }
-    for (const fuse::TileSum& tile : sum.tiles) {
-        const bool good = schedule.summed && schedule.num_stages() == 1 && sum.dst.region.size() == 2 &&
-                          sum.own >= 0 && !is_by_engine(sum) && sum.reduce == plan::Reduce::sum &&
-                          tile.slot >= 0 && tile.slot < schedule.num_slots && tile.region.size() == 2 &&
-                          plan::contains(sum.dst.region, tile.region) &&
-                          sum.src.region[1].size() == sum.dst.region[0].size() &&
-                          sum.src.region[2].size() == sum.dst.region[1].size();
-        if (!good) return error_at(sum.op, fmt::format("slot {} cannot do this sum", tile.slot));
-    }
     return Done{};
 }
 

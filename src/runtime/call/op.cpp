@@ -72,11 +72,10 @@ Status FusedOp::allocate() {
         }
         memory_->tensor_offsets.push_back(*offset);
     }
-    std::size_t num_signals = 0;  // and counters of made chunks, gates of sums and relays, which follow them
+    std::size_t num_signals = 0;  // and counters of made chunks, gates of relays, which follow them
     const auto gates_of = [&](const fuse::RankSchedule& schedule) {
         const auto number = static_cast<std::int32_t>(&schedule - schedule_.ranks.data());
-        const fuse::StreamPlan streams = fuse::plan_streams(schedule, number);
-        return static_cast<std::size_t>(streams.num_relays) + static_cast<std::size_t>(streams.num_tile_sums);
+        return static_cast<std::size_t>(fuse::plan_streams(schedule, number).num_relays);
     };
     for (const fuse::RankSchedule& rank : schedule_.ranks)
         num_signals = std::max(num_signals, rank.signals.size() + rank.chunks.size() + gates_of(rank) +
@@ -115,8 +114,6 @@ void FusedOp::make_tables() {
                              options_.num_programs, offsets, stage);
         stage_begin_.push_back(table_.size());
         table_.insert(table_.end(), table.begin(), table.end());
-        table_[stage_begin_.back() + emit::table::patience_ns] =
-            static_cast<std::int32_t>(std::clamp<std::int64_t>(options_.patience_us, 0, 2'000'000) * 1000);
         if (stage + 1 < schedule_.num_stages())
             table_.resize((table_.size() + kAlignment - 1) / kAlignment * kAlignment, 0);
     }
@@ -124,7 +121,7 @@ void FusedOp::make_tables() {
 }
 
 Status FusedOp::make_executor() {
-    Result<CallPlan> plan = make_call_plan(*heap_, schedule_, *memory_, table_);
+    Result<CallPlan> plan = make_call_plan(*heap_, schedule_, *memory_);
     if (!plan) return plan.error();
     const fuse::RankSchedule& mine = schedule_.ranks[static_cast<std::size_t>(rank())];
     Result<std::unique_ptr<CallExecutor>> executor =
@@ -259,8 +256,6 @@ Status FusedOp::set_output(std::string_view name, const plan::Region& region, st
                            std::span<const std::int64_t> strides) {
     return buffers_->set_output(name, region, address, strides);
 }
-
-std::optional<FusedOp::SumPlace> FusedOp::sum_place() const { return buffers_->sum_place(); }
 
 std::optional<FusedOp::OwnPlace> FusedOp::own_place() const { return buffers_->own_place(); }
 

@@ -1,14 +1,11 @@
 #include "syncopate/runtime/call/reduction.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
-
-#include "syncopate/emit/table.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -47,26 +44,6 @@ void reduce_floats(plan::Reduce reduce, std::span<const std::byte* const> source
         reduce_with<Bits>(sources, out, count, widen, larger, narrow);
     } else {
         reduce_with<Bits>(sources, out, count, widen, [](float a, float b) { return a + b; }, narrow);
-    }
-}
-
-void sum_tile_on_host(const PreparedSum& sum, const SummedTile& tile) {
-    const TileRows& rows = *sum.by_tiles;
-    std::vector<const std::byte*> sources;
-    for (std::uint64_t row = tile.row; row < tile.row + tile.rows; ++row) {
-        const std::uint64_t slots = rows.slots + row * rows.slot_pitch + tile.column;
-        sources.clear();
-        for (std::int32_t slot = 0; slot <= sum.num_slots; ++slot) {
-            if (slot == sum.own)
-                sources.push_back(
-                    reinterpret_cast<const std::byte*>(rows.own + row * rows.own_pitch + tile.column));
-            if (slot == sum.num_slots) break;
-            sources.push_back(reinterpret_cast<const std::byte*>(slots + static_cast<std::uint64_t>(slot) *
-                                                                             sum.slot_distance));
-        }
-        reduce_elements(sum.dtype, sum.reduce, sources,
-                        reinterpret_cast<std::byte*>(rows.out + row * rows.out_pitch + tile.column),
-                        tile.width / plan::size_of(sum.dtype));
     }
 }
 
@@ -176,38 +153,6 @@ Result<PreparedSum> prepare_sum(const std::vector<BoxView>& sources, const BoxVi
 
 void PreparedSum::bring_home() {
     for (SumPart& part : parts) part.out = 0;
-    if (by_tiles) {
-        by_tiles->out = by_tiles->own;
-        by_tiles->out_pitch = by_tiles->own_pitch;
-    }
-}
-
-PreparedSum prepare_tile_sum(const BoxView& staging, const BoxView& destination, const plan::Region& origin,
-                             plan::DType dtype, std::span<const fuse::TileSum> tiles, std::int32_t own,
-                             std::span<const std::int32_t> table) {
-    const auto element = static_cast<std::uint64_t>(plan::size_of(dtype));
-    const auto pitch = [&](std::int64_t stride) { return static_cast<std::uint64_t>(stride) * element; };
-    PreparedSum sum{.dtype = dtype, .own = own};
-    sum.num_slots = static_cast<std::int32_t>(staging.shape.front());
-    sum.slot_distance = pitch(staging.strides.front());
-    sum.by_tiles = TileRows{.slots = staging.address,
-                            .slot_pitch = pitch(staging.strides[1]),
-                            .own = destination.address,
-                            .own_pitch = pitch(destination.strides[0])};
-    for (const fuse::TileSum& tile : tiles) {
-        const auto offset = [&](std::size_t axis) {
-            return static_cast<std::uint64_t>(tile.region[axis].begin - origin[axis].begin);
-        };
-        sum.by_tiles->tiles.push_back({.row = offset(0),
-                                       .rows = static_cast<std::uint64_t>(tile.region[0].size()),
-                                       .column = offset(1) * element,
-                                       .width = static_cast<std::uint64_t>(tile.region[1].size()) * element,
-                                       .late = emit::late_word(table, tile.slot),
-                                       .blocks = tile.blocks});
-    }
-    sum.by_tiles->table = table.data();
-    sum.bring_home();
-    return sum;
 }
 
 StridedCopy slot_of(const PreparedSum& sum, std::size_t part, std::int32_t slot) {
@@ -218,13 +163,6 @@ StridedCopy slot_of(const PreparedSum& sum, std::size_t part, std::int32_t slot)
 }
 
 bool redirect(PreparedSum& sum, const BoxView& staging, const BoxView& out) {
-    if (sum.by_tiles) {
-        const auto pitch = static_cast<std::uint64_t>(out.strides[0]) * plan::size_of(sum.dtype);
-        if (out.address % 16 != 0 || pitch % 16 != 0) return false;  // as the kernel's stores want it
-        sum.by_tiles->out = out.address;
-        sum.by_tiles->out_pitch = pitch;
-        return true;
-    }
     const Result<std::vector<StridedCopy>> away =
         copies_between(staging.shape.size() > out.shape.size() ? first_slot(staging) : staging, out,
                        plan::size_of(sum.dtype));
@@ -240,18 +178,7 @@ bool redirect(PreparedSum& sum, const BoxView& staging, const BoxView& out) {
     return true;
 }
 
-void sum_on_host(const PreparedSum& sum, std::uint32_t epoch) {
-    if (sum.by_tiles) {
-        for (const SummedTile& tile : sum.by_tiles->tiles) {
-            if (static_cast<std::uint32_t>(sum.by_tiles->table[tile.late]) != epoch) continue;
-            sum_tile_on_host(sum, tile);
-            if (sum.by_tiles->gate != nullptr) {
-                std::atomic_ref<std::uint32_t>(*sum.by_tiles->gate)
-                    .fetch_add(static_cast<std::uint32_t>(tile.blocks), std::memory_order_release);
-            }
-        }
-        return;
-    }
+void sum_on_host(const PreparedSum& sum) {
     const std::size_t element = plan::size_of(sum.dtype);
     std::vector<const std::byte*> sources;
     for (std::size_t p = 0; p < sum.parts.size(); ++p) {

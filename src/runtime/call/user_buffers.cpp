@@ -357,7 +357,7 @@ bool UserBuffers::redirect_sums(std::int32_t tensor, const plan::Region& region,
         all = all && good;
         plan::take(missing, sum.dst.region);
     }
-    if (in_place || (all && missing.empty() && tile_sums_agree())) return true;
+    if (in_place || (all && missing.empty())) return true;
     // Not all of it: then everything is copied at the end, from the heap.
     for (std::size_t index = 0; index < transfers.size(); ++index) {
         PreparedSum* prepared = executor_.sum_of(index);
@@ -365,40 +365,6 @@ bool UserBuffers::redirect_sums(std::int32_t tensor, const plan::Region& region,
         if (plan::overlaps(transfers[index].dst.region, region)) prepared->bring_home();
     }
     return false;
-}
-
-template <typename Visit>
-void UserBuffers::for_tile_sums(const Visit& visit) const {
-    const std::vector<fuse::Transfer>& transfers = this->transfers();
-    for (std::size_t index = 0; index < transfers.size(); ++index) {
-        const PreparedSum* sum = transfers[index].tiles.empty() ? nullptr : executor_.sum_of(index);
-        if (sum == nullptr || !sum->by_tiles) continue;
-        const plan::Region& region = transfers[index].dst.region;
-        const std::uint64_t before = static_cast<std::uint64_t>(region[0].begin) * sum->by_tiles->out_pitch +
-                                     static_cast<std::uint64_t>(region[1].begin) * plan::size_of(sum->dtype);
-        visit(*sum->by_tiles, before);
-    }
-}
-
-std::optional<FusedOp::SumPlace> UserBuffers::sum_place() const {
-    if (!schedule_.summed) return std::nullopt;
-    const auto tensor =
-        static_cast<std::size_t>(*schedule_.summed);  // on a rank without sums any place will do
-    FusedOp::SumPlace place{heap_.local(memory_.tensor_offsets[tensor]),
-                            static_cast<std::uint64_t>(schedule_.tensors[tensor].shape[1]) *
-                                plan::size_of(schedule_.tensors[tensor].dtype)};
-    for_tile_sums(
-        [&](const TileRows& rows, std::uint64_t before) { place = {rows.out - before, rows.out_pitch}; });
-    return place;
-}
-
-bool UserBuffers::tile_sums_agree() const {
-    const std::optional<FusedOp::SumPlace> place = sum_place();
-    bool agree = true;
-    for_tile_sums([&](const TileRows& rows, std::uint64_t before) {
-        agree = agree && rows.out_pitch == place->pitch && rows.out - before == place->address;
-    });
-    return agree;
 }
 
 bool UserBuffers::is_sent(std::int32_t tensor, const plan::Region& region) const {

@@ -34,7 +34,6 @@ public:
     void clear_inputs();
     Status set_output(std::string_view name, const plan::Region& region, std::uint64_t address,
                       std::span<const std::int64_t> strides);
-    [[nodiscard]] std::optional<FusedOp::SumPlace> sum_place() const;
     [[nodiscard]] std::optional<FusedOp::OwnPlace> own_place() const;
 
     /// Pointers to copies: a handful on the stack; more would need an allocation.
@@ -95,11 +94,6 @@ private:
     [[nodiscard]] bool is_written(std::int32_t tensor, const plan::Region& region) const;
     /// Whether some transfer reads the region on this rank.
     [[nodiscard]] bool is_sent(std::int32_t tensor, const plan::Region& region) const;
-    /// Whether all sums that tiles do go to one place, as the kernel's parameters say it.
-    [[nodiscard]] bool tile_sums_agree() const;
-    /// visit(rows, bytes from row 0, column 0 of the tensor to where the sum's region begins) for each.
-    template <typename Visit>
-    void for_tile_sums(const Visit& visit) const;
     [[nodiscard]] int rank() const { return heap_.rank(); }
     [[nodiscard]] const std::vector<fuse::Transfer>& transfers() const {
         return schedule_.ranks[static_cast<std::size_t>(rank())].transfers;

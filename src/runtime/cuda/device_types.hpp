@@ -68,26 +68,6 @@ struct ReduceArguments {
     std::int32_t in_places;                ///< 1: they are in `sources`
 };
 
-/// A tile of a sum that tiles do, as sy_reduce_late takes it: a box of the destination.
-struct LateTile {
-    std::uint32_t row;
-    std::uint32_t rows;
-    std::uint32_t column;  ///< bytes
-    std::uint32_t width;   ///< bytes
-    std::int32_t late;     ///< word of the schedule table
-    std::int32_t blocks;
-};
-
-/// The parameter of sy_reduce_late: `sum` for the whole destination, of which only the late tiles are done.
-/// `sum.rows` and `sum.row_units` are not looked at.
-struct LateArguments {
-    ReduceArguments sum;
-    const std::int32_t* table;
-    const LateTile* tiles;
-    std::uint32_t* gate;  ///< to which each block that is done adds 1; null: none
-    std::uint32_t num_tiles;
-};
-
 /// The parameter of sy_begin and sy_end. All pointers are device addresses; posts and waits are arrays there.
 struct BoundaryArguments {
     std::uint32_t* control;  ///< this rank's control block

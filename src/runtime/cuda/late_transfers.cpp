@@ -34,9 +34,8 @@ bool ends_with_sums(const CallPlan& plan, const fuse::RankSchedule& schedule) {
     };
     for (std::size_t i = 0; i < plan.streams.steps.size(); ++i) {
         const fuse::StreamStep& step = plan.streams.steps[i];
-        const bool good = step.lane == fuse::Lane::sums
-                              ? step.tile_sum < 0
-                              : step.lane == fuse::Lane::late && sends_what_is_made(schedule.transfers[i]);
+        const bool good = step.lane == fuse::Lane::sums ||
+                          (step.lane == fuse::Lane::late && sends_what_is_made(schedule.transfers[i]));
         if (!good) return false;
     }
     const auto arrives = [&](const fuse::Wait& wait) {
@@ -75,7 +74,7 @@ Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<Cud
     made->processors_ = static_cast<unsigned>(processors);
     for (Step& step : made->steps_) {
         Lane& lane = made->lane_of(step);
-        if (lane.stream == nullptr && !step.after_kernel) {
+        if (lane.stream == nullptr) {
             if (Status opened = made->open(lane); !opened) return opened.error();
         }
         for (const std::size_t other : step.after) {
@@ -124,10 +123,7 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
         const fuse::StreamStep& planned = plan.streams.steps[i];
         if (planned.lane != fuse::Lane::late && planned.lane != fuse::Lane::sums) continue;
         const fuse::Transfer& transfer = schedule.transfers[i];
-        Step step{.index = i,
-                  .stream = planned.stream,
-                  .sums = planned.lane == fuse::Lane::sums,
-                  .after_kernel = planned.tile_sum >= 0};
+        Step step{.index = i, .stream = planned.stream, .sums = planned.lane == fuse::Lane::sums};
         step.copies = plan.transfers[i].copies;
         step.collective = plan.transfers[i].collective;
         for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
@@ -147,16 +143,8 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
             step.made = std::max(step.made, last_slot[static_cast<std::size_t>(chunk)]);
         }
         if (planned.relay >= 0) {  // it sets the gate to the epoch, which is not 0
-            add_gate(step, emit::relay_gate_of(schedule, plan.streams, planned.relay), ~0u,
-                     CU_STREAM_WAIT_VALUE_AND);
+            add_gate(step, emit::relay_gate_of(schedule, planned.relay), ~0u, CU_STREAM_WAIT_VALUE_AND);
         }
-        for (const std::int32_t sum : planned.summed) {
-            add_gate(step, emit::sum_gate_of(schedule, sum), blocks_of_sum(schedule, plan.streams, sum),
-                     CU_STREAM_WAIT_VALUE_GEQ);
-        }
-        if (planned.gated)
-            step.sum.gate =
-                control_ + 4 * static_cast<CUdeviceptr>(emit::sum_gate_of(schedule, planned.tile_sum));
         for (const std::size_t other : planned.after) step.after.push_back(step_of_.at(other));
         for (const fuse::Wait& wait : planned.awaited) {
             step.sum.waits.push_back(
@@ -197,7 +185,7 @@ void LateTransfers::await_early() {
     bool begun = !copies;  // something that a sum's sy_await may follow, in the stream of sums
     for (std::size_t i = 0; i < steps_.size(); ++i) {
         Step& step = steps_[i];
-        if (step.sums && !step.after_kernel) {
+        if (step.sums) {
             if (!begun && !step.gates.empty()) {
                 for (std::size_t other = 0; other < i; ++other) {
                     const Step& copy = steps_[other];
@@ -241,21 +229,12 @@ Status LateTransfers::upload() {
         DeviceList<device::WaitEntry> waits;
         DeviceList<std::uint64_t> posts;
         DeviceList<std::uint32_t> finished;
-        DeviceList<device::LateTile> tiles;
     };
     std::vector<Placed> sums;
     for (Step& step : steps_) {
         if (!step.sums) continue;
-        std::vector<device::LateTile> tiles;
-        if (step.sum.sum.by_tiles) {
-            for (const SummedTile& tile : step.sum.sum.by_tiles->tiles) {
-                tiles.push_back({static_cast<std::uint32_t>(tile.row), static_cast<std::uint32_t>(tile.rows),
-                                 static_cast<std::uint32_t>(tile.column),
-                                 static_cast<std::uint32_t>(tile.width), tile.late, tile.blocks});
-            }
-        }
         sums.push_back({&step.sum, lists.add(step.sum.waits), lists.add(step.sum.posts),
-                        lists.add(std::vector<std::uint32_t>(1, 0)), lists.add(tiles)});
+                        lists.add(std::vector<std::uint32_t>(1, 0))});
     }
     if (sums.empty()) return Done{};
     Result<std::unique_ptr<DeviceBuffer>> buffer = lists.upload(context_, heap_);
@@ -265,13 +244,11 @@ Status LateTransfers::upload() {
         placed.sum->device_waits = placed.waits.address(*lists_);
         placed.sum->device_posts = placed.posts.address(*lists_);
         placed.sum->finished = placed.finished.address(*lists_);
-        placed.sum->device_tiles = placed.tiles.address(*lists_);
     }
     return Done{};
 }
 
-Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, CUstream kernel_stream, CUdeviceptr table,
-                              const device::BoundaryArguments& end) {
+Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, const device::BoundaryArguments& end) {
     for (std::size_t stream = 0; stream < lanes_.size(); ++stream) {
         const Lane& lane = lanes_[stream];
         if (lane.stream == nullptr) continue;
@@ -280,7 +257,7 @@ Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, CUstream kern
             SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane.stream->get(), copies_before, 0);
     }
     for (Step& step : steps_) {
-        const CUstream stream = step.after_kernel ? kernel_stream : lane_of(step).stream->get();
+        const CUstream stream = lane_of(step).stream->get();
         for (const std::size_t other : step.after)
             SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, steps_[other].done, 0);
         if (step.await_after)
@@ -296,8 +273,8 @@ Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, CUstream kern
                 !awaited)
                 return awaited;
         }
-        const Status done = step.sums ? enqueue_sum(*module_, step.sum, control_, table, processors_, stream)
-                                      : enqueue_copies(step);
+        const Status done =
+            step.sums ? enqueue_sum(*module_, step.sum, control_, processors_, stream) : enqueue_copies(step);
         if (!done) return done;
         if (step.done != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, step.done, stream);
     }

@@ -47,10 +47,8 @@ public:
     LateTransfers& operator=(const LateTransfers&) = delete;
 
     /// Enqueues everything after `fork` (recorded before the kernel), the copies also after `copies_before`,
-    /// if not null; what tiles have left of sums in `kernel_stream`, in which the kernel has been launched.
-    /// `table`: the schedule's, in device memory; `end`: sy_end's, for what the last sum does in its place.
-    Status enqueue(CUevent fork, CUevent copies_before, CUstream kernel_stream, CUdeviceptr table,
-                   const device::BoundaryArguments& end);
+    /// if not null. `end`: sy_end's, for what the last sum does in its place.
+    Status enqueue(CUevent fork, CUevent copies_before, const device::BoundaryArguments& end);
     /// Makes `stream` wait for it.
     Status join(CUstream stream);
 
@@ -67,7 +65,6 @@ private:
         std::size_t index = 0;  ///< in the schedule
         std::size_t stream = fuse::kCopies;
         bool sums = false;
-        bool after_kernel = false;                    ///< in the kernel's stream
         std::vector<CUstreamBatchMemOpParams> gates;  ///< wait, and set back
         std::int64_t made = -1;          ///< the last slot whose tile its gates are for; -1: none
         std::vector<std::size_t> after;  ///< steps of other streams

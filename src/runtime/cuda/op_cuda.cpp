@@ -90,7 +90,7 @@ public:
         if (Status made = keep(mirror_, PinnedWords::create(context_, device::kMirrorWords)); !made)
             return made;
         if (Status taken = take_late(schedule, options); !taken) return taken;
-        if (Status taken = take_others(schedule, options); !taken) return taken;
+        if (Status taken = take_others(schedule, options.name); !taken) return taken;
         plan_.transfers.clear();
         if (Status made = make_handles(); !made) return made;
         return upload(table);
@@ -134,9 +134,7 @@ public:
         }
         if (late_ && ran) {
             const CUevent before = copy_stream_ ? copy_stream_->join() : nullptr;
-            if (Status enqueued =
-                    late_->enqueue(fork_->get(), before, stream, table_address(), end_arguments_);
-                !enqueued)
+            if (Status enqueued = late_->enqueue(fork_->get(), before, end_arguments_); !enqueued)
                 return enqueued;
             if (Status joined = late_->join(stream); !joined) return joined;
         }
@@ -278,31 +276,31 @@ private:
     }
 
     /// Prepares the transfers that do not follow the kernel, and are not the engine's.
-    Status take_others(const fuse::RankSchedule& schedule, const OpOptions& options) {
-        Result<CallOrder> order = order_of(schedule, plan_.streams, plan_.rank, options.name);
+    Status take_others(const fuse::RankSchedule& schedule, const std::string& name) {
+        Result<CallOrder> order = order_of(schedule, plan_.streams, plan_.rank, name);
         if (!order) return order.error();
         for (const std::vector<std::size_t>& list : {order->local, order->collectives}) {
             for (const std::size_t index : list)
-                before_kernel_.push_back(prepared(schedule.transfers[index], index, options));
+                before_kernel_.push_back(prepared(schedule.transfers[index], index));
         }
         for (const std::size_t index : order->copies) {
-            StreamTransfer transfer = prepared(schedule.transfers[index], index, options);
+            StreamTransfer transfer = prepared(schedule.transfers[index], index);
             if (!transfer.does_nothing()) on_copy_stream_.push_back(std::move(transfer));
         }
         fork_first_ = order->copies_start_first;
         return Done{};
     }
 
-    StreamTransfer prepared(const fuse::Transfer& transfer, std::size_t index,
-                            const OpOptions& options) const {
+    StreamTransfer prepared(const fuse::Transfer& transfer, std::size_t index) const {
         const PreparedTransfer& planned = plan_.transfers[index];
         StreamTransfer result{.index = index};
         result.collective = planned.collective;
         if (!result.collective) result.copies = for_copy_engine(planned.copies);
         for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
+            // A copy within one GPU may be done by its multiprocessors, and those may be full of programs
+            // that wait for this very post.
             const bool own = transfer.posts[p].rank == plan_.rank;
-            (own && options.own_posts_from_host ? result.host_posts : result.device_posts)
-                .push_back(planned.post_words[p]);
+            (own ? result.host_posts : result.device_posts).push_back(planned.post_words[p]);
         }
         return result;
     }

@@ -168,29 +168,4 @@ extern "C" __global__ void __launch_bounds__(256, 4) sy_reduce(const ReduceArgum
     post_if_last(a, epoch);
 }
 
-/// The tiles of a sum that were late in this call, one at a time for each block; most often there is none.
-extern "C" __global__ void __launch_bounds__(256, 4) sy_reduce_late(const LateArguments late) {
-    const ReduceArguments& whole = late.sum;
-    if (load_acquire(whole.control + kFault) != 0) return;
-    const std::uint32_t epoch = whole.control[kPublished];
-    for (std::uint32_t i = blockIdx.x; i < late.num_tiles; i += gridDim.x) {
-        const LateTile tile = late.tiles[i];
-        if (static_cast<std::uint32_t>(__ldcg(late.table + tile.late)) != epoch) continue;
-        ReduceArguments a = whole;
-        a.slots += tile.row * whole.slot_pitch + tile.column;
-        a.own += tile.row * whole.own_pitch + tile.column;
-        a.out += tile.row * whole.out_pitch + tile.column;
-        a.rows = tile.rows;
-        a.row_units = tile.width / (a.aligned != 0 ? 16 : a.type == kSumFp32 || a.type == kSumInt32 ? 4 : 2);
-        reduce_box(a, {threadIdx.x, blockDim.x});
-        if (late.gate == nullptr) continue;
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            __threadfence();
-            atomicAdd(late.gate, static_cast<std::uint32_t>(tile.blocks));
-        }
-    }
-    post_if_last(whole, epoch);
-}
-
 }  // namespace syncopate::runtime::device

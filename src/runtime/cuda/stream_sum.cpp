@@ -40,7 +40,7 @@ Status enqueue_await(const DeviceModule& module, const StreamSum& step, CUdevice
     return module.launch(module.await, await, stream);
 }
 
-Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdeviceptr control, CUdeviceptr table,
+Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdeviceptr control,
                    unsigned processors, CUstream stream) {
     device::ReduceArguments a{.control = reinterpret_cast<const std::uint32_t*>(control),
                               .posts = reinterpret_cast<const std::uint64_t*>(step.device_posts),
@@ -57,27 +57,6 @@ Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdevicept
     if (step.sum.places.size() > fuse::kMostSumSources) return Error{"a sum of too many contributions"};
     a.in_places = step.sum.places.empty() ? 0 : 1;
     const unsigned most = processors * kBlocksPerProcessor;
-    if (step.sum.by_tiles) {
-        const TileRows& rows = *step.sum.by_tiles;
-        a.slots = rows.slots;
-        a.slot_pitch = rows.slot_pitch;
-        a.own = rows.own;
-        a.own_pitch = rows.own_pitch;
-        a.out = rows.out;
-        a.out_pitch = rows.out_pitch;
-        std::uint64_t odd =
-            a.slots | a.slot_pitch | a.own | a.own_pitch | a.out | a.out_pitch | a.slot_distance;
-        for (const SummedTile& tile : rows.tiles) odd |= tile.column | tile.width;
-        a.aligned = odd % 16 == 0 ? 1 : 0;
-        a.num_posts = static_cast<std::int32_t>(step.posts.size());
-        device::LateArguments late{.sum = a,
-                                   .table = reinterpret_cast<const std::int32_t*>(table),
-                                   .tiles = reinterpret_cast<const device::LateTile*>(step.device_tiles),
-                                   .gate = reinterpret_cast<std::uint32_t*>(step.gate),
-                                   .num_tiles = static_cast<std::uint32_t>(rows.tiles.size())};
-        const auto blocks = std::clamp<unsigned>(late.num_tiles, 1, most);
-        return module.launch(module.reduce_late, late, stream, blocks, kSumThreads);
-    }
     const std::uint64_t element = plan::size_of(step.sum.dtype);
     for (std::size_t p = 0; p < step.sum.parts.size(); ++p) {
         const SumPart& part = step.sum.parts[p];

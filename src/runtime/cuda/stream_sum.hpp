@@ -1,5 +1,5 @@
-// A sum in a stream: sy_await, then sy_reduce for each of its boxes, or sy_reduce_late for the tiles that
-// were late (reduce.cu), on all multiprocessors that are free.
+// A sum in a stream: sy_await, then sy_reduce for each of its boxes (reduce.cu), on all multiprocessors that
+// are free.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA
@@ -27,8 +27,6 @@ struct StreamSum {
     CUdeviceptr device_waits = 0;
     CUdeviceptr device_posts = 0;
     CUdeviceptr finished = 0;
-    CUdeviceptr device_tiles = 0;  ///< device::LateTile of each tile, of a sum that tiles do
-    CUdeviceptr gate = 0;          ///< to which each block of such a sum adds 1; 0: none
 };
 
 /// sy_await, if it has something to wait for. `control`: this rank's control block. `reports`: whom it tells
@@ -36,9 +34,8 @@ struct StreamSum {
 Status enqueue_await(const DeviceModule& module, const StreamSum& step, CUdeviceptr control, CUstream stream,
                      const device::BoundaryArguments* reports);
 
-/// The sum, once all that it waits for is there. `table`: the schedule's, in device memory; `processors`: of
-/// the GPU.
-Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdeviceptr control, CUdeviceptr table,
+/// The sum, once all that it waits for is there. `processors`: of the GPU.
+Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdeviceptr control,
                    unsigned processors, CUstream stream);
 
 }  // namespace syncopate::runtime

@@ -34,7 +34,6 @@ void HostExecutor::start(std::uint32_t epoch) {
     {
         const std::lock_guard lock(mutex_);
         epoch_ = epoch;
-        kernel_ended_ = false;
         working_ = true;
     }
     changed_.notify_all();
@@ -87,8 +86,6 @@ void HostExecutor::execute(std::uint32_t epoch) {
             const PreparedTransfer& transfer = transfers_[waiting[place]];
             const auto over = [&](const fuse::Wait& wait) { return control_.reached(wait, epoch); };
             if (!std::ranges::all_of(transfer.waits, over)) continue;
-            if (transfer.sum && transfer.sum->by_tiles && !kernel_ended_.load(std::memory_order_acquire))
-                continue;
             eligible.push_back(place);
             if (!mover_.delays()) break;
         }

@@ -10,7 +10,7 @@ namespace syncopate::runtime {
 void HostMover::perform(const PreparedTransfer& transfer, std::uint32_t epoch, std::int32_t where) {
     delay();
     if (transfer.collective && !collect_on_host(*transfer.collective, control_, epoch, where)) return;
-    if (transfer.sum) sum_on_host(*transfer.sum, epoch);
+    if (transfer.sum) sum_on_host(*transfer.sum);
     for (const StridedCopy& copy : transfer.copies) {
         if (max_delay_us_ == 0 || copy.height < 2) {
             copy_on_host(copy);

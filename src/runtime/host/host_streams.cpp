@@ -34,19 +34,13 @@ HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::Ra
         step.index = index;
         step.after = planned.after;
         step.awaited = planned.awaited;
-        step.after_kernel = planned.tile_sum >= 0;
         for (const std::int32_t chunk : planned.gates) {
             const std::int32_t gate =
                 emit::counter_of(schedule, chunk) + emit::control::gate + (sums ? 1 : 0);
             const std::size_t count = schedule.chunks[static_cast<std::size_t>(chunk)].counting.size();
             step.gates.push_back({gate, static_cast<std::uint32_t>(count), false});
         }
-        for (const std::int32_t sum : planned.summed) {
-            step.gates.push_back(
-                {emit::sum_gate_of(schedule, sum), fuse::blocks_of_sum(schedule, plan, sum), false});
-        }
-        if (planned.relay >= 0)
-            step.gates.push_back({emit::relay_gate_of(schedule, plan, planned.relay), 0, true});
+        if (planned.relay >= 0) step.gates.push_back({emit::relay_gate_of(schedule, planned.relay), 0, true});
     }
     if (std::ranges::all_of(streams_, &std::vector<Step>::empty)) return;
     for (std::size_t stream = 0; stream < streams_.size(); ++stream)
@@ -71,23 +65,9 @@ void HostStreams::start(std::uint32_t epoch) {
         epoch_ = epoch;
         ++calls_;
         working_ = threads_.size();
-        kernel_ended_ = false;
         std::fill(done_.begin(), done_.end(), false);
     }
     changed_.notify_all();
-}
-
-void HostStreams::kernel_ended() {
-    {
-        const std::lock_guard lock(mutex_);
-        kernel_ended_ = true;
-    }
-    changed_.notify_all();
-}
-
-void HostStreams::wait_for_kernel() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return kernel_ended_ || leaving_; });
 }
 
 void HostStreams::join() {
@@ -126,7 +106,6 @@ void HostStreams::serve(std::size_t stream) {
 void HostStreams::run(std::size_t stream, std::uint32_t epoch) {
     for (const Step& step : streams_[stream]) {
         const std::int32_t where = kWhereTransfer - static_cast<std::int32_t>(step.index);
-        if (step.after_kernel) wait_for_kernel();
         const bool free =
             std::ranges::all_of(step.after, [this](std::size_t other) { return follow(other); }) &&
             std::ranges::all_of(step.gates, [this](const Gate& gate) { return pass(gate); }) &&

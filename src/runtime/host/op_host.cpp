@@ -44,8 +44,6 @@ public:
             if (ran) post(plan_.made_posts, epoch);
             start(epoch);
         }
-        executor_.kernel_ended();
-        streams_.kernel_ended();
         join();
         const std::uint32_t epoch = control_.load(emit::control::epoch);
         for (const fuse::Wait& wait : plan_.end_waits) {

@@ -56,19 +56,6 @@ struct PushReduceOptions {
 [[nodiscard]] Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor,
                                        const PushReduceOptions& options = {});
 
-struct PushToAllOptions {
-    std::int32_t axis = 0;   ///< along which chunks are cut
-    std::int32_t split = 1;  ///< chunks
-    Reduce reduce = Reduce::sum;
-    bool produced = true;  ///< by the kernel; false: held initially
-};
-
-/// The all-reduce in one step: every rank sends its contribution `from` to every rank, itself among them,
-/// where they are reduced into `to`, of the same shape. It sends (ranks - 1) times the tensor, where
-/// push_reduce sends it twice, but in one step: for the smallest tensors. Fails as push_reduce does.
-[[nodiscard]] Result<Plan> push_to_all(const Mesh& mesh, const Tensor& from, const std::string& to,
-                                       const PushToAllOptions& options = {});
-
 struct PushExchangeOptions {
     bool produced = true;  ///< the kernel makes what is sent; false: it is held initially
     std::int32_t split = 1;

@@ -47,15 +47,9 @@ struct OpOptions {
     std::optional<std::vector<std::string>> kept_tensors{};
     std::int64_t max_delay_us = 0;  ///< host: random delays up to this, in random order
     std::uint64_t seed = 0;         ///< host: of the delays
-    /// cuda: posts to this rank's own control block copy the epoch from host memory. A copy within one GPU
-    /// may be done by its multiprocessors, and those may be full of programs that wait for this very post.
-    bool own_posts_from_host = true;
     /// cuda: multiprocessors that the chunk engine uses (tma_dedicated, ldst_dedicated); 8 reach the speed of
     /// a link. The fused kernel's grid should leave them free. The same on all ranks.
     std::int32_t engine_blocks = 8;
-    /// How long a tile waits for what other ranks send it, before it leaves its sum to the runtime
-    /// (fuse/tile_sums.hpp): long enough for ranks that run together, short beside a rank that is late.
-    std::int64_t patience_us = 200;
     Milliseconds timeout = kRendezvousTimeout;  ///< of creation and destruction
 };
 
@@ -120,15 +114,6 @@ public:
     /// region and that nobody else reads go there directly: the heap's own copy of it is then undefined.
     Status set_output(std::string_view tensor, const plan::Region& region, std::uint64_t address,
                       std::span<const std::int64_t> strides);
-
-    /// Where tiles put their sums (fuse/tile_sums.hpp), for the kernel's parameters sy_out and sy_out_pitch:
-    /// where row 0, column 0 of the tensor would be, and bytes from row to row; multiples of 16. It changes
-    /// with set_output. nullopt: tiles sum nothing.
-    struct SumPlace {
-        std::uint64_t address = 0;
-        std::uint64_t pitch = 0;
-    };
-    [[nodiscard]] std::optional<SumPlace> sum_place() const;
 
     /// Where tiles read what this rank itself was given (fuse/inline_reads.hpp, "own"), for the kernel's
     /// parameter sy_own: where row 0, column 0 of the tensor would be that the kernel is given, bytes from

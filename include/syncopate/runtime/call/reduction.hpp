@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -36,29 +35,6 @@ struct SumPart {
     std::uint64_t out_plane = 0;
 };
 
-/// A tile that does its part of a sum itself, unless it was late in this call (fuse/tile_sums.hpp).
-struct SummedTile {
-    std::uint64_t row = 0;  ///< from the destination's first
-    std::uint64_t rows = 0;
-    std::uint64_t column = 0;  ///< bytes, from the destination's first
-    std::uint64_t width = 0;   ///< bytes
-    std::int32_t late = 0;  ///< word of the schedule table: the epoch of the call in which it was last late
-    std::int32_t blocks = 1;
-};
-
-/// Of a sum that tiles do: rows of a destination of two axes. Addresses, and strides in bytes.
-struct TileRows {
-    std::uint64_t slots = 0;  ///< the first row in slot 0
-    std::uint64_t slot_pitch = 0;
-    std::uint64_t own = 0;
-    std::uint64_t own_pitch = 0;
-    std::uint64_t out = 0;  ///< where the sum goes: `own`, or elsewhere
-    std::uint64_t out_pitch = 0;
-    std::vector<SummedTile> tiles;
-    const std::int32_t* table = nullptr;  ///< the schedule's, on host, where it says which tiles are late
-    std::uint32_t* gate = nullptr;        ///< on host, to which each block that is done adds 1; null: none
-};
-
 /// A sum, ready to be done.
 struct PreparedSum {
     plan::DType dtype = plan::DType::fp32;
@@ -71,8 +47,6 @@ struct PreparedSum {
     std::vector<std::uint64_t> copies{};
     /// By slot and part, where the slots lie if they are no fixed distance apart: in other ranks' memory.
     std::vector<std::vector<StridedCopy>> places{};
-    /// Where tiles do it: only what the late ones left is to be done. Then `parts` is empty.
-    std::optional<TileRows> by_tiles{};
 
     /// Lets the sum go where the own content is.
     void bring_home();
@@ -98,14 +72,7 @@ struct PreparedSum {
 /// False, and nothing changed, when `out` lies in memory in another way than the destination.
 [[nodiscard]] bool redirect(PreparedSum& sum, const BoxView& staging, const BoxView& out);
 
-/// The sum over `staging` [slots, rows, columns] into `destination` [rows, columns] that tiles do, `tiles` of
-/// them: regions in coordinates in which the destination begins at `origin`. `table`: the schedule's, kept.
-[[nodiscard]] PreparedSum prepare_tile_sum(const BoxView& staging, const BoxView& destination,
-                                           const plan::Region& origin, plan::DType dtype,
-                                           std::span<const fuse::TileSum> tiles, std::int32_t own,
-                                           std::span<const std::int32_t> table);
-
-/// Does it with the CPU; where tiles do it, what is left of it in call `epoch`.
-void sum_on_host(const PreparedSum& sum, std::uint32_t epoch = 0);
+/// Does it with the CPU.
+void sum_on_host(const PreparedSum& sum);
 
 }  // namespace syncopate::runtime

@@ -27,8 +27,6 @@ public:
 
     /// Starts the transfers of call `epoch`; the previous call's must have been joined.
     void start(std::uint32_t epoch);
-    /// The call's kernel has ended: what its tiles left of sums may be done.
-    void kernel_ended() { kernel_ended_.store(true, std::memory_order_release); }
     /// Returns when they are done, or given up because of a fault in the control block.
     void join();
     /// What transfer `index` sums, to redirect it; null when it sums nothing. Only between calls.
@@ -43,7 +41,6 @@ private:
     std::vector<PreparedTransfer> transfers_;
     HostControl control_;
     HostMover mover_;
-    std::atomic<bool> kernel_ended_ = false;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::uint32_t epoch_ = 0;

@@ -29,7 +29,6 @@ public:
     HostStreams& operator=(const HostStreams&) = delete;
 
     void start(std::uint32_t epoch);  ///< the call before must have been joined
-    void kernel_ended();              ///< of this call
     void join();                      ///< until all is done, or given up because of a fault
     /// What transfer `index` sums on a stream; null when it does not. Only between calls.
     [[nodiscard]] PreparedSum* sum_of(std::size_t index);
@@ -48,7 +47,6 @@ private:
         std::vector<Gate> gates;
         std::vector<std::size_t> after;
         std::vector<fuse::Wait> awaited;
-        bool after_kernel = false;  ///< a sum that tiles do
     };
 
     void serve(std::size_t stream);
@@ -56,7 +54,6 @@ private:
     void run(std::size_t stream, std::uint32_t epoch);
     [[nodiscard]] bool pass(const Gate& gate) const;
     [[nodiscard]] bool follow(std::size_t transfer);
-    void wait_for_kernel();
 
     std::vector<PreparedTransfer> transfers_;
     HostControl control_;
@@ -68,7 +65,6 @@ private:
     std::uint32_t epoch_ = 0;
     std::uint64_t calls_ = 0;
     std::size_t working_ = 0;  ///< threads
-    bool kernel_ended_ = false;
     bool leaving_ = false;
     std::vector<std::thread> threads_;  ///< one a stream; none where nothing goes by streams
 };

@@ -148,7 +148,7 @@ private:
                              .method = device::EngineMethod::ldst,
                              .where = kWhereTransfer - static_cast<std::int32_t>(index),
                              .opens = 1};
-        const std::int32_t gate = emit::relay_gate_of(schedule_, streams_, streams_.steps[index].relay);
+        const std::int32_t gate = emit::relay_gate_of(schedule_, streams_.steps[index].relay);
         table_.posts.push_back(control_ + static_cast<std::uint64_t>(gate) * 4);
         return add_box(relay, StridedCopy{.height = 0}, {});
     }
