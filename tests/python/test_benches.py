@@ -1,5 +1,6 @@
 """Every benchmark of operators runs on two host ranks, small: its rows are right, and what fails does not lose the rest."""
 
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -93,3 +94,34 @@ def test_the_table_of_backends_gives_times_and_reasons(run, tmp_path):
     refused = {e["backend"]: e["refused"] for e in table if e["operator"] == "gemm_rs" and "refused" in e}
     assert "instead" in refused["copy_engine"]
     assert "| gemm_rs | 8B 256 |" in outcome.out
+
+
+def test_schedules_without_gpus_are_compared_with_those_before(run, tmp_path):
+    command = [
+        sys.executable,
+        BENCH / "schedules.py",
+        "--operators",
+        "gemm_rs,feed_forward",
+        "--shapes",
+        "8B",
+    ]
+    command += ["--tokens", "1024", "--ranks", "2"]
+    dumped = run(*command, "--dump", tmp_path)
+    assert dumped.code == 0, dumped.err
+    cases = dumped.out.splitlines()
+    assert len(cases) == 2
+    assert (tmp_path / "index.txt").read_text().splitlines() == cases
+    same = run(*command, "--compare", tmp_path)
+    assert same.code == 0, same.out + same.err
+    assert same.out.splitlines()[:2] == cases
+    file = tmp_path / "gemm_rs_8B_1024x4096x1792_2.json.gz"
+    reference = json.loads(gzip.decompress(file.read_bytes()))
+    reference["schedule"]["ranks"][1]["transfers"][0]["backend"] = "none_such"
+    reference["launch"]["gone"] = 1
+    file.write_bytes(gzip.compress(json.dumps(reference).encode()))
+    (tmp_path / "feed_forward_8B_1024x1792x4096_2.json.gz").unlink()
+    other = run(*command, "--compare", tmp_path, "--ignore", "gone")
+    assert other.code == 1
+    assert 'schedule.ranks[1].transfers[0].backend: "none_such" -> ' in other.out
+    assert "1 cases differ at schedule.ranks[].transfers[].backend" in other.out
+    assert other.out.endswith("cases that differ, of 2: schedule 1, launch 0, source 0, missing 1\n")
