@@ -233,7 +233,7 @@ void bind_compiler(nb::module_& m) {
         "push_reduce",
         [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
            std::vector<std::int64_t> shape, const std::string& dtype, std::int32_t axis, std::int32_t split,
-           const std::string& reduce, bool all, bool produced, bool by_part, bool pull, std::int32_t pulled,
+           const std::string& reduce, bool all, bool by_part, std::int32_t pulled,
            std::optional<std::int32_t> split_axis, const std::vector<std::string>& backends) {
             if (reduce != "sum" && reduce != "max")
                 throw nb::value_error(("unknown reduction '" + reduce + "'; expected sum or max").c_str());
@@ -247,15 +247,13 @@ void bind_compiler(nb::module_& m) {
                  .split_axis = split_axis,
                  .reduce = reduce == "max" ? plan::Reduce::max : plan::Reduce::sum,
                  .all = all,
-                 .produced = produced,
                  .by_part = by_part,
                  .backends = std::move(chosen),
-                 .pull = pull,
                  .pulled = pulled}));
         },
         nb::arg("mesh"), nb::arg("name"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"),
-        nb::arg("split"), nb::arg("reduce"), nb::arg("all"), nb::arg("produced"), nb::arg("by_part") = false,
-        nb::arg("pull") = false, nb::arg("pulled") = 0, nb::arg("split_axis") = nb::none(),
+        nb::arg("split"), nb::arg("reduce"), nb::arg("all"), nb::arg("by_part") = false,
+        nb::arg("pulled") = 0, nb::arg("split_axis") = nb::none(),
         nb::arg("backends") = std::vector<std::string>());
     m.def(
         "push_exchange",

@@ -318,8 +318,7 @@ class MatmulReduceScatter(Reduction):
             0,
             self.split,
             by_part=by_part,
-            pull=self.pull,
-            pulled=self.pulled,
+            pulled=self.group.size - 1 if self.pull else self.pulled,
             backends=self._backends(),
             split_axis=self.split_axis or 0,
         )
@@ -354,8 +353,7 @@ class MatmulAllReduce(Reduction):
             self.split,
             all=True,
             by_part=self.split > 1,
-            pull=self.pull,
-            pulled=self.pulled,
+            pulled=self.group.size - 1 if self.pull else self.pulled,
             split_axis=int(self.pull) if self.split_axis is None else self.split_axis,
             backends=self._backends(),
         )

@@ -298,9 +298,7 @@ def push_reduce(
     *,
     reduce: str = "sum",
     all: bool = False,
-    produced: bool = True,
     by_part: bool = False,
-    pull: bool = False,
     pulled: int = 0,
     split_axis: int | None = None,
     backends: Sequence[str] = (),
@@ -309,10 +307,10 @@ def push_reduce(
     to the shard's owner, where contributions are reduced ("sum" or "max") in rank order.
 
     `split`: chunks per shard, along `split_axis` (default: `axis`). `all`: all-reduce, each summed chunk goes on to all
-    ranks. `produced` False: the contributions are held initially. `by_part`: the first chunks of all shards go first, then
-    the second ones, …; else shard by shard. `pull`: owners pull the contributions instead, which the chunk engine, or by
-    ldst_inline a sum's kernel, adds up where they are; with `pulled` those made last, so many of a shard's. `backends`: by
-    what the contributions to the next rank go, to the one after it, …; open past the end.
+    ranks. `by_part`: the first chunks of all shards go first, then the second ones, …; else shard by shard. `pulled`: so many
+    of a shard's contributions, those made last, are pulled by its owner instead (ranks - 1: all), and the chunk engine, or by
+    ldst_inline a sum's kernel, adds them up where they are. `backends`: by what the contributions to the next rank go, to the
+    one after it, …; open past the end.
     """
     shape = list(tensor.shape)
     return _syncopate.push_reduce(
@@ -324,9 +322,7 @@ def push_reduce(
         split,
         reduce,
         all,
-        produced,
         by_part,
-        pull,
         pulled,
         split_axis,
         list(backends),

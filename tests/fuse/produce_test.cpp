@@ -59,7 +59,7 @@ TEST(Produce, OrdersTilesByWhenTheirChunkLeavesTheNextRanksFirstTheOwnLast) {
 }
 
 TEST(Produce, MakesThePartsOfASumThatReadsThemWhereTheyAreTogetherAndCountsThemAtOnce) {
-    const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.split = 2, .by_part = true, .pull = true});
+    const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.split = 2, .by_part = true, .pulled = 3});
     const Schedule schedule = fuse(program, {.preferred = plan::Backend::ldst_dedicated}).value();
     for (const RankSchedule& rank : schedule.ranks) {
         std::int64_t firsts = 0;  // of the first four tiles, those of first halves of shards
@@ -98,7 +98,7 @@ TEST(Produce, WhatIsCopiedIsMadeBeforeWhatTheListStoresAtItsOwnerAfterIt) {
 }
 
 TEST(Produce, TheEngineStoresItsSumsAtThePeers) {
-    const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.all = true, .pull = true});
+    const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.all = true, .pulled = 3});
     const Schedule schedule = fuse(program, {.preferred = plan::Backend::ldst_dedicated}).value();
     for (std::int32_t rank = 0; rank < 4; ++rank) {
         const RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
@@ -111,7 +111,7 @@ TEST(Produce, TheEngineStoresItsSumsAtThePeers) {
 
 TEST(Produce, SumsBesideTheKernelReadAndStoreAtThePeersThemselves) {
     const Program program =
-        reduced({16, 8, 4, 2, 8, 2}, 4, {.split = 2, .all = true, .by_part = true, .pull = true});
+        reduced({16, 8, 4, 2, 8, 2}, 4, {.split = 2, .all = true, .by_part = true, .pulled = 3});
     for (const Device device : {Device::cuda, Device::host}) {
         const Schedule schedule =
             fuse(program, {.device = device, .preferred = plan::Backend::ldst_inline}).value();
@@ -140,7 +140,7 @@ TEST(Produce, SumsBesideTheKernelReadAndStoreAtThePeersThemselves) {
 }
 
 TEST(Produce, LeavesAPlainKernelAsItIsAndSaysWhereItCannot) {
-    const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.all = true, .pull = true});
+    const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.all = true, .pulled = 3});
     const Options options{.preferred = plan::Backend::ldst_dedicated, .plain_kernel = true};
     const Schedule schedule = fuse(program, options).value();
     EXPECT_TRUE(schedule.plain);

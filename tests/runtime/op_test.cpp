@@ -365,13 +365,15 @@ TEST_P(ReduceScatter, SumsEveryCallsContributionsWhateverTheTiming) {
     const std::int64_t rows = 7 * c.size + 2;
     const std::int64_t columns = c.backend == plan::Backend::automatic ? 6 : 8;
     const plan::Tensor tensor{"C", {rows, columns}, plan::DType::int32};
-    fuse::Program program{
-        fuse::sample::gemm({rows, columns, 4, 4, 2, 2, 3}),
-        plan::push_reduce(
-            fuse::sample::ranks(c.size), tensor,
-            {.split = c.split, .reduce = c.reduce, .all = c.all, .by_part = c.plain, .pull = c.pull})
-            .value(),
-        {{"c_ptr", "C"}}};
+    fuse::Program program{fuse::sample::gemm({rows, columns, 4, 4, 2, 2, 3}),
+                          plan::push_reduce(fuse::sample::ranks(c.size), tensor,
+                                            {.split = c.split,
+                                             .reduce = c.reduce,
+                                             .all = c.all,
+                                             .by_part = c.plain,
+                                             .pulled = c.pull ? c.size - 1 : 0})
+                              .value(),
+                          {{"c_ptr", "C"}}};
     program.kernel.arguments.tensors["c_ptr"].dtype = plan::DType::int32;
     const auto schedule = fuse::fuse(program, {.preferred = c.backend, .plain_kernel = c.plain});
     ASSERT_TRUE(schedule) << schedule.error().to_string();

@@ -75,17 +75,17 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
     std::vector<std::pair<OpRef, std::size_t>> sends;  // of summed chunks
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
         const std::vector<Region>& own = chunks[static_cast<std::size_t>(rank)];
-        (options.produced ? plan.produced : plan.initial)
-            .push_back({.rank = rank, .chunk = {0, tensor.whole()}, .partial = true});
+        plan.produced.push_back({.rank = rank, .chunk = {0, tensor.whole()}, .partial = true});
         if (options.all || !own.empty()) {
             const Region kept = options.all ? tensor.whole() : bounding_box(own.front(), own.back());
             plan.final.push_back({.rank = rank, .chunk = {0, kept}, .of_all = true});
         }
         std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
         const auto add = [&](std::int32_t offset, std::size_t chunk) {
-            const bool pull = options.pull || offset >= ranks - options.pulled;
+            const bool pull = offset >= ranks - options.pulled;
             // Where some are pushed the pulls keep that order: at offset k the contribution of rank p - k.
-            const std::int32_t peer = (pull && !options.pull ? rank - offset + ranks : rank + offset) % ranks;
+            const bool among_pushes = pull && options.pulled < ranks - 1;
+            const std::int32_t peer = (among_pushes ? rank - offset + ranks : rank + offset) % ranks;
             const auto owner = static_cast<std::size_t>(pull ? rank : peer);
             if (chunk >= chunks[owner].size()) return;
             contributions[owner][chunk].push_back({rank, static_cast<std::int32_t>(list.size())});

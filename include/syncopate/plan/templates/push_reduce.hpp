@@ -13,9 +13,9 @@
 //
 // all-reduce: the same, and each chunk of a shard then goes on to all other ranks as soon as it is summed.
 //
-// With `pull` the owners' lists hold the same ops: at offset k rank p pulls the contribution of rank p + k to
-// its own shard. With `pulled` = 1 only the contributions of the last offset are pulled, in place of the
-// pushes above: at offset 3 rank p pulls the contribution of rank p - 3 to its own shard.
+// With `pulled` = 1 the contributions of the last offset are pulled, in place of the pushes above: at offset
+// 3 rank p pulls the contribution of rank p - 3 to its own shard. With `pulled` = 3 all are, and the owners'
+// lists hold the ops above: at offset k rank p pulls the contribution of rank p + k to its own shard.
 #pragma once
 
 #include <cstdint>
@@ -36,17 +36,14 @@ struct PushReduceOptions {
     std::optional<std::int32_t> split_axis{};
     Reduce reduce = Reduce::sum;  ///< sum or max
     bool all = false;             ///< all-reduce: every rank ends with the whole
-    bool produced = true;         ///< by the kernel; false: held initially
     /// The first chunks of all shards, then the second ones, …; else shard by shard. So a chunk is summed,
     /// and in an all-reduce on its way to all, while later ones are made.
     bool by_part = false;
     /// By what the contributions to the next rank go, to the one after it, …; open past the end.
     std::vector<Backend> backends{};
-    /// Each owner pulls the contributions to its shard: the chunk engine, or by ldst_inline a sum's kernel,
-    /// then adds them up where they are, and nothing is staged.
-    bool pull = false;
-    /// Of each shard's contributions so many are pulled by its owner, the others pushed: those that are made
-    /// last.
+    /// Of each shard's contributions so many, those that are made last, are pulled by its owner, the others
+    /// pushed: the chunk engine, or by ldst_inline a sum's kernel, adds them up where they are. Where all are
+    /// pulled nothing is staged.
     std::int32_t pulled = 0;
 };
 
