@@ -1,5 +1,5 @@
-// How long kernel::analyse takes as the number of tiles grows: the kernels of examples/, and forms that
-// corpora have many of (attention, normalisation, split-K, one axis, transposed and batched operands).
+// How long kernel::triton::analyse takes as the number of tiles grows: the kernels of examples/, and forms
+// that corpora have many of (attention, normalisation, split-K, one axis, transposed and batched operands).
 //
 //   cmake --preset release -DSYNCOPATE_BENCHMARKS=ON && cmake --build build --target bench_kernel_analyse
 //   build/bin/bench_kernel_analyse --benchmark_out=FILE.json [--benchmark_filter=/10000]
@@ -199,7 +199,7 @@ void measure(benchmark::State& state, const std::string& source, const Arguments
              const std::string& file = "kernel.py", const std::string& name = "") {
     std::size_t tiles = 0;
     for ([[maybe_unused]] auto turn : state) {
-        const auto analysed = kernel::analyse(source, file, name, arguments, {.remember = remember});
+        const auto analysed = kernel::triton::analyse(source, file, name, arguments, {.remember = remember});
         if (!analysed) {
             state.SkipWithError(analysed.error().to_string().c_str());
             return;
@@ -238,7 +238,7 @@ void add_benchmark(const std::string& name, const std::string& source,
 
 /// A line of the file of launches.
 void add_launch(const std::string& line) {
-    const std::optional<kernel::test::Launch> launch = kernel::test::launch_of(line);
+    const std::optional<kernel::triton::test::Launch> launch = kernel::triton::test::launch_of(line);
     if (!launch) return;
     benchmark::RegisterBenchmark(("corpus/" + launch->name).c_str(), [=](benchmark::State& state) {
         const std::string file = in_root(launch->file);

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "syncopate/emit/artifact.hpp"
+#include "syncopate/emit/language.hpp"
 #include "syncopate/io.hpp"
-#include "syncopate/kernel/triton/syntax/imported_files.hpp"
 #include "syncopate/plan/json/json.hpp"
 #include "syncopate/plan/model/join.hpp"
 #include "syncopate/plan/topology/topology.hpp"
@@ -212,7 +212,8 @@ void run_fuse(const FuseOptions& options) {
     for (emit::StageText& stage : stages) stage.source = or_fail(read_file(stage.file));
     std::vector<std::pair<std::string, std::vector<kernel::ImportedFile>>> imported;
     for (const emit::StageText& stage : stages)
-        imported.emplace_back(stage.file, or_fail(kernel::imported_files(stage.source, stage.file)));
+        imported.emplace_back(
+            stage.file, or_fail(emit::language_of(stage.file).imported_files(stage.source, stage.file)));
     const emit::Artifact artifact =
         or_fail(emit::make_artifact(std::move(stages), std::move(plan), fuse_options));
     auto files = emit::files_of(artifact);

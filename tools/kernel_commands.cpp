@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "syncopate/emit/language.hpp"
 #include "syncopate/io.hpp"
-#include "syncopate/kernel/model/kernel.hpp"
-#include "syncopate/kernel/triton/analyse/explain.hpp"
+#include "syncopate/kernel/model/explained.hpp"
 #include "tools/commands.hpp"
 
 namespace syncopate::tools {
@@ -81,30 +81,9 @@ ordered_json json_of(const kernel::Kernel& k, bool boxes) {
     return out;
 }
 
-std::string describe(const kernel::TileIdSite& site) {
-    std::string names;
-    for (const std::string& variable : site.variables)
-        names += (names.empty() ? "`" : ", `") + variable + "`";
-    const std::string guards = site.guards_reads && site.guards_writes ? "loads and stores"
-                               : site.guards_reads                     ? "loads"
-                                                                       : "stores";
-    switch (site.kind) {
-        case kernel::TileIdSite::Kind::rebind:
-            return fmt::format("{} set on line {}; {} follow from it", names, site.anchor.line, guards);
-        case kernel::TileIdSite::Kind::rebind_grid:
-            return fmt::format("{} set up to line {}; {} follow from them", names, site.anchor.line, guards);
-        case kernel::TileIdSite::Kind::entry:
-            return fmt::format("taken at the entry, line {}, for {} uses; {} follow from it",
-                               site.anchor.line, site.program_ids.size(), guards);
-        case kernel::TileIdSite::Kind::use:
-            return fmt::format("{} used on line {}, column {}; {} follow from it", names, site.anchor.line,
-                               site.anchor.column, guards);
-    }
-    return {};
-}
-
-std::string text_of(const kernel::Kernel& k, const std::vector<kernel::Note>& notes, bool boxes) {
-    std::string out = fmt::format("{} ({}:{})\n", k.name, k.file, k.sites.name.line);
+std::string text_of(const kernel::Explained& explained, bool boxes) {
+    const kernel::Kernel& k = explained.kernel;
+    std::string out = fmt::format("{} ({}:{})\n", k.name, k.file, k.line);
     for (const kernel::Param& param : k.params) {
         if (param.kind == kernel::ParamKind::pointer || param.kind == kernel::ParamKind::descriptor) {
             out += fmt::format("  {:<12} {}, {}\n", param.name, name_of(param.kind), access_of(param));
@@ -115,22 +94,11 @@ std::string text_of(const kernel::Kernel& k, const std::vector<kernel::Note>& no
         out += fmt::format(" {} = {} × {}", axis.name, axis.count, axis.block);
     if (k.axes.empty()) out += " a list";
     out += fmt::format("; {} tiles on {} programs ({} × {} × {}){}\n", k.tiles.size(), k.num_programs(),
-                       k.grid[0], k.grid[1], k.grid[2], k.sites.persistent ? ", persistent" : "");
-    for (const kernel::TileIdSite& site : k.sites.tile_ids) out += "tile id: " + describe(site) + "\n";
-    if (k.sites.persistent) out += fmt::format("tile loop: line {}\n", k.sites.tile_loop_header.line);
-    if (k.sites.reduction) {
-        const kernel::ReductionLoop& loop = *k.sites.reduction;
-        out += fmt::format("reduction: line {}, {} iterations", loop.header.line, loop.trips);
-        for (const kernel::LoopSlice& slice : loop.slices) {
-            out += fmt::format("; {}[axis {}] from {} by {}, {} each", slice.param, slice.dim, slice.base,
-                               slice.step, slice.extent);
-        }
-        out += "\n";
-    }
-    if (k.sites.last_store.line > 0) out += fmt::format("last store: line {}\n", k.sites.last_store.line);
-    if (k.sites.early_return) out += "returns early on some path\n";
-    if (!notes.empty()) out += "why:\n";
-    for (const kernel::Note& note : notes) out += fmt::format("  line {}: {}\n", note.line, note.text);
+                       k.grid[0], k.grid[1], k.grid[2], k.persistent ? ", persistent" : "");
+    for (const std::string& place : explained.places) out += place + "\n";
+    if (!explained.notes.empty()) out += "why:\n";
+    for (const kernel::Note& note : explained.notes)
+        out += fmt::format("  line {}: {}\n", note.line, note.text);
     constexpr std::size_t kShown = 8;
     for (std::size_t i = 0; i < std::min(k.tiles.size(), kShown); ++i) {
         const kernel::Tile& tile = k.tiles[i];
@@ -196,13 +164,14 @@ void show(const ShowOptions& options) {
     }
     if (!options.grid.empty()) arguments.grid = or_fail(kernel::parse_grid(options.grid));
     const std::string source = or_fail(read_file(path));
-    const kernel::Explained explained = or_fail(kernel::analyse_and_explain(source, path, name, arguments));
+    const kernel::Explained explained =
+        or_fail(emit::language_of(path).explain(source, path, name, arguments));
     const kernel::Kernel& analysed = explained.kernel;
     const std::string out =
         options.json
             ? json_of(analysed, options.boxes).dump(-1, ' ', false, ordered_json::error_handler_t::replace) +
                   "\n"
-            : text_of(analysed, explained.notes, options.boxes);
+            : text_of(explained, options.boxes);
     std::fwrite(out.data(), 1, out.size(), stdout);
 }
 

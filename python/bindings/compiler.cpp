@@ -19,6 +19,7 @@
 
 #include "bindings.hpp"
 #include "syncopate/emit/artifact.hpp"
+#include "syncopate/emit/language.hpp"
 #include "syncopate/plan/check/check.hpp"
 #include "syncopate/plan/draw/show.hpp"
 #include "syncopate/plan/json/json.hpp"
@@ -119,18 +120,18 @@ nb::list to_list(const std::set<std::string>& names) {
     return list;
 }
 
-nb::dict analyse_source(std::string source, std::string file, const std::string& name,
+nb::dict analyse_source(const std::string& source, const std::string& file, const std::string& name,
                         const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
                         const Grid& grid, std::int32_t num_sms) {
-    const kernel::Kernel found = unwrap(kernel::analyse(std::move(source), std::move(file), name,
-                                                        arguments_of(scalars, tensors, grid, num_sms)));
+    const kernel::Kernel found = unwrap(
+        emit::language_of(file).analyse(source, file, name, arguments_of(scalars, tensors, grid, num_sms)));
     nb::dict made;
     nb::list axes;
     for (const kernel::TileAxis& axis : found.axes)
         axes.append(nb::make_tuple(axis.name, axis.count, axis.block));
     made["axes"] = axes;
     made["grid"] = nb::make_tuple(found.grid[0], found.grid[1], found.grid[2]);
-    made["reduction"] = found.sites.reduction ? nb::cast(found.sites.reduction->variable) : nb::none();
+    made["reduction"] = found.loops.empty() ? nb::none() : nb::cast(found.loops.front().variable);
     nb::list tiles;
     for (const kernel::Tile& tile : found.tiles)
         tiles.append(nb::make_tuple(tile.program, to_dict(tile.read_boxes), to_dict(tile.write_boxes),

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "syncopate/emit/emit.hpp"
+#include "syncopate/emit/language.hpp"
 #include "syncopate/fuse/json.hpp"
 #include "syncopate/nesting.hpp"
 #include "syncopate/plan/json/json.hpp"
@@ -307,8 +308,10 @@ std::vector<std::pair<std::string, const std::string*>> files_of(const Artifact&
     std::vector<std::pair<std::string, const std::string*>> files{{"schedule.json", &artifact.schedule_json}};
     for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {
         const std::string number = artifact.sources.size() > 1 ? "_" + std::to_string(stage) : "";
-        files.emplace_back("original" + number + ".py", &artifact.sources[stage].original);
-        files.emplace_back("kernel" + number + ".py", &artifact.sources[stage].kernel);
+        files.emplace_back("original" + number + artifact.sources[stage].suffix,
+                           &artifact.sources[stage].original);
+        files.emplace_back("kernel" + number + artifact.sources[stage].suffix,
+                           &artifact.sources[stage].kernel);
     }
     return files;
 }
@@ -319,9 +322,13 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
     Artifact artifact;
     Launch& launch = artifact.launch;
     for (const fuse::Stage& stage : program.stages) {
-        auto source = emit({stage.kernel, program.plan, stage.bindings}, *schedule, artifact.sources.size());
+        const auto language = language_of(stage.kernel);
+        if (!language) return language.error();
+        auto source = (*language)->emit({stage.kernel, program.plan, stage.bindings}, *schedule,
+                                        artifact.sources.size());
         if (!source) return source.error();
-        artifact.sources.push_back({*std::move(source), stage.kernel.source});
+        artifact.sources.push_back(
+            {*std::move(source), (*language)->original(stage.kernel), std::string((*language)->suffix)});
         launch.stages.push_back(launch_of(stage, program.plan, options));
     }
     launch.device = options.device;
@@ -345,8 +352,7 @@ Result<Artifact> make_artifact(std::vector<StageText> stages, plan::Plan plan, c
                 param, kernel::TensorArgument{
                            program.plan.tensors[*tensor].shape, {}, program.plan.tensors[*tensor].dtype, {}});
         }
-        auto kernel =
-            kernel::analyse(std::move(stage.source), std::move(stage.file), stage.name, stage.arguments);
+        auto kernel = language_of(stage.file).analyse(stage.source, stage.file, stage.name, stage.arguments);
         if (!kernel) return kernel.error();
         program.stages.push_back({*std::move(kernel), std::move(stage.bindings)});
     }

@@ -32,13 +32,12 @@ bool some_can_wait(const fuse::Schedule& schedule) {
     });
 }
 
-/// What is said of the elements that are added to the pointers of `tensor`: that they are multiples of 16, as
-/// heaps and tensors begin at such, so that Triton goes on loading and storing as many bytes at once.
-std::string multiple_of(const fuse::Schedule& schedule, std::int32_t tensor) {
+/// Whether rows of `tensor` are multiples of 16 elements, as heaps and tensors begin at such.
+bool rows_of_16(const fuse::Schedule& schedule, std::int32_t tensor) {
     const std::vector<std::int64_t>& shape = schedule.tensors[static_cast<std::size_t>(tensor)].shape;
     const std::int64_t row =
         std::accumulate(shape.begin() + 1, shape.end(), std::int64_t{1}, std::multiplies<>());
-    return row % 16 == 0 ? ", multiple=16" : "";
+    return row % 16 == 0;
 }
 
 /// The parameter that `tensor` is bound to and that the kernel accesses so; empty if none is.
@@ -65,13 +64,13 @@ Form form_of(const fuse::Program& program, const fuse::Schedule& schedule, std::
     };
     if (const std::optional<fuse::StoreForm>& stores = schedule.stores) {
         form.stores = InlineForm{.param = param(stores->tensor, &kernel::Param::written),
-                                 .multiple = multiple_of(schedule, stores->tensor),
+                                 .rows_of_16 = rows_of_16(schedule, stores->tensor),
                                  .by_row = stores->by_row,
                                  .copies = stores->copies};
     }
     if (const std::optional<fuse::LoadForm>& loads = schedule.loads) {
         form.loads = InlineForm{.param = param(loads->tensor, &kernel::Param::read),
-                                .multiple = multiple_of(schedule, loads->tensor),
+                                .rows_of_16 = rows_of_16(schedule, loads->tensor),
                                 .by_row = loads->by_row,
                                 .own = loads->own};
     }

@@ -13,10 +13,10 @@ namespace syncopate::emit {
 
 /// What is stored at other ranks, or fetched from them, by the tiles themselves.
 struct InlineForm {
-    std::string param;     ///< through which the kernel does it
-    std::string multiple;  ///< what is said of the elements that are added to its pointers: ", multiple=16"
-    bool by_row = false;   ///< by coordinates of a descriptor; else by pointers
-    bool own = false;      ///< fetched: only what the rank itself was given, through a parameter of its own
+    std::string param;        ///< through which the kernel does it
+    bool rows_of_16 = false;  ///< rows are multiples of 16 elements, and so is what is added to its pointers
+    bool by_row = false;      ///< by coordinates of a descriptor; else by pointers
+    bool own = false;  ///< fetched: only what the rank itself was given, through a parameter of its own
     std::int32_t copies = 1;  ///< stored: places of the tile that has most
 };
 

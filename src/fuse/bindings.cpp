@@ -39,9 +39,7 @@ Status check_bindings(const Program& program) {
             return Error{"kernel " + kernel.name + " has no parameter " + name + " to bind; it has " +
                          names_of(kernel.params)};
         }
-        const auto here = [&](std::string message) {
-            return kernel::error_at(kernel.source, kernel.file, param->where, std::move(message));
-        };
+        const auto here = [&](std::string message) { return kernel::error_at(*param, std::move(message)); };
         if (param->kind != kernel::ParamKind::pointer && param->kind != kernel::ParamKind::descriptor) {
             return here("parameter " + name + " is not a tensor, so it cannot be bound to " + tensor_name +
                         ": bind a pointer or descriptor parameter");

@@ -109,14 +109,14 @@ Result<Dependence> depend(const Program& program, const Precedence& precedence, 
         BoundParam bound{name, *plan.find_tensor(tensor), {}};
         // What a kernel makes and also reads (as atomic_add does) is its own, whatever arrives there later.
         if (param->written && is_produced(plan, bound.tensor)) continue;
-        if (kernel.sites.reduction) {
-            for (const kernel::LoopSlice& slice : kernel.sites.reduction->slices) {
+        if (!kernel.loops.empty()) {
+            for (const kernel::LoopSlice& slice : kernel.loops.front().slices) {
                 if (slice.param == name) bound.slices.push_back(slice);
             }
         }
         params.push_back(std::move(bound));
     }
-    const std::int64_t trips = kernel.sites.reduction ? kernel.sites.reduction->trips : 0;
+    const std::int64_t trips = kernel.loops.empty() ? 0 : kernel.loops.front().trips;
 
     // Classes: tiles that read the same boxes, in the order of their first tile.
     Dependence result;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <string_view>
 #include <utility>
 
 #include "fuse/kernel_accesses.hpp"
@@ -118,11 +117,8 @@ std::string objection_to_tiles(const Program& program, const kernel::Param& para
 std::string objection_to_descriptor(const Program& program, std::int32_t tensor, Backend backend) {
     if (backend == Backend::ldst_inline) return {};
     const kernel::Param& param = *only_param(program, tensor);
-    const kernel::Kernel& kernel = program.kernel;
-    for (const kernel::AccessSite& site : kernel.sites.loads) {
-        if (site.param != param.name) continue;
-        const std::string_view call = std::string_view(kernel.source).substr(site.call.begin);
-        if (site.made.end > 0 || !call.starts_with(param.name + ".load"))
+    for (const kernel::ParamAccess& load : program.kernel.accesses) {
+        if (load.param == param.name && !load.stores && !load.given)
             return "the kernel is not given the descriptor through which it loads " + param.name;
     }
     if (program.plan.tensors[static_cast<std::size_t>(tensor)].shape.size() != 2)

@@ -1,33 +1,23 @@
 #include "fuse/kernel_accesses.hpp"
 
 #include <algorithm>
-#include <string_view>
+#include <ranges>
+#include <string>
 
 namespace syncopate::fuse {
 
-using kernel::AccessSite;
+using kernel::ParamAccess;
 using plan::Backend;
 using plan::Region;
+using By = ParamAccess::By;
 
 namespace {
 
-std::string line_of(const kernel::SourceRange& range) { return " (line " + std::to_string(range.line) + ")"; }
-
-const std::vector<AccessSite>& sites_of(const kernel::Kernel& kernel, Access access) {
-    return access == Access::load ? kernel.sites.loads : kernel.sites.stores;
-}
-
-/// The words of a message about a load or a store.
-struct Words {
-    explicit Words(Access access)
-        : call(access == Access::load ? "load" : "store"),
-          calls(call + "s"),
-          done(access == Access::load ? "loaded" : "stored") {}
-    std::string call, calls, done;
-};
-
-bool lies_in(const kernel::SourceRange& inner, const kernel::SourceRange& outer) {
-    return outer.begin <= inner.begin && inner.end <= outer.end;
+/// The places where the kernel loads, or stores, through a parameter.
+auto accesses_of(const kernel::Kernel& kernel, const kernel::Param& param, Access access) {
+    return std::views::filter(kernel.accesses, [&param, stores = access == Access::store](const auto& one) {
+        return one.stores == stores && one.param == param.name;
+    });
 }
 
 }  // namespace
@@ -52,46 +42,28 @@ const kernel::Param* only_param(const Program& program, std::int32_t tensor) {
 
 std::string objection_to_calls(const kernel::Kernel& kernel, const kernel::Param& param, Backend backend,
                                Access access) {
-    const Words words(access);
-    const bool by_row = backend == Backend::tma_inline;
-    const AccessSite::Form wanted = by_row ? AccessSite::Form::descriptor : AccessSite::Form::pointers;
-    const std::string form = by_row ? "DESCRIPTOR." + words.call + "([…])" : "tl." + words.call + "(…)";
-    const std::vector<AccessSite>& sites = sites_of(kernel, access);
+    const std::string call = access == Access::load ? "load" : "store";
+    const By wanted = backend == Backend::tma_inline ? By::descriptor : By::pointers;
     bool any = false;
-    for (const AccessSite& site : sites) {
-        if (site.param != param.name) continue;
+    for (const ParamAccess& one : accesses_of(kernel, param, access)) {
         any = true;
-        if (!lies_in(site.call, kernel.sites.body) ||
-            (site.made.end > 0 && !lies_in(site.made, kernel.sites.body)))
-            return param.name + " is " + words.done + " in a helper" + line_of(site.call) + "; write the " +
-                   words.call + ", and what makes its descriptor, in the kernel";
-        if (site.form != wanted && site.form != AccessSite::Form::other) {
-            return words.calls + " of " + param.name + line_of(site.call) + " go through " +
-                   (by_row ? "pointers: use ldst_inline" : "a descriptor: use tma_inline");
+        if (one.by != wanted && one.by != By::other) {
+            return call + "s of " + param.name + " (line " + std::to_string(one.line) + ") go through " +
+                   (wanted == By::descriptor ? "pointers: use ldst_inline" : "a descriptor: use tma_inline");
         }
-        const std::string_view text =
-            std::string_view(kernel.source).substr(site.call.begin, site.call.end - site.call.begin);
-        const std::string_view callee = text.substr(0, text.find('('));
-        const bool written_out = by_row ? callee.ends_with("." + words.call)
-                                        : callee == "tl." + words.call || callee == words.call ||
-                                              callee == "triton.language." + words.call;
-        const bool shared = std::ranges::count_if(sites, [&](const AccessSite& other) {
-                                return other.call.begin == site.call.begin;
-                            }) > 1;
-        if (site.form != wanted || !written_out || shared)
-            return "a " + words.call + " of " + param.name + line_of(site.call) + " is not of the form " +
-                   form + (site.form == wanted ? "" : " of the whole tensor");
+        if (!one.fixed.empty()) return one.fixed;
     }
-    return any ? "" : "no " + words.call + " of " + param.name + " was found";
+    return any ? "" : "no " + call + " of " + param.name + " was found";
 }
 
 std::string objection_to_rows(const kernel::Kernel& kernel, const kernel::Tile& tile,
                               const kernel::Param& param, const Region& box, Access access) {
-    for (const AccessSite& site : sites_of(kernel, access)) {
-        if (site.param != param.name || site.rows == 0 || box.front().size() % site.rows == 0) continue;
-        return "tile " + std::to_string(tile.id) + (access == Access::load ? " reads " : " writes ") +
-               std::to_string(box.front().size()) + " rows, and the descriptor " + Words(access).calls + " " +
-               std::to_string(site.rows) + " at a time";
+    for (const ParamAccess& one : accesses_of(kernel, param, access)) {
+        if (one.rows == 0 || box.front().size() % one.rows == 0) continue;
+        const bool loads = access == Access::load;
+        return "tile " + std::to_string(tile.id) + (loads ? " reads " : " writes ") +
+               std::to_string(box.front().size()) + " rows, and the descriptor " +
+               (loads ? "loads " : "stores ") + std::to_string(one.rows) + " at a time";
     }
     return {};
 }

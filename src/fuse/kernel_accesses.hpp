@@ -20,7 +20,7 @@ enum class Access : std::uint8_t { load, store };
 [[nodiscard]] const kernel::Param* only_param(const Program& program, std::int32_t tensor);
 
 /// Why emit could not change some load or store through `param`, as `backend` (tma_inline, ldst_inline)
-/// would; empty if it can: every such call is written out in the kernel, in the form of that backend.
+/// would; empty if it can: every one of them goes through what that backend changes, and can be changed.
 [[nodiscard]] std::string objection_to_calls(const kernel::Kernel& kernel, const kernel::Param& param,
                                              plan::Backend backend, Access access);
 

@@ -24,7 +24,7 @@ Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel
     std::vector<std::int64_t> result;
     result.reserve(kernel.tiles.size());
     if (programs != own) {
-        if (!kernel.sites.persistent) {
+        if (!kernel.persistent) {
             return Error{kernel.name + " runs one tile per program, so its grid has " + std::to_string(own) +
                          " programs, not " + std::to_string(programs)};
         }
@@ -119,14 +119,13 @@ Result<StageSchedule> schedule_stage(const Program& program, const Lowered& lowe
     const auto deadlines = deadlines_of(lowered, precedence, *production, arrivals, kernel.tiles.size());
 
     // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read it.
-    const auto& reduction = kernel.sites.reduction;
-    const bool can_cut = options.phases && reduction && !reduction->bound.empty() && reduction->trips > 1;
+    const kernel::Loop* loop = kernel.loops.empty() ? nullptr : &kernel.loops.front();
+    const bool can_cut = options.phases && loop != nullptr && loop->divisible && loop->trips > 1;
     StageSchedule made;
     bool phased = false;
     if (can_cut) {
         made.tiles = order_tiles(*dependence, arrivals, true, deadlines);
-        made.synchronization =
-            synchronize(precedence, *dependence, made.tiles, *program_of, reduction->trips);
+        made.synchronization = synchronize(precedence, *dependence, made.tiles, *program_of, loop->trips);
         for (const auto& slots : made.synchronization.slots) {
             phased |= std::any_of(slots.begin(), slots.end(),
                                   [](const SlotWaits& s) { return s.phases.size() > 1; });
@@ -134,8 +133,7 @@ Result<StageSchedule> schedule_stage(const Program& program, const Lowered& lowe
     }
     if (!phased) {
         made.tiles = order_tiles(*dependence, arrivals, false, deadlines);
-        if (kernel.sites.persistent)
-            repack(kernel, *dependence, arrivals, *program_of, deadlines, made.tiles);
+        if (kernel.persistent) repack(kernel, *dependence, arrivals, *program_of, deadlines, made.tiles);
         made.synchronization = synchronize(precedence, *dependence, made.tiles, *program_of, 0);
     }
     made.slots = {{0, static_cast<std::int64_t>(kernel.tiles.size()), phased}};

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "emit/sample.hpp"
-#include "emit/syntax.hpp"
+#include "emit/triton/syntax.hpp"
 
 namespace syncopate::emit {
 namespace {
@@ -11,6 +11,7 @@ namespace {
 using sample::kernel_of;
 using sample::range_of;
 using sample::rebind;
+using sample::Sample;
 
 const std::string kSimple =
     "import triton\n"
@@ -24,14 +25,14 @@ const std::string kSimple =
     "\n\n"
     "other = 1\n";
 
-std::string emitted(const kernel::Kernel& kernel, bool phased = false, bool produces = false) {
+std::string emitted(const Sample& sample, bool phased = false, bool produces = false) {
     fuse::Schedule schedule;
     schedule.phased = phased;
     if (produces) {
         schedule.ranks.resize(1);
         schedule.ranks[0].chunks.resize(1);
     }
-    const auto result = emit({kernel, {}, {}}, schedule);
+    const auto result = emit({sample.whole(), {}, {}}, schedule);
     return result.ok() ? *result : "ERROR " + result.error().to_string();
 }
 
@@ -41,10 +42,10 @@ std::string replaced(std::string text, const std::string& from, const std::strin
     return text;
 }
 
-kernel::Kernel simple(const std::string& source = kSimple) {
-    kernel::Kernel kernel = kernel_of(source, "tl.store(a_ptr, x)");
-    kernel.sites.tile_ids = {rebind(source, "pid = tl.program_id(0)", "pid")};
-    return kernel;
+Sample simple(const std::string& source = kSimple) {
+    Sample sample = kernel_of(source, "tl.store(a_ptr, x)");
+    sample.text.sites.tile_ids = {rebind(source, "pid = tl.program_id(0)", "pid")};
+    return sample;
 }
 
 TEST(Emit, AddsAnImportTwoParametersAndTwoLines) {
@@ -72,7 +73,7 @@ TEST(Emit, LeavesAPlainKernelAsItIs) {
     schedule.plain = true;
     schedule.ranks.resize(1);
     schedule.ranks[0].chunks.resize(1);
-    EXPECT_EQ(emit(fuse::Program{kernel_of(kSimple, "tl.store(a_ptr, x)"), {}, {}}, schedule).value(),
+    EXPECT_EQ(emit(fuse::Program{kernel_of(kSimple, "tl.store(a_ptr, x)").whole(), {}, {}}, schedule).value(),
               kSimple);
 }
 
@@ -100,26 +101,31 @@ TEST(Emit, PutsParametersBeforeThoseWithDefaults) {
 }
 
 TEST(Emit, LooksUpATileThatOnlyStoresUse) {
-    kernel::Kernel kernel = simple();
-    kernel::TileIdSite use{
-        kernel::TileIdSite::Kind::use, {"pid"}, range_of(kSimple, "pid * BLOCK"), 0, false, true};
+    Sample sample = simple();
+    kernel::triton::TileIdSite use{
+        kernel::triton::TileIdSite::Kind::use, {"pid"}, range_of(kSimple, "pid * BLOCK"), 0, false, true};
     use.anchor.end = use.anchor.begin + 3;
-    kernel.sites.tile_ids.push_back(use);
-    EXPECT_NE(emitted(kernel).find("tl.load(a_ptr + sy_tile(sy_schedule, pid) * BLOCK)"), std::string::npos);
-    EXPECT_NE(emitted(kernel).find("import sy_acquire, sy_finish, sy_tile  #"), std::string::npos);
+    sample.text.sites.tile_ids.push_back(use);
+    EXPECT_NE(emitted(sample).find("tl.load(a_ptr + sy_tile(sy_schedule, pid) * BLOCK)"), std::string::npos);
+    EXPECT_NE(emitted(sample).find("import sy_acquire, sy_finish, sy_tile  #"), std::string::npos);
 }
 
 TEST(Emit, WaitsOnlyWhereBoundMemoryIsLoaded) {
     const std::string source = replaced(kSimple, "    tl.store(a_ptr, x)",
                                         "    x += tl.load(bias_ptr + pid)\n    tl.store(a_ptr, x)");
-    kernel::Kernel kernel = simple(source);
-    kernel.sites.tile_ids.front().reads = {"a_ptr", "w_ptr"};
-    kernel::TileIdSite use{
-        kernel::TileIdSite::Kind::use, {"pid"}, range_of(source, "pid)\n"), 0, true, true, {"bias_ptr"}};
+    Sample sample = simple(source);
+    sample.text.sites.tile_ids.front().reads = {"a_ptr", "w_ptr"};
+    kernel::triton::TileIdSite use{kernel::triton::TileIdSite::Kind::use,
+                                   {"pid"},
+                                   range_of(source, "pid)\n"),
+                                   0,
+                                   true,
+                                   true,
+                                   {"bias_ptr"}};
     use.anchor.end = use.anchor.begin + 3;
-    kernel.sites.tile_ids.push_back(use);
+    sample.text.sites.tile_ids.push_back(use);
     const auto text = [&](std::map<std::string, std::string> bindings) {
-        const auto result = emit({kernel, {}, std::move(bindings)}, {});
+        const auto result = emit({sample.whole(), {}, std::move(bindings)}, {});
         return result.ok() ? *result : result.error().to_string();
     };
     const std::string only_a = text({{"a_ptr", "A"}});
@@ -133,14 +139,14 @@ TEST(Emit, WaitsOnlyWhereBoundMemoryIsLoaded) {
 
 TEST(Emit, RebindsEveryAxisOfAGrid) {
     const std::string source = replaced(kSimple, "    x = ", "    y = tl.program_id(1)\n    x = ");
-    kernel::Kernel kernel = simple(source);
-    kernel.sites.tile_ids = {{kernel::TileIdSite::Kind::rebind_grid,
-                              {"pid", "y"},
-                              range_of(source, "y = tl.program_id(1)"),
-                              4,
-                              true,
-                              true}};
-    EXPECT_NE(emitted(kernel).find(
+    Sample sample = simple(source);
+    sample.text.sites.tile_ids = {{kernel::triton::TileIdSite::Kind::rebind_grid,
+                                   {"pid", "y"},
+                                   range_of(source, "y = tl.program_id(1)"),
+                                   4,
+                                   true,
+                                   true}};
+    EXPECT_NE(emitted(sample).find(
                   "    y = tl.program_id(1)\n    pid, y = sy_acquire_2d(sy_schedule, sy_control, pid, y)  #"),
               std::string::npos);
 }
@@ -149,27 +155,27 @@ TEST(Emit, TakesEveryAxisAtTheEntryAndReplacesTheIds) {
     const std::string source = replaced(kSimple, "    pid = tl.program_id(0)  # which tile\n    x = ",
                                         "    pid, y = tl.program_id(0), tl.program_id(axis=1).to(tl.int64)\n"
                                         "    x = ");
-    kernel::Kernel kernel = simple(source);
-    kernel::TileIdSite site;
-    site.kind = kernel::TileIdSite::Kind::entry;
+    Sample sample = simple(source);
+    kernel::triton::TileIdSite site;
+    site.kind = kernel::triton::TileIdSite::Kind::entry;
     site.variables = {"sy_x", "sy_y"};
     site.anchor = range_of(source, "pid, y =");
     site.program_ids = {{range_of(source, "tl.program_id(axis=1)"), 1},
                         {range_of(source, "tl.program_id(0)"), 0}};
-    kernel.sites.tile_ids = {site};
+    sample.text.sites.tile_ids = {site};
     EXPECT_NE(
-        emitted(kernel).find(
+        emitted(sample).find(
             "    sy_x, sy_y = sy_acquire_2d(sy_schedule, sy_control, tl.program_id(0), tl.program_id(1))  "
             "# the tile of this slot, once its chunks have arrived\n"
             "    pid, y = sy_x, sy_y.to(tl.int64)\n"),
         std::string::npos)
-        << emitted(kernel);
+        << emitted(sample);
 }
 
 TEST(Emit, RefusesAnIdThatAHelperTakes) {
-    kernel::Kernel kernel = simple();
-    kernel.sites.foreign_id = range_of(kSimple, "pid * BLOCK");
-    const std::string text = emitted(kernel);
+    Sample sample = simple();
+    sample.text.sites.foreign_id = range_of(kSimple, "pid * BLOCK");
+    const std::string text = emitted(sample);
     EXPECT_TRUE(text.starts_with("ERROR ")) << text;
     EXPECT_NE(text.find("a helper takes the program's id itself"), std::string::npos) << text;
 }
@@ -185,26 +191,25 @@ TEST(Emit, FinishesOnEveryReturn) {
         << text;
     EXPECT_NE(text.find("    if n == 3: sy_finish(sy_schedule, sy_control); return\n"), std::string::npos)
         << text;
-    EXPECT_FALSE(facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error);
+    EXPECT_FALSE(triton::facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error);
 }
 
 TEST(Emit, AddsNothingAfterAReturnThatEndsTheBody) {
     const std::string source =
         replaced(kSimple, "    tl.store(a_ptr, x)\n", "    tl.store(a_ptr, x)\n    return\n");
-    kernel::Kernel kernel = kernel_of(source, "return");
-    kernel.sites.tile_ids = {rebind(source, "pid = tl.program_id(0)", "pid")};
-    const std::string text = emitted(kernel);
+    Sample sample = kernel_of(source, "return");
+    sample.text.sites.tile_ids = {rebind(source, "pid = tl.program_id(0)", "pid")};
+    const std::string text = emitted(sample);
     EXPECT_EQ(text.find("sy_finish(sy_schedule"), text.rfind("sy_finish(sy_schedule"));
     EXPECT_NE(text.find("send again\n    return\n"), std::string::npos) << text;
 }
 
 /// A kernel whose tile's stores follow from its id, up to the statement `stored`.
-kernel::Kernel producer(const std::string& source = kSimple,
-                        const std::string& stored = "tl.store(a_ptr, x)") {
-    kernel::Kernel kernel = simple(source);
-    kernel.sites.tile_ids[0].guards_writes = true;
-    kernel.sites.stored = range_of(source, stored);
-    return kernel;
+Sample producer(const std::string& source = kSimple, const std::string& stored = "tl.store(a_ptr, x)") {
+    Sample sample = simple(source);
+    sample.text.sites.tile_ids[0].guards_writes = true;
+    sample.text.sites.stored = range_of(source, stored);
+    return sample;
 }
 
 TEST(Emit, PostsAfterTheLastStoreOfATile) {
@@ -234,12 +239,13 @@ TEST(Emit, PostsAfterTheLastStoreOfATile) {
 
 TEST(Emit, PostsTheSlotThatTheStoresFollowFrom) {
     const std::string source = replaced(kSimple, "tl.store(a_ptr, x)", "tl.store(a_ptr + done, x)");
-    kernel::Kernel kernel = producer(source, "tl.store(a_ptr + done, x)");
-    kernel.sites.function.end = kernel.sites.body.end = kernel.sites.stored.end;
-    kernel.sites.tile_ids[0].guards_writes = false;
-    kernel::TileIdSite use{kernel::TileIdSite::Kind::use, {"done"}, range_of(source, "done"), 0, false, true};
-    kernel.sites.tile_ids.push_back(use);
-    const std::string text = emitted(kernel, false, true);
+    Sample sample = producer(source, "tl.store(a_ptr + done, x)");
+    sample.text.sites.function.end = sample.text.sites.body.end = sample.text.sites.stored.end;
+    sample.text.sites.tile_ids[0].guards_writes = false;
+    kernel::triton::TileIdSite use{
+        kernel::triton::TileIdSite::Kind::use, {"done"}, range_of(source, "done"), 0, false, true};
+    sample.text.sites.tile_ids.push_back(use);
+    const std::string text = emitted(sample, false, true);
     EXPECT_NE(text.find("tl.store(a_ptr + sy_tile(sy_schedule, done), x)\n"
                         "    sy_post(sy_schedule, sy_control, done)"),
               std::string::npos)
@@ -250,15 +256,15 @@ TEST(Emit, PostsTheSlotThatTheStoresFollowFrom) {
 TEST(Emit, RefusesASlotVariableThatChangesBeforeItsStore) {
     const std::string source =
         replaced(kSimple, "    tl.store(a_ptr, x)", "    y = done\n    done = 3\n    tl.store(a_ptr + y, x)");
-    kernel::Kernel kernel = producer(source, "tl.store(a_ptr + y, x)");
-    kernel.sites.function.end = kernel.sites.body.end = kernel.sites.stored.end;
-    kernel.sites.tile_ids[0].guards_writes = false;
-    kernel.sites.tile_ids.push_back(
-        {kernel::TileIdSite::Kind::use, {"done"}, range_of(source, "done"), 0, false, true});
-    EXPECT_EQ(emitted(kernel, false, true)
+    Sample sample = producer(source, "tl.store(a_ptr + y, x)");
+    sample.text.sites.function.end = sample.text.sites.body.end = sample.text.sites.stored.end;
+    sample.text.sites.tile_ids[0].guards_writes = false;
+    sample.text.sites.tile_ids.push_back(
+        {kernel::triton::TileIdSite::Kind::use, {"done"}, range_of(source, "done"), 0, false, true});
+    EXPECT_EQ(emitted(sample, false, true)
                   .find("ERROR sample.py:10:5: done says whose tile is stored below, so it may not change"),
               0U)
-        << emitted(kernel, false, true);
+        << emitted(sample, false, true);
 }
 
 TEST(Emit, PostsBeforeAReturnOnTheWayToTheStore) {
@@ -273,13 +279,13 @@ TEST(Emit, PostsBeforeAReturnOnTheWayToTheStore) {
     EXPECT_NE(text.find("    if n == 3: sy_post(sy_schedule, sy_control, sy_slot); sy_finish("),
               std::string::npos)
         << text;
-    EXPECT_FALSE(facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error);
+    EXPECT_FALSE(triton::facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error);
 }
 
 TEST(Emit, RefusesToPostWhereNothingIsStoredOrThePlaceIsShared) {
-    kernel::Kernel kernel = producer();
-    kernel.sites.stored = {};
-    EXPECT_EQ(emitted(kernel, false, true).find("ERROR sample.py:6:5: kernel matmul makes chunks, but no"),
+    Sample sample = producer();
+    sample.text.sites.stored = {};
+    EXPECT_EQ(emitted(sample, false, true).find("ERROR sample.py:6:5: kernel matmul makes chunks, but no"),
               0U);
     const std::string source = replaced(kSimple, "tl.store(a_ptr, x)", "tl.store(a_ptr, x); y = 1");
     EXPECT_EQ(emitted(producer(source), false, true)
@@ -303,9 +309,9 @@ TEST(Emit, RefusesAStatementThatSharesItsLine) {
 }
 
 TEST(Emit, RefusesAKernelWithoutAPlaceForWaits) {
-    kernel::Kernel kernel = simple();
-    kernel.sites.tile_ids.clear();
-    EXPECT_EQ(emitted(kernel).find("ERROR sample.py:6:5: kernel matmul has no place"), 0U);
+    Sample sample = simple();
+    sample.text.sites.tile_ids.clear();
+    EXPECT_EQ(emitted(sample).find("ERROR sample.py:6:5: kernel matmul has no place"), 0U);
 }
 
 const std::string kLoop =
@@ -325,15 +331,15 @@ const std::string kLoop =
     "            acc += a\n"
     "        tl.store(a_ptr + tile, acc)\n";
 
-kernel::Kernel nested(const std::string& source = kLoop) {
-    kernel::Kernel kernel = kernel_of(source, "tl.store(a_ptr + tile, acc)");
-    kernel.sites.persistent = true;
-    kernel.sites.tile_loop_header =
+Sample nested(const std::string& source = kLoop) {
+    Sample sample = kernel_of(source, "tl.store(a_ptr + tile, acc)");
+    sample.kernel.persistent = true;
+    sample.text.sites.tile_loop_header =
         range_of(source, "for tile in tl.range(tl.program_id(0), 9, 2, flatten=True):");
-    kernel.sites.tile_ids = {
+    sample.text.sites.tile_ids = {
         rebind(source, "for tile in tl.range(tl.program_id(0), 9, 2, flatten=True):", "tile", 8)};
-    kernel.sites.reduction = sample::loop(source, "tl.range(n, num_stages=3)", "acc += a");
-    return kernel;
+    sample.text.sites.loops = {sample::loop(source, "tl.range(n, num_stages=3)", "acc += a")};
+    return sample;
 }
 
 TEST(Emit, NestsTheReductionLoopInPhases) {
@@ -368,12 +374,12 @@ TEST(Emit, NestsTheReductionLoopInPhases) {
 
 TEST(Emit, NestsALoopIndentedByTabs) {
     const std::string source = replaced(kLoop, "    ", "\t");
-    kernel::Kernel kernel = nested(source);
-    kernel.sites.tile_ids[0].indent = 2;
-    const std::string text = emitted(kernel, true);
+    Sample sample = nested(source);
+    sample.text.sites.tile_ids[0].indent = 2;
+    const std::string text = emitted(sample, true);
     EXPECT_NE(text.find("\n\t\ttile = sy_acquire("), std::string::npos) << text;
     EXPECT_NE(text.find("\n\t\t\tfor k in tl.range(sy_lo, sy_hi, num_stages=3):"), std::string::npos) << text;
-    EXPECT_FALSE(facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error);
+    EXPECT_FALSE(triton::facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error);
 }
 
 TEST(Emit, KeepsFlattenWithoutPhases) {
@@ -382,11 +388,11 @@ TEST(Emit, KeepsFlattenWithoutPhases) {
 }
 
 TEST(Emit, RefusesPhasesOfALoopThatIsNotOverARange) {
-    kernel::Kernel kernel = nested();
-    kernel.sites.reduction->bound.clear();
-    EXPECT_EQ(emitted(kernel, true).find("ERROR sample.py:5:5: the schedule has phases, but"), 0U);
-    kernel.sites.reduction.reset();
-    EXPECT_EQ(emitted(kernel, true).find("ERROR"), 0U);
+    Sample sample = nested();
+    sample.text.sites.loops.front().bound.clear();
+    EXPECT_EQ(emitted(sample, true).find("ERROR sample.py:5:5: the schedule has phases, but"), 0U);
+    sample.text.sites.loops.clear();
+    EXPECT_EQ(emitted(sample, true).find("ERROR"), 0U);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "emit/syntax.hpp"
+#include "emit/triton/syntax.hpp"
 #include "fuse/sample.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/io.hpp"
@@ -117,7 +117,7 @@ TEST(Golden, TheExamplesComeOutAsRecorded) {
             EXPECT_EQ(artifact->launch.schedule.phased, form == Form::phased) << example.name;
             EXPECT_EQ(artifact->launch.schedule.produces(0), form >= Form::scattered) << example.name;
             const std::string& text = artifact->kernel_source();
-            EXPECT_FALSE(facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error)
+            EXPECT_FALSE(triton::facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error)
                 << example.name;
             const std::string path = kRoot + "/tests/emit/golden/" + example.name + ending;
             if (std::getenv("SYNCOPATE_UPDATE_GOLDENS") != nullptr) {

@@ -3,18 +3,20 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "syncopate/fuse/program.hpp"
+#include "syncopate/kernel/triton/sites/text.hpp"
 
 namespace syncopate::emit::sample {
 
-inline kernel::SourceRange range_of(const std::string& source, const std::string& text,
-                                    std::size_t from = 0) {
+inline kernel::triton::SourceRange range_of(const std::string& source, const std::string& text,
+                                            std::size_t from = 0) {
     const std::size_t begin = source.find(text, from);
-    kernel::SourceRange range;
+    kernel::triton::SourceRange range;
     if (begin == std::string::npos) return range;
     range.begin = static_cast<std::uint32_t>(begin);
     range.end = static_cast<std::uint32_t>(begin + text.size());
@@ -25,14 +27,26 @@ inline kernel::SourceRange range_of(const std::string& source, const std::string
     return range;
 }
 
+/// A kernel and its text, which a test may change before the two are put together.
+struct Sample {
+    kernel::Kernel kernel;
+    kernel::triton::Text text;
+
+    [[nodiscard]] kernel::Kernel whole() const {
+        kernel::Kernel made = kernel;
+        made.origin = std::make_shared<kernel::triton::Text>(text);
+        return made;
+    }
+};
+
 /// The kernel `def matmul(…):` of `source`, up to `last` (the end of the text of its last statement), without
 /// sites for tile ids. Parameters are cut at commas.
-inline kernel::Kernel kernel_of(const std::string& source, const std::string& last) {
-    kernel::Kernel kernel;
-    kernel.source = source;
-    kernel.file = "sample.py";
-    kernel.name = "matmul";
-    kernel::Sites& sites = kernel.sites;
+inline Sample kernel_of(const std::string& source, const std::string& last) {
+    Sample sample;
+    sample.text.source = source;
+    sample.kernel.file = "sample.py";
+    sample.kernel.name = "matmul";
+    kernel::triton::Sites& sites = sample.text.sites;
     sites.function = range_of(source, "@triton.jit");
     sites.name = range_of(source, "matmul", sites.function.begin);
     sites.parameters.begin = static_cast<std::uint32_t>(source.find('(', sites.name.end) + 1);
@@ -42,11 +56,9 @@ inline kernel::Kernel kernel_of(const std::string& source, const std::string& la
         std::size_t end = std::min<std::size_t>(source.find(',', begin), sites.parameters.end);
         const std::size_t text = source.find_first_not_of(" \r\n", begin);
         if (text < end) {
-            kernel::Param param;
-            param.where.begin = static_cast<std::uint32_t>(text);
-            param.where.end = static_cast<std::uint32_t>(end);
-            param.name = source.substr(text, source.find_first_of(": =", text) - text);
-            kernel.params.push_back(param);
+            sites.parameter.push_back({static_cast<std::uint32_t>(text), static_cast<std::uint32_t>(end)});
+            sample.kernel.params.push_back(
+                {.name = source.substr(text, source.find_first_of(": =", text) - text)});
         }
         begin = end + 1;
     }
@@ -56,17 +68,18 @@ inline kernel::Kernel kernel_of(const std::string& source, const std::string& la
     sites.function.end = sites.body.end;
     const std::string import = "import triton.language as tl";
     sites.imports_end = static_cast<std::uint32_t>(source.find('\n', source.find(import)) + 1);
-    return kernel;
+    return sample;
 }
 
-inline kernel::TileIdSite rebind(const std::string& source, const std::string& anchor,
-                                 const std::string& variable, std::int32_t indent = 4) {
-    return {kernel::TileIdSite::Kind::rebind, {variable}, range_of(source, anchor), indent, true, false};
+inline kernel::triton::TileIdSite rebind(const std::string& source, const std::string& anchor,
+                                         const std::string& variable, std::int32_t indent = 4) {
+    return {
+        kernel::triton::TileIdSite::Kind::rebind, {variable}, range_of(source, anchor), indent, true, false};
 }
 
-inline kernel::ReductionLoop loop(const std::string& source, const std::string& iterable,
-                                  const std::string& last) {
-    kernel::ReductionLoop result;
+inline kernel::triton::LoopSite loop(const std::string& source, const std::string& iterable,
+                                     const std::string& last) {
+    kernel::triton::LoopSite result;
     result.iterable = range_of(source, iterable);
     const std::size_t begin = source.rfind("for ", result.iterable.begin);
     result.statement =
@@ -74,7 +87,6 @@ inline kernel::ReductionLoop loop(const std::string& source, const std::string& 
     result.header = result.statement;
     result.header.end = static_cast<std::uint32_t>(source.find(':', result.iterable.end) + 1);
     result.bound = "n";
-    result.trips = 4;
     return result;
 }
 

@@ -1,25 +1,28 @@
 // Lines, blocks and written-out arguments of the text that is rewritten, whatever its line ends.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 
-#include "emit/edits.hpp"
-#include "emit/source_text.hpp"
+#include "emit/triton/edits.hpp"
+#include "emit/triton/source_text.hpp"
 
-namespace syncopate::emit {
+namespace syncopate::emit::triton {
 namespace {
 
 /// A kernel of which only the text counts: all of it is the function.
 kernel::Kernel of(std::string source) {
     kernel::Kernel kernel;
     kernel.file = "k.py";
-    kernel.source = std::move(source);
-    kernel.sites.function = {0, static_cast<std::uint32_t>(kernel.source.size()), 1};
+    const auto text = std::make_shared<kernel::triton::Text>();
+    text->source = std::move(source);
+    text->sites.function = {0, static_cast<std::uint32_t>(text->source.size()), 1};
+    kernel.origin = text;
     return kernel;
 }
 
 Span find(const kernel::Kernel& kernel, std::string_view what) {
-    const std::size_t at = kernel.source.find(what);
+    const std::size_t at = kernel::triton::text_of(kernel).source.find(what);
     EXPECT_NE(at, std::string::npos) << what;
     return {static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at + what.size())};
 }
@@ -62,4 +65,4 @@ TEST(SourceText, NamesTheLineOfAStatementThatSharesIt) {
 }
 
 }  // namespace
-}  // namespace syncopate::emit
+}  // namespace syncopate::emit::triton

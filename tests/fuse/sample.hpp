@@ -53,17 +53,14 @@ inline kernel::Kernel gemm(const Gemm& g) {
         kernel.tiles.push_back(std::move(tile));
     }
     kernel.grid = {programs, 1, 1};
-    kernel.sites.persistent = g.programs > 0;
-    kernel::ReductionLoop loop;
+    kernel.persistent = g.programs > 0;
+    kernel::Loop loop;
     loop.variable = "k";
-    loop.bound = "k_tiles";
+    loop.divisible = true;
     loop.trips = up(g.K, g.block_k);
     loop.slices = {{"a_ptr", 1, 0, g.block_k, g.block_k}, {"b_ptr", 0, 0, g.block_k, g.block_k}};
-    kernel.sites.reduction = loop;
-    kernel.source = "tl.load(a) tl.store(c)";
-    kernel.sites.body = {.begin = 0, .end = static_cast<std::uint32_t>(kernel.source.size())};
-    kernel.sites.loads = {{.param = "a_ptr", .call = {.begin = 0, .end = 10}}};
-    kernel.sites.stores = {{.param = "c_ptr", .call = {.begin = 11, .end = 22}}};
+    kernel.loops = {loop};
+    kernel.accesses = {{.param = "a_ptr"}, {.param = "c_ptr", .stores = true}};
     kernel.arguments.tensors["a_ptr"] = {{g.M, g.K}, {}, plan::DType::bf16, {}};
     kernel.arguments.tensors["b_ptr"] = {{g.K, g.N}, {}, plan::DType::bf16, {}};
     kernel.arguments.tensors["c_ptr"] = {{g.M, g.N}, {}, plan::DType::bf16, {}};

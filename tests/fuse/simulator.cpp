@@ -172,7 +172,7 @@ private:
                 continue;
             }
             kernel::LoopSlice slice;
-            for (const kernel::LoopSlice& s : program_.kernel.sites.reduction->slices) {
+            for (const kernel::LoopSlice& s : program_.kernel.loops.front().slices) {
                 if (s.param == param) slice = s;
             }
             std::int64_t iteration = 0;
@@ -187,7 +187,7 @@ private:
                     read_steps(steps, rank, tensor, part, who, from);
                 }
             }
-            if (iteration != program_.kernel.sites.reduction->trips)
+            if (iteration != program_.kernel.loops.front().trips)
                 fault_ = "phases do not end at the last iteration";
         }
         for (const auto& [param, tensor_name] : program_.bindings) {

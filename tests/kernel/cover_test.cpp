@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace syncopate::kernel::test {
+namespace syncopate::kernel::triton::test {
 namespace {
 
 struct Covered {
@@ -96,4 +96,4 @@ TEST(Cover, EndsAtTheFirstFailure) {
 }
 
 }  // namespace
-}  // namespace syncopate::kernel::test
+}  // namespace syncopate::kernel::triton::test

@@ -1,6 +1,6 @@
 #include "kernel/support.hpp"
 
-namespace syncopate::kernel::test {
+namespace syncopate::kernel::triton::test {
 namespace {
 
 /// The pointer example with one text replaced.
@@ -115,4 +115,4 @@ TEST(Directive, HostDirectivesBelongInHostCode) {
 }
 
 }  // namespace
-}  // namespace syncopate::kernel::test
+}  // namespace syncopate::kernel::triton::test

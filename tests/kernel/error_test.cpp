@@ -2,7 +2,7 @@
 
 #include "kernel/support.hpp"
 
-namespace syncopate::kernel::test {
+namespace syncopate::kernel::triton::test {
 namespace {
 
 const std::string kCopy =
@@ -153,4 +153,4 @@ TEST(Notation, ScalarsTensorsAndGrids) {
 }
 
 }  // namespace
-}  // namespace syncopate::kernel::test
+}  // namespace syncopate::kernel::triton::test

@@ -2,7 +2,7 @@
 
 #include "kernel/support.hpp"
 
-namespace syncopate::kernel::test {
+namespace syncopate::kernel::triton::test {
 namespace {
 
 using Boxes = std::vector<plan::Region>;
@@ -75,10 +75,10 @@ TEST(Footprint, ATwoDimensionalGridFollowsFromWhatIsWritten) {
     ASSERT_EQ(k.tiles.size(), 12u);
     EXPECT_EQ(k.tiles[5].coord, (std::vector<std::int64_t>{1, 1}));
     EXPECT_EQ(k.tiles[11].reads.at("x_ptr"), box(96, 100, 64, 70));
-    ASSERT_EQ(k.sites.tile_ids.size(), 1u);
-    EXPECT_EQ(k.sites.tile_ids[0].kind, TileIdSite::Kind::rebind_grid);
-    EXPECT_EQ(k.sites.tile_ids[0].variables, (std::vector<std::string>{"pid_m", "pid_n"}));
-    EXPECT_EQ(slice(k, k.sites.tile_ids[0].anchor), "pid_n = tl.program_id(1)");
+    ASSERT_EQ(sites_of(k).tile_ids.size(), 1u);
+    EXPECT_EQ(sites_of(k).tile_ids[0].kind, TileIdSite::Kind::rebind_grid);
+    EXPECT_EQ(sites_of(k).tile_ids[0].variables, (std::vector<std::string>{"pid_m", "pid_n"}));
+    EXPECT_EQ(slice(k, sites_of(k).tile_ids[0].anchor), "pid_n = tl.program_id(1)");
 }
 
 TEST(Footprint, AFlatRangeOverATensorOfTwoAxesIsRowsAndPartsOfRows) {
@@ -91,9 +91,9 @@ TEST(Footprint, AFlatRangeOverATensorOfTwoAxesIsRowsAndPartsOfRows) {
     EXPECT_EQ(k.tiles[1].read_boxes.at("x_ptr"),
               (Boxes{box(3, 4, 2, 10), box(4, 6, 0, 10), box(6, 7, 0, 4)}));
     EXPECT_EQ(k.tiles[3].writes.at("y_ptr"), (plan::Region{{96, 100}}));
-    EXPECT_EQ(k.sites.tile_ids[0].kind, TileIdSite::Kind::entry);
-    ASSERT_EQ(k.sites.tile_ids[0].program_ids.size(), 1u);
-    EXPECT_EQ(slice(k, k.sites.tile_ids[0].program_ids[0].call), "tl.program_id(0)");
+    EXPECT_EQ(sites_of(k).tile_ids[0].kind, TileIdSite::Kind::entry);
+    ASSERT_EQ(sites_of(k).tile_ids[0].program_ids.size(), 1u);
+    EXPECT_EQ(slice(k, sites_of(k).tile_ids[0].program_ids[0].call), "tl.program_id(0)");
 }
 
 TEST(Footprint, BlockPointersAdvanceThroughTheLoop) {
@@ -110,10 +110,10 @@ TEST(Footprint, BlockPointersAdvanceThroughTheLoop) {
         analysed(text, arguments("M=100,K=50,BM=32,BK=16", {"a_ptr=100x50:fp32", "c_ptr=100:fp32"}));
     ASSERT_EQ(k.tiles.size(), 4u);
     EXPECT_EQ(k.tiles[3].reads.at("a_ptr"), box(96, 100, 0, 50));
-    ASSERT_TRUE(k.sites.reduction.has_value());
-    ASSERT_EQ(k.sites.reduction->slices.size(), 1u);
-    EXPECT_EQ(k.sites.reduction->slices[0].step, 16);
-    EXPECT_EQ(k.sites.reduction->bound, "");
+    ASSERT_TRUE(!k.loops.empty());
+    ASSERT_EQ(k.loops.front().slices.size(), 1u);
+    EXPECT_EQ(k.loops.front().slices[0].step, 16);
+    EXPECT_EQ(sites_of(k).loops.front().bound, "");
 }
 
 TEST(Footprint, ALoopThatStridesOverItsReductionReadsOneBoxPerIteration) {
@@ -206,11 +206,11 @@ TEST(Footprint, TwoPathsWithTheirOwnBlocksAreAFlatListOfTiles) {
     EXPECT_EQ(k.tiles[3].reads.at("bw_desc"), box(256, 512, 0, 64));
     EXPECT_EQ(k.tiles[7].writes.at("cn_desc"), box(128, 256, 640, 704));
     EXPECT_FALSE(k.tiles[7].writes.contains("cw_desc"));
-    EXPECT_FALSE(k.sites.reduction.has_value());
-    ASSERT_EQ(k.sites.tile_ids.size(), 1u);
-    EXPECT_EQ(k.sites.tile_ids[0].variables[0], "tile_id");
-    EXPECT_TRUE(k.sites.tile_ids[0].guards_reads && k.sites.tile_ids[0].guards_writes);
-    EXPECT_TRUE(slice(k, k.sites.last_store).starts_with("if tile_id < num_wide:"));
+    EXPECT_FALSE(!k.loops.empty());
+    ASSERT_EQ(sites_of(k).tile_ids.size(), 1u);
+    EXPECT_EQ(sites_of(k).tile_ids[0].variables[0], "tile_id");
+    EXPECT_TRUE(sites_of(k).tile_ids[0].guards_reads && sites_of(k).tile_ids[0].guards_writes);
+    EXPECT_TRUE(slice(k, sites_of(k).last_store).starts_with("if tile_id < num_wide:"));
 }
 
 TEST(Footprint, TheRealShapeIsAnalysedForEveryTile) {
@@ -221,8 +221,8 @@ TEST(Footprint, TheRealShapeIsAnalysedForEveryTile) {
                             "c_desc=8192x3584:bf16@128x128"}));
     EXPECT_EQ(k.tiles.size(), 1792u);
     EXPECT_EQ(k.num_programs(), 132);
-    EXPECT_EQ(k.sites.reduction->trips, 128);
+    EXPECT_EQ(k.loops.front().trips, 128);
 }
 
 }  // namespace
-}  // namespace syncopate::kernel::test
+}  // namespace syncopate::kernel::triton::test

@@ -4,7 +4,7 @@
 
 #include "kernel/support.hpp"
 
-namespace syncopate::kernel::test {
+namespace syncopate::kernel::triton::test {
 namespace {
 
 using Boxes = std::vector<plan::Region>;
@@ -150,4 +150,4 @@ TEST(Language, ImportsOfTheSameProjectAreFollowed) {
 }
 
 }  // namespace
-}  // namespace syncopate::kernel::test
+}  // namespace syncopate::kernel::triton::test

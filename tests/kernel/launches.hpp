@@ -9,7 +9,7 @@
 
 #include "syncopate/kernel/model/kernel.hpp"
 
-namespace syncopate::kernel::test {
+namespace syncopate::kernel::triton::test {
 
 struct Launch {
     std::string name;
@@ -38,4 +38,4 @@ inline std::optional<Launch> launch_of(const std::string& line) {
     return made;
 }
 
-}  // namespace syncopate::kernel::test
+}  // namespace syncopate::kernel::triton::test

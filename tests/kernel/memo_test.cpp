@@ -9,16 +9,16 @@
 #include "kernel/support.hpp"
 #include "kernel/triton/analyse/analysis.hpp"
 
-namespace syncopate::kernel::test {
+namespace syncopate::kernel::triton::test {
 namespace {
 
-std::string text_of(const SourceRange& range) {
+std::string written(const SourceRange& range) {
     return std::to_string(range.begin) + "-" + std::to_string(range.end) + "@" + std::to_string(range.line) +
            ":" + std::to_string(range.column) + " ";
 }
 
 /// Everything that an analysis found, as text.
-std::string text_of(const Result<Kernel>& result) {
+std::string written(const Result<Kernel>& result) {
     if (!result) return "error: " + result.error().to_string();
     const Kernel& k = *result;
     std::ostringstream out;
@@ -43,26 +43,30 @@ std::string text_of(const Result<Kernel>& result) {
         for (const auto& [name, region] : t.writes) out << " w " << name << plan::to_string(region);
         out << "\n";
     }
-    const Sites& s = k.sites;
-    out << text_of(s.last_store) << text_of(s.stored) << text_of(s.tile_loop_header) << s.persistent
+    const Sites& s = sites_of(k);
+    out << written(s.last_store) << written(s.stored) << written(s.tile_loop_header) << k.persistent
         << s.early_return;
     for (const TileIdSite& site : s.tile_ids) {
-        out << " id" << static_cast<int>(site.kind) << text_of(site.anchor) << site.guards_reads
+        out << " id" << static_cast<int>(site.kind) << written(site.anchor) << site.guards_reads
             << site.guards_writes;
         for (const std::string& v : site.variables) out << v << ",";
     }
-    if (s.reduction) {
-        out << " loop " << text_of(s.reduction->header) << s.reduction->trips << s.reduction->bound;
-        for (const LoopSlice& slice : s.reduction->slices)
+    for (const LoopSite& site : s.loops) out << " loop " << written(site.header) << site.bound;
+    for (const Loop& loop : k.loops) {
+        out << " " << loop.variable << loop.trips << loop.divisible;
+        for (const LoopSlice& slice : loop.slices)
             out << " " << slice.param << slice.dim << ":" << slice.base << "+" << slice.step << "x"
                 << slice.extent;
     }
+    for (const ParamAccess& one : k.accesses)
+        out << " " << one.param << one.stores << static_cast<int>(one.by) << one.given << one.rows
+            << one.fixed;
     return out.str();
 }
 
 void expect_same(const std::string& text, const Arguments& args, const std::string& name = "") {
-    const std::string remembered = text_of(analyse(text, "kernel.py", name, args, Effort{}));
-    const std::string anew = text_of(analyse(text, "kernel.py", name, args, Effort{.remember = false}));
+    const std::string remembered = written(analyse(text, "kernel.py", name, args, Effort{}));
+    const std::string anew = written(analyse(text, "kernel.py", name, args, Effort{.remember = false}));
     EXPECT_EQ(remembered, anew) << text;
 }
 
@@ -92,7 +96,7 @@ TEST(Memo, GivesLaunchesOfTheCorpusTheSameTiles) {
         const auto anew = analyse(*source, root + launch->file, launch->kernel, launch->arguments,
                                   Effort{.remember = false});
         ASSERT_TRUE(remembered.ok()) << line << "\n" << remembered.error().to_string();
-        EXPECT_TRUE(text_of(remembered) == text_of(anew)) << line;
+        EXPECT_TRUE(written(remembered) == written(anew)) << line;
     }
     EXPECT_GT(count, 80);
 }
@@ -401,4 +405,4 @@ TEST(Memo, GivesTheDiagnosedKernelsTheSameError) {
 }
 
 }  // namespace
-}  // namespace syncopate::kernel::test
+}  // namespace syncopate::kernel::triton::test

@@ -7,9 +7,10 @@
 #include <utility>
 
 #include "syncopate/io.hpp"
-#include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/kernel/triton/analyse/analyse.hpp"
+#include "syncopate/kernel/triton/sites/text.hpp"
 
-namespace syncopate::kernel::test {
+namespace syncopate::kernel::triton::test {
 
 inline std::string example(const std::string& name) {
     const Result<std::string> text = read_file(std::string(SYNCOPATE_SOURCE_DIR) + "/examples/" + name);
@@ -50,8 +51,10 @@ inline std::string error_of(const std::string& text, const Arguments& arguments,
     return kernel.ok() ? std::string() : kernel.error().location.to_string() + ": " + kernel.error().message;
 }
 
+inline const Sites& sites_of(const Kernel& kernel) { return text_of(kernel).sites; }
+
 inline std::string slice(const Kernel& kernel, const SourceRange& range) {
-    return kernel.source.substr(range.begin, range.end - range.begin);
+    return text_of(kernel).source.substr(range.begin, range.end - range.begin);
 }
 
 inline plan::Region box(std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d) {
@@ -77,4 +80,4 @@ inline Arguments descriptors(std::int64_t m, std::int64_t n, std::int64_t k, boo
          "c" + suffix + s(m) + "x" + s(n) + ":fp32" + (host ? "@64x64" : "")});
 }
 
-}  // namespace syncopate::kernel::test
+}  // namespace syncopate::kernel::triton::test

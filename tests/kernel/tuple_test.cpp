@@ -3,7 +3,7 @@
 #include "kernel/triton/analyse/analysis.hpp"
 #include "kernel/triton/evaluate/effort.hpp"
 
-namespace syncopate::kernel::test {
+namespace syncopate::kernel::triton::test {
 namespace {
 
 const std::string kEach =
@@ -130,4 +130,4 @@ TEST(Effort, AnAnalysisGivesUpWhereItIsTold) {
 }
 
 }  // namespace
-}  // namespace syncopate::kernel::test
+}  // namespace syncopate::kernel::triton::test

@@ -67,6 +67,7 @@ struct Launch {
 struct StageSource {
     std::string kernel;    ///< kernel.py; of several stages kernel_0.py, …
     std::string original;  ///< original.py (original_0.py, …), byte for byte the user's file
+    std::string suffix;    ///< of both: that of the language
 };
 
 struct Artifact {

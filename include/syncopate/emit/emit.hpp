@@ -1,5 +1,6 @@
-// Emit: the user's file with the few lines that make its kernel follow a schedule. Every other byte stays as
-// it was. The helpers are in python/syncopate/language.py.
+// Emit: the user's file with the few lines that make its kernel follow a schedule, in the language that it
+// came in (language.hpp). Every other byte stays as it was. In Triton, whose helpers are in
+// python/syncopate/language.py:
 //
 //   from syncopate.language import sy_acquire, sy_finish, …
 //       after the last top-level import

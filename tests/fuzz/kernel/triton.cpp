@@ -11,7 +11,7 @@
 #include "fuzz/target.hpp"
 #include "kernel/triton/analyse/analysis.hpp"
 #include "kernel/triton/syntax/syntax.hpp"
-#include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/kernel/triton/sites/text.hpp"
 
 namespace {
 
@@ -40,11 +40,11 @@ kernel::Arguments arguments_of(std::string_view words) {
 
 /// A launch that suits most matmul, softmax, normalisation and attention kernels, of few tiles: batches and
 /// heads are among the scalars, and their product is the number of tiles.
-kernel::Arguments arguments_for(const kernel::Function& function) {
+kernel::Arguments arguments_for(const kernel::triton::Function& function) {
     static const std::set<std::string, std::less<>> kTensors{"Q", "V", "O", "Out", "X", "Y",
                                                              "W", "B", "L", "x",   "y"};
     kernel::Arguments made;
-    for (const kernel::Parameter& parameter : function.parameters) {
+    for (const kernel::triton::Parameter& parameter : function.parameters) {
         const std::string& name = parameter.name;
         const auto has = [&](std::string_view part) { return name.find(part) != std::string::npos; };
         if (parameter.constant) {
@@ -64,7 +64,7 @@ kernel::Arguments arguments_for(const kernel::Function& function) {
 
 /// A thousandth of what an analysis may cost otherwise: an input that takes longer than the next thousand is
 /// not worth it, and what an analysis does when it gives up is tried too.
-constexpr kernel::Effort kEffort{
+constexpr kernel::triton::Effort kEffort{
     .steps = 100'000, .programs = 4096, .boxes = 50'000, .memory = std::size_t{32} << 20};
 
 void check_boxes(const kernel::ByParameter<kernel::SharedBoxes>& boxes,
@@ -83,14 +83,16 @@ void check_boxes(const kernel::ByParameter<kernel::SharedBoxes>& boxes,
 }
 
 void check_kernel(const kernel::Kernel& kernel) {
-    const auto inside = [&](const kernel::SourceRange& where) {
-        require(where.begin <= where.end && where.end <= kernel.source.size(), "a site lies in the source");
+    const kernel::triton::Text& text = kernel::triton::text_of(kernel);
+    const kernel::triton::Sites& sites = text.sites;
+    const auto inside = [&](const kernel::triton::SourceRange& where) {
+        require(where.begin <= where.end && where.end <= text.source.size(), "a site lies in the source");
     };
-    inside(kernel.sites.function);
-    inside(kernel.sites.name);
-    inside(kernel.sites.parameters);
-    inside(kernel.sites.body);
-    for (const kernel::TileIdSite& site : kernel.sites.tile_ids) inside(site.anchor);
+    inside(sites.function);
+    inside(sites.name);
+    inside(sites.parameters);
+    inside(sites.body);
+    for (const kernel::triton::TileIdSite& site : sites.tile_ids) inside(site.anchor);
     for (std::size_t i = 0; i < kernel.tiles.size(); ++i) {
         const kernel::Tile& tile = kernel.tiles[i];
         require(tile.id == static_cast<std::int64_t>(i), "tiles are numbered");
@@ -122,7 +124,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (given) text = text.substr(start + kStart.size(), text.find("--- expected\n") - start - kStart.size());
     const std::string source(text);
 
-    const auto module = kernel::Module::parse(source, "fuzz.py");
+    const auto module = kernel::triton::Module::parse(source, "fuzz.py");
     if (!module) {
         check_error(module.error());
         return 0;
@@ -135,9 +137,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             continue;
         }
         ++analysed;
-        const kernel::Function& function = (*module)->functions[f];
-        const auto kernel = kernel::analyse(source, "fuzz.py", function.name,
-                                            given ? arguments_of(words) : arguments_for(function), kEffort);
+        const kernel::triton::Function& function = (*module)->functions[f];
+        const auto kernel = kernel::triton::analyse(
+            source, "fuzz.py", function.name, given ? arguments_of(words) : arguments_for(function), kEffort);
         if (kernel)
             check_kernel(*kernel);
         else

@@ -9,9 +9,10 @@
 #include "kernel/triton/sites/sites.hpp"
 #include "kernel/triton/syntax/choose_kernel.hpp"
 #include "kernel/triton/syntax/syntax.hpp"
-#include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/kernel/triton/analyse/analyse.hpp"
+#include "syncopate/kernel/triton/sites/text.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 Result<Kernel> Analysis::run() {
     if (const Status status = evaluator_.bind(); !status) return status.error();
@@ -40,31 +41,7 @@ Result<Kernel> Analysis::with_tiles() {
     kernel.name = function_.name;
     kernel.grid = grid_;
     kernel.arguments = arguments_;
-    for (std::size_t p = 0; p < function_.parameters.size(); ++p) {
-        const Parameter& parameter = function_.parameters[p];
-        const auto add = [&](const std::string& name, std::int32_t memory) {
-            Param made;
-            made.name = name;
-            made.where = parameter.where;
-            made.kind = parameter.constant ? ParamKind::constant : ParamKind::scalar;
-            if (const auto m = static_cast<std::size_t>(memory); memory >= 0) {
-                made.read = evaluator_.param_read[m];
-                made.written = evaluator_.param_written[m];
-                if (evaluator_.param_descriptor[m])
-                    made.kind = ParamKind::descriptor;
-                else if (evaluator_.param_pointer[m])
-                    made.kind = ParamKind::pointer;
-            }
-            kernel.params.push_back(std::move(made));
-        };
-        bool is_tuple = false;
-        for (const Evaluator::Item& item : evaluator_.tuple_items) {
-            if (item.parameter != static_cast<std::int32_t>(p)) continue;
-            add(item.name, item.memory);
-            is_tuple = true;
-        }
-        if (!is_tuple) add(parameter.name, static_cast<std::int32_t>(p));
-    }
+    const std::vector<const Parameter*> origins = add_params(kernel);
     if (const Status status = number_tiles(kernel); !status) return status.error();
     if (const Status status = name_axes(kernel); !status) return status.error();
     for (std::size_t i = 0; i < evaluator_.sources.size(); ++i) {
@@ -79,9 +56,51 @@ Result<Kernel> Analysis::with_tiles() {
     }
     Result<Sites> sites = find_sites(module_, index_, evaluator_, kernel.grid);
     if (!sites) return sites.error();
-    kernel.sites = std::move(*sites);
+    for (const Parameter* parameter : origins) sites->parameter.push_back(parameter->where);
+    kernel.line = sites->name.line;
+    kernel.persistent = evaluator_.found.tile_loop != nullptr;
+    kernel.loops = loops_of(evaluator_);
+    kernel.accesses = accesses_of(*sites, module_.source);
+    const auto text = std::make_shared<Text>();
+    text->source = module_.source;
+    text->sites = std::move(*sites);
+    kernel.origin = text;
     if (const Status status = check_directives(kernel); !status) return status.error();
     return kernel;
+}
+
+/// The parameters, those that tuples hold one by one. By parameter of the kernel: where the signature has it.
+std::vector<const Parameter*> Analysis::add_params(Kernel& kernel) const {
+    std::vector<const Parameter*> origins;
+    for (std::size_t p = 0; p < function_.parameters.size(); ++p) {
+        const Parameter& parameter = function_.parameters[p];
+        const Error here = module_.error(parameter.where, {});
+        const auto add = [&](const std::string& name, std::int32_t memory) {
+            Param made;
+            made.name = name;
+            made.where = here.location;
+            made.excerpt = here.excerpt;
+            made.kind = parameter.constant ? ParamKind::constant : ParamKind::scalar;
+            if (const auto m = static_cast<std::size_t>(memory); memory >= 0) {
+                made.read = evaluator_.param_read[m];
+                made.written = evaluator_.param_written[m];
+                if (evaluator_.param_descriptor[m])
+                    made.kind = ParamKind::descriptor;
+                else if (evaluator_.param_pointer[m])
+                    made.kind = ParamKind::pointer;
+            }
+            kernel.params.push_back(std::move(made));
+            origins.push_back(&parameter);
+        };
+        bool is_tuple = false;
+        for (const Evaluator::Item& item : evaluator_.tuple_items) {
+            if (item.parameter != static_cast<std::int32_t>(p)) continue;
+            add(item.name, item.memory);
+            is_tuple = true;
+        }
+        if (!is_tuple) add(parameter.name, static_cast<std::int32_t>(p));
+    }
+    return origins;
 }
 
 Error Analysis::no_tiles(const SourceRange& where, std::string why) {
@@ -147,15 +166,9 @@ Status Analysis::number_tiles(Kernel& kernel) {
     return Done{};
 }
 
-const Param* Kernel::find_param(const std::string& wanted) const {
-    const auto found =
-        std::find_if(params.begin(), params.end(), [&](const Param& p) { return p.name == wanted; });
-    return found == params.end() ? nullptr : &*found;
-}
-
 namespace {
 
-Result<Explained> analysed(std::string source, std::string file, const std::string& name,
+Result<Explained> analysed(const std::string& source, std::string file, const std::string& name,
                            const Arguments& arguments, bool explains, const Effort& effort) {
     Result<std::unique_ptr<Module>> parsed = Module::parse(source, file);
     if (!parsed) return parsed.error();
@@ -169,41 +182,32 @@ Result<Explained> analysed(std::string source, std::string file, const std::stri
     Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable), effort);
     Result<Kernel> kernel = analysis.run();
     if (!kernel) return kernel.error();
-    Explained made{std::move(*kernel), {}};
-    made.kernel.source = std::move(source);
+    Explained made{std::move(*kernel), {}, {}};
     made.kernel.file = std::move(file);
-    if (explains) made.notes = analysis.notes(made.kernel);
+    if (explains) {
+        made.places = places_of(made.kernel);
+        made.notes = analysis.notes(made.kernel);
+    }
     return made;
 }
 
 }  // namespace
 
-Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+Result<Kernel> analyse(const std::string& source, std::string file, const std::string& name,
                        const Arguments& arguments) {
-    return analyse(std::move(source), std::move(file), name, arguments, Effort{});
+    return analyse(source, std::move(file), name, arguments, Effort{});
 }
 
-Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+Result<Kernel> analyse(const std::string& source, std::string file, const std::string& name,
                        const Arguments& arguments, const Effort& effort) {
-    Result<Explained> made = analysed(std::move(source), std::move(file), name, arguments, false, effort);
+    Result<Explained> made = analysed(source, std::move(file), name, arguments, false, effort);
     if (!made) return made.error();
     return std::move(made->kernel);
 }
 
-Result<Explained> analyse_and_explain(std::string source, std::string file, const std::string& name,
+Result<Explained> analyse_and_explain(const std::string& source, std::string file, const std::string& name,
                                       const Arguments& arguments) {
-    return analysed(std::move(source), std::move(file), name, arguments, true, Effort{});
+    return analysed(source, std::move(file), name, arguments, true, Effort{});
 }
 
-Result<std::vector<std::string>> list_kernels(const std::string& source, const std::string& file) {
-    Result<std::unique_ptr<Module>> module = Module::parse(source, file);
-    if (!module) return module.error();
-    const auto kernels = kernels_of(**module);
-    if (!kernels) return kernels.error();
-    std::vector<std::string> names;
-    for (const std::int32_t k : *kernels)
-        names.push_back((*module)->functions[static_cast<std::size_t>(k)].name);
-    return names;
-}
-
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

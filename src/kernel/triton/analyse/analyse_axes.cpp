@@ -7,7 +7,7 @@
 #include "kernel/triton/analyse/analysis.hpp"
 #include "kernel/triton/footprints/tiles.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 /// Tile counts among the sources in `taint`, in source order; the same count computed twice is one axis.
 std::vector<TileAxis> Analysis::counted_axes(std::uint64_t taint) {
@@ -137,4 +137,4 @@ std::string Analysis::axis_names() const {
     return names.empty() ? "unknown" : names;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

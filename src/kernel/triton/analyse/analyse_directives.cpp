@@ -5,10 +5,10 @@
 
 #include "kernel/triton/analyse/analysis.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 Status Analysis::check_directives(const Kernel& kernel) {
-    const Sites& sites = kernel.sites;
+    const Sites& sites = text_of(kernel).sites;
     const Directive* init = nullptr;
     for (const Directive& d : directives_) {
         const auto watched = evaluator_.found.watched.find(d.statement);
@@ -63,7 +63,7 @@ Status Analysis::check_directives(const Kernel& kernel) {
                 }
                 break;
             case DirectiveKind::tile_id: {
-                if (d.persistent && !sites.persistent)
+                if (d.persistent && !kernel.persistent)
                     return module_.error(
                         d.where, "`persistent`: this kernel has no loop over tiles; write `@sy.tile_id`");
                 const std::string& variable = d.statement->target->text;
@@ -79,21 +79,21 @@ Status Analysis::check_directives(const Kernel& kernel) {
                                            });
                     });
                 const bool starts_loop =
-                    sites.persistent && d.persistent;  // start_pid, where the loop starts
+                    kernel.persistent && d.persistent;  // start_pid, where the loop starts
                 if (!is_id && !starts_loop)
                     return module_.error(
                         d.where, "`" + variable +
                                      "` is not a tile's linear id: no address follows from it as one; mark "
                                      "the assignment "
                                      "of the variable from which tl.load and tl.store find their place");
-                if (sites.persistent && !d.persistent)
+                if (kernel.persistent && !d.persistent)
                     return module_.error(d.where,
                                          "this kernel loops over its tiles; write `@sy.tile_id persistent`");
                 break;
             }
             case DirectiveKind::persistent_init:
                 if (d.begins) init = &d;
-                if (!d.begins && init != nullptr && sites.persistent &&
+                if (!d.begins && init != nullptr && kernel.persistent &&
                     sites.tile_loop_header.begin > init->where.begin &&
                     sites.tile_loop_header.begin < d.where.begin) {
                     return module_.error(d.where, "the tile loop (line " +
@@ -121,4 +121,4 @@ std::int32_t Analysis::last_line(const SourceRange& range) const {
     return range.line + static_cast<std::int32_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -5,7 +5,7 @@
 
 #include "kernel/triton/analyse/analysis.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 /// Whether the program at `id` of a grid of unknown extent writes anything.
 Result<bool> Analysis::writes_at(const std::array<std::int64_t, 3>& id) {
@@ -177,4 +177,4 @@ bool Analysis::wrote_all() const {
     return true;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

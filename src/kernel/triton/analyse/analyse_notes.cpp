@@ -6,9 +6,10 @@
 #include "kernel/triton/analyse/analysis.hpp"
 #include "kernel/triton/sites/sites.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 std::vector<Note> Analysis::notes(const Kernel& kernel) {
+    const Sites& sites = text_of(kernel).sites;
     std::vector<Note> all;
     const auto note = [&](const SourceRange& where, std::string text) {
         all.push_back({where.line, std::move(text)});
@@ -23,7 +24,7 @@ std::vector<Note> Analysis::notes(const Kernel& kernel) {
         note(evaluator_.no_tiles->where,
              "no loop over tiles: " + evaluator_.no_tiles->why + "; so what a program does is one tile");
     } else {
-        note(kernel.sites.name, "no loop runs over tiles: what a program does is one tile");
+        note(sites.name, "no loop runs over tiles: what a program does is one tile");
     }
     for (std::size_t i = 0; i < evaluator_.sources.size(); ++i) {
         const TaintSource& source = evaluator_.sources[i];
@@ -44,10 +45,9 @@ std::vector<Note> Analysis::notes(const Kernel& kernel) {
     }
     note_axes_found(kernel, all);
     note_loops(kernel, all);
-    if (kernel.sites.last_store.line > 0)
-        note(kernel.sites.last_store, kernel.sites.persistent
-                                          ? "the last store of a round: a tile is complete after it"
-                                          : "the last store of a program");
+    if (sites.last_store.line > 0)
+        note(sites.last_store, kernel.persistent ? "the last store of a round: a tile is complete after it"
+                                                 : "the last store of a program");
     return all;
 }
 
@@ -68,7 +68,8 @@ void Analysis::note_axes_found(const Kernel& kernel, std::vector<Note>& all) {
             note(count->expr->where,
                  quoted(module_, count->expr->where) + " counts the tiles of axis " + axis.name);
         else
-            note(kernel.sites.last_store, "axis " + axis.name + " follows from where the tiles store");
+            note(text_of(kernel).sites.last_store,
+                 "axis " + axis.name + " follows from where the tiles store");
     }
     for (const std::int32_t f : functions_) {
         for (const Stmt* s : flattened(module_.functions[static_cast<std::size_t>(f)].body)) {
@@ -93,9 +94,9 @@ void Analysis::note_loops(const Kernel& kernel, std::vector<Note>& all) {
             text += "; it is in a helper, so it stays whole";
         else if (loading.size() > 1)
             text += "; so do others, so it stays whole";
-        else if (!kernel.sites.reduction)
+        else if (kernel.loops.empty())
             text += "; it is no `for` over a range, so it stays whole";
-        else if (kernel.sites.reduction->bound.empty())
+        else if (!kernel.loops.front().divisible)
             text += ": the reduction; it stays whole, since it does not count from 0 by 1, or may end early";
         else
             text += ": the reduction; it counts from 0 by 1, so it can run in phases as its data arrives";
@@ -103,4 +104,4 @@ void Analysis::note_loops(const Kernel& kernel, std::vector<Note>& all) {
     }
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -6,7 +6,7 @@
 #include "kernel/triton/analyse/analysis.hpp"
 #include "kernel/triton/footprints/cover.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 /// The axis of the grid along which the most programs, from the first on, have a common form; -1: none.
 std::int32_t Analysis::line_axis() {
@@ -131,4 +131,4 @@ Status Analysis::run_along(std::int32_t axis) {
     return Done{};
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

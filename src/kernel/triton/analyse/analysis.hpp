@@ -16,9 +16,10 @@
 #include "kernel/triton/syntax/directive.hpp"
 #include "kernel/triton/syntax/syntax.hpp"
 #include "syncopate/kernel/model/kernel.hpp"
-#include "syncopate/kernel/triton/analyse/explain.hpp"
+#include "syncopate/kernel/triton/analyse/analyse.hpp"
+#include "syncopate/kernel/triton/sites/text.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 class Analysis {
 public:
@@ -40,6 +41,7 @@ public:
 private:
     // analyse.cpp
     Result<Kernel> with_tiles();
+    std::vector<const Parameter*> add_params(Kernel& kernel) const;
     Error no_tiles(const SourceRange& where, std::string why);
     const Directive* directive(DirectiveKind kind) const;
     void forget();
@@ -99,8 +101,8 @@ private:
     std::vector<const Expr*> count_exprs_;
 };
 
-/// As `analyse` of kernel.hpp, within `effort`.
-[[nodiscard]] Result<Kernel> analyse(std::string source, std::string file, const std::string& name,
+/// As `analyse` of analyse.hpp, within `effort`.
+[[nodiscard]] Result<Kernel> analyse(const std::string& source, std::string file, const std::string& name,
                                      const Arguments& arguments, const Effort& effort);
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 std::optional<ItemName> item_name(std::string_view name) {
     constexpr std::size_t kDeepest = 4;
@@ -28,4 +28,4 @@ std::string item_of(const std::string& name, std::int64_t index) {
     return name + "[" + std::to_string(index) + "]";
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 struct ItemName {
     std::string parameter;
@@ -21,4 +21,4 @@ struct ItemName {
 /// "a_ptrs" and 1: "a_ptrs[1]".
 [[nodiscard]] std::string item_of(const std::string& name, std::int64_t index);
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

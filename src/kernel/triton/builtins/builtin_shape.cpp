@@ -7,7 +7,7 @@
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "kernel/triton/evaluate/operators.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 using What = Lazy::What;
@@ -306,4 +306,4 @@ std::optional<Value> Evaluator::shape_builtin(const Expr& e, std::span<const Val
     return std::nullopt;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

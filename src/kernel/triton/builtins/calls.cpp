@@ -6,7 +6,7 @@
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "plan/model/did_you_mean.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 std::vector<std::string> names_of(const Function& function) {
@@ -211,4 +211,4 @@ Value Evaluator::count(const Expr& e, const Value& of, const Value& by, const Va
     return made;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

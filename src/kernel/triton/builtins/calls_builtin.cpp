@@ -5,7 +5,7 @@
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "kernel/triton/evaluate/operators.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> arguments, Frame& frame) {
     std::uint64_t taint = 0;
@@ -430,4 +430,4 @@ Value Evaluator::builtin(const Expr& e, Builtin builtin, std::span<const Value> 
     return opaque(e, taint);
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -8,7 +8,7 @@
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "kernel/triton/evaluate/operators.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 constexpr std::int64_t kMostPieces = 1 << 16;
@@ -177,11 +177,11 @@ void Evaluator::fail_access(const SourceRange& where, const Expr* why, std::stri
 void Evaluator::note_call(const Expr& e, std::int32_t param, bool read, bool write) {
     const std::pair call(&e, param);
     if (write) ++stores_;
-    if (read && (found.accesses.empty() || latest_load_ != call)) {
+    if (read && latest_load_ != call) {
         latest_load_ = call;
         found.accesses[call].loads = true;
     }
-    if (write && (found.accesses.empty() || latest_store_ != call)) {
+    if (write && latest_store_ != call) {
         latest_store_ = call;
         found.accesses[call].stores = true;
     }
@@ -199,9 +199,9 @@ void Evaluator::note_descriptor(const Expr& e, const Value& descriptor) {
     const bool whole = descriptor.kind == ValueKind::descriptor && d.host;
     const bool same = form.rows == d.block[0] && form.made == d.made;
     if (!whole || (form.rows != 0 && !same)) {
-        form.form = AccessSite::Form::other;
+        form.by = ParamAccess::By::other;
     } else if (form.rows == 0) {
-        form = {form.loads, form.stores, AccessSite::Form::descriptor, d.made, d.block[0]};
+        form = {form.loads, form.stores, ParamAccess::By::descriptor, d.made, d.block[0]};
     }
 }
 
@@ -375,4 +375,4 @@ void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool solid
     if (write) found.touched.push_back({param, true, exact, solid, override_write_[p], false, begin, end});
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -8,7 +8,7 @@
 #include "kernel/triton/evaluate/operators.hpp"
 #include "kernel/triton/footprints/footprint_boxes.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 constexpr std::int64_t kMostWork = std::int64_t{1} << 27;      // elements worked out for one program
@@ -407,4 +407,4 @@ void Evaluator::forget_dense() {
     ++dense_round_;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 struct Effort {
     std::int64_t steps = 40'000'000;                ///< expressions and statements evaluated
@@ -16,4 +16,4 @@ struct Effort {
     bool remember = true;
 };
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

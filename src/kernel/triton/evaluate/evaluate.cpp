@@ -7,7 +7,7 @@
 
 #include "syncopate/excerpt.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 constexpr std::size_t kMostKept = std::size_t{4} << 20;  // from program to program; stays in cache
@@ -53,6 +53,8 @@ void Evaluator::restart() {
     forget_values();
     found.touched.clear();
     found.boxes.clear();
+    latest_store_ = latest_load_ = {};  // what is found now is noted anew
+    latest_form_ = {};
 }
 
 /// Begins at the kernel's first statement.
@@ -218,4 +220,4 @@ bool Evaluator::fits_a_tuple(const Expr& e, std::span<const Value> items) {
     return false;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -25,8 +25,9 @@
 #include "kernel/triton/footprints/footprint.hpp"
 #include "kernel/triton/syntax/directive.hpp"
 #include "kernel/triton/syntax/syntax.hpp"
+#include "syncopate/kernel/model/kernel.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 struct TaintSource {
     enum class Kind : std::uint8_t { program_id, tile_loop, carried_id, count };
@@ -61,16 +62,16 @@ struct TileRecord {
     std::array<std::int64_t, kMostAxes> coord{-1, -1, -1, -1};
 };
 
-/// Everything that the evaluation of some programs found.
 /// What one call does through one parameter, in all that was run of it.
 struct AccessForm {
     bool loads = false;
     bool stores = false;
-    AccessSite::Form form = AccessSite::Form::pointers;
+    ParamAccess::By by = ParamAccess::By::pointers;
     const Expr* made = nullptr;  ///< the call that makes its descriptor
     std::int64_t rows = 0;       ///< of the descriptor's block
 };
 
+/// Everything that the evaluation of some programs found.
 struct Findings {
     std::vector<Box> boxes;  ///< that `touched` and the memory of evaluations speak of
     std::vector<Touch> touched;
@@ -539,4 +540,4 @@ private:
 /// The expression's text on one line, for messages.
 [[nodiscard]] std::string quoted(const Module& module, const SourceRange& where);
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -8,7 +8,7 @@
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "plan/model/did_you_mean.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 /// Whether a name that begins with `start` is among the keys.
@@ -266,4 +266,4 @@ Status Evaluator::bind() {
     return Done{};
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -9,7 +9,7 @@
 #include "kernel/triton/evaluate/operators.hpp"
 #include "plan/model/did_you_mean.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 const Chooser* Evaluator::is_chosen(const std::string& parameter) const {
     const Chooser* some = nullptr;  // one whose configurations are made elsewhere
@@ -465,4 +465,4 @@ Value Evaluator::subscript(const Expr& e, Frame& frame) {
     return opaque(object.kind == ValueKind::opaque ? *object.why : e, object.taint);
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -16,7 +16,7 @@
 
 #include "kernel/triton/evaluate/evaluate.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 constexpr int kLine = 0;  // the symbol
@@ -146,4 +146,4 @@ bool Evaluator::run_line(const Line& line, const std::array<std::int64_t, 3>& gr
     return done;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

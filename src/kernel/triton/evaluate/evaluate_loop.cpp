@@ -5,7 +5,7 @@
 
 #include "kernel/triton/evaluate/evaluate.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 bool Evaluator::has_stores(const std::vector<Stmt*>& body) const {
     std::vector<const std::vector<Stmt*>*> bodies{&body};
@@ -393,4 +393,4 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
     return Flow::next;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -6,7 +6,7 @@
 
 #include "kernel/triton/evaluate/evaluate.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 // Misses after which a statement that hardly ever hits is given up.
@@ -294,4 +294,4 @@ Value Evaluator::substituted(const Value& value, int symbol, std::int64_t round)
     return remembered(begin, [&] { return substitute(value, symbol, round); });
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

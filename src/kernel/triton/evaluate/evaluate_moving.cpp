@@ -17,7 +17,7 @@
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "kernel/triton/footprints/footprint_boxes.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 constexpr int kLine = 0;  // the symbol
@@ -269,4 +269,4 @@ void Evaluator::work_out_all(MovingAccess& access) {
     work_out_between(access, 0, last);
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

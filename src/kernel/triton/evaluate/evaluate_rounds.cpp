@@ -13,7 +13,7 @@
 
 #include "kernel/triton/evaluate/evaluate.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 constexpr std::int32_t kRounds = 3;  // no axis of a grid
@@ -211,4 +211,4 @@ Evaluator::Flow Evaluator::line_of_rounds(const Stmt& statement, Frame& frame, c
     return spread_line(tile_begin_, made, stated) ? Flow::returned : Flow::stop;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -4,7 +4,7 @@
 
 #include "kernel/triton/evaluate/evaluate.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 Evaluator::Flow Evaluator::execute(const std::vector<Stmt*>& body, Frame& frame) {
     for (const Stmt* statement : body) {
@@ -287,4 +287,4 @@ Evaluator::Flow Evaluator::branch(const Stmt& statement, Frame& frame) {
     return stopped() ? Flow::stop : flow;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -5,7 +5,7 @@
 
 #include "kernel/triton/evaluate/evaluate.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 Evaluator::Flow Evaluator::tile_loop(const Stmt& statement, Frame& frame, const Iterable& range) {
     if (found.tile_loop != nullptr && found.tile_loop != &statement) {
@@ -191,4 +191,4 @@ void Evaluator::end_tile(Frame& frame) {
     found.tiles.push_back(record);
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -2,7 +2,7 @@
 // loop advances, and what it is at an iteration that is unknown or, after the loop, the last.
 #include "kernel/triton/evaluate/evaluate.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 bool Evaluator::equal(const Value& a, const Value& b) const {
     if (a.kind != b.kind) return false;
@@ -224,4 +224,4 @@ Value Evaluator::substitute(const Value& value, int symbol, std::int64_t round) 
     }
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 template <typename T>
@@ -86,4 +86,4 @@ std::size_t Memo::bytes() const {
            advances.size() * sizeof(Advances::value_type);
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

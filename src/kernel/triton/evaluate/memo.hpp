@@ -19,7 +19,7 @@
 #include "kernel/triton/evaluate/value.hpp"
 #include "kernel/triton/footprints/footprint.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 inline constexpr std::size_t kMostAxes = 4;
 
@@ -94,4 +94,4 @@ private:
     std::vector<std::uint32_t> places_;  // open addressing: index of the entry + 1, 0 where free
 };
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -3,7 +3,7 @@
 
 #include "kernel/triton/evaluate/evaluate.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 Value Evaluator::unary(const Expr& e, const Value& a) {
     Value made = with(a.kind, a, a);
@@ -210,4 +210,4 @@ Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value&
     return opaque(e, taint);
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -7,7 +7,7 @@
 
 #include "kernel/triton/evaluate/value.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 inline constexpr std::int64_t kLargestExpanded = 1 << 16;  ///< indices of an axis looked at one by one
 
@@ -61,4 +61,4 @@ inline std::int32_t varying_axis(const Block& a, const Block& b) {
     return found;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

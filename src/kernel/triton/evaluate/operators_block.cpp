@@ -9,7 +9,7 @@
 
 #include "kernel/triton/evaluate/evaluate.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 Affine Evaluator::lowest_highest(const Affine& a, bool highest) const {
     Affine result{a.constant, {}};
@@ -310,4 +310,4 @@ Value Evaluator::transposed(const Expr& e, const Value& value) {
     return permuted(e, value, {axes.data(), static_cast<std::size_t>(rank)});
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -7,7 +7,7 @@
 
 #include "kernel/triton/evaluate/evaluate.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 // b > 0
@@ -408,4 +408,4 @@ Value Evaluator::extreme(const Expr& e, bool most, const Value& a, const Value& 
     return stopped() ? Value{} : where(e, condition, a, b);
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -1,6 +1,6 @@
 #include "kernel/triton/evaluate/value.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 void* Arena::allocate(std::size_t bytes) {
     bytes = (bytes + 15) & ~std::size_t{15};
@@ -54,4 +54,4 @@ bool expand(const BlockAxis& axis, std::vector<std::int64_t>& values) {
     return true;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -21,7 +21,7 @@
 
 #include "kernel/triton/syntax/syntax.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 /// Bump allocation of trivially destructible things; `release` goes back to an earlier `mark`.
 class Arena {
@@ -255,4 +255,4 @@ struct Value {
 /// The results for each index of an axis; false when they change with the iteration.
 [[nodiscard]] bool expand(const BlockAxis& axis, std::vector<std::int64_t>& values);
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 constexpr std::int64_t kLongestLine = 4096, kShortestLine = 3;
@@ -82,4 +82,4 @@ Status Cover::line(std::int64_t first, std::int64_t stride, std::int64_t end) {
     return Done{};
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -14,7 +14,7 @@
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "syncopate/result.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 /// Runs the `count` programs first, first + stride, … at once; false: they have no form in common, but `hint`
 /// may say which have.
@@ -51,4 +51,4 @@ private:
     std::int64_t lonely_ = 0;  // programs done alone, of late
 };
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

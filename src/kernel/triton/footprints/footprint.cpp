@@ -7,7 +7,7 @@
 
 #include "kernel/triton/footprints/footprint_boxes.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 constexpr std::int64_t kFarthest = std::int64_t{1} << 44;        // elements from the start of a tensor
@@ -346,4 +346,4 @@ Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact) {
     return Footprint(access, exact).run(boxes);
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

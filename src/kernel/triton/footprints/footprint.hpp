@@ -12,7 +12,7 @@
 #include "kernel/triton/evaluate/value.hpp"
 #include "syncopate/plan/model/region.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 /// A tensor as the kernel addresses it. Extents and strides in elements.
 struct TensorView {
@@ -53,4 +53,4 @@ struct Access {
 /// false where they hold more than that, since exact ones would be too many.
 [[nodiscard]] Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact);
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <optional>
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 constexpr std::int64_t kFarthest = std::int64_t{1} << 44;  // elements from the start of a tensor
@@ -398,4 +398,4 @@ void boxes_of_offsets(const TensorView& tensor, std::vector<std::int64_t>& offse
     Boxes(tensor, false, {}, boxes).offsets(offsets);
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

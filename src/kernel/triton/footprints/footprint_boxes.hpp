@@ -12,7 +12,7 @@
 #include "kernel/triton/evaluate/value.hpp"
 #include "kernel/triton/footprints/footprint.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 inline constexpr std::int64_t kMostBoxes = 4096;  ///< of one access
 
@@ -71,4 +71,4 @@ struct Ranges {
 /// offsets between or behind its elements are left out. Sorts the offsets.
 void boxes_of_offsets(const TensorView& tensor, std::vector<std::int64_t>& offsets, std::vector<Box>& boxes);
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 constexpr std::size_t kMostToMerge = 32;
@@ -442,4 +442,4 @@ bool set_coordinates_by_writes(Kernel& kernel, const std::vector<TileAxis>& name
     return false;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -13,7 +13,7 @@
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "syncopate/kernel/model/kernel.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 /// Makes tiles of what the evaluation found, each with its footprints by parameter. What several tiles touch
 /// is put together once and shared by them.
@@ -69,4 +69,4 @@ private:
 /// Puts the axes in the order of the axes of the tensor that the tiles write, where each runs along one.
 void order_axes_by_writes(Kernel& kernel);
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

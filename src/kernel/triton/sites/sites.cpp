@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <tuple>
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 /// Whether a statement of the kernel's own block is `variable = CALL`. A cast is more: what replaces the id
@@ -88,39 +88,38 @@ bool ends_early(const std::vector<Stmt*>& body) {
     });
 }
 
-std::optional<ReductionLoop> reduction_of(const Module& module, const Evaluator& evaluator) {
+/// The one loop inside a tile that reads; null where there are several, or it is not in the kernel itself.
+const LoopRecord* reduction_of(const Evaluator& evaluator) {
     const LoopRecord* only = nullptr;
     for (const LoopRecord& record : evaluator.loops) {
         if (!record.reads || record.statement == nullptr) continue;
-        if (only != nullptr) return std::nullopt;
+        if (only != nullptr) return nullptr;
         only = &record;
     }
-    if (only == nullptr || !only->in_kernel || only->statement->kind != StmtKind::for_loop)
-        return std::nullopt;
-    const Stmt& statement = *only->statement;
-    ReductionLoop loop;
-    loop.statement = statement.where;
-    loop.header = statement.header;
-    loop.iterable = statement.value->where;
-    if (statement.target->kind == ExprKind::name) loop.variable = statement.target->text;
-    loop.indent = statement.where.column - 1;
-    loop.trips = only->trips;
-    const Expr& over = *statement.value;
-    if (over.kind == ExprKind::call && over.builtin == Builtin::range) {
-        const auto& parts = over.kids;
-        const bool from_zero = parts.size() == 1 || (parts.size() >= 2 && is_literal(parts[0], 0));
-        const bool by_one = parts.size() < 3 || is_literal(parts[2], 1);
-        const bool whole = statement.otherwise.empty() && !ends_early(statement.body);
-        if (!parts.empty() && from_zero && by_one && whole)
-            loop.bound = module.text(parts[parts.size() == 1 ? 0 : 1]->where);
-    }
-    for (const auto& [param, advance] : only->slices) {
-        if (advance.dim < 0 || !only->same_trips || evaluator.read_outside[static_cast<std::size_t>(param)])
-            continue;
-        loop.slices.push_back({evaluator.memory_names[static_cast<std::size_t>(param)], advance.dim,
-                               advance.base, advance.step, advance.extent});
-    }
-    return loop;
+    const bool fits = only != nullptr && only->in_kernel && only->statement->kind == StmtKind::for_loop;
+    return fits ? only : nullptr;
+}
+
+/// The trip count of range(n) from 0 by 1, all of which is run; null for another loop.
+const Expr* bound_of(const Stmt& loop) {
+    const Expr& over = *loop.value;
+    if (over.kind != ExprKind::call || over.builtin != Builtin::range) return nullptr;
+    const auto& parts = over.kids;
+    const bool from_zero = parts.size() == 1 || (parts.size() >= 2 && is_literal(parts[0], 0));
+    const bool by_one = parts.size() < 3 || is_literal(parts[2], 1);
+    const bool whole = loop.otherwise.empty() && !ends_early(loop.body);
+    if (parts.empty() || !from_zero || !by_one || !whole) return nullptr;
+    return parts[parts.size() == 1 ? 0 : 1];
+}
+
+LoopSite loop_site(const Module& module, const Stmt& statement) {
+    LoopSite site;
+    site.statement = statement.where;
+    site.header = statement.header;
+    site.iterable = statement.value->where;
+    if (const Expr* bound = bound_of(statement)) site.bound = module.text(bound->where);
+    site.indent = statement.where.column - 1;
+    return site;
 }
 
 /// The statement of `body` that holds `inner`; null if none does.
@@ -144,7 +143,6 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
     sites.body = kernel.body_range;
     sites.body_indent = kernel.body_indent;
     sites.imports_end = module.imports_end;
-    sites.persistent = found.tile_loop != nullptr;
     sites.early_return = returns_early(kernel.body, true);
     if (found.last_store != nullptr) {
         sites.last_store = found.last_store->where;
@@ -154,7 +152,7 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
     for (const auto& [key, form] : found.accesses) {
         const auto& [call, param] = key;
         if (param < 0) continue;
-        const AccessSite site{evaluator.memory_names[static_cast<std::size_t>(param)], call->where, form.form,
+        const AccessSite site{evaluator.memory_names[static_cast<std::size_t>(param)], call->where, form.by,
                               form.made != nullptr ? form.made->where : SourceRange{}, form.rows};
         if (form.stores) sites.stores.push_back(site);
         if (form.loads) sites.loads.push_back(site);
@@ -165,7 +163,8 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
         });
     }
     if (found.tile_loop != nullptr) sites.tile_loop_header = found.tile_loop->header;
-    sites.reduction = reduction_of(module, evaluator);
+    if (const LoopRecord* loop = reduction_of(evaluator))
+        sites.loops.push_back(loop_site(module, *loop->statement));
 
     std::vector<const TaintSource*> ids;
     for (std::size_t i = 0; i < evaluator.sources.size(); ++i) {
@@ -222,4 +221,21 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
     return sites;
 }
 
-}  // namespace syncopate::kernel
+std::vector<Loop> loops_of(const Evaluator& evaluator) {
+    const LoopRecord* record = reduction_of(evaluator);
+    if (record == nullptr) return {};
+    const Stmt& statement = *record->statement;
+    Loop loop;
+    if (statement.target->kind == ExprKind::name) loop.variable = statement.target->text;
+    loop.trips = record->trips;
+    loop.divisible = bound_of(statement) != nullptr;
+    for (const auto& [param, advance] : record->slices) {
+        if (advance.dim < 0 || !record->same_trips || evaluator.read_outside[static_cast<std::size_t>(param)])
+            continue;
+        loop.slices.push_back({evaluator.memory_names[static_cast<std::size_t>(param)], advance.dim,
+                               advance.base, advance.step, advance.extent});
+    }
+    return {std::move(loop)};
+}
+
+}  // namespace syncopate::kernel::triton

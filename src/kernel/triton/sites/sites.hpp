@@ -1,19 +1,33 @@
 // Where emit touches the source: the places at which the tile id enters the kernel, the tile loop, the last
-// store and the reduction loop, from what the evaluation found.
+// store, the loops inside a tile and the calls that load and store, from what the evaluation found; and what
+// of that is said of the kernel in neutral terms.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "kernel/triton/syntax/syntax.hpp"
 #include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/kernel/triton/sites/text.hpp"
 #include "syncopate/result.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
-/// Fails where an address follows from a variable that looks like a tile id and is none.
+/// All but `parameter`. Fails where an address follows from a variable that looks like a tile id and is none.
 [[nodiscard]] Result<Sites> find_sites(const Module& module, std::int32_t kernel, const Evaluator& evaluator,
                                        const std::array<std::int64_t, 3>& grid);
 
-}  // namespace syncopate::kernel
+/// The loops of Sites::loops.
+[[nodiscard]] std::vector<Loop> loops_of(const Evaluator& evaluator);
+
+/// The calls of `sites` that load and store, with what emit can do with each.
+[[nodiscard]] std::vector<ParamAccess> accesses_of(const Sites& sites, std::string_view source);
+
+/// The places of a kernel in words, for people.
+[[nodiscard]] std::vector<std::string> places_of(const Kernel& kernel);
+
+}  // namespace syncopate::kernel::triton

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 constexpr std::string_view kOpening = "([{";
@@ -71,4 +71,4 @@ std::optional<BracketError> mismatched_bracket(std::string_view source) {
                             kClosing[kOpening.find(source[open.back()])] + "`"};
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

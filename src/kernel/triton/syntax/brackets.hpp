@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/kernel/triton/syntax/source_range.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 struct BracketError {
     SourceRange where;    ///< the bracket
@@ -18,4 +18,4 @@ struct BracketError {
 /// Brackets in strings and comments do not count.
 std::optional<BracketError> mismatched_bracket(std::string_view source);
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <deque>
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 Status lower_reachable(Module& module, std::int32_t function, std::set<std::int32_t>& seen) {
     std::deque<std::int32_t> pending{function};
@@ -84,4 +84,4 @@ Result<std::int32_t> choose_kernel(Module& module, const std::string& name) {
                  file};
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -10,7 +10,7 @@
 #include "kernel/triton/syntax/syntax.hpp"
 #include "syncopate/result.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 /// Lowers `function` and every function of the file that it may call; adds them to `seen`.
 [[nodiscard]] Status lower_reachable(Module& module, std::int32_t function, std::set<std::int32_t>& seen);
@@ -21,4 +21,4 @@ namespace syncopate::kernel {
 /// The kernel called `name`, or the only one of the file when that is empty.
 [[nodiscard]] Result<std::int32_t> choose_kernel(Module& module, const std::string& name);
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -7,7 +7,7 @@
 
 #include "plan/model/did_you_mean.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, DirectiveKind>, 11> kNames{
@@ -356,4 +356,4 @@ Result<std::vector<Directive>> read_directives(Module& module, std::int32_t kern
     return Reader(module, kernel).run();
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

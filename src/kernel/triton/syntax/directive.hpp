@@ -11,7 +11,7 @@
 
 #include "kernel/triton/syntax/syntax.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 enum class DirectiveKind : std::uint8_t {
     axis_count,
@@ -53,4 +53,4 @@ struct Directive {
 /// end.
 [[nodiscard]] Result<std::vector<Directive>> read_directives(Module& module, std::int32_t kernel);
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -1,6 +1,6 @@
 // Which files of its own folder a file imports: read from every import statement, wherever it stands, since
 // all of them are carried out when the file is imported.
-#include "syncopate/kernel/triton/syntax/imported_files.hpp"
+#include "syncopate/kernel/triton/analyse/analyse.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -11,7 +11,7 @@
 #include "kernel/triton/syntax/lower_tree.hpp"
 #include "kernel/triton/syntax/module_tree.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 namespace fs = std::filesystem;
@@ -151,4 +151,4 @@ Result<std::vector<ImportedFile>> imported_files(const std::string& source, cons
     return made;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

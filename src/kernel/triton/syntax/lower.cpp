@@ -8,7 +8,7 @@
 #include "kernel/triton/syntax/lower_tree.hpp"
 #include "syncopate/excerpt.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 SourceRange Lowering::range_of(TSNode node) {
     const TSPoint start = ts_node_start_point(node);
@@ -177,4 +177,4 @@ Result<Expr*> Lowering::lower_fragment(TSNode node, std::string_view whole, Sour
     return made;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

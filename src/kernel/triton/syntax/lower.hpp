@@ -9,7 +9,7 @@
 
 #include "kernel/triton/syntax/syntax.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 class Lowering {
 public:
@@ -87,4 +87,4 @@ private:
     std::vector<std::vector<std::int32_t>*> assigned_;  // of the enclosing loops
 };
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

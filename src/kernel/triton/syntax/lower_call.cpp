@@ -6,7 +6,7 @@
 #include "kernel/triton/syntax/lower.hpp"
 #include "kernel/triton/syntax/lower_tree.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 bool is_store(const Expr& call) {
@@ -141,4 +141,4 @@ Expr* Lowering::call(TSNode node) {
     return made;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -9,7 +9,7 @@
 #include "kernel/triton/syntax/lower_tree.hpp"
 #include "syncopate/excerpt.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 std::optional<Operator> binary_operator(std::string_view text) {
     static const std::unordered_map<std::string_view, Operator> table{{"+", Operator::add},
@@ -365,4 +365,4 @@ Expr* Lowering::unknown_expression(TSNode node) {
     return made;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -9,7 +9,7 @@
 #include "kernel/triton/syntax/lower.hpp"
 #include "kernel/triton/syntax/lower_tree.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 std::vector<Stmt*> Lowering::block(TSNode node) {
     std::vector<Stmt*> result;
@@ -231,4 +231,4 @@ Stmt* Lowering::unknown_statement(TSNode node) {
     return made;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

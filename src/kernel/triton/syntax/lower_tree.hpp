@@ -11,7 +11,7 @@
 
 #include "kernel/triton/syntax/syntax.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 inline std::string_view type(TSNode node) { return ts_node_type(node); }
 
@@ -37,4 +37,4 @@ inline std::vector<TSNode> children(TSNode node) {
 /// lower_expression.cpp.
 [[nodiscard]] std::optional<Operator> binary_operator(std::string_view text);
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -12,7 +12,7 @@
 #include "kernel/triton/syntax/module_tree.hpp"
 #include "syncopate/io.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 constexpr std::size_t kMostFiles = 64;
@@ -128,21 +128,21 @@ std::optional<std::vector<std::string>> Module::alias_of(std::int32_t index, con
         const SourceRange range = Lowering::range_of(n);
         return files[static_cast<std::size_t>(index)].text.substr(range.begin, range.end - range.begin);
     };
-    if (kernel::type(node) == "call") {
+    if (triton::type(node) == "call") {
         const TSNode callee = field(node, "function");
         const bool jit =
-            (kernel::type(callee) == "attribute" && text_of(field(callee, "attribute")) == "jit") ||
-            (kernel::type(callee) == "identifier" && text_of(callee) == "jit");
+            (triton::type(callee) == "attribute" && text_of(field(callee, "attribute")) == "jit") ||
+            (triton::type(callee) == "identifier" && text_of(callee) == "jit");
         const std::vector<TSNode> arguments = children(field(node, "arguments"));
         if (!jit || arguments.empty()) return std::nullopt;
         node = arguments[0];
     }
     std::vector<std::string> names;
-    while (kernel::type(node) == "attribute") {
+    while (triton::type(node) == "attribute") {
         names.insert(names.begin(), text_of(field(node, "attribute")));
         node = field(node, "object");
     }
-    if (kernel::type(node) != "identifier") return std::nullopt;
+    if (triton::type(node) != "identifier") return std::nullopt;
     names.insert(names.begin(), text_of(node));
     return names;
 }
@@ -233,4 +233,4 @@ Resolved Module::resolve(std::int32_t index, const std::vector<std::string_view>
     return result;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

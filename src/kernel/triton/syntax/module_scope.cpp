@@ -3,7 +3,7 @@
 #include "kernel/triton/syntax/lower_tree.hpp"
 #include "kernel/triton/syntax/module_tree.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 namespace {
 
 constexpr int kDeepest = 64;  // statements inside statements; names bound deeper are not seen
@@ -181,4 +181,4 @@ void Scope::statement(TSNode node, bool nested) {
 
 void Scope::collect(TSNode root) { statements(root, false); }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

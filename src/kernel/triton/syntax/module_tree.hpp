@@ -11,7 +11,7 @@
 
 #include "kernel/triton/syntax/syntax.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 struct Module::Tree {
     struct Delete {
@@ -57,4 +57,4 @@ private:
     int depth_ = 0;
 };
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

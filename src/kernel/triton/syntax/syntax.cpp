@@ -15,7 +15,7 @@
 
 extern "C" const TSLanguage* tree_sitter_python(void);
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 std::unique_ptr<TSTree, Module::Tree::Delete> Module::Tree::parse(std::string_view text) {
     const std::unique_ptr<TSParser, Delete> parser(ts_parser_new());
@@ -242,4 +242,4 @@ Result<Expr*> Module::lower_fragment(std::string_view fragment, std::int32_t fun
     return Lowering(*this, function).lower_fragment(node, fragment, place);
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -14,10 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/kernel/model/arguments.hpp"
+#include "syncopate/kernel/triton/syntax/source_range.hpp"
 #include "syncopate/result.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 enum class ExprKind : std::uint8_t {
     name,         ///< slot, or a module-level name when slot < 0
@@ -261,7 +262,7 @@ public:
     /// What `names` joined by dots stand for at the top level of a file. Follows imports.
     [[nodiscard]] Resolved resolve(std::int32_t file, const std::vector<std::string_view>& names);
     /// The files in the kernel's folder, and below, that it imports, directly or through one another; see
-    /// imported_files.hpp.
+    /// imported_files().
     [[nodiscard]] Result<std::vector<std::int32_t>> imports();
     [[nodiscard]] std::string_view text(const SourceRange& range) const;
     [[nodiscard]] Error error(const SourceRange& range, std::string message) const;
@@ -304,4 +305,4 @@ private:
 /// "fp16" for "float16" and the like; other names unchanged.
 [[nodiscard]] std::string dtype_name(std::string_view name);
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

@@ -1,12 +1,15 @@
-#include "emit/source_text.hpp"
+#include "emit/triton/source_text.hpp"
 
 #include <algorithm>
 #include <utility>
 
-namespace syncopate::emit {
+namespace syncopate::emit::triton {
 
 SourceText::SourceText(const kernel::Kernel& kernel)
-    : source_(kernel.source), file_(kernel.file), facts_(facts_of(source_, span_of(kernel.sites.function))) {
+    : sites_(kernel::triton::text_of(kernel).sites),
+      source_(kernel::triton::text_of(kernel).source),
+      file_(kernel.file),
+      facts_(facts_of(source_, span_of(sites_.function))) {
     const std::size_t newline = source_.find('\n');
     if (newline != std::string_view::npos && newline > 0 && source_[newline - 1] == '\r') eol_ = "\r\n";
 }
@@ -69,13 +72,13 @@ Status SourceText::check_ends_its_line(std::uint32_t end, const std::string& wha
                     what + " shares its line with what follows it: put that on a line of its own");
 }
 
-Error SourceText::error_at(const kernel::SourceRange& range, std::string message) const {
-    return kernel::error_at(source_, std::string(file_), range, std::move(message));
+Error SourceText::error_at(const kernel::triton::SourceRange& range, std::string message) const {
+    return kernel::triton::error_at(source_, std::string(file_), range, std::move(message));
 }
 
 Error SourceText::error_at(const Span& span, std::string message) const {
     const std::string_view before = source_.substr(0, span.begin);
-    kernel::SourceRange range{span.begin, span.end};
+    kernel::triton::SourceRange range{span.begin, span.end};
     range.line = 1 + static_cast<std::int32_t>(std::ranges::count(before, '\n'));
     return error_at(range, std::move(message));
 }
@@ -84,4 +87,4 @@ std::string level_like(const std::string& indent) {
     return indent.find('\t') != std::string::npos ? "\t" : "    ";
 }
 
-}  // namespace syncopate::emit
+}  // namespace syncopate::emit::triton

@@ -1,10 +1,10 @@
-#include "emit/edits.hpp"
+#include "emit/triton/edits.hpp"
 
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
-namespace syncopate::emit {
+namespace syncopate::emit::triton {
 
 void Edits::insert(std::uint32_t at, std::string text) { edits_.push_back({at, at, std::move(text)}); }
 
@@ -41,4 +41,4 @@ std::string Edits::apply() {
     return result += source.substr(at);
 }
 
-}  // namespace syncopate::emit
+}  // namespace syncopate::emit::triton

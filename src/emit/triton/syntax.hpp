@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace syncopate::emit {
+namespace syncopate::emit::triton {
 
 /// A half-open byte range.
 struct Span {
@@ -51,4 +51,4 @@ struct Facts {
 /// The facts about what lies within `span` of `source`.
 [[nodiscard]] Facts facts_of(std::string_view source, Span span);
 
-}  // namespace syncopate::emit
+}  // namespace syncopate::emit::triton

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "emit/source_text.hpp"
+#include "emit/triton/source_text.hpp"
 
-namespace syncopate::emit {
+namespace syncopate::emit::triton {
 
 /// Replacements and insertions, applied all at once. Those at one place come out in the order in which they
 /// were added. Refers to the text, which has to outlive it.
@@ -43,4 +43,4 @@ private:
     std::set<std::string> used_;
 };
 
-}  // namespace syncopate::emit
+}  // namespace syncopate::emit::triton

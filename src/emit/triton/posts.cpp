@@ -1,20 +1,20 @@
 #include <algorithm>
 
-#include "emit/steps.hpp"
+#include "emit/triton/steps.hpp"
 
-namespace syncopate::emit {
+namespace syncopate::emit::triton {
 namespace {
 
 constexpr const char* kArguments = "(sy_schedule, sy_control, ";
 
 /// Why no post can follow the kernel's stores.
 Status check_can_post(const Rewriting& to, const SlotOfStore& slot) {
-    const kernel::SourceRange& stored = to.sites().stored;
+    const kernel::triton::SourceRange& stored = to.sites().stored;
     if (stored.end <= stored.begin) {
-        return to.text.error_at(to.sites().name, "kernel " + to.program.kernel.name +
-                                                     " makes chunks, but no store was found in its " +
-                                                     (to.sites().persistent ? "loop over tiles" : "body") +
-                                                     ": store there");
+        return to.text.error_at(
+            to.sites().name,
+            "kernel " + to.program.kernel.name + " makes chunks, but no store was found in its " +
+                (to.program.kernel.persistent ? "loop over tiles" : "body") + ": store there");
     }
     if (slot.name.empty()) {
         return to.text.error_at(stored,
@@ -63,7 +63,7 @@ std::string post_after_stores(Edits& edits, const SlotOfStore& slot, bool later)
 
 bool can_post_later(const Rewriting& to) {
     const kernel::Kernel& kernel = to.program.kernel;
-    if (!to.form.can_wait || !to.sites().persistent || kernel.grid[1] * kernel.grid[2] != 1 ||
+    if (!to.form.can_wait || !to.program.kernel.persistent || kernel.grid[1] * kernel.grid[2] != 1 ||
         to.form.awaits_chunks)  // which could come from what is not yet posted
         return false;
     const bool left_early = std::ranges::any_of(to.text.facts().returns, [&](const Span& statement) {
@@ -77,7 +77,7 @@ bool can_post_later(const Rewriting& to) {
 
 Status add_posts(const Rewriting& to, const SlotOfStore& slot, bool later) {
     if (Status status = check_can_post(to, slot); !status) return status;
-    const kernel::SourceRange& stored = to.sites().stored;
+    const kernel::triton::SourceRange& stored = to.sites().stored;
     const std::string indent = to.text.indent_at(stored.begin);
     if (later) {
         to.edits.add_line_before(
@@ -96,7 +96,7 @@ Status add_posts(const Rewriting& to, const SlotOfStore& slot, bool later) {
 }
 
 void add_finish(const Rewriting& to, bool later) {
-    const kernel::SourceRange& body = to.sites().body;
+    const kernel::triton::SourceRange& body = to.sites().body;
     const std::string call =
         (later ? to.edits.use("sy_post_last") + "(sy_schedule, sy_control); " : std::string()) +
         to.edits.use("sy_finish") + "(sy_schedule, sy_control)";
@@ -111,4 +111,4 @@ void add_finish(const Rewriting& to, bool later) {
     if (!ends_with_return) to.edits.add_line_after(body.end, to.text.indent_at(body.begin) + call + comment);
 }
 
-}  // namespace syncopate::emit
+}  // namespace syncopate::emit::triton

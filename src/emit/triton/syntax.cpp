@@ -1,4 +1,4 @@
-#include "emit/syntax.hpp"
+#include "emit/triton/syntax.hpp"
 
 #include <tree_sitter/api.h>
 
@@ -7,7 +7,7 @@
 
 extern "C" const TSLanguage* tree_sitter_python();
 
-namespace syncopate::emit {
+namespace syncopate::emit::triton {
 namespace {
 
 Span span_of(TSNode node) { return {ts_node_start_byte(node), ts_node_end_byte(node)}; }
@@ -82,4 +82,4 @@ Facts facts_of(std::string_view source, Span span) {
     return facts;
 }
 
-}  // namespace syncopate::emit
+}  // namespace syncopate::emit::triton

@@ -3,9 +3,9 @@
 #include <cctype>
 #include <set>
 
-#include "emit/steps.hpp"
+#include "emit/triton/steps.hpp"
 
-namespace syncopate::emit {
+namespace syncopate::emit::triton {
 namespace {
 
 /// The first item of a list that is written out; empty where it is not.
@@ -21,8 +21,8 @@ public:
 
     /// Adds `added` to the first coordinate, or to the pointers, of a load or store, and lets the descriptor
     /// that it goes through span the heaps of all ranks if the kernel makes it.
-    [[nodiscard]] Status redirect(const kernel::AccessSite& site, bool by_row, const std::string& added,
-                                  const std::string& verb) {
+    [[nodiscard]] Status redirect(const kernel::triton::AccessSite& site, bool by_row,
+                                  const std::string& added, const std::string& verb) {
         Span place = text_.argument_of(span_of(site.call), by_row ? "offsets" : "pointer", 0);
         if (by_row) place = first_item(text_, place);
         if (place.end <= place.begin) {
@@ -57,9 +57,9 @@ Status redirect_stores(const Rewriting& to, const SlotOfStore& slot) {
     const bool several = stores.copies > 1;
     const std::string place = to.edits.use(stores.by_row ? "sy_row" : "sy_offset") + "(sy_schedule, " +
                               slot.name + (several ? ", sy_copy" : "") +
-                              (stores.by_row ? "" : stores.multiple) + ")";
+                              (stores.by_row ? "" : multiple_of(stores)) + ")";
     Redirection redirection(to);
-    for (const kernel::AccessSite& site : to.sites().stores) {
+    for (const kernel::triton::AccessSite& site : to.sites().stores) {
         if (site.param != stores.param) continue;
         if (several) {
             if (!to.text.begins_its_line(site.call.begin)) {
@@ -77,7 +77,7 @@ Status redirect_stores(const Rewriting& to, const SlotOfStore& slot) {
 Status redirect_loads(const Rewriting& to) {
     const InlineForm& loads = *to.form.loads;
     Redirection redirection(to);
-    for (const kernel::AccessSite& site : to.sites().loads) {
+    for (const kernel::triton::AccessSite& site : to.sites().loads) {
         if (site.param != loads.param) continue;
         if (loads.own && loads.by_row) {
             const auto name = static_cast<std::uint32_t>(loads.param.size());
@@ -89,4 +89,4 @@ Status redirect_loads(const Rewriting& to) {
     return Done{};
 }
 
-}  // namespace syncopate::emit
+}  // namespace syncopate::emit::triton

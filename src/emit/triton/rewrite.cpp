@@ -1,12 +1,12 @@
-#include "syncopate/emit/emit.hpp"
-
+// The user's file with the few lines that make its kernel follow a schedule: emit.hpp shows them.
 #include <algorithm>
 #include <array>
 #include <string_view>
 
-#include "emit/steps.hpp"
+#include "emit/triton/steps.hpp"
+#include "emit/triton/triton.hpp"
 
-namespace syncopate::emit {
+namespace syncopate::emit::triton {
 namespace {
 
 constexpr std::array<std::string_view, 36> kNames{"sy_acquire",    "sy_acquire_2d",
@@ -39,24 +39,24 @@ Status check_names(const SourceText& text) {
 }
 
 void add_parameters(const Rewriting& to) {
-    const kernel::Kernel& kernel = to.program.kernel;
-    const kernel::Param* last = nullptr;
-    for (const kernel::Param& param : kernel.params) {
-        if (to.text.of(span_of(param.where)).find('=') == std::string::npos) last = &param;
+    const std::vector<kernel::triton::SourceRange>& params = to.sites().parameter;
+    const kernel::triton::SourceRange* last = nullptr;
+    for (const kernel::triton::SourceRange& param : params) {
+        if (to.text.of(span_of(param)).find('=') == std::string::npos) last = &param;
     }
     const std::string added =
         std::string("sy_schedule, sy_control") + (to.form.loads && to.form.loads->own ? ", sy_own" : "");
     if (last != nullptr) {
-        to.edits.insert(last->where.end, ", " + added);
+        to.edits.insert(last->end, ", " + added);
     } else {
-        to.edits.insert(kernel.sites.parameters.begin, kernel.params.empty() ? added : added + ", ");
+        to.edits.insert(to.sites().parameters.begin, params.empty() ? added : added + ", ");
     }
 }
 
 void add_import(const Rewriting& to) {
     std::string names;
     for (const std::string& name : to.edits.used()) names += (names.empty() ? "" : ", ") + name;
-    const kernel::Sites& sites = to.sites();
+    const kernel::triton::Sites& sites = to.sites();
     to.edits.add_line_before(
         sites.imports_end > 0 ? sites.imports_end : sites.function.begin,
         "from syncopate.language import " + names + "  # the schedule's tiles, waits and posts");
@@ -64,12 +64,8 @@ void add_import(const Rewriting& to) {
 
 }  // namespace
 
-Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule) {
-    return emit(program, schedule, 0);
-}
-
-Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage) {
-    if (schedule.plain) return program.kernel.source;
+Result<std::string> rewrite(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage) {
+    if (schedule.plain) return original(program.kernel);
     const Form form = form_of(program, schedule, stage);
     const SourceText text(program.kernel);
     Edits edits(text);
@@ -97,4 +93,4 @@ Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& sch
     return edits.apply();
 }
 
-}  // namespace syncopate::emit
+}  // namespace syncopate::emit::triton

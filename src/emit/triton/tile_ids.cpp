@@ -1,21 +1,21 @@
 #include <algorithm>
 #include <vector>
 
-#include "emit/steps.hpp"
+#include "emit/triton/steps.hpp"
 
-namespace syncopate::emit {
+namespace syncopate::emit::triton {
 namespace {
 
-using kernel::TileIdSite;
+using kernel::triton::TileIdSite;
 
 /// The kernel's sites; where some loads are of what transfers touch, only their sites wait: an epilogue that
 /// takes the tile's id anew to load a bias has nothing more to wait for.
-std::vector<TileIdSite> waiting_sites(const fuse::Program& program) {
-    std::vector<TileIdSite> sites = program.kernel.sites.tile_ids;
+std::vector<TileIdSite> waiting_sites(const Rewriting& to) {
+    std::vector<TileIdSite> sites = to.sites().tile_ids;
     const auto loads_bound = [&](const TileIdSite& site) {
         return site.kind == TileIdSite::Kind::entry ||
                std::ranges::any_of(
-                   site.reads, [&](const std::string& param) { return program.bindings.contains(param); });
+                   site.reads, [&](const std::string& param) { return to.program.bindings.contains(param); });
     };
     if (std::ranges::any_of(sites, loads_bound)) {
         for (TileIdSite& site : sites) site.guards_reads = loads_bound(site);
@@ -60,7 +60,7 @@ private:
             ids.push_back(callee + "(" + std::to_string(axis) + ")");
         for (const std::string& line : lines(site, ids, text_.indent_at(site.anchor.begin)))
             edits_.add_line_before(site.anchor.begin, line);
-        for (const kernel::ProgramId& id : site.program_ids)
+        for (const kernel::triton::ProgramId& id : site.program_ids)
             edits_.replace(span_of(id.call), site.variables[static_cast<std::size_t>(id.axis)]);
         return Done{};
     }
@@ -136,7 +136,7 @@ private:
         if (loads.own) return own_lines(indent);
         const std::string from =
             loads.by_row ? edits_.use("sy_load_row") + "(sy_schedule, sy_slot"
-                         : edits_.use("sy_load_offset") + "(sy_schedule, sy_slot" + loads.multiple;
+                         : edits_.use("sy_load_offset") + "(sy_schedule, sy_slot" + multiple_of(loads);
         return indent + "sy_from = " + from + ")  # from here to the rank that has what the tile reads of " +
                loads.param;
     }
@@ -146,7 +146,7 @@ private:
         const InlineForm& loads = *form_.loads;
         if (!loads.by_row) {
             return indent + "sy_from = " + edits_.use("sy_own_offset") + "(sy_schedule, sy_slot, sy_own" +
-                   loads.multiple +
+                   multiple_of(loads) +
                    ")  # from the heap to what this rank was given, where the tile reads that";
         }
         return indent + "sy_from = " + loads.param + text_.eol() + indent + "if " +
@@ -168,7 +168,7 @@ private:
 
 Result<SlotOfStore> take_tiles(const Rewriting& to) {
     TileIds ids(to);
-    for (const TileIdSite& site : waiting_sites(to.program)) {
+    for (const TileIdSite& site : waiting_sites(to)) {
         if (Status status = ids.rewrite(site); !status) return status.error();
     }
     if (to.sites().foreign_id.end > 0) {
@@ -185,4 +185,4 @@ Result<SlotOfStore> take_tiles(const Rewriting& to) {
     return ids.slot();
 }
 
-}  // namespace syncopate::emit
+}  // namespace syncopate::emit::triton

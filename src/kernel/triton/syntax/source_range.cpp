@@ -1,9 +1,10 @@
+#include "syncopate/kernel/triton/syntax/source_range.hpp"
+
 #include <utility>
 
 #include "syncopate/excerpt.hpp"
-#include "syncopate/kernel/model/kernel.hpp"
 
-namespace syncopate::kernel {
+namespace syncopate::kernel::triton {
 
 Error error_at(std::string_view source, const std::string& file, const SourceRange& range,
                std::string message) {
@@ -15,4 +16,4 @@ Error error_at(std::string_view source, const std::string& file, const SourceRan
     return error;
 }
 
-}  // namespace syncopate::kernel
+}  // namespace syncopate::kernel::triton

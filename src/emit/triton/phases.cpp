@@ -1,14 +1,14 @@
 #include <algorithm>
 #include <string_view>
 
-#include "emit/steps.hpp"
+#include "emit/triton/steps.hpp"
 
-namespace syncopate::emit {
+namespace syncopate::emit::triton {
 namespace {
 
 /// `range(n)` or `tl.range(n, num_stages=3)` as `range(sy_lo, sy_hi)`, `tl.range(sy_lo, sy_hi,
 /// num_stages=3)`.
-Result<std::string> iterable_of_phase(const SourceText& text, const kernel::ReductionLoop& loop) {
+Result<std::string> iterable_of_phase(const SourceText& text, const kernel::triton::LoopSite& loop) {
     const Call* iterable = text.find_call(span_of(loop.iterable));
     const std::string callee = iterable == nullptr ? "" : text.of(iterable->callee);
     if (iterable == nullptr || callee.ends_with("static_range")) {
@@ -25,7 +25,7 @@ Result<std::string> iterable_of_phase(const SourceText& text, const kernel::Redu
 
 /// Indents the lines of the loop by one more level; not those inside a string, nor those of the iterable,
 /// which is replaced.
-void indent_loop(const Rewriting& to, const kernel::ReductionLoop& loop, const std::string& level) {
+void indent_loop(const Rewriting& to, const kernel::triton::LoopSite& loop, const std::string& level) {
     for (std::uint32_t line = to.text.line_begin(loop.statement.begin); line < loop.statement.end;) {
         const bool in_string = std::ranges::any_of(to.text.facts().strings, [line](const Span& string) {
             return string.begin < line && line < string.end;
@@ -38,7 +38,7 @@ void indent_loop(const Rewriting& to, const kernel::ReductionLoop& loop, const s
 
 /// Triton would flatten the nest with the wait inside it.
 void keep_nested(const Rewriting& to) {
-    const kernel::SourceRange& header = to.sites().tile_loop_header;
+    const kernel::triton::SourceRange& header = to.sites().tile_loop_header;
     for (const Call& call : to.text.facts().calls) {
         if (call.callee.begin < header.begin || call.callee.end > header.end) continue;
         for (const CallArgument& argument : call.arguments) {
@@ -50,12 +50,12 @@ void keep_nested(const Rewriting& to) {
 }  // namespace
 
 Status nest_reduction(const Rewriting& to) {
-    if (!to.sites().reduction || to.sites().reduction->bound.empty()) {
+    if (to.sites().loops.empty() || to.sites().loops.front().bound.empty()) {
         return to.text.error_at(to.sites().name,
                                 "the schedule has phases, but the kernel has no reduction loop over "
                                 "range(n): fuse without phases");
     }
-    const kernel::ReductionLoop& loop = *to.sites().reduction;
+    const kernel::triton::LoopSite& loop = to.sites().loops.front();
     if (!to.text.begins_its_line(loop.statement.begin)) {
         return to.text.error_at(loop.statement,
                                 "the reduction loop must begin a line of its own: put it on one");
@@ -78,8 +78,8 @@ Status nest_reduction(const Rewriting& to) {
                                                        "  # these iterations may run");
     indent_loop(to, loop, level);
     to.edits.replace(span_of(loop.iterable), *iterable);
-    if (to.sites().persistent) keep_nested(to);
+    if (to.program.kernel.persistent) keep_nested(to);
     return Done{};
 }
 
-}  // namespace syncopate::emit
+}  // namespace syncopate::emit::triton

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <string>
 
-#include "emit/edits.hpp"
 #include "emit/form.hpp"
-#include "emit/source_text.hpp"
+#include "emit/triton/edits.hpp"
+#include "emit/triton/source_text.hpp"
 #include "syncopate/fuse/program.hpp"
 #include "syncopate/result.hpp"
 
-namespace syncopate::emit {
+namespace syncopate::emit::triton {
 
 struct Rewriting {
     const fuse::Program& program;
@@ -19,7 +19,7 @@ struct Rewriting {
     const SourceText& text;
     Edits& edits;
 
-    [[nodiscard]] const kernel::Sites& sites() const { return program.kernel.sites; }
+    [[nodiscard]] const kernel::triton::Sites& sites() const { return text.sites(); }
 };
 
 /// An expression for the slot whose tile the kernel's stores are of.
@@ -27,6 +27,12 @@ struct SlotOfStore {
     std::string name;               ///< empty: none is known
     std::uint32_t taken_until = 0;  ///< where it is read, if it is the user's own variable
 };
+
+/// What is said of the elements that are added to pointers, so that Triton goes on loading and storing as
+/// many bytes at once.
+[[nodiscard]] inline std::string multiple_of(const InlineForm& form) {
+    return form.rows_of_16 ? ", multiple=16" : "";
+}
 
 /// Where the kernel takes the id of a tile, it gets that of its slot, once the chunks have come that the tile
 /// reads. Fails where there is no such place.
@@ -51,4 +57,4 @@ struct SlotOfStore {
 /// Where the kernel returns, the count of programs that have ended.
 void add_finish(const Rewriting& to, bool later);
 
-}  // namespace syncopate::emit
+}  // namespace syncopate::emit::triton

@@ -5,20 +5,23 @@
 #include <string>
 #include <string_view>
 
-#include "emit/syntax.hpp"
-#include "syncopate/kernel/model/kernel.hpp"
+#include "emit/triton/syntax.hpp"
+#include "syncopate/kernel/triton/sites/text.hpp"
 #include "syncopate/result.hpp"
 
-namespace syncopate::emit {
+namespace syncopate::emit::triton {
 
-[[nodiscard]] inline Span span_of(const kernel::SourceRange& range) { return {range.begin, range.end}; }
+[[nodiscard]] inline Span span_of(const kernel::triton::SourceRange& range) {
+    return {range.begin, range.end};
+}
 
-/// Refers to the kernel, which has to outlive it.
+/// Refers to the kernel, whose language is Triton and which has to outlive it.
 class SourceText {
 public:
     explicit SourceText(const kernel::Kernel& kernel);
 
     [[nodiscard]] std::string_view all() const { return source_; }
+    [[nodiscard]] const kernel::triton::Sites& sites() const { return sites_; }
     [[nodiscard]] const std::string& eol() const { return eol_; }
     /// Of the kernel function, decorators included.
     [[nodiscard]] const Facts& facts() const { return facts_; }
@@ -43,10 +46,11 @@ public:
 
     /// Fails where anything but a comment stands between a statement's end and the end of its line.
     [[nodiscard]] Status check_ends_its_line(std::uint32_t end, const std::string& what) const;
-    [[nodiscard]] Error error_at(const kernel::SourceRange& range, std::string message) const;
+    [[nodiscard]] Error error_at(const kernel::triton::SourceRange& range, std::string message) const;
     [[nodiscard]] Error error_at(const Span& span, std::string message) const;
 
 private:
+    const kernel::triton::Sites& sites_;
     std::string_view source_;
     std::string_view file_;
     Facts facts_;
@@ -56,4 +60,4 @@ private:
 /// One level of indentation, of the character that `indent` is made of.
 [[nodiscard]] std::string level_like(const std::string& indent);
 
-}  // namespace syncopate::emit
+}  // namespace syncopate::emit::triton

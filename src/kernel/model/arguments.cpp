@@ -2,7 +2,7 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/kernel/model/arguments.hpp"
 
 namespace syncopate::kernel {
 namespace {
