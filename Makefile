@@ -5,14 +5,18 @@ PYTHON := .venv/bin/python
 export JOBS
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: build test sanitize demo lint format deps setup clean
+.PHONY: build test test-all sanitize demo lint format deps setup clean
 
 build: setup
 	@scripts/build
 
-test: build
-	@ctest --test-dir build --output-on-failure -j $(JOBS)
-	@$(PYTHON) -m pytest -q $$($(PYTHON) -c 'import xdist; print("-n $(JOBS) --dist worksteal")' 2>/dev/null) tests
+test: setup
+	@scripts/build all tests
+	@scripts/test
+
+test-all: setup
+	@scripts/build all tests
+	@scripts/test --all
 
 sanitize: setup
 	@scripts/sanitize

@@ -3,7 +3,8 @@
 #
 #   fuzz_NAME         with SYNCOPATE_FUZZ: libFuzzer with the address and undefined-behaviour sanitizers. clang only:
 #                     scripts/fuzz NAME SECONDS builds and runs one.
-#   fuzz_NAME_replay  with SYNCOPATE_TESTS: seeds and 2,000 mutations of them, as the test fuzz.NAME
+#   fuzz_NAME_replay  with SYNCOPATE_TESTS: seeds and 200 mutations of them, as the test fuzz.NAME; with 2,000, of
+#                     another random seed, as fuzz.sweep.NAME (ctest -C sweep)
 
 set(fuzz_sanitizers address,undefined)
 if(SYNCOPATE_FUZZ)
@@ -36,12 +37,13 @@ function(syncopate_fuzz_targets layer)
         endif()
         if(SYNCOPATE_TESTS)
             set(replay fuzz_${name}_replay)
-            add_executable(${replay} ${source} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay.cpp)
+            syncopate_test_program(${replay} ${source} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay.cpp)
             target_include_directories(${replay} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
             target_link_libraries(${replay} PRIVATE syncopate_${layer} syncopate_warnings)
-            add_test(NAME fuzz.${name} COMMAND ${replay} --mutations 2000 --max-seconds 60
-                ${seeds})
-            set_tests_properties(fuzz.${name} PROPERTIES TIMEOUT 120 LABELS "${layer};fuzz")
+            add_test(NAME fuzz.${name} COMMAND ${replay} --mutations 200 ${seeds})
+            add_test(NAME fuzz.sweep.${name} CONFIGURATIONS sweep
+                COMMAND ${replay} --mutations 2000 --seed 2 --max-seconds 60 ${seeds})
+            set_tests_properties(fuzz.${name} fuzz.sweep.${name} PROPERTIES TIMEOUT 1800 LABELS "${layer};fuzz")
         endif()
     endforeach()
 endfunction()

@@ -1,10 +1,10 @@
 # Programs for machines with GPUs, in bin/; they need a driver to run. syncopate_check_engine (tests/gpu/) is built wherever
 # tests are, as all else; syncopate_bench_engine (bench/), which calls the driver itself, where there is CUDA.
-add_executable(syncopate_check_engine ${PROJECT_SOURCE_DIR}/tests/gpu/check_engine.cpp
+syncopate_test_program(syncopate_check_engine ${PROJECT_SOURCE_DIR}/tests/gpu/check_engine.cpp
     ${PROJECT_SOURCE_DIR}/tests/runtime/engine_cases.cpp)
 set(programs syncopate_check_engine)
 if(cuda_include)
-    add_executable(syncopate_bench_engine ${PROJECT_SOURCE_DIR}/bench/engine/engine.cpp)
+    syncopate_test_program(syncopate_bench_engine ${PROJECT_SOURCE_DIR}/bench/engine/engine.cpp)
     target_include_directories(syncopate_bench_engine PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_include_directories(syncopate_bench_engine SYSTEM PRIVATE ${cuda_include})
     list(APPEND programs syncopate_bench_engine)

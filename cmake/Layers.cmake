@@ -57,26 +57,63 @@ function(syncopate_link name scope)
     endif()
 endfunction()
 
-# syncopate_layer_tests(NAME): syncopate_NAME_tests from tests/NAME/**.cpp, each test known to ctest by its own name.
+# syncopate_test_program(NAME SOURCE…): a program that only the target `tests` builds.
+function(syncopate_test_program name)
+    add_executable(${name} EXCLUDE_FROM_ALL ${ARGN})
+    add_dependencies(tests ${name})
+    syncopate_optimise_less(${name})
+endfunction()
+
+# Compiling a test takes longer than running it: it is optimised less than what it tests.
+function(syncopate_optimise_less target)
+    if(CMAKE_CXX_FLAGS_RELEASE MATCHES "-O[23]")
+        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+    endif()
+endfunction()
+
+# One precompiled header for all test programs of the layers.
+function(syncopate_use_precompiled_tests target)
+    if(NOT SYNCOPATE_PRECOMPILED)
+        return()
+    endif()
+    if(NOT TARGET syncopate_precompiled_tests)
+        # A program, as the tests are: what is precompiled for libraries is compiled with other flags.
+        syncopate_test_program(syncopate_precompiled_tests ${PROJECT_SOURCE_DIR}/cmake/precompiled.cpp)
+        target_link_libraries(syncopate_precompiled_tests PRIVATE fmt gtest_main syncopate_warnings)
+        target_precompile_headers(syncopate_precompiled_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/precompiled.hpp)
+    endif()
+    target_precompile_headers(${target} REUSE_FROM syncopate_precompiled_tests)
+endfunction()
+
+# syncopate_layer_tests(NAME): syncopate_NAME_tests from tests/NAME/**.cpp. ctest runs it in a few shards, NAME.0 and so
+# on: a process for each test would cost more than most tests do. Tests with Sweep in their names go over every size, or
+# many random cases; they are the shards NAME.sweep.0 and so on, which `ctest -C sweep` adds.
 function(syncopate_layer_tests name)
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/*.cpp)
     if(NOT sources)
         return()
     endif()
-    add_executable(syncopate_${name}_tests ${sources})
-    target_include_directories(syncopate_${name}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
-    target_compile_definitions(syncopate_${name}_tests PRIVATE SYNCOPATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-    target_link_libraries(syncopate_${name}_tests PRIVATE
+    set(program syncopate_${name}_tests)
+    syncopate_test_program(${program} ${sources})
+    target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
+    target_compile_definitions(${program} PRIVATE SYNCOPATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    target_link_libraries(${program} PRIVATE
         syncopate_${name} nlohmann_json tree_sitter_python gtest_main syncopate_warnings)
-    if(SYNCOPATE_PRECOMPILED)
-        if(NOT TARGET syncopate_precompiled_tests)
-            # A program, as the tests are: what is precompiled for libraries is compiled with other flags.
-            add_executable(syncopate_precompiled_tests ${PROJECT_SOURCE_DIR}/cmake/precompiled.cpp)
-            target_link_libraries(syncopate_precompiled_tests PRIVATE fmt gtest_main syncopate_warnings)
-            target_precompile_headers(syncopate_precompiled_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/precompiled.hpp)
-        endif()
-        target_precompile_headers(syncopate_${name}_tests REUSE_FROM syncopate_precompiled_tests)
-    endif()
-    gtest_discover_tests(syncopate_${name}_tests
-        DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." PROPERTIES TIMEOUT 120 LABELS ${name})
+    syncopate_use_precompiled_tests(${program})
+    set(shards 4)
+    math(EXPR last "${shards} - 1")
+    foreach(kind IN ITEMS plain sweep)
+        foreach(shard RANGE ${last})
+            if(kind STREQUAL "sweep")
+                set(test ${name}.sweep.${shard})
+                add_test(NAME ${test} CONFIGURATIONS sweep COMMAND ${program} --gtest_brief=1 --gtest_filter=*Sweep*)
+            else()
+                set(test ${name}.${shard})
+                add_test(NAME ${test} COMMAND ${program} --gtest_brief=1 --gtest_filter=-*Sweep*)
+            endif()
+            # The time limit is there for what hangs; a shard takes seconds, a sweep minutes.
+            set_tests_properties(${test} PROPERTIES TIMEOUT 1800 LABELS "${name};${kind}"
+                ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${shard}")
+        endforeach()
+    endforeach()
 endfunction()

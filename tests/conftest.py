@@ -1,4 +1,8 @@
-"""What the tests that start processes share: running one to its end, and looking for what it left behind."""
+"""What all tests share: which of them run, running a process to its end, and looking for what it left behind.
+
+A test marked `sweep` (every size, many ranks, many cases) runs where SYNCOPATE_SWEEP is set, as by `make test-all`. Where
+SYNCOPATE_NO_SKIPS is set, as by `make test`, nothing may be skipped but for want, or for the presence, of a GPU.
+"""
 
 import os
 import subprocess
@@ -13,13 +17,51 @@ ROOT = Path(__file__).resolve().parents[1]
 BINARY = Path(os.environ.get("SYNCOPATE_BIN", ROOT / "build" / "bin" / "syncopate"))
 EXAMPLES = ROOT / "examples"
 
+# Seconds after which a process counts as hung. No test is about them: a busy machine takes its time.
+HUNG = 1800
+SWEEP = bool(os.environ.get("SYNCOPATE_SWEEP"))
+
+
+def pytest_collection_modifyitems(config, items) -> None:
+    if SWEEP:
+        return
+    left_out = [item for item in items if item.get_closest_marker("sweep")]
+    items[:] = [item for item in items if not item.get_closest_marker("sweep")]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def may_be_skipped(reason: str) -> bool:
+    return not os.environ.get("SYNCOPATE_NO_SKIPS") or "GPU" in reason
+
+
+def fail_if_skipped(report) -> None:
+    """What `make test` skips has to be there: it has set up all that the tests need."""
+    if report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if not may_be_skipped(reason):
+            report.outcome = "failed"
+            report.longrepr = f"this is not skipped where SYNCOPATE_NO_SKIPS is set: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    report = yield
+    fail_if_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    fail_if_skipped(report)
+    return report
+
 
 @dataclass
 class Outcome:
     code: int
     out: str
     err: str
-    seconds: float
 
 
 def processes_marked(mark: str) -> list[int]:
@@ -46,11 +88,10 @@ class Runner:
         scratch.mkdir()
 
     def __call__(
-        self, *words: object, timeout: float = 120, stdin: str | None = None, **environment: str
+        self, *words: object, timeout: float = HUNG, stdin: str | None = None, **environment: str
     ) -> Outcome:
         mark = uuid.uuid4().hex
         before = shared_memory()
-        started = time.monotonic()
         settings = {"TMPDIR": str(self.scratch), "SYNCOPATE_TEST": mark, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
             [str(word) for word in words],
@@ -60,12 +101,11 @@ class Runner:
             timeout=timeout,
             env={**os.environ, **settings, **environment},
         )
-        seconds = time.monotonic() - started
         self.check_tidy(mark, before)
-        return Outcome(done.returncode, done.stdout, done.stderr, seconds)
+        return Outcome(done.returncode, done.stdout, done.stderr)
 
     def check_tidy(self, mark: str, before: set[str]) -> None:
-        end = time.monotonic() + 5  # a process that was killed takes a moment to go
+        end = time.monotonic() + 60  # a process that was killed takes a moment to go
         while (left := processes_marked(mark)) and time.monotonic() < end:
             time.sleep(0.05)
         assert not left, f"left processes behind: {left}"
@@ -135,7 +175,7 @@ def plan_3(tmp_path_factory) -> Path:
         "-o",
         str(path),
     ]
-    subprocess.run([BINARY, *words], check=True, timeout=60)
+    subprocess.run([BINARY, *words], check=True, timeout=HUNG)
     return path
 
 
@@ -143,5 +183,5 @@ def plan_3(tmp_path_factory) -> Path:
 def fused_3(plan_3, tmp_path_factory) -> Path:
     """matmul_pointers fused with it, for host. Tests must not change it."""
     folder = tmp_path_factory.mktemp("fused") / "pointers"
-    subprocess.run([BINARY, *fuse_words("matmul_pointers", plan_3, folder)], check=True, timeout=60)
+    subprocess.run([BINARY, *fuse_words("matmul_pointers", plan_3, folder)], check=True, timeout=HUNG)
     return folder

@@ -191,7 +191,7 @@ def check_gather(make: Callable[[int], Case]) -> None:
             expect(not what, f"rank {place.rank}, {name}: {what}")
         fused.close()
 
-    ranks.run(RANKS, work, timeout=100)
+    ranks.run(RANKS, work, timeout=1800)
 
 
 def check_refusal(make: Callable[[int], Case]) -> None:
@@ -232,7 +232,7 @@ def check_scatter(make: Callable[[int], Case]) -> None:
             expect(not what, f"rank {place.rank}, {name}: {what}")
         fused.close()
 
-    ranks.run(RANKS, work, timeout=100)
+    ranks.run(RANKS, work, timeout=1800)
 
 
 def merged(final: list[tuple]) -> list[tuple]:

@@ -14,6 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from conftest import HUNG
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -40,7 +41,7 @@ def run(script: str, *words: str, **environment: str) -> list[dict]:
         [sys.executable, str(HERE / script), *words],
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=HUNG,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )
     assert result.returncode == 0, result.stderr[-4000:]

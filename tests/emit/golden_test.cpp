@@ -2,12 +2,12 @@
 // anew.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <iterator>
 #include <set>
 #include <string>
 
+#include "cpu_time.hpp"
 #include "emit/triton/syntax.hpp"
 #include "fuse/sample.hpp"
 #include "syncopate/emit/artifact.hpp"
@@ -294,15 +294,13 @@ TEST(Inline, EachTileIsStoredOnceInItsOwnersSlot) {
     }
 }
 
-TEST(Golden, ParsingAndFusingAGemmOf1792TilesTakesMilliseconds) {
-    const auto start = std::chrono::steady_clock::now();
+TEST(Golden, ParsingAndFusingAGemmOf1792TilesTakesLittleOfTheCpu) {
+    const double start = syncopate::test::cpu_seconds();
     const auto artifact = fused(kExamples[2], Form::gathered, 8192, 3584, 8192);
-    const double ms =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = syncopate::test::cpu_seconds() - start;
     ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
     EXPECT_EQ(artifact->launch.schedule.num_slots, 1792);
-    std::printf("parse, fuse, emit and write: 1792 tiles, 8 ranks: %.1f ms\n", ms);
-    EXPECT_LT(ms, 1000);
+    EXPECT_LT(seconds, 5);  // of the CPU; about 0.05
 }
 
 TEST(ScheduleFile, NestedWithoutEndIsRefused) {

@@ -54,20 +54,4 @@ inline ImportOptions rows(std::int64_t chunks) {
     return options;
 }
 
-/// Whether plan::check judges races: two unordered ops that write one place are one.
-inline bool check_finds_races() {
-    plan::Plan plan;
-    plan.mesh = {{{"gpu", 1}}};
-    plan.tensors = {{"A", {3}}};
-    plan.initial = {{0, {0, {{0, 3}}}}};
-    plan.ranks.resize(1);
-    for (std::int64_t from = 0; from < 2; ++from) {
-        plan::Op op;
-        op.src = {0, {{from, from + 1}}};
-        op.dst = {0, {{2, 3}}};
-        plan.ranks[0].push_back(op);
-    }
-    return !plan::check(plan).empty();
-}
-
 }  // namespace syncopate::ingest::test

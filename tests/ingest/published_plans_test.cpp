@@ -39,8 +39,6 @@ TEST_P(PublishedPlans, AreImportedAndVerifiedOrRefusedForATrueReason) {
         return;
     }
     const std::vector<std::string> findings = test::finding_texts(*import, "file");
-    if (wrong.find("write_race") != wrong.npos && !test::check_finds_races())
-        GTEST_SKIP() << "plan::check does not judge races";
     if (wrong.empty()) {
         EXPECT_TRUE(findings.empty()) << findings.front();
     } else {

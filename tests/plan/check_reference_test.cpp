@@ -1,6 +1,6 @@
 // check() against the reference, which runs every interleaving: on plans of a few ops, with a fixed seed.
 //
-// SYNCOPATE_RANDOM_PLANS=N runs N plans in each of the eight shards instead of 12,500,
+// SYNCOPATE_RANDOM_PLANS=N runs N plans from each seed instead of 1,000 (in a sweep: 12,500),
 // SYNCOPATE_RANDOM_SEED=S others. `syncopate_plan_tests --gtest_filter='*AgainstReference*'` runs them all.
 #include <algorithm>
 #include <cstdlib>
@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -58,11 +59,26 @@ TEST(Reference, SeesTransfersThatAreNotAtomic) {
     EXPECT_EQ(verdict.kinds.count(Kind::write_race), 1U);
 }
 
-class CheckAgainstReference : public testing::TestWithParam<std::uint64_t> {};
+/// So many random plans from a seed.
+struct Sample {
+    std::uint64_t seed = 0;
+    std::uint64_t plans = 0;
+};
+void PrintTo(const Sample& sample, std::ostream* out) {
+    *out << sample.plans << " plans, seed " << sample.seed;
+}
+
+std::vector<Sample> samples(std::uint64_t seeds, std::uint64_t plans) {
+    std::vector<Sample> made;
+    for (std::uint64_t seed = 0; seed < seeds; ++seed) made.push_back({seed, plans});
+    return made;
+}
+
+class CheckAgainstReference : public testing::TestWithParam<Sample> {};
 
 TEST_P(CheckAgainstReference, EveryVerdictIsThatOfEveryInterleaving) {
-    const std::uint64_t count = from_environment("SYNCOPATE_RANDOM_PLANS", 12500);
-    const std::uint64_t seed = from_environment("SYNCOPATE_RANDOM_SEED", 20261121) + GetParam();
+    const std::uint64_t count = from_environment("SYNCOPATE_RANDOM_PLANS", GetParam().plans);
+    const std::uint64_t seed = from_environment("SYNCOPATE_RANDOM_SEED", 20261121) + GetParam().seed;
     std::cout << "seed " << seed << ", " << count << " plans\n";
     test::RandomPlans plans(seed);
     std::uint64_t right = 0;
@@ -111,7 +127,8 @@ TEST_P(CheckAgainstReference, EveryVerdictIsThatOfEveryInterleaving) {
         EXPECT_GT(by_kind[kind], count / 500) << name_of(kind);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, CheckAgainstReference, testing::Range<std::uint64_t>(0, 8));
+INSTANTIATE_TEST_SUITE_P(Seeds, CheckAgainstReference, testing::ValuesIn(samples(4, 1000)));
+INSTANTIATE_TEST_SUITE_P(Sweep, CheckAgainstReference, testing::ValuesIn(samples(8, 12500)));
 
 }  // namespace
 }  // namespace syncopate::plan

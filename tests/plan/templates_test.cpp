@@ -53,6 +53,9 @@ TEST_P(AllGather, IsSoundAndMovesEachShardOnceToEachPeer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Templates, AllGather,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 5, 8, 16), ::testing::Values(1, 2, 5),
+                                            ::testing::Values(0, 1), ::testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(Sweep, AllGather,
                          ::testing::Combine(::testing::Range(1, 17), ::testing::Range(1, 6),
                                             ::testing::Values(0, 1), ::testing::Bool()));
 

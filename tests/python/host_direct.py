@@ -34,7 +34,7 @@ def work(place: ranks.Place) -> int:
         group = of_folder(place.folder, place.rank, size, f"{place.run_id}-{kind}", "host")
         fused = sy.fuse(
             example.kernel, plan, bind={"a_ptr": "A"} if reads else {"c_ptr": "C"}, group=group, host_delay=1e-3,
-            seed=place.rank, deadline=60,
+            seed=place.rank, deadline=600,
         )  # fmt: skip
         for call in range(CALLS_EACH):
             inputs = [numbers((m, K), 10 * call + r, torch.float32) for r in range(size)]
@@ -53,7 +53,7 @@ def work(place: ranks.Place) -> int:
 
 if __name__ == "__main__":
     try:
-        counts = ranks.run(int(sys.argv[1]), work, timeout=120)
+        counts = ranks.run(int(sys.argv[1]), work, timeout=1800)
     except ranks.RankError as error:
         print(error)
         sys.exit(1)

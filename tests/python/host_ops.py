@@ -247,7 +247,7 @@ if __name__ == "__main__":
         check_in_process_group()
     else:
         try:
-            ranks.run(int(sys.argv[1]), check, timeout=200)
+            ranks.run(int(sys.argv[1]), check, timeout=1800)
         except ranks.RankError as error:
             print(error)
             sys.exit(1)

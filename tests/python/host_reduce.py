@@ -6,6 +6,7 @@ bit for bit, to the contributions added up as fp32 in rank order. Exits 1 with t
     host_reduce.py RANKS [CALLS]
 """
 
+import itertools
 import os
 import random
 import sys
@@ -26,6 +27,7 @@ from syncopate.group import of_folder  # noqa: E402
 from syncopate.kernels import matmul as library  # noqa: E402
 
 N, K = 32, 48
+SWEEP = bool(os.environ.get("SYNCOPATE_SWEEP"))
 OPERATORS = (ops.MatmulReduceScatter, ops.MatmulAllReduce, ops.MatmulAllToAll, ops.AllToAllMatmul)
 
 
@@ -53,45 +55,41 @@ def expect(condition: bool, what: str) -> None:
 
 
 def check_examples(place: ranks.Place, calls: int) -> int:
-    """Tagged integers through the three example kernels: split 1 to 4, reduced to shards or everywhere."""
+    """Tagged integers through the three example kernels: split 1 to 4 (each, in a sweep), reduced to shards or everywhere."""
     rng = random.Random(place.rank)
     m = rows_of(place.size)
     mine = shard_of(place.rank, place.size, m)
     count = 0
-    for name, example in CALLS.items():
-        for split in (1, 2, 3, 4):
-            for everywhere in (False, True):
-                group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-{count}", "host")
-                plan = sy.plans.push_reduce(
-                    sy.plans.mesh_of(place.size), sy.Tensor("C", (m, N), "fp32"), split=split, all=everywhere
+    for index, ((name, example), everywhere) in enumerate(itertools.product(CALLS.items(), (False, True))):
+        for split in (1, 2, 3, 4) if SWEEP else (1 + (index // 2 + 2 * (index % 2)) % 4,):
+            group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-{count}", "host")
+            plan = sy.plans.push_reduce(
+                sy.plans.mesh_of(place.size), sy.Tensor("C", (m, N), "fp32"), split=split, all=everywhere
+            )
+            fused = sy.fuse(
+                example.kernel, plan, bind={example.parameter.replace("a_", "c_"): "C"}, group=group,
+                host_delay=1e-3, seed=count * 100 + place.rank, deadline=600,
+            )  # fmt: skip
+            for call in range(calls):
+                inputs = [
+                    numbers((m, K), 1000 * count + 10 * call + r, torch.float32) for r in range(place.size)
+                ]
+                weights = [numbers((K, N), 7 + r, torch.float32) for r in range(place.size)]
+                out = torch.full((m, N), float("nan"))
+                if rng.random() < 0.3:
+                    time.sleep(rng.random() * 3e-3 * (place.rank + 1))
+                example.launch(fused, inputs[place.rank], weights[place.rank], out, Blocks(16, 16, 16, 2, 3))
+                exact = sum(x @ w for x, w in zip(inputs, weights, strict=True))  # of small integers
+                rows = slice(0, m) if everywhere else mine
+                expect(
+                    torch.equal(out[rows], exact[rows]),
+                    f"{name} split={split} all={everywhere} call {call}",
                 )
-                fused = sy.fuse(
-                    example.kernel, plan, bind={example.parameter.replace("a_", "c_"): "C"}, group=group,
-                    host_delay=1e-3, seed=count * 100 + place.rank, deadline=60,
-                )  # fmt: skip
-                for call in range(calls):
-                    inputs = [
-                        numbers((m, K), 1000 * count + 10 * call + r, torch.float32)
-                        for r in range(place.size)
-                    ]
-                    weights = [numbers((K, N), 7 + r, torch.float32) for r in range(place.size)]
-                    out = torch.full((m, N), float("nan"))
-                    if rng.random() < 0.3:
-                        time.sleep(rng.random() * 3e-3 * (place.rank + 1))
-                    example.launch(
-                        fused, inputs[place.rank], weights[place.rank], out, Blocks(16, 16, 16, 2, 3)
-                    )
-                    exact = sum(x @ w for x, w in zip(inputs, weights, strict=True))  # of small integers
-                    rows = slice(0, m) if everywhere else mine
-                    expect(
-                        torch.equal(out[rows], exact[rows]),
-                        f"{name} split={split} all={everywhere} call {call}",
-                    )
-                    if not everywhere:
-                        rest = torch.cat([out[: mine.start], out[mine.stop :]])
-                        expect(bool(rest.isnan().all()), f"{name} split={split}: writes outside the shard")
-                fused.close()
-                count += 1
+                if not everywhere:
+                    rest = torch.cat([out[: mine.start], out[mine.stop :]])
+                    expect(bool(rest.isnan().all()), f"{name} split={split}: writes outside the shard")
+            fused.close()
+            count += 1
     return count
 
 
@@ -447,7 +445,7 @@ def check_places(place: ranks.Place) -> None:
     """The output in the heap, in rows that are apart, and on ranks that get nothing; what does not fit is refused."""
     group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-places", "host")
     m, n, k = max(1, place.size - 1), 24, 32  # the last rank of several gets no row
-    op = ops.MatmulReduceScatter(m, n, k, torch.float32, group, deadline=30, host_delay=1e-3)
+    op = ops.MatmulReduceScatter(m, n, k, torch.float32, group, deadline=600, host_delay=1e-3)
     mine = shard_of(place.rank, place.size, m)
     for call in range(4):
         inputs = [numbers((m, k), 3 * call + r, torch.float32) for r in range(place.size)]
@@ -486,12 +484,11 @@ def check_a_kernel_that_fails(place: ranks.Place) -> None:
     example = CALLS["matmul_pointers"]
     m = 8 * place.size
     plan = sy.plans.push_reduce(sy.plans.mesh_of(place.size), sy.Tensor("C", (m, N), "fp32"))
-    fused = sy.fuse(example.kernel, plan, bind={"c_ptr": "C"}, group=group, deadline=60)
+    fused = sy.fuse(example.kernel, plan, bind={"c_ptr": "C"}, group=group, deadline=600)
     grid, arguments = example.arguments(
         torch.zeros(m, K), torch.zeros(K, N), torch.zeros(m, N), Blocks(16, 16, 16, 2, 3)
     )
     prepared = fused.prepare(grid, **arguments)
-    start = time.monotonic()
     try:
         prepared.op.begin_call()
         if place.rank == 0:
@@ -501,9 +498,9 @@ def check_a_kernel_that_fails(place: ranks.Place) -> None:
             prepared.op.end_call()
     except Exception as error:  # noqa: BLE001 - what it says is judged
         expect("fault" in str(error) or "not" in str(error), str(error))
+        expect(" ms" not in str(error), f"only the deadline ended it: {error}")
     else:
         raise RuntimeError("a call without a kernel ended well")
-    expect(time.monotonic() - start < 30, "only the deadline ended it")
 
 
 def work(place: ranks.Place, calls: int) -> int:
@@ -527,7 +524,7 @@ def work(place: ranks.Place, calls: int) -> int:
 if __name__ == "__main__":
     size, calls = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 2
     try:
-        counts = ranks.run(size, lambda place: work(place, calls), timeout=400)
+        counts = ranks.run(size, lambda place: work(place, calls), timeout=1800)
     except ranks.RankError as error:
         print(error)
         sys.exit(1)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import HUNG
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -85,7 +86,7 @@ def test_accesses_outside_a_footprint_are_named_by_their_line(tmp_path):
         [sys.executable, "-c", PROGRAM.format(python=str(ROOT / "python"), folder=str(tmp_path))],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HUNG,
         env={**os.environ, "TRITON_INTERPRET": "1"},
     )
     assert result.returncode == 0, result.stderr[-3000:]
@@ -101,7 +102,7 @@ from syncopate import debug
 debug.check_footprints(right.right, (1,), torch.zeros(4), torch.zeros(4, dtype=torch.int32), torch.zeros(4), B=4)
 """
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120,
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HUNG,
         env={**os.environ, "TRITON_INTERPRET": "0"},
     )  # fmt: skip
     assert result.returncode == 1 and "set TRITON_INTERPRET=1" in result.stderr, result.stderr[-2000:]

@@ -10,6 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from conftest import HUNG
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "emit" / "golden"
@@ -27,7 +28,7 @@ def run_python(*arguments: str, cwd: Path, **environment: str) -> subprocess.Com
         text=True,
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": path, **environment},
-        timeout=300,
+        timeout=HUNG,
     )
 
 
@@ -247,7 +248,7 @@ def test_run_of_a_fused_folder_writes_a_trace(tmp_path):
         + ["--args", "M=32,N=48,K=64,BLOCK_M=16,BLOCK_N=16,BLOCK_K=16,GROUP_M=2,NUM_SMS=3", "--grid", "3"],
     ]
     for command in commands:
-        made = subprocess.run([BINARY, *command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        made = subprocess.run([BINARY, *command], cwd=tmp_path, capture_output=True, text=True, timeout=HUNG)
         assert made.returncode == 0, made.stderr
     result = run_python("-m", "syncopate.run", "fused", "--check", "--trace=t.json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr

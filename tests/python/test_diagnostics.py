@@ -13,7 +13,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from conftest import BINARY
+from conftest import BINARY, HUNG
 
 if not BINARY.exists():
     pytest.skip("the command is not built", allow_module_level=True)
@@ -37,8 +37,8 @@ def printed(case: Path, folder: Path) -> str:
     commands, kernel, _ = parts_of(case)
     (folder / "kernel.py").write_text(kernel)
     for words in commands[:-1]:
-        subprocess.run([BINARY, *words], cwd=folder, check=True, capture_output=True, timeout=120)
-    last = subprocess.run([BINARY, *commands[-1]], cwd=folder, capture_output=True, text=True, timeout=120)
+        subprocess.run([BINARY, *words], cwd=folder, check=True, capture_output=True, timeout=HUNG)
+    last = subprocess.run([BINARY, *commands[-1]], cwd=folder, capture_output=True, text=True, timeout=HUNG)
     assert last.returncode in (1, 2), last
     assert last.stdout == ""
     assert not (folder / "out").exists()

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from conftest import HUNG
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "emit" / "golden"
@@ -34,7 +35,7 @@ def run_python(code: str, **environment: str) -> str:
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
-        timeout=300,
+        timeout=HUNG,
     )
     assert result.returncode == 0, result.stderr[-4000:]
     return result.stdout

@@ -9,7 +9,7 @@ import textwrap
 import time
 
 import pytest
-from conftest import BINARY, ROOT, processes_marked
+from conftest import BINARY, HUNG, ROOT, processes_marked
 
 pytest.importorskip("triton")
 pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
@@ -29,45 +29,45 @@ def work(place):
     torch.set_num_threads(1)
     group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
     op = ops.AllGatherMatmul(48, 32, 32, torch.float32, group, tiling=ops.Tiling(16, 16, 16, 2, -1, "ieee", 2),
-                             deadline=1.0, pull={pull})
+                             deadline={deadline}, pull={pull})
     x, w = torch.ones(16, 32), torch.ones(32, 32)
     op(x, w)
     if place.rank == 2:
         {misbehave}
-    started = time.monotonic()
-    try:
-        op(x, w)
-    except RuntimeError as error:
-        raise ranks.RankError(f"{{error}} [after {{time.monotonic() - started:.1f}} s]", error.exit_code)
+    op(x, w)
 
 try:
-    ranks.run(3, work, timeout=60, grace={grace})
+    ranks.run(3, work, timeout={hung}, grace={grace})
 except ranks.RankError as error:
     print(error)
     sys.exit(error.exit_code)
 """
 
 
-def misbehaving(run, what: str, pull: bool = False, grace: float = 3.0):
-    code = SCRIPT.format(pull=pull, misbehave=what, grace=grace)
-    outcome = run(sys.executable, "-c", code, timeout=60, PYTHONPATH=str(ROOT / "python"))
+def misbehaving(run, what: str, pull: bool = False, deadline: float = 4.0, grace: float = 60.0):
+    code = SCRIPT.format(pull=pull, misbehave=what, deadline=deadline, grace=grace, hung=HUNG / 2)
+    outcome = run(sys.executable, "-c", code, PYTHONPATH=str(ROOT / "python"))
     assert outcome.code != 0, outcome.out
     return outcome, dict(line.split(": ", 1) for line in outcome.out.splitlines() if line.startswith("rank "))
 
 
+def judged_by_waiting_ranks(said: dict[str, str], wanted: str) -> None:
+    """Rank 0 or 1 names what it missed; the other one too, unless its own deadline was still to come."""
+    own = [rank for rank in ("rank 0", "rank 1") if re.search(wanted + r".* within 4000 ms", said[rank])]
+    assert own, said
+    for rank in {"rank 0", "rank 1"} - set(own):
+        assert re.search(r"given up because rank [01] reported a fault", said[rank]), said
+
+
 @pytest.mark.parametrize("pull", [False, True])
 def test_a_rank_that_never_calls_is_named_with_its_chunk_within_the_deadline(pull, run):
-    outcome, said = misbehaving(run, "time.sleep(60)", pull)
+    # Were it not for the deadline, the others would wait for as long as rank 2 sleeps.
+    outcome, said = misbehaving(run, f"time.sleep({HUNG})", pull, grace=10.0)
     assert set(said) == {"rank 0", "rank 1", "rank 2"}, outcome.out + outcome.err
-    for rank in ("rank 0", "rank 1"):
-        # pushed: the chunk did not come; pulled: its owner has not begun
-        wanted = r"rank 2 has not begun the call" if pull else CHUNK
-        assert re.search(wanted, said[rank]) and "within 1000 ms" in said[rank], outcome.out
-        seconds = float(said[rank].rpartition("[after ")[2].split()[0])
-        assert seconds < 4, outcome.out
+    # pushed: the chunk did not come; pulled: its owner has not begun
+    judged_by_waiting_ranks(said, r"rank 2 has not begun the call" if pull else CHUNK)
     assert said["rank 2"] == "was still waiting and was ended"
     assert outcome.code == 3
-    assert outcome.seconds < 20
 
 
 def test_a_rank_that_dies_in_a_call_is_named(run):
@@ -75,22 +75,18 @@ def test_a_rank_that_dies_in_a_call_is_named(run):
     dies = "from syncopate import interpreter; interpreter.launch = lambda *_: os._exit(7)"
     outcome, said = misbehaving(run, dies)
     assert said["rank 2"] == "the process ended without a result (killed, or it crashed)", outcome.out
-    assert outcome.seconds < 20
 
 
 def test_a_rank_that_dies_before_the_call_does_not_leave_the_others_waiting(run):
     outcome, said = misbehaving(run, "os.kill(os.getpid(), 9)")
     assert said["rank 2"] == "the process ended without a result (killed, or it crashed)", outcome.out
-    for rank in ("rank 0", "rank 1"):
-        assert re.search(CHUNK, said[rank]), outcome.out
-    assert outcome.seconds < 20
+    judged_by_waiting_ranks(said, CHUNK)
 
 
 def test_a_rank_that_raises_ends_the_others_after_a_moment(run):
-    outcome, said = misbehaving(run, "raise ValueError('no data today')", grace=0.2)
+    outcome, said = misbehaving(run, "raise ValueError('no data today')", deadline=HUNG, grace=0.2)
     assert said["rank 2"] == "no data today"
     assert {said["rank 0"], said["rank 1"]} == {"was still waiting and was ended"}
-    assert outcome.seconds < 15
 
 
 @pytest.mark.skipif(not BINARY.exists(), reason="the command is not built")
@@ -108,15 +104,15 @@ def test_an_interrupted_run_leaves_no_rank_behind(number, tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
-        end = time.monotonic() + 30
+        end = time.monotonic() + HUNG
         while len(processes_marked(mark)) < 4 and time.monotonic() < end:  # itself and three ranks
             time.sleep(0.1)
         time.sleep(1)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=HUNG)
     finally:
         process.kill()
-    end = time.monotonic() + 10
+    end = time.monotonic() + HUNG
     while processes_marked(mark) and time.monotonic() < end:
         time.sleep(0.1)
     assert not processes_marked(mark)

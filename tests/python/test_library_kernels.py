@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import HUNG, ROOT
 
 pytest.importorskip("triton")
 pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
@@ -119,7 +119,7 @@ def test_a_fused_library_kernel_keeps_the_pipelining_of_its_original(
         [sys.executable, script, name, str(slices), *(str(int(flag)) for flag in (transposed, bias, own))],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HUNG,
         env={**environment, "PYTHONPATH": str(ROOT / "python")},
     )
     assert result.returncode == 0, result.stderr[-4000:]

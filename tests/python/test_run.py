@@ -4,10 +4,10 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from conftest import HUNG
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(os.environ.get("SYNCOPATE_BIN", ROOT / "build" / "bin" / "syncopate"))
@@ -43,7 +43,7 @@ EXAMPLES = {
 }
 
 
-def syncopate(*arguments, expect: int = 0, timeout: float = 120.0) -> subprocess.CompletedProcess:
+def syncopate(*arguments, expect: int = 0, timeout: float = HUNG) -> subprocess.CompletedProcess:
     result = subprocess.run(
         [str(COMMAND), *map(str, arguments)], capture_output=True, text=True, timeout=timeout, cwd=ROOT
     )
@@ -187,38 +187,6 @@ def test_what_is_no_folder_and_no_operator_is_refused():
     assert "K" in syncopate("run", "all_gather_matmul:M=8,N=8", expect=2).stderr
 
 
-def test_a_rank_that_never_calls_is_named_within_the_deadline():
-    code = """
-import os, time
-os.environ["TRITON_INTERPRET"] = "1"
-import torch
-from syncopate import ranks
-from syncopate.group import of_folder
-def work(place):
-    from syncopate import ops
-    group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
-    tiling = ops.Tiling(16, 16, 16, 2, -1, "ieee", 2)
-    op = ops.AllGatherMatmul(48, 32, 32, torch.float32, group, tiling=tiling, deadline=1.0)
-    op.shard()
-    if place.rank == 2:
-        time.sleep(8)
-    else:
-        op(torch.zeros(16, 32), torch.zeros(32, 32))
-try:
-    ranks.run(3, work, grace=2.0)
-except ranks.RankError as error:
-    print(error)
-"""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
-    start = time.monotonic()
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment
-    )
-    assert "rank 2" in result.stdout and "A[32:48" in result.stdout, result.stdout + result.stderr
-    assert time.monotonic() - start < 30
-    assert not left_behind("group = of_folder(place.folder")
-
-
 def test_a_rank_that_dies_does_not_leave_the_others_waiting():
     code = """
 import os
@@ -227,7 +195,7 @@ def work(place):
     if place.rank == 1:
         os._exit(7)
     import time
-    time.sleep(60)
+    time.sleep(1800)
 try:
     ranks.run(3, work, grace=1.0)
 except ranks.RankError as error:
@@ -235,7 +203,7 @@ except ranks.RankError as error:
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env=environment
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HUNG, env=environment
     )
     assert "rank 1: the process ended without a result" in result.stdout, result.stdout + result.stderr
 

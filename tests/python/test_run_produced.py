@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import HUNG
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(os.environ.get("SYNCOPATE_BIN", ROOT / "build" / "bin" / "syncopate"))
@@ -44,7 +45,7 @@ EXAMPLES = {
 
 def syncopate(*arguments, expect: int = 0) -> subprocess.CompletedProcess:
     result = subprocess.run(
-        [str(COMMAND), *map(str, arguments)], capture_output=True, text=True, timeout=240, cwd=ROOT
+        [str(COMMAND), *map(str, arguments)], capture_output=True, text=True, timeout=HUNG, cwd=ROOT
     )
     assert result.returncode == expect, f"exit {result.returncode}: {result.stdout}{result.stderr}"
     return result

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from conftest import HUNG
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(os.environ.get("SYNCOPATE_BIN", ROOT / "build" / "bin" / "syncopate"))
@@ -72,7 +73,7 @@ def test_pictures_and_traces_are_well_formed():
 def test_the_commands_from_synthesis_to_picture(tmp_path):
     def syncopate(*arguments, expect: int = 0) -> str:
         result = subprocess.run(
-            [str(COMMAND), *map(str, arguments)], capture_output=True, text=True, timeout=60
+            [str(COMMAND), *map(str, arguments)], capture_output=True, text=True, timeout=HUNG
         )
         assert result.returncode == expect, result.stdout + result.stderr
         return result.stdout + result.stderr

@@ -4,17 +4,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import BINARY
+from conftest import BINARY, SWEEP
 
 pytest.importorskip("triton")
 HERE = Path(__file__).resolve().parent
 
 
-@pytest.mark.parametrize(("ranks", "calls"), [(1, 2), (2, 2), (3, 2), (5, 1)])
+@pytest.mark.parametrize(("ranks", "calls"), [(1, 2), (2, 2), (3, 2), (5, 1)] if SWEEP else [(1, 1), (3, 2)])
 def test_a_feed_forward_block_is_identical_to_the_unfused_kernels_on(ranks, calls, run):
-    outcome = run(sys.executable, HERE / "host_stages.py", ranks, calls, timeout=600)
+    outcome = run(sys.executable, HERE / "host_stages.py", ranks, calls)
     assert outcome.code == 0, outcome.out + outcome.err
-    assert f"{ranks} ranks: 8 configurations, {8 * calls} calls, identical" in outcome.out
+    count = 8 if SWEEP else 4
+    assert f"{ranks} ranks: {count} configurations, {count * calls} calls, identical" in outcome.out
 
 
 def test_plans_are_joined_op_by_op_and_refused_where_they_share_a_tensor():
@@ -36,14 +37,14 @@ def test_plans_are_joined_op_by_op_and_refused_where_they_share_a_tensor():
 def test_run_checks_a_feed_forward_block_by_its_name(run):
     spec = "feed_forward:M=50,K=16,F=32,N=24,dtype=fp32,activation=gelu,rows=2,split=2"
     words = [sys.executable, "-m", "syncopate.run", spec, "--ranks=3", "--calls=2"]
-    outcome = run(*words, "--check", timeout=300)
+    outcome = run(*words, "--check")
     assert outcome.code == 0, outcome.out + outcome.err
     assert outcome.out.count("identical to the unfused kernel") == 3
-    refused = run(*words[:3], spec.replace("gelu", "step"), "--ranks=2", timeout=60)
+    refused = run(*words[:3], spec.replace("gelu", "step"), "--ranks=2")
     assert (refused.code, refused.out) == (2, "") and "unknown activation 'step'" in refused.err
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, 3] if SWEEP else [3])
 def test_the_example_in_cpp_makes_a_block_that_runs(ranks, run, tmp_path):
     root = HERE.parents[1]
     example = BINARY.parent / "example_feed_forward"
@@ -52,7 +53,7 @@ def test_the_example_in_cpp_makes_a_block_that_runs(ranks, run, tmp_path):
     made = run(example, root / "examples" / "matmul_pointers.py", tmp_path / "block", ranks)
     assert made.code == 0, made.err
     assert "rank 0, stage 1: [tile" in made.out and "rank 0 sums C[0:" in made.out
-    ran = run(BINARY, "run", tmp_path / "block", "--check", "--calls=2", timeout=300)
+    ran = run(BINARY, "run", tmp_path / "block", "--check", "--calls=2")
     assert ran.code == 0, ran.out + ran.err
     assert ran.out.count("identical to the unfused kernel") == ranks
     wrong = run(example, root / "README.md", tmp_path / "none", ranks)
@@ -89,7 +90,7 @@ def test_the_command_fuses_two_kernels_into_a_folder_that_runs(stages, run):
     assert "matmul_kernel, then matmul_kernel on 2 ranks" in fused.out
     names = {"kernel_0.py", "kernel_1.py", "original_0.py", "original_1.py", "schedule.json"}
     assert {path.name for path in out.iterdir()} == names
-    ran = run(command, "run", out, "--check", "--calls=2", timeout=300)
+    ran = run(command, "run", out, "--check", "--calls=2")
     assert ran.code == 0, ran.out + ran.err
     assert ran.out.count("identical to the unfused kernel") == 2
 

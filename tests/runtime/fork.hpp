@@ -59,7 +59,7 @@ inline void run_ranks(const std::vector<int>& ranks, const std::function<bool(in
         }
         pids.push_back(pid);
     }
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(20);
     for (std::size_t i = 0; i < pids.size(); ++i) {
         int status = 0;
         pid_t ended = 0;

@@ -463,7 +463,7 @@ TEST(FusedOp, NamesTheContributionThatDoesNotArriveAndTheChunkThatIsNotMade) {
     run_ranks(all_ranks(2), [&](int rank) {
         auto heap = make_heap(directory, rank, 2);
         RANK_CHECK(heap, heap.error().to_string());
-        auto op = FusedOp::create(*heap, schedule, {.name = "rs", .deadline_ms = rank == 0 ? 300 : 20'000});
+        auto op = FusedOp::create(*heap, schedule, {.name = "rs", .deadline_ms = rank == 0 ? 300 : 600'000});
         RANK_CHECK(op, op.error().to_string());
         RANK_CHECK((*op)->begin_call(), "begin");
         // Rank 1's kernel makes nothing, so rank 0 lacks its contribution.
@@ -486,7 +486,7 @@ TEST(FusedOp, NamesRankOpChunkAndSignalWhenOneDoesNotArrive) {
         fuse::Schedule schedule = direct_all_gather(3, false, {12, 8});
         // Rank 2 forgets its op 0, the push to rank 0.
         schedule.ranks[2].transfers[0].posts.clear();
-        auto op = FusedOp::create(*heap, schedule, {.name = "ag", .deadline_ms = rank == 0 ? 700 : 20'000});
+        auto op = FusedOp::create(*heap, schedule, {.name = "ag", .deadline_ms = rank == 0 ? 700 : 600'000});
         RANK_CHECK(op, op.error().to_string());
         Status begun = (*op)->begin_call();
         RANK_CHECK(begun, begun.error().to_string());
