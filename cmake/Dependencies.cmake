@@ -3,6 +3,11 @@
 # them are not ours.
 
 set(deps ${PROJECT_SOURCE_DIR}/.deps)
+if(SKBUILD AND NOT EXISTS ${deps}/.stamp)  # pip install . in a fresh clone
+    find_package(Python COMPONENTS Interpreter REQUIRED)
+    message(STATUS "Dependencies: fetching them into ${deps}")
+    execute_process(COMMAND ${PROJECT_SOURCE_DIR}/scripts/fetch-deps --python ${Python_EXECUTABLE})
+endif()
 if(NOT EXISTS ${deps}/tree-sitter/src/lib.c OR NOT EXISTS ${deps}/pugixml/pugixml.cpp)
     message(FATAL_ERROR "${deps} is missing or incomplete: run scripts/fetch-deps (or make deps)")
 endif()

@@ -21,8 +21,7 @@ message(STATUS "Python extension: for ${Python_EXECUTABLE}")
 find_package(nanobind CONFIG REQUIRED)
 nanobind_add_module(_syncopate NB_STATIC NOMINSIZE ${binding_sources})
 target_link_libraries(_syncopate PRIVATE syncopate nlohmann_json)
-set_target_properties(_syncopate PROPERTIES
-    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_SOURCE_DIR}/python/syncopate)
-if(SKBUILD)
-    install(TARGETS _syncopate LIBRARY DESTINATION syncopate)
+if(NOT SKBUILD)  # a wheel is put together from what cmake/Install.cmake installs
+    set_target_properties(_syncopate PROPERTIES
+        LIBRARY_OUTPUT_DIRECTORY ${PROJECT_SOURCE_DIR}/python/syncopate)
 endif()

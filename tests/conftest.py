@@ -1,7 +1,7 @@
 """What all tests share: which of them run, running a process to its end, and looking for what it left behind.
 
 A test marked `sweep` (every size, many ranks, many cases) runs where SYNCOPATE_SWEEP is set, as by `make test-all`. Where
-SYNCOPATE_NO_SKIPS is set, as by `make test`, nothing may be skipped but for want, or for the presence, of a GPU.
+SYNCOPATE_NO_SKIPS is set, as by `make test`, nothing may be skipped but for want of a GPU or a network, or where a GPU is there.
 """
 
 import os
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config, items) -> None:
 
 
 def may_be_skipped(reason: str) -> bool:
-    return not os.environ.get("SYNCOPATE_NO_SKIPS") or "GPU" in reason
+    return not os.environ.get("SYNCOPATE_NO_SKIPS") or "GPU" in reason or "no network" in reason
 
 
 def fail_if_skipped(report) -> None:

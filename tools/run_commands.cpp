@@ -29,13 +29,24 @@ fs::path find_checkout() {
     return {};
 }
 
+/// The interpreter that pip installed this binary beside, or nothing.
+fs::path find_python_beside() {
+    std::error_code error;
+    const fs::path python = fs::read_symlink("/proc/self/exe", error).parent_path() / "python3";
+    return !error && fs::exists(python) ? python : fs::path();
+}
+
 /// Replaces this process by `python -m MODULE ARGUMENTS…`. SYNCOPATE_PYTHON names the interpreter; otherwise
-/// the checkout's .venv has it, otherwise it is python3.
+/// it is the one beside this binary, where pip installed it, otherwise the checkout's .venv has it, otherwise
+/// it is python3.
 [[noreturn]] void run_python(const std::string& module, const std::vector<std::string>& arguments) {
-    const fs::path checkout = find_checkout();
+    const fs::path beside = find_python_beside();
+    const fs::path checkout = beside.empty() ? find_checkout() : fs::path();
     std::string python = "python3";
     if (const char* named = std::getenv("SYNCOPATE_PYTHON"); named != nullptr && *named != '\0') {
         python = named;
+    } else if (!beside.empty()) {
+        python = beside.string();
     } else if (!checkout.empty() && fs::exists(checkout / ".venv" / "bin" / "python")) {
         python = (checkout / ".venv" / "bin" / "python").string();
     }

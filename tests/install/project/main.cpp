@@ -1,0 +1,12 @@
+// A user's program: a template's plan, checked and drawn.
+#include <iostream>
+
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/templates/templates.hpp"
+
+int main() {
+    using namespace syncopate::plan;
+    const auto plan = all_gather({{{"gpu", 4}}}, {"A", {64, 32}, DType::bf16}, {.axis = 0, .split = 2});
+    if (!plan || !check(*plan).empty()) return 1;
+    std::cout << plan->ranks.size() << " ranks\n";
+}
