@@ -1,10 +1,13 @@
 #include "fuse/simulator.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
 #include <random>
+#include <utility>
 
 namespace syncopate::fuse {
 namespace {
@@ -31,10 +34,18 @@ struct Step {
     std::function<void()> act;
 };
 
-/// What an element holds: the call that wrote it, and whether as a sum.
+/// What an element holds: the call that wrote it, whether as a sum, and what.
 struct Content {
     std::int64_t call = -1;
     bool summed = false;
+    float value = 0;
+};
+
+/// An element of a tensor in the memory of a rank.
+struct Element {
+    std::int32_t rank = 0;
+    std::int32_t tensor = 0;
+    std::int64_t index = 0;
 };
 
 struct Agent {
@@ -48,7 +59,7 @@ struct Agent {
 
 class World {
 public:
-    World(const Program& program, const Schedule& schedule, const std::vector<std::int64_t>& program_of,
+    World(const StagedProgram& program, const Schedule& schedule, const std::vector<std::int64_t>& program_of,
           const SimulatorOptions& options)
         : program_(program),
           schedule_(schedule),
@@ -59,7 +70,7 @@ public:
         memory_.resize(num_ranks);
         signals_.resize(num_ranks);
         epoch_.resize(num_ranks, 0);
-        open_programs_.resize(num_ranks, 0);
+        open_programs_.resize(num_ranks, std::vector<std::int64_t>(schedule.num_stages(), 0));
         for (std::size_t rank = 0; rank < num_ranks; ++rank) {
             for (const plan::Tensor& tensor : schedule.tensors) {
                 memory_[rank].emplace_back(num_elements(tensor.whole()), Content{});
@@ -115,7 +126,9 @@ private:
                                  std::to_string(element) + " of tensor " + std::to_string(tensor);
         if (found.call != call)
             fault_ = what + " of call " + std::to_string(found.call) + " in call " + std::to_string(call);
-        if (found.call == call && summed && *summed != found.summed)
+        // One sum for each element is how push_reduce sums; other plans add one contribution after another,
+        // and are judged by values.
+        if (found.call == call && summed && *summed != found.summed && options_.values == nullptr)
             fault_ = what + (found.summed ? " summed already" : " not summed yet");
     }
 
@@ -133,6 +146,28 @@ private:
         });
     }
 
+    /// What rank `rank` holds of the tensor before anything is sent: a contribution to it, or its value.
+    float given(const std::vector<plan::Holding>& holdings, std::int32_t rank, std::int32_t tensor,
+                std::int64_t element) const {
+        const bool partial = std::any_of(holdings.begin(), holdings.end(), [&](const plan::Holding& holding) {
+            return holding.rank == rank && holding.chunk.tensor == tensor && holding.partial;
+        });
+        return plan::test::small_integer(tensor, element, partial ? rank : -1);
+    }
+
+    /// The element that a tile or the end reads must have the value that the plan gives it there.
+    void expect_value(const Content& found, std::int32_t rank, std::int32_t tensor, std::int64_t element,
+                      const std::string& who) {
+        if (options_.values == nullptr || !fault_.empty()) return;
+        const auto& values = (*options_.values)[rank];
+        if (static_cast<std::size_t>(tensor) >= values.size()) return;
+        const float wanted = values[tensor][element];
+        if (std::isnan(wanted) || wanted == found.value) return;
+        fault_ = who + " on rank " + std::to_string(rank) + " reads " + std::to_string(found.value) +
+                 " in element " + std::to_string(element) + " of tensor " + std::to_string(tensor) +
+                 ", which holds " + std::to_string(wanted);
+    }
+
     Step wait_step(std::int32_t rank, Wait wait) {
         return {[this, rank, wait] { return signals_[rank][wait.signal] >= epoch_[rank] - wait.lag; }, [] {}};
     }
@@ -143,13 +178,18 @@ private:
                     const std::string& who, const std::optional<Place>& from = {}) {
         const std::int32_t where = from ? from->rank : rank;
         const std::int32_t what = from ? from->tensor : tensor;
-        if (from) region[0] = {region[0].begin + from->rows, region[0].end + from->rows};
-        const std::vector<std::int64_t> elements = elements_of(schedule_.tensors[what], region);
-        for (const auto& half : halves(elements)) {
+        const std::int64_t shift = from ? from->rows * schedule_.tensors[tensor].shape.back() : 0;
+        for (const auto& half : halves(elements_of(schedule_.tensors[tensor], region))) {
             steps.push_back({{}, [=, this] {
-                                 for (const std::int64_t e : half) expect(where, what, e, epoch_[rank], who);
+                                 for (const std::int64_t e : half) {
+                                     expect(where, what, e + shift, epoch_[rank], who);
+                                     expect_value(memory_[where][what][e + shift], rank, tensor, e, who);
+                                 }
                              }});
         }
+    }
+    static std::array<std::pair<std::size_t, std::size_t>, 2> halves_of(std::size_t size) {
+        return {{{0, size / 2}, {size / 2, size}}};
     }
     static std::vector<std::vector<std::int64_t>> halves(const std::vector<std::int64_t>& elements) {
         const auto middle = elements.begin() + static_cast<std::ptrdiff_t>(elements.size() / 2);
@@ -159,8 +199,9 @@ private:
     std::vector<Step> slot_steps(std::int32_t rank, const Slot& slot, std::int64_t number) {
         std::vector<Step> steps;
         for (const Wait& wait : slot.waits) steps.push_back(wait_step(rank, wait));
-        const kernel::Tile& tile = program_.kernel.tiles[slot.tile];
-        for (const auto& [param, tensor_name] : program_.bindings) {
+        const Stage& stage = program_.stages[stage_of(number)];
+        const kernel::Tile& tile = stage.kernel.tiles[slot.tile];
+        for (const auto& [param, tensor_name] : stage.bindings) {
             const std::int32_t tensor = *program_.plan.find_tensor(tensor_name);
             if (!tile.reads.contains(param)) continue;
             const Region& box = tile.reads.at(param);
@@ -172,7 +213,7 @@ private:
                 continue;
             }
             kernel::LoopSlice slice;
-            for (const kernel::LoopSlice& s : program_.kernel.loops.front().slices) {
+            for (const kernel::LoopSlice& s : stage.kernel.loops.front().slices) {
                 if (s.param == param) slice = s;
             }
             std::int64_t iteration = 0;
@@ -187,16 +228,20 @@ private:
                     read_steps(steps, rank, tensor, part, who, from);
                 }
             }
-            if (iteration != program_.kernel.loops.front().trips)
+            if (iteration != stage.kernel.loops.front().trips)
                 fault_ = "phases do not end at the last iteration";
         }
-        for (const auto& [param, tensor_name] : program_.bindings) {
+        for (const auto& [param, tensor_name] : stage.bindings) {
             if (!tile.writes.contains(param)) continue;
             const std::int32_t tensor = *program_.plan.find_tensor(tensor_name);
             for (const auto& half : halves(elements_of(schedule_.tensors[tensor], tile.writes.at(param)))) {
-                steps.push_back({{}, [=, this] {
-                                     for (const std::int64_t e : half)
-                                         memory_[rank][tensor][e] = {epoch_[rank], false};
+                steps.push_back({{}, [=, this, &slot] {
+                                     for (const std::int64_t e : half) {
+                                         const float value = given(program_.plan.produced, rank, tensor, e);
+                                         for (const Element& to : stored_at(rank, slot, tensor, e))
+                                             memory_[to.rank][to.tensor][to.index] = {epoch_[rank], false,
+                                                                                      value};
+                                     }
                                  }});
             }
         }
@@ -213,15 +258,44 @@ private:
         return steps;
     }
 
-    std::vector<Step> program_steps(std::int32_t rank, std::int64_t program) {
+    [[nodiscard]] std::size_t stage_of(std::int64_t slot) const {
+        std::size_t stage = 0;
+        while (slot >= schedule_.stage(stage).first + schedule_.stage(stage).count) ++stage;
+        return stage;
+    }
+
+    /// Where a tile stores an element of `tensor`: in the places of the chunk that holds it, or in its own.
+    std::vector<Element> stored_at(std::int32_t rank, const Slot& slot, std::int32_t tensor,
+                                   std::int64_t element) const {
+        const plan::Tensor& of = schedule_.tensors[tensor];
+        plan::Region here = of.whole();  // the element as a box
+        std::int64_t rest = element;
+        for (std::size_t axis = of.shape.size(); axis-- > 0; rest /= of.shape[axis])
+            here[axis] = {rest % of.shape[axis], rest % of.shape[axis] + 1};
+        for (const std::int32_t index : slot.makes) {
+            const MadeChunk& chunk = schedule_.ranks[rank].chunks[index];
+            if (chunk.stores.empty() || chunk.chunk.tensor != tensor || !overlaps(chunk.chunk.region, here))
+                continue;
+            std::vector<Element> places;
+            for (const Place& place : chunk.stores)
+                places.push_back({place.rank, place.tensor, element + place.rows * of.shape.back()});
+            return places;
+        }
+        return {{rank, tensor, element}};
+    }
+
+    /// The slots of one stage that a program runs, once the stage before has ended.
+    std::vector<Step> program_steps(std::int32_t rank, std::size_t stage, std::int64_t program) {
         const RankSchedule& own = schedule_.ranks[rank];
         std::vector<Step> steps;
-        for (std::size_t slot = 0; slot < own.slots.size(); ++slot) {
+        if (stage > 0)
+            steps.push_back({[this, rank, stage] { return open_programs_[rank][stage - 1] == 0; }, [] {}});
+        const StageSlots slots = schedule_.stage(stage);
+        for (std::int64_t slot = slots.first; slot < slots.first + slots.count; ++slot) {
             if (program_of_[slot] != program) continue;
-            for (Step& step : slot_steps(rank, own.slots[slot], static_cast<std::int64_t>(slot)))
-                steps.push_back(std::move(step));
+            for (Step& step : slot_steps(rank, own.slots[slot], slot)) steps.push_back(std::move(step));
         }
-        steps.push_back({{}, [this, rank] { --open_programs_[rank]; }});
+        steps.push_back({{}, [this, rank, stage] { --open_programs_[rank][stage]; }});
         return steps;
     }
 
@@ -265,29 +339,49 @@ private:
     /// Every slot, and what the destination holds itself, must be this call's; then the sum takes its place.
     void sum_steps(std::vector<Step>& steps, std::int32_t rank, const Transfer& sum) {
         const std::string who = "the sum of op " + std::to_string(sum.op.index);
-        if (sum.sources.empty()) read_steps(steps, rank, sum.src.tensor, sum.src.region, who);
-        for (const Source& source : sum.sources) {
-            for (const auto& half :
-                 halves(elements_of(schedule_.tensors[source.chunk.tensor], source.chunk.region))) {
-                steps.push_back({{}, [=, this, &source] {
-                                     for (const std::int64_t e : half)
-                                         expect(source.rank, source.chunk.tensor, e, epoch_[rank], who,
-                                                false);
-                                 }});
+        const auto to = elements_of(schedule_.tensors[sum.dst.tensor], sum.dst.region);
+        const auto totals = std::make_shared<std::vector<std::optional<float>>>(to.size());
+        const auto add = [totals, reduce = sum.reduce](std::size_t at, float value) {
+            std::optional<float>& total = (*totals)[at];
+            if (!total)
+                total = value;
+            else
+                total = reduce == plan::Reduce::max ? std::max(*total, value) : *total + value;
+        };
+        steps.push_back({{}, [totals] { std::ranges::fill(*totals, std::nullopt); }});
+        // The slots of a box follow one another, and may hold sums of other ranks; a source is one slot, of
+        // what a kernel made.
+        std::vector<Source> sources = sum.sources;
+        const std::optional<bool> summed = sources.empty() ? std::optional<bool>() : std::optional(false);
+        if (sources.empty()) sources.push_back({rank, sum.src});
+        for (const Source& source : sources) {
+            const auto from = elements_of(schedule_.tensors[source.chunk.tensor], source.chunk.region);
+            for (const auto& [first, last] : halves_of(from.size())) {
+                steps.push_back(
+                    {{}, [=, this] {
+                         for (std::size_t at = first; at < last; ++at) {
+                             expect(source.rank, source.chunk.tensor, from[at], epoch_[rank], who, summed);
+                             add(at % to.size(), memory_[source.rank][source.chunk.tensor][from[at]].value);
+                         }
+                     }});
             }
         }
-        for (const auto& half : halves(elements_of(schedule_.tensors[sum.dst.tensor], sum.dst.region))) {
+        for (const auto& [first, last] : halves_of(to.size())) {
             steps.push_back({{}, [=, this, &sum] {
-                                 for (const std::int64_t e : half) {
-                                     if (sum.own >= 0)
-                                         expect(rank, sum.dst.tensor, e, epoch_[rank], who, false);
-                                     memory_[rank][sum.dst.tensor][e] = {epoch_[rank], true};
+                                 for (std::size_t at = first; at < last; ++at) {
+                                     Content& here = memory_[rank][sum.dst.tensor][to[at]];
+                                     if (sum.own >= 0) {
+                                         expect(rank, sum.dst.tensor, to[at], epoch_[rank], who, false);
+                                         add(at, here.value);
+                                     }
+                                     here = {epoch_[rank], true, (*totals)[at].value_or(0)};
                                  }
                              }});
             for (const std::int32_t peer : sum.peers) {
                 steps.push_back({{}, [=, this, &sum] {
-                                     for (const std::int64_t e : half)
-                                         memory_[peer][sum.dst.tensor][e] = {epoch_[rank], true};
+                                     for (std::size_t at = first; at < last; ++at)
+                                         memory_[peer][sum.dst.tensor][to[at]] = {epoch_[rank], true,
+                                                                                  (*totals)[at].value_or(0)};
                                  }});
             }
         }
@@ -307,11 +401,13 @@ private:
                                 overlaps(reader.src.region, transfer.dst.region);
                     }
                 }
-                for (const auto& [param, tensor] : program_.bindings) {
-                    if (program_.plan.find_tensor(tensor) != transfer.dst.tensor) continue;
-                    for (const kernel::Tile& tile : program_.kernel.tiles) {
-                        const auto box = tile.reads.find(param);
-                        read |= box != tile.reads.end() && overlaps(box->second, transfer.dst.region);
+                for (const Stage& stage : program_.stages) {
+                    for (const auto& [param, tensor] : stage.bindings) {
+                        if (program_.plan.find_tensor(tensor) != transfer.dst.tensor) continue;
+                        for (const kernel::Tile& tile : stage.kernel.tiles) {
+                            const auto box = tile.reads.find(param);
+                            read |= box != tile.reads.end() && overlaps(box->second, transfer.dst.region);
+                        }
                     }
                 }
                 if (!read) result.push_back(transfer.dst);
@@ -324,14 +420,16 @@ private:
         const RankSchedule& own = schedule_.ranks[rank];
         const std::size_t first_worker = agents_.size() + 1;
         agents_.push_back({rank, Agent::Kind::main, {}, 0, 0});
-        for (std::int64_t program = 0; program < num_programs_; ++program) {
-            agents_.push_back({rank, Agent::Kind::program, {}, 0, 0});
-            workers_.push_back(program_steps(rank, program));
+        for (std::size_t stage = 0; stage < schedule_.num_stages(); ++stage) {
+            for (std::int64_t program = 0; program < num_programs_; ++program) {
+                agents_.push_back({rank, Agent::Kind::program, {}, 0, 0});
+                workers_.push_back(program_steps(rank, stage, program));
+            }
         }
         // The posts by the last program to end.
         agents_.push_back({rank, Agent::Kind::program, {}, 0, 0});
         std::vector<Step> posts;
-        posts.push_back({[this, rank] { return open_programs_[rank] == 0; }, [] {}});
+        posts.push_back({[this, rank] { return open_programs_[rank].back() == 0; }, [] {}});
         for (const Post& post : own.kernel_posts) posts.push_back(post_step(rank, post));
         workers_.push_back(std::move(posts));
         std::map<std::int32_t, std::vector<Step>> streams;  // of copies, by number
@@ -363,7 +461,9 @@ private:
             for (const auto& half : halves(elements)) {
                 call.push_back({{}, [=, this] {
                                     for (const std::int64_t e : half) {
-                                        memory_[rank][holding.chunk.tensor][e] = {epoch_[rank] + 1, false};
+                                        memory_[rank][holding.chunk.tensor][e] = {
+                                            epoch_[rank] + 1, false,
+                                            given(program_.plan.initial, rank, holding.chunk.tensor, e)};
                                     }
                                 }});
             }
@@ -379,7 +479,7 @@ private:
         };
         // The kernel may start before the begin waits are over, what is transferred may not.
         call.push_back({{}, [=, this] {
-                            open_programs_[rank] = num_programs_;
+                            std::ranges::fill(open_programs_[rank], num_programs_);
                             start(true);
                         }});
         for (const Wait& wait : own.begin_waits) call.push_back(wait_step(rank, wait));
@@ -400,7 +500,7 @@ private:
             main.steps.insert(main.steps.end(), call.begin(), call.end());
     }
 
-    const Program& program_;
+    const StagedProgram& program_;
     const Schedule& schedule_;
     const std::vector<std::int64_t>& program_of_;
     SimulatorOptions options_;
@@ -410,7 +510,7 @@ private:
     std::vector<std::vector<std::int64_t>> counters_;        ///< by rank and made chunk
     std::vector<std::vector<std::int64_t>> signals_;
     std::vector<std::int32_t> epoch_;
-    std::vector<std::int64_t> open_programs_;
+    std::vector<std::vector<std::int64_t>> open_programs_;  ///< by rank and stage
     std::vector<Agent> agents_;
     std::vector<std::vector<Step>> workers_;  ///< one call of each program and transfer
     std::string fault_;
@@ -418,10 +518,17 @@ private:
 
 }  // namespace
 
-std::optional<std::string> simulate(const Program& program, const Schedule& schedule,
+std::optional<std::string> simulate(const StagedProgram& program, const Schedule& schedule,
                                     const std::vector<std::int64_t>& program_of,
                                     const SimulatorOptions& options) {
     return World(program, schedule, program_of, options).run();
+}
+
+std::optional<std::string> simulate(const Program& program, const Schedule& schedule,
+                                    const std::vector<std::int64_t>& program_of,
+                                    const SimulatorOptions& options) {
+    return simulate(StagedProgram{{{program.kernel, program.bindings}}, program.plan}, schedule, program_of,
+                    options);
 }
 
 }  // namespace syncopate::fuse
