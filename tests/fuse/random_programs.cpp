@@ -50,11 +50,17 @@ plan::Plan joined(plan::Plan plan, const plan::Plan& more) {
     return plan;
 }
 
+/// Whether an op waits for another one.
+bool relays(const plan::Plan& plan) {
+    return std::ranges::any_of(plan.ranks, [](const std::vector<plan::Op>& list) {
+        return std::ranges::any_of(list, [](const plan::Op& op) { return !op.after.empty(); });
+    });
+}
+
 }  // namespace
 
-/// A plan that brings `tensor` to all ranks, whole: what a kernel reads. A sum on the way only where it is
-/// `alone`: one of what the kernel makes might be ahead of it in the same stream.
-plan::Plan RandomPrograms::brought(const plan::Tensor& tensor, bool alone, std::string& story) {
+/// A plan that brings `tensor` to all ranks, whole: what a kernel reads.
+plan::Plan RandomPrograms::brought(const plan::Tensor& tensor, std::string& story) {
     const plan::Mesh mesh = sample::ranks(ranks_);
     if (tensor.shape[0] >= ranks_ && chance(15)) {
         story = "ring of copies";
@@ -70,9 +76,8 @@ plan::Plan RandomPrograms::brought(const plan::Tensor& tensor, bool alone, std::
         from.name = "X";
         if (auto plan = plan::push_exchange(mesh, from, tensor.name, options)) return *plan;
     }
-    std::vector<std::string_view> names{"all_gather", "all_gather", "broadcast"};
-    if (alone) names.push_back("all_reduce");
-    const plan::Template& of = *plan::find_template(one_of(names));
+    const plan::Template& of = *plan::find_template(
+        one_of<std::string_view>({"all_gather", "all_gather", "broadcast", "all_reduce"}));
     for (;;) {
         plan::TemplateOptions options;
         options.algorithm = one_of(of.algorithms);
@@ -166,7 +171,11 @@ RandomProgram RandomPrograms::next() {
     StagedProgram& program = drawn.program;
     program.plan.mesh = sample::ranks(ranks_);
     program.plan.ranks.resize(static_cast<std::size_t>(ranks_));
-    if (reads) program.plan = brought({"A", {m, k}, kType}, !makes, bringing);
+    drawn.options.device = chance(50) ? Device::host : Device::cuda;
+    const bool no_relay = makes && drawn.options.device == Device::cuda && !relays_beside_made_;
+    do {
+        if (reads) program.plan = brought({"A", {m, k}, kType}, bringing);
+    } while (no_relay && relays(program.plan));
     if (makes) program.plan = joined(program.plan, made({"C", {m, n}, kType}, making));
     // Between two stages a tensor that no op moves.
     std::string from = reads ? "A" : "";
@@ -187,7 +196,6 @@ RandomProgram RandomPrograms::next() {
         for (const kernel::Tile& tile : one.kernel.tiles) drawn.program_of.push_back(tile.program);
         program.stages.push_back(std::move(one));
     }
-    drawn.options.device = chance(50) ? Device::host : Device::cuda;
     drawn.options.phases = chance(70);
     drawn.options.most_sum_parts = one_of<std::int64_t>({1, 2, 8});
     choose_backends(program.plan, drawn.options.device);

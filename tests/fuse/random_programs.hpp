@@ -23,7 +23,10 @@ struct RandomProgram {
 /// The same seed gives the same programs on every machine.
 class RandomPrograms {
 public:
-    explicit RandomPrograms(std::uint64_t seed) : random_(seed) {}
+    /// `relays_beside_made`: also plans for cuda in which what a kernel reads comes by way of other ranks
+    /// while what it makes leaves.
+    explicit RandomPrograms(std::uint64_t seed, bool relays_beside_made = false)
+        : random_(seed), relays_beside_made_(relays_beside_made) {}
 
     /// What is not fused: a kernel may read what its rank never gets, or an op's backend may not be legal.
     RandomProgram next();
@@ -38,12 +41,13 @@ private:
         return from[static_cast<std::size_t>(below(static_cast<std::int64_t>(from.size())))];
     }
 
-    plan::Plan brought(const plan::Tensor& tensor, bool alone, std::string& story);
+    plan::Plan brought(const plan::Tensor& tensor, std::string& story);
     plan::Plan made(const plan::Tensor& tensor, std::string& story);
     kernel::Kernel matmul(std::int64_t m, std::int64_t n, std::int64_t k);
     void choose_backends(plan::Plan& plan, Device device);
 
     std::mt19937_64 random_;
+    bool relays_beside_made_ = false;
     std::int32_t ranks_ = 1;
 };
 
