@@ -129,11 +129,11 @@ plan::Plan RandomPrograms::made(const plan::Tensor& tensor, std::string& story) 
         if (chance(25)) options.reduce = plan::Reduce::max;
         options.all = chance(40);
         options.by_part = chance(30);
-        options.pull = chance(25);
-        if (!options.pull && chance(25)) options.pulled = static_cast<std::int32_t>(below(ranks_));
+        if (chance(40)) options.pulled = static_cast<std::int32_t>(below(ranks_));
         const auto plan = plan::push_reduce(mesh, tensor, options);
         if (!plan) continue;
-        story = fmt::format("push_reduce{}{}", options.all ? " to all" : "", options.pull ? ", pulled" : "");
+        story = fmt::format("push_reduce{}{}", options.all ? " to all" : "",
+                            options.pulled > 0 ? ", pulled" : "");
         return *plan;
     }
 }
