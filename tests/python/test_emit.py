@@ -413,9 +413,8 @@ SHAPES = {
 }
 
 
-def compile_all(example: str, tmp_path: Path, blocks: tuple[int, int, int] | None = None) -> dict:
-    options = SHAPES[example][1]
-    blocks = blocks or SHAPES[example][0]
+def compile_all(example: str, tmp_path: Path) -> dict:
+    blocks, options = SHAPES[example]
     paths = {
         "original": SOURCES / f"{example}.py",
         "fused": GOLDEN / f"{example}.py",
@@ -426,8 +425,6 @@ def compile_all(example: str, tmp_path: Path, blocks: tuple[int, int, int] | Non
     }
     if example != "matmul_persistent_device_tma":
         paths["own"] = GOLDEN / f"{example}_own.py"
-    if example == "matmul_persistent_host_tma":
-        paths["sums"] = GOLDEN / f"{example}_sums.py"
     out = tmp_path / "measured.json"
     run_python(
         COMPILE
@@ -448,7 +445,7 @@ def test_emitted_kernels_keep_pipelining_shared_memory_and_registers(example, tm
         print(example, form, {key: value for key, value in m.items() if key not in ("ttgir", "ptx")})
     original = measured["original"]
     assert original["depth"] > 1, "the unmodified kernel pipelines"
-    for form in measured.keys() - {"original", "sums"}:
+    for form in measured.keys() - {"original"}:
         m = measured[form]
         assert m["depth"] >= original["depth"], form
         assert m["pending"] >= original["pending"], form
@@ -474,23 +471,6 @@ def test_pointers_to_other_ranks_are_still_loaded_and_stored_sixteen_bytes_at_on
     ):
         wide = len(re.findall(access, measured["original"]["ptx"]))
         assert wide > 0 and len(re.findall(access, measured[form]["ptx"])) == wide, form
-
-
-def test_tiles_that_sum_keep_pipelining_and_need_no_more_shared_memory(tmp_path):
-    # A wide tile fills the registers: some of what is spilled is in the branch that sums.
-    for blocks, spills in (((128, 128, 64), 0), ((128, 256, 64), 1024)):
-        measured = compile_all("matmul_persistent_host_tma", tmp_path, blocks)
-        original, sums = measured["original"], measured["sums"]
-        assert sums["depth"] >= original["depth"] and sums["pending"] >= original["pending"]
-        assert sums["shared"] == original["shared"], "contributions are loaded into registers"
-        assert sums["spills"] <= spills, (blocks, sums["spills"])
-        assert not sums["serialized"] and sums["loops"] <= original["loops"]
-        assert sums["ttgir"].count("convert_layout") == original["ttgir"].count("convert_layout")
-        # The bounded wait, all threads' agreement, and only then loads.
-        ptx = sums["ptx"]
-        places = [ptx.index(text) for text in ("ld.acquire.sys.global.b32 sy_seen", "bar.red.and.pred")]
-        loads = [m.start() for m in re.finditer(r"ld\.global\.b32 sy_t, \[sy_addr\]; shl", ptx)]
-        assert loads and places == sorted(places) and min(loads) > places[1]
 
 
 @pytest.mark.parametrize("example", sorted(SHAPES))
