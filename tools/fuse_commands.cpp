@@ -221,6 +221,7 @@ void run_fuse(const FuseOptions& options) {
     write_directory(options.output, files);
 
     const fuse::Schedule& schedule = artifact.launch.schedule;
+    const bool phased = std::ranges::any_of(schedule.stages, &fuse::StageSlots::phased);
     std::size_t transfers = 0;
     std::size_t waits = 0;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
@@ -234,17 +235,16 @@ void run_fuse(const FuseOptions& options) {
         std::cout << nlohmann::ordered_json{{"directory", options.output},
                                             {"kernel", kernels_of(artifact)},
                                             {"ranks", schedule.ranks.size()},
-                                            {"tiles", schedule.num_slots},
+                                            {"tiles", schedule.num_slots()},
                                             {"transfers", transfers},
                                             {"waits", waits},
-                                            {"phased", schedule.phased}}
+                                            {"phased", phased}}
                          .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
                   << '\n';
     } else {
         std::cout << options.output << ": " << kernels_of(artifact) << " on " << schedule.ranks.size()
-                  << " ranks, " << schedule.num_slots << " tiles each"
-                  << (schedule.phased ? " in phases" : "") << ", " << transfers << " transfers, " << waits
-                  << " waits\n";
+                  << " ranks, " << schedule.num_slots() << " tiles each" << (phased ? " in phases" : "")
+                  << ", " << transfers << " transfers, " << waits << " waits\n";
     }
 }
 

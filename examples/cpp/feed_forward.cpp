@@ -65,7 +65,7 @@ Result<plan::Plan> make_plan(std::int32_t ranks) {
 
 void describe(const fuse::Schedule& schedule) {
     const fuse::RankSchedule& rank = schedule.ranks.front();
-    for (std::size_t stage = 0; stage < schedule.num_stages(); ++stage) {
+    for (std::size_t stage = 0; stage < schedule.stages.size(); ++stage) {
         fmt::print("rank 0, stage {}:", stage);
         for (const fuse::Slot& slot : schedule.slots_of(rank, stage)) {
             std::string after;

@@ -266,7 +266,7 @@ void bind_heap(nb::module_& module) {
 using StageLaunch = std::tuple<CudaKernel*, std::vector<std::uint32_t>, const KernelArguments*>;
 
 void require_stage(const FusedOp& op, std::size_t stage) {
-    if (stage >= op.schedule().num_stages())
+    if (stage >= op.schedule().stages.size())
         throw Raised(Error{"there is no stage " + std::to_string(stage), {}, ErrorClass::usage});
 }
 

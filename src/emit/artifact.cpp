@@ -210,8 +210,8 @@ Launch read_launch(const Json& json) {
     auto schedule = fuse::schedule_from_json(member(json, "schedule", "").dump());
     if (!schedule) throw Fault{"schedule." + schedule.error().to_string()};
     launch.schedule = *std::move(schedule);
-    if (launch.schedule.num_stages() != launch.stages.size()) {
-        throw Fault{"schedule: it has " + std::to_string(launch.schedule.num_stages()) + " stages, not " +
+    if (launch.schedule.stages.size() != launch.stages.size()) {
+        throw Fault{"schedule: it has " + std::to_string(launch.schedule.stages.size()) + " stages, not " +
                     std::to_string(launch.stages.size())};
     }
     return launch;

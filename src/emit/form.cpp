@@ -55,7 +55,7 @@ std::string param_of(const fuse::Program& program, const fuse::Schedule& schedul
 }  // namespace
 
 Form form_of(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage) {
-    Form form{.phased = schedule.stage(stage).phased,
+    Form form{.phased = schedule.stages[stage].phased,
               .produces = schedule.produces(stage),
               .awaits_chunks = awaits_chunks(schedule, stage),
               .can_wait = some_can_wait(schedule)};

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "syncopate/fuse/streams.hpp"
+#include "syncopate/fuse/launch.hpp"
 
 namespace syncopate::emit {
 namespace {
@@ -27,14 +27,14 @@ void append_waits(std::vector<std::int32_t>& words, const std::vector<fuse::Wait
 
 /// Who waits for each made chunk of `rank`.
 std::vector<Gates> gates_of(const fuse::RankSchedule& schedule, std::int32_t rank) {
-    const fuse::StreamPlan streams = fuse::plan_streams(schedule, rank);
-    const std::vector<bool> polled = fuse::polled_chunks(schedule, rank, streams);
+    const std::vector<bool> polled = fuse::polled_chunks(schedule, rank);
     std::vector<Gates> gates(schedule.chunks.size());
     for (std::size_t chunk = 0; chunk < gates.size(); ++chunk) gates[chunk].told = polled[chunk];
-    for (const fuse::StreamStep& step : streams.steps) {
+    for (const fuse::Transfer& transfer : schedule.transfers) {
+        const fuse::StreamStep& step = transfer.step;
         for (const std::int32_t chunk : step.gates) {
             Gates& of_chunk = gates[static_cast<std::size_t>(chunk)];
-            (step.lane == fuse::Lane::sums ? of_chunk.sums : of_chunk.copies) = true;
+            (step.launch == fuse::Launch::sums ? of_chunk.sums : of_chunk.copies) = true;
         }
     }
     return gates;
@@ -188,7 +188,7 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     const std::size_t num_slots = slots.size();
     const std::vector<fuse::Post> none;
     const std::vector<fuse::Post>& kernel_posts =
-        stage + 1 == of_all.num_stages() ? schedule.kernel_posts : none;
+        stage + 1 == of_all.stages.size() ? schedule.kernel_posts : none;
     std::vector<std::int32_t> words(table::first_slot + table::slot_words * num_slots, 0);
     words[table::num_slots] = static_cast<std::int32_t>(num_slots);
     words[table::num_kernel_posts] = static_cast<std::int32_t>(kernel_posts.size());
@@ -232,7 +232,7 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     words[table::kernel_posts] = static_cast<std::int32_t>(words.size());
     append_posts(kernel_posts);
     if (!schedule.chunks.empty())
-        append_makes(words, schedule, rank, slots, of_all.stage(stage).first, append_posts);
+        append_makes(words, schedule, rank, slots, of_all.stages[stage].first, append_posts);
     if (const auto& form = of_all.stores) {
         append_stores(words, schedule, form->copies,
                       Distances(of_all, form->tensor, form->by_row, rank, heap_stride, offsets));

@@ -7,7 +7,11 @@
 #include <string>
 
 #include "syncopate/fuse/collective.hpp"
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/inline.hpp"
 #include "syncopate/fuse/inline_reads.hpp"
+#include "syncopate/fuse/lower.hpp"
+#include "syncopate/fuse/program.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
 
 namespace syncopate::fuse {
@@ -15,126 +19,10 @@ namespace {
 
 using plan::Backend;
 
-constexpr std::int32_t kCopyEngineLevels = 3;
 // Of what sums store at peers, beside the kernel, and of a rank's last sum, when little of the kernel is left
 // (bench/results/gemm_ar_2xH200_…).
 constexpr std::int64_t kMostBytesStoredBySums = std::int64_t{4} << 20;
 constexpr std::int64_t kMostBytesStoredByTheLast = std::int64_t{32} << 20;
-
-/// Nested loops that walk `extents` in both tensors, merging an axis into the one before it where both are
-/// contiguous.
-std::int32_t levels_of(const std::vector<std::int64_t>& extents, const std::vector<std::int64_t>& src_shape,
-                       const std::vector<std::int64_t>& dst_shape) {
-    std::int32_t levels = 1;  // the contiguous run
-    bool whole = true;        // every axis further in is covered whole by the run so far
-    for (std::size_t axis = extents.size(); axis-- > 0;) {
-        if (extents[axis] != 1 && !whole) {
-            ++levels;
-            whole = true;  // the next axis out merges with this one if this one is whole
-        }
-        if (extents[axis] != src_shape[axis] || extents[axis] != dst_shape[axis]) whole = false;
-    }
-    return levels;
-}
-
-std::vector<std::int64_t> extents_of(const plan::Region& region) {
-    std::vector<std::int64_t> extents;
-    extents.reserve(region.size());
-    for (const plan::Interval& interval : region) extents.push_back(interval.size());
-    return extents;
-}
-
-/// Why a copy of the two regions is not one of three strided levels; empty if it is.
-std::string level_objection(const plan::Plan& plan, const plan::Chunk& src, const plan::Chunk& dst,
-                            Backend backend) {
-    const std::int32_t levels = strided_levels(plan, src, dst);
-    if (levels == 0) {
-        return std::string(name_of(backend)) + " copies between regions of the same extents, not from " +
-               to_string(src.region) + " to " + to_string(dst.region);
-    }
-    if (levels > kCopyEngineLevels) {
-        return std::string(name_of(backend)) + " copies boxes of at most three strided levels; " +
-               to_string(src.region) + " has " + std::to_string(levels) +
-               ": split the op along its first axis";
-    }
-    return {};
-}
-
-/// The first axis of the slots of a staging tensor, and of a slot in it, left aside.
-struct Box {
-    std::vector<std::int64_t> shape;
-    std::vector<std::int64_t> extents;
-    std::int64_t first = 0;  ///< element
-};
-
-Box box_of(const plan::Plan& plan, const plan::Chunk& chunk, std::size_t axes) {
-    Box box{plan.tensors[chunk.tensor].shape, extents_of(chunk.region)};
-    for (std::size_t axis = 0; axis < box.shape.size(); ++axis)
-        box.first = box.first * box.shape[axis] + chunk.region[axis].begin;
-    while (box.extents.size() > axes) {
-        box.extents.erase(box.extents.begin());
-        box.shape.erase(box.shape.begin());
-    }
-    return box;
-}
-
-/// What of the box is no multiple of 16 bytes: its first byte, its runs, or a stride from run to run.
-std::string odd_part(const Box& box, const std::vector<std::int64_t>& other_shape, std::int64_t element) {
-    constexpr std::int64_t kUnit = 16;
-    const auto odd = [&](std::int64_t elements) { return elements * element % kUnit != 0; };
-    if (odd(box.first)) return "begins at byte " + std::to_string(box.first * element);
-    std::int64_t run = 1;     // elements that are contiguous on both sides
-    std::int64_t stride = 1;  // of the axis
-    bool whole = true;
-    for (std::size_t axis = box.extents.size(); axis-- > 0;) {
-        if (box.extents[axis] != 1) {
-            if (whole) {
-                run *= box.extents[axis];
-            } else if (odd(stride)) {
-                return "has rows " + std::to_string(stride * element) + " bytes apart";
-            }
-            whole = whole && box.extents[axis] == box.shape[axis] && box.extents[axis] == other_shape[axis];
-        } else if (box.shape[axis] != 1 || other_shape[axis] != 1) {
-            whole = false;
-        }
-        stride *= box.shape[axis];
-    }
-    if (odd(run)) return "has rows of " + std::to_string(run * element) + " bytes";
-    return {};
-}
-
-/// Why a sum or a transfer cannot go by `backend` on `device`; empty if it can.
-std::string objection(const plan::Plan& plan, plan::OpRef ref, Backend backend, Device device,
-                      const InlineObjection& kernel) {
-    const plan::Op& op = plan.op(ref);
-    if (is_inline(backend)) {
-        if (is_sum(op)) return "a sum of contributions is not done by " + std::string(name_of(backend));
-        return kernel ? kernel(ref, backend)
-                      : std::string(name_of(backend)) +
-                            " needs a kernel that stores what is sent, or loads what is fetched";
-    }
-    if (lane_of(backend) == Backend::tma_dedicated) {
-        if (op.reduce != plan::Reduce::none && !is_sum(op))
-            return std::string(name_of(backend)) + " cannot reduce (" + std::string(name_of(op.reduce)) +
-                   ") into another rank: its contributions are staged first";
-        return engine_objection(plan, op.src, op.dst, backend);
-    }
-    if (device == Device::host) {
-        if (backend == Backend::host) return {};
-        return "backend " + std::string(name_of(backend)) +
-               " does not exist on device host: use \"host\", \"tma_dedicated\", \"ldst_dedicated\" or "
-               "\"auto\"";
-    }
-    if (backend == Backend::host) return "backend host does not exist on device cuda: use \"auto\"";
-    if (backend != Backend::copy_engine) {
-        return "backend " + std::string(name_of(backend)) +
-               " is for collectives: use \"copy_engine\", \"tma_dedicated\", \"ldst_dedicated\" or \"auto\"";
-    }
-    if (is_sum(op)) return {};
-    if (op.reduce != plan::Reduce::none)
-        return std::string(name_of(backend)) + " cannot reduce (" + std::string(name_of(op.reduce)) + ")";
-    return level_objection(plan, op.src, op.dst, backend);
-}
 
 /// What each collective goes by; fails where it cannot.
 class CollectiveBackends {
@@ -164,60 +52,6 @@ private:
 
 }  // namespace
 
-std::string_view name_of(Device device) { return device == Device::host ? "host" : "cuda"; }
-
-std::int32_t strided_levels(const plan::Plan& plan, const plan::Chunk& src, const plan::Chunk& dst) {
-    std::vector<std::int64_t> src_shape = plan.tensors[src.tensor].shape;
-    std::vector<std::int64_t> dst_shape = plan.tensors[dst.tensor].shape;
-    std::vector<std::int64_t> src_extents = extents_of(src.region);
-    std::vector<std::int64_t> dst_extents = extents_of(dst.region);
-    // A slot of a staging tensor has an axis more, of extent 1.
-    while (dst_extents.size() > src_extents.size() && dst_extents.front() == 1) {
-        dst_extents.erase(dst_extents.begin());
-        dst_shape.erase(dst_shape.begin());
-    }
-    if (src_extents == dst_extents) return levels_of(src_extents, src_shape, dst_shape);
-    const bool contiguous = levels_of(src_extents, src_shape, src_shape) == 1 &&
-                            levels_of(dst_extents, dst_shape, dst_shape) == 1 &&
-                            num_elements(src.region) == num_elements(dst.region);
-    return contiguous ? 1 : 0;
-}
-
-std::string engine_objection(const plan::Plan& plan, const plan::Chunk& src, const plan::Chunk& dst,
-                             Backend backend) {
-    plan::Chunk slot = src;  // of a sum: its first
-    if (src.region.size() > dst.region.size()) slot.region.front().end = slot.region.front().begin + 1;
-    const bool is_slot = slot.region.size() > dst.region.size();
-    if (std::string why = level_objection(plan, is_slot ? dst : slot, is_slot ? slot : dst, backend);
-        !why.empty())
-        return why;
-    const std::size_t axes = std::min(slot.region.size(), dst.region.size());
-    const Box from = box_of(plan, slot, axes);
-    const Box to = box_of(plan, dst, axes);
-    const auto element = static_cast<std::int64_t>(size_of(plan.tensors[dst.tensor].dtype));
-    const bool alike = from.extents == to.extents;  // else both are contiguous
-    const auto say = [&](const plan::Chunk& chunk, const Box& box, const Box& other) -> std::string {
-        const std::string odd = odd_part(box, alike ? other.shape : box.shape, element);
-        if (odd.empty()) return {};
-        return std::string(name_of(backend)) + " moves multiples of 16 bytes, and " +
-               plan.tensors[chunk.tensor].name + to_string(chunk.region) + " " + odd +
-               ": use copy_engine or auto";
-    };
-    if (std::string why = say(src, from, to); !why.empty()) return why;
-    if (std::string why = say(dst, to, from); !why.empty()) return why;
-    if (src.region.size() > dst.region.size() && src.region.front().size() > 1) {
-        const std::vector<std::int64_t>& staging = plan.tensors[src.tensor].shape;
-        std::int64_t slot_bytes = element;
-        for (std::size_t axis = 1; axis < staging.size(); ++axis) slot_bytes *= staging[axis];
-        if (slot_bytes % 16 != 0) {
-            return std::string(name_of(backend)) + " moves multiples of 16 bytes, and the slots of " +
-                   plan.tensors[src.tensor].name + " are " + std::to_string(slot_bytes) +
-                   " bytes apart: use copy_engine or auto";
-        }
-    }
-    return {};
-}
-
 Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef ref, Device device,
                                             const InlineObjection& kernel) {
     if (plan.op(ref).kind == plan::OpKind::collective) {
@@ -226,12 +60,13 @@ Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef 
         return std::vector<Backend>{*backend};
     }
     const Backend best = device == Device::host ? Backend::host : Backend::copy_engine;
-    std::string why = objection(plan, ref, best, device, kernel);
+    std::string why = backend_objection({plan, ref, best, kernel}, device);
     if (!why.empty()) return error_at(ref, std::move(why));
     std::vector<Backend> legal{best};
-    for (const Backend other :
-         {Backend::tma_dedicated, Backend::ldst_dedicated, Backend::tma_inline, Backend::ldst_inline}) {
-        if (objection(plan, ref, other, device, kernel).empty()) legal.push_back(other);
+    for (const BackendTraits& row : backend_rows()) {
+        const Backend other = row.backend;
+        if (other == best || row.lane == LaneKind::library) continue;
+        if (backend_objection({plan, ref, other, kernel}, device).empty()) legal.push_back(other);
     }
     return legal;
 }
@@ -302,55 +137,120 @@ private:
 /// Whether what the op sends, which only sums make, is best stored at the peer by the sum. `last`: of the
 /// rank's sums.
 bool sum_should_store(const plan::Plan& plan, const plan::Op& op, Backend preferred, bool last) {
-    const bool by_engine = lane_of(plan.op(op.after.front()).backend) == Backend::tma_dedicated;
-    if (by_engine) return preferred == Backend::automatic || lane_of(preferred) == Backend::tma_dedicated;
+    const bool by_engine = is_engine(plan.op(op.after.front()).backend);
+    if (by_engine) return preferred == Backend::automatic || is_engine(preferred);
     if (preferred == Backend::ldst_inline) return true;
     return (preferred == Backend::automatic || is_inline(preferred)) &&
            plan.bytes(op.src) <= (last ? kMostBytesStoredByTheLast : kMostBytesStoredBySums);
 }
 
+/// Chooses op by op, in the order of ranks and their lists.
+class Assigning {
+public:
+    Assigning(const plan::Plan& plan, Device device, Backend preferred, const InlineObjection& kernel,
+              const InlineObjection& own)
+        : plan_(plan),
+          device_(device),
+          preferred_(preferred),
+          kernel_(kernel),
+          locals_(plan, kernel, own, preferred),
+          collectives_(plan, device),
+          last_sums_(plan.ranks.size()) {
+        for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
+            for (std::int32_t index = 0; index < static_cast<std::int32_t>(plan.ranks[rank].size());
+                 ++index) {
+                if (follows_sums(plan, {rank, index})) last_sums_[rank] = plan.ranks[rank][index].after;
+            }
+        }
+    }
+
+    Result<Backend> choose(plan::OpRef ref) {
+        const plan::Op& op = plan_.op(ref);
+        if (op.kind == plan::OpKind::collective) return collectives_.of(ref);
+        if (op.backend != Backend::automatic) return if_legal(ref, op.backend);
+        if (const auto inlined = locals_.of(ref)) return *inlined;
+        if (kernel_ && plan_.num_ranks() <= kMostSumStores + 1 && follows_sums(plan_, ref) &&
+            sum_should_store(plan_, op, preferred_, op.after == last_sums_[ref.rank]) &&
+            if_legal(ref, Backend::ldst_inline))
+            return Backend::ldst_inline;
+        if (preferred_ != Backend::automatic && if_legal(ref, preferred_)) return preferred_;
+        return if_legal(ref, device_ == Device::host ? Backend::host : Backend::copy_engine);
+    }
+
+private:
+    [[nodiscard]] Result<Backend> if_legal(plan::OpRef ref, Backend backend) const {
+        std::string why = backend_objection({plan_, ref, backend, kernel_}, device_);
+        if (!why.empty()) return error_at(ref, std::move(why));
+        return backend;
+    }
+
+    const plan::Plan& plan_;
+    Device device_;
+    Backend preferred_;
+    const InlineObjection& kernel_;
+    LocalCopies locals_;
+    CollectiveBackends collectives_;
+    std::vector<std::vector<plan::OpRef>>
+        last_sums_;  ///< by rank: those that the last op of its list follows
+};
+
+/// Why the kernels of a program cannot carry out an op of its lowered plan as they store or load, nor its
+/// sums.
+class InlineObjections {
+public:
+    InlineObjections(const StagedProgram& program, const Lowered& lowered, const Options& options)
+        : lowered_(lowered),
+          options_(options),
+          staged_(program.stages.size() > 1),
+          first_{program.stages.front().kernel, lowered.plan, program.stages.front().bindings} {}
+
+    [[nodiscard]] std::string of_any(plan::OpRef ref, Backend backend) const {
+        if (lowered_.done_with.contains(ref)) return "a sum reads it, not a tile";
+        if (follows_sums(lowered_.plan, ref)) {
+            if (backend == Backend::ldst_inline) return sum_store_objection(lowered_.plan, ref);
+            return std::string(name_of(backend)) +
+                   " is for what tiles make, this op sends a sum: use ldst_inline";
+        }
+        if (staged_) return "a program of several stages sends nothing inline yet";
+        return is_fetched(lowered_.plan, ref) ? load_objection(first_, ref, backend)
+                                              : store_objection(first_, ref, backend);
+    }
+    /// The same for what tiles may read where the rank was given it.
+    [[nodiscard]] std::string of_given(plan::OpRef ref, Backend backend) const {
+        if (staged_) return "a program of several stages fetches nothing inline yet";
+        if (options_.plain_kernel) return "the kernel is left as it is";
+        return own_load_objection(first_, ref, backend);
+    }
+
+private:
+    const Lowered& lowered_;
+    const Options& options_;
+    bool staged_;
+    Program first_;
+};
+
 }  // namespace
+
+Result<Backends> assign(const StagedProgram& program, const Lowered& lowered, const Options& options) {
+    const InlineObjections objections(program, lowered, options);
+    auto backends = assign(
+        lowered.plan, options.device, options.preferred,
+        [&](plan::OpRef ref, Backend backend) { return objections.of_any(ref, backend); },
+        [&](plan::OpRef ref, Backend backend) { return objections.of_given(ref, backend); });
+    if (!backends) return backends;
+    if (Status status = check_sum_stores(lowered.plan, *backends); !status) return status.error();
+    return backends;
+}
 
 Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred,
                         const InlineObjection& kernel, const InlineObjection& own) {
+    Assigning assigning(plan, device, preferred, kernel, own);
     Backends backends(plan.ranks.size());
-    LocalCopies locals(plan, kernel, own, preferred);
-    CollectiveBackends collectives(plan, device);
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
-        backends[rank].reserve(plan.ranks[rank].size());
-        std::vector<plan::OpRef> last_sums;  // that something follows
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(plan.ranks[rank].size()); ++index) {
-            if (follows_sums(plan, {rank, index})) last_sums = plan.ranks[rank][index].after;
-        }
-        for (std::int32_t index = 0; index < static_cast<std::int32_t>(plan.ranks[rank].size()); ++index) {
-            const plan::OpRef ref{rank, index};
-            const plan::Op& op = plan.op(ref);
-            if (op.kind == plan::OpKind::collective) {
-                const auto backend = collectives.of(ref);
-                if (!backend) return backend.error();
-                backends[rank].push_back(*backend);
-            } else if (op.backend == Backend::automatic) {
-                const Backend best = device == Device::host ? Backend::host : Backend::copy_engine;
-                if (const auto inlined = locals.of(ref)) {
-                    backends[rank].push_back(*inlined);
-                    continue;
-                }
-                if (kernel && plan.num_ranks() <= kMostSumStores + 1 && follows_sums(plan, ref) &&
-                    sum_should_store(plan, op, preferred, op.after == last_sums) &&
-                    objection(plan, ref, Backend::ldst_inline, device, kernel).empty()) {
-                    backends[rank].push_back(Backend::ldst_inline);
-                    continue;
-                }
-                const bool can = preferred != Backend::automatic &&
-                                 objection(plan, ref, preferred, device, kernel).empty();
-                std::string why = can ? std::string() : objection(plan, ref, best, device, kernel);
-                if (!why.empty()) return error_at(ref, std::move(why));
-                backends[rank].push_back(can ? preferred : best);
-            } else {
-                std::string why = objection(plan, ref, op.backend, device, kernel);
-                if (!why.empty()) return error_at(ref, std::move(why));
-                backends[rank].push_back(op.backend);
-            }
+            const auto backend = assigning.choose({rank, index});
+            if (!backend) return backend.error();
+            backends[rank].push_back(*backend);
         }
     }
     return backends;

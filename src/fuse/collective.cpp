@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "plan/check/collectives.hpp"
+#include "syncopate/fuse/graph.hpp"
 #include "syncopate/fuse/lower.hpp"
+#include "syncopate/fuse/place.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -181,15 +183,15 @@ plan::Plan with_participants(const plan::Plan& plan) {
     return result;
 }
 
-Status check_collective_order(const plan::Plan& plan, const Precedence& precedence) {
+Status check_collective_order(const plan::Plan& plan, const Graph& graph, const Placement& placement) {
     const Collectives collectives = collectives_of(plan);
     if (collectives.empty()) return Done{};
     // Events: an op, or all participants of a collective. Each comes after what any of its ops comes after,
     // or what a stream starts before it.
-    std::vector<std::int32_t> event(precedence.ops.size());
+    std::vector<NodeId> event(placement.lanes.size());
     std::iota(event.begin(), event.end(), 0);
     for (const auto& [ref, collective] : collectives)
-        event[static_cast<std::size_t>(precedence.id(ref))] = precedence.id(collective.members.front().op);
+        event[static_cast<std::size_t>(graph.op(ref))] = graph.op(collective.members.front().op);
     std::vector<std::vector<std::int32_t>> next(event.size());
     std::vector<std::int32_t> open(event.size(), 0);
     const auto add = [&](std::int32_t before, std::int32_t after) {
@@ -199,10 +201,10 @@ Status check_collective_order(const plan::Plan& plan, const Precedence& preceden
         next[static_cast<std::size_t>(from)].push_back(to);
         ++open[static_cast<std::size_t>(to)];
     };
-    for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
-        for (const std::int32_t before : precedence.before[static_cast<std::size_t>(id)]) add(before, id);
-        if (const std::int32_t before = precedence.started_before[static_cast<std::size_t>(id)]; before >= 0)
-            add(before, id);
+    for (NodeId op = 0; op < graph.num_ops(); ++op) {
+        for (const NodeId before : placement.before[static_cast<std::size_t>(op)]) add(before, op);
+        if (const NodeId before = placement.started_before[static_cast<std::size_t>(op)]; before != kNoNode)
+            add(before, op);
     }
     std::queue<std::int32_t> ready;
     for (std::size_t id = 0; id < event.size(); ++id) {
@@ -217,8 +219,7 @@ Status check_collective_order(const plan::Plan& plan, const Precedence& preceden
         }
     }
     for (const auto& [ref, collective] : collectives) {
-        if (open[static_cast<std::size_t>(event[static_cast<std::size_t>(precedence.id(ref))])] <= 0)
-            continue;
+        if (open[static_cast<std::size_t>(event[static_cast<std::size_t>(graph.op(ref))])] <= 0) continue;
         return error_at(ref, std::string(plan::name_of(collective.kind)) +
                                  ": its ranks come to it and to other ops in orders that block each other; "
                                  "list collectives in one order on all ranks");

@@ -66,80 +66,87 @@ std::string store_objection(const Program& program, plan::OpRef ref, plan::Backe
     return why.empty() ? why : name + ": " + why;
 }
 
-Result<InlineStores> store_inline(const Program& program, const Lowered& lowered,
-                                  const Precedence& precedence, const Production& production,
-                                  const Backends& backends) {
-    const plan::Plan& plan = program.plan;
+namespace {
+
+/// The places at which the tiles of each chunk store for ops, and the one form that a kernel can store in.
+Result<InlineStores> places_of(const plan::Plan& plan, const Graph& graph, const Backends& backends) {
     InlineStores result;
-    for (const auto& chunks : production.chunks) result.at.emplace_back(chunks.size());
-    const auto backend_of = [&](std::int32_t id) {
-        const plan::OpRef ref = precedence.ops[static_cast<std::size_t>(id)];
-        return backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-    };
-    const auto fail = [&](std::int32_t id, std::string message) {
-        return error_at(precedence.ops[static_cast<std::size_t>(id)], std::move(message));
-    };
-    for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
-        if (!is_inline(backend_of(id))) continue;
-        const plan::OpRef ref = precedence.ops[static_cast<std::size_t>(id)];
-        if (follows_sums(plan, ref)) continue;  // a sum stores it
-        if (is_fetched(plan, ref)) continue;    // tiles read it where it is
+    for (const auto& made : graph.made) result.at.emplace_back(made.size());
+    for (NodeId id = 0; id < graph.num_ops(); ++id) {
+        if (graph.carrier(id) != Carrier::tile_stores) continue;
+        const plan::OpRef ref = graph.ref(id);
         const plan::Op& op = plan.op(ref);
-        const StoreForm form{op.src.tensor, backend_of(id) == Backend::tma_inline, 1};
-        if (result.form && (result.form->tensor != form.tensor || result.form->by_row != form.by_row))
-            return fail(id, "one kernel sends one tensor inline, in one way");
+        const Backend backend =
+            backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+        const StoreForm form{op.src.tensor, backend == Backend::tma_inline, 1};
+        if (result.form && *result.form != form)
+            return error_at(ref, "one kernel sends one tensor inline, in one way");
         result.form = form;
-        for (const MadeRef& need : production.needs[static_cast<std::size_t>(id)]) {
-            result.at[static_cast<std::size_t>(need.rank)][static_cast<std::size_t>(need.index)].push_back(
+        for (const Edge& edge : graph.in[static_cast<std::size_t>(id)]) {
+            if (graph.is_op(edge.from)) continue;
+            const Node& chunk = graph[edge.from];
+            result.at[static_cast<std::size_t>(chunk.rank)][static_cast<std::size_t>(chunk.index)].push_back(
                 {op.destination_rank(ref.rank), op.dst.tensor, *rows_between(plan, op.src, op.dst)});
         }
     }
-    if (!result.form) return result;
-    // Who else reads the kernel's own place: other ops, and who asks for it at the end, unless an op brings
-    // that.
+    return result;
+}
+
+/// By rank, who else reads the kernel's own place: other ops, and who asks for it at the end, unless an op
+/// brings that.
+std::vector<std::vector<plan::Chunk>> kept_in_place(const Lowered& lowered, const Graph& graph) {
+    const plan::Plan& plan = lowered.plan;
     std::vector<std::vector<plan::Chunk>> kept(plan.ranks.size());
     for (const plan::Holding& holding : plan.final) {
         std::vector<Region> left{holding.chunk.region};
-        for (const plan::OpRef ref : precedence.ops) {
-            const plan::Op& op = plan.op(ref);
-            if (op.destination_rank(ref.rank) != holding.rank || op.dst.tensor != holding.chunk.tensor)
-                continue;
-            take(left, op.dst.region);
+        for (NodeId id = 0; id < graph.num_ops(); ++id) {
+            const plan::Op& op = plan.op(graph.ref(id));
+            if (op.destination_rank(graph[id].rank) == holding.rank && op.dst.tensor == holding.chunk.tensor)
+                take(left, op.dst.region);
         }
         for (Region& part : left)
             kept[static_cast<std::size_t>(holding.rank)].push_back({holding.chunk.tensor, std::move(part)});
     }
-    for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
-        const plan::OpRef ref = precedence.ops[static_cast<std::size_t>(id)];
-        if (is_inline(backend_of(id))) continue;
-        kept[static_cast<std::size_t>(plan.op(ref).source_rank(ref.rank))].push_back(plan.op(ref).src);
+    for (NodeId id = 0; id < graph.num_ops(); ++id) {
+        if (graph.carrier(id) != Carrier::own && graph.carrier(id) != Carrier::sum_loads) continue;
+        const plan::OpRef ref = graph.ref(id);
+        const plan::Op& op = plan.op(ref);
+        kept[static_cast<std::size_t>(op.source_rank(ref.rank))].push_back(op.src);
         const auto own = lowered.own.find(ref);
         if (own != lowered.own.end() && own->second >= 0)
-            kept[static_cast<std::size_t>(ref.rank)].push_back(plan.op(ref).dst);
+            kept[static_cast<std::size_t>(ref.rank)].push_back(op.dst);
     }
-    for (std::size_t rank = 0; rank < result.at.size(); ++rank) {
-        for (std::size_t index = 0; index < result.at[rank].size(); ++index) {
-            std::vector<Place>& stores = result.at[rank][index];
-            const plan::Chunk& chunk = production.chunks[rank][index];
-            if (stores.empty()) continue;
-            const bool keeps = std::any_of(kept[rank].begin(), kept[rank].end(),
-                                           [&](const plan::Chunk& other) { return overlaps(other, chunk); });
-            if (keeps) stores.insert(stores.begin(), {static_cast<std::int32_t>(rank), chunk.tensor, 0});
-        }
-        std::vector<std::vector<Place>> of_tile(program.kernel.tiles.size());
-        for (std::size_t index = 0; index < result.at[rank].size(); ++index) {
-            for (const std::int64_t tile : production.makers[rank][index])
-                add_stores(of_tile[static_cast<std::size_t>(tile)], result.at[rank][index]);
+    return kept;
+}
+
+}  // namespace
+
+Result<InlineStores> store_inline(const StagedProgram& program, const Lowered& lowered, const Graph& graph,
+                                  const Backends& backends) {
+    auto result = places_of(lowered.plan, graph, backends);
+    if (!result || !result->form) return result;
+    const std::vector<std::vector<plan::Chunk>> kept = kept_in_place(lowered, graph);
+    for (std::size_t rank = 0; rank < result->at.size(); ++rank) {
+        std::vector<std::vector<Place>> of_tile(program.stages.front().kernel.tiles.size());
+        for (std::size_t index = 0; index < result->at[rank].size(); ++index) {
+            std::vector<Place>& stores = result->at[rank][index];
+            const Made& made = graph.made[rank][index];
+            if (!stores.empty() && std::ranges::any_of(kept[rank], [&](const plan::Chunk& other) {
+                    return overlaps(other, made.chunk);
+                }))
+                stores.insert(stores.begin(), {static_cast<std::int32_t>(rank), made.chunk.tensor, 0});
+            for (const std::int64_t tile : made.makers)
+                add_stores(of_tile[static_cast<std::size_t>(tile)], stores);
         }
         for (std::size_t tile = 0; tile < of_tile.size(); ++tile) {
             const auto copies = static_cast<std::int32_t>(of_tile[tile].size());
             if (copies > kMostStores) {
-                Error error{"tile " + std::to_string(tile) + " would be stored in " + std::to_string(copies) +
-                            " places, and inline transfers store in at most " + std::to_string(kMostStores)};
-                error.location.rank = static_cast<std::int32_t>(rank);
-                return error;
+                return plan::error_at(
+                    {static_cast<std::int32_t>(rank), -1},
+                    "tile " + std::to_string(tile) + " would be stored in " + std::to_string(copies) +
+                        " places, and inline transfers store in at most " + std::to_string(kMostStores));
             }
-            result.form->copies = std::max(result.form->copies, copies);
+            result->form->copies = std::max(result->form->copies, copies);
         }
     }
     return result;

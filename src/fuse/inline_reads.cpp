@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "fuse/kernel_accesses.hpp"
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/lower.hpp"
 #include "syncopate/kernel/model/tile_boxes.hpp"
 
 namespace syncopate::fuse {
@@ -160,7 +162,7 @@ std::optional<std::vector<std::int64_t>> readers_of(const kernel::Kernel& kernel
     return readers;
 }
 
-/// load_given of one tensor.
+/// What tiles can read of one tensor where the user has it; nullopt if they cannot.
 std::optional<InlineLoads> load_given(const Program& program, std::int32_t tensor) {
     const kernel::Param* param = only_param(program, tensor);
     if (param == nullptr || !param->read || param->written) return std::nullopt;
@@ -229,14 +231,16 @@ std::string own_load_objection(const Program& program, plan::OpRef ref, Backend 
     return why.empty() ? why : name + why;
 }
 
-Result<InlineLoads> load_inline(const Program& program, const Precedence& precedence,
-                                const Backends& backends) {
+namespace {
+
+/// Where each tile loads for the ops that it carries out.
+Result<InlineLoads> load_ops(const Program& program, const Graph& graph, const Backends& backends) {
     const plan::Plan& plan = program.plan;
     InlineLoads result;
     result.at.resize(plan.ranks.size());
     std::vector<plan::OpRef> ops;
-    for (const plan::OpRef ref : precedence.ops) {
-        if (precedence.fetched[static_cast<std::size_t>(precedence.id(ref))]) ops.push_back(ref);
+    for (NodeId op = 0; op < graph.num_ops(); ++op) {
+        if (graph.carrier(op) == Carrier::tile_loads) ops.push_back(graph.ref(op));
     }
     const auto backend_of = [&](plan::OpRef ref) {
         return backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
@@ -278,12 +282,18 @@ Result<InlineLoads> load_inline(const Program& program, const Precedence& preced
     return result;
 }
 
-std::optional<InlineLoads> load_given(const Program& program) {
-    const auto tensors = static_cast<std::int32_t>(program.plan.tensors.size());
-    for (std::int32_t tensor = 0; tensor < tensors; ++tensor) {
-        if (auto loads = load_given(program, tensor)) return loads;
+}  // namespace
+
+Result<InlineLoads> load_inline(const StagedProgram& program, const Lowered& lowered, const Graph& graph,
+                                const Backends& backends, const Options& options) {
+    const Stage& first = program.stages.front();
+    const Program one{first.kernel, lowered.plan, first.bindings};
+    auto loads = load_ops(one, graph, backends);
+    if (!loads || loads->form || program.stages.size() > 1 || options.plain_kernel) return loads;
+    for (std::size_t tensor = 0; tensor < lowered.plan.tensors.size(); ++tensor) {
+        if (auto given = load_given(one, static_cast<std::int32_t>(tensor))) return *std::move(given);
     }
-    return std::nullopt;
+    return loads;
 }
 
 }  // namespace syncopate::fuse

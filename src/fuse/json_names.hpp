@@ -19,6 +19,12 @@ inline constexpr std::array<std::pair<SignalMeaning::Kind, std::string_view>, 5>
      {SignalMeaning::Kind::ready, "ready"},
      {SignalMeaning::Kind::fetched, "fetched"},
      {SignalMeaning::Kind::made, "made"}}};
+inline constexpr std::array<std::pair<Launch, std::string_view>, 6> kLaunches{{{Launch::none, "none"},
+                                                                               {Launch::local, "local"},
+                                                                               {Launch::before, "before"},
+                                                                               {Launch::early, "early"},
+                                                                               {Launch::late, "late"},
+                                                                               {Launch::sums, "sums"}}};
 inline constexpr std::array kBackends{plan::Backend::copy_engine, plan::Backend::tma_dedicated,
                                       plan::Backend::tma_inline,  plan::Backend::ldst_dedicated,
                                       plan::Backend::ldst_inline, plan::Backend::nccl,

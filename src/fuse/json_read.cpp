@@ -8,6 +8,7 @@
 #include "fuse/json_names.hpp"
 #include "fuse/json_reader.hpp"
 #include "syncopate/fuse/json.hpp"
+#include "syncopate/fuse/launch.hpp"
 #include "syncopate/nesting.hpp"
 
 namespace syncopate::fuse {
@@ -129,6 +130,15 @@ Enum read_name(const JsonReader& reader, const std::array<Enum, count>& values) 
     reader.fail("unknown name \"" + name + "\"");
 }
 
+/// The value with that name in a list of pairs.
+template <typename Enum, std::size_t count>
+Enum read_named(const JsonReader& reader, const std::array<std::pair<Enum, std::string_view>, count>& names) {
+    const std::string name = reader.text();
+    const auto found = std::ranges::find(names, name, &std::pair<Enum, std::string_view>::second);
+    if (found == names.end()) reader.fail("unknown name \"" + name + "\"");
+    return found->first;
+}
+
 Collective read_collective(const JsonReader& reader, const Schedule& schedule) {
     reader.expect_keys({"kind", "number", "members"}, {"reduce"});
     Collective collective;
@@ -149,9 +159,34 @@ Collective read_collective(const JsonReader& reader, const Schedule& schedule) {
     return collective;
 }
 
+/// Chunks and transfers that it names are checked once all are known (check_steps).
+StreamStep read_step(const JsonReader& reader, std::size_t num_signals) {
+    reader.expect_keys({"launch", "stream"},
+                       {"gates", "after", "awaited", "relayed", "relay", "await_after", "awaits_gate"});
+    constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
+    StreamStep step;
+    step.launch = read_named(reader.at("launch"), kLaunches);
+    step.stream = static_cast<std::size_t>(reader.at("stream").int32(0, kMostCopyStreams));
+    if (reader.has("gates")) {
+        for (std::size_t at = 0; at < reader.at("gates").length(); ++at)
+            step.gates.push_back(reader.at("gates").at(at).int32(0, kMost));
+    }
+    if (reader.has("after")) {
+        for (std::size_t at = 0; at < reader.at("after").length(); ++at)
+            step.after.push_back(static_cast<std::size_t>(reader.at("after").at(at).int32(0, kMost)));
+    }
+    if (reader.has("awaited")) step.awaited = read_waits(reader.at("awaited"), num_signals);
+    if (reader.has("relayed")) step.relayed = read_waits(reader.at("relayed"), num_signals);
+    if (reader.has("relay")) step.relay = reader.at("relay").int32(0, kMost);
+    if (reader.has("await_after"))
+        step.await_after = static_cast<std::size_t>(reader.at("await_after").int32(0, kMost));
+    step.awaits_gate = reader.has("awaits_gate") && reader.at("awaits_gate").boolean();
+    return step;
+}
+
 Transfer read_transfer(const JsonReader& reader, const Schedule& schedule, std::size_t num_signals) {
     reader.expect_keys({"op", "backend", "src_rank", "dst_rank", "src", "dst", "waits", "posts"},
-                       {"reduce", "own", "sources", "collective", "copy_stream", "peers"});
+                       {"reduce", "own", "sources", "collective", "copy_stream", "peers", "step"});
     Transfer transfer;
     (void)reader.at("op").length(2);
     transfer.op.rank = reader.at("op").at(std::size_t{0}).index_below(schedule.ranks.size());
@@ -185,6 +220,7 @@ Transfer read_transfer(const JsonReader& reader, const Schedule& schedule, std::
     if (reader.has("collective")) transfer.collective = read_collective(reader.at("collective"), schedule);
     transfer.waits = read_waits(reader.at("waits"), num_signals);
     transfer.posts = read_posts(reader.at("posts"), schedule);
+    if (reader.has("step")) transfer.step = read_step(reader.at("step"), num_signals);
     return transfer;
 }
 
@@ -192,12 +228,8 @@ void read_signals(const JsonReader& reader, std::size_t num_ranks, std::vector<S
     for (std::size_t at = 0; at < reader.length(); ++at) {
         const JsonReader row = reader.at(at);
         (void)row.length(3);
-        const std::string kind = row.at(std::size_t{0}).text();
-        const auto found = std::find_if(kSignalKinds.begin(), kSignalKinds.end(),
-                                        [&](const auto& k) { return k.second == kind; });
-        if (found == kSignalKinds.end()) row.fail("unknown kind of signal \"" + kind + "\"");
         signals.push_back(
-            {found->first,
+            {read_named(row.at(std::size_t{0}), kSignalKinds),
              {row.at(std::size_t{1}).index_below(num_ranks), row.at(std::size_t{2}).int32(-1)}});
     }
 }
@@ -234,13 +266,29 @@ void read_chunks(const JsonReader& reader, const Schedule& schedule, RankSchedul
     }
 }
 
+/// What all steps of a rank have in common, and whether what steps name is there.
+void read_streams(const JsonReader& reader, RankSchedule& rank) {
+    const JsonReader transfers = reader.at("transfers");
+    for (std::size_t at = 0; at < rank.transfers.size(); ++at) {
+        const StreamStep& step = rank.transfers[at].step;
+        rank.num_streams = std::max(rank.num_streams, step.stream + 1);
+        rank.num_relays = std::max(rank.num_relays, step.relay + 1);
+        if (std::string why = step_objection(rank, at); !why.empty()) transfers.at(at).fail(why);
+    }
+    if (rank.num_relays > static_cast<std::int32_t>(rank.transfers.size()))
+        transfers.fail("relays without transfers");
+    rank.copies_start_first = reader.has("copies_start_first") && reader.at("copies_start_first").boolean();
+    rank.ends_with_sum = reader.has("ends_with_sum") && reader.at("ends_with_sum").boolean();
+    if (rank.ends_with_sum && (rank.transfers.empty() || rank.transfers.back().reduce == plan::Reduce::none))
+        reader.fail("\"ends_with_sum\", and the last transfer is no sum");
+}
+
 void read_rank(const JsonReader& reader, Schedule& schedule, RankSchedule& rank) {
     const std::size_t num_signals = rank.signals.size();
     const JsonReader slots = reader.at("slots");
-    const std::size_t num_slots = slots.length(static_cast<std::size_t>(schedule.num_slots));
+    const std::size_t num_slots = slots.length(static_cast<std::size_t>(schedule.num_slots()));
     std::vector<bool> taken(num_slots, false);  // by tile, tiles numbered over all stages
-    for (std::size_t index = 0; index < schedule.num_stages(); ++index) {
-        const StageSlots stage = schedule.stage(index);
+    for (const StageSlots& stage : schedule.stages) {
         for (std::int64_t n = stage.first; n < stage.first + stage.count; ++n) {
             const JsonReader row = slots.at(static_cast<std::size_t>(n));
             rank.slots.push_back(read_slot(row, stage, num_signals));
@@ -260,22 +308,23 @@ void read_rank(const JsonReader& reader, Schedule& schedule, RankSchedule& rank)
     rank.kernel_posts = read_posts(reader.at("kernel_posts"), schedule);
     rank.end_waits = read_waits(reader.at("end_waits"), num_signals);
     rank.end_posts = read_posts(reader.at("end_posts"), schedule);
+    read_streams(reader, rank);
 }
 
-/// The stages after the first, which follow each other up to the last slot.
-void read_later(const JsonReader& reader, Schedule& schedule) {
+/// The stages, which follow each other.
+std::vector<StageSlots> read_stages(const JsonReader& reader) {
     if (reader.length() == 0) reader.fail("expected at least one stage");
+    std::vector<StageSlots> stages;
     std::int64_t next = 0;
     for (std::size_t at = 0; at < reader.length(); ++at) {
         const JsonReader entry = reader.at(at);
-        entry.expect_keys({"first", "count", "phased"});
-        const std::int64_t first = at == 0 ? entry.at("first").integer(0, schedule.num_slots)
-                                           : entry.at("first").integer(next, next);
-        const std::int64_t count = entry.at("count").integer(0, schedule.num_slots - first);
-        schedule.later.push_back({first, count, entry.at("phased").boolean()});
-        next = first + count;
+        entry.expect_keys({"slots", "phased"});
+        const std::int64_t count =
+            entry.at("slots").integer(0, std::numeric_limits<std::int32_t>::max() - next);
+        stages.push_back({next, count, entry.at("phased").boolean()});
+        next += count;
     }
-    if (next != schedule.num_slots) reader.fail("the stages end before the last slot");
+    return stages;
 }
 
 /// Whether the kernel says where by rows; else by elements.
@@ -312,13 +361,11 @@ std::vector<plan::Tensor> read_tensors(const JsonReader& reader) {
 }
 
 Schedule read_schedule(const JsonReader& reader) {
-    reader.expect_keys({"mesh", "tensors", "num_slots", "phased", "ranks"},
-                       {"stores", "loads", "later", "plain"});
+    reader.expect_keys({"mesh", "tensors", "stages", "ranks"}, {"stores", "loads", "plain"});
     Schedule schedule;
     schedule.mesh = read_mesh(reader.at("mesh"));
     schedule.tensors = read_tensors(reader.at("tensors"));
-    schedule.num_slots = reader.at("num_slots").integer(0, std::numeric_limits<std::int32_t>::max());
-    schedule.phased = reader.at("phased").boolean();
+    schedule.stages = read_stages(reader.at("stages"));
     if (reader.has("stores")) {
         const JsonReader stores = reader.at("stores");
         stores.expect_keys({"tensor", "by", "copies"});
@@ -332,14 +379,12 @@ Schedule read_schedule(const JsonReader& reader) {
                                   loads.has("own") && loads.at("own").boolean()};
     }
     if (reader.has("plain")) schedule.plain = reader.at("plain").boolean();
-    if (reader.has("later")) read_later(reader.at("later"), schedule);
-
     const JsonReader ranks = reader.at("ranks");
     schedule.ranks.resize(ranks.length(static_cast<std::size_t>(schedule.mesh.num_ranks())));
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {  // posts name other ranks' signals
         ranks.at(rank).expect_keys({"signals", "slots", "transfers", "begin_posts", "begin_waits",
                                     "kernel_posts", "end_waits", "end_posts"},
-                                   {"chunks", "loads"});
+                                   {"chunks", "loads", "copies_start_first", "ends_with_sum"});
         read_signals(ranks.at(rank).at("signals"), schedule.ranks.size(), schedule.ranks[rank].signals);
     }
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {

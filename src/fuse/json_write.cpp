@@ -9,10 +9,9 @@
 namespace syncopate::fuse {
 namespace {
 
-std::string_view name_of(SignalMeaning::Kind kind) {
-    return std::find_if(kSignalKinds.begin(), kSignalKinds.end(),
-                        [kind](const auto& k) { return k.first == kind; })
-        ->second;
+template <typename Enum, std::size_t count>
+std::string_view name_in(const std::array<std::pair<Enum, std::string_view>, count>& names, Enum value) {
+    return std::ranges::find(names, value, &std::pair<Enum, std::string_view>::first)->second;
 }
 
 Json write(const std::vector<Wait>& waits) {
@@ -65,6 +64,18 @@ Json write(const Collective& collective, const Schedule& schedule) {
     return json;
 }
 
+Json write(const StreamStep& step) {
+    Json json{{"launch", name_in(kLaunches, step.launch)}, {"stream", step.stream}};
+    if (!step.gates.empty()) json["gates"] = step.gates;
+    if (!step.after.empty()) json["after"] = step.after;
+    if (!step.awaited.empty()) json["awaited"] = write(step.awaited);
+    if (!step.relayed.empty()) json["relayed"] = write(step.relayed);
+    if (step.relay >= 0) json["relay"] = step.relay;
+    if (step.await_after) json["await_after"] = *step.await_after;
+    if (step.awaits_gate) json["awaits_gate"] = true;
+    return json;
+}
+
 Json write(const Transfer& transfer, const Schedule& schedule) {
     Json json;
     json["op"] = {transfer.op.rank, transfer.op.index};
@@ -84,6 +95,7 @@ Json write(const Transfer& transfer, const Schedule& schedule) {
     if (transfer.copy_stream != 0) json["copy_stream"] = transfer.copy_stream;
     json["waits"] = write(transfer.waits);
     json["posts"] = write(transfer.posts);
+    if (transfer.step.launch != Launch::none) json["step"] = write(transfer.step);
     return json;
 }
 
@@ -120,7 +132,7 @@ Json write_chunks(const RankSchedule& rank, const Schedule& schedule) {
 std::string text_of(const RankSchedule& rank, const Schedule& schedule) {
     Json signals = Json::array();
     for (const SignalMeaning& signal : rank.signals)
-        signals.push_back({name_of(signal.kind), signal.op.rank, signal.op.index});
+        signals.push_back({name_in(kSignalKinds, signal.kind), signal.op.rank, signal.op.index});
     Json slots = Json::array();
     for (const Slot& slot : rank.slots) slots.push_back(write(slot));
     std::string text = "{\"signals\": " + signals.dump() + ",\n   \"slots\": " + slots.dump();
@@ -133,7 +145,9 @@ std::string text_of(const RankSchedule& rank, const Schedule& schedule) {
            ", \"begin_waits\": " + write(rank.begin_waits).dump() +
            ", \"kernel_posts\": " + write(rank.kernel_posts).dump() +
            ", \"end_waits\": " + write(rank.end_waits).dump() +
-           ", \"end_posts\": " + write(rank.end_posts).dump() + "}";
+           ", \"end_posts\": " + write(rank.end_posts).dump() +
+           (rank.copies_start_first ? ", \"copies_start_first\": true" : "") +
+           (rank.ends_with_sum ? ", \"ends_with_sum\": true" : "") + "}";
 }
 
 }  // namespace
@@ -145,15 +159,11 @@ std::string to_json(const Schedule& schedule) {
     for (const plan::Tensor& tensor : schedule.tensors) {
         tensors[tensor.name] = {{"shape", tensor.shape}, {"dtype", plan::name_of(tensor.dtype)}};
     }
-    std::string text = "{\"mesh\": " + mesh.dump() + ", \"tensors\": " + tensors.dump() +
-                       ", \"num_slots\": " + std::to_string(schedule.num_slots) +
-                       ", \"phased\": " + (schedule.phased ? "true" : "false");
-    if (!schedule.later.empty()) {
-        Json later = Json::array();
-        for (const StageSlots& stage : schedule.later)
-            later.push_back({{"first", stage.first}, {"count", stage.count}, {"phased", stage.phased}});
-        text += ", \"later\": " + later.dump();
-    }
+    Json stages = Json::array();
+    for (const StageSlots& stage : schedule.stages)
+        stages.push_back({{"slots", stage.count}, {"phased", stage.phased}});
+    std::string text =
+        "{\"mesh\": " + mesh.dump() + ", \"tensors\": " + tensors.dump() + ", \"stages\": " + stages.dump();
     if (schedule.stores) {
         const Json stores{{"tensor", schedule.tensors[schedule.stores->tensor].name},
                           {"by", schedule.stores->by_row ? "row" : "element"},

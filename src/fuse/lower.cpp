@@ -1,7 +1,7 @@
 #include "syncopate/fuse/lower.hpp"
 
 #include <algorithm>
-#include <iterator>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -9,6 +9,9 @@
 
 #include "syncopate/fuse/assign.hpp"
 #include "syncopate/fuse/collective.hpp"
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/strided.hpp"
+#include "syncopate/fuse/sum_parts.hpp"
 #include "syncopate/plan/model/chunk_key.hpp"
 
 namespace syncopate::fuse {
@@ -52,8 +55,10 @@ public:
         if (groups_.empty()) return std::move(result_);
         for (Group& group : groups_) {
             if (Status status = complete(group); !status) return status.error();
-            group.engine = engine_of(group);
-            group.direct = read_directly(group);
+            auto [engine, direct] =
+                assign_contributions(plan_, group.rank, group.chunk, group.contributions, preferred_);
+            group.engine = engine;
+            group.direct = std::move(direct);
         }
         add_staging();
         add_sums();
@@ -184,47 +189,6 @@ private:
             static_cast<std::int32_t>(std::count_if(group.contributions.begin(), group.contributions.end(),
                                                     [&](OpRef ref) { return source_of(ref) < group.rank; }));
         return Done{};
-    }
-
-    [[nodiscard]] plan::Backend backend_of(OpRef ref) const {
-        const plan::Backend named = plan_.op(ref).backend;
-        return named == plan::Backend::automatic ? preferred_ : named;
-    }
-
-    /// The chunk engine's backend that all contributions go by; automatic where they do not.
-    [[nodiscard]] plan::Backend engine_of(const Group& group) const {
-        const plan::Backend first = backend_of(group.contributions.front());
-        const bool all = std::all_of(group.contributions.begin(), group.contributions.end(), [&](OpRef ref) {
-            return lane_of(backend_of(ref)) == plan::Backend::tma_dedicated &&
-                   engine_objection(plan_, plan_.op(ref).src, group.chunk, first).empty();
-        });
-        return all ? first : plan::Backend::automatic;
-    }
-
-    /// The contributions that are read where they are: those that the destination's rank pulls by
-    /// ldst_inline, or all of them by the chunk engine, from boxes that lie in memory alike, and as the
-    /// staged ones do.
-    [[nodiscard]] std::vector<OpRef> read_directly(const Group& group) const {
-        const bool by_engine = group.engine != plan::Backend::automatic;
-        std::vector<OpRef> pulls;
-        std::ranges::copy_if(group.contributions, std::back_inserter(pulls), [&](OpRef ref) {
-            return plan_.op(ref).kind == plan::OpKind::pull && ref.rank == group.rank &&
-                   (by_engine || backend_of(ref) == plan::Backend::ldst_inline);
-        });
-        const bool all = pulls.size() == group.contributions.size();
-        if (by_engine ? !all : group.contributions.size() > kMostSumSources) return {};
-        std::erase_if(pulls, [&](OpRef ref) {
-            return !lie_alike(plan_.op(ref).src,
-                              all ? plan_.op(group.contributions.front()).src : group.chunk);
-        });
-        if (all && pulls.size() < group.contributions.size()) return {};
-        return pulls;
-    }
-
-    [[nodiscard]] bool lie_alike(const plan::Chunk& a, const plan::Chunk& b) const {
-        return plan_.tensors[static_cast<std::size_t>(a.tensor)].shape ==
-                   plan_.tensors[static_cast<std::size_t>(b.tensor)].shape &&
-               std::ranges::equal(a.region, b.region, {}, &Interval::size, &Interval::size);
     }
 
     /// One staging tensor for each tensor that is reduced into, as large as the neediest rank asks.
@@ -376,6 +340,35 @@ private:
     Lowered result_;
 };
 
+/// Chunks into which something reduces that some op comes after, and so after the sum.
+std::set<plan::ChunkKey> sent_on(const plan::Plan& given) {
+    std::set<plan::ChunkKey> keys;
+    for (const std::vector<plan::Op>& list : given.ranks) {
+        for (const plan::Op& op : list) {
+            for (const plan::OpRef before : op.after) {
+                if (given.op(before).reduce != plan::Reduce::none)
+                    keys.insert(plan::key_of(given.op(before).dst));
+            }
+        }
+    }
+    return keys;
+}
+
+/// The parts in which `chunk` is summed: where some kernel makes what this rank adds to it. What is sent on
+/// stays as it is: one sum can store it at the peers.
+std::vector<plan::Region> parts_of_sum(const StagedProgram& program, const std::set<plan::ChunkKey>& sent,
+                                       const plan::Chunk& chunk, const Options& options) {
+    const std::string& tensor = program.plan.tensors[static_cast<std::size_t>(chunk.tensor)].name;
+    const std::int64_t most = options.most_sum_parts;
+    for (const Stage& stage : program.stages) {
+        const std::int64_t programs = options.num_programs.value_or(stage.kernel.num_programs());
+        std::vector<plan::Region> parts =
+            sum_parts(stage, tensor, chunk.region, programs, most, !sent.contains(plan::key_of(chunk)));
+        if (parts.size() > 1) return parts;
+    }
+    return {chunk.region};
+}
+
 }  // namespace
 
 bool can_reduce(plan::DType dtype) {
@@ -386,6 +379,13 @@ bool can_reduce(plan::DType dtype) {
 Result<Lowered> lower(const plan::Plan& plan, const LowerOptions& options) {
     const plan::Plan ordered = with_participants(plan);
     return Lowering(ordered, options).run();
+}
+
+Result<Lowered> lower(const StagedProgram& program, const Options& options) {
+    const std::set<plan::ChunkKey> sent = sent_on(program.plan);
+    return lower(program.plan, {.preferred = options.preferred, .parts_of = [&](const plan::Chunk& chunk) {
+                                    return parts_of_sum(program, sent, chunk, options);
+                                }});
 }
 
 }  // namespace syncopate::fuse

@@ -8,25 +8,29 @@
 #include <tuple>
 
 #include "syncopate/fuse/cost.hpp"
+#include "syncopate/fuse/pack.hpp"
+#include "syncopate/fuse/synchronize.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
 
 namespace syncopate::fuse {
+namespace {
 
-std::vector<std::int64_t> expect_arrivals(const Lowered& lowered, const Precedence& precedence) {
-    const plan::Plan& plan = lowered.plan;
-    std::vector<std::int64_t> arrivals(precedence.ops.size(), 0);
-    for (const std::int32_t id : precedence.sorted) {
-        const bool direct = lowered.direct.contains(precedence.ops[id]);  // its pulls are all that it moves
-        const std::int32_t previous = direct ? -1 : precedence.started_before[id];
-        std::int64_t start = previous >= 0 ? arrivals[previous] : 0;
-        for (const std::int32_t other : precedence.before[id]) start = std::max(start, arrivals[other]);
-        arrivals[id] = start + (direct ? 0 : plan.bytes(plan.op(precedence.ops[id]).dst));
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+Arrivals on_equal_links(const Graph& graph, const Lowered& lowered, const Placement& placement) {
+    Arrivals arrivals(placement.lanes.size(), 0);
+    for (const NodeId op : graph.sorted) {
+        const bool direct = lowered.direct.contains(graph.ref(op));  // its pulls are all that it moves
+        const NodeId previous = direct ? kNoNode : placement.started_before[op];
+        std::int64_t start = previous == kNoNode ? 0 : arrivals[previous];
+        for (const NodeId other : placement.before[op]) start = std::max(start, arrivals[other]);
+        arrivals[op] = start + (direct ? 0 : lowered.plan.bytes(lowered.plan.op(graph.ref(op)).dst));
     }
     return arrivals;
 }
 
-Result<std::vector<std::int64_t>> expect_arrivals(const plan::Plan& plan, const Precedence& precedence,
-                                                  const Backends& backends, const plan::Topology& topology) {
+Result<Arrivals> on_topology(const Graph& graph, const plan::Plan& plan, const Backends& backends,
+                             const plan::Topology& topology) {
     plan::Plan assigned = plan;
     for (std::size_t rank = 0; rank < assigned.ranks.size(); ++rank) {
         for (std::size_t index = 0; index < assigned.ranks[rank].size(); ++index)
@@ -34,93 +38,217 @@ Result<std::vector<std::int64_t>> expect_arrivals(const plan::Plan& plan, const 
     }
     const Result<plan::Simulation> simulation = plan::simulate(assigned, topology);
     if (!simulation) return simulation.error();
-    std::vector<std::int64_t> arrivals;
-    arrivals.reserve(precedence.ops.size());
-    for (const plan::OpRef ref : precedence.ops) {
+    Arrivals arrivals;
+    for (NodeId op = 0; op < graph.num_ops(); ++op) {
         arrivals.push_back(
-            std::llround(simulation->ops[ref.rank][ref.index].end_us * kLinkBytesPerMicrosecond));
+            std::llround(simulation->ops[graph[op].rank][graph[op].index].end_us * kLinkBytesPerMicrosecond));
     }
     return arrivals;
 }
 
-std::vector<std::vector<std::int64_t>> deadlines_of(const Lowered& lowered, const Precedence& precedence,
-                                                    const Production& production,
-                                                    const std::vector<std::int64_t>& arrivals,
-                                                    std::size_t num_tiles) {
-    if (!production.any()) return {};
-    const plan::Plan& plan = lowered.plan;
-    constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-    std::vector<std::vector<std::int64_t>> of_chunk;
-    for (const auto& chunks : production.chunks) of_chunk.emplace_back(chunks.size(), kNever);
-    std::set<plan::OpRef> awaited;
-    for (const std::vector<plan::Op>& list : plan.ranks) {
-        for (const plan::Op& op : list) awaited.insert(op.after.begin(), op.after.end());
+/// By slot, the program that runs it.
+Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel, const Options& options) {
+    const std::int64_t own = kernel.num_programs();
+    const std::int64_t programs = options.num_programs.value_or(own);
+    if (programs < 1) return Error{"a grid of " + std::to_string(programs) + " programs runs nothing"};
+    std::vector<std::int64_t> result;
+    result.reserve(kernel.tiles.size());
+    if (programs == own) {
+        for (const kernel::Tile& tile : kernel.tiles) result.push_back(tile.program);
+        return result;
     }
-    for (std::int32_t id = 0; id < precedence.num_ops(); ++id) {
-        const plan::OpRef ref = precedence.ops[id];
-        const plan::Op& op = plan.op(ref);
-        // What stays on the rank and is for nobody else is never due.
-        if (op.kind == plan::OpKind::local && op.reduce == plan::Reduce::none && !awaited.contains(ref))
-            continue;
-        const std::int64_t bytes = plan.bytes(op.dst);
-        // What a sum adds to is due when contributions have come, and one more is under way by then; but a
-        // sum that reads all of them where they are begins with all.
-        const auto direct = lowered.direct.find(ref);
-        const bool staged =
-            op.reduce != plan::Reduce::none &&
-            (direct == lowered.direct.end() || direct->second.size() < lowered.sources.at(ref).size());
-        const std::int64_t start = arrivals[id] - (staged ? 0 : bytes);
-        for (const MadeRef& need : production.needs[id]) {
-            std::int64_t& deadline = of_chunk[need.rank][need.index];
-            deadline = std::min(deadline, start);
-        }
+    if (!kernel.persistent) {
+        return Error{kernel.name + " runs one tile per program, so its grid has " + std::to_string(own) +
+                     " programs, not " + std::to_string(programs)};
     }
-    std::vector<std::vector<std::int64_t>> deadlines(production.chunks.size(),
-                                                     std::vector<std::int64_t>(num_tiles, kNever));
-    for (std::size_t rank = 0; rank < deadlines.size(); ++rank) {
-        for (std::size_t chunk = 0; chunk < of_chunk[rank].size(); ++chunk) {
-            for (const std::int64_t tile : production.makers[rank][chunk]) {
-                std::int64_t& deadline = deadlines[rank][tile];
-                deadline = std::min(deadline, of_chunk[rank][chunk]);
-            }
-        }
-    }
-    return deadlines;
+    for (std::size_t slot = 0; slot < kernel.tiles.size(); ++slot)
+        result.push_back(static_cast<std::int64_t>(slot) % programs);
+    return result;
 }
 
-std::vector<std::vector<std::int64_t>> order_tiles(const Dependence& dependence,
-                                                   const std::vector<std::int64_t>& arrivals, bool phases,
-                                                   const std::vector<std::vector<std::int64_t>>& deadlines) {
-    std::vector<std::vector<std::int64_t>> tiles(dependence.needs.size());
-    for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
-        struct Times {
-            std::int64_t first = 0;  ///< when iteration 0 can run
-            std::int64_t last = 0;
-        };
+/// Orders the tiles of one stage.
+class Ordering {
+public:
+    Ordering(const Graph& graph, const Lowered& lowered, const Placement& placement, const Arrivals& arrivals,
+             std::size_t stage)
+        : graph_(graph),
+          lowered_(lowered),
+          placement_(placement),
+          arrivals_(arrivals),
+          stage_(stage),
+          nodes_(graph.stages[stage]),
+          deadlines_(deadlines()) {}
+
+    /// By rank and slot. `phases`: tiles may start before all that they need has come.
+    [[nodiscard]] std::vector<std::vector<std::int64_t>> by_arrival(bool phases) const {
+        std::vector<std::vector<std::int64_t>> tiles(nodes_.first.size());
+        for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
+            const std::vector<Times> times = times_of(rank, phases);
+            tiles[rank].resize(nodes_.class_of.size());
+            std::iota(tiles[rank].begin(), tiles[rank].end(), 0);
+            const auto key = [&](std::int64_t tile) {
+                const Times& time = times[nodes_.class_of[tile]];
+                return std::tuple(time.first, time.last, deadlines_.empty() ? 0 : deadlines_[rank][tile],
+                                  tile);
+            };
+            std::ranges::stable_sort(tiles[rank], {}, key);
+        }
+        return tiles;
+    }
+
+    /// Replaces that order where the tiles of a persistent kernel take unequal times.
+    void repack(const kernel::Kernel& kernel, StageOrder& order) const {
+        const std::vector<double> times = estimate_tile_times(kernel);
+        if (!differ(times)) return;
+        const std::int64_t programs = 1 + *std::ranges::max_element(order.program_of);
+        for (std::size_t slot = 0; slot < order.program_of.size(); ++slot) {
+            if (order.program_of[slot] != static_cast<std::int64_t>(slot) % programs)
+                return;  // another way of counting
+        }
+        for (std::size_t rank = 0; rank < order.tiles.size(); ++rank) {
+            std::vector<double> ready;
+            for (const Times& time : times_of(rank, false))
+                ready.push_back(static_cast<double>(time.needed) / kLinkBytesPerMicrosecond);
+            std::vector<double> of_tile;
+            for (const std::int32_t c : nodes_.class_of) of_tile.push_back(ready[c]);
+            const bool waits = std::ranges::any_of(of_tile, [](double time) { return time > 0; });
+            order.tiles[rank] = deadlines_.empty() || waits
+                                    ? pack_tiles(times, of_tile, programs)
+                                    : pack_by_deadline(times, deadlines_[rank], programs);
+        }
+    }
+
+private:
+    /// When the tiles of one class can run.
+    struct Times {
+        std::int64_t first = 0;   ///< iteration 0
+        std::int64_t last = 0;    ///< the last iteration
+        std::int64_t needed = 0;  ///< `last`, but for what they load from its source
+    };
+
+    [[nodiscard]] std::vector<Times> times_of(std::size_t rank, bool phases) const {
         std::vector<Times> times;
-        for (const std::vector<Need>& needs : dependence.needs[rank]) {
+        for (std::int32_t c = 0; c < nodes_.num_classes; ++c) {
+            const NodeId node = nodes_.first[rank] + c;
             Times& time = times.emplace_back();
-            for (const Need& need : needs) {
-                time.last = std::max(time.last, arrivals[need.op]);
-                if (need.iteration == 0) time.first = std::max(time.first, arrivals[need.op]);
+            for (const Edge& edge : graph_.in[node]) {
+                time.last = std::max(time.last, arrivals_[edge.from]);
+                if (edge.iteration == 0) time.first = std::max(time.first, arrivals_[edge.from]);
             }
-            // What tiles fetch is there from the start, but in the plan's order no source is asked by all at
+            time.needed = time.last;
+            // What tiles load is there from the start, but in the plan's order no source is asked by all at
             // once.
-            for (const std::int32_t op : dependence.fetches[rank][times.size() - 1])
-                time.first = time.last = std::max(time.last, arrivals[op]);
+            for (const NodeId op : graph_.loads_of(stage_, node))
+                time.first = time.last = std::max(time.last, arrivals_[op]);
             if (!phases) time.first = time.last;
         }
-        tiles[rank].resize(dependence.class_of.size());
-        std::iota(tiles[rank].begin(), tiles[rank].end(), 0);
-        std::stable_sort(tiles[rank].begin(), tiles[rank].end(), [&](std::int64_t a, std::int64_t b) {
-            const Times& left = times[dependence.class_of[a]];
-            const Times& right = times[dependence.class_of[b]];
-            const auto due = [&](std::int64_t tile) { return deadlines.empty() ? 0 : deadlines[rank][tile]; };
-            return std::tuple(left.first, left.last, due(a), a) <
-                   std::tuple(right.first, right.last, due(b), b);
-        });
+        return times;
     }
-    return tiles;
+
+    /// When what an op sends of what a kernel makes should be made; kNever: whenever.
+    [[nodiscard]] std::int64_t due(NodeId node, const std::set<NodeId>& awaited) const {
+        const plan::OpRef ref = graph_.ref(node);
+        const plan::Op& op = lowered_.plan.op(ref);
+        // What stays on the rank and is for nobody else is never due.
+        if (op.kind == plan::OpKind::local && op.reduce == plan::Reduce::none && !awaited.contains(node))
+            return kNever;
+        // What a sum adds to is due when contributions have come, and one more is under way by then; but a
+        // sum that reads all of them where they are begins with all.
+        const auto direct = lowered_.direct.find(ref);
+        const bool staged =
+            op.reduce != plan::Reduce::none &&
+            (direct == lowered_.direct.end() || direct->second.size() < lowered_.sources.at(ref).size());
+        return arrivals_[node] - (staged ? 0 : lowered_.plan.bytes(op.dst));
+    }
+
+    /// By rank and tile: when the first of the chunks that it makes is to be sent; kNever for a tile that
+    /// makes none. Empty when the stage makes none.
+    [[nodiscard]] std::vector<std::vector<std::int64_t>> deadlines() const {
+        const auto of_stage = [&](const Made& made) {
+            return made.stage == static_cast<std::int32_t>(stage_);
+        };
+        if (std::ranges::none_of(graph_.made,
+                                 [&](const auto& made) { return std::ranges::any_of(made, of_stage); }))
+            return {};
+        std::set<NodeId> awaited;
+        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
+            for (const Edge& edge : graph_.in[op]) {
+                if (graph_.is_op(edge.from)) awaited.insert(edge.from);
+            }
+        }
+        std::vector<std::vector<std::int64_t>> deadlines(
+            graph_.made.size(), std::vector<std::int64_t>(nodes_.class_of.size(), kNever));
+        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
+            const std::int64_t time = due(op, awaited);
+            for (const NodeId chunk : placement_.awaits[op]) {
+                const Made& made = graph_.made_at(chunk);
+                if (!of_stage(made)) continue;
+                for (const std::int64_t tile : made.makers) {
+                    std::int64_t& deadline = deadlines[graph_[chunk].rank][tile];
+                    deadline = std::min(deadline, time);
+                }
+            }
+        }
+        return deadlines;
+    }
+
+    const Graph& graph_;
+    const Lowered& lowered_;
+    const Placement& placement_;
+    const Arrivals& arrivals_;
+    std::size_t stage_;
+    const Graph::StageNodes& nodes_;
+    std::vector<std::vector<std::int64_t>> deadlines_;
+};
+
+/// Whether some tile waits in its loop.
+bool waits_in_loop(const StageWaits& waits) {
+    return std::ranges::any_of(waits, [](const auto& slots) {
+        return std::ranges::any_of(slots, [](const SlotWaits& slot) { return slot.phases.size() > 1; });
+    });
+}
+
+}  // namespace
+
+Result<Arrivals> expect_arrivals(const Graph& graph, const Lowered& lowered, const Backends& backends,
+                                 const Placement& placement, const Options& options) {
+    Result<Arrivals> arrivals = options.topology
+                                    ? on_topology(graph, lowered.plan, backends, *options.topology)
+                                    : on_equal_links(graph, lowered, placement);
+    if (!arrivals) return arrivals;
+    // What a rank's tiles load from its own memory is there.
+    for (NodeId op = 0; op < graph.num_ops(); ++op) {
+        if (graph.carrier(op) == Carrier::tile_loads &&
+            lowered.plan.op(graph.ref(op)).kind == plan::OpKind::local)
+            (*arrivals)[op] = 0;
+    }
+    return arrivals;
+}
+
+Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph& graph,
+                                      const Lowered& lowered, const Placement& placement,
+                                      const Arrivals& arrivals, const Options& options) {
+    std::vector<StageOrder> orders;
+    for (std::size_t stage = 0; stage < program.stages.size(); ++stage) {
+        const kernel::Kernel& kernel = program.stages[stage].kernel;
+        auto program_of = programs_of_slots(kernel, options);
+        if (!program_of) return program_of.error();
+        const Ordering ordering(graph, lowered, placement, arrivals, stage);
+        StageOrder& made = orders.emplace_back(StageOrder{.program_of = *std::move(program_of)});
+        // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read
+        // it.
+        const kernel::Loop* loop = kernel.loops.empty() ? nullptr : &kernel.loops.front();
+        if (options.phases && loop != nullptr && loop->divisible && loop->trips > 1) {
+            made.tiles = ordering.by_arrival(true);
+            made.trips = loop->trips;
+            made.phased = waits_in_loop(stage_waits(graph, placement, stage, made));
+        }
+        if (made.phased) continue;
+        made.trips = 0;
+        made.tiles = ordering.by_arrival(false);
+        if (kernel.persistent) ordering.repack(kernel, made);
+    }
+    return orders;
 }
 
 }  // namespace syncopate::fuse

@@ -1,6 +1,7 @@
 #include "syncopate/fuse/sum_stores.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace syncopate::fuse {
 
@@ -28,22 +29,19 @@ std::string sum_store_objection(const plan::Plan& lowered, plan::OpRef ref) {
     return {};
 }
 
-Result<std::map<plan::OpRef, std::vector<plan::OpRef>>> sum_stores(const plan::Plan& lowered,
-                                                                   const Backends& backends) {
-    std::map<plan::OpRef, std::vector<plan::OpRef>> result;
+Status check_sum_stores(const plan::Plan& lowered, const Backends& backends) {
+    std::map<plan::OpRef, std::int32_t> stores;  // by sum
     for (std::int32_t rank = 0; rank < lowered.num_ranks(); ++rank) {
         const auto& chosen = backends[static_cast<std::size_t>(rank)];
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(chosen.size()); ++index) {
             const plan::OpRef ref{rank, index};
             if (!is_inline(chosen[static_cast<std::size_t>(index)]) || !follows_sums(lowered, ref)) continue;
-            std::vector<plan::OpRef>& pushes = result[lowered.op(ref).after.front()];
-            pushes.push_back(ref);
-            if (pushes.size() > static_cast<std::size_t>(kMostSumStores))
-                return error_at(ref, "ldst_inline: one sum stores its result at no more than " +
-                                         std::to_string(kMostSumStores) + " peers: send it by copy_engine");
+            if (++stores[lowered.op(ref).after.front()] <= kMostSumStores) continue;
+            return error_at(ref, "ldst_inline: one sum stores its result at no more than " +
+                                     std::to_string(kMostSumStores) + " peers: send it by copy_engine");
         }
     }
-    return result;
+    return Done{};
 }
 
 }  // namespace syncopate::fuse

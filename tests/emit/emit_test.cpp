@@ -27,11 +27,8 @@ const std::string kSimple =
 
 std::string emitted(const Sample& sample, bool phased = false, bool produces = false) {
     fuse::Schedule schedule;
-    schedule.phased = phased;
-    if (produces) {
-        schedule.ranks.resize(1);
-        schedule.ranks[0].chunks.resize(1);
-    }
+    schedule.stages = {{.count = 1, .phased = phased}};
+    if (produces) schedule.ranks = {{.slots = {{.makes = {0}}}, .chunks = {{}}}};
     const auto result = emit({sample.whole(), {}, {}}, schedule);
     return result.ok() ? *result : "ERROR " + result.error().to_string();
 }

@@ -114,7 +114,7 @@ TEST(Golden, TheExamplesComeOutAsRecorded) {
             EXPECT_EQ(artifact->launch.schedule.loads && artifact->launch.schedule.loads->own,
                       form == Form::own)
                 << example.name;
-            EXPECT_EQ(artifact->launch.schedule.phased, form == Form::phased) << example.name;
+            EXPECT_EQ(artifact->launch.schedule.stages[0].phased, form == Form::phased) << example.name;
             EXPECT_EQ(artifact->launch.schedule.produces(0), form >= Form::scattered) << example.name;
             const std::string& text = artifact->kernel_source();
             EXPECT_FALSE(triton::facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error)
@@ -299,7 +299,7 @@ TEST(Golden, ParsingAndFusingAGemmOf1792TilesTakesLittleOfTheCpu) {
     const auto artifact = fused(kExamples[2], Form::gathered, 8192, 3584, 8192);
     const double seconds = syncopate::test::cpu_seconds() - start;
     ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
-    EXPECT_EQ(artifact->launch.schedule.num_slots, 1792);
+    EXPECT_EQ(artifact->launch.schedule.num_slots(), 1792);
     EXPECT_LT(seconds, 5);  // of the CPU; about 0.05
 }
 

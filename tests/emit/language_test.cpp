@@ -34,7 +34,7 @@ fuse::Program stated() {
 TEST(Language, AKernelWithoutTextHasASchedule) {
     const auto schedule = fuse::fuse(stated());
     ASSERT_TRUE(schedule.ok()) << schedule.error().to_string();
-    EXPECT_EQ(schedule->num_slots, 8);
+    EXPECT_EQ(schedule->num_slots(), 8);
 }
 
 TEST(Language, AKernelOfNoLanguageIsNotEmitted) {

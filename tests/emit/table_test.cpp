@@ -9,6 +9,7 @@ using Words = std::vector<std::int32_t>;
 
 Words table_of(fuse::RankSchedule schedule, std::int32_t rank, std::int64_t stride, std::int64_t programs) {
     fuse::Schedule all;
+    all.stages = {{.count = static_cast<std::int64_t>(schedule.slots.size())}};
     all.ranks.resize(static_cast<std::size_t>(rank) + 1);
     all.ranks.back() = std::move(schedule);
     return make_table(all, rank, stride, programs);

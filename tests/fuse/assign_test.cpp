@@ -2,6 +2,7 @@
 
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/assign.hpp"
+#include "syncopate/fuse/strided.hpp"
 #include "syncopate/plan/lower/lower.hpp"
 
 namespace syncopate::fuse {

@@ -89,7 +89,7 @@ TEST(Fuse, ARingIsAcknowledgedAtTheEndSinceItsTransfersReadTheBufferToo) {
 
 TEST(Fuse, CutsTheReductionLoopWhereChunksLieAlongIt) {
     const auto schedule = fuse(sample::all_gather_gemm({2, 4, 16, 2, 2, 2}, 4, {.axis = 1})).value();
-    EXPECT_TRUE(schedule.phased);
+    EXPECT_TRUE(schedule.stages[0].phased);
     const Slot& slot =
         schedule.ranks[1].slots[0];  // rank 0's slice first, its own next, then those of 2 and 3
     EXPECT_EQ(slot.waits.size(), 1U);
@@ -102,10 +102,10 @@ TEST(Fuse, CutsTheReductionLoopWhereChunksLieAlongIt) {
 }
 
 TEST(Fuse, HasNoPhasesWhereChunksAreWholeRowsOrTheUserDeclines) {
-    EXPECT_FALSE(fuse(sample::all_gather_gemm({8, 4, 16, 2, 2, 2}, 4)).value().phased);
+    EXPECT_FALSE(fuse(sample::all_gather_gemm({8, 4, 16, 2, 2, 2}, 4)).value().stages[0].phased);
     const auto declined =
         fuse(sample::all_gather_gemm({2, 4, 16, 2, 2, 2}, 4, {.axis = 1}), {.phases = false}).value();
-    EXPECT_FALSE(declined.phased);
+    EXPECT_FALSE(declined.stages[0].phased);
     EXPECT_EQ(declined.ranks[1].slots[0].waits.size(), 3U);
     EXPECT_TRUE(declined.ranks[1].slots[0].phases.empty());
 }
@@ -113,7 +113,7 @@ TEST(Fuse, HasNoPhasesWhereChunksAreWholeRowsOrTheUserDeclines) {
 TEST(Fuse, APhasedSlotThatNeedsNothingHasOnePhase) {
     const auto schedule =
         fuse(sample::all_gather_gemm({8, 4, 16, 2, 4, 2}, 4, {.minor_axis = 1, .minor_split = 2})).value();
-    EXPECT_TRUE(schedule.phased);
+    EXPECT_TRUE(schedule.stages[0].phased);
     ASSERT_EQ(schedule.ranks[0].slots[0].phases.size(), 1U);
     EXPECT_EQ(schedule.ranks[0].slots[0].phases[0].iteration_end, 8);
     EXPECT_EQ(schedule.ranks[0].slots[1].phases.size(), 2U);

@@ -26,7 +26,7 @@ TEST(ScheduleJson, ReadsBackWhatItWrote) {
         const auto schedule = schedule_from_json(text);
         ASSERT_TRUE(schedule.ok()) << schedule.error().to_string();
         EXPECT_EQ(to_json(*schedule), text);
-        EXPECT_EQ(schedule->phased, along_k);
+        EXPECT_EQ(schedule->stages[0].phased, along_k);
     }
 }
 
@@ -39,16 +39,16 @@ TEST(ScheduleJson, NamesThePathOfWhatIsWrong) {
     EXPECT_EQ(message("{"), "s.json: the schedule is not JSON");
     EXPECT_NE(message(replaced(text, "\"phased\"", "\"fazed\"")).find("unknown key \"fazed\""),
               std::string::npos);
-    EXPECT_NE(message(replaced(text, "\"num_slots\": 2", "\"num_slots\": 3"))
-                  .find("ranks[0].slots: expected 3 entries"),
-              std::string::npos);
+    EXPECT_NE(
+        message(replaced(text, "\"slots\":2", "\"slots\":3")).find("ranks[0].slots: expected 3 entries"),
+        std::string::npos);
     EXPECT_NE(message(replaced(text, "\"backend\":\"host\"", "\"backend\":\"tpu\""))
                   .find("ranks[0].transfers[0].backend"),
               std::string::npos);
     EXPECT_NE(
         message(replaced(text, "\"dst_rank\":0", "\"dst_rank\":2")).find("expected an integer from 0 to 1"),
         std::string::npos);
-    EXPECT_NE(message(replaced(text, "\"arrived\"", "\"arived\"")).find("unknown kind of signal"),
+    EXPECT_NE(message(replaced(text, "\"arrived\"", "\"arived\"")).find("unknown name \"arived\""),
               std::string::npos);
     EXPECT_NE(message("[]").find("expected an object"), std::string::npos);
     EXPECT_NE(message(replaced(text, "\"slots\": [[0,", "\"slots\": [[1,")).find("taken by an earlier slot"),

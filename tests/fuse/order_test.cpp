@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "fuse/graphs.hpp"
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/order.hpp"
@@ -14,18 +15,19 @@ std::vector<std::int64_t> tiles_of(const RankSchedule& rank) {
     return tiles;
 }
 
+Arrivals arrivals_of(const plan::Plan& plan, Device device) {
+    const sample::Placed placed = sample::graph_of(plan, device).value();
+    return expect_arrivals(placed.graph, placed.lowered, placed.backends, placed.placement, {}).value();
+}
+
 TEST(Order, ExpectsOpsOfARankOneAfterAnother) {
     const plan::Plan plan = plan::all_gather(sample::ranks(3), {"A", {6, 4}, plan::DType::bf16}).value();
-    const Precedence precedence = precede(plan, assign(plan, Device::cuda).value()).value();
-    EXPECT_EQ(expect_arrivals({.plan = plan}, precedence),
-              (std::vector<std::int64_t>{16, 32, 16, 32, 16, 32}));
+    EXPECT_EQ(arrivals_of(plan, Device::cuda), (Arrivals{16, 32, 16, 32, 16, 32}));
 }
 
 TEST(Order, ExpectsAnOpAfterThoseItWaitsFor) {
     const plan::Plan plan = sample::ring_all_gather(3, {"A", {3, 8}, plan::DType::bf16});
-    const Precedence precedence = precede(plan, assign(plan, Device::host).value()).value();
-    EXPECT_EQ(expect_arrivals({.plan = plan}, precedence),
-              (std::vector<std::int64_t>{16, 32, 16, 32, 16, 32}));
+    EXPECT_EQ(arrivals_of(plan, Device::host), (Arrivals{16, 32, 16, 32, 16, 32}));
 }
 
 TEST(Order, RunsOwnTilesFirstThenByArrivalThenByTheKernelsTraversal) {

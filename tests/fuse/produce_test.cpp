@@ -1,12 +1,12 @@
-#include "syncopate/fuse/produce.hpp"
+#include "syncopate/fuse/build.hpp"
 
 #include <gtest/gtest.h>
 
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/json.hpp"
+#include "syncopate/fuse/launch.hpp"
 #include "syncopate/fuse/pack.hpp"
-#include "syncopate/fuse/streams.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 
@@ -32,7 +32,7 @@ std::vector<std::int64_t> tiles_of(const RankSchedule& rank) {
 
 TEST(Produce, CountsTheTilesOfEachChunk) {
     const Schedule schedule = fuse(reduced({8, 4, 4, 2, 2, 2}, 4)).value();  // 4 rows of 2 tiles
-    EXPECT_TRUE(schedule.produces());
+    EXPECT_TRUE(schedule.produces(0));
     for (const RankSchedule& rank : schedule.ranks) {
         ASSERT_EQ(rank.chunks.size(), 4U) << "three that leave, and the own one";
         for (const MadeChunk& chunk : rank.chunks) {
@@ -125,13 +125,12 @@ TEST(Produce, SumsBesideTheKernelReadAndStoreAtThePeersThemselves) {
                 EXPECT_EQ(sum.peers.size(), 3U);
                 EXPECT_EQ(sum.waits.size(), 4U) << "for what each rank makes";
             }
-            const StreamPlan streams = plan_streams(own, rank);
-            EXPECT_EQ(streams.num_relays, 0);
+            EXPECT_EQ(own.num_relays, 0);
             if (device == Device::host) continue;
-            for (const StreamStep& step : streams.steps) {
-                EXPECT_EQ(step.lane, Lane::sums);
-                EXPECT_EQ(step.gates.size(), 1U) << "of the own part";
-                EXPECT_EQ(step.awaited.size(), 3U) << "of the peers'";
+            for (const Transfer& sum : own.transfers) {
+                EXPECT_EQ(sum.step.launch, Launch::sums);
+                EXPECT_EQ(sum.step.gates.size(), 1U) << "of the own part";
+                EXPECT_EQ(sum.step.awaited.size(), 3U) << "of the peers'";
             }
         }
         const std::string text = to_json(schedule);

@@ -70,7 +70,7 @@ public:
         memory_.resize(num_ranks);
         signals_.resize(num_ranks);
         epoch_.resize(num_ranks, 0);
-        open_programs_.resize(num_ranks, std::vector<std::int64_t>(schedule.num_stages(), 0));
+        open_programs_.resize(num_ranks, std::vector<std::int64_t>(schedule.stages.size(), 0));
         for (std::size_t rank = 0; rank < num_ranks; ++rank) {
             for (const plan::Tensor& tensor : schedule.tensors) {
                 memory_[rank].emplace_back(num_elements(tensor.whole()), Content{});
@@ -260,7 +260,7 @@ private:
 
     [[nodiscard]] std::size_t stage_of(std::int64_t slot) const {
         std::size_t stage = 0;
-        while (slot >= schedule_.stage(stage).first + schedule_.stage(stage).count) ++stage;
+        while (slot >= schedule_.stages[stage].first + schedule_.stages[stage].count) ++stage;
         return stage;
     }
 
@@ -290,7 +290,7 @@ private:
         std::vector<Step> steps;
         if (stage > 0)
             steps.push_back({[this, rank, stage] { return open_programs_[rank][stage - 1] == 0; }, [] {}});
-        const StageSlots slots = schedule_.stage(stage);
+        const StageSlots slots = schedule_.stages[stage];
         for (std::int64_t slot = slots.first; slot < slots.first + slots.count; ++slot) {
             if (program_of_[slot] != program) continue;
             for (Step& step : slot_steps(rank, own.slots[slot], slot)) steps.push_back(std::move(step));
@@ -420,7 +420,7 @@ private:
         const RankSchedule& own = schedule_.ranks[rank];
         const std::size_t first_worker = agents_.size() + 1;
         agents_.push_back({rank, Agent::Kind::main, {}, 0, 0});
-        for (std::size_t stage = 0; stage < schedule_.num_stages(); ++stage) {
+        for (std::size_t stage = 0; stage < schedule_.stages.size(); ++stage) {
             for (std::int64_t program = 0; program < num_programs_; ++program) {
                 agents_.push_back({rank, Agent::Kind::program, {}, 0, 0});
                 workers_.push_back(program_steps(rank, stage, program));

@@ -6,7 +6,7 @@
 
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/fuse/streams.hpp"
+#include "syncopate/fuse/launch.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace syncopate::fuse {
@@ -100,14 +100,14 @@ TEST(SumParts, OfAReduceScatterEachWaitForTheirOwnTilesAndOnceForTheContribution
     const Program program{sample::gemm({16, 16, 4, 2, 2, 2, 4}), plan, {{"c_ptr", "C"}}};
     const Schedule schedule = fuse(program, {.device = Device::cuda}).value();
     const RankSchedule& rank = schedule.ranks[1];
-    const StreamPlan streams = plan_streams(rank, 1);
     std::vector<std::size_t> awaited;
     std::vector<std::size_t> programs;
     for (std::size_t i = 0; i < rank.transfers.size(); ++i) {
         if (rank.transfers[i].reduce == plan::Reduce::none) continue;
-        awaited.push_back(streams.steps[i].awaited.size());
-        ASSERT_EQ(streams.steps[i].gates.size(), 1U);
-        programs.push_back(rank.chunks[static_cast<std::size_t>(streams.steps[i].gates[0])].counting.size());
+        awaited.push_back(rank.transfers[i].step.awaited.size());
+        ASSERT_EQ(rank.transfers[i].step.gates.size(), 1U);
+        programs.push_back(
+            rank.chunks[static_cast<std::size_t>(rank.transfers[i].step.gates[0])].counting.size());
     }
     EXPECT_EQ(awaited, (std::vector<std::size_t>{1, 0, 0, 0, 0}))
         << "32 tiles are eight rounds of 4 programs";

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/launch.hpp"
 #include "syncopate/runtime/call/reduction.hpp"
 #include "syncopate/runtime/call/strided_copy.hpp"
 
@@ -55,7 +56,7 @@ public:
         return of(rank).transfers.back().op;
     }
 
-    fuse::Schedule take() { return std::move(schedule_); }
+    fuse::Schedule take() { return fuse::launch(std::move(schedule_)); }
 
 private:
     using Wait = fuse::Wait;

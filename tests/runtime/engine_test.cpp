@@ -98,9 +98,7 @@ struct Sample {
         transfers.push_back(std::move(transfer));
         return *this;
     }
-    [[nodiscard]] Result<EngineTable> table() const {
-        return make_engine_table(schedule, transfers, fuse::plan_streams(schedule, 0), 0x1000);
-    }
+    [[nodiscard]] Result<EngineTable> table() const { return make_engine_table(schedule, transfers, 0x1000); }
 };
 
 StridedCopy rows(std::uint64_t width, std::uint64_t height, std::uint64_t pitch) {

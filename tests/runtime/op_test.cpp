@@ -533,6 +533,7 @@ TEST(FusedOp, EndsAStreamThatFollowsAnotherRankWhenThatOneDoesNotSend) {
         fuse::Schedule schedule = direct_all_gather(2, false, {4, 8}, plan::Backend::copy_engine);
         for (auto& mine : schedule.ranks)
             mine.transfers[0].waits = {{0, 0}};  // each pushes after the other has: by a relay
+        schedule = fuse::launch(std::move(schedule));
         auto op = FusedOp::create(*heap, schedule, {.name = "knot", .deadline_ms = 100});
         RANK_CHECK(op, op.error().to_string());
         if (Status begun = (*op)->begin_call(); begun) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "syncopate/fuse/launch.hpp"
 #include "syncopate/fuse/schedule.hpp"
 
 namespace syncopate::runtime::testing {
@@ -22,7 +23,7 @@ inline fuse::Schedule direct_all_gather(int size, bool pull, std::vector<std::in
     fuse::Schedule schedule;
     schedule.mesh.axes = {{"gpu", size}};
     schedule.tensors = {{"A", std::move(shape), plan::DType::int32}};
-    schedule.num_slots = size;
+    schedule.stages = {{.count = size}};
     schedule.ranks.resize(static_cast<std::size_t>(size));
     const auto rank_of = [&](int rank) -> fuse::RankSchedule& {
         return schedule.ranks[static_cast<std::size_t>(rank)];
@@ -75,7 +76,7 @@ inline fuse::Schedule direct_all_gather(int size, bool pull, std::vector<std::in
             mine.transfers.push_back(std::move(transfer));
         }
     }
-    return schedule;
+    return fuse::launch(std::move(schedule));
 }
 
 }  // namespace syncopate::runtime::testing

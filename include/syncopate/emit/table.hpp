@@ -26,7 +26,7 @@
 // of its first post and past the last one, what each tile adds to its two gates (copies, sums; 0 or 1), and
 // whether posts are to be made (0: only those gates are waited for; calls that are recorded post all the
 // same). The counters follow the signals in the control block, 8 words each: {tiles counted in this call, 0,
-// gate of copies, gate of sums, …}, and after them the gates of relays (fuse/streams.hpp) follow. Whoever
+// gate of copies, gate of sums, …}, and after them the gates of relays (fuse/launch.hpp) follow. Whoever
 // counts last sets the count back to 0 and the posts' words to the epoch; a stream waits until its gate has
 // reached that number of tiles, and sets it back to 0.
 //
@@ -56,7 +56,6 @@
 #include <vector>
 
 #include "syncopate/fuse/schedule.hpp"
-#include "syncopate/fuse/streams.hpp"
 
 namespace syncopate::emit {
 
@@ -105,7 +104,7 @@ inline constexpr std::int64_t own_base = std::int64_t{1} << 62;
     return control::word_of(static_cast<std::int32_t>(schedule.signals.size()) + chunk);
 }
 
-/// The word of the gate that relay `relay` opens (fuse/streams.hpp): they follow the counters.
+/// The word of the gate that relay `relay` opens (fuse/launch.hpp): they follow the counters.
 [[nodiscard]] inline std::int32_t relay_gate_of(const fuse::RankSchedule& schedule, std::int32_t relay) {
     return counter_of(schedule, static_cast<std::int32_t>(schedule.chunks.size()) + relay);
 }
@@ -114,10 +113,9 @@ inline constexpr std::int64_t own_base = std::int64_t{1} << 62;
 /// after the gates of relays: of collective `number`, whether rank `from` has joined, and has read. A control
 /// block that a schedule with collectives needs has room for 2 words for each of `num_ranks` and each
 /// collective.
-[[nodiscard]] inline std::int32_t joined_word(const fuse::RankSchedule& schedule,
-                                              const fuse::StreamPlan& streams, std::int32_t number,
+[[nodiscard]] inline std::int32_t joined_word(const fuse::RankSchedule& schedule, std::int32_t number,
                                               std::int32_t num_ranks, std::int32_t from) {
-    return relay_gate_of(schedule, streams.num_relays + 2 * (number * num_ranks + from));
+    return relay_gate_of(schedule, schedule.num_relays + 2 * (number * num_ranks + from));
 }
 
 /// What inline transfers ask of memory: bytes of which the heap's stride and the offsets of all tensors must

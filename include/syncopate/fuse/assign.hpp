@@ -1,73 +1,70 @@
-// Assign: the backend that carries out each transfer.
+// Assign: the backend that carries out each transfer, and each sum. The only place that decides it; what a
+// backend may carry is its row's (backend.hpp).
 //
-// Legal choices, best first:
-//   host   `host`: any transfer, and any sum (lower.hpp); `tma_dedicated` and `ldst_dedicated`: what the
-//   chunk
-//          engine takes, by its table, which the CPU interprets.
-//   cuda   `copy_engine`: a transfer whose two regions are strided boxes of at most three levels (a run of
-//          contiguous elements, repeated along up to two strides): what one 3D copy can express; a sum: a
-//          kernel of its own in a stream beside the copies. `tma_dedicated` and `ldst_dedicated`, the chunk
-//          engine: the same, where every row of both regions begins and ends at a multiple of 16 bytes.
-//   both   `tma_inline`, `ldst_inline`: what the kernel of the program can send (inline.hpp) or fetch
-//          (inline_reads.hpp) itself, on request: which is faster depends on what else the kernel waits for.
-//   A collective goes by `nccl` on cuda and by `host` on host, where a library could carry it out as one call
-//   (collective.hpp); a plan may say `nccl` on host, too, where it then stands for it.
+// An op goes by the backend that the plan names; where it names none, by the preferred one if that is legal,
+// else by copy_engine on cuda and by host on host. Further:
+//
+//   contributions to a sum   are staged, each in a slot of its own, unless the sum can read them where they
+//   are: those
+//                            that its rank pulls by ldst_inline, or all of them by the chunk engine
+//   what a sum makes         is stored at the peers by the sum (ldst_inline) where it is small, as starting a
+//   copy
+//                            takes longer than moving it
+//   a copy within a rank     costs nothing where the tile that makes it can be stored there in the first
+//   place, or the
+//                            tiles that read it can read what the rank was given
+//   a collective             goes by nccl on cuda and by host on host, where a library could carry it out as
+//   one call
+//                            (collective.hpp); a plan may say nccl on host, too, where it then stands for it
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <string>
-#include <string_view>
 #include <vector>
 
+#include "syncopate/fuse/backend.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::fuse {
 
-enum class Device : std::uint8_t { host, cuda };
-
-[[nodiscard]] std::string_view name_of(Device device);
+struct Lowered;
+struct Options;
+struct StagedProgram;
 
 /// By rank and op index.
 using Backends = std::vector<std::vector<plan::Backend>>;
 
-/// The backend whose lane (its queue on a rank: one after another) `backend` shares; the chunk engine's two
-/// methods are one lane.
-[[nodiscard]] constexpr plan::Backend lane_of(plan::Backend backend) {
-    return backend == plan::Backend::ldst_dedicated ? plan::Backend::tma_dedicated : backend;
-}
+/// How the contributions to one sum reach it.
+struct Contributions {
+    plan::Backend engine =
+        plan::Backend::automatic;     ///< of all of them, if that is the chunk engine, which then sums
+    std::vector<plan::OpRef> direct;  ///< those that the sum reads where they are
+};
 
-/// Whether a kernel carries it out: the fused one that makes it (inline.hpp) or reads it (inline_reads.hpp),
-/// or a sum (sum_stores.hpp).
-[[nodiscard]] constexpr bool is_inline(plan::Backend backend) {
-    return backend == plan::Backend::tma_inline || backend == plan::Backend::ldst_inline;
-}
+/// Contributions of a sum, other than the chunk engine's, that reads some in other ranks' memory, at most.
+inline constexpr std::size_t kMostSumSources = 15;
 
-/// Why the kernel cannot carry out an op by an inline backend; empty if it can.
-using InlineObjection = std::function<std::string(plan::OpRef, plan::Backend)>;
-
-/// Nested loops that a copy between the two regions needs, the contiguous run included (1: contiguous on both
-/// sides); 0 if the two are not boxes of the same extents and not both contiguous.
-[[nodiscard]] std::int32_t strided_levels(const plan::Plan& plan, const plan::Chunk& src,
-                                          const plan::Chunk& dst);
+/// `contributions`: the ops that reduce into `chunk` of rank `rank`, in the order of adding.
+[[nodiscard]] Contributions assign_contributions(const plan::Plan& plan, std::int32_t rank,
+                                                 const plan::Chunk& chunk,
+                                                 const std::vector<plan::OpRef>& contributions,
+                                                 plan::Backend preferred);
 
 /// The backends that can carry out the op on `device`, best first. Fails, with rank and op, if there is none.
 [[nodiscard]] Result<std::vector<plan::Backend>> legal_backends(const plan::Plan& plan, plan::OpRef op,
                                                                 Device device,
                                                                 const InlineObjection& kernel = {});
 
-/// Why the chunk engine cannot move `src` to `dst` (for a sum: one slot of it to `dst`) by `backend`; empty
-/// if it can. Tensors begin at a multiple of 16 bytes.
-[[nodiscard]] std::string engine_objection(const plan::Plan& plan, const plan::Chunk& src,
-                                           const plan::Chunk& dst, plan::Backend backend);
-
-/// A backend for each op: the plan's own choice where it names one, else `preferred` where that is legal,
-/// else the best legal one. Fails, with rank and op, on a collective or an explicit backend that is not
-/// legal, saying why. Local copies that cost nothing go inline: of what the kernel makes, as `kernel` allows,
-/// and of what the rank was given, where tiles can read that (`own`: why not, as own_load_objection).
+/// A backend for each op of a lowered plan. Fails, with rank and op, on a collective or an explicit backend
+/// that is not legal, saying why. `kernel` says why tiles or sums cannot carry out an op; `own` why tiles
+/// cannot read what the rank was given (own_load_objection); null: nothing goes inline.
 [[nodiscard]] Result<Backends> assign(const plan::Plan& plan, Device device,
                                       plan::Backend preferred = plan::Backend::automatic,
                                       const InlineObjection& kernel = {}, const InlineObjection& own = {});
+
+/// The same for a program, whose kernels and sums are asked. Fails also where one sum would store at too many
+/// peers.
+[[nodiscard]] Result<Backends> assign(const StagedProgram& program, const Lowered& lowered,
+                                      const Options& options);
 
 }  // namespace syncopate::fuse

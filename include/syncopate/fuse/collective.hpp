@@ -12,13 +12,14 @@
 #include <map>
 #include <string>
 
-#include "syncopate/fuse/assign.hpp"
-#include "syncopate/fuse/precedence.hpp"
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::fuse {
+
+struct Graph;
+struct Placement;
 
 /// By op: the collective that it takes part in. `plan` must be well formed (plan::check).
 using Collectives = std::map<plan::OpRef, Collective>;
@@ -37,6 +38,6 @@ using Collectives = std::map<plan::OpRef, Collective>;
 [[nodiscard]] plan::Plan with_participants(const plan::Plan& plan);
 
 /// Fails, naming an op, where ranks would come to collectives in orders that block each other.
-Status check_collective_order(const plan::Plan& plan, const Precedence& precedence);
+Status check_collective_order(const plan::Plan& plan, const Graph& graph, const Placement& placement);
 
 }  // namespace syncopate::fuse

@@ -1,7 +1,14 @@
 // Fuse: a kernel and a plan in, the schedule of every rank out. The passes, in order:
 //
-//   lower → assign → precede → depend, produce → order (→ pack, for tiles of unequal cost) → synchronize →
-//   guard → (signals are numbered)
+//   lower        reductions become copies to staging and sums
+//   assign       the backend of each op
+//   build        the work graph: ops and tiles, with an edge wherever one must be complete before the other
+//   place        the lane of each op
+//   order        when each op is expected, and in which order tiles run
+//   synchronize  the edges that lanes and other edges do not imply, as waits
+//   guard        the edges from one call to the next
+//   number       waits and posts by the numbers of signals, tiles by slots: the schedule
+//   launch       where in the call each transfer is launched, and what its stream waits for
 #pragma once
 
 #include <cstdint>

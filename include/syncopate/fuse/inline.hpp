@@ -24,9 +24,8 @@
 #include <vector>
 
 #include "syncopate/fuse/assign.hpp"
+#include "syncopate/fuse/graph.hpp"
 #include "syncopate/fuse/lower.hpp"
-#include "syncopate/fuse/precedence.hpp"
-#include "syncopate/fuse/produce.hpp"
 #include "syncopate/fuse/program.hpp"
 #include "syncopate/fuse/schedule.hpp"
 
@@ -43,10 +42,9 @@ struct InlineStores {
     std::vector<std::vector<std::vector<Place>>> at;  ///< by rank and made chunk; empty: its own place only
 };
 
-/// Where the tiles of each made chunk are stored, for the ops that `backends` makes inline. Fails, with rank
-/// and op, when the kernel makes two tensors that are sent inline, in two ways, or to too many places.
-[[nodiscard]] Result<InlineStores> store_inline(const Program& program, const Lowered& lowered,
-                                                const Precedence& precedence, const Production& production,
-                                                const Backends& backends);
+/// Where the tiles of each made chunk are stored, for the ops that tiles carry out as they store. Fails, with
+/// rank and op, when the kernel makes two tensors that are sent inline, in two ways, or to too many places.
+[[nodiscard]] Result<InlineStores> store_inline(const StagedProgram& program, const Lowered& lowered,
+                                                const Graph& graph, const Backends& backends);
 
 }  // namespace syncopate::fuse

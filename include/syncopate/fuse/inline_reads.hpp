@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "syncopate/fuse/assign.hpp"
-#include "syncopate/fuse/precedence.hpp"
+#include "syncopate/fuse/graph.hpp"
 #include "syncopate/fuse/program.hpp"
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/result.hpp"
@@ -53,20 +53,22 @@ namespace syncopate::fuse {
 /// start, nobody overwrites it, and the kernel is given the descriptor, of two axes, that it loads through.
 [[nodiscard]] std::string own_load_objection(const Program& program, plan::OpRef ref, plan::Backend backend);
 
+struct Options;
+
 struct InlineLoads {
     std::optional<LoadForm> form;                       ///< nullopt: no transfer is fetched inline
     std::vector<std::vector<std::optional<Place>>> at;  ///< by rank and tile; nullopt: the kernel's own place
 };
 
-/// Where each tile loads, for the ops that `backends` makes inline. Fails, with rank and op, when the kernel
-/// would fetch two tensors inline, or one in two ways, or a tile reads from several places.
-[[nodiscard]] Result<InlineLoads> load_inline(const Program& program, const Precedence& precedence,
-                                              const Backends& backends);
-
-/// The same where no op is fetched inline, of the first tensor of which ranks hold parts from the start whose
-/// tiles can read these where the user has them, by sy_own; nullopt if there is none. They can as by
-/// own_load_objection, if no rank's end asks for its part, and if what a tile reads is all in its rank's part
-/// or none of it.
-[[nodiscard]] std::optional<InlineLoads> load_given(const Program& program);
+/// Where each tile loads, for the ops that tiles carry out as they load. Fails, with rank and op, when the
+/// kernel would fetch two tensors inline, or one in two ways, or a tile reads from several places.
+///
+/// Where tiles carry out no op so, they may still read what their rank holds from the start where the user
+/// has it, by sy_own: of the first tensor of which they can as by own_load_objection, if no rank's end asks
+/// for its part, and if what a tile reads is all in its rank's part or none of it. That is for programs of
+/// one stage.
+[[nodiscard]] Result<InlineLoads> load_inline(const StagedProgram& program, const Lowered& lowered,
+                                              const Graph& graph, const Backends& backends,
+                                              const Options& options);
 
 }  // namespace syncopate::fuse

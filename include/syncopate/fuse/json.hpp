@@ -1,8 +1,8 @@
 // Schedules as JSON, the value of "schedule" in schema `syncopate.schedule/1` (emit/artifact.hpp has the
 // rest).
 //
-//   {"mesh": [["gpu", 8]], "tensors": {"A": {"shape": [512, 256], "dtype": "bf16"}}, "num_slots": 8,
-//   "phased": false,
+//   {"mesh": [["gpu", 8]], "tensors": {"A": {"shape": [512, 256], "dtype": "bf16"}},
+//    "stages": [{"slots": 8, "phased": false}],
 //    "ranks": [{"signals": [["arrived", 1, 0], ["consumed", 2, -1]],           kind, rank, op
 //               "slots": [[3, 1, 0, 0], …],                                    see below
 //               "chunks": [{"chunk": {"tensor": "C", "region": […]}, "posts": [[0, 3]], "slots": [0, 2]}, …],
@@ -16,8 +16,9 @@
 // A slot is a row of integers: tile, number of waits, signal and lag of each, then for each phase:
 // iteration_end, number of waits, signal and lag of each. "chunks" is there where the rank's tiles make some;
 // their slots are those whose tiles write into the chunk. A transfer with "reduce" is a sum and has "own",
-// too, and one that reads other ranks' memory "sources": [{"rank": 1, "chunk": {…}}, …]. A program of several
-// stages has "later": [{"first": 4, "count": 4, "phased": false}], their slots.
+// too, and one that reads other ranks' memory "sources": [{"rank": 1, "chunk": {…}}, …]. One that a stream
+// carries out has "step": {"launch": "late", "stream": 2, …}, with the other members of StreamStep that are
+// not empty.
 #pragma once
 
 #include <string>

@@ -60,9 +60,6 @@ struct LowerOptions {
     std::function<std::vector<plan::Region>(const plan::Chunk&)> parts_of;
 };
 
-/// Contributions of a sum, other than the chunk engine's, that reads some in other ranks' memory, at most.
-inline constexpr std::size_t kMostSumSources = 15;
-
 /// Whether sums of this type are carried out: bf16 and fp16 (added as fp32), fp32, int32.
 [[nodiscard]] bool can_reduce(plan::DType dtype);
 
@@ -70,5 +67,10 @@ inline constexpr std::size_t kMostSumSources = 15;
 /// ops that reduce into overlapping regions that are not the same or in different ways, and where the
 /// destination holds a part of the region only.
 [[nodiscard]] Result<Lowered> lower(const plan::Plan& plan, const LowerOptions& options = {});
+
+struct Options;
+struct StagedProgram;
+/// The same for a program: what its kernels make is summed in parts (sum_parts.hpp).
+[[nodiscard]] Result<Lowered> lower(const StagedProgram& program, const Options& options);
 
 }  // namespace syncopate::fuse

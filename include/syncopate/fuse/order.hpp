@@ -1,6 +1,6 @@
-// Order: when each chunk is expected, and in which order a rank's tiles run.
+// Order: when each op is expected to end, and in which order a rank's tiles run.
 //
-// Without a topology, arrival is simulated with equal links: each rank starts its ops of one backend one
+// Without a topology, arrival is simulated with equal links: each rank starts its ops of one lane one
 // after another, an op starts when those that it is `after` have ended, and lasts as long as its bytes. With
 // one, plan::simulate tells. What a rank holds from the start arrives at 0.
 //
@@ -12,42 +12,42 @@
 // op that sends it could start. So the rows that are sent first are made first, and what a rank keeps comes
 // last. What a sum adds to is due a chunk after the contributions are expected: one is still under way then.
 // Where contributions are read where they are, all of a sum is due at once, the own part with the last pull.
+//
+// The tiles of a persistent kernel that take unequal times are packed instead (pack.hpp).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "syncopate/fuse/assign.hpp"
-#include "syncopate/fuse/depend.hpp"
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/graph.hpp"
 #include "syncopate/fuse/lower.hpp"
-#include "syncopate/fuse/precedence.hpp"
-#include "syncopate/fuse/produce.hpp"
-#include "syncopate/plan/model/plan.hpp"
-#include "syncopate/plan/topology/topology.hpp"
+#include "syncopate/fuse/place.hpp"
+#include "syncopate/fuse/program.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::fuse {
 
-/// By op id: when it ends, in bytes that one link has carried by then.
-[[nodiscard]] std::vector<std::int64_t> expect_arrivals(const Lowered& lowered, const Precedence& precedence);
+/// By op: when it ends, in bytes that one link has carried by then. With a topology: as simulated with the
+/// backends that were assigned, in bytes that a link of kLinkBytesPerMicrosecond (cost.hpp) has carried.
+/// Fails as plan::simulate does.
+using Arrivals = std::vector<std::int64_t>;
+[[nodiscard]] Result<Arrivals> expect_arrivals(const Graph& graph, const Lowered& lowered,
+                                               const Backends& backends, const Placement& placement,
+                                               const Options& options);
 
-/// By rank and tile: when the first of the chunks that it makes is to be sent, in the units of
-/// expect_arrivals; INT64_MAX for a tile that makes none. Empty when no kernel makes any.
-[[nodiscard]] std::vector<std::vector<std::int64_t>> deadlines_of(const Lowered& lowered,
-                                                                  const Precedence& precedence,
-                                                                  const Production& production,
-                                                                  const std::vector<std::int64_t>& arrivals,
-                                                                  std::size_t num_tiles);
+/// The order of one stage.
+struct StageOrder {
+    std::vector<std::vector<std::int64_t>> tiles;  ///< by rank and slot: the tile that runs there
+    std::vector<std::int64_t>
+        program_of;          ///< by slot, the program that runs it, its slots in ascending order
+    bool phased = false;     ///< tiles walk their reduction loop in phases, as what they need arrives
+    std::int64_t trips = 0;  ///< iterations of that loop; 0: not phased
+};
 
-/// By rank and slot: the tile that runs there. `deadlines`: of deadlines_of.
-[[nodiscard]] std::vector<std::vector<std::int64_t>> order_tiles(
-    const Dependence& dependence, const std::vector<std::int64_t>& arrivals, bool phases,
-    const std::vector<std::vector<std::int64_t>>& deadlines = {});
-/// The same as simulated on `topology` with the backends that were assigned, and in the same unit: bytes that
-/// a link of kLinkBytesPerMicrosecond (cost.hpp) has carried by then. Fails as plan::simulate does.
-[[nodiscard]] Result<std::vector<std::int64_t>> expect_arrivals(const plan::Plan& plan,
-                                                                const Precedence& precedence,
-                                                                const Backends& backends,
-                                                                const plan::Topology& topology);
+/// By stage. Fails where the number of programs is not one that the kernel can run with.
+[[nodiscard]] Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph& graph,
+                                                    const Lowered& lowered, const Placement& placement,
+                                                    const Arrivals& arrivals, const Options& options);
 
 }  // namespace syncopate::fuse

@@ -135,6 +135,40 @@ struct Collective {
 
 inline constexpr std::int32_t kMostCopyStreams = 6;  ///< of a rank
 
+/// Where in a call a transfer is launched that a stream carries out.
+enum class Launch : std::uint8_t {
+    none,    ///< by no stream: the chunk engine's, or device host's
+    local,   ///< a copy within the rank before the kernel, in the kernel's stream: its multiprocessors may do
+             ///< it
+    before,  ///< a collective before the kernel, in the kernel's stream
+    early,   ///< a copy before the kernel's launch
+    late,    ///< a copy or a collective after it
+    sums,    ///< a sum, in a stream of its own
+};
+
+/// The streams beside the caller's, by number: one of copies, before whose late ones come what runs before
+/// the kernel and early copies; one of sums; the other copy streams.
+inline constexpr std::size_t kCopies = 0;
+inline constexpr std::size_t kSums = 1;
+
+/// A transfer as its stream carries it out (launch.hpp).
+struct StreamStep {
+    Launch launch = Launch::none;
+    std::size_t stream = kCopies;  ///< its number
+    std::vector<std::int32_t>
+        gates;                       ///< made chunks of this rank; one that the stream has passed is left out
+    std::vector<std::size_t> after;  ///< transfers of other streams that it follows
+    std::vector<Wait> awaited;       ///< of a sum: polled before it
+    std::vector<Wait> relayed;       ///< of a copy: by the relay
+    std::int32_t relay = -1;         ///< its number, rising with the transfers; -1: none
+    /// Of a sum: the transfer whose gates open before the sum's kernel that waits may start.
+    std::optional<std::size_t> await_after{};
+    bool awaits_gate = false;  ///< of a sum: that kernel waits for its gate, too
+    bool operator==(const StreamStep&) const = default;
+    /// It is launched after the kernel, on a stream beside it.
+    [[nodiscard]] bool follows_kernel() const { return launch == Launch::late || launch == Launch::sums; }
+};
+
 /// One point-to-point op, ready to run on the rank that executes it; or, with `reduce`, a sum (lower.hpp):
 /// its source is a box of [slots, …] whose slots are added up in order, `own` of them, then what the
 /// destination holds, then the rest. With `sources` these are the slots, wherever they are: `src` is what of
@@ -154,8 +188,8 @@ struct Transfer {
     std::vector<std::int32_t> peers{};  ///< of a sum: ranks at which it is stored too, in the same place
     /// This rank's part in it: both ranks are this one, and `reduce` is none.
     std::optional<Collective> collective{};
-    std::int32_t copy_stream =
-        0;  ///< of a copy: the one of the copy streams that it goes by (precedence.hpp)
+    std::int32_t copy_stream = 0;  ///< of a copy: the one of the copy streams that it goes by (place.hpp)
+    StreamStep step{};             ///< as a stream carries it out
 };
 
 struct RankSchedule {
@@ -168,55 +202,46 @@ struct RankSchedule {
     std::vector<Post> kernel_posts;  ///< by the last program of the fused kernel to finish
     std::vector<Wait> end_waits;
     std::vector<Post> end_posts;
+    std::size_t num_streams = 2;
+    std::int32_t num_relays = 0;
+    bool copies_start_first = false;  ///< early copies need not wait for local ones
+    bool ends_with_sum = false;       ///< what end_posts tell is true once the last transfer, a sum, is done
 };
 
-/// The slots of one kernel of several: each rank's slots are those of the first stage, then those of the
-/// next.
+/// The slots of one stage: each rank's slots are those of the first stage, then those of the next.
 struct StageSlots {
     std::int64_t first = 0;
     std::int64_t count = 0;  ///< equal on all ranks; a slot's tile is one of so many
     bool phased = false;     ///< some slot has phases: the kernel is emitted with a nested loop
+    bool operator==(const StageSlots&) const = default;
 };
 
 struct Schedule {
     plan::Mesh mesh;
-    std::vector<plan::Tensor> tensors;  ///< those of the plan; each rank's heap holds all of each
+    std::vector<plan::Tensor> tensors;             ///< those of the plan; each rank's heap holds all of each
+    std::vector<StageSlots> stages{StageSlots{}};  ///< at least one
     std::vector<RankSchedule> ranks;
-    std::int64_t num_slots = 0;  ///< of all stages; equal on all ranks
-    bool phased = false;         ///< some slot of the first stage has phases: its kernel gets a nested loop
     std::optional<StoreForm>
         stores{};  ///< some chunk's tiles are stored elsewhere than in the kernel's own place
     std::optional<LoadForm> loads{};  ///< some tiles load from elsewhere than the kernel's own place
-    std::vector<StageSlots> later{};  ///< the stages after the first; most programs have none
     /// The kernel runs as the user wrote it, knowing nothing of slots, and all transfers, the chunk engine's,
     /// come after it: then its chunks' posts are made.
     bool plain = false;
 
-    [[nodiscard]] std::size_t num_stages() const { return 1 + later.size(); }
-    [[nodiscard]] StageSlots stage(std::size_t index) const {
-        if (index > 0) return later[index - 1];
-        return {0, later.empty() ? num_slots : later.front().first, phased};
-    }
-    /// A rank's slots of that stage.
-    [[nodiscard]] std::span<const Slot> slots_of(const RankSchedule& rank, std::size_t index) const {
-        if (later.empty()) return rank.slots;
-        const StageSlots part = stage(index);
+    /// Of all stages; equal on all ranks.
+    [[nodiscard]] std::int64_t num_slots() const { return stages.back().first + stages.back().count; }
+    /// A rank's slots of one stage.
+    [[nodiscard]] std::span<const Slot> slots_of(const RankSchedule& rank, std::size_t stage) const {
         return std::span(rank.slots)
-            .subspan(static_cast<std::size_t>(part.first), static_cast<std::size_t>(part.count));
+            .subspan(static_cast<std::size_t>(stages[stage].first),
+                     static_cast<std::size_t>(stages[stage].count));
     }
-    /// Some rank's tiles of that stage make chunks: its kernel gets a post after a tile's last store.
-    [[nodiscard]] bool produces(std::size_t index) const {
-        if (later.empty()) return produces();
-        return std::any_of(ranks.begin(), ranks.end(), [&](const RankSchedule& rank) {
-            const std::span<const Slot> slots = slots_of(rank, index);
-            return std::any_of(slots.begin(), slots.end(), [](const Slot& s) { return !s.makes.empty(); });
+    /// Some rank's tiles of the stage make chunks: its kernel gets a post after a tile's last store.
+    [[nodiscard]] bool produces(std::size_t stage) const {
+        return std::ranges::any_of(ranks, [&](const RankSchedule& rank) {
+            return std::ranges::any_of(slots_of(rank, stage),
+                                       [](const Slot& slot) { return !slot.makes.empty(); });
         });
-    }
-
-    /// Some rank's tiles make chunks: the kernel is emitted with a post after a tile's last store.
-    [[nodiscard]] bool produces() const {
-        return std::any_of(ranks.begin(), ranks.end(),
-                           [](const RankSchedule& rank) { return !rank.chunks.empty(); });
     }
 };
 

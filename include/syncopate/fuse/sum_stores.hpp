@@ -12,9 +12,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
-#include <vector>
 
 #include "syncopate/fuse/assign.hpp"
 #include "syncopate/plan/model/plan.hpp"
@@ -23,11 +21,6 @@ namespace syncopate::fuse {
 
 inline constexpr std::int32_t kMostSumStores = 15;  ///< peers of one sum
 
-/// Whether the op of a lowered plan adds up contributions (lower.hpp).
-[[nodiscard]] inline bool is_sum(const plan::Op& op) {
-    return op.kind == plan::OpKind::local && op.reduce != plan::Reduce::none;
-}
-
 /// Why the sum that op `ref` of the lowered plan follows cannot carry it out; empty if it can. It can if the
 /// op is a push, after nothing but one sum of its rank, of just what that sums, to the same place of a peer.
 [[nodiscard]] std::string sum_store_objection(const plan::Plan& lowered, plan::OpRef ref);
@@ -35,9 +28,7 @@ inline constexpr std::int32_t kMostSumStores = 15;  ///< peers of one sum
 /// Whether the op, of the lowered plan, follows nothing but sums: only they can carry it out inline.
 [[nodiscard]] bool follows_sums(const plan::Plan& lowered, plan::OpRef ref);
 
-/// By sum: the pushes that it carries out, in the order of their rank's list; `backends` makes them inline.
-/// Fails, with rank and op, where one sum has more than kMostSumStores.
-[[nodiscard]] Result<std::map<plan::OpRef, std::vector<plan::OpRef>>> sum_stores(const plan::Plan& lowered,
-                                                                                 const Backends& backends);
+/// Fails, with rank and op, where `backends` lets one sum carry out more than kMostSumStores.
+[[nodiscard]] Status check_sum_stores(const plan::Plan& lowered, const Backends& backends);
 
 }  // namespace syncopate::fuse

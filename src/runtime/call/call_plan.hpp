@@ -6,7 +6,6 @@
 
 #include "runtime/call/op_memory.hpp"
 #include "syncopate/fuse/schedule.hpp"
-#include "syncopate/fuse/streams.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 #include "syncopate/runtime/host/host_mover.hpp"
@@ -26,7 +25,6 @@ struct CallPlan {
     std::uint64_t own_words = 0;            ///< device::EngineArguments::own_words
     std::vector<fuse::Wait> end_waits;
     std::vector<PreparedTransfer> transfers;
-    fuse::StreamPlan streams;  ///< of those by copy_engine
 
     [[nodiscard]] std::uint64_t control_of(int r) const {
         return first_control + static_cast<std::uint64_t>(r) * heap_stride;

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "syncopate/fuse/assign.hpp"
 #include "syncopate/fuse/collective.hpp"
+#include "syncopate/fuse/launch.hpp"
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
 
@@ -232,6 +234,9 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
         }
         if (schedule.plain && (transfer.collective || !is_by_engine(transfer)))
             return error_at(transfer.op, "only the chunk engine follows a kernel that is left as it is");
+        const auto index = static_cast<std::size_t>(&transfer - mine.transfers.data());
+        if (std::string why = fuse::step_objection(mine, index); !why.empty())
+            return error_at(transfer.op, std::move(why));
         if (transfer.collective) {
             if (Status good = check_collective(schedule, transfer, rank); !good) return good;
         }

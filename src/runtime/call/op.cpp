@@ -13,7 +13,6 @@
 #include "runtime/call/op_memory.hpp"
 #include "runtime/call/user_buffers.hpp"
 #include "syncopate/emit/table.hpp"
-#include "syncopate/fuse/streams.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
 
 namespace syncopate::runtime {
@@ -30,7 +29,7 @@ std::uint64_t bytes_of(const plan::Tensor& tensor) {
 
 /// What all ranks must have in common.
 Bytes fingerprint(const fuse::Schedule& schedule, const OpMemory& memory) {
-    std::string text = fmt::format("{} slots, control block of {} words at {}", schedule.num_slots,
+    std::string text = fmt::format("{} slots, control block of {} words at {}", schedule.num_slots(),
                                    memory.control_words, memory.control_offset);
     for (std::size_t i = 0; i < schedule.tensors.size(); ++i) {
         text +=
@@ -74,8 +73,7 @@ Status FusedOp::allocate() {
     }
     std::size_t num_signals = 0;  // and counters of made chunks, gates of relays, which follow them
     const auto gates_of = [&](const fuse::RankSchedule& schedule) {
-        const auto number = static_cast<std::int32_t>(&schedule - schedule_.ranks.data());
-        return static_cast<std::size_t>(fuse::plan_streams(schedule, number).num_relays);
+        return static_cast<std::size_t>(schedule.num_relays);
     };
     for (const fuse::RankSchedule& rank : schedule_.ranks)
         num_signals = std::max(num_signals, rank.signals.size() + rank.chunks.size() + gates_of(rank) +
@@ -108,13 +106,13 @@ void FusedOp::make_tables() {
     constexpr std::size_t kAlignment = 64;  // words: a table begins at a multiple of 256 bytes
     std::vector<std::uint64_t> offsets = memory_->tensor_offsets;
     offsets.push_back(memory_->control_offset);
-    for (std::size_t stage = 0; stage < schedule_.num_stages(); ++stage) {
+    for (std::size_t stage = 0; stage < schedule_.stages.size(); ++stage) {
         const std::vector<std::int32_t> table =
             emit::make_table(schedule_, rank(), static_cast<std::int64_t>(heap_->stride()),
                              options_.num_programs, offsets, stage);
         stage_begin_.push_back(table_.size());
         table_.insert(table_.end(), table.begin(), table.end());
-        if (stage + 1 < schedule_.num_stages())
+        if (stage + 1 < schedule_.stages.size())
             table_.resize((table_.size() + kAlignment - 1) / kAlignment * kAlignment, 0);
     }
     stage_begin_.push_back(table_.size());
@@ -231,7 +229,7 @@ Status FusedOp::set_num_programs(std::int64_t num_programs) {
         return Error{
             fmt::format("a grid of {} programs makes no sense", num_programs), {}, ErrorClass::usage};
     }
-    for (std::size_t stage = 0; stage < schedule_.num_stages(); ++stage) {
+    for (std::size_t stage = 0; stage < schedule_.stages.size(); ++stage) {
         const std::size_t word = stage_begin_[stage] + emit::table::num_programs;
         if (table_[word] == num_programs) continue;
         table_[word] = static_cast<std::int32_t>(num_programs);
@@ -302,9 +300,9 @@ Status FusedOp::call(CudaKernel& kernel, Grid grid, CudaStream stream, const Ker
 }
 
 Status FusedOp::call(std::span<const Launch> stages, CudaStream stream) {
-    if (stages.size() != schedule_.num_stages()) {
+    if (stages.size() != schedule_.stages.size()) {
         return Error{fmt::format("op '{}': it has {} stages, {} kernels were given", options_.name,
-                                 schedule_.num_stages(), stages.size()),
+                                 schedule_.stages.size(), stages.size()),
                      {.rank = rank()},
                      ErrorClass::usage};
     }

@@ -18,39 +18,6 @@ Status create_event(const CudaApi& api, CUevent& event) {
     return Done{};
 }
 
-/// Whether what the end tells the others is true once its sums are done: nothing arrives for anybody but
-/// them. All else that the rank does is to send what its kernel has made, which nobody overwrites but its
-/// kernel.
-bool ends_with_sums(const CallPlan& plan, const fuse::RankSchedule& schedule) {
-    using Kind = fuse::SignalMeaning::Kind;
-    if (!plan.end_waits.empty() || plan.end_posts.empty() || plan.streams.steps.empty()) return false;
-    const auto kind_of = [&](const fuse::Wait& wait) {
-        return schedule.signals[static_cast<std::size_t>(wait.signal)].kind;
-    };
-    const auto sends_what_is_made = [&](const fuse::Transfer& transfer) {
-        return transfer.src_rank == plan.rank && !transfer.collective && !transfer.waits.empty() &&
-               std::ranges::all_of(transfer.waits,
-                                   [&](const fuse::Wait& wait) { return kind_of(wait) == Kind::made; });
-    };
-    for (std::size_t i = 0; i < plan.streams.steps.size(); ++i) {
-        const fuse::StreamStep& step = plan.streams.steps[i];
-        const bool good = step.lane == fuse::Lane::sums ||
-                          (step.lane == fuse::Lane::late && sends_what_is_made(schedule.transfers[i]));
-        if (!good) return false;
-    }
-    const auto arrives = [&](const fuse::Wait& wait) {
-        return kind_of(wait) != Kind::ready && kind_of(wait) != Kind::consumed;
-    };
-    const auto reads = [&](const fuse::Slot& slot) {
-        return std::ranges::any_of(slot.waits, arrives) ||
-               std::ranges::any_of(slot.phases, [&](const fuse::Phase& phase) {
-                   return std::ranges::any_of(phase.waits, arrives);
-               });
-    };
-    const auto& last = plan.transfers.back().sum;
-    return last && !last->parts.empty() && std::ranges::none_of(schedule.slots, reads);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<CudaContext> context,
@@ -113,17 +80,12 @@ Status LateTransfers::open(Lane& lane) {
 
 Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& schedule,
                            const std::string& name) {
-    lanes_.resize(plan.streams.num_streams);
-    std::vector<std::int64_t> last_slot(schedule.chunks.size(), -1);  // in which a tile of the chunk is made
-    for (std::size_t slot = 0; slot < schedule.slots.size(); ++slot) {
-        for (const std::int32_t chunk : schedule.slots[slot].makes)
-            last_slot[static_cast<std::size_t>(chunk)] = static_cast<std::int64_t>(slot);
-    }
+    lanes_.resize(schedule.num_streams);
     for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
-        const fuse::StreamStep& planned = plan.streams.steps[i];
-        if (planned.lane != fuse::Lane::late && planned.lane != fuse::Lane::sums) continue;
         const fuse::Transfer& transfer = schedule.transfers[i];
-        Step step{.index = i, .stream = planned.stream, .sums = planned.lane == fuse::Lane::sums};
+        const fuse::StreamStep& planned = transfer.step;
+        if (!planned.follows_kernel()) continue;
+        Step step{.index = i, .stream = planned.stream, .sums = planned.launch == fuse::Launch::sums};
         step.copies = plan.transfers[i].copies;
         step.collective = plan.transfers[i].collective;
         for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
@@ -140,11 +102,16 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
                 emit::counter_of(schedule, chunk) + emit::control::gate + (step.sums ? 1 : 0);
             const std::size_t count = schedule.chunks[static_cast<std::size_t>(chunk)].counting.size();
             add_gate(step, word, static_cast<std::uint32_t>(count), CU_STREAM_WAIT_VALUE_GEQ);
-            step.made = std::max(step.made, last_slot[static_cast<std::size_t>(chunk)]);
         }
         if (planned.relay >= 0) {  // it sets the gate to the epoch, which is not 0
             add_gate(step, emit::relay_gate_of(schedule, planned.relay), ~0u, CU_STREAM_WAIT_VALUE_AND);
         }
+        if (planned.awaits_gate) {  // of which it has one
+            step.sum.awaited_gate = step.gates[0].waitValue.address;
+            step.sum.awaited_tiles = step.gates[0].waitValue.value;
+            step.gates.clear();
+        }
+        if (planned.await_after) step.await_after = step_of_.at(*planned.await_after);
         for (const std::size_t other : planned.after) step.after.push_back(step_of_.at(other));
         for (const fuse::Wait& wait : planned.awaited) {
             step.sum.waits.push_back(
@@ -164,45 +131,12 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
         step_of_[i] = steps_.size();
         steps_.push_back(std::move(step));
     }
-    await_early();
-    ends_call_ = ends_with_sums(plan, schedule);
+    ends_call_ = schedule.ends_with_sum;
     if (ends_call_) {
         std::vector<std::uint64_t>& posts = steps_.back().sum.posts;
         posts.insert(posts.end(), plan.end_posts.begin(), plan.end_posts.end());
     }
     return Done{};
-}
-
-/// Contributions most often come before the own part is made, so a sum's sy_await need not start only then:
-/// the first one starts when this rank's last contribution that is made before the own part leaves. Not
-/// earlier, since its warp polls; nor after a copy that itself waits for a sum. Where no copy leaves (all
-/// goes inline, which is for short kernels) it starts with the kernel. It passes the own part's gate as well,
-/// as do those after it in the stream: a kernel follows a kernel within 1.5 us, but a wait of the stream
-/// in 5.
-void LateTransfers::await_early() {
-    const bool copies = std::ranges::any_of(
-        steps_, [](const Step& step) { return !step.sums && step.after.empty() && !step.gates.empty(); });
-    bool begun = !copies;  // something that a sum's sy_await may follow, in the stream of sums
-    for (std::size_t i = 0; i < steps_.size(); ++i) {
-        Step& step = steps_[i];
-        if (step.sums) {
-            if (!begun && !step.gates.empty()) {
-                for (std::size_t other = 0; other < i; ++other) {
-                    const Step& copy = steps_[other];
-                    if (copy.sums || !copy.after.empty() || copy.gates.empty() || copy.made >= step.made)
-                        continue;
-                    if (!step.await_after || copy.made > steps_[*step.await_after].made)
-                        step.await_after = other;
-                }
-            }
-            if ((step.await_after || begun) && step.gates.size() == 2) {
-                step.sum.awaited_gate = step.gates[0].waitValue.address;
-                step.sum.awaited_tiles = step.gates[0].waitValue.value;
-                step.gates.clear();
-            }
-            begun = true;
-        }
-    }
 }
 
 void LateTransfers::add_gate(Step& step, std::int32_t word, std::uint32_t value, unsigned condition) const {

@@ -1,12 +1,12 @@
 // The part of a call on cuda that follows the fused kernel's own progress: transfers of what its tiles make,
 // and sums. All of it is enqueued after the kernel has been launched, on streams beside the caller's: some of
-// copies (fuse/precedence.hpp says which goes by which), and one of sums.
+// copies (fuse/place.hpp says which goes by which), and one of sums.
 //
 //   caller's stream | sy_begin | fork | fused kernel: tile … tile, each adds 1 to its gates … | join |
 //   sy_end | copies                         └ wait gate, gate = 0, copy, post to the peer | …            ┘
 //   sums                           └ sy_await, wait gate, gate = 0, sy_reduce    | …            ┘
 //
-// What a step waits for is said by fuse/streams.hpp. A stream waits for nothing but gates of its own rank,
+// What a step waits for is said by fuse/launch.hpp. A stream waits for nothing but gates of its own rank,
 // which its kernel and its chunk engine open whatever happens, as their waits have a deadline: so no stream
 // can hang. What other ranks send is awaited by sy_await (before sums) or by the chunk engine (relays, before
 // copies). A gate is a word to which each tile of a chunk adds 1, or which a relay sets, and which the
@@ -66,8 +66,7 @@ private:
         std::size_t stream = fuse::kCopies;
         bool sums = false;
         std::vector<CUstreamBatchMemOpParams> gates;  ///< wait, and set back
-        std::int64_t made = -1;          ///< the last slot whose tile its gates are for; -1: none
-        std::vector<std::size_t> after;  ///< steps of other streams
+        std::vector<std::size_t> after;               ///< steps of other streams
         std::vector<StridedCopy> copies;
         std::optional<PreparedCollective> collective;  ///< instead of copies
         std::vector<std::uint64_t> posts;              ///< addresses; of copies
@@ -90,8 +89,6 @@ private:
     /// Until `word` fulfils `condition`; then it is set back to 0.
     void add_gate(Step& step, std::int32_t word, std::uint32_t value, unsigned condition) const;
     Status open(Lane& lane);
-    /// Says before which copy a sum's sy_await starts.
-    void await_early();
     Status upload();
     [[nodiscard]] Lane& lane_of(const Step& step) { return lanes_[step.stream]; }
     Status enqueue_copies(const Step& step);

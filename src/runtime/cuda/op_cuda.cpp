@@ -21,10 +21,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <thread>
 
-#include "runtime/call/call_order.hpp"
 #include "runtime/cuda/copy_stream.hpp"
 #include "runtime/cuda/cuda_handles.hpp"
 #include "runtime/cuda/device_lists.hpp"
@@ -262,7 +262,7 @@ private:
     Status take_late(const fuse::RankSchedule& schedule, const OpOptions& options) {
         bool any = false;
         for (std::size_t i = 0; i < plan_.transfers.size(); ++i) {
-            if (!is_late(plan_.streams, i)) continue;
+            if (!schedule.transfers[i].step.follows_kernel()) continue;
             any = true;
             plan_.transfers[i].copies = for_copy_engine(plan_.transfers[i].copies);
         }
@@ -275,19 +275,32 @@ private:
         return Done{};
     }
 
-    /// Prepares the transfers that do not follow the kernel, and are not the engine's.
+    /// Prepares the transfers that do not follow the kernel, and are not the engine's: local copies and
+    /// collectives for the caller's stream, in this order, early copies for the copy stream.
     Status take_others(const fuse::RankSchedule& schedule, const std::string& name) {
-        Result<CallOrder> order = order_of(schedule, plan_.streams, plan_.rank, name);
-        if (!order) return order.error();
-        for (const std::vector<std::size_t>& list : {order->local, order->collectives}) {
-            for (const std::size_t index : list)
-                before_kernel_.push_back(prepared(schedule.transfers[index], index));
+        std::vector<StreamTransfer> collectives;
+        for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
+            const fuse::Transfer& transfer = schedule.transfers[i];
+            switch (transfer.step.launch) {
+                case fuse::Launch::local: before_kernel_.push_back(prepared(transfer, i)); break;
+                case fuse::Launch::before: collectives.push_back(prepared(transfer, i)); break;
+                case fuse::Launch::early:
+                    if (StreamTransfer copy = prepared(transfer, i); !copy.does_nothing())
+                        on_copy_stream_.push_back(std::move(copy));
+                    break;
+                case fuse::Launch::none:
+                    if (is_by_engine(transfer)) break;
+                    return error_at(
+                        transfer.op,
+                        fmt::format("op '{}': backend {} is not on cuda: there transfers go by copy_engine, "
+                                    "tma_dedicated or ldst_dedicated",
+                                    name, plan::name_of(transfer.backend)));
+                case fuse::Launch::late:
+                case fuse::Launch::sums: break;  // they follow the kernel
+            }
         }
-        for (const std::size_t index : order->copies) {
-            StreamTransfer transfer = prepared(schedule.transfers[index], index);
-            if (!transfer.does_nothing()) on_copy_stream_.push_back(std::move(transfer));
-        }
-        fork_first_ = order->copies_start_first;
+        std::ranges::move(collectives, std::back_inserter(before_kernel_));
+        fork_first_ = schedule.copies_start_first;
         return Done{};
     }
 

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "syncopate/emit/table.hpp"
-#include "syncopate/fuse/streams.hpp"
 #include "syncopate/runtime/call/reduction.hpp"
 #include "syncopate/runtime/call/strided_copy.hpp"
 
@@ -58,7 +57,7 @@ PreparedCollective prepare_collective(const fuse::Collective& collective, const 
     };
     const auto word_of = [&](std::int32_t where, std::int32_t from) {
         const fuse::RankSchedule& block = schedule.ranks[static_cast<std::size_t>(where)];
-        return emit::joined_word(block, fuse::plan_streams(block, where), collective.number, size, from);
+        return emit::joined_word(block, collective.number, size, from);
     };
     const plan::Chunk& first = collective.members.front().src;
     PreparedCollective made{.kind = collective.kind,

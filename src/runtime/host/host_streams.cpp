@@ -8,27 +8,27 @@
 namespace syncopate::runtime {
 
 HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::RankSchedule& schedule,
-                         const fuse::StreamPlan& plan, HostControl control, std::int64_t max_delay_us,
-                         std::uint64_t seed)
+                         HostControl control, std::int64_t max_delay_us, std::uint64_t seed)
     : transfers_(std::move(transfers)),
       control_(control),
-      streams_(plan.num_streams + 1),
+      streams_(schedule.num_streams + 1),
       done_(transfers_.size(), false) {
+    const auto launch_of = [&](std::size_t index) { return schedule.transfers[index].step.launch; };
     for (std::size_t index = 0; index < transfers_.size(); ++index) {
-        const fuse::StreamStep& planned = plan.steps[index];
-        if (planned.lane == fuse::Lane::none) {
+        const fuse::StreamStep& planned = schedule.transfers[index].step;
+        if (planned.launch == fuse::Launch::none) {
             if (transfers_[index].collective)
                 streams_.back().push_back({.index = index, .awaited = transfers_[index].waits});
             continue;
         }
-        const bool sums = planned.lane == fuse::Lane::sums;
+        const bool sums = planned.launch == fuse::Launch::sums;
         std::vector<Step>& stream = streams_[planned.stream];
         // Those before the kernel come first, whatever copies stand before them in the list.
         const auto place =
-            planned.lane == fuse::Lane::before
+            planned.launch == fuse::Launch::before
                 ? std::ranges::find_if(
                       stream,
-                      [&](const Step& other) { return plan.steps[other.index].lane != fuse::Lane::before; })
+                      [&](const Step& other) { return launch_of(other.index) != fuse::Launch::before; })
                 : stream.end();
         Step& step = *stream.emplace(place);
         step.index = index;

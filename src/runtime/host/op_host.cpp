@@ -17,7 +17,7 @@ public:
           control_(plan_.control()),
           executor_(plan_.transfers, control_, options.max_delay_us,
                     options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)),
-          streams_(plan_.transfers, schedule, plan_.streams, control_, options.max_delay_us,
+          streams_(plan_.transfers, schedule, control_, options.max_delay_us,
                    options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)),
           engine_(std::move(engine), control_,
                   {.max_delay_us = options.max_delay_us,
@@ -123,7 +123,7 @@ private:
 Result<std::unique_ptr<CallExecutor>> make_host_calls(CallPlan plan, const std::vector<std::int32_t>& table,
                                                       const fuse::RankSchedule& schedule,
                                                       const OpOptions& options) {
-    Result<EngineTable> engine = make_engine_table(schedule, plan.transfers, plan.streams, plan.control());
+    Result<EngineTable> engine = make_engine_table(schedule, plan.transfers, plan.control());
     if (!engine) return engine.error();
     return std::unique_ptr<CallExecutor>(
         new HostCalls(std::move(plan), std::move(engine).value(), table, schedule, options));

@@ -1,5 +1,5 @@
 // The streams of a GPU on device host: a schedule that was fused for cuda is carried out by threads that
-// do what streams would, in the same order, and wait for nothing but what fuse/streams.hpp says a stream
+// do what streams would, in the same order, and wait for nothing but what fuse/launch.hpp says a stream
 // waits for. So what is wrong with that shows without a GPU. One more thread carries out the collectives that
 // go by `host`, one after another: it waits for signals.
 #pragma once
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "syncopate/fuse/schedule.hpp"
-#include "syncopate/fuse/streams.hpp"
 #include "syncopate/runtime/host/host_mover.hpp"
 #include "syncopate/runtime/signals/control.hpp"
 
@@ -22,8 +21,7 @@ public:
     /// `transfers`: those of `schedule`, by the same index, of which those by_stream and collectives are
     /// done. `control`: of the rank whose schedule it is.
     HostStreams(std::vector<PreparedTransfer> transfers, const fuse::RankSchedule& schedule,
-                const fuse::StreamPlan& plan, HostControl control, std::int64_t max_delay_us,
-                std::uint64_t seed);
+                HostControl control, std::int64_t max_delay_us, std::uint64_t seed);
     ~HostStreams();  ///< waits for the call in progress, if any
     HostStreams(const HostStreams&) = delete;
     HostStreams& operator=(const HostStreams&) = delete;

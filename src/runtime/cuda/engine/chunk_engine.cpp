@@ -13,7 +13,7 @@ Result<ChunkEngine> ChunkEngine::create(const std::shared_ptr<CudaContext>& cont
                                         const DeviceModule& module, const CallPlan& plan,
                                         const fuse::RankSchedule& schedule, const OpOptions& options) {
     ChunkEngine engine(module);
-    Result<EngineTable> table = make_engine_table(schedule, plan.transfers, plan.streams, plan.control());
+    Result<EngineTable> table = make_engine_table(schedule, plan.transfers, plan.control());
     if (!table) return table.error();
     engine.table_ = std::move(table).value();
     engine.plain_ = plan.plain;

@@ -80,12 +80,12 @@ EngineSource destination_of(const StridedCopy& copy) { return {copy.dst, copy.ds
 class Tabling {
 public:
     Tabling(const fuse::RankSchedule& schedule, const std::vector<PreparedTransfer>& transfers,
-            const fuse::StreamPlan& streams, std::uint64_t control)
-        : schedule_(schedule), transfers_(transfers), streams_(streams), control_(control) {}
+            std::uint64_t control)
+        : schedule_(schedule), transfers_(transfers), control_(control) {}
 
     Result<EngineTable> run() {
         for (std::size_t index = 0; index < transfers_.size(); ++index) {
-            const bool relays = streams_.steps[index].relay >= 0;
+            const bool relays = schedule_.transfers[index].step.relay >= 0;
             if (!relays && !is_by_engine(schedule_.transfers[index])) continue;
             if (Status added = relays ? add_relay(index) : add(index); !added) {
                 return error_at(schedule_.transfers[index].op, added.error().message);
@@ -137,7 +137,7 @@ private:
     /// Waits for what a step of a stream follows, then opens its gate.
     Status add_relay(std::size_t index) {
         const auto first_wait = static_cast<std::uint32_t>(table_.waits.size());
-        add_waits(streams_.steps[index].relayed);
+        add_waits(schedule_.transfers[index].step.relayed);
         const EngineOp relay{.expected = 1,
                              .first_counted = table_.num_pieces,
                              .counter = table_.num_counters++,
@@ -148,7 +148,7 @@ private:
                              .method = device::EngineMethod::ldst,
                              .where = kWhereTransfer - static_cast<std::int32_t>(index),
                              .opens = 1};
-        const std::int32_t gate = emit::relay_gate_of(schedule_, streams_.steps[index].relay);
+        const std::int32_t gate = emit::relay_gate_of(schedule_, schedule_.transfers[index].step.relay);
         table_.posts.push_back(control_ + static_cast<std::uint64_t>(gate) * 4);
         return add_box(relay, StridedCopy{.height = 0}, {});
     }
@@ -244,7 +244,6 @@ private:
 
     const fuse::RankSchedule& schedule_;
     const std::vector<PreparedTransfer>& transfers_;
-    const fuse::StreamPlan& streams_;
     std::uint64_t control_;
     EngineTable table_;
 };
@@ -305,14 +304,11 @@ bool signals_by_block(const fuse::Schedule& schedule) {
     return true;
 }
 
-bool is_by_engine(const fuse::Transfer& transfer) {
-    return fuse::lane_of(transfer.backend) == plan::Backend::tma_dedicated;
-}
+bool is_by_engine(const fuse::Transfer& transfer) { return fuse::is_engine(transfer.backend); }
 
 Result<EngineTable> make_engine_table(const fuse::RankSchedule& schedule,
-                                      const std::vector<PreparedTransfer>& transfers,
-                                      const fuse::StreamPlan& streams, std::uint64_t control) {
-    return Tabling(schedule, transfers, streams, control).run();
+                                      const std::vector<PreparedTransfer>& transfers, std::uint64_t control) {
+    return Tabling(schedule, transfers, control).run();
 }
 
 }  // namespace syncopate::runtime

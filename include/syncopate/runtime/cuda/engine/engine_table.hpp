@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "syncopate/fuse/schedule.hpp"
-#include "syncopate/fuse/streams.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
 #include "syncopate/runtime/host/host_mover.hpp"
@@ -56,6 +55,6 @@ struct EngineTable {
 /// more boxes than a warp's shared memory holds units, and on a table of more than 2^31 pieces.
 [[nodiscard]] Result<EngineTable> make_engine_table(const fuse::RankSchedule& schedule,
                                                     const std::vector<PreparedTransfer>& transfers,
-                                                    const fuse::StreamPlan& streams, std::uint64_t control);
+                                                    std::uint64_t control);
 
 }  // namespace syncopate::runtime

@@ -1,4 +1,5 @@
-// Guards: what keeps one call from overwriting what another rank's call still reads, without a barrier.
+// Guard: the edges that keep one call from overwriting what another rank's call still reads, without a
+// barrier.
 //
 // Memory is reused by every call, ranks may be any number of calls apart, and a rank that has ended a call
 // may at once overwrite what it holds initially. Let X be an op with executing rank e, source rank s,
@@ -38,32 +39,24 @@
 // a user who wants to keep a gathered tensor copies it in the call.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
-#include "syncopate/fuse/depend.hpp"
-#include "syncopate/fuse/precedence.hpp"
+#include "syncopate/fuse/graph.hpp"
+#include "syncopate/fuse/place.hpp"
 #include "syncopate/fuse/synchronize.hpp"
 #include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::fuse {
 
-/// `from` tells `to`; one per ordered pair of ranks and kind.
-struct Acknowledgement {
-    std::int32_t from = 0;
-    std::int32_t to = 0;
-    bool at_end = false;  ///< consumed: posted by the end of the call, not by the kernel
-    auto operator<=>(const Acknowledgement&) const = default;
-};
-
+/// Edges into the boundaries of each rank's call, by rank.
 struct Guards {
-    std::vector<Acknowledgement> ready;     ///< sorted
-    std::vector<Acknowledgement> consumed;  ///< sorted
-    std::vector<std::vector<std::int32_t>>
-        end_ops;  ///< by rank: ops (ids) whose completion its end waits for
+    /// Into `start`: from `begin` of the ranks that are to be ready, then, with lag 1, from `kernel` or `end`
+    /// of those that are to have consumed; each in the order of ranks.
+    std::vector<std::vector<Edge>> start;
+    std::vector<std::vector<NodeId>> end;  ///< into `end`: the last ops whose completion nothing else implies
 };
 
-[[nodiscard]] Guards guard(const plan::Plan& plan, const Precedence& precedence, const Dependence& dependence,
+[[nodiscard]] Guards guard(const Graph& graph, const plan::Plan& plan, const Placement& placement,
                            const Synchronization& synchronization);
 
 }  // namespace syncopate::fuse

@@ -1,0 +1,66 @@
+#include "fuse/start_order.hpp"
+
+#include <functional>
+#include <queue>
+#include <tuple>
+
+namespace syncopate::fuse {
+namespace {
+
+using Edges = std::vector<std::vector<NodeId>>;
+
+/// A topological order, taking ops of small index first; shorter than `before` if there is a cycle.
+std::vector<NodeId> sort_topologically(const Graph& graph, const Edges& before) {
+    const std::size_t count = before.size();
+    Edges successors(count);
+    std::vector<std::int32_t> open(count, 0);
+    for (std::size_t op = 0; op < count; ++op) {
+        open[op] = static_cast<std::int32_t>(before[op].size());
+        for (const NodeId other : before[op]) successors[other].push_back(static_cast<NodeId>(op));
+    }
+    using Key = std::tuple<std::int32_t, std::int32_t, NodeId>;  // index, rank
+    std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
+    const auto push = [&](NodeId op) { ready.emplace(graph[op].index, graph[op].rank, op); };
+    for (std::size_t op = 0; op < count; ++op) {
+        if (open[op] == 0) push(static_cast<NodeId>(op));
+    }
+    std::vector<NodeId> sorted;
+    sorted.reserve(count);
+    while (!ready.empty()) {
+        const NodeId op = std::get<2>(ready.top());
+        ready.pop();
+        sorted.push_back(op);
+        for (const NodeId successor : successors[op]) {
+            if (--open[successor] == 0) push(successor);
+        }
+    }
+    return sorted;
+}
+
+}  // namespace
+
+Status order_starts(Graph& graph) {
+    const auto count = static_cast<std::size_t>(graph.num_ops());
+    Edges after(count);
+    for (std::size_t op = 0; op < count; ++op) {
+        for (const Edge& edge : graph.in[op]) after[op].push_back(edge.from);
+    }
+    graph.start_order.assign(graph.first_op.size() - 1, {});
+    for (std::size_t op = 0; op < count; ++op)
+        graph.start_order[graph.nodes[op].rank].push_back(static_cast<NodeId>(op));
+    Edges one_after_another = after;
+    for (const std::vector<NodeId>& order : graph.start_order) {
+        for (std::size_t at = 1; at < order.size(); ++at)
+            one_after_another[order[at]].push_back(order[at - 1]);
+    }
+    graph.sorted = sort_topologically(graph, one_after_another);
+    if (graph.sorted.size() == count) return Done{};
+    graph.sorted = sort_topologically(graph, after);  // the lists' own order would block
+    if (graph.sorted.size() < count)
+        return Error{"ops wait for each other in a circle: `syncopate plan check` prints it"};
+    for (std::vector<NodeId>& order : graph.start_order) order.clear();
+    for (const NodeId op : graph.sorted) graph.start_order[graph[op].rank].push_back(op);
+    return Done{};
+}
+
+}  // namespace syncopate::fuse

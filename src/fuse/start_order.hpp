@@ -1,0 +1,13 @@
+// In which order a rank's ops start, and all ops complete (Graph::sorted).
+#pragma once
+
+#include "syncopate/fuse/graph.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::fuse {
+
+/// Fills `sorted` and `start_order` of a graph that has its op nodes and the edges between them. Fails if
+/// they form a cycle.
+Status order_starts(Graph& graph);
+
+}  // namespace syncopate::fuse
