@@ -83,6 +83,7 @@ Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const 
         if (Status status = add_chunks(one, stage, lowered, graph); !status) return status.error();
         add_written(one, written);
     }
+    if (Status status = order_starts(graph); !status) return status.error();  // now that tiles are known
     add_boundaries(graph);
     return graph;
 }

@@ -1,5 +1,6 @@
 #include "fuse/start_order.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <queue>
 #include <tuple>
@@ -37,13 +38,24 @@ std::vector<NodeId> sort_topologically(const Graph& graph, const Edges& before) 
     return sorted;
 }
 
+/// An op itself; of a chunk, the ops that its tiles need.
+void add_ops_before(const Graph& graph, NodeId node, std::vector<NodeId>& ops) {
+    if (graph.is_op(node)) {
+        ops.push_back(node);
+        return;
+    }
+    for (const Edge& edge : graph.in[node]) add_ops_before(graph, edge.from, ops);
+}
+
 }  // namespace
 
 Status order_starts(Graph& graph) {
     const auto count = static_cast<std::size_t>(graph.num_ops());
     Edges after(count);
     for (std::size_t op = 0; op < count; ++op) {
-        for (const Edge& edge : graph.in[op]) after[op].push_back(edge.from);
+        for (const Edge& edge : graph.in[op]) add_ops_before(graph, edge.from, after[op]);
+        std::ranges::sort(after[op]);
+        after[op].erase(std::unique(after[op].begin(), after[op].end()), after[op].end());
     }
     graph.start_order.assign(graph.first_op.size() - 1, {});
     for (std::size_t op = 0; op < count; ++op)
