@@ -12,6 +12,8 @@
 
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/emit/language.hpp"
+#include "syncopate/fuse/draw_graph.hpp"
+#include "syncopate/fuse/work.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/plan/json/json.hpp"
 #include "syncopate/plan/model/join.hpp"
@@ -41,6 +43,8 @@ struct FuseOptions {
     std::string topology;
     bool json = false;
     std::string output;
+    std::string show;
+    std::string svg;
 };
 
 [[noreturn]] void fail_usage(const std::string& message) { fail({message, {}, ErrorClass::usage}); }
@@ -191,6 +195,21 @@ plan::Plan read_plan(const FuseOptions& options, const std::vector<emit::StageTe
     return or_fail(plan::join(plans, handed_on));
 }
 
+/// Prints and draws the work graph, as asked.
+void show_graph(const FuseOptions& options, const fuse::StagedProgram& program,
+                const fuse::Options& fuse_options) {
+    if (options.show.empty() && options.svg.empty()) {
+        if (options.output.empty()) fail_usage("give -o DIR, --show graph or --svg FILE");
+        return;
+    }
+    const fuse::Work work = or_fail(fuse::plan_work(program, fuse_options));
+    if (!options.show.empty()) std::cout << fuse::graph_text(program, work);
+    if (options.svg.empty()) return;
+    if (Status written = write_file_atomically(options.svg, or_fail(fuse::graph_svg(program, work)));
+        !written)
+        fail(written.error());
+}
+
 void run_fuse(const FuseOptions& options) {
     std::vector<emit::StageText> stages;
     std::int64_t inputs = std::ranges::count(options.plans, "-");
@@ -214,8 +233,10 @@ void run_fuse(const FuseOptions& options) {
     for (const emit::StageText& stage : stages)
         imported.emplace_back(
             stage.file, or_fail(emit::language_of(stage.file).imported_files(stage.source, stage.file)));
-    const emit::Artifact artifact =
-        or_fail(emit::make_artifact(std::move(stages), std::move(plan), fuse_options));
+    const fuse::StagedProgram program = or_fail(emit::analyse_stages(std::move(stages), std::move(plan)));
+    show_graph(options, program, fuse_options);
+    if (options.output.empty()) return;
+    const emit::Artifact artifact = or_fail(emit::make_artifact(program, fuse_options));
     auto files = emit::files_of(artifact);
     for (const auto& [file, more] : imported) add_imports(more, file, files);
     write_directory(options.output, files);
@@ -299,7 +320,10 @@ void register_fuse_commands(CLI::App& app, std::vector<std::vector<std::string>>
     fuse->add_option("--topology", options->topology,
                      "order tiles by the arrivals that plan simulate expects on this machine");
     fuse->add_flag("--json", options->json, "print the summary as JSON");
-    fuse->add_option("-o,--output", options->output, "the directory to write")->required();
+    fuse->add_option("-o,--output", options->output, "the directory to write");
+    fuse->add_option("--show", options->show, "print the work graph: what happens in a call, and after what")
+        ->check(CLI::IsMember({"graph"}));
+    fuse->add_option("--svg", options->svg, "draw the work graph into this file (small ones)");
     fuse->footer(
         "--then FILE.py:NAME --bind … --args … --tensor …, after all other options: one more kernel, which "
         "runs when\n"

@@ -342,7 +342,7 @@ Result<Artifact> make_artifact(const fuse::Program& program, const fuse::Options
     return make_artifact(fuse::StagedProgram{{{program.kernel, program.bindings}}, program.plan}, options);
 }
 
-Result<Artifact> make_artifact(std::vector<StageText> stages, plan::Plan plan, const fuse::Options& options) {
+Result<fuse::StagedProgram> analyse_stages(std::vector<StageText> stages, plan::Plan plan) {
     fuse::StagedProgram program{{}, std::move(plan)};
     for (StageText& stage : stages) {
         for (const auto& [param, tensor_name] : stage.bindings) {
@@ -356,7 +356,13 @@ Result<Artifact> make_artifact(std::vector<StageText> stages, plan::Plan plan, c
         if (!kernel) return kernel.error();
         program.stages.push_back({*std::move(kernel), std::move(stage.bindings)});
     }
-    return make_artifact(program, options);
+    return program;
+}
+
+Result<Artifact> make_artifact(std::vector<StageText> stages, plan::Plan plan, const fuse::Options& options) {
+    const auto program = analyse_stages(std::move(stages), std::move(plan));
+    if (!program) return program.error();
+    return make_artifact(*program, options);
 }
 
 Result<Artifact> make_artifact(std::string source, std::string file, const std::string& name,

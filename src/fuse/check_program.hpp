@@ -7,7 +7,7 @@
 #include "syncopate/fuse/place.hpp"
 #include "syncopate/fuse/program.hpp"
 #include "syncopate/fuse/schedule.hpp"
-#include "syncopate/fuse/synchronize.hpp"
+#include "syncopate/fuse/work.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::fuse {
@@ -22,8 +22,6 @@ Status check_stage_order(const StagedProgram& program, const Graph& graph, const
                          Device device);
 
 /// Fails where the schedule asks for what the device, or a kernel that is left as it is, cannot do.
-Status check_schedule(const plan::Plan& plan, const Graph& graph, const Placement& placement,
-                      const Synchronization& synchronization, const Schedule& schedule,
-                      const Options& options);
+Status check_schedule(const Work& work, const Schedule& schedule, const Options& options);
 
 }  // namespace syncopate::fuse

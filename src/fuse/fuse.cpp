@@ -1,5 +1,7 @@
 #include "syncopate/fuse/fuse.hpp"
 
+#include <utility>
+
 #include "fuse/check_program.hpp"
 #include "fuse/number.hpp"
 #include "syncopate/fuse/build.hpp"
@@ -11,6 +13,7 @@
 #include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/place.hpp"
 #include "syncopate/fuse/synchronize.hpp"
+#include "syncopate/fuse/work.hpp"
 
 namespace syncopate::fuse {
 
@@ -18,33 +21,39 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
     return fuse(StagedProgram{{{program.kernel, program.bindings}}, program.plan}, options);
 }
 
-Result<Schedule> fuse(const StagedProgram& program, const Options& options) {
+Result<Work> plan_work(const StagedProgram& program, const Options& options) {
     if (Status status = check_program(program, options); !status) return status.error();
-    const auto lowered = lower(program, options);
+    auto lowered = lower(program, options);
     if (!lowered) return lowered.error();
-    const auto backends = assign(program, *lowered, options);
+    auto backends = assign(program, *lowered, options);
     if (!backends) return backends.error();
-    const auto graph = build(program, *lowered, *backends);
+    auto graph = build(program, *lowered, *backends);
     if (!graph) return graph.error();
-    const auto placement = place(*graph, *lowered, *backends);
+    auto placement = place(*graph, *lowered, *backends);
     if (!placement) return placement.error();
-    const auto arrivals = expect_arrivals(*graph, *lowered, *backends, *placement, options);
+    auto arrivals = expect_arrivals(*graph, *lowered, *backends, *placement, options);
     if (!arrivals) return arrivals.error();
-    const auto orders = order(program, *graph, *lowered, *placement, *arrivals, options);
+    auto orders = order(program, *graph, *lowered, *placement, *arrivals, options);
     if (!orders) return orders.error();
     if (Status status = check_stage_order(program, *graph, *placement, options.device); !status)
         return status.error();
-    const auto stores = store_inline(program, *lowered, *graph, *backends);
+    auto stores = store_inline(program, *lowered, *graph, *backends);
     if (!stores) return stores.error();
-    const auto loads = load_inline(program, *lowered, *graph, *backends, options);
+    auto loads = load_inline(program, *lowered, *graph, *backends, options);
     if (!loads) return loads.error();
-    const Synchronization waits = synchronize(*graph, *placement, *orders);
-    const Guards guards = guard(*graph, lowered->plan, *placement, waits);
-    Schedule schedule = launch(number(
-        {*lowered, *backends, *graph, *placement, *arrivals, *orders, waits, guards, *stores, *loads}));
+    Synchronization waits = synchronize(*graph, *placement, *orders);
+    Guards guards = guard(*graph, lowered->plan, *placement, waits);
+    return Work{*std::move(lowered),  *std::move(backends), *std::move(graph), *std::move(placement),
+                *std::move(arrivals), *std::move(orders),   std::move(waits),  std::move(guards),
+                *std::move(stores),   *std::move(loads)};
+}
+
+Result<Schedule> fuse(const StagedProgram& program, const Options& options) {
+    const auto work = plan_work(program, options);
+    if (!work) return work.error();
+    Schedule schedule = launch(number(*work));
     schedule.plain = options.plain_kernel;
-    if (Status status = check_schedule(lowered->plan, *graph, *placement, waits, schedule, options); !status)
-        return status.error();
+    if (Status status = check_schedule(*work, schedule, options); !status) return status.error();
     return schedule;
 }
 

@@ -74,10 +74,10 @@ void guard_places(const std::vector<std::int64_t>& program_of, RankSchedule& ran
 
 class Numbering {
 public:
-    explicit Numbering(const Decided& decided)
-        : in_(decided),
-          graph_(decided.graph),
-          plan_(decided.lowered.plan),
+    explicit Numbering(const Work& work)
+        : in_(work),
+          graph_(work.graph),
+          plan_(work.lowered.plan),
           collectives_(collectives_of(plan_)),
           signals_(plan_.ranks.size()),
           posts_(static_cast<std::size_t>(graph_.num_ops())) {
@@ -333,7 +333,7 @@ private:
         for (RankSchedule& rank : schedule.ranks) guard_places(program_of, rank);
     }
 
-    const Decided& in_;
+    const Work& in_;
     const Graph& graph_;
     const plan::Plan& plan_;
     Collectives collectives_;
@@ -345,6 +345,6 @@ private:
 
 }  // namespace
 
-Schedule number(const Decided& decided) { return Numbering(decided).run(); }
+Schedule number(const Work& work) { return Numbering(work).run(); }
 
 }  // namespace syncopate::fuse

@@ -6,30 +6,11 @@
 // expected time, chunks that a kernel makes, `ready`, `consumed`.
 #pragma once
 
-#include "syncopate/fuse/graph.hpp"
-#include "syncopate/fuse/guard.hpp"
-#include "syncopate/fuse/inline.hpp"
-#include "syncopate/fuse/inline_reads.hpp"
-#include "syncopate/fuse/order.hpp"
 #include "syncopate/fuse/schedule.hpp"
-#include "syncopate/fuse/synchronize.hpp"
+#include "syncopate/fuse/work.hpp"
 
 namespace syncopate::fuse {
 
-/// What the passes have decided.
-struct Decided {
-    const Lowered& lowered;
-    const Backends& backends;
-    const Graph& graph;
-    const Placement& placement;
-    const Arrivals& arrivals;
-    const std::vector<StageOrder>& orders;
-    const Synchronization& synchronization;
-    const Guards& guards;
-    const InlineStores& stores;
-    const InlineLoads& loads;
-};
-
-[[nodiscard]] Schedule number(const Decided& decided);
+[[nodiscard]] Schedule number(const Work& work);
 
 }  // namespace syncopate::fuse

@@ -6,8 +6,9 @@
 
 namespace syncopate::fuse {
 
-/// Fills `sorted` and `start_order` of a graph that has its op nodes and the edges between them. Fails if
-/// they form a cycle.
+/// Fills `sorted` and `start_order` of a graph that has its op nodes and the edges between them. Where it has
+/// tiles and chunks, too, an op that sends what tiles make also comes after what these tiles need: in a lane
+/// before that, it would wait for ever. Fails if edges form a cycle.
 Status order_starts(Graph& graph);
 
 }  // namespace syncopate::fuse

@@ -106,6 +106,10 @@ struct StageText {
     std::map<std::string, std::string> bindings;
 };
 
+/// The program that these texts and the plan are, each kernel analysed. Tensors that are bound and not in
+/// `arguments` take shape and dtype from the plan.
+[[nodiscard]] Result<fuse::StagedProgram> analyse_stages(std::vector<StageText> stages, plan::Plan plan);
+
 /// The same for several stages.
 [[nodiscard]] Result<Artifact> make_artifact(std::vector<StageText> stages, plan::Plan plan,
                                              const fuse::Options& options = {});
