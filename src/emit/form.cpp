@@ -41,7 +41,7 @@ bool rows_of_16(const fuse::Schedule& schedule, std::int32_t tensor) {
 }
 
 /// The parameter that `tensor` is bound to and that the kernel accesses so; empty if none is.
-std::string param_of(const fuse::Program& program, const fuse::Schedule& schedule, std::int32_t tensor,
+std::string param_of(const fuse::BoundKernel& program, const fuse::Schedule& schedule, std::int32_t tensor,
                      bool kernel::Param::* accessed) {
     for (const auto& [param, name] : program.bindings) {
         const kernel::Param* found = program.kernel.find_param(param);
@@ -54,7 +54,7 @@ std::string param_of(const fuse::Program& program, const fuse::Schedule& schedul
 
 }  // namespace
 
-Form form_of(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage) {
+Form form_of(const fuse::BoundKernel& program, const fuse::Schedule& schedule, std::size_t stage) {
     Form form{.phased = schedule.stages[stage].phased,
               .produces = schedule.produces(stage),
               .awaits_chunks = awaits_chunks(schedule, stage),

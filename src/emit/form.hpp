@@ -29,6 +29,7 @@ struct Form {
     std::optional<InlineForm> loads;
 };
 
-[[nodiscard]] Form form_of(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage);
+[[nodiscard]] Form form_of(const fuse::BoundKernel& program, const fuse::Schedule& schedule,
+                           std::size_t stage);
 
 }  // namespace syncopate::emit

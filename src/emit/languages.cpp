@@ -30,11 +30,12 @@ Result<const Language*> language_of(const kernel::Kernel& kernel) {
     return Error{"kernel " + kernel.name + " has no source in a language that can be emitted: " + known};
 }
 
-Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule) {
+Result<std::string> emit(const fuse::BoundKernel& program, const fuse::Schedule& schedule) {
     return emit(program, schedule, 0);
 }
 
-Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage) {
+Result<std::string> emit(const fuse::BoundKernel& program, const fuse::Schedule& schedule,
+                         std::size_t stage) {
     const Result<const Language*> language = language_of(program.kernel);
     if (!language) return language.error();
     return (*language)->emit(program, schedule, stage);

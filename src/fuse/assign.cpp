@@ -202,7 +202,7 @@ public:
         : lowered_(lowered),
           options_(options),
           staged_(program.stages.size() > 1),
-          first_{program.stages.front().kernel, lowered.plan, program.stages.front().bindings} {}
+          first_(program.stages.front(), lowered.plan) {}
 
     [[nodiscard]] std::string of_any(plan::OpRef ref, Backend backend) const {
         if (lowered_.done_with.contains(ref)) return "a sum reads it, not a tile";
@@ -226,7 +226,7 @@ private:
     const Lowered& lowered_;
     const Options& options_;
     bool staged_;
-    Program first_;
+    BoundKernel first_;
 };
 
 }  // namespace

@@ -31,7 +31,7 @@ std::string names_of(const std::vector<kernel::Param>& params) {
 
 }  // namespace
 
-Status check_bindings(const Program& program) {
+Status check_bindings(const BoundKernel& program) {
     const kernel::Kernel& kernel = program.kernel;
     for (const auto& [name, tensor_name] : program.bindings) {
         const kernel::Param* param = kernel.find_param(name);

@@ -78,7 +78,7 @@ Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const 
     graph.written.resize(lowered.plan.tensors.size(), false);
     Written written;
     for (std::size_t stage = 0; stage < program.stages.size(); ++stage) {
-        const Program one{program.stages[stage].kernel, lowered.plan, program.stages[stage].bindings};
+        const BoundKernel one(program.stages[stage], lowered.plan);
         if (Status status = add_tiles(one, stage, written, graph); !status) return status.error();
         if (Status status = add_chunks(one, stage, lowered, graph); !status) return status.error();
         add_written(one, written);

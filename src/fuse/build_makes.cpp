@@ -21,7 +21,7 @@ struct Makers {
 
 class Makes {
 public:
-    Makes(const Program& program, std::size_t stage, const Lowered& lowered, Graph& graph)
+    Makes(const BoundKernel& program, std::size_t stage, const Lowered& lowered, Graph& graph)
         : program_(program), plan_(program.plan), lowered_(lowered), graph_(graph), stage_(stage) {}
 
     Status run() {
@@ -161,7 +161,7 @@ private:
         return edges;
     }
 
-    const Program& program_;
+    BoundKernel program_;
     const plan::Plan& plan_;
     const Lowered& lowered_;
     Graph& graph_;
@@ -173,7 +173,7 @@ private:
 
 }  // namespace
 
-Status add_chunks(const Program& program, std::size_t stage, const Lowered& lowered, Graph& graph) {
+Status add_chunks(const BoundKernel& program, std::size_t stage, const Lowered& lowered, Graph& graph) {
     return Makes(program, stage, lowered, graph).run();
 }
 

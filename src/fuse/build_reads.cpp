@@ -105,7 +105,7 @@ struct Class {
 
 class Reads {
 public:
-    Reads(const Program& program, std::size_t stage, Graph& graph)
+    Reads(const BoundKernel& program, std::size_t stage, Graph& graph)
         : kernel_(program.kernel), plan_(program.plan), graph_(graph), stage_(stage) {
         for (const auto& [name, tensor] : program.bindings) {
             const kernel::Param* param = kernel_.find_param(name);
@@ -253,7 +253,7 @@ private:
 
 }  // namespace
 
-void add_written(const Program& program, Written& written) {
+void add_written(const BoundKernel& program, Written& written) {
     for (const auto& [name, tensor] : program.bindings) {
         if (!program.kernel.find_param(name)->written) continue;
         std::vector<plan::Region>& regions = written[*program.plan.find_tensor(tensor)];
@@ -263,7 +263,7 @@ void add_written(const Program& program, Written& written) {
     }
 }
 
-Status add_tiles(const Program& program, std::size_t stage, const Written& written, Graph& graph) {
+Status add_tiles(const BoundKernel& program, std::size_t stage, const Written& written, Graph& graph) {
     return Reads(program, stage, graph).run(written);
 }
 

@@ -9,9 +9,9 @@ namespace syncopate::fuse {
 using Written = std::map<std::int32_t, std::vector<plan::Region>>;
 
 /// Adds what the tiles of `program` write of bound tensors.
-void add_written(const Program& program, Written& written);
+void add_written(const BoundKernel& program, Written& written);
 
 /// Adds the tiles of stage `stage`, `program`, as nodes, with what they need of ops. Fails as build does.
-Status add_tiles(const Program& program, std::size_t stage, const Written& written, Graph& graph);
+Status add_tiles(const BoundKernel& program, std::size_t stage, const Written& written, Graph& graph);
 
 }  // namespace syncopate::fuse

@@ -74,7 +74,7 @@ Status check_program(const StagedProgram& program, const Options& options) {
     }
     std::map<std::string, const Stage*> writer;  // by tensor
     for (const Stage& stage : program.stages) {
-        const Program one{stage.kernel, program.plan, stage.bindings};
+        const BoundKernel one(stage, program.plan);
         if (Status status = check_bindings(one); !status) return status;
         if (stage.kernel.tiles.empty())
             return Error{"kernel " + stage.kernel.name + " has no tiles for these arguments"};

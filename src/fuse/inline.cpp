@@ -18,7 +18,7 @@ using plan::Region;
 constexpr std::int32_t kMostStores = 16;  // of one tile
 
 /// Why some tile's stores into `source` are not all in it, or not whole blocks of rows; empty if they are.
-std::string objection_to_tiles(const Program& program, const kernel::Param& param, const Region& source) {
+std::string objection_to_tiles(const BoundKernel& program, const kernel::Param& param, const Region& source) {
     for (const kernel::Tile& tile : program.kernel.tiles) {
         const std::vector<Region> boxes = kernel::boxes_written(tile, param.name);
         if (std::ranges::none_of(boxes, [&](const Region& box) { return overlaps(box, source); })) continue;
@@ -44,7 +44,7 @@ void add_stores(std::vector<Place>& to, const std::vector<Place>& more) {
 
 }  // namespace
 
-std::string store_objection(const Program& program, plan::OpRef ref, plan::Backend backend) {
+std::string store_objection(const BoundKernel& program, plan::OpRef ref, plan::Backend backend) {
     const plan::Op& op = program.plan.op(ref);
     const std::string name(plan::name_of(backend));
     const bool pushes = op.kind == plan::OpKind::push || op.kind == plan::OpKind::local;

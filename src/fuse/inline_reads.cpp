@@ -88,7 +88,7 @@ std::vector<Region> boxes_reaching(const kernel::Tile& tile, const kernel::Param
 
 /// Why some tile that reads in the op's destination does not read all of `param` from where the op does, or
 /// not whole blocks of rows; empty if all do.
-std::string objection_to_tiles(const Program& program, const kernel::Param& param, plan::OpRef ref) {
+std::string objection_to_tiles(const BoundKernel& program, const kernel::Param& param, plan::OpRef ref) {
     const plan::Plan& plan = program.plan;
     const plan::Op& op = plan.op(ref);
     const std::optional<Place> place = place_of(plan, ref);
@@ -116,7 +116,7 @@ std::string objection_to_tiles(const Program& program, const kernel::Param& para
 
 /// Why the kernel has no descriptor in whose place it could be given another; empty if it has, or `backend`
 /// is not for descriptors.
-std::string objection_to_descriptor(const Program& program, std::int32_t tensor, Backend backend) {
+std::string objection_to_descriptor(const BoundKernel& program, std::int32_t tensor, Backend backend) {
     if (backend == Backend::ldst_inline) return {};
     const kernel::Param& param = *only_param(program, tensor);
     for (const kernel::ParamAccess& load : program.kernel.accesses) {
@@ -163,7 +163,7 @@ std::optional<std::vector<std::int64_t>> readers_of(const kernel::Kernel& kernel
 }
 
 /// What tiles can read of one tensor where the user has it; nullopt if they cannot.
-std::optional<InlineLoads> load_given(const Program& program, std::int32_t tensor) {
+std::optional<InlineLoads> load_given(const BoundKernel& program, std::int32_t tensor) {
     const kernel::Param* param = only_param(program, tensor);
     if (param == nullptr || !param->read || param->written) return std::nullopt;
     const auto fits = [&](Backend backend) {
@@ -193,7 +193,7 @@ bool is_fetched(const plan::Plan& plan, plan::OpRef ref) {
            (op.kind == plan::OpKind::local && !is_made(plan, ref.rank, op.src, false));
 }
 
-std::string load_objection(const Program& program, plan::OpRef ref, Backend backend) {
+std::string load_objection(const BoundKernel& program, plan::OpRef ref, Backend backend) {
     const plan::Plan& plan = program.plan;
     const plan::Op& op = plan.op(ref);
     const std::string name = std::string(plan::name_of(backend)) + ": ";
@@ -215,7 +215,7 @@ std::string load_objection(const Program& program, plan::OpRef ref, Backend back
     return why.empty() ? why : name + why;
 }
 
-std::string own_load_objection(const Program& program, plan::OpRef ref, Backend backend) {
+std::string own_load_objection(const BoundKernel& program, plan::OpRef ref, Backend backend) {
     const plan::Plan& plan = program.plan;
     const plan::Op& op = plan.op(ref);
     const std::string name = std::string(plan::name_of(backend)) + ": ";
@@ -234,7 +234,7 @@ std::string own_load_objection(const Program& program, plan::OpRef ref, Backend 
 namespace {
 
 /// Where each tile loads for the ops that it carries out.
-Result<InlineLoads> load_ops(const Program& program, const Graph& graph, const Backends& backends) {
+Result<InlineLoads> load_ops(const BoundKernel& program, const Graph& graph, const Backends& backends) {
     const plan::Plan& plan = program.plan;
     InlineLoads result;
     result.at.resize(plan.ranks.size());
@@ -287,7 +287,7 @@ Result<InlineLoads> load_ops(const Program& program, const Graph& graph, const B
 Result<InlineLoads> load_inline(const StagedProgram& program, const Lowered& lowered, const Graph& graph,
                                 const Backends& backends, const Options& options) {
     const Stage& first = program.stages.front();
-    const Program one{first.kernel, lowered.plan, first.bindings};
+    const BoundKernel one(first, lowered.plan);
     auto loads = load_ops(one, graph, backends);
     if (!loads || loads->form || program.stages.size() > 1 || options.plain_kernel) return loads;
     for (std::size_t tensor = 0; tensor < lowered.plan.tensors.size(); ++tensor) {

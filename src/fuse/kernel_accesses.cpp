@@ -22,7 +22,7 @@ auto accesses_of(const kernel::Kernel& kernel, const kernel::Param& param, Acces
 
 }  // namespace
 
-const kernel::Param* writer_of(const Program& program, std::int32_t tensor) {
+const kernel::Param* writer_of(const BoundKernel& program, std::int32_t tensor) {
     for (const auto& [name, bound] : program.bindings) {
         const kernel::Param* param = program.kernel.find_param(name);
         if (param != nullptr && param->written && program.plan.find_tensor(bound) == tensor) return param;
@@ -30,7 +30,7 @@ const kernel::Param* writer_of(const Program& program, std::int32_t tensor) {
     return nullptr;
 }
 
-const kernel::Param* only_param(const Program& program, std::int32_t tensor) {
+const kernel::Param* only_param(const BoundKernel& program, std::int32_t tensor) {
     const kernel::Param* only = nullptr;
     for (const auto& [name, bound] : program.bindings) {
         if (program.plan.find_tensor(bound) != tensor) continue;

@@ -14,10 +14,10 @@ namespace syncopate::fuse {
 enum class Access : std::uint8_t { load, store };
 
 /// The parameter through which the kernel writes `tensor`; null if it does not.
-[[nodiscard]] const kernel::Param* writer_of(const Program& program, std::int32_t tensor);
+[[nodiscard]] const kernel::Param* writer_of(const BoundKernel& program, std::int32_t tensor);
 
 /// The one parameter that is bound to `tensor`; null if there is none, or another one too.
-[[nodiscard]] const kernel::Param* only_param(const Program& program, std::int32_t tensor);
+[[nodiscard]] const kernel::Param* only_param(const BoundKernel& program, std::int32_t tensor);
 
 /// Why emit could not change some load or store through `param`, as `backend` (tma_inline, ldst_inline)
 /// would; empty if it can: every one of them goes through what that backend changes, and can be changed.

@@ -52,10 +52,10 @@ namespace syncopate::emit {
 /// column, where the added lines cannot be placed: no place where a tile id is taken, a name of ours that the
 /// kernel already uses, a statement that shares its line with what follows, a reduction loop that is not
 /// range(n).
-[[nodiscard]] Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule);
+[[nodiscard]] Result<std::string> emit(const fuse::BoundKernel& program, const fuse::Schedule& schedule);
 
 /// The same for the schedule's stage `stage`, whose kernel and bindings `program` has.
-[[nodiscard]] Result<std::string> emit(const fuse::Program& program, const fuse::Schedule& schedule,
+[[nodiscard]] Result<std::string> emit(const fuse::BoundKernel& program, const fuse::Schedule& schedule,
                                        std::size_t stage);
 
 }  // namespace syncopate::emit

@@ -30,7 +30,7 @@ struct Language {
                                                                 const std::string& file);
 
     /// The user's file with the kernel fused (emit.hpp).
-    Result<std::string> (*emit)(const fuse::Program& program, const fuse::Schedule& schedule,
+    Result<std::string> (*emit)(const fuse::BoundKernel& program, const fuse::Schedule& schedule,
                                 std::size_t stage);
     /// The user's file.
     const std::string& (*original)(const kernel::Kernel& kernel);

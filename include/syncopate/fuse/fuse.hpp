@@ -41,7 +41,7 @@ struct Options {
 };
 
 /// Checks that every binding names a parameter and a tensor that agree in shape, dtype and layout.
-Status check_bindings(const Program& program);
+Status check_bindings(const BoundKernel& program);
 
 /// The schedule of every rank. Within a rank, signals come in this order: completions by expected time,
 /// ready, consumed. Fails on unsound bindings, on a plan that plan::check faults, and on what the passes

@@ -35,7 +35,7 @@ namespace syncopate::fuse {
 /// ldst_inline, as it stores; empty if it can. It can if the op is a push or a local copy, after no other op,
 /// of what the kernel makes; if every store of that tensor is written out in the kernel itself; if no tile
 /// writes on both sides of the source's edge; and if source and destination have rows of the same length.
-[[nodiscard]] std::string store_objection(const Program& program, plan::OpRef ref, plan::Backend backend);
+[[nodiscard]] std::string store_objection(const BoundKernel& program, plan::OpRef ref, plan::Backend backend);
 
 struct InlineStores {
     std::optional<StoreForm> form;                    ///< nullopt: no transfer is inline

@@ -46,12 +46,13 @@ namespace syncopate::fuse {
 /// parameter, every load of which is written out in the kernel itself; if no kernel makes the source; if
 /// nothing else touches the destination, nor asks for it at the end; if source and destination have rows of
 /// the same length; and if every tile that reads there reads all of that parameter from one place.
-[[nodiscard]] std::string load_objection(const Program& program, plan::OpRef ref, plan::Backend backend);
+[[nodiscard]] std::string load_objection(const BoundKernel& program, plan::OpRef ref, plan::Backend backend);
 
 /// Why a kernel could not read what local op `ref` would copy through a parameter for what the rank itself
 /// was given, as `backend` does; empty if it can. As load_objection, if the rank held the source from the
 /// start, nobody overwrites it, and the kernel is given the descriptor, of two axes, that it loads through.
-[[nodiscard]] std::string own_load_objection(const Program& program, plan::OpRef ref, plan::Backend backend);
+[[nodiscard]] std::string own_load_objection(const BoundKernel& program, plan::OpRef ref,
+                                             plan::Backend backend);
 
 struct Options;
 

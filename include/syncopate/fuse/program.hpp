@@ -33,4 +33,20 @@ struct StagedProgram {
     plan::Plan plan;
 };
 
+/// One kernel of a program beside a plan, the program's own or the lowered one: what a pass over one stage
+/// looks at. It owns nothing.
+struct BoundKernel {
+    BoundKernel(const kernel::Kernel& kernel_of, const plan::Plan& plan_of,
+                const std::map<std::string, std::string>& bindings_of)
+        : kernel(kernel_of), plan(plan_of), bindings(bindings_of) {}
+    BoundKernel(const Stage& stage, const plan::Plan& plan_of)
+        : BoundKernel(stage.kernel, plan_of, stage.bindings) {}
+    BoundKernel(const Program& program)  // NOLINT(google-explicit-constructor)
+        : BoundKernel(program.kernel, program.plan, program.bindings) {}
+
+    const kernel::Kernel& kernel;
+    const plan::Plan& plan;
+    const std::map<std::string, std::string>& bindings;  ///< parameter name → tensor name
+};
+
 }  // namespace syncopate::fuse

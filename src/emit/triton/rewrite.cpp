@@ -64,7 +64,8 @@ void add_import(const Rewriting& to) {
 
 }  // namespace
 
-Result<std::string> rewrite(const fuse::Program& program, const fuse::Schedule& schedule, std::size_t stage) {
+Result<std::string> rewrite(const fuse::BoundKernel& program, const fuse::Schedule& schedule,
+                            std::size_t stage) {
     if (schedule.plain) return original(program.kernel);
     const Form form = form_of(program, schedule, stage);
     const SourceText text(program.kernel);

@@ -14,7 +14,7 @@
 namespace syncopate::emit::triton {
 
 struct Rewriting {
-    const fuse::Program& program;
+    const fuse::BoundKernel& program;
     const Form& form;
     const SourceText& text;
     Edits& edits;

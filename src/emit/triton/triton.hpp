@@ -8,7 +8,7 @@
 namespace syncopate::emit::triton {
 
 /// The user's file with the added lines that emit.hpp shows.
-[[nodiscard]] Result<std::string> rewrite(const fuse::Program& program, const fuse::Schedule& schedule,
+[[nodiscard]] Result<std::string> rewrite(const fuse::BoundKernel& program, const fuse::Schedule& schedule,
                                           std::size_t stage);
 
 [[nodiscard]] inline const std::string& original(const kernel::Kernel& kernel) {
