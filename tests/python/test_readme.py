@@ -23,7 +23,7 @@ def block(language: str, word: str) -> str:
 
 def run(*command, cwd, **environment):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=900)
 
 
 def test_the_program_in_python_runs_on_two_host_ranks(tmp_path):
