@@ -1,6 +1,7 @@
 """The emitted kernels on stock Triton: they compile for sm_90 with the pipelining of the unmodified kernel, and on the
 interpreter the device helpers wait, time out and post. No GPU is needed."""
 
+import functools
 import json
 import os
 import re
@@ -413,7 +414,8 @@ SHAPES = {
 }
 
 
-def compile_all(example: str, tmp_path: Path) -> dict:
+@functools.cache
+def compile_all(example: str) -> dict:
     blocks, options = SHAPES[example]
     paths = {
         "original": SOURCES / f"{example}.py",
@@ -425,22 +427,21 @@ def compile_all(example: str, tmp_path: Path) -> dict:
     }
     if example != "matmul_persistent_device_tma":
         paths["own"] = GOLDEN / f"{example}_own.py"
-    out = tmp_path / "measured.json"
-    run_python(
+    said = run_python(
         COMPILE
         + f"""
 measured = {{}}
 for form, path in { ({form: str(path) for form, path in paths.items()})!r}.items():
     measured[form] = measure(path, {example!r}, {blocks!r}, {options!r})
-Path({str(out)!r}).write_text(json.dumps(measured))
+print(json.dumps(measured))
 """
     )
-    return json.loads(out.read_text())
+    return json.loads(said.splitlines()[-1])
 
 
 @pytest.mark.parametrize("example", sorted(SHAPES))
-def test_emitted_kernels_keep_pipelining_shared_memory_and_registers(example, tmp_path):
-    measured = compile_all(example, tmp_path)
+def test_emitted_kernels_keep_pipelining_shared_memory_and_registers(example):
+    measured = compile_all(example)
     for form, m in measured.items():
         print(example, form, {key: value for key, value in m.items() if key not in ("ttgir", "ptx")})
     original = measured["original"]
@@ -463,8 +464,8 @@ def test_emitted_kernels_keep_pipelining_shared_memory_and_registers(example, tm
         assert m["bulk"] >= original["bulk"] and m["loops"] <= original["loops"], form
 
 
-def test_pointers_to_other_ranks_are_still_loaded_and_stored_sixteen_bytes_at_once(tmp_path):
-    measured = compile_all("matmul_pointers", tmp_path)
+def test_pointers_to_other_ranks_are_still_loaded_and_stored_sixteen_bytes_at_once():
+    measured = compile_all("matmul_pointers")
     for form, access in (
         ("inline", r"st\.global\.v4"),
         ("fetched", r"cp\.async\.cg\.shared\.global .*, 0x10,"),
@@ -474,16 +475,16 @@ def test_pointers_to_other_ranks_are_still_loaded_and_stored_sixteen_bytes_at_on
 
 
 @pytest.mark.parametrize("example", sorted(SHAPES))
-def test_a_phase_runs_the_iterations_that_its_acquire_gave(example, tmp_path):
-    ttgir = compile_all(example, tmp_path)["phased"]["ttgir"]
+def test_a_phase_runs_the_iterations_that_its_acquire_gave(example):
+    ttgir = compile_all(example)["phased"]["ttgir"]
     acquire = re.search(r"(%\w+):2 = tt\.elementwise_inline_asm", ttgir)
     assert acquire
     # Not a constant: Triton 3.6 loses a lower bound that an outer loop carries.
     assert re.search(rf"scf\.for %\w+ = {acquire.group(1)}#0 to {acquire.group(1)}#1 ", ttgir)
 
 
-def test_a_flattened_tile_loop_stays_flat_and_prefetches_from_the_next_tiles_acquire(tmp_path):
-    measured = compile_all("matmul_persistent_host_tma", tmp_path)
+def test_a_flattened_tile_loop_stays_flat_and_prefetches_from_the_next_tiles_acquire():
+    measured = compile_all("matmul_persistent_host_tma")
     flat, original = measured["fused"]["ttgir"], measured["original"]["ttgir"]
     assert flat.count("scf.for") == original.count("scf.for")
     # Inside the one loop, the coordinates of a TMA load are the results of a branch whose arm acquires.
@@ -495,8 +496,8 @@ def test_a_flattened_tile_loop_stays_flat_and_prefetches_from_the_next_tiles_acq
 
 
 @pytest.mark.parametrize("example", sorted(SHAPES))
-def test_a_post_comes_after_the_tiles_last_store_and_waits_until_that_is_complete(example, tmp_path):
-    ptx = compile_all(example, tmp_path)["producer"]["ptx"]
+def test_a_post_comes_after_the_tiles_last_store_and_waits_until_that_is_complete(example):
+    ptx = compile_all(example)["producer"]["ptx"]
     stores = [
         m.end() for m in re.finditer(r"cp\.async\.bulk\.tensor\.2d\.global\.shared|st\.global\.v4", ptx)
     ]
