@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config, items) -> None:
 
 
 def may_be_skipped(reason: str) -> bool:
-    return not os.environ.get("SYNCOPATE_NO_SKIPS") or "GPU" in reason or "no network" in reason
+    return not os.environ.get("SYNCOPATE_NO_SKIPS") or "gpu" in reason.lower() or "no network" in reason
 
 
 def fail_if_skipped(report) -> None:
