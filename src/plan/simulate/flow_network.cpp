@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "syncopate/plan/simulate/simulate.hpp"
-
 namespace syncopate::plan {
 namespace {
 
@@ -14,11 +12,11 @@ constexpr double kBytesPerMicrosecond = 1e3;  // of 1 GB/s
 
 FlowNetwork::FlowNetwork(const Topology& topology) : topology_(topology) {
     for (const Link& link : topology.links) {
-        pipes_.push_back({link.gbps * kBytesPerMicrosecond, link.contended, {}, {}});
+        add_pipe(link.gbps, link.contended);
     }
     const auto limit = [&](double gbps, std::vector<std::int32_t>& pipe_of) {
         pipe_of.push_back(gbps == kUnlimited ? -1 : static_cast<std::int32_t>(pipes_.size()));
-        if (gbps != kUnlimited) pipes_.push_back({gbps * kBytesPerMicrosecond, 1, {}, {}});
+        if (gbps != kUnlimited) add_pipe(gbps, 1);
     };
     for (const Device& device : topology.devices) {
         limit(device.egress_gbps, egress_pipe_);
@@ -37,51 +35,98 @@ double FlowNetwork::capacity_of_device(std::int32_t device) const {
     return std::min({out, in, limits.egress_gbps, limits.ingress_gbps});
 }
 
+void FlowNetwork::add_pipe(double gbps, double contended) {
+    pipes_.push_back({gbps * kBytesPerMicrosecond, contended, {}});
+    share_.push_back(0);
+    told_.push_back(0);
+    num_sharers_.push_back(0);
+    sharers_.resize(sharers_.size() + kMaxSharers);
+    update_share(pipes_.size() - 1);
+}
+
+void FlowNetwork::update_share(std::size_t pipe) {
+    const double sharers = num_sharers_[pipe];
+    share_[pipe] = pipes_[pipe].bytes_per_us * (sharers > 1 ? pipes_[pipe].contended / sharers : 1);
+}
+
+void FlowNetwork::join(std::int32_t pipe, std::int32_t flow) {
+    const auto at = static_cast<std::size_t>(pipe);
+    sharers_[at * kMaxSharers + num_sharers_[at]++] = flow;
+    update_share(at);
+}
+
+void FlowNetwork::leave(std::int32_t pipe, std::int32_t flow) {
+    const auto at = static_cast<std::size_t>(pipe);
+    const auto begin = sharers_.begin() + static_cast<std::ptrdiff_t>(at * kMaxSharers);
+    const auto end = begin + num_sharers_[at];
+    num_sharers_[at] = static_cast<std::uint8_t>(std::remove(begin, end, flow) - begin);
+    update_share(at);
+}
+
 void FlowNetwork::set_path(std::int32_t flow, std::int32_t source, std::int32_t target,
                            const std::vector<std::int32_t>& links) {
-    std::vector<std::int32_t>& pipes = flows_[static_cast<std::size_t>(flow)].pipes;
-    pipes = links;
-    if (egress_pipe_[static_cast<std::size_t>(source)] >= 0)
-        pipes.push_back(egress_pipe_[static_cast<std::size_t>(source)]);
-    if (ingress_pipe_[static_cast<std::size_t>(target)] >= 0)
-        pipes.push_back(ingress_pipe_[static_cast<std::size_t>(target)]);
+    Flow& state = flows_[static_cast<std::size_t>(flow)];
+    state.path = paths_.size();
+    paths_.insert(paths_.end(), links.begin(), links.end());
+    for (const std::int32_t limit :
+         {egress_pipe_[static_cast<std::size_t>(source)], ingress_pipe_[static_cast<std::size_t>(target)]}) {
+        if (limit >= 0) paths_.push_back(limit);
+    }
+    state.num_pipes = static_cast<std::uint32_t>(paths_.size() - state.path);
 }
 
 void FlowNetwork::begin(std::int32_t flow, double now, double bytes, double rate) {
     Flow& state = flows_[static_cast<std::size_t>(flow)];
     state.left = bytes;
     state.most = rate;
-    if (admit(flow, now)) refresh(state.pipes, now);
+    const auto pipes = pipes_of(flow);
+    if (pipes.empty()) return;
+    Waiting next{flow, {}};
+    for (std::size_t i = 0; i < next.first.size(); ++i) next.first[i] = pipes[std::min(i, pipes.size() - 1)];
+    if (admit(next, now)) refresh(pipes, now);
 }
 
-bool FlowNetwork::admit(std::int32_t flow, double now) {
-    Flow& state = flows_[static_cast<std::size_t>(flow)];
-    for (const std::int32_t pipe : state.pipes) {
-        if (pipes_[static_cast<std::size_t>(pipe)].flows.size() < kMaxSharers) continue;
-        pipes_[static_cast<std::size_t>(pipe)].waiting.push_back(flow);
+std::int32_t FlowNetwork::full_pipe(const Waiting& next) const {
+    const auto full = [&](std::int32_t pipe) {
+        return num_sharers_[static_cast<std::size_t>(pipe)] >= kMaxSharers;
+    };
+    for (const std::int32_t pipe : next.first) {
+        if (full(pipe)) return pipe;
+    }
+    const auto pipes = pipes_of(next.flow);
+    const auto found = std::find_if(pipes.begin(), pipes.end(), full);
+    return found == pipes.end() ? -1 : *found;
+}
+
+bool FlowNetwork::admit(const Waiting& next, double now) {
+    if (const std::int32_t full = full_pipe(next); full >= 0) {
+        pipes_[static_cast<std::size_t>(full)].waiting.push_back(next);
         return false;
     }
+    Flow& state = flows_[static_cast<std::size_t>(next.flow)];
     state.since = now;
     state.rate = 0;
-    for (const std::int32_t pipe : state.pipes) pipes_[static_cast<std::size_t>(pipe)].flows.push_back(flow);
+    for (const std::int32_t pipe : pipes_of(next.flow)) join(pipe, next.flow);
     return true;
 }
 
 void FlowNetwork::end(std::int32_t flow, double now) {
     Flow& state = flows_[static_cast<std::size_t>(flow)];
     ++state.version;
-    std::vector<std::int32_t> touched = std::exchange(state.pipes, {});
-    for (const std::int32_t pipe : touched) std::erase(pipes_[static_cast<std::size_t>(pipe)].flows, flow);
+    const auto own = pipes_of(flow);
+    std::vector<std::int32_t> touched(own.begin(), own.end());
+    for (const std::int32_t pipe : touched) leave(pipe, flow);
     // Those in line come in before shares are told anew: where one takes another's place, nobody's share
     // changes.
     const std::size_t left = touched.size();
     for (std::size_t i = 0; i < left; ++i) {
         const auto id = static_cast<std::size_t>(touched[i]);
-        while (!pipes_[id].waiting.empty() && pipes_[id].flows.size() < kMaxSharers) {
-            const std::int32_t next = pipes_[id].waiting.front();
-            pipes_[id].waiting.pop_front();
+        std::deque<Waiting>& line = pipes_[id].waiting;
+        while (!line.empty() && num_sharers_[id] < kMaxSharers) {
+            const Waiting next = line.front();
+            line.pop_front();
             if (!admit(next, now)) continue;  // in line at another link, which is full
-            const std::vector<std::int32_t>& pipes = flows_[static_cast<std::size_t>(next)].pipes;
+            const auto pipes = pipes_of(next.flow);
             touched.insert(touched.end(), pipes.begin(), pipes.end());
         }
     }
@@ -90,13 +135,26 @@ void FlowNetwork::end(std::int32_t flow, double now) {
     refresh(touched, now);
 }
 
-void FlowNetwork::refresh(const std::vector<std::int32_t>& pipes, double now) {
+void FlowNetwork::refresh(std::span<const std::int32_t> pipes, double now) {
+    // A pipe's new share matters to flows that it slows down or has held back, and to those that are new. Few
+    // are left to look at along their whole path.
     for (const std::int32_t id : pipes) {
-        for (const std::int32_t flow : pipes_[static_cast<std::size_t>(id)].flows) {
+        const auto pipe = static_cast<std::size_t>(id);
+        const double before = std::exchange(told_[pipe], share_[pipe]);
+        for (const std::int32_t flow : flows_on(id)) {
+            const double rate = flows_[static_cast<std::size_t>(flow)].rate;
+            const bool held_back = rate == before && before != share_[pipe];
+            if (rate == 0 || share_[pipe] < rate || held_back)
+                is_affected_[static_cast<std::size_t>(flow)] = 1;
+        }
+    }
+    for (const std::int32_t id : pipes) {
+        for (const std::int32_t flow : flows_on(id)) {
+            if (std::exchange(is_affected_[static_cast<std::size_t>(flow)], 0) == 0) continue;
             Flow& state = flows_[static_cast<std::size_t>(flow)];
             double rate = state.most;
-            for (const std::int32_t pipe : state.pipes)
-                rate = std::min(rate, pipes_[static_cast<std::size_t>(pipe)].share());
+            for (const std::int32_t pipe : pipes_of(flow))
+                rate = std::min(rate, share_[static_cast<std::size_t>(pipe)]);
             if (rate == state.rate) continue;
             state.left = std::max(0.0, state.left - (now - state.since) * state.rate);
             state.since = now;

@@ -1,11 +1,14 @@
 // Transfers that share links: who moves how fast, and when each will have moved its last byte.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <vector>
 
+#include "syncopate/plan/simulate/simulate.hpp"
 #include "syncopate/plan/topology/topology.hpp"
 
 namespace syncopate::plan {
@@ -22,7 +25,10 @@ public:
     };
 
     explicit FlowNetwork(const Topology& topology);
-    void reserve(std::size_t flows) { flows_.resize(flows); }
+    void reserve(std::size_t flows) {
+        flows_.resize(flows);
+        is_affected_.resize(flows, 0);
+    }
 
     void set_path(std::int32_t flow, std::int32_t source, std::int32_t target,
                   const std::vector<std::int32_t>& links);
@@ -42,33 +48,56 @@ public:
 
 private:
     struct Flow {
-        std::vector<std::int32_t> pipes;
+        std::size_t path = 0;  ///< where its pipes begin in paths_
+        std::uint32_t num_pipes = 0;
+        std::uint32_t version = 0;
         double left = 0;  ///< bytes, at `since`
         double since = 0;
-        double rate = 0;
+        double rate = 0;  ///< 0: not admitted, or not told yet
         double most = 0;
-        std::uint32_t version = 0;
+    };
+    /// In a line, with the first pipes of its path: mostly one of them is full, and lines are gone through
+    /// far more often than flows move.
+    struct Waiting {
+        std::int32_t flow = -1;
+        std::array<std::int32_t, 7> first{};
     };
     /// A link, or one direction of a device's own limit.
     struct Pipe {
         double bytes_per_us = 0;
         double contended = 1;
-        std::vector<std::int32_t> flows;
-        std::deque<std::int32_t> waiting;
-        [[nodiscard]] double share() const {
-            const std::size_t sharers = flows.size();
-            return bytes_per_us * (sharers > 1 ? contended / static_cast<double>(sharers) : 1);
-        }
+        std::deque<Waiting> waiting;
     };
 
-    bool admit(std::int32_t flow, double now);  ///< false: waits in line
-    void refresh(const std::vector<std::int32_t>& pipes, double now);
+    [[nodiscard]] std::span<const std::int32_t> pipes_of(std::int32_t flow) const {
+        const Flow& state = flows_[static_cast<std::size_t>(flow)];
+        return std::span(paths_).subspan(state.path, state.num_pipes);
+    }
+    /// The flows on a pipe, in the order in which they came.
+    [[nodiscard]] std::span<const std::int32_t> flows_on(std::int32_t pipe) const {
+        const auto at = static_cast<std::size_t>(pipe);
+        return std::span(sharers_).subspan(at * kMaxSharers, num_sharers_[at]);
+    }
+    void add_pipe(double gbps, double contended);
+    void join(std::int32_t pipe, std::int32_t flow);
+    void leave(std::int32_t pipe, std::int32_t flow);
+    void update_share(std::size_t pipe);
+    [[nodiscard]] std::int32_t full_pipe(const Waiting& next) const;  ///< the first on its path; -1: none
+    bool admit(const Waiting& next, double now);                      ///< false: waits in line
+    void refresh(std::span<const std::int32_t> pipes, double now);
 
     const Topology& topology_;
     std::vector<Pipe> pipes_;                ///< links, then limited egress and ingress
     std::vector<std::int32_t> egress_pipe_;  ///< by device; -1: unlimited
     std::vector<std::int32_t> ingress_pipe_;
+    // By pipe, and apart from what is seldom looked at, so that they stay in the cache.
+    std::vector<double> share_;  ///< of each flow on it
+    std::vector<double> told_;   ///< the share that its flows have been told
+    std::vector<std::uint8_t> num_sharers_;
+    std::vector<std::int32_t> sharers_;  ///< kMaxSharers places a pipe
     std::vector<Flow> flows_;
+    std::vector<std::int32_t> paths_;  ///< of all flows, one after another
+    std::vector<char> is_affected_;    ///< by flow, within refresh
     std::vector<Change> changes_;
 };
 
