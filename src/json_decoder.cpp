@@ -1,4 +1,4 @@
-#include "plan/json/json_decoder.hpp"
+#include "syncopate/json_decoder.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -6,15 +6,15 @@
 
 #include <fmt/format.h>
 
-#include "plan/model/did_you_mean.hpp"
+#include "syncopate/names.hpp"
 
-namespace syncopate::plan {
+namespace syncopate {
 
-std::string Path::to_string() const {
+std::string JsonPath::to_string() const {
     std::string text = parent == nullptr ? std::string() : parent->to_string();
     if (index >= 0) return text + fmt::format("[{}]", index);
     if (key.empty()) return text;
-    return text.empty() ? printable(key) : text + "." + printable(key);
+    return text.empty() ? escaped(key) : text + "." + escaped(key);
 }
 
 std::string join_words(std::span<const std::string_view> words) {
@@ -23,7 +23,7 @@ std::string join_words(std::span<const std::string_view> words) {
     return text;
 }
 
-bool JsonDecoder::fields(Index node, const Path& path, std::span<const Field> known,
+bool JsonDecoder::fields(Index node, const JsonPath& path, std::span<const JsonField> known,
                          std::span<Index> values) {
     if (document_.type(node) != Type::object) {
         return fail(node, path, "is " + document_.describe(node) + "; expected an object");
@@ -36,13 +36,13 @@ bool JsonDecoder::fields(Index node, const Path& path, std::span<const Field> kn
         while (slot < known.size() && known[slot].key != name) ++slot;
         if (slot == known.size()) {
             std::vector<std::string_view> keys;
-            for (const Field& field : known) keys.push_back(field.key);
+            for (const JsonField& field : known) keys.push_back(field.key);
             const std::string hint = did_you_mean(name, keys);
             return fail(key, path,
-                        "has an unknown key \"" + printable(name) + "\"" +
+                        "has an unknown key \"" + escaped(name) + "\"" +
                             (hint.empty() ? "; the keys here are " + join_words(keys) : hint));
         }
-        if (has(values[slot])) return fail(key, path, "has the key \"" + printable(name) + "\" twice");
+        if (has(values[slot])) return fail(key, path, "has the key \"" + escaped(name) + "\" twice");
         values[slot] = value;
         key = document_.next(value);
     }
@@ -57,24 +57,24 @@ bool JsonDecoder::fields(Index node, const Path& path, std::span<const Field> kn
                 document_.size(node) == 0 ? "is an empty object; it needs " + missing : "lacks " + missing);
 }
 
-bool JsonDecoder::is(Index node, const Path& path, Type type, std::string_view expected) {
+bool JsonDecoder::is(Index node, const JsonPath& path, Type type, std::string_view expected) {
     return document_.type(node) == type ||
            fail(node, path, fmt::format("is {}; expected {}", document_.describe(node), expected));
 }
 
-bool JsonDecoder::list(Index node, const Path& path, std::string_view expected, std::int32_t limit) {
+bool JsonDecoder::list(Index node, const JsonPath& path, std::string_view expected, std::int32_t limit) {
     if (!is(node, path, Type::array, expected)) return false;
     return document_.size(node) <= static_cast<std::size_t>(limit) ||
            fail(node, path,
                 fmt::format("has {} entries; at most {} are allowed", document_.size(node), limit));
 }
 
-bool JsonDecoder::tuple(Index node, const Path& path, std::string_view expected) {
+bool JsonDecoder::tuple(Index node, const JsonPath& path, std::string_view expected) {
     return (document_.type(node) == Type::array && document_.size(node) == 2) ||
            fail(node, path, fmt::format("is {}; expected {}", document_.describe(node), expected));
 }
 
-bool JsonDecoder::integer_in(Index node, const Path& path, std::int64_t lowest, std::int64_t highest,
+bool JsonDecoder::integer_in(Index node, const JsonPath& path, std::int64_t lowest, std::int64_t highest,
                              std::int64_t& out) {
     if (document_.type(node) != Type::integer) {
         return fail(node, path, "is " + document_.describe(node) + "; expected an integer that fits 64 bits");
@@ -87,19 +87,19 @@ bool JsonDecoder::integer_in(Index node, const Path& path, std::int64_t lowest, 
     return true;
 }
 
-bool JsonDecoder::string(Index node, const Path& path, std::string_view& out) {
+bool JsonDecoder::string(Index node, const JsonPath& path, std::string_view& out) {
     if (!is(node, path, Type::string, "a string")) return false;
     out = document_.text(node);
     return true;
 }
 
-bool JsonDecoder::boolean(Index node, const Path& path, bool& out) {
+bool JsonDecoder::boolean(Index node, const JsonPath& path, bool& out) {
     if (!is(node, path, Type::boolean, "true or false")) return false;
     out = document_.boolean(node);
     return true;
 }
 
-bool JsonDecoder::number(Index node, const Path& path, double lowest, double highest, double& out) {
+bool JsonDecoder::number(Index node, const JsonPath& path, double lowest, double highest, double& out) {
     double value = 0;
     if (document_.type(node) == Type::integer) {
         value = static_cast<double>(document_.integer(node));
@@ -116,7 +116,7 @@ bool JsonDecoder::number(Index node, const Path& path, double lowest, double hig
     return true;
 }
 
-bool JsonDecoder::fail(Index node, const Path& path, const std::string& problem) {
+bool JsonDecoder::fail(Index node, const JsonPath& path, const std::string& problem) {
     const std::string where = path.to_string();
     error_ = Error{(where.empty() ? std::string(subject_) : where) + " " + problem,
                    document_.locate(node, text_, file_name_)};
@@ -125,4 +125,4 @@ bool JsonDecoder::fail(Index node, const Path& path, const std::string& problem)
     return false;
 }
 
-}  // namespace syncopate::plan
+}  // namespace syncopate

@@ -1,4 +1,4 @@
-#include "plan/json/json_document.hpp"
+#include "syncopate/json_document.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +10,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace syncopate::plan {
+#include "syncopate/names.hpp"
+
+namespace syncopate {
 namespace {
 
 /// An input iterator that tells how far the parser has read: nlohmann's SAX events carry no position
@@ -63,11 +65,11 @@ std::string reason_of(std::string_view what) {
     if (what.starts_with("syntax error while parsing "))
         what.remove_prefix(sizeof("syntax error while ") - 1);
     const auto last_read = what.find("; last read: ");
-    if (last_read == what.npos) return printable(what, 200);
+    if (last_read == what.npos) return escaped(what, 200);
     const auto expected = what.rfind("'; expected ");
     const bool has_expected = expected != what.npos && expected > last_read;
-    return printable(what.substr(0, last_read), 200) +
-           (has_expected ? printable(what.substr(expected + 1), 200) : std::string());
+    return escaped(what.substr(0, last_read), 200) +
+           (has_expected ? escaped(what.substr(expected + 1), 200) : std::string());
 }
 
 }  // namespace
@@ -182,8 +184,8 @@ std::string JsonDocument::describe(Index node) const {
         case Type::null: return "null";
         case Type::boolean: return boolean(node) ? "true" : "false";
         case Type::integer: return fmt::format("the number {}", integer(node));
-        case Type::other_number: return "the number " + printable(text(node));
-        case Type::string: return "the string \"" + printable(text(node)) + "\"";
+        case Type::other_number: return "the number " + escaped(text(node));
+        case Type::string: return "the string \"" + escaped(text(node)) + "\"";
         case Type::array: return size(node) == 0 ? "an empty list" : fmt::format("a list of {}", size(node));
         case Type::object: return size(node) == 0 ? "an empty object" : "an object";
     }
@@ -227,18 +229,4 @@ Location JsonDocument::locate(Index node, std::string_view text, const std::stri
     return position(text, start, file_name);
 }
 
-std::string printable(std::string_view text, std::size_t limit) {
-    std::string safe;
-    for (const char c : text.substr(0, limit)) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (byte < 0x20 || byte >= 0x7f) {
-            fmt::format_to(std::back_inserter(safe), "\\x{:02x}", byte);
-        } else {
-            safe += c;
-        }
-    }
-    if (text.size() > limit) safe += "…";
-    return safe;
-}
-
-}  // namespace syncopate::plan
+}  // namespace syncopate

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "syncopate/ingest/candidates.hpp"
+#include "syncopate/ingest/candidates/candidates.hpp"
 #include "syncopate/ingest/ingest.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/plan/json/json.hpp"
@@ -130,6 +130,10 @@ void register_plan_import(CLI::App& group) {
         ->add_option("--ranks", arguments->options.ranks,
                      "HLO, StableHLO: number of devices, where the text does not say")
         ->check(CLI::Range(1, plan::kMaxRanks));
+    command->add_option(
+        "--module", arguments->options.module,
+        "HLO, StableHLO: the module to read, by its name or its number from 0, where there are "
+        "several");
     add_lowering_options(*command, "--lower", arguments->lowering);
     command->add_flag("--no-check", arguments->unchecked, "Write the plan even if it is wrong");
     command->add_option("-o,--output", arguments->output, "Plan file to write");

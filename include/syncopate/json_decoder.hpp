@@ -7,13 +7,13 @@
 #include <string>
 #include <string_view>
 
-#include "plan/json/json_document.hpp"
+#include "syncopate/json_document.hpp"
 
-namespace syncopate::plan {
+namespace syncopate {
 
 /// Where a decoder is: a list through the stack frames, turned into text only for an error.
-struct Path {
-    const Path* parent = nullptr;
+struct JsonPath {
+    const JsonPath* parent = nullptr;
     std::string_view key{};
     std::int64_t index = -1;
 
@@ -21,7 +21,7 @@ struct Path {
     [[nodiscard]] std::string to_string() const;
 };
 
-struct Field {
+struct JsonField {
     std::string_view key;
     bool required;
 };
@@ -49,17 +49,17 @@ protected:
 
     /// Finds the values of the known keys of an object: values[i] belongs to known[i], kNone if it is not
     /// there.
-    bool fields(Index node, const Path& path, std::span<const Field> known, std::span<Index> values);
-    bool is(Index node, const Path& path, Type type, std::string_view expected);
-    bool list(Index node, const Path& path, std::string_view expected, std::int32_t limit);
-    bool tuple(Index node, const Path& path, std::string_view expected);  ///< a list of two
-    bool string(Index node, const Path& path, std::string_view& out);
-    bool boolean(Index node, const Path& path, bool& out);
+    bool fields(Index node, const JsonPath& path, std::span<const JsonField> known, std::span<Index> values);
+    bool is(Index node, const JsonPath& path, Type type, std::string_view expected);
+    bool list(Index node, const JsonPath& path, std::string_view expected, std::int32_t limit);
+    bool tuple(Index node, const JsonPath& path, std::string_view expected);  ///< a list of two
+    bool string(Index node, const JsonPath& path, std::string_view& out);
+    bool boolean(Index node, const JsonPath& path, bool& out);
     /// A number of any kind in [lowest, highest].
-    bool number(Index node, const Path& path, double lowest, double highest, double& out);
+    bool number(Index node, const JsonPath& path, double lowest, double highest, double& out);
 
     template <typename Int>
-    bool integer(Index node, const Path& path, std::int64_t lowest, std::int64_t highest, Int& out) {
+    bool integer(Index node, const JsonPath& path, std::int64_t lowest, std::int64_t highest, Int& out) {
         std::int64_t value = 0;
         if (!integer_in(node, path, lowest, highest, value)) return false;
         out = static_cast<Int>(value);
@@ -68,22 +68,22 @@ protected:
 
     /// Calls decode(element, its path) for each element of an array.
     template <typename Decode>
-    bool each(Index array, const Path& path, Decode decode) {
+    bool each(Index array, const JsonPath& path, Decode decode) {
         std::int64_t index = 0;
         for (Index node = document_.first(array); node != document_.end(array); node = document_.next(node)) {
-            if (!decode(node, Path{&path, {}, index++})) return false;
+            if (!decode(node, JsonPath{&path, {}, index++})) return false;
         }
         return true;
     }
 
     /// Records "PATH PROBLEM" at the node's place; returns false.
-    bool fail(Index node, const Path& path, const std::string& problem);
+    bool fail(Index node, const JsonPath& path, const std::string& problem);
 
     const JsonDocument& document_;
     Location context_;  ///< the rank and op being decoded, for errors
 
 private:
-    bool integer_in(Index node, const Path& path, std::int64_t lowest, std::int64_t highest,
+    bool integer_in(Index node, const JsonPath& path, std::int64_t lowest, std::int64_t highest,
                     std::int64_t& out);
 
     std::string_view text_;
@@ -92,4 +92,4 @@ private:
     std::optional<Error> error_;
 };
 
-}  // namespace syncopate::plan
+}  // namespace syncopate

@@ -10,7 +10,7 @@
 
 #include "syncopate/result.hpp"
 
-namespace syncopate::plan {
+namespace syncopate {
 
 /// An immutable JSON document. Nodes lie in document order; node 0 is the root. Strings live in one arena.
 class JsonDocument {
@@ -70,7 +70,4 @@ private:
     std::string arena_;
 };
 
-/// `text` with control characters and bytes outside ASCII as \xNN, cut after `limit` bytes: safe to print.
-[[nodiscard]] std::string printable(std::string_view text, std::size_t limit = 60);
-
-}  // namespace syncopate::plan
+}  // namespace syncopate

@@ -1,34 +1,22 @@
-// For messages about unknown names: the name that was probably meant.
+// How messages show names that come from a file: safe to print, and with the name that was probably meant.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
-namespace syncopate::plan {
+namespace syncopate {
+
+/// `text` with control characters and bytes outside ASCII as \xNN, cut after `limit` bytes: safe to print.
+[[nodiscard]] std::string escaped(std::string_view text, std::size_t limit = 60);
 
 /// Levenshtein's distance: single-character insertions, deletions and substitutions.
-inline std::size_t edit_distance(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    std::iota(row.begin(), row.end(), std::size_t{0});
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        std::size_t diagonal = std::exchange(row[0], i + 1);
-        for (std::size_t j = 0; j < b.size(); ++j) {
-            const std::size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
-        }
-    }
-    return row.back();
-}
+[[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 
 /// "; did you mean "after"?" if one of `known` is close to `name`, else "".
 template <typename Names>
-std::string did_you_mean(std::string_view name, const Names& known) {
+[[nodiscard]] std::string did_you_mean(std::string_view name, const Names& known) {
     constexpr std::size_t kLongestName = 64;
     if (name.size() > kLongestName) return {};
     std::string_view best;
@@ -44,4 +32,4 @@ std::string did_you_mean(std::string_view name, const Names& known) {
     return best.empty() ? std::string() : "; did you mean \"" + std::string(best) + "\"?";
 }
 
-}  // namespace syncopate::plan
+}  // namespace syncopate

@@ -6,10 +6,10 @@
 #include <queue>
 #include <vector>
 
-#include "plan/check/collectives.hpp"
 #include "syncopate/fuse/graph.hpp"
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/place.hpp"
+#include "syncopate/plan/check/collectives.hpp"
 
 namespace syncopate::fuse {
 namespace {

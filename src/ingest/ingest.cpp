@@ -8,13 +8,13 @@
 
 #include <fmt/format.h>
 
-#include "plan/model/did_you_mean.hpp"
-#include "syncopate/ingest/candidates.hpp"
-#include "syncopate/ingest/loop_ir.hpp"
-#include "syncopate/ingest/msccl_xml.hpp"
-#include "syncopate/ingest/mscclpp_json.hpp"
-#include "syncopate/ingest/partition_ir.hpp"
-#include "syncopate/ingest/sccl_json.hpp"
+#include "syncopate/ingest/candidates/candidates.hpp"
+#include "syncopate/ingest/loops/loop_ir.hpp"
+#include "syncopate/ingest/msccl/msccl_xml.hpp"
+#include "syncopate/ingest/mscclpp/mscclpp_json.hpp"
+#include "syncopate/ingest/partition/partition_ir.hpp"
+#include "syncopate/ingest/sccl/sccl_json.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "syncopate/ingest/candidates.hpp"
-#include "syncopate/ingest/hlo.hpp"
-#include "syncopate/ingest/stablehlo.hpp"
+#include "syncopate/ingest/candidates/candidates.hpp"
+#include "syncopate/ingest/hlo/hlo.hpp"
+#include "syncopate/ingest/stablehlo/stablehlo.hpp"
 #include "syncopate/plan/check/check.hpp"
 
 namespace syncopate::ingest::test {

@@ -76,6 +76,9 @@ struct ImportOptions {
     std::int32_t fifo_slots = 2;
     /// HLO, StableHLO: which of the candidates of list_candidates to import, by its number; -1: the only one.
     std::int32_t pick = -1;
+    /// HLO, StableHLO: which module of the text to read, by its name or its number from 0; empty: the only
+    /// one of HLO, all of StableHLO.
+    std::string module;
     /// HLO, StableHLO: how many devices there are, where the text does not say; 0: not said.
     std::int32_t ranks = 0;
 };

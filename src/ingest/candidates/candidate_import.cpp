@@ -4,25 +4,25 @@
 
 #include <fmt/format.h>
 
-#include "plan/json/json_document.hpp"
-#include "syncopate/ingest/candidates.hpp"
-#include "syncopate/ingest/hlo.hpp"
-#include "syncopate/ingest/stablehlo.hpp"
+#include "syncopate/ingest/candidates/candidates.hpp"
+#include "syncopate/ingest/hlo/hlo.hpp"
+#include "syncopate/ingest/stablehlo/stablehlo.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
 
-Result<std::vector<Candidate>> candidates_of(std::string_view text, const std::string& file_name,
-                                             Format format, const ImportOptions& options) {
-    Result<TensorProgram> program =
-        format == Format::hlo ? read_hlo(text, file_name) : read_stablehlo(text, file_name);
-    if (!program) return program.error();
-    program->devices = options.ranks;
-    return list_candidates(*program);
+Result<TensorProgram> program_of(std::string_view text, const std::string& file_name, Format format,
+                                 const ImportOptions& options) {
+    Result<TensorProgram> program = format == Format::hlo ? read_hlo(text, file_name, options.module)
+                                                          : read_stablehlo(text, file_name, options.module);
+    if (program) program->devices = options.ranks;
+    return program;
 }
 
 /// What to say to someone who picked none, or one that is not there.
-Error choose_one(const std::vector<Candidate>& candidates, const std::string& file_name, std::int32_t pick) {
+Error choose_one(const std::vector<Candidate>& candidates, const std::vector<std::string>& modules,
+                 const std::string& file_name, std::int32_t pick) {
     Error error{{}, {file_name}, ErrorClass::input};
     if (candidates.empty()) {
         error.message = "holds no collective";
@@ -34,6 +34,13 @@ Error choose_one(const std::vector<Candidate>& candidates, const std::string& fi
         error.message = fmt::format("holds {} collectives; choose one with --pick 0 to {}, --list shows them",
                                     candidates.size(), candidates.size() - 1);
         error.error_class = ErrorClass::usage;
+        if (modules.size() > 1) {
+            constexpr std::size_t kListed = 32;
+            for (std::size_t i = 0; i < modules.size() && i <= kListed; ++i) {
+                const std::string name = i < kListed ? escaped(modules[i]) : "…";
+                error.message += (i == 0 ? "; or a module with --module: " : ", ") + name;
+            }
+        }
     }
     return error;
 }
@@ -63,12 +70,13 @@ void rename(plan::Plan& plan, const plan::Tensor& given, const std::string& file
 
 Result<Import> import_candidate(std::string_view text, const std::string& file_name, Format format,
                                 const ImportOptions& options) {
-    const Result<std::vector<Candidate>> found = candidates_of(text, file_name, format, options);
-    if (!found) return found.error();
-    const auto count = static_cast<std::int32_t>(found->size());
+    const Result<TensorProgram> program = program_of(text, file_name, format, options);
+    if (!program) return program.error();
+    const std::vector<Candidate> found = list_candidates(*program);
+    const auto count = static_cast<std::int32_t>(found.size());
     const std::int32_t number = options.pick < 0 && count == 1 ? 0 : options.pick;
-    if (number < 0 || number >= count) return choose_one(*found, file_name, options.pick);
-    const Candidate& candidate = (*found)[static_cast<std::size_t>(number)];
+    if (number < 0 || number >= count) return choose_one(found, program->modules, file_name, options.pick);
+    const Candidate& candidate = found[static_cast<std::size_t>(number)];
     Result<plan::Plan> plan = plan_of(candidate);
     if (!plan) return plan.error();
 
@@ -80,7 +88,7 @@ Result<Import> import_candidate(std::string_view text, const std::string& file_n
         rename(made.plan, *options.tensor, file_name, error);
         if (error) return *error;
     }
-    made.name = plan::printable(candidate.name);
+    made.name = escaped(candidate.name);
     made.claims = {{"collective", candidate.kind}, {"ranks", groups_text(candidate)}};
     if (const std::string name = candidate.operator_name(); !name.empty())
         made.claims.emplace_back("operator", name);
@@ -113,7 +121,9 @@ Result<std::vector<Candidate>> list_candidates(std::string_view text, const std:
                 : fmt::format("is {}, which has no candidates; hlo and stablehlo have", name_of(format)),
             {file_name}};
     }
-    return candidates_of(text, file_name, format, options);
+    const Result<TensorProgram> program = program_of(text, file_name, format, options);
+    if (!program) return program.error();
+    return list_candidates(*program);
 }
 
 Result<Import> import_hlo(std::string_view text, const std::string& file_name, const ImportOptions& options) {

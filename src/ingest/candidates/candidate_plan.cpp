@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "ingest/devices.hpp"
-#include "syncopate/ingest/candidates.hpp"
+#include "ingest/candidates/devices.hpp"
+#include "syncopate/ingest/candidates/candidates.hpp"
 #include "syncopate/plan/model/region.hpp"
 
 namespace syncopate::ingest {

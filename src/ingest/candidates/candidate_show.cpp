@@ -6,14 +6,13 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/json/json_document.hpp"
-#include "syncopate/ingest/candidates.hpp"
+#include "syncopate/ingest/candidates/candidates.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using plan::printable;
 
 std::string_view name_of(DotUse::Side side) {
     static constexpr std::array<std::string_view, 3> kNames{"lhs", "rhs", "result"};
@@ -33,7 +32,7 @@ std::string_view dimension_of(DotUse::Role role) {
 
 std::string sentence(const DotUse& dot) {
     std::string text =
-        fmt::format("{} {} {}", dot.feeds ? "feeds" : "drains", printable(dot.name), name_of(dot.side));
+        fmt::format("{} {} {}", dot.feeds ? "feeds" : "drains", escaped(dot.name), name_of(dot.side));
     if (dot.axis >= 0) {
         text += fmt::format(" axis {} ({})", dot.axis, dimension_of(dot.role));
     }
@@ -112,14 +111,14 @@ std::string candidates_table(const std::vector<Candidate>& candidates) {
         const std::string indent(3 + 2 + kind_width + 2 + name_width + 2 + who_width + 2, ' ');
         text += fmt::format("{:>3}  {:{}}  {:{}}  {:{}}  ", i,
                             candidate.kind + (candidate.windowed ? " (loop)" : ""), kind_width,
-                            printable(candidate.name, 40), name_width, participants(candidate), who_width);
+                            escaped(candidate.name, 40), name_width, participants(candidate), who_width);
         auto line = [&, first = true](const std::string& what) mutable {
             if (!first) text += indent;
             first = false;
             text += what + '\n';
         };
         for (const Exchange& exchange : candidate.exchanges) {
-            std::string what = printable(exchange.tensor, 40) + " " + exchange.before.to_string();
+            std::string what = escaped(exchange.tensor, 40) + " " + exchange.before.to_string();
             if (exchange.after != exchange.before) what += " -> " + exchange.after.to_string();
             if (exchange.axis >= 0)
                 what += fmt::format(", {} chunks along axis {}", candidate.chunks, exchange.axis);

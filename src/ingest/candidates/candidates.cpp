@@ -1,4 +1,4 @@
-#include "syncopate/ingest/candidates.hpp"
+#include "syncopate/ingest/candidates/candidates.hpp"
 
 #include <algorithm>
 #include <map>
@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "ingest/dataflow.hpp"
-#include "ingest/devices.hpp"
-#include "ingest/windowed_einsum.hpp"
+#include "ingest/candidates/dataflow.hpp"
+#include "ingest/candidates/devices.hpp"
+#include "ingest/candidates/windowed_einsum.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -1,4 +1,4 @@
-#include "ingest/dataflow.hpp"
+#include "ingest/candidates/dataflow.hpp"
 
 #include <algorithm>
 #include <map>

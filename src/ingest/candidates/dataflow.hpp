@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "syncopate/ingest/tensor_program.hpp"
+#include "syncopate/ingest/program/tensor_program.hpp"
 
 namespace syncopate::ingest {
 

@@ -1,4 +1,4 @@
-#include "ingest/devices.hpp"
+#include "ingest/candidates/devices.hpp"
 
 #include <algorithm>
 #include <array>

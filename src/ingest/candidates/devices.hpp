@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "syncopate/ingest/tensor_program.hpp"
+#include "syncopate/ingest/program/tensor_program.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 

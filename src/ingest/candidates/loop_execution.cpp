@@ -1,4 +1,4 @@
-#include "ingest/loop_execution.hpp"
+#include "ingest/candidates/loop_execution.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "ingest/dataflow.hpp"
+#include "ingest/candidates/dataflow.hpp"
 
 namespace syncopate::ingest {
 

@@ -1,4 +1,4 @@
-#include "ingest/windowed_einsum.hpp"
+#include "ingest/candidates/windowed_einsum.hpp"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "ingest/loop_execution.hpp"
+#include "ingest/candidates/loop_execution.hpp"
 
 namespace syncopate::ingest {
 namespace {

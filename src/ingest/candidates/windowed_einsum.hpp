@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "ingest/dataflow.hpp"
-#include "syncopate/ingest/candidates.hpp"
+#include "ingest/candidates/dataflow.hpp"
+#include "syncopate/ingest/candidates/candidates.hpp"
 
 namespace syncopate::ingest {
 

@@ -1,4 +1,4 @@
-#include "syncopate/ingest/hlo.hpp"
+#include "syncopate/ingest/hlo/hlo.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -7,20 +7,50 @@
 
 #include <fmt/format.h>
 
-#include "ingest/replica_groups.hpp"
-#include "ingest/text_cursor.hpp"
-#include "plan/json/json_document.hpp"
+#include "ingest/hlo/replica_groups.hpp"
+#include "ingest/program/text_cursor.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
 
-using plan::printable;
 using Ids = std::vector<std::int32_t>;
+
+/// A module's part of the text: from its line "HloModule NAME" to the next one's.
+struct Part {
+    std::string_view name;
+    std::size_t begin = 0, end = 0;
+};
+
+/// Computations before the first such line belong to its module.
+std::vector<Part> parts_of(std::string_view text) {
+    constexpr std::string_view kWord = "HloModule";
+    std::vector<Part> parts;
+    for (std::size_t line = 0; line < text.size();) {
+        const std::size_t end = std::min(text.find('\n', line), text.size());
+        const std::size_t first = std::min(text.find_first_not_of(" \t", line), end);
+        std::string_view rest = text.substr(first, end - first);
+        if (rest.starts_with(kWord)) {
+            rest.remove_prefix(kWord.size());
+            const std::size_t name = std::min(rest.find_first_not_of(" \t"), rest.size());
+            if (!parts.empty()) parts.back().end = first;
+            rest.remove_prefix(name);
+            parts.push_back({rest.substr(0, rest.find_first_of(", \t\r")), parts.empty() ? 0 : first});
+        }
+        line = end + 1;
+    }
+    if (parts.empty()) parts.emplace_back();
+    parts.back().end = text.size();
+    return parts;
+}
 
 /// Reads a module. Each method returns false once an error is recorded in the cursor.
 class HloReader {
 public:
-    HloReader(std::string_view text, const std::string& file_name) : at_(text, file_name) {}
+    /// The module lies in `text` from `begin` to the end.
+    HloReader(std::string_view text, std::size_t begin, const std::string& file_name) : at_(text, file_name) {
+        at_.seek(begin);
+    }
 
     Result<TensorProgram> read() {
         if (!module()) return at_.error();
@@ -42,9 +72,6 @@ private:
             if (!attributes([&](std::string_view key) { return module_attribute(key); })) return false;
         }
         while (!at_.at_end()) {
-            if (at_.looking_at("HloModule")) {
-                return at_.fail("a second HloModule; split the file, each module is a program of its own");
-            }
             if (!computation()) return false;
         }
         if (program_.computations.empty()) return at_.fail("no computation");
@@ -84,7 +111,7 @@ private:
             Shape result;
             if (at_.take("->") && !shape(result, 0)) return false;
         }
-        if (!at_.expect("{", fmt::format("to begin computation {}", printable(name)))) return false;
+        if (!at_.expect("{", fmt::format("to begin computation {}", escaped(name)))) return false;
         instructions_.clear();
         const std::size_t index = program_.computations.size();
         program_.computations.push_back(std::move(computation));
@@ -95,11 +122,11 @@ private:
         at_.advance();
         Computation& made = program_.computations[index];
         if (made.instructions.empty()) {
-            return at_.fail_at(start, fmt::format("computation {} holds no instruction", printable(name)));
+            return at_.fail_at(start, fmt::format("computation {} holds no instruction", escaped(name)));
         }
         if (made.root < 0) made.root = static_cast<std::int32_t>(made.instructions.size()) - 1;
         if (!by_name_.emplace(made.name, static_cast<std::int32_t>(index)).second && !made.name.empty()) {
-            return at_.fail_at(start, fmt::format("a second computation called {}", printable(made.name)));
+            return at_.fail_at(start, fmt::format("a second computation called {}", escaped(made.name)));
         }
         if (entry) {
             if (program_.entry >= 0) return at_.fail_at(start, "a second ENTRY computation");
@@ -126,7 +153,7 @@ private:
         if (name.empty()) return at_.fail("expected an instruction: NAME = …, found " + at_.found());
         made.where = at_.locate(start);
         made.name = name;
-        if (!at_.expect("=", fmt::format("after the instruction's name {}", printable(name)))) return false;
+        if (!at_.expect("=", fmt::format("after the instruction's name {}", escaped(name)))) return false;
         bool has_shape = at_.peek() == '(';
         if (!has_shape) {
             const std::size_t before = at_.offset();
@@ -146,7 +173,7 @@ private:
         const auto index = static_cast<std::int32_t>(owner.instructions.size());
         if (!instructions_.emplace(name, index).second) {
             return at_.fail_at(start, fmt::format("a second instruction called {} in computation {}",
-                                                  printable(name), printable(owner.name)));
+                                                  escaped(name), escaped(owner.name)));
         }
         if (root) {
             if (owner.root >= 0) return at_.fail_at(start, "a second ROOT in one computation");
@@ -181,7 +208,7 @@ private:
         }
         out.dtype = at_.name();
         if (out.dtype.empty()) return at_.fail("expected a shape such as f32[8,16], found " + at_.found());
-        if (!at_.expect("[", "after the element type " + printable(out.dtype))) return false;
+        if (!at_.expect("[", "after the element type " + escaped(out.dtype))) return false;
         if (!at_.take("]")) {
             do {
                 if (out.dims.size() >= kMaxShapeAxes) return at_.fail("an array with too many axes");
@@ -229,8 +256,8 @@ private:
                 return at_.fail_at(
                     start,
                     fmt::format("{} reads {}, which no instruction above it in computation {} is called",
-                                printable(made.name), printable(name),
-                                printable(program_.computations[computation].name)));
+                                escaped(made.name), escaped(name),
+                                escaped(program_.computations[computation].name)));
             }
             made.operands.push_back(found->second);
         } while (at_.take(","));
@@ -282,7 +309,7 @@ private:
         while (at_.take(",")) {
             const std::string_view key = at_.name();
             if (key.empty()) return at_.fail("expected an attribute: NAME=…, found " + at_.found());
-            if (!at_.expect("=", fmt::format("after the attribute's name {}", printable(key)))) return false;
+            if (!at_.expect("=", fmt::format("after the attribute's name {}", escaped(key)))) return false;
             if (!decode(key)) return false;
         }
         return true;
@@ -486,7 +513,7 @@ private:
             const auto found = by_name_.find(std::string(call.name));
             if (found == by_name_.end()) {
                 return at_.fail_at(call.offset,
-                                   fmt::format("no computation is called {}", printable(call.name)));
+                                   fmt::format("no computation is called {}", escaped(call.name)));
             }
             program_.computations[call.computation].instructions[call.instruction].called.push_back(
                 found->second);
@@ -505,11 +532,20 @@ private:
 
 }  // namespace
 
-Result<TensorProgram> read_hlo(std::string_view text, const std::string& file_name) {
+Result<TensorProgram> read_hlo(std::string_view text, const std::string& file_name, std::string_view module) {
     if (text.size() > kMaxProgramBytes) {
         return Error{fmt::format("larger than {} MiB", kMaxProgramBytes >> 20), {file_name}};
     }
-    return HloReader(text, file_name).read();
+    const std::vector<Part> parts = parts_of(text);
+    std::vector<std::string_view> names;
+    for (const Part& part : parts) names.push_back(part.name);
+    const Result<std::size_t> chosen = choose_module(names, module);
+    if (!chosen) {
+        const std::size_t place = parts.size() > 1 ? parts[1].begin : 0;
+        return Error{chosen.error().message, TextCursor(text, file_name).locate(place), ErrorClass::usage};
+    }
+    const Part& part = parts[*chosen];
+    return HloReader(text.substr(0, part.end), part.begin, file_name).read();
 }
 
 }  // namespace syncopate::ingest

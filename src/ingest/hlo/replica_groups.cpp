@@ -1,11 +1,11 @@
-#include "ingest/replica_groups.hpp"
+#include "ingest/hlo/replica_groups.hpp"
 
 #include <algorithm>
 #include <cstddef>
 
 #include <fmt/format.h>
 
-#include "plan/json/json_document.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -128,8 +128,8 @@ bool mesh_axes(TextCursor& at, ReplicaGroups& out) {
             const std::string_view name = axis_name();
             const auto found = std::find(names.begin(), names.end(), name);
             if (found == names.end()) {
-                return at.fail_at(
-                    place, fmt::format("replica_groups: the mesh has no axis \"{}\"", plan::printable(name)));
+                return at.fail_at(place,
+                                  fmt::format("replica_groups: the mesh has no axis \"{}\"", escaped(name)));
             }
             if (at.peek() == ':') {
                 out.problem = "a part of a mesh axis, which is not taken";

@@ -1,8 +1,8 @@
 // The notations of HLO for who takes part in a collective.
 #pragma once
 
-#include "ingest/text_cursor.hpp"
-#include "syncopate/ingest/tensor_program.hpp"
+#include "ingest/program/text_cursor.hpp"
+#include "syncopate/ingest/program/tensor_program.hpp"
 
 namespace syncopate::ingest {
 

@@ -1,4 +1,4 @@
-#include "syncopate/ingest/loop_ir.hpp"
+#include "syncopate/ingest/loops/loop_ir.hpp"
 
 #include <algorithm>
 #include <array>
@@ -6,14 +6,11 @@
 
 #include <fmt/format.h>
 
-#include "ingest/mesh_json.hpp"
-#include "plan/model/did_you_mean.hpp"
+#include "ingest/partition/mesh_json.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
-
-using plan::Field;
-using plan::printable;
 
 class LoopDecoder : private MeshDecoder {
 public:
@@ -26,27 +23,27 @@ public:
 
 private:
     bool nest() {
-        const Path root;
-        static constexpr std::array<Field, 6> kFields{{{"schema", true},
-                                                       {"mesh", true},
-                                                       {"tensors", true},
-                                                       {"loops", true},
-                                                       {"communicate", true},
-                                                       {"uneven", false}}};
+        const JsonPath root;
+        static constexpr std::array<JsonField, 6> kFields{{{"schema", true},
+                                                           {"mesh", true},
+                                                           {"tensors", true},
+                                                           {"loops", true},
+                                                           {"communicate", true},
+                                                           {"uneven", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(0, root, kFields, at)) return false;
         return schema(at[0], {&root, "schema"}, "syncopate.loop/1") &&
                mesh(at[1], {&root, "mesh"}, out_.mesh) &&
                (!has(at[5]) || uneven(at[5], {&root, "uneven"}, out_.uneven)) &&
                members(at[2], {&root, "tensors"},
-                       [&](std::string_view name, Index node, const Path& path) {
+                       [&](std::string_view name, Index node, const JsonPath& path) {
                            return tensor(name, node, path);
                        }) &&
                loops(at[3], {&root, "loops"}) && points(at[4], {&root, "communicate"});
     }
 
-    bool tensor(std::string_view name, Index node, const Path& path) {
-        static constexpr std::array<Field, 4> kFields{
+    bool tensor(std::string_view name, Index node, const JsonPath& path) {
+        static constexpr std::array<JsonField, 4> kFields{
             {{"shape", true}, {"dtype", true}, {"shard", true}, {"carry", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at)) return false;
@@ -62,10 +59,10 @@ private:
         return true;
     }
 
-    bool loops(Index node, const Path& path) {
+    bool loops(Index node, const JsonPath& path) {
         if (!list(node, path, "a list of loops, outermost first", 64)) return false;
         std::int64_t iterations = 1;
-        return each(node, path, [&](Index at, const Path& inner) {
+        return each(node, path, [&](Index at, const JsonPath& inner) {
             Loop made;
             if (!loop(at, inner, made)) return false;
             if (made.over >= 0) iterations *= made.steps;
@@ -79,19 +76,19 @@ private:
         });
     }
 
-    bool loop(Index node, const Path& path, Loop& made) {
-        static constexpr std::array<Field, 7> kFields{{{"name", true},
-                                                       {"over", false},
-                                                       {"shift", false},
-                                                       {"start", false},
-                                                       {"steps", false},
-                                                       {"tile", false},
-                                                       {"size", false}}};
+    bool loop(Index node, const JsonPath& path, Loop& made) {
+        static constexpr std::array<JsonField, 7> kFields{{{"name", true},
+                                                           {"over", false},
+                                                           {"shift", false},
+                                                           {"start", false},
+                                                           {"steps", false},
+                                                           {"tile", false},
+                                                           {"size", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at)) return false;
         const auto [name_at, over, shift, start, steps, tile, size] = at;
         std::string_view name;
-        const Path name_path{&path, "name"};
+        const JsonPath name_path{&path, "name"};
         if (!string(name_at, name_path, name)) return false;
         if (name.empty()) return fail(name_at, name_path, "is an empty name");
         for (const Loop& other : out_.loops) {
@@ -108,12 +105,14 @@ private:
             }
             if (!has(size)) return fail(node, path, "lacks \"size\", the elements of one block");
             return integer(size, {&path, "size"}, 1, plan::kMaxCoordinate, made.size) &&
-                   members(tile, {&path, "tile"}, [&](std::string_view of, Index axis, const Path& inner) {
-                       auto& [tensor, tensor_axis] = made.tiles.emplace_back();
-                       if (!tensor_named(of, axis, inner, tensor)) return false;
-                       const auto axes = out_.tensors[static_cast<std::size_t>(tensor)].tensor.shape.size();
-                       return integer(axis, inner, 0, static_cast<std::int64_t>(axes) - 1, tensor_axis);
-                   });
+                   members(
+                       tile, {&path, "tile"}, [&](std::string_view of, Index axis, const JsonPath& inner) {
+                           auto& [tensor, tensor_axis] = made.tiles.emplace_back();
+                           if (!tensor_named(of, axis, inner, tensor)) return false;
+                           const auto axes =
+                               out_.tensors[static_cast<std::size_t>(tensor)].tensor.shape.size();
+                           return integer(axis, inner, 0, static_cast<std::int64_t>(axes) - 1, tensor_axis);
+                       });
         }
         if (has(size)) return fail(size, path, "has the key \"size\", which only a loop over blocks has");
         if (!has(shift)) return fail(node, path, "lacks \"shift\", by how many places each step moves on");
@@ -121,7 +120,7 @@ private:
         for (const Loop& other : out_.loops) {
             if (other.over == made.over) {
                 return fail(over, {&path, "over"},
-                            fmt::format("is the mesh axis of loop \"{}\"", printable(other.name)));
+                            fmt::format("is the mesh axis of loop \"{}\"", escaped(other.name)));
             }
         }
         const std::int64_t ring = out_.mesh.axes[static_cast<std::size_t>(made.over)].size;
@@ -136,7 +135,7 @@ private:
                fail(shift, {&path, "shift"}, fmt::format("moves nothing on a ring of {}", ring));
     }
 
-    bool tensor_named(std::string_view name, Index node, const Path& path, std::int32_t& out) {
+    bool tensor_named(std::string_view name, Index node, const JsonPath& path, std::int32_t& out) {
         std::vector<std::string_view> known;
         for (std::size_t i = 0; i < out_.tensors.size(); ++i) {
             if (out_.tensors[i].tensor.name == name) {
@@ -146,10 +145,10 @@ private:
             known.push_back(out_.tensors[i].tensor.name);
         }
         return fail(node, path,
-                    "names an unknown tensor \"" + printable(name) + "\"" + plan::did_you_mean(name, known));
+                    "names an unknown tensor \"" + escaped(name) + "\"" + did_you_mean(name, known));
     }
 
-    bool loop_named(std::string_view name, Index node, const Path& path, std::int32_t& out) {
+    bool loop_named(std::string_view name, Index node, const JsonPath& path, std::int32_t& out) {
         std::vector<std::string_view> known;
         for (std::size_t i = 0; i < out_.loops.size(); ++i) {
             if (out_.loops[i].name == name) {
@@ -159,18 +158,18 @@ private:
             known.push_back(out_.loops[i].name);
         }
         return fail(node, path,
-                    "names an unknown loop \"" + printable(name) + "\"" + plan::did_you_mean(name, known));
+                    "names an unknown loop \"" + escaped(name) + "\"" + did_you_mean(name, known));
     }
 
-    bool points(Index node, const Path& path) {
+    bool points(Index node, const JsonPath& path) {
         if (!list(node, path, "a list of communication points", 4096)) return false;
         if (document_.size(node) == 0) return fail(node, path, "is empty; nothing would move");
-        return each(node, path, [&](Index at, const Path& inner) { return point(at, inner); }) &&
+        return each(node, path, [&](Index at, const JsonPath& inner) { return point(at, inner); }) &&
                complete(node, path);
     }
 
-    bool point(Index node, const Path& path) {
-        static constexpr std::array<Field, 3> kFields{{{"tensor", true}, {"at", true}, {"chunk", false}}};
+    bool point(Index node, const JsonPath& path) {
+        static constexpr std::array<JsonField, 3> kFields{{{"tensor", true}, {"at", true}, {"chunk", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at)) return false;
         CommunicationPoint made;
@@ -197,7 +196,7 @@ private:
             }
         }
         if (has(at[2]) &&
-            !members(at[2], {&path, "chunk"}, [&](std::string_view name, Index count, const Path& inner) {
+            !members(at[2], {&path, "chunk"}, [&](std::string_view name, Index count, const JsonPath& inner) {
                 auto& [block, group] = made.chunk.emplace_back();
                 if (!loop_named(name, count, inner, block) ||
                     !integer(count, inner, 1, plan::kMaxCoordinate, group)) {
@@ -222,7 +221,7 @@ private:
     }
 
     /// A tensor that moves at all moves wherever a loop shifts its shard.
-    bool complete(Index node, const Path& path) {
+    bool complete(Index node, const JsonPath& path) {
         const auto moved_at = [&](std::int32_t tensor, std::size_t loop) {
             return std::any_of(out_.points.begin(), out_.points.end(), [&](const CommunicationPoint& point) {
                 return point.tensor == tensor && point.at == static_cast<std::int32_t>(loop);
@@ -236,8 +235,8 @@ private:
                 return fail(
                     node, path,
                     fmt::format("does not move {} at loop \"{}\", which shifts its shard",
-                                printable(out_.tensors[static_cast<std::size_t>(point.tensor)].tensor.name),
-                                printable(loop.name)));
+                                escaped(out_.tensors[static_cast<std::size_t>(point.tensor)].tensor.name),
+                                escaped(loop.name)));
             }
         }
         return true;
@@ -249,7 +248,7 @@ private:
 }  // namespace
 
 Result<LoopNest> read_loop_nest(std::string_view text, const std::string& file_name) {
-    const Result<plan::JsonDocument> document = plan::JsonDocument::parse(text, file_name);
+    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
     if (!document) return document.error();
     return LoopDecoder(*document, text, file_name).decode();
 }
@@ -268,7 +267,7 @@ Result<Import> import_loop_nest(std::string_view text, const std::string& file_n
     made.plan = *std::move(plan);
     for (const Loop& loop : nest->loops) {
         if (loop.over < 0) continue;
-        made.claims.emplace_back("loop " + printable(loop.name),
+        made.claims.emplace_back("loop " + escaped(loop.name),
                                  fmt::format("{} steps over {}", loop.steps,
                                              nest->mesh.axes[static_cast<std::size_t>(loop.over)].name));
     }

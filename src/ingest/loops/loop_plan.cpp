@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "syncopate/ingest/loop_ir.hpp"
+#include "syncopate/ingest/loops/loop_ir.hpp"
 #include "syncopate/plan/model/region.hpp"
 
 namespace syncopate::ingest {

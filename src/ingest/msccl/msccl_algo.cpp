@@ -1,18 +1,15 @@
-#include "ingest/msccl_algo.hpp"
+#include "ingest/msccl/msccl_algo.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "ingest/xml_element.hpp"
-#include "plan/json/json_document.hpp"
-#include "plan/model/did_you_mean.hpp"
+#include "ingest/msccl/xml_element.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
-
-using plan::printable;
 
 constexpr std::array<std::string_view, 9> kTypes{"s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop"};
 constexpr std::array<std::string_view, 3> kProtocols{"Simple", "LL", "LL128"};
@@ -65,8 +62,8 @@ private:
             return false;
         if (std::find(kProtocols.begin(), kProtocols.end(), algo.protocol) == kProtocols.end())
             return fail(node,
-                        fmt::format("proto=\"{}\" is none of Simple, LL, LL128", printable(algo.protocol)));
-        algo.name = printable(node.attribute("name").value());
+                        fmt::format("proto=\"{}\" is none of Simple, LL, LL128", escaped(algo.protocol)));
+        algo.name = escaped(node.attribute("name").value());
         algo.collective = node.attribute("coll").value();
         std::int32_t in_place = 0;
         std::int32_t out_of_place = 0;
@@ -148,7 +145,7 @@ private:
         const auto found = std::find(kTypes.begin(), kTypes.end(), type);
         if (found == kTypes.end()) {
             return fail(node, fmt::format("type=\"{}\" is none of s, r, rcs, rrs, rrc, rrcs, cpy, re, nop{}",
-                                          printable(type), plan::did_you_mean(type, kTypes)));
+                                          escaped(type), did_you_mean(type, kTypes)));
         }
         step.type = static_cast<MscclType>(found - kTypes.begin());
         const MscclEffect effect = effect_of(step.type);
@@ -176,7 +173,7 @@ private:
         if (!text(node, buffer_name, buffer)) return false;
         const std::optional<Buffer> known = buffer_from(buffer);
         if (!known)
-            return fail(node, fmt::format("{}=\"{}\" is none of i, o, s", buffer_name, printable(buffer)));
+            return fail(node, fmt::format("{}=\"{}\" is none of i, o, s", buffer_name, escaped(buffer)));
         operand.buffer = *known;
         return integer(node, offset_name, 0, kMaxChunks, operand.index);
     }

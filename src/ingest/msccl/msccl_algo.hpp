@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ingest/buffers.hpp"
+#include "ingest/steps/buffers.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::ingest {

@@ -1,4 +1,4 @@
-#include "syncopate/ingest/msccl_xml.hpp"
+#include "syncopate/ingest/msccl/msccl_xml.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,12 +8,12 @@
 
 #include <fmt/format.h>
 
-#include "ingest/buffers.hpp"
-#include "ingest/msccl_algo.hpp"
-#include "ingest/placement.hpp"
-#include "ingest/schedule.hpp"
-#include "ingest/weave.hpp"
-#include "plan/json/json_document.hpp"
+#include "ingest/msccl/msccl_algo.hpp"
+#include "ingest/steps/buffers.hpp"
+#include "ingest/steps/placement.hpp"
+#include "ingest/steps/schedule.hpp"
+#include "ingest/steps/weave.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -80,8 +80,7 @@ private:
 
     void claim() {
         auto& claims = import_.claims;
-        claims.emplace_back("collective",
-                            algo_.collective.empty() ? "not said" : plan::printable(algo_.collective));
+        claims.emplace_back("collective", algo_.collective.empty() ? "not said" : escaped(algo_.collective));
         claims.emplace_back("ranks", fmt::format("{}", algo_.gpus.size()));
         claims.emplace_back("chunks", fmt::format("{}", algo_.chunks));
         claims.emplace_back("in place", algo_.in_place ? "yes" : "no");
@@ -115,7 +114,7 @@ private:
                                         [&](const auto& row) { return row.first == algo_.collective; });
         if (found == kCollectives.end()) {
             return fail(algo_.line, fmt::format("coll=\"{}\" is no collective that MSCCL knows",
-                                                plan::printable(algo_.collective)));
+                                                escaped(algo_.collective)));
         }
         BufferSizes sizes;
         sizes.collective = found->second;

@@ -1,15 +1,13 @@
-#include "ingest/xml_element.hpp"
+#include "ingest/msccl/xml_element.hpp"
 
 #include <algorithm>
 #include <charconv>
 
 #include <fmt/format.h>
 
-#include "plan/json/json_document.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
-
-using plan::printable;
 
 namespace {
 
@@ -61,7 +59,7 @@ bool XmlReader::attributes(pugi::xml_node node, std::span<const std::string_view
         const auto found = std::find(known.begin(), known.end(), name);
         if (found == known.end()) {
             std::string warning = fmt::format("the attribute \"{}\" of <{}> is not known and left out",
-                                              printable(name), node.name());
+                                              escaped(name), node.name());
             constexpr std::size_t kMaxWarnings = 32;
             if (warnings_.size() < kMaxWarnings &&
                 std::find(warnings_.begin(), warnings_.end(), warning) == warnings_.end())
@@ -89,7 +87,7 @@ bool XmlReader::integer(pugi::xml_node node, const char* name, std::int64_t lowe
     if (!text(node, name, value)) return false;
     const auto read = std::from_chars(value.data(), value.data() + value.size(), out);
     if (read.ec != std::errc() || read.ptr != value.data() + value.size()) {
-        return fail(node, fmt::format("{}=\"{}\" is no integer", name, printable(value)));
+        return fail(node, fmt::format("{}=\"{}\" is no integer", name, escaped(value)));
     }
     return (out >= lowest && out <= highest) ||
            fail(node, fmt::format("{}=\"{}\" is not in {} to {}", name, out, lowest, highest));
@@ -101,8 +99,8 @@ bool XmlReader::children(pugi::xml_node node, std::span<const std::string_view> 
             std::find(known.begin(), known.end(), std::string_view(child.name())) != known.end())
             continue;
         const std::string what = child.type() == pugi::node_element
-                                     ? "the element <" + printable(child.name()) + ">"
-                                     : "text \"" + printable(trimmed(child.value())) + "\"";
+                                     ? "the element <" + escaped(child.name()) + ">"
+                                     : "text \"" + escaped(trimmed(child.value())) + "\"";
         const std::string inside =
             node.type() == pugi::node_document ? "the file" : fmt::format("<{}>", node.name());
         std::string expected;

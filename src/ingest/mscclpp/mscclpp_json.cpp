@@ -1,4 +1,4 @@
-#include "syncopate/ingest/mscclpp_json.hpp"
+#include "syncopate/ingest/mscclpp/mscclpp_json.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,24 +8,21 @@
 
 #include <fmt/format.h>
 
-#include "ingest/buffers.hpp"
-#include "ingest/mscclpp_plan.hpp"
-#include "ingest/mscclpp_schedule.hpp"
-#include "ingest/placement.hpp"
-#include "ingest/weave.hpp"
-#include "plan/json/json_decoder.hpp"
-#include "plan/json/json_document.hpp"
+#include "ingest/mscclpp/mscclpp_plan.hpp"
+#include "ingest/mscclpp/mscclpp_schedule.hpp"
+#include "ingest/steps/buffers.hpp"
+#include "ingest/steps/placement.hpp"
+#include "ingest/steps/weave.hpp"
+#include "syncopate/json_decoder.hpp"
+#include "syncopate/json_document.hpp"
 
 namespace syncopate::ingest {
 namespace {
 
-using plan::JsonDocument;
-using plan::Path;
-
 constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
 
 /// Tells the versions apart, for the file has no number of its own, and finds dialects.
-class Examiner : plan::JsonDecoder {
+class Examiner : JsonDecoder {
 public:
     using JsonDecoder::error;
     using JsonDecoder::JsonDecoder;
@@ -37,13 +34,13 @@ public:
             return 0;
         }
         const Index gpus = member(0, "gpus");
-        const Path path{nullptr, "gpus"};
+        const JsonPath path{nullptr, "gpus"};
         if (!has(gpus)) {
             fail(0, {}, "lacks \"gpus\": no execution plan of MSCCL++");
             return 0;
         }
         if (!is(gpus, path, Type::array, "a list of gpus")) return 0;
-        const Path first{&path, {}, 0};
+        const JsonPath first{&path, {}, 0};
         if (document_.size(gpus) == 0 || document_.type(document_.first(gpus)) != Type::object) {
             fail(gpus, path, "has no gpu");
             return 0;
@@ -71,7 +68,7 @@ private:
 
     /// False, with an error, at a key or placeholder of the dialects between the versions. Nesting is bounded
     /// by the document.
-    bool find_dialect(Index node, const Path& path) {
+    bool find_dialect(Index node, const JsonPath& path) {
         static constexpr std::array<std::string_view, 23> kForeign{"remoteBuffers",
                                                                    "accessChannelTypes",
                                                                    "remoteBuffersIds",
@@ -96,7 +93,8 @@ private:
                                                                    "info_location",
                                                                    "inputChunks"};
         if (document_.type(node) == Type::array) {
-            return each(node, path, [&](Index element, const Path& at) { return find_dialect(element, at); });
+            return each(node, path,
+                        [&](Index element, const JsonPath& at) { return find_dialect(element, at); });
         }
         if (document_.type(node) == Type::string && document_.text(node).starts_with("${"))
             return fail(node, path,

@@ -1,4 +1,5 @@
-#include "ingest/mscclpp_plan.hpp"
+#include "ingest/mscclpp/mscclpp_plan.hpp"
+#include "syncopate/names.hpp"
 
 #include <algorithm>
 #include <array>
@@ -61,7 +62,7 @@ bool MscclppReader::read_header(Index name, Index collective, Index protocol, In
         std::string_view value;
         if (!has(node) || document_.type(node) == Type::null) return true;
         if (!string(node, {nullptr, key}, value)) return false;
-        out = plan::printable(value);
+        out = escaped(value);
         return true;
     };
     if (!label(name, "name", plan.name) || !label(collective, "collective", plan.collective) ||
@@ -72,7 +73,7 @@ bool MscclppReader::read_header(Index name, Index collective, Index protocol, In
            fail(protocol, {nullptr, "protocol"}, "is \"" + plan.protocol + "\"; expected Simple or LL");
 }
 
-bool MscclppReader::buffer(Index node, const plan::Path& path, Buffer& out) {
+bool MscclppReader::buffer(Index node, const JsonPath& path, Buffer& out) {
     std::string_view name;
     if (!string(node, path, name)) return false;
     const std::optional<Buffer> known = buffer_from(name);
@@ -81,14 +82,14 @@ bool MscclppReader::buffer(Index node, const plan::Path& path, Buffer& out) {
     return true;
 }
 
-bool MscclppReader::rank(Index node, const plan::Path& path, std::int32_t& out) {
+bool MscclppReader::rank(Index node, const JsonPath& path, std::int32_t& out) {
     return integer(node, path, 0, ranks_ - 1, out);
 }
 
-bool MscclppReader::numbers(Index node, const plan::Path& path, std::int64_t highest,
+bool MscclppReader::numbers(Index node, const JsonPath& path, std::int64_t highest,
                             std::vector<std::int32_t>& out) {
     return list(node, path, "a list of numbers", 1 << 16) &&
-           each(node, path, [&](Index element, const plan::Path& at) {
+           each(node, path, [&](Index element, const JsonPath& at) {
                return integer(element, at, 0, highest, out.emplace_back());
            });
 }
@@ -132,7 +133,7 @@ std::int32_t MscclppReader::semaphore_counter(MscclppPlan& plan, std::int32_t ow
                    fmt::format("semaphore {} of rank {}", id, owner), initial);
 }
 
-Origin MscclppReader::origin(Index node, const plan::Path& path, std::string_view name) {
+Origin MscclppReader::origin(Index node, const JsonPath& path, std::string_view name) {
     const std::size_t end = std::min(document_.end_offset(node), text_.size());
     if (end > line_offset_) {
         const auto from = text_.begin() + static_cast<std::ptrdiff_t>(line_offset_);
@@ -143,7 +144,7 @@ Origin MscclppReader::origin(Index node, const plan::Path& path, std::string_vie
     return {line_, fmt::format("{} ({})", path.to_string(), name)};
 }
 
-bool MscclppReader::count_op(Index node, const plan::Path& path) {
+bool MscclppReader::count_op(Index node, const JsonPath& path) {
     return ++ops_ <= kMaxSteps ||
            fail(node, path, fmt::format("is op {} of the file; at most {} are allowed", ops_, kMaxSteps));
 }

@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ingest/buffers.hpp"
-#include "plan/json/json_decoder.hpp"
+#include "ingest/steps/buffers.hpp"
+#include "syncopate/json_decoder.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::ingest {
@@ -42,7 +42,7 @@ struct MscclppRef {
     std::int64_t index = 0;
     std::int64_t count = 0;
     std::int32_t group = -1;  ///< multicast: one of MscclppPlan::groups
-    plan::JsonDocument::Index node = 0;
+    JsonDocument::Index node = 0;
 };
 
 /// One slice of an op that several threadblocks share.
@@ -75,7 +75,7 @@ struct MscclppGpu {
     std::int64_t output = 0;
     std::int64_t scratch = 0;
     std::vector<std::vector<MscclppOp>> threadblocks;
-    plan::JsonDocument::Index node = 0;
+    JsonDocument::Index node = 0;
 };
 
 struct MscclppPlan {
@@ -91,11 +91,11 @@ struct MscclppPlan {
 };
 
 /// What both versions' readers use.
-class MscclppReader : protected plan::JsonDecoder {
+class MscclppReader : protected JsonDecoder {
 public:
     using JsonDecoder::error;
 
-    MscclppReader(const plan::JsonDocument& document, std::string_view text, const std::string& file_name)
+    MscclppReader(const JsonDocument& document, std::string_view text, const std::string& file_name)
         : JsonDecoder(document, text, file_name), text_(text) {}
 
 protected:
@@ -107,13 +107,13 @@ protected:
     enum ChannelType : std::uint8_t { kMemory, kPort, kSwitch };
 
     bool read_header(Index name, Index collective, Index protocol, Index in_place, MscclppPlan& plan);
-    bool non_negative(Index node, const plan::Path& path, std::int64_t& out) {
+    bool non_negative(Index node, const JsonPath& path, std::int64_t& out) {
         return integer(node, path, 0, kMaxChunks, out);
     }
-    bool buffer(Index node, const plan::Path& path, Buffer& out);
-    bool rank(Index node, const plan::Path& path, std::int32_t& out);
+    bool buffer(Index node, const JsonPath& path, Buffer& out);
+    bool rank(Index node, const JsonPath& path, std::int32_t& out);
     /// A list of small numbers.
-    bool numbers(Index node, const plan::Path& path, std::int64_t highest, std::vector<std::int32_t>& out);
+    bool numbers(Index node, const JsonPath& path, std::int64_t highest, std::vector<std::int32_t>& out);
     void add_channel(ChannelType type, std::int32_t owner, std::int32_t peer);
     /// The counter that `owner` waits on for its channel `index`, and the one that it signals: the channel of
     /// the same number among the peer's channels to it. Counters are made when first named.
@@ -122,9 +122,9 @@ protected:
     std::int32_t semaphore_counter(MscclppPlan& plan, std::int32_t owner, std::int32_t id,
                                    std::int64_t initial);
     /// The place of a node, which must not be before that of the last call.
-    Origin origin(Index node, const plan::Path& path, std::string_view name);
+    Origin origin(Index node, const JsonPath& path, std::string_view name);
     /// False above kMaxSteps.
-    bool count_op(Index node, const plan::Path& path);
+    bool count_op(Index node, const JsonPath& path);
 
     std::int32_t ranks_ = 0;
     std::vector<std::vector<Channel>> channels_[2];  ///< by type (memory, port), rank, number
@@ -142,10 +142,10 @@ private:
 };
 
 /// A document whose gpus[0] has inputChunks.
-[[nodiscard]] Result<MscclppPlan> read_mscclpp_v1(const plan::JsonDocument& document, std::string_view text,
+[[nodiscard]] Result<MscclppPlan> read_mscclpp_v1(const JsonDocument& document, std::string_view text,
                                                   const std::string& file_name);
 /// A document whose gpus[0] has input_chunks.
-[[nodiscard]] Result<MscclppPlan> read_mscclpp_v2(const plan::JsonDocument& document, std::string_view text,
+[[nodiscard]] Result<MscclppPlan> read_mscclpp_v2(const JsonDocument& document, std::string_view text,
                                                   const std::string& file_name);
 
 }  // namespace syncopate::ingest

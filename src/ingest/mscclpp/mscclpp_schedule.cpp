@@ -1,4 +1,4 @@
-#include "ingest/mscclpp_schedule.hpp"
+#include "ingest/mscclpp/mscclpp_schedule.hpp"
 
 #include <algorithm>
 #include <map>

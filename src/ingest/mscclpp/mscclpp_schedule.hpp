@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "ingest/buffers.hpp"
-#include "ingest/mscclpp_plan.hpp"
-#include "ingest/schedule.hpp"
+#include "ingest/mscclpp/mscclpp_plan.hpp"
+#include "ingest/steps/buffers.hpp"
+#include "ingest/steps/schedule.hpp"
 
 namespace syncopate::ingest {
 

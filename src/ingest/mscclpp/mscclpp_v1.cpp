@@ -7,14 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "ingest/mscclpp_plan.hpp"
+#include "ingest/mscclpp/mscclpp_plan.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
-
-using plan::Field;
-using plan::JsonDocument;
-using plan::Path;
 
 /// Names of version 1 that differ from version 2's, and what version 2 calls the same. cpkt means the
 /// opposite there.
@@ -33,23 +30,23 @@ public:
     using MscclppReader::MscclppReader;
 
     bool read(MscclppPlan& plan) {
-        constexpr std::array<Field, 10> kKeys{{{"name", false},
-                                               {"collective", false},
-                                               {"colletive", false},
-                                               {"protocol", true},
-                                               {"inplace", true},
-                                               {"gpus", true},
-                                               {"num_threads_per_block", false},
-                                               {"use_double_scratch_buffer", false},
-                                               {"min_message_size", false},
-                                               {"max_message_size", false}}};
+        constexpr std::array<JsonField, 10> kKeys{{{"name", false},
+                                                   {"collective", false},
+                                                   {"colletive", false},
+                                                   {"protocol", true},
+                                                   {"inplace", true},
+                                                   {"gpus", true},
+                                                   {"num_threads_per_block", false},
+                                                   {"use_double_scratch_buffer", false},
+                                                   {"min_message_size", false},
+                                                   {"max_message_size", false}}};
         std::array<Index, kKeys.size()> keys{};
         if (!fields(0, {}, kKeys, keys)) return false;
         if (has(keys[1]) == has(keys[2]))
             return fail(0, {}, R"(needs "collective" (or "colletive", as it was written until 2024))");
         if (!read_header(keys[0], has(keys[1]) ? keys[1] : keys[2], keys[3], keys[4], plan)) return false;
         plan.version = 1;
-        const Path path{nullptr, "gpus"};
+        const JsonPath path{nullptr, "gpus"};
         if (!list(keys[5], path, "a list of gpus", kMaxImportRanks)) return false;
         ranks_ = static_cast<std::int32_t>(document_.size(keys[5]));
         channels_[kMemory].resize(document_.size(keys[5]));
@@ -57,9 +54,9 @@ public:
         by_buffers_.resize(document_.size(keys[5]));
         groups_.resize(document_.size(keys[5]));
         return each(keys[5], path,
-                    [&](Index node, const Path& at) { return read_resources(node, at, plan); }) &&
+                    [&](Index node, const JsonPath& at) { return read_resources(node, at, plan); }) &&
                each(keys[5], path,
-                    [&](Index node, const Path& at) { return read_threadblocks(node, at, plan); });
+                    [&](Index node, const JsonPath& at) { return read_threadblocks(node, at, plan); });
     }
 
 private:
@@ -71,15 +68,15 @@ private:
         std::map<Kind, std::vector<std::int32_t>> channels;
     };
 
-    static constexpr std::array<Field, 7> kGpuKeys{{{"id", true},
-                                                    {"inputChunks", true},
-                                                    {"outputChunks", true},
-                                                    {"scratchChunks", true},
-                                                    {"chunkGroups", false},
-                                                    {"channels", true},
-                                                    {"threadblocks", true}}};
+    static constexpr std::array<JsonField, 7> kGpuKeys{{{"id", true},
+                                                        {"inputChunks", true},
+                                                        {"outputChunks", true},
+                                                        {"scratchChunks", true},
+                                                        {"chunkGroups", false},
+                                                        {"channels", true},
+                                                        {"threadblocks", true}}};
 
-    bool channel_type(Index node, const Path& path, ChannelType& out) {
+    bool channel_type(Index node, const JsonPath& path, ChannelType& out) {
         std::string_view name;
         if (!string(node, path, name)) return false;
         if (name == "sm") out = kMemory;
@@ -89,7 +86,7 @@ private:
                fail(node, path, "is " + document_.describe(node) + "; expected sm, proxy or nvls");
     }
 
-    bool read_resources(Index node, const Path& path, MscclppPlan& plan) {
+    bool read_resources(Index node, const JsonPath& path, MscclppPlan& plan) {
         std::array<Index, kGpuKeys.size()> keys{};
         MscclppGpu gpu;
         gpu.node = node;
@@ -106,19 +103,19 @@ private:
             return fail(keys[0], {&path, "id"},
                         fmt::format("is {}; expected {}: ids count from 0", id, owner));
         plan.gpus.push_back(std::move(gpu));
-        const Path channels{&path, "channels"};
+        const JsonPath channels{&path, "channels"};
         return list(keys[5], channels, "a list of channels", 1 << 16) &&
                each(keys[5], channels,
-                    [&](Index n, const Path& at) { return read_channel(n, at, owner, plan); });
+                    [&](Index n, const JsonPath& at) { return read_channel(n, at, owner, plan); });
     }
 
-    bool read_channel(Index node, const Path& path, std::int32_t owner, MscclppPlan& plan) {
-        constexpr std::array<Field, 6> kKeys{{{"type", true},
-                                              {"srcbuff", false},
-                                              {"dstbuff", false},
-                                              {"connectedTo", false},
-                                              {"buff", false},
-                                              {"rankGroups", false}}};
+    bool read_channel(Index node, const JsonPath& path, std::int32_t owner, MscclppPlan& plan) {
+        constexpr std::array<JsonField, 6> kKeys{{{"type", true},
+                                                  {"srcbuff", false},
+                                                  {"dstbuff", false},
+                                                  {"connectedTo", false},
+                                                  {"buff", false},
+                                                  {"rankGroups", false}}};
         std::array<Index, kKeys.size()> keys{};
         ChannelType type = kMemory;
         if (!fields(node, path, kKeys, keys) || !channel_type(keys[0], {&path, "type"}, type)) return false;
@@ -126,10 +123,10 @@ private:
             Buffer on = Buffer::input;
             if (!has(keys[4]) || !has(keys[5])) return fail(node, path, R"(needs "buff" and "rankGroups")");
             if (!buffer(keys[4], {&path, "buff"}, on)) return false;
-            const Path groups{&path, "rankGroups"};
+            const JsonPath groups{&path, "rankGroups"};
             return list(keys[5], groups, "a list of groups", kMaxImportRanks) &&
                    each(keys[5], groups,
-                        [&](Index n, const Path& at) { return read_group(n, at, owner, plan); });
+                        [&](Index n, const JsonPath& at) { return read_group(n, at, owner, plan); });
         }
         Buffer src = Buffer::input;
         Buffer dst = Buffer::input;
@@ -137,10 +134,10 @@ private:
             return fail(node, path, R"(needs "srcbuff", "dstbuff" and "connectedTo")");
         if (!buffer(keys[1], {&path, "srcbuff"}, src) || !buffer(keys[2], {&path, "dstbuff"}, dst))
             return false;
-        const Path peers{&path, "connectedTo"};
+        const JsonPath peers{&path, "connectedTo"};
         const auto me = static_cast<std::size_t>(owner);
         return list(keys[3], peers, "a list of ranks", 1 << 16) &&
-               each(keys[3], peers, [&](Index n, const Path& at) {
+               each(keys[3], peers, [&](Index n, const JsonPath& at) {
                    std::int32_t peer = 0;
                    if (!rank(n, at, peer)) return false;
                    if (peer == owner) return fail(n, at, "is its own rank");
@@ -151,8 +148,8 @@ private:
                });
     }
 
-    bool read_group(Index node, const Path& path, std::int32_t owner, MscclppPlan& plan) {
-        constexpr std::array<Field, 2> kKeys{{{"size", true}, {"ranks", true}}};
+    bool read_group(Index node, const JsonPath& path, std::int32_t owner, MscclppPlan& plan) {
+        constexpr std::array<JsonField, 2> kKeys{{{"size", true}, {"ranks", true}}};
         std::array<Index, 2> keys{};
         std::int32_t size = 0;
         std::vector<std::int32_t> members;
@@ -171,18 +168,18 @@ private:
         return true;
     }
 
-    bool read_threadblocks(Index node, const Path& path, MscclppPlan& plan) {
+    bool read_threadblocks(Index node, const JsonPath& path, MscclppPlan& plan) {
         std::array<Index, kGpuKeys.size()> keys{};
         if (!fields(node, path, kGpuKeys, keys)) return false;
         const auto owner = static_cast<std::int32_t>(path.index);
-        const Path blocks{&path, "threadblocks"};
+        const JsonPath blocks{&path, "threadblocks"};
         return list(keys[6], blocks, "a list of threadblocks", 4096) &&
                each(keys[6], blocks,
-                    [&](Index n, const Path& at) { return read_threadblock(n, at, owner, plan); });
+                    [&](Index n, const JsonPath& at) { return read_threadblock(n, at, owner, plan); });
     }
 
-    bool read_threadblock(Index node, const Path& path, std::int32_t owner, MscclppPlan& plan) {
-        constexpr std::array<Field, 3> kKeys{{{"id", true}, {"ops", true}, {"channels", false}}};
+    bool read_threadblock(Index node, const JsonPath& path, std::int32_t owner, MscclppPlan& plan) {
+        constexpr std::array<JsonField, 3> kKeys{{{"id", true}, {"ops", true}, {"channels", false}}};
         std::array<Index, kKeys.size()> keys{};
         std::int32_t id = 0;
         Scope scope;
@@ -191,20 +188,20 @@ private:
         if (id != path.index)
             return fail(keys[0], {&path, "id"},
                         fmt::format("is {}; expected {}: ids count from 0", id, path.index));
-        const Path channels{&path, "channels"};
+        const JsonPath channels{&path, "channels"};
         if (has(keys[2]) &&
             (!list(keys[2], channels, "a list of channels", 1 << 16) ||
-             !each(keys[2], channels, [&](Index n, const Path& at) { return read_scope(n, at, scope); })))
+             !each(keys[2], channels, [&](Index n, const JsonPath& at) { return read_scope(n, at, scope); })))
             return false;
         auto& ops = plan.gpus[static_cast<std::size_t>(owner)].threadblocks.emplace_back();
-        const Path list_path{&path, "ops"};
+        const JsonPath list_path{&path, "ops"};
         return list(keys[1], list_path, "a list of ops", static_cast<std::int32_t>(kMaxSteps)) &&
                each(keys[1], list_path,
-                    [&](Index n, const Path& at) { return read_op(n, at, scope, plan, ops); });
+                    [&](Index n, const JsonPath& at) { return read_op(n, at, scope, plan, ops); });
     }
 
-    bool read_scope(Index node, const Path& path, Scope& scope) {
-        constexpr std::array<Field, 5> kKeys{
+    bool read_scope(Index node, const JsonPath& path, Scope& scope) {
+        constexpr std::array<JsonField, 5> kKeys{
             {{"src", true}, {"dst", true}, {"ctype", true}, {"cids", false}, {"cid", false}}};
         std::array<Index, kKeys.size()> keys{};
         Buffer src = Buffer::input;
@@ -215,7 +212,7 @@ private:
             return false;
         if (has(keys[3]) == has(keys[4])) return fail(node, path, "needs \"cids\", once");
         const Index ids = has(keys[3]) ? keys[3] : keys[4];
-        const Path at{&path, has(keys[3]) ? "cids" : "cid"};
+        const JsonPath at{&path, has(keys[3]) ? "cids" : "cid"};
         const auto me = static_cast<std::size_t>(scope.rank);
         const auto& known = type == kSwitch ? groups_[me] : by_buffers_[me][{src, dst, type}];
         std::vector<std::int32_t> local;
@@ -251,7 +248,7 @@ private:
         kGroupOut,
         kNumKeys
     };
-    static constexpr std::array<Field, kNumKeys> kOpKeys{
+    static constexpr std::array<JsonField, kNumKeys> kOpKeys{
         {{"name", true},    {"cnt", false},        {"ctype", false},
          {"src", false},    {"srcbuff", false},    {"srcoff", false},
          {"dst", false},    {"dstbuff", false},    {"dstoff", false},
@@ -261,7 +258,7 @@ private:
          {"gi_cid", false}, {"go_cid", false}}};
     using Keys = std::array<Index, kNumKeys>;
 
-    bool read_op(Index node, const Path& path, const Scope& scope, MscclppPlan& plan,
+    bool read_op(Index node, const JsonPath& path, const Scope& scope, MscclppPlan& plan,
                  std::vector<MscclppOp>& ops) {
         Keys keys{};
         std::string_view name;
@@ -279,7 +276,7 @@ private:
             return fail(keys[kName], {&path, "name"},
                         name == "rrs"
                             ? "is \"rrs\", of a dialect before version 1 that no published reader takes"
-                            : fmt::format("is \"{}\", which is no op of version 1", plan::printable(name)));
+                            : fmt::format("is \"{}\", which is no op of version 1", escaped(name)));
         }
         op.origin = origin(node, path, name);
         std::int64_t count = 1;
@@ -305,11 +302,11 @@ private:
     }
 
     /// A nop names the step before it, of its own threadblock: the order that it has anyway.
-    bool read_deps(Index node, const Path& path) {
+    bool read_deps(Index node, const JsonPath& path) {
         if (!has(node)) return true;
-        const Path at{&path, "deps"};
-        return list(node, at, "a list of steps", 4096) && each(node, at, [&](Index n, const Path& p) {
-                   constexpr std::array<Field, 2> kKeys{{{"tb", true}, {"step", true}}};
+        const JsonPath at{&path, "deps"};
+        return list(node, at, "a list of steps", 4096) && each(node, at, [&](Index n, const JsonPath& p) {
+                   constexpr std::array<JsonField, 2> kKeys{{{"tb", true}, {"step", true}}};
                    std::array<Index, 2> keys{};
                    std::int64_t tb = 0;
                    std::int64_t step = 0;
@@ -325,8 +322,8 @@ private:
     }
 
     /// {"src": …, "dst": …}: the local and the remote buffer of the channels that an op uses.
-    bool read_kind(Index node, const Path& path, ChannelType type, Kind& out) {
-        constexpr std::array<Field, 2> kKeys{{{"src", true}, {"dst", true}}};
+    bool read_kind(Index node, const JsonPath& path, ChannelType type, Kind& out) {
+        constexpr std::array<JsonField, 2> kKeys{{{"src", true}, {"dst", true}}};
         std::array<Index, 2> keys{};
         Buffer src = Buffer::input;
         Buffer dst = Buffer::input;
@@ -339,13 +336,13 @@ private:
 
     /// [{"id": …, "off": …}]: channels of one kind; calls take(channel of the gpu, offset) for each.
     template <typename Take>
-    bool read_channels(Index buffers, Index ids, const Path& path, std::string_view buffers_key,
+    bool read_channels(Index buffers, Index ids, const JsonPath& path, std::string_view buffers_key,
                        std::string_view ids_key, const Scope& scope, ChannelType type, Take take) {
         Kind kind;
-        const Path at{&path, ids_key};
+        const JsonPath at{&path, ids_key};
         if (!read_kind(buffers, {&path, buffers_key}, type, kind)) return false;
-        return list(ids, at, "a list of channels", 4096) && each(ids, at, [&](Index n, const Path& p) {
-                   constexpr std::array<Field, 2> kKeys{{{"id", true}, {"off", false}}};
+        return list(ids, at, "a list of channels", 4096) && each(ids, at, [&](Index n, const JsonPath& p) {
+                   constexpr std::array<JsonField, 2> kKeys{{{"id", true}, {"off", false}}};
                    std::array<Index, 2> keys{};
                    std::int64_t id = 0;
                    std::int64_t offset = 0;
@@ -363,8 +360,8 @@ private:
                });
     }
 
-    bool read_signals(Index node, const Path& path, const Keys& keys, const Scope& scope, ChannelType type,
-                      MscclppPlan& plan, MscclppOp& op) {
+    bool read_signals(Index node, const JsonPath& path, const Keys& keys, const Scope& scope,
+                      ChannelType type, MscclppPlan& plan, MscclppOp& op) {
         if (!has(keys[kOutBuffers]) || !has(keys[kOut]))
             return fail(node, path, R"(needs "o_buff" and "o_cids")");
         if (type == kSwitch) return fail(node, path, "signals on a switch channel, which carries no signals");
@@ -375,7 +372,7 @@ private:
                              });
     }
 
-    bool read_waits(Index node, const Path& path, const Keys& keys, const Scope& scope, ChannelType type,
+    bool read_waits(Index node, const JsonPath& path, const Keys& keys, const Scope& scope, ChannelType type,
                     MscclppPlan& plan, MscclppOp& op) {
         if (!has(keys[kInBuffers]) || !has(keys[kIn]))
             return fail(node, path, R"(needs "i_buff" and "i_cids")");
@@ -387,7 +384,7 @@ private:
                              });
     }
 
-    bool read_barrier(Index node, const Path& path, const Keys& keys, MscclppOp& op) {
+    bool read_barrier(Index node, const JsonPath& path, const Keys& keys, MscclppOp& op) {
         if (!has(keys[kBarrier]) || !has(keys[kParties]))
             return fail(node, path, R"(needs "barrier_id" and "nthread_blocks")");
         return integer(keys[kBarrier], {&path, "barrier_id"}, 0, 1 << 16, op.barrier) &&
@@ -395,7 +392,7 @@ private:
     }
 
     /// The chunks at `buffer` and `offset` of the own rank.
-    bool read_local(Index node, const Path& path, Index buffer_node, Index offset_node,
+    bool read_local(Index node, const JsonPath& path, Index buffer_node, Index offset_node,
                     std::string_view buffer_key, std::string_view offset_key, const Scope& scope,
                     std::int64_t count, MscclppRef& ref) {
         ref.rank = scope.rank;
@@ -407,17 +404,18 @@ private:
                non_negative(offset_node, {&path, offset_key}, ref.index);
     }
 
-    bool read_locals(Index node, const Path& path, const Scope& scope, std::int64_t count,
+    bool read_locals(Index node, const JsonPath& path, const Scope& scope, std::int64_t count,
                      std::vector<MscclppRef>& refs) {
-        return list(node, path, "a list of chunks", 4096) && each(node, path, [&](Index n, const Path& at) {
-                   constexpr std::array<Field, 2> kKeys{{{"buff", true}, {"off", true}}};
+        return list(node, path, "a list of chunks", 4096) &&
+               each(node, path, [&](Index n, const JsonPath& at) {
+                   constexpr std::array<JsonField, 2> kKeys{{{"buff", true}, {"off", true}}};
                    std::array<Index, 2> keys{};
                    return fields(n, at, kKeys, keys) && read_local(n, at, keys[0], keys[1], "buff", "off",
                                                                    scope, count, refs.emplace_back());
                });
     }
 
-    bool read_remotes(Index buffers, Index ids, const Path& path, std::string_view buffers_key,
+    bool read_remotes(Index buffers, Index ids, const JsonPath& path, std::string_view buffers_key,
                       std::string_view ids_key, const Scope& scope, ChannelType type, std::int64_t count,
                       std::vector<MscclppRef>& refs) {
         Kind kind;
@@ -439,7 +437,7 @@ private:
                              });
     }
 
-    bool read_data(Index node, const Path& path, const Keys& keys, const Scope& scope, ChannelType type,
+    bool read_data(Index node, const JsonPath& path, const Keys& keys, const Scope& scope, ChannelType type,
                    std::int64_t count, MscclppPlan& plan, MscclppOp& op) {
         const bool reduces = op.verb->data == MscclppData::reduce;
         const auto local = [&](bool source, std::vector<MscclppRef>& refs) {
@@ -485,7 +483,7 @@ private:
         return local(true, op.src) && local(false, op.dst);
     }
 
-    bool read_multicast(Index node, const Path& path, const Keys& keys, const Scope& scope,
+    bool read_multicast(Index node, const JsonPath& path, const Keys& keys, const Scope& scope,
                         std::int64_t count, MscclppOp& op) {
         if (!read_local(node, path, keys[kSrcBuffer], keys[kSrcOffset], "srcbuff", "srcoff", scope, count,
                         op.src.emplace_back()) ||
@@ -500,13 +498,13 @@ private:
     }
 
     /// The group of the one multicast channel that a list of channels, or a number, names.
-    bool read_switch(Index node, const Path& path, const Scope& scope, MscclppRef& ref) {
+    bool read_switch(Index node, const JsonPath& path, const Scope& scope, MscclppRef& ref) {
         std::int64_t id = 0;
         if (document_.type(node) == Type::array) {
             if (document_.size(node) != 1) return fail(node, path, "must name one channel");
-            constexpr std::array<Field, 2> kKeys{{{"id", true}, {"off", false}}};
+            constexpr std::array<JsonField, 2> kKeys{{{"id", true}, {"off", false}}};
             std::array<Index, 2> keys{};
-            const Path at{&path, {}, 0};
+            const JsonPath at{&path, {}, 0};
             if (!fields(document_.first(node), at, kKeys, keys) || !non_negative(keys[0], {&at, "id"}, id))
                 return false;
         } else if (!non_negative(node, path, id)) {

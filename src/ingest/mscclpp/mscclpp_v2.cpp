@@ -5,39 +5,35 @@
 
 #include <fmt/format.h>
 
-#include "ingest/mscclpp_plan.hpp"
-#include "plan/model/did_you_mean.hpp"
+#include "ingest/mscclpp/mscclpp_plan.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
-
-using plan::Field;
-using plan::JsonDocument;
-using plan::Path;
 
 class Reader : public MscclppReader {
 public:
     using MscclppReader::MscclppReader;
 
     bool read(MscclppPlan& plan) {
-        constexpr std::array<Field, 13> kKeys{{{"name", false},
-                                               {"collective", true},
-                                               {"protocol", true},
-                                               {"inplace", true},
-                                               {"gpus", true},
-                                               {"num_threads_per_block", false},
-                                               {"use_double_scratch_buffer", false},
-                                               {"min_message_size", false},
-                                               {"max_message_size", false},
-                                               {"buffer_alignment", false},
-                                               {"reuse_resources", false},
-                                               {"dynamic", false},
-                                               {"dynamic_parameters", false}}};
+        constexpr std::array<JsonField, 13> kKeys{{{"name", false},
+                                                   {"collective", true},
+                                                   {"protocol", true},
+                                                   {"inplace", true},
+                                                   {"gpus", true},
+                                                   {"num_threads_per_block", false},
+                                                   {"use_double_scratch_buffer", false},
+                                                   {"min_message_size", false},
+                                                   {"max_message_size", false},
+                                                   {"buffer_alignment", false},
+                                                   {"reuse_resources", false},
+                                                   {"dynamic", false},
+                                                   {"dynamic_parameters", false}}};
         std::array<Index, kKeys.size()> keys{};
         if (!fields(0, {}, kKeys, keys) || !read_header(keys[0], keys[1], keys[2], keys[3], plan))
             return false;
         plan.version = 2;
-        const Path path{nullptr, "gpus"};
+        const JsonPath path{nullptr, "gpus"};
         if (!list(keys[4], path, "a list of gpus", kMaxImportRanks)) return false;
         ranks_ = static_cast<std::int32_t>(document_.size(keys[4]));
         channels_[kMemory].resize(document_.size(keys[4]));
@@ -46,9 +42,9 @@ public:
         groups_.resize(document_.size(keys[4]));
         // Signals name channels of other gpus: all channels before any op.
         return each(keys[4], path,
-                    [&](Index node, const Path& at) { return read_resources(node, at, plan); }) &&
+                    [&](Index node, const JsonPath& at) { return read_resources(node, at, plan); }) &&
                each(keys[4], path,
-                    [&](Index node, const Path& at) { return read_threadblocks(node, at, plan); });
+                    [&](Index node, const JsonPath& at) { return read_threadblocks(node, at, plan); });
     }
 
 private:
@@ -69,16 +65,16 @@ private:
         std::vector<std::int32_t> remote[2];    ///< by type: number among the gpu's remote buffers
     };
 
-    static constexpr std::array<Field, 8> kGpuKeys{{{"id", true},
-                                                    {"input_chunks", true},
-                                                    {"output_chunks", true},
-                                                    {"scratch_chunks", true},
-                                                    {"threadblocks", true},
-                                                    {"channels", true},
-                                                    {"remote_buffers", true},
-                                                    {"semaphores", false}}};
+    static constexpr std::array<JsonField, 8> kGpuKeys{{{"id", true},
+                                                        {"input_chunks", true},
+                                                        {"output_chunks", true},
+                                                        {"scratch_chunks", true},
+                                                        {"threadblocks", true},
+                                                        {"channels", true},
+                                                        {"remote_buffers", true},
+                                                        {"semaphores", false}}};
 
-    bool channel_type(Index node, const Path& path, ChannelType& out) {
+    bool channel_type(Index node, const JsonPath& path, ChannelType& out) {
         std::string_view name;
         if (!string(node, path, name)) return false;
         if (name == "memory") out = kMemory;
@@ -88,7 +84,7 @@ private:
                fail(node, path, "is " + document_.describe(node) + "; expected memory, port or switch");
     }
 
-    bool read_resources(Index node, const Path& path, MscclppPlan& plan) {
+    bool read_resources(Index node, const JsonPath& path, MscclppPlan& plan) {
         std::array<Index, kGpuKeys.size()> keys{};
         MscclppGpu gpu;
         gpu.node = node;
@@ -103,20 +99,20 @@ private:
             return fail(keys[0], {&path, "id"},
                         fmt::format("is {}; expected {}: ids count from 0", id, owner));
         plan.gpus.push_back(std::move(gpu));
-        const Path channels{&path, "channels"};
-        const Path remotes{&path, "remote_buffers"};
+        const JsonPath channels{&path, "channels"};
+        const JsonPath remotes{&path, "remote_buffers"};
         if (!list(keys[5], channels, "a list of channels", 1 << 16) ||
             !each(keys[5], channels,
-                  [&](Index n, const Path& at) { return read_channel(n, at, owner, plan); }) ||
+                  [&](Index n, const JsonPath& at) { return read_channel(n, at, owner, plan); }) ||
             !list(keys[6], remotes, "a list of remote buffers", 1 << 16) ||
-            !each(keys[6], remotes, [&](Index n, const Path& at) { return read_remote(n, at, owner); }))
+            !each(keys[6], remotes, [&](Index n, const JsonPath& at) { return read_remote(n, at, owner); }))
             return false;
         if (!has(keys[7])) return true;
-        const Path semaphores{&path, "semaphores"};
+        const JsonPath semaphores{&path, "semaphores"};
         std::int32_t number = 0;
         return list(keys[7], semaphores, "a list of semaphores", 1 << 16) &&
-               each(keys[7], semaphores, [&](Index n, const Path& at) {
-                   constexpr std::array<Field, 1> kKeys{{{"init_value", true}}};
+               each(keys[7], semaphores, [&](Index n, const JsonPath& at) {
+                   constexpr std::array<JsonField, 1> kKeys{{{"init_value", true}}};
                    std::array<Index, 1> value{};
                    std::int64_t initial = 0;
                    if (!fields(n, at, kKeys, value) || !non_negative(value[0], {&at, "init_value"}, initial))
@@ -126,14 +122,14 @@ private:
                });
     }
 
-    bool read_channel(Index node, const Path& path, std::int32_t owner, MscclppPlan& plan) {
+    bool read_channel(Index node, const JsonPath& path, std::int32_t owner, MscclppPlan& plan) {
         // "type" and "buff" are the older spellings.
-        constexpr std::array<Field, 6> kKeys{{{"channel_type", false},
-                                              {"type", false},
-                                              {"connected_to", false},
-                                              {"buffer_type", false},
-                                              {"buff", false},
-                                              {"rank_groups", false}}};
+        constexpr std::array<JsonField, 6> kKeys{{{"channel_type", false},
+                                                  {"type", false},
+                                                  {"connected_to", false},
+                                                  {"buffer_type", false},
+                                                  {"buff", false},
+                                                  {"rank_groups", false}}};
         std::array<Index, kKeys.size()> keys{};
         ChannelType type = kMemory;
         if (!fields(node, path, kKeys, keys)) return false;
@@ -143,9 +139,9 @@ private:
             return false;
         if (type != kSwitch) {
             if (!has(keys[2])) return fail(node, path, "lacks \"connected_to\"");
-            const Path peers{&path, "connected_to"};
+            const JsonPath peers{&path, "connected_to"};
             return list(keys[2], peers, "a list of ranks", 1 << 16) &&
-                   each(keys[2], peers, [&](Index n, const Path& at) {
+                   each(keys[2], peers, [&](Index n, const JsonPath& at) {
                        std::int32_t peer = 0;
                        if (!rank(n, at, peer)) return false;
                        if (peer == owner) return fail(n, at, "is its own rank");
@@ -159,10 +155,10 @@ private:
                     group.buffer))
             return false;
         if (!has(keys[5])) return fail(node, path, "lacks \"rank_groups\"");
-        const Path groups{&path, "rank_groups"};
+        const JsonPath groups{&path, "rank_groups"};
         return list(keys[5], groups, "a list of groups", kMaxImportRanks) &&
-               each(keys[5], groups, [&](Index n, const Path& at) {
-                   constexpr std::array<Field, 2> kGroupKeys{{{"size", true}, {"ranks", true}}};
+               each(keys[5], groups, [&](Index n, const JsonPath& at) {
+                   constexpr std::array<JsonField, 2> kGroupKeys{{{"size", true}, {"ranks", true}}};
                    std::array<Index, 2> values{};
                    std::int32_t size = 0;
                    std::vector<std::int32_t> members;
@@ -184,8 +180,8 @@ private:
                });
     }
 
-    bool read_remote(Index node, const Path& path, std::int32_t owner) {
-        constexpr std::array<Field, 3> kKeys{
+    bool read_remote(Index node, const JsonPath& path, std::int32_t owner) {
+        constexpr std::array<JsonField, 3> kKeys{
             {{"rank", true}, {"type", true}, {"access_channel_types", true}}};
         std::array<Index, kKeys.size()> keys{};
         Remote remote;
@@ -193,9 +189,9 @@ private:
             !buffer(keys[1], {&path, "type"}, remote.buffer))
             return false;
         if (remote.rank == owner) return fail(keys[0], {&path, "rank"}, "is its own rank");
-        const Path types{&path, "access_channel_types"};
+        const JsonPath types{&path, "access_channel_types"};
         if (!list(keys[2], types, "a list of channel types", 3) ||
-            !each(keys[2], types, [&](Index n, const Path& at) {
+            !each(keys[2], types, [&](Index n, const JsonPath& at) {
                 ChannelType type = kMemory;
                 if (!channel_type(n, at, type)) return false;
                 if (type != kSwitch) remote.access[type] = true;
@@ -206,18 +202,18 @@ private:
         return true;
     }
 
-    bool read_threadblocks(Index node, const Path& path, MscclppPlan& plan) {
+    bool read_threadblocks(Index node, const JsonPath& path, MscclppPlan& plan) {
         std::array<Index, kGpuKeys.size()> keys{};
         if (!fields(node, path, kGpuKeys, keys)) return false;
         const auto owner = static_cast<std::int32_t>(path.index);
-        const Path blocks{&path, "threadblocks"};
+        const JsonPath blocks{&path, "threadblocks"};
         return list(keys[4], blocks, "a list of threadblocks", 4096) &&
                each(keys[4], blocks,
-                    [&](Index n, const Path& at) { return read_threadblock(n, at, owner, plan); });
+                    [&](Index n, const JsonPath& at) { return read_threadblock(n, at, owner, plan); });
     }
 
-    bool read_threadblock(Index node, const Path& path, std::int32_t owner, MscclppPlan& plan) {
-        constexpr std::array<Field, 4> kKeys{
+    bool read_threadblock(Index node, const JsonPath& path, std::int32_t owner, MscclppPlan& plan) {
+        constexpr std::array<JsonField, 4> kKeys{
             {{"id", true}, {"ops", true}, {"channels", false}, {"remote_buffer_refs", false}}};
         std::array<Index, kKeys.size()> keys{};
         std::int32_t id = 0;
@@ -228,9 +224,9 @@ private:
             return fail(keys[0], {&path, "id"},
                         fmt::format("is {}; expected {}: ids count from 0", id, path.index));
         const auto me = static_cast<std::size_t>(owner);
-        const Path channels{&path, "channels"};
+        const JsonPath channels{&path, "channels"};
         if (has(keys[2]) && (!list(keys[2], channels, "a list of channels", 1 << 16) ||
-                             !each(keys[2], channels, [&](Index n, const Path& at) {
+                             !each(keys[2], channels, [&](Index n, const JsonPath& at) {
                                  return read_scope(n, at, "channel_type", "channel_ids", scope.channels,
                                                    [&](ChannelType type) {
                                                        return type == kSwitch ? groups_[me].size()
@@ -238,9 +234,9 @@ private:
                                                    });
                              })))
             return false;
-        const Path remotes{&path, "remote_buffer_refs"};
+        const JsonPath remotes{&path, "remote_buffer_refs"};
         if (has(keys[3]) && (!list(keys[3], remotes, "a list of remote buffers", 1 << 16) ||
-                             !each(keys[3], remotes, [&](Index n, const Path& at) {
+                             !each(keys[3], remotes, [&](Index n, const JsonPath& at) {
                                  return read_scope(n, at, "access_channel_type", "remote_buffer_ids",
                                                    scope.remote, [&](ChannelType type) {
                                                        return type == kSwitch ? 0 : remote_[me].size();
@@ -248,18 +244,20 @@ private:
                              })))
             return false;
         auto& ops = plan.gpus[me].threadblocks.emplace_back();
-        const Path list_path{&path, "ops"};
+        const JsonPath list_path{&path, "ops"};
         return list(keys[1], list_path, "a list of ops", static_cast<std::int32_t>(kMaxSteps)) &&
                each(keys[1], list_path,
-                    [&](Index n, const Path& at) { return read_op(n, at, scope, plan, ops, false); });
+                    [&](Index n, const JsonPath& at) { return read_op(n, at, scope, plan, ops, false); });
     }
 
     /// {"channel_type": …, "channel_ids": […]}: what the threadblock's numbers of this type stand for.
     template <typename Lists, typename Count>
-    bool read_scope(Index node, const Path& path, std::string_view type_key, std::string_view ids_key,
+    bool read_scope(Index node, const JsonPath& path, std::string_view type_key, std::string_view ids_key,
                     Lists& lists, Count count) {
-        const std::array<Field, 3> known{{{type_key, true}, {ids_key, true}, {"buffer_type", false}}};
-        std::array<Index, 3> keys{};
+        // Switch channels say once more which buffer they are for; "buff" is the older spelling.
+        const std::array<JsonField, 4> known{
+            {{type_key, true}, {ids_key, true}, {"buffer_type", false}, {"buff", false}}};
+        std::array<Index, 4> keys{};
         ChannelType type = kMemory;
         if (!fields(node, path, known, keys) || !channel_type(keys[0], {&path, type_key}, type)) return false;
         const auto highest = static_cast<std::int64_t>(count(type)) - 1;
@@ -269,21 +267,21 @@ private:
         return numbers(keys[1], {&path, ids_key}, highest, lists[type]);
     }
 
-    bool read_op(Index node, const Path& path, const Scope& scope, MscclppPlan& plan,
+    bool read_op(Index node, const JsonPath& path, const Scope& scope, MscclppPlan& plan,
                  std::vector<MscclppOp>& ops, bool nested) {
-        constexpr std::array<Field, 13> kKeys{{{"name", true},
-                                               {"channel_type", false},
-                                               {"channel_ids", false},
-                                               {"src_buff", false},
-                                               {"dst_buff", false},
-                                               {"reduce_op", false},
-                                               {"tbg_info", false},
-                                               {"barrier_id", false},
-                                               {"num_threadblocks", false},
-                                               {"semaphore_ids", false},
-                                               {"iter_context", false},
-                                               {"ops", false},
-                                               {"deps", false}}};
+        constexpr std::array<JsonField, 13> kKeys{{{"name", true},
+                                                   {"channel_type", false},
+                                                   {"channel_ids", false},
+                                                   {"src_buff", false},
+                                                   {"dst_buff", false},
+                                                   {"reduce_op", false},
+                                                   {"tbg_info", false},
+                                                   {"barrier_id", false},
+                                                   {"num_threadblocks", false},
+                                                   {"semaphore_ids", false},
+                                                   {"iter_context", false},
+                                                   {"ops", false},
+                                                   {"deps", false}}};
         std::array<Index, kKeys.size()> keys{};
         std::string_view name;
         if (!fields(node, path, kKeys, keys) || !string(keys[0], {&path, "name"}, name) ||
@@ -329,18 +327,18 @@ private:
                 "is \"{}\", of a dialect between versions 1 and 2, in which op names mean other things",
                 name);
         }
-        return fmt::format("is \"{}\", which is no op of version 2", plan::printable(name));
+        return fmt::format("is \"{}\", which is no op of version 2", escaped(name));
     }
 
     /// The ops inside run for one unit of data after another. With chunks of one unit, which this takes for
     /// granted, they run once.
-    bool read_pipeline(Index node, const Path& path, Index context, Index inner, const Scope& scope,
+    bool read_pipeline(Index node, const JsonPath& path, Index context, Index inner, const Scope& scope,
                        MscclppPlan& plan, std::vector<MscclppOp>& ops, bool nested) {
         if (nested) return fail(node, path, "is a pipeline inside a pipeline");
         if (!has(context) || !has(inner)) return fail(node, path, R"(needs "iter_context" and "ops")");
-        constexpr std::array<Field, 2> kKeys{{{"unit_size", true}, {"num_chunks", true}}};
+        constexpr std::array<JsonField, 2> kKeys{{{"unit_size", true}, {"num_chunks", true}}};
         std::array<Index, 2> keys{};
-        const Path at{&path, "iter_context"};
+        const JsonPath at{&path, "iter_context"};
         std::int64_t unit = 0;
         std::int64_t chunks = 0;
         if (!fields(context, at, kKeys, keys) ||
@@ -350,26 +348,27 @@ private:
         if (!pipelined_)
             plan.warnings.emplace_back("a pipeline is taken to run once, as it does for chunks of one unit");
         pipelined_ = true;
-        const Path inside{&path, "ops"};
+        const JsonPath inside{&path, "ops"};
         return list(inner, inside, "a list of ops", static_cast<std::int32_t>(kMaxSteps)) &&
                each(inner, inside,
-                    [&](Index n, const Path& p) { return read_op(n, p, scope, plan, ops, true); });
+                    [&](Index n, const JsonPath& p) { return read_op(n, p, scope, plan, ops, true); });
     }
 
-    bool read_refs(Index node, const Path& path, const Scope& scope, ChannelType type,
+    bool read_refs(Index node, const JsonPath& path, const Scope& scope, ChannelType type,
                    std::vector<MscclppRef>& refs) {
         if (!has(node)) return true;
-        return list(node, path, "a list of buffers", 4096) && each(node, path, [&](Index n, const Path& at) {
+        return list(node, path, "a list of buffers", 4096) &&
+               each(node, path, [&](Index n, const JsonPath& at) {
                    return read_ref(n, at, scope, type, refs.emplace_back());
                });
     }
 
-    bool read_ref(Index node, const Path& path, const Scope& scope, ChannelType type, MscclppRef& ref) {
-        constexpr std::array<Field, 5> kKeys{{{"index", true},
-                                              {"size", true},
-                                              {"type", false},
-                                              {"buffer_id", false},
-                                              {"switch_channel_id", false}}};
+    bool read_ref(Index node, const JsonPath& path, const Scope& scope, ChannelType type, MscclppRef& ref) {
+        constexpr std::array<JsonField, 5> kKeys{{{"index", true},
+                                                  {"size", true},
+                                                  {"type", false},
+                                                  {"buffer_id", false},
+                                                  {"switch_channel_id", false}}};
         std::array<Index, kKeys.size()> keys{};
         ref.node = node;
         ref.rank = scope.rank;
@@ -382,14 +381,14 @@ private:
         const auto me = static_cast<std::size_t>(scope.rank);
         std::int32_t number = 0;
         if (has(keys[4])) {
-            const Path at{&path, "switch_channel_id"};
+            const JsonPath at{&path, "switch_channel_id"};
             if (!local_number(keys[4], at, scope.channels[kSwitch], "switch channels", number)) return false;
             const Group& group = groups_[me][static_cast<std::size_t>(number)];
             ref.buffer = group.buffer;
             ref.group = group.number;
             return true;
         }
-        const Path at{&path, "buffer_id"};
+        const JsonPath at{&path, "buffer_id"};
         if (type == kSwitch)
             return fail(keys[3], at, "names a remote buffer, which a switch channel does not reach");
         if (!local_number(keys[3], at, scope.remote[type], "remote buffers of its channel type", number))
@@ -403,7 +402,7 @@ private:
     }
 
     /// The gpu's number behind a threadblock's own.
-    bool local_number(Index node, const Path& path, const std::vector<std::int32_t>& numbers,
+    bool local_number(Index node, const JsonPath& path, const std::vector<std::int32_t>& numbers,
                       std::string_view what, std::int32_t& out) {
         std::int64_t local = 0;
         if (!non_negative(node, path, local)) return false;
@@ -414,14 +413,14 @@ private:
         return true;
     }
 
-    bool read_counters(Index node, Index ids, const Path& path, const Scope& scope, ChannelType type,
+    bool read_counters(Index node, Index ids, const JsonPath& path, const Scope& scope, ChannelType type,
                        MscclppPlan& plan, MscclppOp& op) {
         const bool used = op.verb->signals || op.verb->waits;
         if (used && !has(ids)) return fail(node, path, "lacks \"channel_ids\"");
         if (!used) return !has(ids) || is(ids, {&path, "channel_ids"}, Type::array, "a list of numbers");
-        const Path at{&path, "channel_ids"};
+        const JsonPath at{&path, "channel_ids"};
         if (type == kSwitch) return fail(ids, at, "names switch channels, which carry no signals");
-        return list(ids, at, "a list of channels", 1 << 12) && each(ids, at, [&](Index n, const Path& p) {
+        return list(ids, at, "a list of channels", 1 << 12) && each(ids, at, [&](Index n, const JsonPath& p) {
                    std::int32_t number = 0;
                    if (!local_number(n, p, scope.channels[type], "channels of this type", number))
                        return false;
@@ -432,7 +431,7 @@ private:
                });
     }
 
-    bool read_reduce(Index node, const Path& path, MscclppOp& op) {
+    bool read_reduce(Index node, const JsonPath& path, MscclppOp& op) {
         if (!has(node)) return true;
         std::string_view name;
         if (!string(node, {&path, "reduce_op"}, name)) return false;
@@ -442,16 +441,16 @@ private:
                     "is " + document_.describe(node) + "; a plan reduces by sum or max");
     }
 
-    bool read_slice(Index node, const Path& path, MscclppOp& op) {
+    bool read_slice(Index node, const JsonPath& path, MscclppOp& op) {
         if (!has(node)) return true;
-        constexpr std::array<Field, 2> kKeys{{{"tb_id", true}, {"tbg_size", true}}};
+        constexpr std::array<JsonField, 2> kKeys{{{"tb_id", true}, {"tbg_size", true}}};
         std::array<Index, 2> keys{};
-        const Path at{&path, "tbg_info"};
+        const JsonPath at{&path, "tbg_info"};
         return fields(node, at, kKeys, keys) && integer(keys[1], {&at, "tbg_size"}, 1, 64, op.slice.count) &&
                integer(keys[0], {&at, "tb_id"}, 0, op.slice.count - 1, op.slice.index);
     }
 
-    bool read_barrier(Index node, Index id, Index parties, const Path& path, MscclppOp& op) {
+    bool read_barrier(Index node, Index id, Index parties, const JsonPath& path, MscclppOp& op) {
         if (op.verb->name != "barrier") return true;
         if (!has(id) || !has(parties))
             return fail(node, path, R"(needs "barrier_id" and "num_threadblocks")");
@@ -459,13 +458,13 @@ private:
                integer(parties, {&path, "num_threadblocks"}, 1, 4096, op.barrier_parties);
     }
 
-    bool read_semaphores(Index node, Index ids, const Path& path, const Scope& scope, MscclppPlan& plan,
+    bool read_semaphores(Index node, Index ids, const JsonPath& path, const Scope& scope, MscclppPlan& plan,
                          MscclppOp& op) {
         const bool acquires = op.verb->name == "sem_acquire";
         const bool releases = op.verb->name == "sem_release";
         if (!acquires && !releases) return true;
         if (!has(ids)) return fail(node, path, "lacks \"semaphore_ids\"");
-        const Path at{&path, "semaphore_ids"};
+        const JsonPath at{&path, "semaphore_ids"};
         std::vector<std::int32_t> numbers_of;
         if (!numbers(ids, at, (1 << 16) - 1, numbers_of)) return false;
         for (const std::int32_t id : numbers_of) {

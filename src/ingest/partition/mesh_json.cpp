@@ -1,29 +1,27 @@
-#include "ingest/mesh_json.hpp"
+#include "ingest/partition/mesh_json.hpp"
 
 #include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
 
-#include "plan/model/did_you_mean.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 
-using plan::printable;
-
-bool MeshDecoder::schema(Index node, const Path& path, std::string_view expected) {
+bool MeshDecoder::schema(Index node, const JsonPath& path, std::string_view expected) {
     std::string_view name;
     if (!string(node, path, name)) return false;
     return name == expected ||
-           fail(node, path, fmt::format("is \"{}\"; expected \"{}\"", printable(name), expected));
+           fail(node, path, fmt::format("is \"{}\"; expected \"{}\"", escaped(name), expected));
 }
 
-bool MeshDecoder::mesh(Index node, const Path& path, plan::Mesh& out) {
+bool MeshDecoder::mesh(Index node, const JsonPath& path, plan::Mesh& out) {
     if (!list(node, path, "a list of [name, size] pairs", plan::kMaxAxes)) return false;
     if (document_.size(node) == 0)
         return fail(node, path, "is empty; it needs at least one [name, size] pair");
     std::int64_t ranks = 1;
-    return each(node, path, [&](Index axis_at, const Path& axis_path) {
+    return each(node, path, [&](Index axis_at, const JsonPath& axis_path) {
         if (!tuple(axis_at, axis_path, "[name, size]")) return false;
         const Index name_at = document_.first(axis_at);
         plan::Mesh::Axis axis;
@@ -36,7 +34,7 @@ bool MeshDecoder::mesh(Index node, const Path& path, plan::Mesh& out) {
         for (const plan::Mesh::Axis& other : out.axes) {
             if (other.name == name) {
                 return fail(name_at, {&axis_path, {}, 0},
-                            fmt::format("names \"{}\" a second time", printable(name)));
+                            fmt::format("names \"{}\" a second time", escaped(name)));
             }
         }
         ranks *= axis.size;
@@ -49,41 +47,41 @@ bool MeshDecoder::mesh(Index node, const Path& path, plan::Mesh& out) {
     });
 }
 
-bool MeshDecoder::uneven(Index node, const Path& path, Uneven& out) {
+bool MeshDecoder::uneven(Index node, const JsonPath& path, Uneven& out) {
     std::string_view name;
     if (!string(node, path, name)) return false;
     if (name != "ceiling" && name != "balanced") {
-        return fail(node, path, "is \"" + printable(name) + "\"; expected \"ceiling\" or \"balanced\"");
+        return fail(node, path, "is \"" + escaped(name) + "\"; expected \"ceiling\" or \"balanced\"");
     }
     out = name == "ceiling" ? Uneven::ceiling : Uneven::balanced;
     return true;
 }
 
-bool MeshDecoder::shape(Index node, const Path& path, plan::Tensor& out) {
+bool MeshDecoder::shape(Index node, const JsonPath& path, plan::Tensor& out) {
     if (!list(node, path, "a list of sizes", plan::kMaxAxes)) return false;
     if (document_.size(node) == 0) return fail(node, path, "is empty; a tensor has at least one axis");
-    return each(node, path, [&](Index size, const Path& size_path) {
+    return each(node, path, [&](Index size, const JsonPath& size_path) {
         return integer(size, size_path, 1, plan::kMaxCoordinate, out.shape.emplace_back());
     });
 }
 
-bool MeshDecoder::dtype(Index node, const Path& path, plan::Tensor& out) {
+bool MeshDecoder::dtype(Index node, const JsonPath& path, plan::Tensor& out) {
     std::string_view name;
     if (!string(node, path, name)) return false;
     const auto dtype = plan::dtype_from(name);
     if (!dtype) {
         std::array<std::string_view, plan::kNumDTypes> known;
         for (std::size_t i = 0; i < known.size(); ++i) known[i] = name_of(static_cast<plan::DType>(i));
-        const std::string hint = plan::did_you_mean(name, known);
+        const std::string hint = did_you_mean(name, known);
         return fail(node, path,
-                    "is \"" + printable(name) + "\", not a known dtype" +
-                        (hint.empty() ? "; expected one of " + plan::join_words(known) : hint));
+                    "is \"" + escaped(name) + "\", not a known dtype" +
+                        (hint.empty() ? "; expected one of " + join_words(known) : hint));
     }
     out.dtype = *dtype;
     return true;
 }
 
-bool MeshDecoder::bytes_fit(Index node, const Path& path, const plan::Tensor& tensor) {
+bool MeshDecoder::bytes_fit(Index node, const JsonPath& path, const plan::Tensor& tensor) {
     auto bytes = static_cast<std::int64_t>(plan::size_of(tensor.dtype));
     for (const std::int64_t size : tensor.shape) {
         if (__builtin_mul_overflow(bytes, size, &bytes)) {
@@ -93,7 +91,7 @@ bool MeshDecoder::bytes_fit(Index node, const Path& path, const plan::Tensor& te
     return true;
 }
 
-bool MeshDecoder::mesh_axis(Index node, const Path& path, const plan::Mesh& mesh, std::int32_t& out) {
+bool MeshDecoder::mesh_axis(Index node, const JsonPath& path, const plan::Mesh& mesh, std::int32_t& out) {
     std::string_view name;
     if (!string(node, path, name)) return false;
     std::vector<std::string_view> known;
@@ -104,16 +102,16 @@ bool MeshDecoder::mesh_axis(Index node, const Path& path, const plan::Mesh& mesh
         }
         known.push_back(mesh.axes[i].name);
     }
-    const std::string hint = plan::did_you_mean(name, known);
+    const std::string hint = did_you_mean(name, known);
     return fail(node, path,
-                "is \"" + printable(name) + "\", no axis of the mesh" +
-                    (hint.empty() ? "; its axes are " + plan::join_words(known) : hint));
+                "is \"" + escaped(name) + "\", no axis of the mesh" +
+                    (hint.empty() ? "; its axes are " + join_words(known) : hint));
 }
 
-bool MeshDecoder::mesh_axes(Index node, const Path& path, const plan::Mesh& mesh,
+bool MeshDecoder::mesh_axes(Index node, const JsonPath& path, const plan::Mesh& mesh,
                             std::vector<std::int32_t>& out) {
     if (!list(node, path, "a list of mesh axes", plan::kMaxAxes)) return false;
-    return each(node, path, [&](Index axis, const Path& axis_path) {
+    return each(node, path, [&](Index axis, const JsonPath& axis_path) {
         std::int32_t found = 0;
         if (!mesh_axis(axis, axis_path, mesh, found)) return false;
         if (std::find(out.begin(), out.end(), found) != out.end()) {
@@ -124,7 +122,7 @@ bool MeshDecoder::mesh_axes(Index node, const Path& path, const plan::Mesh& mesh
     });
 }
 
-bool MeshDecoder::shard(Index node, const Path& path, const plan::Mesh& mesh, std::size_t axes,
+bool MeshDecoder::shard(Index node, const JsonPath& path, const plan::Mesh& mesh, std::size_t axes,
                         std::vector<std::vector<std::int32_t>>& out) {
     if (!list(node, path, "a list of mesh axes for each axis of the tensor", plan::kMaxAxes)) return false;
     if (document_.size(node) != axes) {
@@ -132,7 +130,7 @@ bool MeshDecoder::shard(Index node, const Path& path, const plan::Mesh& mesh, st
                     fmt::format("has {} entries; the tensor has {} axes", document_.size(node), axes));
     }
     std::vector<bool> used(mesh.axes.size());
-    return each(node, path, [&](Index over, const Path& over_path) {
+    return each(node, path, [&](Index over, const JsonPath& over_path) {
         if (!mesh_axes(over, over_path, mesh, out.emplace_back())) return false;
         for (const std::int32_t axis : out.back()) {
             if (used[static_cast<std::size_t>(axis)]) {
@@ -146,17 +144,17 @@ bool MeshDecoder::shard(Index node, const Path& path, const plan::Mesh& mesh, st
     });
 }
 
-bool MeshDecoder::reduction(Index node, const Path& path, plan::Reduce& out) {
+bool MeshDecoder::reduction(Index node, const JsonPath& path, plan::Reduce& out) {
     std::string_view name;
     if (!string(node, path, name)) return false;
     if (name != "sum" && name != "max") {
-        return fail(node, path, "is \"" + printable(name) + "\"; a plan can reduce by \"sum\" and \"max\"");
+        return fail(node, path, "is \"" + escaped(name) + "\"; a plan can reduce by \"sum\" and \"max\"");
     }
     out = name == "sum" ? plan::Reduce::sum : plan::Reduce::max;
     return true;
 }
 
-bool MeshDecoder::new_name(Index node, const Path& path, std::string_view name,
+bool MeshDecoder::new_name(Index node, const JsonPath& path, std::string_view name,
                            std::vector<std::string_view>& seen) {
     if (name.empty()) return fail(node, path, "is an empty name");
     if (seen.size() >= 4096) return fail(node, path, "is one of more than 4096");

@@ -6,50 +6,49 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/json/json_decoder.hpp"
-#include "syncopate/ingest/partition_ir.hpp"
+#include "syncopate/ingest/partition/partition_ir.hpp"
+#include "syncopate/json_decoder.hpp"
 #include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::ingest {
 
 /// Methods return false once an error is recorded, as those of the base do.
-class MeshDecoder : protected plan::JsonDecoder {
+class MeshDecoder : protected JsonDecoder {
 public:
     using JsonDecoder::JsonDecoder;
 
 protected:
-    using Path = plan::Path;
-
-    bool schema(Index node, const Path& path, std::string_view expected);
-    bool mesh(Index node, const Path& path, plan::Mesh& out);
-    bool uneven(Index node, const Path& path, Uneven& out);
-    bool shape(Index node, const Path& path, plan::Tensor& out);
-    bool dtype(Index node, const Path& path, plan::Tensor& out);
+    bool schema(Index node, const JsonPath& path, std::string_view expected);
+    bool mesh(Index node, const JsonPath& path, plan::Mesh& out);
+    bool uneven(Index node, const JsonPath& path, Uneven& out);
+    bool shape(Index node, const JsonPath& path, plan::Tensor& out);
+    bool dtype(Index node, const JsonPath& path, plan::Tensor& out);
     /// Fails after shape and dtype if the tensor's bytes do not fit 64 bits.
-    bool bytes_fit(Index node, const Path& path, const plan::Tensor& tensor);
+    bool bytes_fit(Index node, const JsonPath& path, const plan::Tensor& tensor);
     /// The name of one mesh axis.
-    bool mesh_axis(Index node, const Path& path, const plan::Mesh& mesh, std::int32_t& out);
-    bool mesh_axes(Index node, const Path& path, const plan::Mesh& mesh, std::vector<std::int32_t>& out);
+    bool mesh_axis(Index node, const JsonPath& path, const plan::Mesh& mesh, std::int32_t& out);
+    bool mesh_axes(Index node, const JsonPath& path, const plan::Mesh& mesh, std::vector<std::int32_t>& out);
     /// Per tensor axis a list of mesh axes; no mesh axis may occur twice, nor be in `used` already.
-    bool shard(Index node, const Path& path, const plan::Mesh& mesh, std::size_t axes,
+    bool shard(Index node, const JsonPath& path, const plan::Mesh& mesh, std::size_t axes,
                std::vector<std::vector<std::int32_t>>& out);
-    bool reduction(Index node, const Path& path, plan::Reduce& out);
+    bool reduction(Index node, const JsonPath& path, plan::Reduce& out);
     /// Calls decode(key, value, path of the value) for each member of an object; no key may be empty or come
     /// twice.
     template <typename Decode>
-    bool members(Index node, const Path& path, Decode decode);
+    bool members(Index node, const JsonPath& path, Decode decode);
 
-    bool new_name(Index node, const Path& path, std::string_view name, std::vector<std::string_view>& seen);
+    bool new_name(Index node, const JsonPath& path, std::string_view name,
+                  std::vector<std::string_view>& seen);
 };
 
 template <typename Decode>
-bool MeshDecoder::members(Index node, const Path& path, Decode decode) {
+bool MeshDecoder::members(Index node, const JsonPath& path, Decode decode) {
     if (!is(node, path, Type::object, "an object")) return false;
     std::vector<std::string_view> seen;
     for (Index key = document_.first(node); key != document_.end(node);) {
         const Index value = document_.next(key);
         const std::string_view name = document_.text(key);
-        const Path inner{&path, name};
+        const JsonPath inner{&path, name};
         if (!new_name(key, inner, name, seen) || !decode(name, value, inner)) return false;
         key = document_.next(value);
     }

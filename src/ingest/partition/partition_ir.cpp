@@ -1,4 +1,4 @@
-#include "syncopate/ingest/partition_ir.hpp"
+#include "syncopate/ingest/partition/partition_ir.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,13 +7,12 @@
 
 #include <fmt/format.h>
 
-#include "ingest/mesh_json.hpp"
+#include "ingest/partition/mesh_json.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::ingest {
 namespace {
 
-using plan::Field;
 using plan::Mesh;
 
 bool among(const std::vector<std::int32_t>& axes, std::int32_t axis) {
@@ -31,8 +30,8 @@ public:
 
 private:
     bool program() {
-        const Path root;
-        static constexpr std::array<Field, 4> kFields{
+        const JsonPath root;
+        static constexpr std::array<JsonField, 4> kFields{
             {{"schema", true}, {"mesh", true}, {"tensors", true}, {"uneven", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(0, root, kFields, at)) return false;
@@ -41,8 +40,8 @@ private:
             (has(at[3]) && !uneven(at[3], {&root, "uneven"}, out_.uneven))) {
             return false;
         }
-        const Path path{&root, "tensors"};
-        if (!members(at[2], path, [&](std::string_view name, Index node, const Path& inner) {
+        const JsonPath path{&root, "tensors"};
+        if (!members(at[2], path, [&](std::string_view name, Index node, const JsonPath& inner) {
                 return conversion(name, node, inner);
             })) {
             return false;
@@ -50,13 +49,13 @@ private:
         return !out_.conversions.empty() || fail(at[2], path, "is empty; there is nothing to convert");
     }
 
-    bool conversion(std::string_view name, Index node, const Path& path) {
-        static constexpr std::array<Field, 6> kFields{{{"shape", true},
-                                                       {"dtype", true},
-                                                       {"before", true},
-                                                       {"after", true},
-                                                       {"split", false},
-                                                       {"produced", false}}};
+    bool conversion(std::string_view name, Index node, const JsonPath& path) {
+        static constexpr std::array<JsonField, 6> kFields{{{"shape", true},
+                                                           {"dtype", true},
+                                                           {"before", true},
+                                                           {"after", true},
+                                                           {"split", false},
+                                                           {"produced", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at)) return false;
         Conversion made;
@@ -74,16 +73,16 @@ private:
         return true;
     }
 
-    bool placement(Index node, const Path& path, const plan::Tensor& tensor, Placement& out) {
-        static constexpr std::array<Field, 2> kFields{{{"shard", true}, {"partial", false}}};
+    bool placement(Index node, const JsonPath& path, const plan::Tensor& tensor, Placement& out) {
+        static constexpr std::array<JsonField, 2> kFields{{{"shard", true}, {"partial", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at) ||
             !shard(at[0], {&path, "shard"}, out_.mesh, tensor.shape.size(), out.shard)) {
             return false;
         }
         if (!has(at[1])) return true;
-        const Path inner{&path, "partial"};
-        static constexpr std::array<Field, 2> kPartial{{{"over", true}, {"reduce", true}}};
+        const JsonPath inner{&path, "partial"};
+        static constexpr std::array<JsonField, 2> kPartial{{{"over", true}, {"reduce", true}}};
         std::array<Index, kPartial.size()> of;
         if (!fields(at[1], inner, kPartial, of) ||
             !mesh_axes(of[0], {&inner, "over"}, out_.mesh, out.partial) ||
@@ -103,7 +102,7 @@ private:
         return true;
     }
 
-    bool reachable(Index node, const Path& path, const Conversion& made) {
+    bool reachable(Index node, const JsonPath& path, const Conversion& made) {
         for (const std::int32_t axis : made.after.partial) {
             if (!among(made.before.partial, axis)) {
                 return fail(
@@ -194,7 +193,7 @@ std::string conversion_name(const Mesh& mesh, const Conversion& conversion) {
 }
 
 Result<PartitionProgram> read_partition(std::string_view text, const std::string& file_name) {
-    const Result<plan::JsonDocument> document = plan::JsonDocument::parse(text, file_name);
+    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
     if (!document) return document.error();
     return PartitionDecoder(*document, text, file_name).decode();
 }

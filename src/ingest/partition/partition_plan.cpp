@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "syncopate/ingest/partition_ir.hpp"
+#include "syncopate/ingest/partition/partition_ir.hpp"
 #include "syncopate/plan/model/region.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 

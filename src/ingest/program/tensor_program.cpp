@@ -1,9 +1,12 @@
-#include "syncopate/ingest/tensor_program.hpp"
+#include "syncopate/ingest/program/tensor_program.hpp"
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include <fmt/format.h>
+
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 
@@ -26,6 +29,29 @@ bool is_collective(std::string_view opcode) {
     constexpr std::string_view kStart = "-start";
     if (opcode.ends_with(kStart)) opcode.remove_suffix(kStart.size());
     return std::find(kNames.begin(), kNames.end(), opcode) != kNames.end();
+}
+
+Result<std::size_t> choose_module(const std::vector<std::string_view>& names, std::string_view module) {
+    std::vector<std::size_t> found;
+    std::string listed;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        constexpr std::size_t kListed = 32;
+        if (module.empty() || names[i] == module) found.push_back(i);
+        if (i < kListed) listed += fmt::format("{}{} ({})", i == 0 ? "" : ", ", i, escaped(names[i]));
+        if (i == kListed) listed += ", …";
+    }
+    if (found.size() == 1) return found.front();
+    if (found.empty() && names.size() > 0) {  // a number
+        std::size_t number = 0;
+        const char* const end = module.data() + module.size();
+        const auto [stop, problem] = std::from_chars(module.data(), end, number);
+        if (problem == std::errc() && stop == end && number < names.size()) return number;
+    }
+    const std::string what =
+        module.empty() ? fmt::format("holds {} modules", names.size())
+                       : fmt::format("holds {} called {}", found.empty() ? "no module" : "several modules",
+                                     escaped(module));
+    return Error{fmt::format("{}; choose one with --module, by its name or number: {}", what, listed)};
 }
 
 }  // namespace syncopate::ingest

@@ -1,4 +1,4 @@
-#include "ingest/text_cursor.hpp"
+#include "ingest/program/text_cursor.hpp"
 
 #include <charconv>
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "plan/json/json_document.hpp"
-#include "syncopate/ingest/tensor_program.hpp"
+#include "syncopate/ingest/program/tensor_program.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -145,7 +145,7 @@ std::string TextCursor::found() {
     std::string_view word = name(true);
     at_ = start;
     if (word.empty()) word = text_.substr(at_, 1);
-    return "\"" + plan::printable(word, 40) + "\"";
+    return "\"" + escaped(word, 40) + "\"";
 }
 
 }  // namespace syncopate::ingest

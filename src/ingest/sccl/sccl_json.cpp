@@ -1,7 +1,7 @@
 // An SCCL algorithm speaks of addresses, numbers of chunks that are the same on every rank, and of sends of
 // one address from a rank to another, in steps. So a chunk has one place in one tensor, and a send waits for
 // what brought its chunk to its source; there are no buffers to reuse.
-#include "syncopate/ingest/sccl_json.hpp"
+#include "syncopate/ingest/sccl/sccl_json.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,16 +14,13 @@
 
 #include <fmt/format.h>
 
-#include "ingest/schedule.hpp"
-#include "plan/json/json_decoder.hpp"
-#include "plan/json/json_document.hpp"
+#include "ingest/steps/schedule.hpp"
+#include "syncopate/json_decoder.hpp"
+#include "syncopate/json_document.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
-
-using plan::Field;
-using plan::JsonDocument;
-using plan::Path;
 
 struct Send {
     std::int32_t address = 0;
@@ -43,7 +40,7 @@ struct Algorithm {
     std::vector<Send> sends;
 };
 
-class AlgorithmReader : plan::JsonDecoder {
+class AlgorithmReader : JsonDecoder {
 public:
     using JsonDecoder::error;
 
@@ -51,20 +48,20 @@ public:
         : JsonDecoder(document, text, file_name), text_(text) {}
 
     bool read(Algorithm& algorithm) {
-        constexpr std::array<Field, 8> kKeys{{{"sccl_type", true},
-                                              {"name", false},
-                                              {"instance", false},
-                                              {"input_map", true},
-                                              {"output_map", true},
-                                              {"steps", true},
-                                              {"collective", true},
-                                              {"topology", false}}};
+        constexpr std::array<JsonField, 8> kKeys{{{"sccl_type", true},
+                                                  {"name", false},
+                                                  {"instance", false},
+                                                  {"input_map", true},
+                                                  {"output_map", true},
+                                                  {"steps", true},
+                                                  {"collective", true},
+                                                  {"topology", false}}};
         std::array<Index, kKeys.size()> keys{};
         if (!fields(0, {}, kKeys, keys) || !type_is(keys[0], {nullptr, "sccl_type"}, "algorithm"))
             return false;
         std::string_view name;
         if (has(keys[1]) && !string(keys[1], {nullptr, "name"}, name)) return false;
-        algorithm.name = plan::printable(name);
+        algorithm.name = escaped(name);
         return read_collective(keys[6], algorithm) &&
                read_map(keys[3], {nullptr, "input_map"}, algorithm, algorithm.held) &&
                read_map(keys[4], {nullptr, "output_map"}, algorithm, algorithm.wanted) &&
@@ -72,28 +69,28 @@ public:
     }
 
 private:
-    bool type_is(Index node, const Path& path, std::string_view expected) {
+    bool type_is(Index node, const JsonPath& path, std::string_view expected) {
         std::string_view type;
         return string(node, path, type) &&
                (type == expected ||
-                fail(node, path, fmt::format("is \"{}\"; expected \"{}\"", plan::printable(type), expected)));
+                fail(node, path, fmt::format("is \"{}\"; expected \"{}\"", escaped(type), expected)));
     }
 
     bool read_collective(Index node, Algorithm& algorithm) {
-        constexpr std::array<Field, 6> kKeys{{{"sccl_type", true},
-                                              {"name", true},
-                                              {"nodes", true},
-                                              {"chunks", false},
-                                              {"ranks", false},
-                                              {"triggers", false}}};
+        constexpr std::array<JsonField, 6> kKeys{{{"sccl_type", true},
+                                                  {"name", true},
+                                                  {"nodes", true},
+                                                  {"chunks", false},
+                                                  {"ranks", false},
+                                                  {"triggers", false}}};
         std::array<Index, kKeys.size()> keys{};
-        const Path path{nullptr, "collective"};
+        const JsonPath path{nullptr, "collective"};
         std::string_view name;
         if (!fields(node, path, kKeys, keys) || !type_is(keys[0], {&path, "sccl_type"}, "collective") ||
             !string(keys[1], {&path, "name"}, name) ||
             !integer(keys[2], {&path, "nodes"}, 1, kMaxImportRanks, algorithm.ranks))
             return false;
-        algorithm.collective = plan::printable(name);
+        algorithm.collective = escaped(name);
         if (has(keys[5]) && document_.type(keys[5]) == Type::object && document_.size(keys[5]) > 0)
             return fail(keys[5], {&path, "triggers"},
                         "names chunks to combine; algorithms that reduce are not taken");
@@ -101,7 +98,7 @@ private:
     }
 
     /// {"0": [address, …], …}, every rank once.
-    bool read_map(Index node, const Path& path, const Algorithm& algorithm,
+    bool read_map(Index node, const JsonPath& path, const Algorithm& algorithm,
                   std::vector<std::vector<std::int32_t>>& out) {
         if (!is(node, path, Type::object, "an object of ranks")) return false;
         out.resize(static_cast<std::size_t>(algorithm.ranks));
@@ -113,13 +110,13 @@ private:
             const auto parsed = std::from_chars(name.data(), name.data() + name.size(), rank);
             if (parsed.ec != std::errc() || parsed.ptr != name.data() + name.size() || rank >= out.size())
                 return fail(key, path,
-                            fmt::format("has the key \"{}\"; expected the ranks 0 to {}",
-                                        plan::printable(name), out.size() - 1));
+                            fmt::format("has the key \"{}\"; expected the ranks 0 to {}", escaped(name),
+                                        out.size() - 1));
             if (seen[rank]) return fail(key, path, fmt::format("has rank {} twice", rank));
             seen[rank] = true;
-            const Path at{&path, name};
+            const JsonPath at{&path, name};
             if (!list(value, at, "a list of addresses", static_cast<std::int32_t>(kMaxChunks)) ||
-                !each(value, at, [&](Index n, const Path& p) {
+                !each(value, at, [&](Index n, const JsonPath& p) {
                     return integer(n, p, 0, kMaxChunks - 1, out[rank].emplace_back());
                 }))
                 return false;
@@ -132,22 +129,23 @@ private:
     }
 
     bool read_steps(Index node, Algorithm& algorithm) {
-        const Path path{nullptr, "steps"};
+        const JsonPath path{nullptr, "steps"};
         return list(node, path, "a list of steps", static_cast<std::int32_t>(kMaxSteps)) &&
-               each(node, path, [&](Index n, const Path& at) {
-                   constexpr std::array<Field, 3> kKeys{
+               each(node, path, [&](Index n, const JsonPath& at) {
+                   constexpr std::array<JsonField, 3> kKeys{
                        {{"sccl_type", true}, {"rounds", false}, {"sends", true}}};
                    std::array<Index, kKeys.size()> keys{};
-                   const Path sends{&at, "sends"};
+                   const JsonPath sends{&at, "sends"};
                    return fields(n, at, kKeys, keys) && type_is(keys[0], {&at, "sccl_type"}, "step") &&
                           list(keys[2], sends, "a list of sends", static_cast<std::int32_t>(kMaxSteps)) &&
-                          each(keys[2], sends,
-                               [&](Index s, const Path& p) { return read_send(s, p, at.index, algorithm); });
+                          each(keys[2], sends, [&](Index s, const JsonPath& p) {
+                              return read_send(s, p, at.index, algorithm);
+                          });
                });
     }
 
     /// [address, from, to], and of TACCL [address, from, to, time, link].
-    bool read_send(Index node, const Path& path, std::int64_t step, Algorithm& algorithm) {
+    bool read_send(Index node, const JsonPath& path, std::int64_t step, Algorithm& algorithm) {
         if (!is(node, path, Type::array, "[address, from, to]")) return false;
         if (document_.size(node) != 3 && document_.size(node) != 5)
             return fail(node, path, fmt::format("has {} numbers; expected 3 or 5", document_.size(node)));
@@ -157,7 +155,7 @@ private:
         send.step = step;
         send.origin = {line_at(node), path.to_string()};
         std::int64_t place = 0;
-        const bool ok = each(node, path, [&](Index n, const Path& at) {
+        const bool ok = each(node, path, [&](Index n, const JsonPath& at) {
             switch (place++) {
                 case 0: return integer(n, at, 0, kMaxChunks - 1, send.address);
                 case 1: return integer(n, at, 0, algorithm.ranks - 1, send.from);

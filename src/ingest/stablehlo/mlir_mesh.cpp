@@ -1,12 +1,12 @@
-#include "ingest/mlir_mesh.hpp"
+#include "ingest/stablehlo/mlir_mesh.hpp"
 
 #include <algorithm>
 #include <cstddef>
 
 #include <fmt/format.h>
 
-#include "ingest/replica_groups.hpp"
-#include "plan/json/json_document.hpp"
+#include "ingest/hlo/replica_groups.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -75,7 +75,7 @@ ReplicaGroups groups_along(std::string_view value, const MlirMeshes& meshes) {
         return problem("mesh axes whose form is not taken");
     const auto found = meshes.find(name);
     if (found == meshes.end())
-        return problem(fmt::format("a mesh @{} that the text does not define", plan::printable(name)));
+        return problem(fmt::format("a mesh @{} that the text does not define", escaped(name)));
     const MlirMesh& mesh = found->second;
     if (!mesh.problem.empty()) return problem(mesh.problem);
     std::vector<std::int64_t> over;
@@ -84,7 +84,7 @@ ReplicaGroups groups_along(std::string_view value, const MlirMeshes& meshes) {
         const auto known = std::find(mesh.axes.begin(), mesh.axes.end(), axis);
         if (axis.empty()) return problem("a part of a mesh axis, which is not taken");
         if (known == mesh.axes.end())
-            return problem(fmt::format("an axis \"{}\" that the mesh does not have", plan::printable(axis)));
+            return problem(fmt::format("an axis \"{}\" that the mesh does not have", escaped(axis)));
         const auto index = static_cast<std::int64_t>(known - mesh.axes.begin());
         if (std::find(over.begin(), over.end(), index) != over.end())
             return problem("a mesh axis named twice");

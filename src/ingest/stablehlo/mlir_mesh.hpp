@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ingest/mlir_text.hpp"
+#include "ingest/stablehlo/mlir_text.hpp"
 
 namespace syncopate::ingest {
 

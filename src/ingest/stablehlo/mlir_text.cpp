@@ -1,4 +1,4 @@
-#include "ingest/mlir_text.hpp"
+#include "ingest/stablehlo/mlir_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "plan/json/json_document.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -210,6 +210,8 @@ private:
                 } else if (!types(made)) {
                     return false;
                 }
+            } else if (!function && results_follow()) {
+                if (!results(made)) return false;
             } else if (!word(made)) {
                 return false;
             }
@@ -217,31 +219,43 @@ private:
         return true;
     }
 
-    /// Types after ':'. One to one with the results, or the last one is the result's.
+    /// Types after ':': those of the results; those of the operands, "->" and those of the results; or, in a
+    /// row, those of the operands and then that of the one result.
     bool types(MlirOp& made) {
-        std::vector<Shape> listed;
         if (at_.peek() == '(') {
-            if (!at_.skip_balanced(true) || !at_.take("->")) return !at_.failed();
+            if (!at_.skip_balanced(true)) return false;
+            return !at_.take("->") || results(made);
         }
-        const auto one = [&] {
+        return results(made) && (!at_.take("->") || results(made));
+    }
+
+    /// T, T, … or (T, T, …); kept where there are as many as results.
+    bool results(MlirOp& made) {
+        std::vector<Shape> listed;
+        const bool enclosed = at_.take("(");
+        if (enclosed && at_.take(")")) return true;
+        do {
             if (++count_ > kMaxInstructions) return at_.fail("too many types");
-            return parse_mlir_type(at_, listed.emplace_back());
-        };
-        if (at_.take("(")) {
-            if (at_.take(")")) return true;
-            do {
-                if (!one()) return false;
-            } while (at_.take(","));
-            if (!at_.expect(")", "after the result types")) return false;
-        } else {
-            do {
-                if (!one()) return false;
-            } while (at_.take(","));
-        }
+            if (!parse_mlir_type(at_, listed.emplace_back())) return false;
+        } while (at_.take(","));
+        if (enclosed && !at_.expect(")", "after the result types")) return false;
         const auto results = static_cast<std::size_t>(made.num_results());
         if (listed.size() != results && results == 1) listed.erase(listed.begin(), listed.end() - 1);
         if (listed.size() == results) made.result_types = std::move(listed);
         return true;
+    }
+
+    /// Takes "->" where arrays' types come behind it, as after `scf.if %p`.
+    bool results_follow() {
+        const std::size_t start = at_.offset();
+        if (at_.take("->")) {
+            const std::size_t types = at_.offset();
+            at_.take("(");
+            const bool is = at_.looking_at("tensor<");
+            at_.seek(is ? types : start);
+            return is;
+        }
+        return false;
     }
 
     bool use(MlirOp& made) {
@@ -363,7 +377,7 @@ private:
         return true;
     }
 
-    /// [1] x [0], 0, <…>: what follows KEYWORD = in a custom form.
+    /// [1] x [0], 0, <…>, dense<…> : TYPE: what follows KEYWORD = in a custom form.
     bool custom_value() {
         for (;;) {
             const char c = at_.peek();
@@ -373,6 +387,10 @@ private:
                 if (!at_.skip_string()) return false;
             } else if (at_.name(true).empty()) {
                 return true;
+            } else if (at_.peek_raw() == '<') {  // dense<…>, which has a type of its own
+                Shape ignored;
+                if (!at_.skip_balanced(true)) return false;
+                return !at_.take(":") || parse_mlir_type(at_, ignored);
             }
             const std::size_t end = at_.offset();
             const std::string_view joiner = at_.name();

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ingest/text_cursor.hpp"
-#include "syncopate/ingest/tensor_program.hpp"
+#include "ingest/program/text_cursor.hpp"
+#include "syncopate/ingest/program/tensor_program.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::ingest {

@@ -1,21 +1,20 @@
-#include "syncopate/ingest/stablehlo.hpp"
+#include "syncopate/ingest/stablehlo/stablehlo.hpp"
 
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "ingest/mlir_mesh.hpp"
-#include "ingest/mlir_text.hpp"
-#include "plan/json/json_document.hpp"
+#include "ingest/stablehlo/mlir_mesh.hpp"
+#include "ingest/stablehlo/mlir_text.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
-
-using plan::printable;
 
 /// dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, array<i64: 1, 0>, [1, 0] or 3 : i64.
 struct Numbers {
@@ -62,18 +61,40 @@ Numbers numbers_in(std::string_view text, const std::string& file_name) {
     return read;
 }
 
-/// Lowers operations to instructions. Each method returns false once an error is recorded.
-class Lowering {
+bool is_module(const MlirOp& op) { return op.name == "module" || op.name == "builtin.module"; }
+
+/// Makes instructions of operations. Each method returns false once an error is recorded.
+class Translator {
 public:
-    Lowering(std::string_view text, const std::string& file_name)
+    Translator(std::string_view text, const std::string& file_name)
         : at_(text, file_name), file_name_(file_name) {}
 
-    Result<TensorProgram> lower(const std::vector<MlirOp>& ops) {
-        if (!top(ops) || !resolve()) return at_.error();
+    /// Modules at the top stand side by side, each with functions and meshes of its own, as do the functions
+    /// between them. With `module` only that one is read.
+    Result<TensorProgram> translate(std::span<const MlirOp> ops, std::string_view module) {
+        std::vector<std::string_view> names;
+        std::vector<std::size_t> places;
+        for (std::size_t i = 0; i < ops.size(); ++i) {
+            if (!is_module(ops[i])) continue;
+            names.push_back(ops[i].symbol);
+            places.push_back(i);
+        }
+        if (!module.empty()) {
+            const Result<std::size_t> chosen = choose_module(names, module);
+            if (!chosen) return Error{chosen.error().message, at_.locate(0), ErrorClass::usage};
+            ops = ops.subspan(places[*chosen], 1);
+            names = {names[*chosen]};
+        }
+        program_.modules.assign(names.begin(), names.end());
+        for (std::size_t begin = 0, end = 0; begin < ops.size(); begin = end) {
+            for (++end; end < ops.size() && !is_module(ops[end]) && !is_module(ops[begin]);) ++end;
+            if (!unit(ops.subspan(begin, end - begin))) return at_.error();
+        }
         if (program_.computations.empty()) {
             at_.fail_at(0, "no function");
             return at_.error();
         }
+        if (mains_.size() == 1) program_.entry = mains_.front();
         return std::move(program_);
     }
 
@@ -81,12 +102,22 @@ private:
     /// A value: an instruction of the computation being made.
     using Scope = std::unordered_map<std::string_view, std::vector<std::int32_t>>;
 
-    bool top(const std::vector<MlirOp>& ops) {
+    /// A module, or functions outside of any.
+    bool unit(std::span<const MlirOp> ops) {
+        meshes_.clear();
+        functions_.clear();
+        calls_.clear();
+        if (!top(ops)) return false;
+        follow_calls();
+        return true;
+    }
+
+    bool top(std::span<const MlirOp> ops) {
         for (const MlirOp& op : ops) {
             if (op.name == "sdy.mesh") add_mesh(op, at_.text(), meshes_);
         }
         for (const MlirOp& op : ops) {
-            if (op.name == "module" || op.name == "builtin.module") {
+            if (is_module(op)) {
                 for (const auto& [name, out] : {std::pair{"mhlo.num_replicas", &program_.replicas},
                                                 std::pair{"mhlo.num_partitions", &program_.partitions}}) {
                     const MlirAttribute* const said = op.find(name);
@@ -94,6 +125,12 @@ private:
                     const Numbers count = numbers_in(said->value, file_name_);
                     if (count.values.size() != 1 || count.values[0] < 1 || count.values[0] > 1 << 20) {
                         return at_.fail_at(said->offset, fmt::format("{} is no count from 1 to 2^20", name));
+                    }
+                    if (*out != 0 && *out != count.values[0]) {
+                        return at_.fail_at(said->offset,
+                                           fmt::format("{} is {}, and {} in another module; choose one "
+                                                       "module with --module, by its name or number",
+                                                       name, count.values[0], *out));
                     }
                     *out = count.values[0];
                 }
@@ -144,7 +181,7 @@ private:
             scopes_.back()[argument.name] = {add(std::move(made))};
         }
         for (const MlirOp& op : region.ops) {
-            if (!lower_op(op)) return std::nullopt;
+            if (!translate_op(op)) return std::nullopt;
         }
         Computation& done = here();
         if (done.instructions.empty()) add(instruction("tuple", "nothing", offset));
@@ -176,7 +213,7 @@ private:
             if (found == scopes_[depth].end()) continue;
             if (static_cast<std::size_t>(use.result) >= found->second.size()) {
                 at_.fail_at(use.offset,
-                            fmt::format("{} has {} results", printable(use.name), found->second.size()));
+                            fmt::format("{} has {} results", escaped(use.name), found->second.size()));
                 return -1;
             }
             if (depth + 1 == scopes_.size()) return found->second[static_cast<std::size_t>(use.result)];
@@ -186,11 +223,11 @@ private:
             scopes_.back()[use.name] = std::vector<std::int32_t>(found->second.size(), index);
             return index;
         }
-        at_.fail_at(use.offset, fmt::format("reads {}, which nothing above defines", printable(use.name)));
+        at_.fail_at(use.offset, fmt::format("reads {}, which nothing above defines", escaped(use.name)));
         return -1;
     }
 
-    bool lower_op(const MlirOp& op) {
+    bool translate_op(const MlirOp& op) {
         std::string_view name = op.name;
         for (const std::string_view dialect : {"stablehlo.", "mhlo.", "func."}) {
             if (name.starts_with(dialect)) name.remove_prefix(dialect.size());
@@ -354,7 +391,7 @@ private:
         const auto number = [&](std::int64_t& out) {
             const Numbers read = numbers_in(attribute.value, file_name_);
             if (!read.known || read.values.size() != 1) {
-                return at_.fail_at(attribute.offset, fmt::format("{} is no whole number", printable(key)));
+                return at_.fail_at(attribute.offset, fmt::format("{} is no whole number", escaped(key)));
             }
             out = read.values[0];
             return true;
@@ -497,7 +534,7 @@ private:
         return true;
     }
 
-    bool resolve() {
+    void follow_calls() {
         for (const Call& call : calls_) {
             // Of several functions of one name (split files) none is followed.
             const auto [first, last] = functions_.equal_range(call.name);
@@ -507,8 +544,7 @@ private:
                 .called.push_back(first->second);
         }
         const auto [first, last] = functions_.equal_range("main");
-        if (first != last && std::next(first) == last) program_.entry = first->second;
-        return true;
+        for (auto main = first; main != last; ++main) mains_.push_back(main->second);
     }
 
     struct Call {
@@ -525,14 +561,16 @@ private:
     std::multimap<std::string_view, std::int32_t> functions_;
     MlirMeshes meshes_;
     std::vector<Call> calls_;
+    std::vector<std::int32_t> mains_;  // of all modules
 };
 
 }  // namespace
 
-Result<TensorProgram> read_stablehlo(std::string_view text, const std::string& file_name) {
+Result<TensorProgram> read_stablehlo(std::string_view text, const std::string& file_name,
+                                     std::string_view module) {
     Result<std::vector<MlirOp>> ops = parse_mlir(text, file_name);
     if (!ops) return ops.error();
-    return Lowering(text, file_name).lower(*ops);
+    return Translator(text, file_name).translate(*ops, module);
 }
 
 }  // namespace syncopate::ingest

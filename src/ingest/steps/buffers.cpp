@@ -1,4 +1,4 @@
-#include "ingest/buffers.hpp"
+#include "ingest/steps/buffers.hpp"
 
 #include <algorithm>
 #include <numeric>

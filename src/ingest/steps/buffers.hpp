@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ingest/schedule.hpp"
+#include "ingest/steps/schedule.hpp"
 
 namespace syncopate::ingest {
 

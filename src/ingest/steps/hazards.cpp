@@ -1,4 +1,4 @@
-#include "ingest/hazards.hpp"
+#include "ingest/steps/hazards.hpp"
 
 #include <algorithm>
 #include <map>

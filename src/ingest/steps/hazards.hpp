@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "ingest/schedule.hpp"
-#include "ingest/step_order.hpp"
+#include "ingest/steps/schedule.hpp"
+#include "ingest/steps/step_order.hpp"
 
 namespace syncopate::ingest {
 

@@ -1,4 +1,4 @@
-#include "ingest/placement.hpp"
+#include "ingest/steps/placement.hpp"
 
 #include <algorithm>
 #include <map>

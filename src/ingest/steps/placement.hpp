@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "ingest/buffers.hpp"
+#include "ingest/steps/buffers.hpp"
 
 namespace syncopate::ingest {
 

@@ -1,8 +1,10 @@
-#include "ingest/step_order.hpp"
+#include "ingest/steps/step_order.hpp"
 
 #include <algorithm>
 
 #include <fmt/format.h>
+
+#include "syncopate/topological_order.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -31,32 +33,16 @@ StepOrder::StepOrder(const Schedule& schedule) : steps_(schedule.steps) {
     }
     for (const Edge& edge : schedule.edges) waits_[fill[at(edge.after)]++] = {edge.before, edge.kind};
 
-    // Kahn's algorithm; the queue is the answer.
-    std::vector<std::int32_t> missing(count, 0);
-    std::vector<std::size_t> follower_begin(count + 1, 0);
-    for (std::size_t step = 0; step < count; ++step) {
-        missing[step] = static_cast<std::int32_t>(begin_[step + 1] - begin_[step]);
-        for (const Wait& wait : incoming(static_cast<std::int32_t>(step)))
-            ++follower_begin[at(wait.step) + 1];
-    }
-    for (std::size_t step = 0; step < count; ++step) follower_begin[step + 1] += follower_begin[step];
-    std::vector<std::int32_t> followers(follower_begin.back());
-    fill.assign(follower_begin.begin(), follower_begin.end() - 1);
-    for (std::size_t step = 0; step < count; ++step) {
-        for (const Wait& wait : incoming(static_cast<std::int32_t>(step)))
-            followers[fill[at(wait.step)]++] = static_cast<std::int32_t>(step);
-    }
-    level_.assign(count, 0);
-    for (std::size_t step = 0; step < count; ++step) {
-        if (missing[step] == 0) topological_.push_back(static_cast<std::int32_t>(step));
-    }
-    for (std::size_t next = 0; next < topological_.size(); ++next) {
-        const std::size_t step = at(topological_[next]);
-        for (std::size_t i = follower_begin[step]; i < follower_begin[step + 1]; ++i) {
-            const std::size_t follower = at(followers[i]);
-            level_[follower] = std::max(level_[follower], level_[step] + 1);
-            if (--missing[follower] == 0) topological_.push_back(followers[i]);
+    topological_ = topological_order(Followers(count, [&](auto&& edge) {
+        for (std::size_t step = 0; step < count; ++step) {
+            const auto after = static_cast<std::int32_t>(step);
+            for (const Wait& wait : incoming(after)) edge(wait.step, after);
         }
+    }));
+    level_.assign(count, 0);
+    for (const std::int32_t step : topological_) {
+        for (const Wait& wait : incoming(step))
+            level_[at(step)] = std::max(level_[at(step)], level_[at(wait.step)] + 1);
     }
     visited_.assign(count, 0);
 }

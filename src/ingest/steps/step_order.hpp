@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "ingest/schedule.hpp"
+#include "ingest/steps/schedule.hpp"
 
 namespace syncopate::ingest {
 

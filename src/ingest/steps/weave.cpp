@@ -1,4 +1,4 @@
-#include "ingest/weave.hpp"
+#include "ingest/steps/weave.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "ingest/hazards.hpp"
-#include "ingest/step_order.hpp"
+#include "ingest/steps/hazards.hpp"
+#include "ingest/steps/step_order.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "ingest/schedule.hpp"
+#include "ingest/steps/schedule.hpp"
 
 namespace syncopate::ingest {
 

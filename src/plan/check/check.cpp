@@ -71,8 +71,8 @@ std::vector<Finding> check(const Plan& plan) {
     };
     const CollectiveMatch collectives = match_collectives(plan);
     const EventGraph graph(plan, collectives.groups);
-    const Followers followers(graph);
-    const std::vector<std::int32_t> order = topological_order(graph, followers);
+    const Followers followers = followers_of(graph);
+    const std::vector<std::int32_t> order = topological_order(followers);
     Work work(steps_to_check(entries_of(plan)));
     add(check_malformed(plan, collectives, work));
     add(check_cycles(plan, graph, order));

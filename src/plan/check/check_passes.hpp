@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "plan/check/cells.hpp"
-#include "plan/check/collectives.hpp"
 #include "plan/check/event_graph.hpp"
 #include "plan/model/work.hpp"
 #include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/check/collectives.hpp"
 
 namespace syncopate::plan {
 
@@ -23,7 +23,7 @@ namespace syncopate::plan {
                                                    Work& work);
 
 /// `cycle`: one finding for each set of ops that all wait for one another, showing a shortest cycle through
-/// its first. `topological` is topological_order(graph).
+/// its first. `topological` is topological_order(followers_of(graph)).
 [[nodiscard]] std::vector<Finding> check_cycles(const Plan& plan, const EventGraph& graph,
                                                 std::span<const std::int32_t> topological);
 

@@ -1,4 +1,4 @@
-#include "plan/check/collectives.hpp"
+#include "syncopate/plan/check/collectives.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 #include "plan/check/event_graph.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <tuple>
 
 namespace syncopate::plan {
 
@@ -52,34 +52,20 @@ EventGraph::EventGraph(const Plan& plan, const std::vector<CollectiveGroup>& col
     }
 }
 
-Followers::Followers(const EventGraph& graph) : begin_(static_cast<std::size_t>(graph.num_events()) + 1, 0) {
-    for (std::int32_t event = 0; event < graph.num_events(); ++event) {
-        for (const std::int32_t earlier : graph.waits(event)) ++begin_[static_cast<std::size_t>(earlier) + 1];
-    }
-    std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
-    followers_.resize(begin_.back());
-    std::vector<std::size_t> fill(begin_.begin(), begin_.end() - 1);
-    for (std::int32_t event = 0; event < graph.num_events(); ++event) {
-        for (const std::int32_t earlier : graph.waits(event))
-            followers_[fill[static_cast<std::size_t>(earlier)]++] = event;
-    }
+Followers followers_of(const EventGraph& graph) {
+    return {static_cast<std::size_t>(graph.num_events()), [&](auto&& edge) {
+                for (std::int32_t event = 0; event < graph.num_events(); ++event) {
+                    for (const std::int32_t earlier : graph.waits(event)) edge(earlier, event);
+                }
+            }};
 }
 
-std::vector<std::int32_t> topological_order(const EventGraph& graph, const Followers& followers) {
-    const auto count = static_cast<std::size_t>(graph.num_events());
-    std::vector<std::int32_t> missing(count, 0);  // waits not yet in the order
-    std::vector<std::int32_t> order;
-    order.reserve(count);
-    for (std::int32_t event = 0; event < graph.num_events(); ++event) {
-        missing[static_cast<std::size_t>(event)] = static_cast<std::int32_t>(graph.waits(event).size());
-        if (graph.waits(event).empty()) order.push_back(event);
-    }
-    for (std::size_t next = 0; next < order.size(); ++next) {
-        for (const std::int32_t later : followers(order[next])) {
-            if (--missing[static_cast<std::size_t>(later)] == 0) order.push_back(later);
-        }
-    }
-    return order;
+std::vector<std::int32_t> program_order(const EventGraph& graph) {
+    return topological_order(followers_of(graph), [&](std::int32_t a, std::int32_t b) {
+        const OpRef first = graph.members(a).front();
+        const OpRef other = graph.members(b).front();
+        return std::tie(first.index, first.rank) < std::tie(other.index, other.rank);
+    });
 }
 
 }  // namespace syncopate::plan

@@ -6,8 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "plan/check/collectives.hpp"
+#include "syncopate/plan/check/collectives.hpp"
 #include "syncopate/plan/model/plan.hpp"
+#include "syncopate/topological_order.hpp"
 
 namespace syncopate::plan {
 
@@ -49,23 +50,10 @@ private:
 };
 
 /// For each event the events that wait for it, rising: waits() turned round.
-class Followers {
-public:
-    explicit Followers(const EventGraph& graph);
+[[nodiscard]] Followers followers_of(const EventGraph& graph);
 
-    [[nodiscard]] std::span<const std::int32_t> operator()(std::int32_t event) const {
-        const auto at = static_cast<std::size_t>(event);
-        return std::span<const std::int32_t>(followers_).subspan(begin_[at], begin_[at + 1] - begin_[at]);
-    }
-
-private:
-    std::vector<std::size_t> begin_;
-    std::vector<std::int32_t> followers_;
-};
-
-/// Every event after all that it waits for (Kahn, "Topological sorting of large networks", CACM 1962). Events
-/// on a cycle, or after one, are missing.
-[[nodiscard]] std::vector<std::int32_t> topological_order(const EventGraph& graph,
-                                                          const Followers& followers);
+/// All events in an order that `after` allows; of those that may come next, who stands first in its rank's
+/// list. Events on a cycle, or after one, are missing.
+[[nodiscard]] std::vector<std::int32_t> program_order(const EventGraph& graph);
 
 }  // namespace syncopate::plan

@@ -15,6 +15,7 @@
 #include "plan/check/check_passes.hpp"
 #include "plan/draw/origin.hpp"
 #include "plan/simulate/start_order.hpp"
+#include "syncopate/names.hpp"
 #include "syncopate/plan/model/notation.hpp"
 
 namespace syncopate::plan {

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "plan/json/json_decoder.hpp"
-#include "plan/model/did_you_mean.hpp"
+#include "syncopate/json_decoder.hpp"
+#include "syncopate/names.hpp"
 #include "syncopate/plan/json/json.hpp"
 
 namespace syncopate::plan {
@@ -34,23 +34,23 @@ public:
 
 private:
     bool plan() {
-        const Path root;
-        static constexpr std::array<Field, 7> kFields{{{"schema", true},
-                                                       {"mesh", true},
-                                                       {"tensors", true},
-                                                       {"initial", true},
-                                                       {"final", true},
-                                                       {"produced", false},
-                                                       {"ranks", true}}};
+        const JsonPath root;
+        static constexpr std::array<JsonField, 7> kFields{{{"schema", true},
+                                                           {"mesh", true},
+                                                           {"tensors", true},
+                                                           {"initial", true},
+                                                           {"final", true},
+                                                           {"produced", false},
+                                                           {"ranks", true}}};
         std::array<Index, kFields.size()> at;
         if (!fields(0, root, kFields, at)) return false;
         const auto [schema, mesh_at, tensors_at, initial, final, produced, ranks_at] = at;
         std::string_view name;
-        const Path schema_path{&root, "schema"};
+        const JsonPath schema_path{&root, "schema"};
         if (!string(schema, schema_path, name)) return false;
         if (name != "syncopate.plan/1") {
             return fail(schema, schema_path,
-                        "is \"" + printable(name) + "\"; this version reads \"syncopate.plan/1\"");
+                        "is \"" + escaped(name) + "\"; this version reads \"syncopate.plan/1\"");
         }
         return mesh(mesh_at, {&root, "mesh"}) && tensors(tensors_at, {&root, "tensors"}) &&
                holdings(initial, {&root, "initial"}, false, plan_.initial) &&
@@ -60,12 +60,12 @@ private:
                ranks(ranks_at, {&root, "ranks"});
     }
 
-    bool mesh(Index node, const Path& path) {
+    bool mesh(Index node, const JsonPath& path) {
         if (!list(node, path, "a list of [name, size] pairs", kMaxAxes)) return false;
         if (document_.size(node) == 0)
             return fail(node, path, "is empty; it needs at least one [name, size] pair");
         std::int64_t ranks = 1;
-        return each(node, path, [&](Index axis_at, const Path& axis_path) {
+        return each(node, path, [&](Index axis_at, const JsonPath& axis_path) {
             if (!tuple(axis_at, axis_path, "[name, size]")) return false;
             const Index name_at = document_.first(axis_at);
             Mesh::Axis axis;
@@ -78,7 +78,7 @@ private:
             for (const Mesh::Axis& other : plan_.mesh.axes) {
                 if (other.name == name) {
                     return fail(name_at, {&axis_path, {}, 0},
-                                "names \"" + printable(name) + "\" a second time");
+                                "names \"" + escaped(name) + "\" a second time");
                 }
             }
             ranks *= axis.size;
@@ -89,12 +89,12 @@ private:
         });
     }
 
-    bool tensors(Index node, const Path& path) {
+    bool tensors(Index node, const JsonPath& path) {
         if (!is(node, path, Type::object, "an object of name: {\"shape\", \"dtype\"}")) return false;
         for (Index key = document_.first(node); key != document_.end(node);) {
             const Index value = document_.next(key);
             const std::string_view name = document_.text(key);
-            const Path tensor_path{&path, name};
+            const JsonPath tensor_path{&path, name};
             if (name.empty()) return fail(key, path, "has a tensor with an empty name");
             const auto index = static_cast<std::int32_t>(plan_.tensors.size());
             if (!tensor_index_.emplace(name, index).second)
@@ -105,17 +105,17 @@ private:
         return true;
     }
 
-    bool tensor(Index node, const Path& path, std::string_view name) {
-        static constexpr std::array<Field, 2> kFields{{{"shape", true}, {"dtype", true}}};
+    bool tensor(Index node, const JsonPath& path, std::string_view name) {
+        static constexpr std::array<JsonField, 2> kFields{{{"shape", true}, {"dtype", true}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at)) return false;
-        const Path shape_path{&path, "shape"};
+        const JsonPath shape_path{&path, "shape"};
         Tensor tensor;
         tensor.name = name;
         if (!list(at[0], shape_path, "a list of sizes", kMaxAxes)) return false;
         if (document_.size(at[0]) == 0)
             return fail(at[0], shape_path, "is empty; it needs a size for each axis");
-        const bool shaped = each(at[0], shape_path, [&](Index size, const Path& size_path) {
+        const bool shaped = each(at[0], shape_path, [&](Index size, const JsonPath& size_path) {
             return integer(size, size_path, 1, kMaxCoordinate, tensor.shape.emplace_back());
         });
         if (!shaped || !enumerator<DType, kNumDTypes>(at[1], {&path, "dtype"}, "dtype", tensor.dtype))
@@ -130,14 +130,14 @@ private:
         return true;
     }
 
-    bool holdings(Index node, const Path& path, bool is_final, std::vector<Holding>& holdings) {
-        static constexpr std::array<Field, 4> kGiven{
+    bool holdings(Index node, const JsonPath& path, bool is_final, std::vector<Holding>& holdings) {
+        static constexpr std::array<JsonField, 4> kGiven{
             {{"rank", true}, {"tensor", true}, {"region", true}, {"partial", false}}};
-        static constexpr std::array<Field, 4> kAsked{
+        static constexpr std::array<JsonField, 4> kAsked{
             {{"rank", true}, {"tensor", true}, {"region", true}, {"of", false}}};
         if (!is(node, path, Type::array, "a list of {\"rank\", \"tensor\", \"region\"}")) return false;
         holdings.reserve(document_.size(node));
-        return each(node, path, [&](Index entry, const Path& entry_path) {
+        return each(node, path, [&](Index entry, const JsonPath& entry_path) {
             std::array<Index, 4> at;
             if (!fields(entry, entry_path, is_final ? kAsked : kGiven, at)) return false;
             Holding holding;
@@ -156,7 +156,7 @@ private:
         });
     }
 
-    bool of(const Path& path, Index node, Holding& holding) {
+    bool of(const JsonPath& path, Index node, Holding& holding) {
         if (document_.type(node) == Type::string && document_.text(node) == "all") {
             holding.of_all = true;
             return true;
@@ -168,16 +168,16 @@ private:
         return rank_list(node, path, holding.of);
     }
 
-    bool ranks(Index node, const Path& path) {
-        static constexpr std::array<Field, 2> kFields{{{"rank", true}, {"ops", true}}};
+    bool ranks(Index node, const JsonPath& path) {
+        static constexpr std::array<JsonField, 2> kFields{{{"rank", true}, {"ops", true}}};
         if (!is(node, path, Type::array, "a list of {\"rank\", \"ops\"}")) return false;
         const std::int32_t count = plan_.mesh.num_ranks();
         std::vector<bool> seen(static_cast<std::size_t>(count), false);
         plan_.ranks.resize(static_cast<std::size_t>(count));
-        const bool decoded = each(node, path, [&](Index entry, const Path& entry_path) {
+        const bool decoded = each(node, path, [&](Index entry, const JsonPath& entry_path) {
             std::array<Index, kFields.size()> at;
             std::int32_t rank_number = -1;
-            const Path rank_path{&entry_path, "rank"};
+            const JsonPath rank_path{&entry_path, "rank"};
             if (!fields(entry, entry_path, kFields, at) || !rank(at[0], rank_path, rank_number)) return false;
             if (rank_number < 0 || rank_number >= count) {
                 return fail(at[0], rank_path,
@@ -204,12 +204,12 @@ private:
         return true;
     }
 
-    bool ops(Index node, const Path& path, std::vector<Op>& ops) {
+    bool ops(Index node, const JsonPath& path, std::vector<Op>& ops) {
         if (!is(node, path, Type::array, "a list of ops")) return false;
         num_ops_ += static_cast<std::int64_t>(document_.size(node));
         if (num_ops_ > kMaxOps) return fail(node, path, fmt::format("takes the plan above {} ops", kMaxOps));
         ops.reserve(document_.size(node));
-        return each(node, path, [&](Index entry, const Path& entry_path) {
+        return each(node, path, [&](Index entry, const JsonPath& entry_path) {
             context_.op = static_cast<std::int32_t>(entry_path.index);
             const bool ok = op(entry, entry_path, ops.emplace_back());
             if (ok) context_.op = -1;
@@ -217,17 +217,17 @@ private:
         });
     }
 
-    bool op(Index node, const Path& path, Op& op) {
-        static constexpr std::array<Field, 10> kFields{{{"op", true},
-                                                        {"src", true},
-                                                        {"dst", true},
-                                                        {"peer", false},
-                                                        {"after", false},
-                                                        {"reduce", false},
-                                                        {"channel", false},
-                                                        {"backend", false},
-                                                        {"kind", false},
-                                                        {"ranks", false}}};
+    bool op(Index node, const JsonPath& path, Op& op) {
+        static constexpr std::array<JsonField, 10> kFields{{{"op", true},
+                                                            {"src", true},
+                                                            {"dst", true},
+                                                            {"peer", false},
+                                                            {"after", false},
+                                                            {"reduce", false},
+                                                            {"channel", false},
+                                                            {"backend", false},
+                                                            {"kind", false},
+                                                            {"ranks", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at)) return false;
         const auto [op_at, src, dst, peer, after_at, reduce, channel, backend, kind, ranks_at] = at;
@@ -241,7 +241,7 @@ private:
         }
         if (has_peer && !rank(peer, {&path, "peer"}, op.peer)) return false;
         if (collective) {
-            const Path ranks_path{&path, "ranks"};
+            const JsonPath ranks_path{&path, "ranks"};
             if (!enumerator<CollectiveKind, kNumCollectiveKinds>(kind, {&path, "kind"}, "kind",
                                                                  op.collective) ||
                 !list(ranks_at, ranks_path, "a list of ranks", kMaxRanks) ||
@@ -264,17 +264,18 @@ private:
     }
 
     /// `key` is given exactly when this kind of op has it.
-    bool belongs(Index node, const Path& path, std::string_view key, Index value, bool wanted, OpKind kind) {
+    bool belongs(Index node, const JsonPath& path, std::string_view key, Index value, bool wanted,
+                 OpKind kind) {
         if (has(value) == wanted) return true;
         if (wanted)
             return fail(node, path, fmt::format("lacks \"{}\", which a {} needs", key, name_of(kind)));
         return fail(value, {&path, key}, fmt::format("does not belong to a {} op", name_of(kind)));
     }
 
-    bool after(Index node, const Path& path, std::vector<OpRef>& after) {
+    bool after(Index node, const JsonPath& path, std::vector<OpRef>& after) {
         if (!is(node, path, Type::array, "a list of [rank, op] pairs")) return false;
         after.reserve(document_.size(node));
-        return each(node, path, [&](Index entry, const Path& entry_path) {
+        return each(node, path, [&](Index entry, const JsonPath& entry_path) {
             if (!tuple(entry, entry_path, "[rank, op]")) return false;
             const Index rank_at = document_.first(entry);
             OpRef& ref = after.emplace_back();
@@ -283,14 +284,14 @@ private:
         });
     }
 
-    bool chunk_object(Index node, const Path& path, Chunk& chunk_out) {
-        static constexpr std::array<Field, 2> kFields{{{"tensor", true}, {"region", true}}};
+    bool chunk_object(Index node, const JsonPath& path, Chunk& chunk_out) {
+        static constexpr std::array<JsonField, 2> kFields{{{"tensor", true}, {"region", true}}};
         std::array<Index, kFields.size()> at;
         return fields(node, path, kFields, at) && chunk(at[0], at[1], path, chunk_out);
     }
 
-    bool chunk(Index tensor_at, Index region_at, const Path& parent, Chunk& chunk) {
-        const Path tensor_path{&parent, "tensor"};
+    bool chunk(Index tensor_at, Index region_at, const JsonPath& parent, Chunk& chunk) {
+        const JsonPath tensor_path{&parent, "tensor"};
         std::string_view name;
         if (!string(tensor_at, tensor_path, name)) return false;
         const auto found = tensor_index_.find(name);
@@ -298,13 +299,13 @@ private:
             std::vector<std::string_view> known;
             for (const Tensor& tensor : plan_.tensors) known.push_back(tensor.name);
             return fail(tensor_at, tensor_path,
-                        "names an unknown tensor \"" + printable(name) + "\"" + did_you_mean(name, known));
+                        "names an unknown tensor \"" + escaped(name) + "\"" + did_you_mean(name, known));
         }
         chunk.tensor = found->second;
-        const Path region_path{&parent, "region"};
+        const JsonPath region_path{&parent, "region"};
         if (!list(region_at, region_path, "a list of [begin, end] pairs", kMaxAxes)) return false;
         chunk.region.reserve(document_.size(region_at));
-        return each(region_at, region_path, [&](Index axis_at, const Path& axis_path) {
+        return each(region_at, region_path, [&](Index axis_at, const JsonPath& axis_path) {
             if (!tuple(axis_at, axis_path, "[begin, end]")) return false;
             const Index begin = document_.first(axis_at);
             Interval& axis = chunk.region.emplace_back();
@@ -315,15 +316,15 @@ private:
     }
 
     /// A rank, or an op's index: whether it exists is judged later, except by ranks().
-    bool rank(Index node, const Path& path, std::int32_t& out) {
+    bool rank(Index node, const JsonPath& path, std::int32_t& out) {
         return integer(node, path, std::numeric_limits<std::int32_t>::min(),
                        std::numeric_limits<std::int32_t>::max(), out);
     }
 
-    bool rank_list(Index node, const Path& path, std::vector<std::int32_t>& out) {
+    bool rank_list(Index node, const JsonPath& path, std::vector<std::int32_t>& out) {
         std::unordered_set<std::int32_t> seen;
         out.reserve(document_.size(node));
-        return each(node, path, [&](Index entry, const Path& entry_path) {
+        return each(node, path, [&](Index entry, const JsonPath& entry_path) {
             if (!rank(entry, entry_path, out.emplace_back())) return false;
             return seen.insert(out.back()).second ||
                    fail(entry, entry_path, fmt::format("names rank {} a second time", out.back()));
@@ -331,7 +332,7 @@ private:
     }
 
     template <typename Enum, std::size_t Count>
-    bool enumerator(Index node, const Path& path, std::string_view what, Enum& out) {
+    bool enumerator(Index node, const JsonPath& path, std::string_view what, Enum& out) {
         std::string_view name;
         if (!string(node, path, name)) return false;
         static const std::array<std::string_view, Count> kNames = names<Enum, Count>();
@@ -342,7 +343,7 @@ private:
             }
         }
         return fail(node, path,
-                    fmt::format("is \"{}\", not a known {}; expected one of {}", printable(name), what,
+                    fmt::format("is \"{}\", not a known {}; expected one of {}", escaped(name), what,
                                 join_words(kNames)));
     }
 

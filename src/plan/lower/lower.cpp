@@ -1,7 +1,6 @@
 #include "syncopate/plan/lower/lower.hpp"
 
 #include <algorithm>
-#include <queue>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,35 +26,6 @@ using PerOp = std::vector<std::vector<T>>;
 template <typename T>
 T& at(PerOp<T>& values, OpRef ref) {
     return values[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-}
-
-/// All events in an order that `after` allows; of those that may come next, who stands first in its list.
-std::vector<std::int32_t> program_order(const EventGraph& graph) {
-    const auto count = static_cast<std::size_t>(graph.num_events());
-    std::vector<std::int32_t> missing(count, 0);
-    std::vector<std::vector<std::int32_t>> followers(count);
-    using Candidate = std::pair<OpRef, std::int32_t>;
-    const auto later = [](const Candidate& a, const Candidate& b) {
-        return std::pair(a.first.index, a.first.rank) > std::pair(b.first.index, b.first.rank);
-    };
-    std::priority_queue<Candidate, std::vector<Candidate>, decltype(later)> ready(later);
-    for (std::int32_t event = 0; event < graph.num_events(); ++event) {
-        missing[static_cast<std::size_t>(event)] = static_cast<std::int32_t>(graph.waits(event).size());
-        if (graph.waits(event).empty()) ready.emplace(graph.members(event).front(), event);
-        for (const std::int32_t earlier : graph.waits(event))
-            followers[static_cast<std::size_t>(earlier)].push_back(event);
-    }
-    std::vector<std::int32_t> order;
-    while (!ready.empty()) {
-        const std::int32_t event = ready.top().second;
-        ready.pop();
-        order.push_back(event);
-        for (const std::int32_t follower : followers[static_cast<std::size_t>(event)]) {
-            if (--missing[static_cast<std::size_t>(follower)] == 0)
-                ready.emplace(graph.members(follower).front(), follower);
-        }
-    }
-    return order;
 }
 
 /// Runs through the plan in an order that `after` allows, writes it down as a program with transfers in the

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "plan/check/collectives.hpp"
+#include "syncopate/plan/check/collectives.hpp"
 #include "syncopate/plan/lower/lower.hpp"
 #include "syncopate/plan/model/builder.hpp"
 #include "syncopate/result.hpp"

@@ -11,10 +11,10 @@
 #include <fmt/format.h>
 
 #include "plan/check/check_passes.hpp"
-#include "plan/check/collectives.hpp"
 #include "plan/check/event_graph.hpp"
 #include "plan/simulate/flow_network.hpp"
 #include "plan/simulate/start_order.hpp"
+#include "syncopate/plan/check/collectives.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -38,6 +38,7 @@ public:
           options_(options),
           graph_(graph),
           order_(order),
+          followers_(followers_of(graph)),
           routes_(topology),
           network_(topology) {}
 
@@ -114,22 +115,9 @@ private:
                 time_of(ref).engine = kind;
             }
         }
-        open_.resize(events);
+        open_ = followers_.num_before();
         arrived_.assign(events, 0);
         latency_.assign(events, 0);
-        follower_begin_.assign(events + 1, 0);
-        for (std::int32_t event = 0; event < graph_.num_events(); ++event) {
-            open_[static_cast<std::size_t>(event)] = static_cast<std::int32_t>(graph_.waits(event).size());
-            for (const std::int32_t earlier : graph_.waits(event))
-                ++follower_begin_[static_cast<std::size_t>(earlier) + 1];
-        }
-        for (std::size_t i = 0; i < events; ++i) follower_begin_[i + 1] += follower_begin_[i];
-        followers_.resize(follower_begin_.back());
-        std::vector<std::size_t> fill(follower_begin_.begin(), follower_begin_.end() - 1);
-        for (std::int32_t event = 0; event < graph_.num_events(); ++event) {
-            for (const std::int32_t earlier : graph_.waits(event))
-                followers_[fill[static_cast<std::size_t>(earlier)]++] = event;
-        }
         network_.reserve(events);
     }
 
@@ -238,10 +226,9 @@ private:
     void finish(std::int32_t event) {
         result_.makespan_us = std::max(result_.makespan_us, now_);
         for (const OpRef ref : graph_.members(event)) time_of(ref).end_us = now_;
-        for (std::size_t i = follower_begin_[static_cast<std::size_t>(event)];
-             i < follower_begin_[static_cast<std::size_t>(event) + 1]; ++i) {
-            if (--open_[static_cast<std::size_t>(followers_[i])] > 0) continue;
-            for (const OpRef ref : graph_.members(followers_[i])) advance(line_of(ref));
+        for (const std::int32_t follower : followers_(event)) {
+            if (--open_[static_cast<std::size_t>(follower)] > 0) continue;
+            for (const OpRef ref : graph_.members(follower)) advance(line_of(ref));
         }
         const OpKind kind = plan_.op(graph_.members(event).front()).kind;
         if (kind == OpKind::push || kind == OpKind::pull) return;  // has left its lane before
@@ -271,6 +258,7 @@ private:
     const SimulateOptions& options_;
     const EventGraph& graph_;
     const StartOrder& order_;
+    const Followers followers_;
     Routes routes_;
     FlowNetwork network_;
     Simulation result_;
@@ -279,8 +267,6 @@ private:
     std::vector<float> latency_;                      ///< by event, µs: of its route
     std::vector<std::int32_t> open_;                  ///< by event: waits that have not ended
     std::vector<std::int32_t> arrived_;               ///< by event: participants that have come
-    std::vector<std::size_t> follower_begin_;
-    std::vector<std::int32_t> followers_;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
     std::vector<std::int32_t> path_;
     std::uint64_t serial_ = 0;

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "plan/model/did_you_mean.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::plan {
 namespace {

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "plan/model/did_you_mean.hpp"
 #include "plan/topology/topology_shipped.hpp"
 #include "syncopate/io.hpp"
+#include "syncopate/names.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/plan/topology/topology.hpp"
 

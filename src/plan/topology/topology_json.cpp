@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/json/json_decoder.hpp"
-#include "plan/model/did_you_mean.hpp"
+#include "syncopate/json_decoder.hpp"
+#include "syncopate/names.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/plan/topology/topology.hpp"
 
@@ -31,29 +31,29 @@ public:
 
 private:
     bool topology() {
-        const Path root;
-        static constexpr std::array<Field, 12> kFields{{{"schema", true},
-                                                        {"name", true},
-                                                        {"about", false},
-                                                        {"devices", true},
-                                                        {"switches", false},
-                                                        {"links", true},
-                                                        {"engines", true},
-                                                        {"local", false},
-                                                        {"library", false},
-                                                        {"start_us", false},
-                                                        {"skew_us", false},
-                                                        {"forwarding", false}}};
+        const JsonPath root;
+        static constexpr std::array<JsonField, 12> kFields{{{"schema", true},
+                                                            {"name", true},
+                                                            {"about", false},
+                                                            {"devices", true},
+                                                            {"switches", false},
+                                                            {"links", true},
+                                                            {"engines", true},
+                                                            {"local", false},
+                                                            {"library", false},
+                                                            {"start_us", false},
+                                                            {"skew_us", false},
+                                                            {"forwarding", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(0, root, kFields, at)) return false;
         const auto [schema, name, about, devices_at, switches_at, links_at, engines_at, local, library, start,
                     skew, forwarding] = at;
         std::string_view text;
-        const Path schema_path{&root, "schema"};
+        const JsonPath schema_path{&root, "schema"};
         if (!string(schema, schema_path, text)) return false;
         if (text != "syncopate.topology/1") {
             return fail(schema, schema_path,
-                        "is \"" + printable(text) + "\"; this version reads \"syncopate.topology/1\"");
+                        "is \"" + escaped(text) + "\"; this version reads \"syncopate.topology/1\"");
         }
         if (!string(name, {&root, "name"}, text)) return false;
         topology_.name = text;
@@ -72,11 +72,11 @@ private:
                (!has(forwarding) || boolean(forwarding, {&root, "forwarding"}, topology_.forwarding));
     }
 
-    bool devices(Index node, const Path& path) {
-        static constexpr std::array<Field, 4> kFields{
+    bool devices(Index node, const JsonPath& path) {
+        static constexpr std::array<JsonField, 4> kFields{
             {{"count", true}, {"node", false}, {"egress_gbps", false}, {"ingress_gbps", false}}};
         if (!list(node, path, "a list of {\"count\", …}", kMaxRanks)) return false;
-        const bool decoded = each(node, path, [&](Index entry, const Path& entry_path) {
+        const bool decoded = each(node, path, [&](Index entry, const JsonPath& entry_path) {
             std::array<Index, kFields.size()> at;
             if (!fields(entry, entry_path, kFields, at)) return false;
             std::int32_t count = 0;
@@ -98,31 +98,31 @@ private:
         return true;
     }
 
-    bool switches(Index node, const Path& path) {
+    bool switches(Index node, const JsonPath& path) {
         if (!list(node, path, "a list of names", kMaxSwitches)) return false;
-        return each(node, path, [&](Index entry, const Path& entry_path) {
+        return each(node, path, [&](Index entry, const JsonPath& entry_path) {
             std::string_view name;
             if (!string(entry, entry_path, name)) return false;
             if (name.empty()) return fail(entry, entry_path, "is an empty name");
             const auto vertex =
                 topology_.num_devices() + static_cast<std::int32_t>(topology_.switches.size());
             if (!vertex_of_.emplace(name, vertex).second) {
-                return fail(entry, entry_path, "names \"" + printable(name) + "\" a second time");
+                return fail(entry, entry_path, "names \"" + escaped(name) + "\" a second time");
             }
             topology_.switches.emplace_back(name);
             return true;
         });
     }
 
-    bool links(Index node, const Path& path) {
-        static constexpr std::array<Field, 6> kFields{{{"from", true},
-                                                       {"to", true},
-                                                       {"gbps", true},
-                                                       {"latency_us", false},
-                                                       {"contended", false},
-                                                       {"one_way", false}}};
+    bool links(Index node, const JsonPath& path) {
+        static constexpr std::array<JsonField, 6> kFields{{{"from", true},
+                                                           {"to", true},
+                                                           {"gbps", true},
+                                                           {"latency_us", false},
+                                                           {"contended", false},
+                                                           {"one_way", false}}};
         if (!list(node, path, "a list of {\"from\", \"to\", \"gbps\"}", kMaxLinks)) return false;
-        return each(node, path, [&](Index entry, const Path& entry_path) {
+        return each(node, path, [&](Index entry, const JsonPath& entry_path) {
             std::array<Index, kFields.size()> at;
             if (!fields(entry, entry_path, kFields, at)) return false;
             const auto [from, to, gbps, latency, contended, one_way_at] = at;
@@ -147,14 +147,14 @@ private:
     }
 
     /// A device's number or a switch's name.
-    bool vertex(Index node, const Path& path, std::int32_t& out) {
+    bool vertex(Index node, const JsonPath& path, std::int32_t& out) {
         if (document_.type(node) == Type::string) {
             const std::string_view name = document_.text(node);
             const auto found = vertex_of_.find(name);
             if (found == vertex_of_.end()) {
                 const std::string hint = did_you_mean(name, topology_.switches);
                 return fail(node, path,
-                            "names an unknown switch \"" + printable(name) + "\"" +
+                            "names an unknown switch \"" + escaped(name) + "\"" +
                                 (hint.empty() ? fmt::format("; the switches are {}",
                                                             fmt::join(topology_.switches, ", "))
                                               : hint));
@@ -175,8 +175,8 @@ private:
         return true;
     }
 
-    bool engines(Index node, const Path& path) {
-        static constexpr std::array<Field, 3> kFields{
+    bool engines(Index node, const JsonPath& path) {
+        static constexpr std::array<JsonField, 3> kFields{
             {{"copy_engine", true}, {"sm", true}, {"network", false}}};
         std::array<Index, kFields.size()> at;
         return fields(node, path, kFields, at) &&
@@ -185,17 +185,17 @@ private:
                (!has(at[2]) || engine(at[2], {&path, "network"}, false, topology_.network.emplace()));
     }
 
-    bool engine(Index node, const Path& path, bool of_blocks, Engine& out) {
-        static constexpr std::array<Field, 10> kFields{{{"lanes", false},
-                                                        {"per_peer", false},
-                                                        {"push_us", false},
-                                                        {"repeat_us", false},
-                                                        {"pull_us", false},
-                                                        {"post_us", false},
-                                                        {"wait_us", false},
-                                                        {"gbps", false},
-                                                        {"blocks", false},
-                                                        {"gbps_per_block", false}}};
+    bool engine(Index node, const JsonPath& path, bool of_blocks, Engine& out) {
+        static constexpr std::array<JsonField, 10> kFields{{{"lanes", false},
+                                                            {"per_peer", false},
+                                                            {"push_us", false},
+                                                            {"repeat_us", false},
+                                                            {"pull_us", false},
+                                                            {"post_us", false},
+                                                            {"wait_us", false},
+                                                            {"gbps", false},
+                                                            {"blocks", false},
+                                                            {"gbps_per_block", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at)) return false;
         const auto [lanes, per_peer, push, repeat, pull, post, wait, gbps, blocks, per_block] = at;
@@ -215,17 +215,17 @@ private:
                (!has(per_block) || bandwidth(per_block, {&path, "gbps_per_block"}, out.gbps_per_block));
     }
 
-    bool pair(Index node, const Path& path, double& gbps, double& latency_us) {
-        static constexpr std::array<Field, 2> kFields{{{"gbps", false}, {"latency_us", true}}};
+    bool pair(Index node, const JsonPath& path, double& gbps, double& latency_us) {
+        static constexpr std::array<JsonField, 2> kFields{{{"gbps", false}, {"latency_us", true}}};
         std::array<Index, kFields.size()> at;
         return fields(node, path, kFields, at) && (!has(at[0]) || bandwidth(at[0], {&path, "gbps"}, gbps)) &&
                microseconds(at[1], {&path, "latency_us"}, latency_us);
     }
 
-    bool bandwidth(Index node, const Path& path, double& out) {
+    bool bandwidth(Index node, const JsonPath& path, double& out) {
         return number(node, path, kSlowest, kLargest, out);
     }
-    bool microseconds(Index node, const Path& path, double& out) {
+    bool microseconds(Index node, const JsonPath& path, double& out) {
         return number(node, path, 0, kLargest, out);
     }
 

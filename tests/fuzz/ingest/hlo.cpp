@@ -1,8 +1,8 @@
 // The reader of HLO text, and all that follows it: whatever the bytes, candidates that can be shown, and
 // plans that can be checked and written, or an error.
-#include "syncopate/ingest/hlo.hpp"
+#include "syncopate/ingest/hlo/hlo.hpp"
 #include "fuzz/target.hpp"
-#include "syncopate/ingest/candidates.hpp"
+#include "syncopate/ingest/candidates/candidates.hpp"
 #include "syncopate/plan/check/check.hpp"
 #include "syncopate/plan/json/json.hpp"
 

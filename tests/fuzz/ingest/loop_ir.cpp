@@ -1,5 +1,5 @@
 // The reader of loop IR, and all that follows it: whatever the bytes, a plan without a finding, or an error.
-#include "syncopate/ingest/loop_ir.hpp"
+#include "syncopate/ingest/loops/loop_ir.hpp"
 #include "fuzz/target.hpp"
 #include "syncopate/plan/json/json.hpp"
 

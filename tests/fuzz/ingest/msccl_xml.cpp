@@ -1,6 +1,6 @@
 // The reader of MSCCL XML, and what follows it: whatever the bytes, a plan that can be checked and written,
 // or an error.
-#include "syncopate/ingest/msccl_xml.hpp"
+#include "syncopate/ingest/msccl/msccl_xml.hpp"
 #include "fuzz/target.hpp"
 #include "syncopate/plan/json/json.hpp"
 

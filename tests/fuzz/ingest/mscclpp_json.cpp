@@ -1,6 +1,6 @@
 // The reader of MSCCL++ execution plans, and what follows it: whatever the bytes, a plan that can be checked
 // and written, or an error.
-#include "syncopate/ingest/mscclpp_json.hpp"
+#include "syncopate/ingest/mscclpp/mscclpp_json.hpp"
 #include "fuzz/target.hpp"
 #include "syncopate/plan/json/json.hpp"
 

@@ -1,6 +1,6 @@
 // The reader of partition IR, and all that follows it: whatever the bytes, a plan without a finding, or an
 // error.
-#include "syncopate/ingest/partition_ir.hpp"
+#include "syncopate/ingest/partition/partition_ir.hpp"
 #include "fuzz/target.hpp"
 #include "syncopate/plan/json/json.hpp"
 

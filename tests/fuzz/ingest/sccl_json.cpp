@@ -1,6 +1,6 @@
 // The reader of SCCL algorithm JSON, and what follows it: whatever the bytes, a plan that can be checked
 // and written, or an error.
-#include "syncopate/ingest/sccl_json.hpp"
+#include "syncopate/ingest/sccl/sccl_json.hpp"
 #include "fuzz/target.hpp"
 #include "syncopate/plan/json/json.hpp"
 

@@ -1,11 +1,11 @@
 // Collectives, who takes part in them, and the dots they feed or drain.
-#include "syncopate/ingest/candidates.hpp"
+#include "syncopate/ingest/candidates/candidates.hpp"
 
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "ingest/dataflow.hpp"
+#include "ingest/candidates/dataflow.hpp"
 #include "ingest/programs.hpp"
 
 namespace syncopate::ingest {

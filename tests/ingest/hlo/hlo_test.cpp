@@ -1,5 +1,5 @@
 // HLO text: what is read, and what is refused where.
-#include "syncopate/ingest/hlo.hpp"
+#include "syncopate/ingest/hlo/hlo.hpp"
 
 #include <string>
 
@@ -93,6 +93,63 @@ TEST(Hlo, ACallOfCublasTellsItsAxes) {
     EXPECT_TRUE(last(*program).dot->lhs_batch.empty());
 }
 
+TEST(Hlo, ACustomCallNeedsNoOperands) {
+    const auto found = test::candidates(R"(HloModule m, replica_count=2
+ENTRY e {
+  %a = f32[4,8] custom-call(), custom_call_target="AllocateBuffer"
+  %b = f32[8,2]{1,0} custom-call(/*none*/), custom_call_target="x", literal=f32[] 5, api_version=API_VERSION_TYPED_FFI
+  %g = f32[8,8] all-gather(%a), dimensions={0}, replica_groups={{0,1}}
+  %c = custom-call(), custom_call_target="__cublas$gemm", backend_config={"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"]}}
+  ROOT %d = f32[8,2] dot(%g, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+})");
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(test::dots(found[0]), test::Lines{"feeds d lhs 0 rows M8 N2 K8"});
+    EXPECT_EQ(test::findings(found[0]), test::Lines{});
+}
+
+TEST(Hlo, OfSeveralModulesOneIsReadByNameOrNumber) {
+    const std::string_view text =
+        "HloModule first, num_partitions=2\n"
+        "f { a = f32[2] parameter(0) }\n"
+        "ENTRY e { a = f32[2] parameter(0)\n b = f32[2] call(a), to_apply=f }\n"
+        "HloModule second, num_partitions=4\n"
+        "f { a = f32[8] parameter(0) }\n"
+        "ENTRY e { a = f32[8] parameter(0)\n b = f32[8] call(a), to_apply=f }\n"
+        "  HloModule third\n"
+        "e { a = f32[2] what is not read need not be right }";
+    for (const char* module : {"second", "1"}) {
+        const auto program = read_hlo(text, "p.hlo", module);
+        ASSERT_TRUE(program) << program.error().to_string();
+        EXPECT_EQ(program->name, "second");
+        EXPECT_EQ(program->partitions, 4);
+        ASSERT_EQ(program->computations.size(), 2U);
+        EXPECT_EQ(last(*program).shape.to_string(), "f32[8]");
+        EXPECT_EQ(last(*program).where.to_string(), "p.hlo:8:2");
+    }
+    EXPECT_EQ(error_of(text),
+              "p.hlo:5:1: holds 3 modules; choose one with --module, by its name or number: 0 (first), 1 "
+              "(second), 2 (third)");
+    const auto unknown = read_hlo(text, "p.hlo", "fourth");
+    ASSERT_FALSE(unknown);
+    EXPECT_EQ(unknown.error().to_string(),
+              "p.hlo:5:1: holds no module called fourth; choose one with --module, by its name or number: 0 "
+              "(first), 1 (second), 2 (third)");
+    EXPECT_EQ(unknown.error().error_class, ErrorClass::usage);
+}
+
+TEST(Hlo, ModulesOfOneNameAreToldApartByNumber) {
+    const std::string_view text =
+        "HloModule m\ne { a = f32[2] parameter(0) }\nHloModule m\ne { a = f32[4] parameter(0) }\n";
+    const auto both = read_hlo(text, "p.hlo", "m");
+    ASSERT_FALSE(both);
+    EXPECT_EQ(
+        both.error().message,
+        "holds several modules called m; choose one with --module, by its name or number: 0 (m), 1 (m)");
+    const auto program = read_hlo(text, "p.hlo", "1");
+    ASSERT_TRUE(program) << program.error().to_string();
+    EXPECT_EQ(last(*program).shape.to_string(), "f32[4]");
+}
+
 TEST(HloError, IsAtTheLineAndColumnOfWhatIsWrong) {
     EXPECT_EQ(error_of(""), "p.hlo:1:1: empty: expected HLO text");
     EXPECT_EQ(error_of("HloModule m\n"), "p.hlo:2:1: no computation");
@@ -111,8 +168,6 @@ TEST(HloError, IsAtTheLineAndColumnOfWhatIsWrong) {
               "p.hlo:3:3: a second instruction called a in computation e");
     EXPECT_EQ(error_of("e {\n  a = f32[2] parameter(0)\n  b = f32[2] call(a), to_apply=g\n}"),
               "p.hlo:3:32: no computation is called g");
-    EXPECT_EQ(error_of("HloModule a\ne { a = f32[2] parameter(0) }\nHloModule b"),
-              "p.hlo:3:1: a second HloModule; split the file, each module is a program of its own");
     EXPECT_EQ(error_of("e {\n  a = f32[2] parameter(0), metadata={op=\"x\n}"),
               "p.hlo:2:41: a string that never ends");
     EXPECT_EQ(error_of("e {\n  a = f32[2] parameter(0), sharding={{}\n"),

@@ -1,5 +1,5 @@
 // Loop IR: shifting loops become transfers from who worked on a shard before to who works on it next.
-#include "syncopate/ingest/loop_ir.hpp"
+#include "syncopate/ingest/loops/loop_ir.hpp"
 
 #include <filesystem>
 #include <string>

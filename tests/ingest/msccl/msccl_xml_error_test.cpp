@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "ingest/imports.hpp"
-#include "ingest/msccl_text.hpp"
-#include "syncopate/ingest/msccl_xml.hpp"
+#include "ingest/msccl/msccl_text.hpp"
+#include "syncopate/ingest/msccl/msccl_xml.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -1,9 +1,9 @@
-#include "syncopate/ingest/msccl_xml.hpp"
+#include "syncopate/ingest/msccl/msccl_xml.hpp"
 
 #include <gtest/gtest.h>
 
 #include "ingest/imports.hpp"
-#include "ingest/msccl_text.hpp"
+#include "ingest/msccl/msccl_text.hpp"
 #include "syncopate/plan/json/json.hpp"
 
 namespace syncopate::ingest {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "ingest/imports.hpp"
-#include "syncopate/ingest/mscclpp_json.hpp"
+#include "syncopate/ingest/mscclpp/mscclpp_json.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "ingest/imports.hpp"
-#include "ingest/mscclpp_text.hpp"
-#include "syncopate/ingest/mscclpp_json.hpp"
+#include "ingest/mscclpp/mscclpp_text.hpp"
+#include "syncopate/ingest/mscclpp/mscclpp_json.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -273,21 +273,27 @@ TEST(MscclppV2, APipelineRunsItsOpsOnce) {
     EXPECT_EQ(import.warnings[0], "a pipeline is taken to run once, as it does for chunks of one unit");
 }
 
-TEST(MscclppV2, MulticastIsATransferForEachRank) {
-    const std::string right = pair_of(
+/// Rank 0 stores to a group of both ranks, and reduces over it; `name` says which buffer the group is for.
+std::string multicast(const std::string& name) {
+    std::string text = pair_of(
         {{R"({"name": "gstore", "channel_type": "switch", "src_buff": [{"type": "s", "index": 0, "size": 1}], "dst_buff": [{"switch_channel_id": 0, "index": 2, "size": 1}]})",
           R"({"name": "glres", "channel_type": "switch", "src_buff": [{"switch_channel_id": 0, "index": 1, "size": 1}], "dst_buff": [{"switch_channel_id": 0, "index": 1, "size": 1}]})"}},
         {});
-    std::string text = right;
     const std::string channels = R"("channels": [{"channel_type": "memory", "connected_to": [1]}])";
-    text.replace(
-        text.find(channels), channels.size(),
-        R"("channels": [{"channel_type": "switch", "buffer_type": "i", "rank_groups": [{"size": 2, "ranks": [0, 1]}]}])");
+    text.replace(text.find(channels), channels.size(),
+                 R"("channels": [{"channel_type": "switch", ")" + name +
+                     R"(": "i", "rank_groups": [{"size": 2, "ranks": [0, 1]}]}])");
     const std::string ids = R"({"channel_type": "memory", "channel_ids": [0]})";
-    text.replace(text.find(ids), ids.size(), R"({"channel_type": "switch", "channel_ids": [0]})");
-    EXPECT_EQ(op_texts(import_of(text, 4).plan),
-              (Texts{"local A.scratch[0:1] -> A[2:3]", "push 0->1 A.scratch[0:1] -> A[2:3]",
-                     "pull 1->0 A[1:2] -> A[1:2] sum", "push 0->1 A[1:2] -> A[1:2] after 0:2"}));
+    text.replace(text.find(ids), ids.size(),
+                 R"({"channel_type": "switch", ")" + name + R"(": "i", "channel_ids": [0]})");
+    return text;
+}
+
+TEST(MscclppV2, MulticastIsATransferForEachRank) {
+    const Texts ops{"local A.scratch[0:1] -> A[2:3]", "push 0->1 A.scratch[0:1] -> A[2:3]",
+                    "pull 1->0 A[1:2] -> A[1:2] sum", "push 0->1 A[1:2] -> A[1:2] after 0:2"};
+    for (const char* name : {"buffer_type", "buff"})
+        EXPECT_EQ(op_texts(import_of(multicast(name), 4).plan), ops) << name;
 }
 
 TEST(MscclppV2, TheCollectiveMustFitTheChunks) {

@@ -1,5 +1,5 @@
 // Partition IR: placements before and after become transfers, as few bytes as possible.
-#include "syncopate/ingest/partition_ir.hpp"
+#include "syncopate/ingest/partition/partition_ir.hpp"
 
 #include <random>
 #include <string>

@@ -1,4 +1,4 @@
-#include "syncopate/ingest/sccl_json.hpp"
+#include "syncopate/ingest/sccl/sccl_json.hpp"
 
 #include <gtest/gtest.h>
 

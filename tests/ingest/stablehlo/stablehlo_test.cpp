@@ -1,5 +1,5 @@
 // StableHLO: the generic and the pretty form say the same, and the same as HLO.
-#include "syncopate/ingest/stablehlo.hpp"
+#include "syncopate/ingest/stablehlo/stablehlo.hpp"
 
 #include <string>
 
@@ -169,6 +169,104 @@ func.func @main(%a: tensor<8x16xbf16>, %w: tensor<16x24xbf16>) -> tensor<16x24xb
     EXPECT_TRUE(found[0].windowed);
     EXPECT_EQ(dots(found[0]), Lines{"feeds %d lhs 0 rows M16 N24 K16"});
     EXPECT_EQ(findings(found[0]), Lines{});
+}
+
+/// The shape of the instruction called `name`.
+std::string shape_of(std::string_view text, std::string_view name) {
+    const Result<TensorProgram> program = read_stablehlo(text, "p.mlir");
+    EXPECT_TRUE(program) << program.error().to_string();
+    if (!program) return {};
+    for (const Computation& computation : program->computations) {
+        for (const Instruction& instruction : computation.instructions) {
+            if (instruction.name == name) return instruction.shape.to_string();
+        }
+    }
+    return "no " + std::string(name);
+}
+
+TEST(StableHlo, SeveralResultsHaveTheirTypesInEveryForm) {
+    const auto in = [](const std::string& op) {
+        return "func.func @f(%a: tensor<8x4xf32>, %i: tensor<8x4xi32>, %z: tensor<f32>, %p: tensor<i1>) {\n "
+               " " +
+               op + "\n  return\n}";
+    };
+    const std::string types = "(tensor<8xf32>, tensor<8xi32>)";
+    for (const std::string& op : {
+             "%0:2 = stablehlo.custom_call @f(%a) : (tensor<8x4xf32>) -> " + types,
+             "%0:2 = chlo.top_k(%a, k = 1) : tensor<8x4xf32> -> " + types,
+             std::string("%0:2 = stablehlo.optimization_barrier %a, %i : tensor<8xf32>, tensor<8xi32>"),
+             "%0:2 = scf.if %p -> " + types + " {\n    stablehlo.return %a, %i : " + types + "\n  }",
+             "%0:2 = stablehlo.reduce(%a init: %z), (%i init: %z) across dimensions = [1] : "
+             "(tensor<8x4xf32>, "
+             "tensor<8x4xi32>, tensor<f32>, tensor<f32>) -> " +
+                 types +
+                 "\n   reducer(%x: tensor<f32>, %y: tensor<f32>) (%u: tensor<i32>, %v: tensor<i32>) {\n"
+                 "    stablehlo.return %x, %u : tensor<f32>, tensor<i32>\n  }",
+             "%0:2 = sdy.manual_computation(%a, %i) in_shardings=[] manual_axes={\"x\"} (%x: tensor<8xf32>, "
+             "%y: tensor<8xi32>) {\n    sdy.return %x, %y : tensor<8xf32>, tensor<8xi32>\n  } : "
+             "(tensor<8x4xf32>, tensor<8x4xi32>) -> " +
+                 types,
+         }) {
+        EXPECT_EQ(shape_of(in(op), "%0#0"), "f32[8]") << op;
+        EXPECT_EQ(shape_of(in(op), "%0#1"), "s32[8]") << op;
+    }
+}
+
+TEST(StableHlo, ARegionOfAPrettyOperationMayBeFollowedByItsType) {
+    const auto found = stablehlo_candidates(R"(module attributes {mhlo.num_replicas = 2 : i32} {
+func.func @f(%a: tensor<8x4xf32>, %b: tensor<2xf32>) -> tensor<2xf32> {
+  %0:2 = stablehlo.all_reduce %a, %b replica_groups = dense<[[0, 1]]> : tensor<1x2xi64> {
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+  } : (tensor<8x4xf32>, tensor<2xf32>) -> (tensor<8x4xf32>, tensor<2xf32>)
+  return %0#1 : tensor<2xf32>
+}
+})");
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].problem, "");
+    EXPECT_EQ(found[0].groups, (std::vector<std::vector<std::int32_t>>{{0, 1}}));
+    ASSERT_EQ(found[0].exchanges.size(), 2U);
+    EXPECT_EQ(found[0].exchanges[1].after.to_string(), "f32[2]");
+    EXPECT_EQ(findings(found[0]), Lines{});
+}
+
+TEST(StableHlo, ModulesStandSideBySideOrOneIsChosen) {
+    const auto module = [](const std::string& name, int ranks, const std::string& tensor) {
+        return "module @" + name + " attributes {mhlo.num_replicas = " + std::to_string(ranks) +
+               " : i32} {\n sdy.mesh @m = <[\"x\"=" + std::to_string(ranks) +
+               "]>\n func.func @g(%a: " + tensor + ") -> " + tensor + " {\n  return %a : " + tensor +
+               "\n }\n func.func @main(%a: " + tensor + ") -> " + tensor + " {\n  %0 = call @g(%a) : (" +
+               tensor + ") -> " + tensor +
+               "\n  %1 = \"stablehlo.all_to_all\"(%0) {split_dimension = 0 : i64, concat_dimension = 0 : "
+               "i64, "
+               "split_count = 2 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @m, axes = "
+               "[\"x\"]>} : (" +
+               tensor + ") -> " + tensor + "\n  return %1 : " + tensor + "\n }\n}\n";
+    };
+    const std::string both = module("one", 2, "tensor<8xf32>") + module("two", 2, "tensor<4xf32>");
+    const auto found = stablehlo_candidates(both);
+    ASSERT_EQ(found.size(), 2U);
+    EXPECT_EQ(found[1].exchanges[0].before.to_string(), "f32[4]");
+    const Result<Import> import = import_stablehlo(both, "p.mlir");
+    ASSERT_FALSE(import);
+    EXPECT_EQ(
+        import.error().to_string(),
+        "p.mlir: holds 2 collectives; choose one with --pick 0 to 1, --list shows them; or a module with "
+        "--module: one, two");
+    ImportOptions options;
+    options.module = "two";
+    const Result<Import> second = import_stablehlo(both, "p.mlir", options);
+    ASSERT_TRUE(second) << second.error().to_string();
+    EXPECT_EQ(second->plan.tensors[0].shape, (std::vector<std::int64_t>{2, 4}));
+    options.module = "three";
+    EXPECT_EQ(import_stablehlo(both, "p.mlir", options).error().to_string(),
+              "p.mlir:1:1: holds no module called three; choose one with --module, by its name or number: 0 "
+              "(one), 1 (two)");
+    EXPECT_EQ(
+        error_of(module("one", 2, "tensor<8xf32>") + module("two", 4, "tensor<4xf32>")),
+        "p.mlir:12:45: mhlo.num_replicas is 4, and 2 in another module; choose one module with --module, "
+        "by its name or number");
 }
 
 TEST(StableHlo, ShardysCollectivesAreListedAndRefused) {

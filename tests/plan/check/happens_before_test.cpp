@@ -22,8 +22,8 @@ Plan ops_with(std::int32_t count, Waits waits) {
 /// Compares every answer with the transitive closure, asked in the order in which check does.
 void expect_closure(const Plan& plan) {
     const EventGraph graph(plan, {});
-    const Followers followers(graph);
-    const std::vector<std::int32_t> order = topological_order(graph, followers);
+    const Followers followers = followers_of(graph);
+    const std::vector<std::int32_t> order = topological_order(followers);
     Work work(std::int64_t{1} << 40);
     HappensBefore happens_before(graph, followers, order, work);
     const auto count = static_cast<std::size_t>(graph.num_events());
@@ -97,8 +97,8 @@ TEST(HappensBefore, ThroughABarrierOfThousands) {
         return after;
     });
     const EventGraph graph(plan, {});
-    const Followers followers(graph);
-    const std::vector<std::int32_t> order = topological_order(graph, followers);
+    const Followers followers = followers_of(graph);
+    const std::vector<std::int32_t> order = topological_order(followers);
     Work work(1 << 20);  // far less than all pairs
     HappensBefore happens_before(graph, followers, order, work);
     for (std::int32_t i = 0; i < kEach; ++i) {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "syncopate/ingest/ingest.hpp"
-#include "syncopate/ingest/tensor_program.hpp"
+#include "syncopate/ingest/program/tensor_program.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 

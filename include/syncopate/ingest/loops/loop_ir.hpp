@@ -34,7 +34,7 @@
 #include <vector>
 
 #include "syncopate/ingest/ingest.hpp"
-#include "syncopate/ingest/partition_ir.hpp"
+#include "syncopate/ingest/partition/partition_ir.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 

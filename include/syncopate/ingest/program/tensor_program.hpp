@@ -74,6 +74,7 @@ struct Computation {
 
 struct TensorProgram {
     std::string name;
+    std::vector<std::string> modules;  ///< StableHLO: names of the modules that were read
     std::vector<Computation> computations;
     std::int32_t entry = -1;      ///< -1: none is marked; each stands for itself
     std::int64_t replicas = 0;    ///< 0: the text does not say
@@ -88,6 +89,11 @@ inline constexpr int kMaxProgramNesting = 64;             ///< of tuples, bracke
 inline constexpr std::size_t kMaxLiteral = 4096;          ///< elements of a constant that are kept
 inline constexpr std::size_t kMaxShapeAxes = 64;          ///< of one array
 inline constexpr std::size_t kMaxParticipants = 1 << 20;  ///< ids in the groups of one collective
+
+/// The number of the module that `module` names, by its name or by its number in the text, from 0. Empty: the
+/// only one. Fails, with all modules listed, if that is none or several.
+[[nodiscard]] Result<std::size_t> choose_module(const std::vector<std::string_view>& names,
+                                                std::string_view module);
 
 /// Whether `opcode` is a collective, with or without "-start".
 [[nodiscard]] bool is_collective(std::string_view opcode);

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernel/triton/evaluate/evaluate.hpp"
-#include "plan/model/did_you_mean.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -99,7 +99,7 @@ Value Evaluator::call(const Expr& e, Frame& frame) {
             while (p < callee.parameters.size() && callee.parameters[p].name != key) ++p;
             if (p == callee.parameters.size())
                 return fail(expr->where, "`" + callee.name + "` has no parameter `" + key + "`" +
-                                             plan::did_you_mean(key, names_of(callee)) + "; it has " +
+                                             did_you_mean(key, names_of(callee)) + "; it has " +
                                              listed(names_of(callee)));
             all[p] = evaluate(*expr, frame);
             if (stopped()) return {};

@@ -6,7 +6,7 @@
 
 #include "kernel/triton/analyse/item_name.hpp"
 #include "kernel/triton/evaluate/evaluate.hpp"
-#include "plan/model/did_you_mean.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -28,7 +28,7 @@ Error Evaluator::unknown_parameter(const std::string& name) const {
         list += (list.empty() ? "" : ", ") + parameter.name;
     }
     return module_.error(kernel_.name_range, "kernel `" + kernel_.name + "` has no parameter `" + name + "`" +
-                                                 plan::did_you_mean(name, names) + "; it has " +
+                                                 did_you_mean(name, names) + "; it has " +
                                                  (list.empty() ? "none" : list));
 }
 

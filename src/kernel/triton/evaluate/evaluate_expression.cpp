@@ -7,7 +7,7 @@
 #include "kernel/triton/analyse/item_name.hpp"
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "kernel/triton/evaluate/operators.hpp"
-#include "plan/model/did_you_mean.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::kernel::triton {
 
@@ -62,7 +62,7 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
         }
         if (e.unbound) {
             const std::string meant =
-                frame.function == nullptr ? std::string() : plan::did_you_mean(e.text, frame.function->slots);
+                frame.function == nullptr ? std::string() : did_you_mean(e.text, frame.function->slots);
             return fail(e.where, "`" + e.text +
                                      "` is neither a variable of the kernel nor a constant of the file" +
                                      (meant.empty() ? "; assign it in the file, as in " + e.text +

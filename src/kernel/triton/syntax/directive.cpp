@@ -5,7 +5,7 @@
 #include <cctype>
 #include <string_view>
 
-#include "plan/model/did_you_mean.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -142,7 +142,7 @@ private:
                     "and operators");
             if (e->kind == ExprKind::name && e->slot < 0) {
                 return wrong(e->where, "`" + e->text + "` is not a variable of kernel `" + kernel_.name +
-                                           "`" + plan::did_you_mean(e->text, kernel_.slots));
+                                           "`" + did_you_mean(e->text, kernel_.slots));
             }
         }
         return lowered;
@@ -163,8 +163,8 @@ private:
         if (known == kNames.end()) {
             std::vector<std::string_view> names;
             for (const auto& entry : kNames) names.push_back(entry.first);
-            return wrong(made.where, "unknown directive `@sy." + std::string(name) + "`" +
-                                         plan::did_you_mean(name, names));
+            return wrong(made.where,
+                         "unknown directive `@sy." + std::string(name) + "`" + did_you_mean(name, names));
         }
         made.kind = known->second;
         const SourceRange rest = part(comment, end, text.size());

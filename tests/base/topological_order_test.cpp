@@ -1,0 +1,70 @@
+#include "syncopate/topological_order.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+namespace syncopate {
+namespace {
+
+using Edges = std::vector<std::pair<std::int32_t, std::int32_t>>;  // before, after
+using Order = std::vector<std::int32_t>;
+
+Followers followers(std::size_t nodes, const Edges& edges) {
+    return {nodes, [&](auto&& edge) {
+                for (const auto& [before, after] : edges) edge(before, after);
+            }};
+}
+
+TEST(Followers, AreInTheOrderOfTheirEdges) {
+    const Followers of = followers(4, {{2, 3}, {0, 1}, {2, 0}, {2, 3}});
+    EXPECT_EQ(Order(of(2).begin(), of(2).end()), (Order{3, 0, 3}));
+    EXPECT_TRUE(of(3).empty());
+    EXPECT_EQ(of.num_before(), (Order{1, 1, 0, 2}));
+}
+
+TEST(TopologicalOrder, GoesInWaves) {
+    EXPECT_EQ(topological_order(followers(5, {{4, 0}, {1, 0}, {3, 2}})), (Order{1, 3, 4, 2, 0}));
+    EXPECT_EQ(topological_order(followers(0, {})), Order{});
+}
+
+TEST(TopologicalOrder, TakesTheFirstOfThoseThatMayComeNext) {
+    const Followers of = followers(5, {{4, 0}, {1, 0}, {3, 2}});
+    EXPECT_EQ(topological_order(of, std::less<>()), (Order{1, 3, 2, 4, 0}));
+    EXPECT_EQ(topological_order(of, std::greater<>()), (Order{4, 3, 2, 1, 0}));
+}
+
+TEST(TopologicalOrder, LeavesOutWhatIsOnACircleOrBehindOne) {
+    const Followers of = followers(5, {{0, 1}, {1, 2}, {2, 1}, {2, 3}});
+    EXPECT_EQ(topological_order(of), (Order{0, 4}));
+    EXPECT_EQ(topological_order(of, std::less<>()), (Order{0, 4}));
+}
+
+TEST(TopologicalOrder, PutsEachNodeBehindThoseBeforeIt) {
+    std::mt19937 random(1);
+    for (int round = 0; round < 200; ++round) {
+        const std::size_t nodes = 1 + random() % 40;
+        Order shuffled(nodes);
+        for (std::size_t i = 0; i < nodes; ++i) shuffled[i] = static_cast<std::int32_t>(i);
+        std::shuffle(shuffled.begin(), shuffled.end(), random);
+        Edges edges;
+        for (std::size_t i = 0; i < 3 * nodes; ++i) {
+            const auto [low, high] = std::minmax({random() % nodes, random() % nodes});
+            if (low != high) edges.emplace_back(shuffled[low], shuffled[high]);
+        }
+        const Followers of = followers(nodes, edges);
+        for (const Order& order : {topological_order(of), topological_order(of, std::less<>())}) {
+            ASSERT_EQ(order.size(), nodes);
+            for (const auto& [before, after] : edges) {
+                EXPECT_LT(std::find(order.begin(), order.end(), before),
+                          std::find(order.begin(), order.end(), after));
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace syncopate
