@@ -36,18 +36,6 @@ struct Arguments {
     ingest::ImportOptions options;
 };
 
-ingest::Format format_of(const std::string& name) {
-    const std::optional<ingest::Format> format = ingest::format_from(name);
-    if (!format) {
-        std::string names;
-        for (std::size_t i = 0; i < ingest::kNumFormats; ++i)
-            names += (i == 0 ? "" : ", ") + std::string(ingest::name_of(static_cast<ingest::Format>(i)));
-        fail(Error{
-            fmt::format("there is no format \"{}\"; there are: {}", name, names), {}, ErrorClass::usage});
-    }
-    return *format;
-}
-
 std::string summary(const ingest::Import& import) {
     std::string text = std::string(ingest::name_of(import.format));
     if (!import.name.empty()) text += fmt::format(" \"{}\"", import.name);
@@ -83,7 +71,7 @@ plan::Plan lowered(const Arguments& arguments, const plan::Plan& plan) {
 }
 
 void import(const Arguments& arguments) {
-    const ingest::Format format = format_of(arguments.format);
+    const ingest::Format format = take(ingest::format_from(arguments.format));
     if (arguments.list) return list(arguments, format);
     if (arguments.json) fail(Error{"--json belongs to --list", {}, ErrorClass::usage});
     ingest::ImportOptions options = arguments.options;

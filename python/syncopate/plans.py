@@ -379,15 +379,15 @@ def from_json(text: str, name: str = "<plan>") -> Plan:
 
 
 def import_plan(
-    text: str, format: str = "auto", *, pick: int = -1, ranks: int = 0, name: str = "<plan>"
+    text: str, format: str = "auto", *, pick: int = -1, ranks: int = 0, module: str = "", name: str = "<plan>"
 ) -> Plan:
     """The plan in a text that another system made, as `syncopate plan import` reads it; not yet checked.
 
     `format`: "auto", "msccl_xml", "mscclpp_json", "hlo", "stablehlo", "partition", "loop". `pick`: which candidate of
-    HLO or StableHLO; `ranks`: how many devices, where its text does not say. Raises InputError with the place of
-    what is wrong.
+    HLO or StableHLO; `module`: which module, where there are several; `ranks`: how many devices, where its text does
+    not say. Raises InputError with the place of what is wrong.
     """
-    return _syncopate.import_plan(text, name, format, pick, ranks)
+    return _syncopate.import_plan(text, name, format, pick, ranks, module)
 
 
 def from_placements(

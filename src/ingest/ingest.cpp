@@ -72,22 +72,20 @@ bool looks_like_hlo(std::string_view text) {
 /// A format that can be read. The first row whose texts look so is taken.
 struct Row {
     Format format;
+    std::string_view name;
     bool (*looks_like)(std::string_view text);
     Reader read;
 };
 
 constexpr std::array kReaders{
-    Row{Format::sccl_json, looks_like_sccl, read_sccl_json},
-    Row{Format::msccl_xml, looks_like_xml, read_msccl_xml},
-    Row{Format::mscclpp_json, looks_like_mscclpp, read_mscclpp_json},
-    Row{Format::partition, looks_like_partition, import_partition},
-    Row{Format::loop, looks_like_loop, import_loop_nest},
-    Row{Format::stablehlo, looks_like_stablehlo, import_stablehlo},
-    Row{Format::hlo, looks_like_hlo, import_hlo},
+    Row{Format::sccl_json, "sccl_json", looks_like_sccl, read_sccl_json},
+    Row{Format::msccl_xml, "msccl_xml", looks_like_xml, read_msccl_xml},
+    Row{Format::mscclpp_json, "mscclpp_json", looks_like_mscclpp, read_mscclpp_json},
+    Row{Format::partition, "partition", looks_like_partition, import_partition},
+    Row{Format::loop, "loop", looks_like_loop, import_loop_nest},
+    Row{Format::stablehlo, "stablehlo", looks_like_stablehlo, import_stablehlo},
+    Row{Format::hlo, "hlo", looks_like_hlo, import_hlo},
 };
-
-constexpr std::array<std::string_view, kNumFormats> kNames{"auto", "msccl_xml", "mscclpp_json", "sccl_json",
-                                                           "hlo",  "stablehlo", "partition",    "loop"};
 
 /// Chakra execution traces: what a rank did, as protobuf (.et) or as JSON made of it.
 std::optional<std::string> refuse_chakra(std::string_view text) {
@@ -137,21 +135,34 @@ std::optional<std::string> refuse_known(std::string_view text) {
     return std::nullopt;
 }
 
-std::string readable_formats() {
+std::string format_names() {
     std::string names;
-    for (const Row& row : kReaders) names += (names.empty() ? "" : ", ") + std::string(name_of(row.format));
+    for (const Row& row : kReaders) names += (names.empty() ? "" : ", ") + std::string(row.name);
     return names;
 }
 
+const Row& row_of(Format format) {
+    return *std::find_if(kReaders.begin(), kReaders.end(),
+                         [&](const Row& row) { return row.format == format; });
+}
+
+constexpr std::string_view kAutomatic = "auto";
+
 }  // namespace
 
-std::string_view name_of(Format format) { return kNames[static_cast<std::size_t>(format)]; }
+std::string_view name_of(Format format) {
+    return format == Format::automatic ? kAutomatic : row_of(format).name;
+}
 
-std::optional<Format> format_from(std::string_view name) {
-    for (std::size_t i = 0; i < kNames.size(); ++i) {
-        if (kNames[i] == name) return static_cast<Format>(i);
+Result<Format> format_from(std::string_view name) {
+    if (name == kAutomatic) return Format::automatic;
+    for (const Row& row : kReaders) {
+        if (row.name == name) return row.format;
     }
-    return std::nullopt;
+    return Error{fmt::format("there is no format \"{}\"; there are: {}, {}", escaped(name), kAutomatic,
+                             format_names()),
+                 {},
+                 ErrorClass::usage};
 }
 
 std::optional<Format> detect(std::string_view text) {
@@ -171,18 +182,12 @@ Result<Import> import_plan(std::string_view text, const std::string& file_name, 
             }
             return Error{
                 "is in no format that can be imported, or it cannot be told which; name it with --format: " +
-                    readable_formats(),
+                    format_names(),
                 {file_name}};
         }
         format = *found;
     }
-    for (const Row& row : kReaders) {
-        if (row.format == format) return row.read(text, file_name, options);
-    }
-    return Error{
-        fmt::format("the format {} cannot be read; there are: {}", name_of(format), readable_formats()),
-        {},
-        ErrorClass::usage};
+    return row_of(format).read(text, file_name, options);
 }
 
 std::string Finding::to_string(const std::string& file_name) const {

@@ -1,8 +1,8 @@
 // Plans that other systems made, brought in (docs/ingest.md). One reader per format, each a
 // function from text to an Import; this header has what they share, and finds the reader for a text.
 //
-// To add a format: a row in the table of src/ingest/ingest.cpp (its name, what its texts look like, its
-// reader), a value of Format, and a header of its own beside this one.
+// To add a format: a folder with its reader, a value of Format, and a row in the table of
+// src/ingest/ingest.cpp: its name, what its texts look like, its reader.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,9 @@ enum class Format : std::uint8_t {
     loop,
 };
 
-inline constexpr std::size_t kNumFormats = 8;
-
 [[nodiscard]] std::string_view name_of(Format format);  ///< "auto", "msccl_xml", …
-[[nodiscard]] std::optional<Format> format_from(std::string_view name);
+/// The format called so. Fails (ErrorClass::usage) listing all names.
+[[nodiscard]] Result<Format> format_from(std::string_view name);
 
 /// Where in the imported file something came from.
 struct Origin {

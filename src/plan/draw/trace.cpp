@@ -12,10 +12,10 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "plan/check/check_passes.hpp"
 #include "plan/draw/origin.hpp"
+#include "syncopate/json_text.hpp"
 #include "syncopate/plan/model/notation.hpp"
 
 namespace syncopate::plan {
@@ -51,7 +51,7 @@ public:
         find_slices();
         put("{{\"displayTimeUnit\": \"ns\", \"otherData\": {{\"topology\": {}, \"makespan_us\": {:.3f}}},\n"
             "\"traceEvents\": [",
-            quoted(topology.name), simulation.makespan_us);
+            json_quoted(topology.name), simulation.makespan_us);
     }
 
     std::string write() {
@@ -78,10 +78,6 @@ private:
     void next_event() {
         text_ += first_ ? "\n" : ",\n";
         first_ = false;
-    }
-
-    static std::string quoted(const std::string& text) {
-        return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     }
 
     const OpTime& time(OpRef ref) const {
@@ -167,11 +163,11 @@ private:
         next_event();
         const Slice drawn = slice(ref);
         put(R"({{"ph":"X","cat":"op","pid":{},"tid":{},"ts":{},"dur":{},"name":{},"cname":"{}",)", ref.rank,
-            thread(ref), us(drawn.begin), us(drawn.end - drawn.begin), quoted(what),
+            thread(ref), us(drawn.begin), us(drawn.end - drawn.begin), json_quoted(what),
             kColours[static_cast<std::size_t>(origin) % kColours.size()]);
         put(R"("args":{{"op":{},"origin":{},"src":{},"dst":{},"bytes":{},"GB/s":{:.1f},"arrives_us":{:.3f}{}}}}})",
-            ref.index, origin, quoted(to_string(plan_, op.src)), quoted(to_string(plan_, op.dst)), bytes,
-            length > 0 ? static_cast<double>(bytes) / (length * 1e3) : 0.0, at.end_us,
+            ref.index, origin, json_quoted(to_string(plan_, op.src)), json_quoted(to_string(plan_, op.dst)),
+            bytes, length > 0 ? static_cast<double>(bytes) / (length * 1e3) : 0.0, at.end_us,
             op.reduce == Reduce::none ? "" : fmt::format(",\"reduce\":\"{}\"", name_of(op.reduce)));
     }
 

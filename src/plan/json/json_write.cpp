@@ -3,8 +3,8 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "syncopate/json_text.hpp"
 #include "syncopate/plan/json/json.hpp"
 
 namespace syncopate::plan {
@@ -13,13 +13,13 @@ namespace {
 class Writer {
 public:
     explicit Writer(const Plan& plan) : plan_(plan) {
-        for (const Tensor& tensor : plan.tensors) tensor_names_.push_back(quoted(tensor.name));
+        for (const Tensor& tensor : plan.tensors) tensor_names_.push_back(json_quoted(tensor.name));
     }
 
     std::string write() {
         put("{{\"schema\": \"syncopate.plan/1\",\n \"mesh\": [");
         list(plan_.mesh.axes, ", ",
-             [&](const Mesh::Axis& axis) { put("[{}, {}]", quoted(axis.name), axis.size); });
+             [&](const Mesh::Axis& axis) { put("[{}, {}]", json_quoted(axis.name), axis.size); });
         put("],\n \"tensors\": {{");
         for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
             const Tensor& tensor = plan_.tensors[i];
@@ -58,10 +58,6 @@ private:
             first = false;
             write_item(item);
         }
-    }
-
-    static std::string quoted(const std::string& text) {
-        return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     }
 
     void chunk_members(const Chunk& chunk) {
@@ -111,7 +107,7 @@ private:
             out_ += ']';
         }
         if (op.reduce != Reduce::none) put(", \"reduce\": \"{}\"", name_of(op.reduce));
-        if (!op.channel.empty()) put(", \"channel\": {}", quoted(op.channel));
+        if (!op.channel.empty()) put(", \"channel\": {}", json_quoted(op.channel));
         if (op.backend != Backend::automatic) put(", \"backend\": \"{}\"", name_of(op.backend));
         out_ += '}';
     }

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "syncopate/json_decoder.hpp"
+#include "syncopate/json_text.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/plan/topology/topology.hpp"
@@ -233,10 +233,6 @@ private:
     std::unordered_map<std::string_view, std::int32_t> vertex_of_;  ///< switches; names lie in document_
 };
 
-std::string quoted(const std::string& text) {
-    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 /// ", "key": value", if it is not what reading takes for granted.
 std::string optional_figure(std::string_view key, double value, double granted) {
     return value == granted ? std::string() : fmt::format(", \"{}\": {}", key, value);
@@ -265,8 +261,8 @@ Result<Topology> topology_from_json(std::string_view text, const std::string& fi
 
 std::string to_json(const Topology& topology) {
     std::string text =
-        fmt::format("{{\"schema\": \"syncopate.topology/1\",\n \"name\": {}", quoted(topology.name));
-    if (!topology.about.empty()) text += fmt::format(",\n \"about\": {}", quoted(topology.about));
+        fmt::format("{{\"schema\": \"syncopate.topology/1\",\n \"name\": {}", json_quoted(topology.name));
+    if (!topology.about.empty()) text += fmt::format(",\n \"about\": {}", json_quoted(topology.about));
     text += ",\n \"devices\": [";
     for (std::size_t at = 0; at < topology.devices.size();) {
         const Device& device = topology.devices[at];
@@ -280,11 +276,11 @@ std::string to_json(const Topology& topology) {
     }
     text += "],\n \"switches\": [";
     for (std::size_t i = 0; i < topology.switches.size(); ++i) {
-        text += (i == 0 ? "" : ", ") + quoted(topology.switches[i]);
+        text += (i == 0 ? "" : ", ") + json_quoted(topology.switches[i]);
     }
     text += "],\n \"links\": [";
     const auto vertex = [&](std::int32_t v) {
-        return v < topology.num_devices() ? std::to_string(v) : quoted(topology.vertex_name(v));
+        return v < topology.num_devices() ? std::to_string(v) : json_quoted(topology.vertex_name(v));
     };
     for (std::size_t at = 0; at < topology.links.size();) {
         const Link& link = topology.links[at];

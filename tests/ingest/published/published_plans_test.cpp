@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
         Published{"other_schedules/teccl_nvswitch16_allgather_64MB_schedule.json",
                   "is what TE-CCL's solver found"}));
 
-// One kind and one size each; the custom one was lowered from MSCCL XML. A simulator's settings are no plan.
+// One kind and one size each; the custom one was made from MSCCL XML. A simulator's settings are no plan.
 INSTANTIATE_TEST_SUITE_P(
     Chakra, PublishedPlans,
     testing::Values(

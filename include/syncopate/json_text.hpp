@@ -1,0 +1,11 @@
+// For what writes JSON by hand, a line at a time.
+#pragma once
+
+#include <string>
+
+namespace syncopate {
+
+/// `text` in quotes, as JSON has it; bytes that are no UTF-8 become U+FFFD.
+[[nodiscard]] std::string json_quoted(const std::string& text);
+
+}  // namespace syncopate
