@@ -103,12 +103,6 @@ TEST(RandomlyFusedReference, IsWhatProgramsAreHeldAgainst) {
     EXPECT_GT(noticed, fused * 3 / 4) << "of " << fused;
 }
 
-// A copy that waits for another one may not stand in a copy stream behind one of what the kernel makes, if tiles that make
-// that wait for the copy.
-TEST(RandomlyFusedForStreams, RelaysBesideWhatTheKernelMakesDoNotBlockEachOther) {
-    expect_right(test::RandomPrograms(20261123, true), 1000);
-}
-
 INSTANTIATE_TEST_SUITE_P(OfSeed, RandomlyFused, ::testing::ValuesIn(samples(0, 4, 75)));
 INSTANTIATE_TEST_SUITE_P(Sweep, RandomlyFused, ::testing::ValuesIn(samples(100, 20, 250)));
 

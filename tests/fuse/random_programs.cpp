@@ -50,13 +50,6 @@ plan::Plan joined(plan::Plan plan, const plan::Plan& more) {
     return plan;
 }
 
-/// Whether an op waits for another one.
-bool relays(const plan::Plan& plan) {
-    return std::ranges::any_of(plan.ranks, [](const std::vector<plan::Op>& list) {
-        return std::ranges::any_of(list, [](const plan::Op& op) { return !op.after.empty(); });
-    });
-}
-
 }  // namespace
 
 /// A plan that brings `tensor` to all ranks, whole: what a kernel reads.
@@ -172,10 +165,7 @@ RandomProgram RandomPrograms::next() {
     program.plan.mesh = sample::ranks(ranks_);
     program.plan.ranks.resize(static_cast<std::size_t>(ranks_));
     drawn.options.device = chance(50) ? Device::host : Device::cuda;
-    const bool no_relay = makes && drawn.options.device == Device::cuda && !relays_beside_made_;
-    do {
-        if (reads) program.plan = brought({"A", {m, k}, kType}, bringing);
-    } while (no_relay && relays(program.plan));
+    if (reads) program.plan = brought({"A", {m, k}, kType}, bringing);
     if (makes) program.plan = joined(program.plan, made({"C", {m, n}, kType}, making));
     // Between two stages a tensor that no op moves.
     std::string from = reads ? "A" : "";

@@ -23,10 +23,7 @@ struct RandomProgram {
 /// The same seed gives the same programs on every machine.
 class RandomPrograms {
 public:
-    /// `relays_beside_made`: also plans for cuda in which what a kernel reads comes by way of other ranks
-    /// while what it makes leaves.
-    explicit RandomPrograms(std::uint64_t seed, bool relays_beside_made = false)
-        : random_(seed), relays_beside_made_(relays_beside_made) {}
+    explicit RandomPrograms(std::uint64_t seed) : random_(seed) {}
 
     /// What is not fused: a kernel may read what its rank never gets, or an op's backend may not be legal.
     RandomProgram next();
@@ -47,7 +44,6 @@ private:
     void choose_backends(plan::Plan& plan, Device device);
 
     std::mt19937_64 random_;
-    bool relays_beside_made_ = false;
     std::int32_t ranks_ = 1;
 };
 
