@@ -109,7 +109,7 @@ TEST(Simulate, RanksMayStartApart) {
 }
 
 TEST(Simulate, CopyEngineAllGathersTakeWhatWasMeasured) {
-    // 4 x H200, graph, median µs (bench/results/simulate_all_gather_4xH200_2026-11-21.json).
+    // 4 x H200, graph, median µs (bench/results/simulate_all_gather_4xH200.json).
     for (const auto& [mib, split, pull, measured] : {std::tuple{1, 1, false, 31.9},
                                                      {16, 1, false, 158.4},
                                                      {64, 1, false, 539.8},
