@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <queue>
 #include <vector>
 
 #include "syncopate/fuse/graph.hpp"
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/place.hpp"
 #include "syncopate/plan/check/collectives.hpp"
+#include "syncopate/topological_order.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -192,34 +192,23 @@ Status check_collective_order(const plan::Plan& plan, const Graph& graph, const 
     std::iota(event.begin(), event.end(), 0);
     for (const auto& [ref, collective] : collectives)
         event[static_cast<std::size_t>(graph.op(ref))] = graph.op(collective.members.front().op);
-    std::vector<std::vector<std::int32_t>> next(event.size());
-    std::vector<std::int32_t> open(event.size(), 0);
-    const auto add = [&](std::int32_t before, std::int32_t after) {
-        const std::int32_t from = event[static_cast<std::size_t>(before)];
-        const std::int32_t to = event[static_cast<std::size_t>(after)];
-        if (before < 0 || from == to) return;
-        next[static_cast<std::size_t>(from)].push_back(to);
-        ++open[static_cast<std::size_t>(to)];
-    };
-    for (NodeId op = 0; op < graph.num_ops(); ++op) {
-        for (const NodeId before : placement.before[static_cast<std::size_t>(op)]) add(before, op);
-        if (const NodeId before = placement.started_before[static_cast<std::size_t>(op)]; before != kNoNode)
-            add(before, op);
-    }
-    std::queue<std::int32_t> ready;
-    for (std::size_t id = 0; id < event.size(); ++id) {
-        if (event[id] == static_cast<std::int32_t>(id) && open[id] == 0)
-            ready.push(static_cast<std::int32_t>(id));
-    }
-    while (!ready.empty()) {
-        const auto at = static_cast<std::size_t>(ready.front());
-        ready.pop();
-        for (const std::int32_t follower : next[at]) {
-            if (--open[static_cast<std::size_t>(follower)] == 0) ready.push(follower);
+    const Followers followers(event.size(), [&](auto&& edge) {
+        const auto add = [&](NodeId before, NodeId after) {
+            const NodeId from = event[static_cast<std::size_t>(before)];
+            const NodeId to = event[static_cast<std::size_t>(after)];
+            if (from != to) edge(from, to);
+        };
+        for (NodeId op = 0; op < graph.num_ops(); ++op) {
+            for (const NodeId before : placement.before[static_cast<std::size_t>(op)]) add(before, op);
+            if (const NodeId before = placement.started_before[static_cast<std::size_t>(op)];
+                before != kNoNode)
+                add(before, op);
         }
-    }
+    });
+    std::vector<bool> runs(event.size(), false);
+    for (const NodeId id : topological_order(followers)) runs[static_cast<std::size_t>(id)] = true;
     for (const auto& [ref, collective] : collectives) {
-        if (open[static_cast<std::size_t>(event[static_cast<std::size_t>(graph.op(ref))])] <= 0) continue;
+        if (runs[static_cast<std::size_t>(event[static_cast<std::size_t>(graph.op(ref))])]) continue;
         return error_at(ref, std::string(plan::name_of(collective.kind)) +
                                  ": its ranks come to it and to other ops in orders that block each other; "
                                  "list collectives in one order on all ranks");

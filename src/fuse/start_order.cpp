@@ -1,9 +1,9 @@
 #include "fuse/start_order.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <queue>
 #include <tuple>
+
+#include "syncopate/topological_order.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -12,30 +12,13 @@ using Edges = std::vector<std::vector<NodeId>>;
 
 /// A topological order, taking ops of small index first; shorter than `before` if there is a cycle.
 std::vector<NodeId> sort_topologically(const Graph& graph, const Edges& before) {
-    const std::size_t count = before.size();
-    Edges successors(count);
-    std::vector<std::int32_t> open(count, 0);
-    for (std::size_t op = 0; op < count; ++op) {
-        open[op] = static_cast<std::int32_t>(before[op].size());
-        for (const NodeId other : before[op]) successors[other].push_back(static_cast<NodeId>(op));
-    }
-    using Key = std::tuple<std::int32_t, std::int32_t, NodeId>;  // index, rank
-    std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
-    const auto push = [&](NodeId op) { ready.emplace(graph[op].index, graph[op].rank, op); };
-    for (std::size_t op = 0; op < count; ++op) {
-        if (open[op] == 0) push(static_cast<NodeId>(op));
-    }
-    std::vector<NodeId> sorted;
-    sorted.reserve(count);
-    while (!ready.empty()) {
-        const NodeId op = std::get<2>(ready.top());
-        ready.pop();
-        sorted.push_back(op);
-        for (const NodeId successor : successors[op]) {
-            if (--open[successor] == 0) push(successor);
+    const Followers followers(before.size(), [&](auto&& edge) {
+        for (std::size_t op = 0; op < before.size(); ++op) {
+            for (const NodeId other : before[op]) edge(other, static_cast<NodeId>(op));
         }
-    }
-    return sorted;
+    });
+    const auto key = [&](NodeId op) { return std::tuple(graph[op].index, graph[op].rank, op); };
+    return topological_order(followers, [&](NodeId a, NodeId b) { return key(a) < key(b); });
 }
 
 /// An op itself; of a chunk, the ops that its tiles need.
