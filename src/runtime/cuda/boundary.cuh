@@ -10,22 +10,26 @@
 
 namespace syncopate::runtime::device {
 
+/// Acquires at system scope: what the last poster did before its release is visible to this thread.
 __device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* word) {
     std::uint32_t value;
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
     return value;
 }
 
+/// Releases at system scope: what this thread has done or acquired is visible to whoever acquires the word.
 __device__ __forceinline__ void store_release(std::uint32_t* word, std::uint32_t value) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
+/// The value as all GPUs and the host see it. Orders nothing.
 __device__ __forceinline__ std::uint32_t load_relaxed(const std::uint32_t* word) {
     std::uint32_t value;
     asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
     return value;
 }
 
+/// For all GPUs and the host to see. Orders nothing: after fence_to_system it releases.
 __device__ __forceinline__ void store_relaxed(std::uint32_t* word, std::uint32_t value) {
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
@@ -41,6 +45,8 @@ __device__ __forceinline__ std::uint64_t nanoseconds() {
 }
 
 /// Polls until the word has reached epoch - lag, or this rank has a fault, or the deadline makes one: false.
+/// After true it has acquired the word; after false nothing is ordered. The thread whose compare-and-swap
+/// makes the fault writes the other fault words after it: they are all there when its kernel has ended.
 __device__ bool wait_for(std::uint32_t* control, const WaitEntry& wait, std::uint32_t epoch,
                          std::int32_t where) {
     const auto* word = reinterpret_cast<const std::uint32_t*>(wait.word);
@@ -66,7 +72,8 @@ __device__ bool wait_for(std::uint32_t* control, const WaitEntry& wait, std::uin
     }
 }
 
-/// Polls until this GPU's kernel has opened the gate, which it does whatever happens, and closes it.
+/// Polls until this GPU's kernel has opened the gate, which it does whatever happens, and closes it. It has
+/// acquired what the gate's tiles had done; the close is for the next call, which later kernels order.
 __device__ void pass_gate(const std::uint32_t* control, std::uint32_t* gate, std::uint32_t value) {
     const std::uint64_t deadline = static_cast<std::uint64_t>(control[kDeadlineMs]) * 1000000u;
     const std::uint64_t start = nanoseconds();
@@ -78,7 +85,8 @@ __device__ void pass_gate(const std::uint32_t* control, std::uint32_t* gate, std
     *gate = 0;
 }
 
-/// Tells the host, and the other ranks if this rank's own wait failed; the ranks' first fault stays.
+/// One warp: tells the host, and the other ranks if this rank's own wait failed; the ranks' first fault
+/// stays. The host reads the other words of the mirror after it has acquired kMirrorFault.
 __device__ void report_fault(const BoundaryArguments& a, std::uint32_t fault, std::int32_t lane) {
     if (lane == 0) {
         __threadfence_system();
@@ -97,6 +105,7 @@ __device__ void report_fault(const BoundaryArguments& a, std::uint32_t fault, st
     }
 }
 
+/// One warp: the fault word, acquired by lane 0 and the same for all lanes.
 __device__ __forceinline__ std::uint32_t fault_of(const BoundaryArguments& a, std::int32_t lane) {
     std::uint32_t fault = 0;
     if (lane == 0) fault = load_acquire(a.control + kFault);
@@ -109,7 +118,8 @@ __device__ __forceinline__ void launch_next() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-/// One warp: all posts. `epoch`: the call's number.
+/// One warp: all posts. `epoch`: the call's number. One fence at system scope, then relaxed stores: together
+/// they release what any lane has done or acquired.
 __device__ __forceinline__ void post_all(const BoundaryArguments& a, std::uint32_t epoch, std::int32_t lane) {
     if (a.num_posts == 0) return;
     __syncwarp();
@@ -118,7 +128,8 @@ __device__ __forceinline__ void post_all(const BoundaryArguments& a, std::uint32
         store_relaxed(reinterpret_cast<std::uint32_t*>(a.posts[i]), epoch);
 }
 
-/// One warp: tells the host and the copy engine that call `epoch` has begun without a fault.
+/// One warp: tells the host and the copy engine that call `epoch` has begun without a fault. Released at
+/// system scope; a copy of the word in a stream after this kernel finds it.
 __device__ __forceinline__ void publish(const BoundaryArguments& a, std::uint32_t epoch, std::int32_t lane) {
     if (lane != 0) return;
     a.control[kPublished] = epoch;
