@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "syncopate/emit/table.hpp"
-#include "syncopate/runtime/cuda/engine/engine_table.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -37,8 +36,7 @@ public:
         for (const fuse::Transfer& transfer : mine_.transfers) {
             PreparedTransfer prepared{.waits = transfer.waits,
                                       .post_words = words_of(transfer.posts),
-                                      .by_engine = is_by_engine(transfer),
-                                      .by_stream = is_by_stream(transfer)};
+                                      .executor = executor_of(transfer)};
             if (Status filled = fill(prepared, transfer); !filled)
                 return error_at(transfer.op, filled.error().message);
             plan_.transfers.push_back(std::move(prepared));
@@ -87,11 +85,6 @@ private:
         for (const std::int32_t peer : transfer.peers)
             sum->copies.push_back(box_of(peer, transfer.dst).address - destination.address);
         return sum;
-    }
-
-    /// A stream carries it out, or on host what stands for one.
-    [[nodiscard]] static bool is_by_stream(const fuse::Transfer& transfer) {
-        return transfer.backend == (transfer.collective ? plan::Backend::nccl : plan::Backend::copy_engine);
     }
 
     [[nodiscard]] std::vector<std::uint64_t> words_of(const std::vector<fuse::Post>& posts) const {

@@ -7,8 +7,8 @@
 #include "runtime/call/op_memory.hpp"
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/result.hpp"
+#include "syncopate/runtime/call/transfer.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
-#include "syncopate/runtime/host/host_mover.hpp"
 
 namespace syncopate::runtime {
 

@@ -12,7 +12,7 @@
 #include "syncopate/fuse/collective.hpp"
 #include "syncopate/fuse/launch.hpp"
 #include "syncopate/fuse/lower.hpp"
-#include "syncopate/runtime/cuda/engine/engine_table.hpp"
+#include "syncopate/runtime/call/executors.hpp"
 
 namespace syncopate::runtime {
 namespace {

@@ -1,49 +1,9 @@
-#include "syncopate/runtime/host/host_collective.hpp"
-
-#include <algorithm>
-#include <cstring>
+#include "syncopate/runtime/call/collective.hpp"
 
 #include "syncopate/emit/table.hpp"
-#include "syncopate/runtime/call/reduction.hpp"
 #include "syncopate/runtime/call/strided_copy.hpp"
 
 namespace syncopate::runtime {
-namespace {
-
-using plan::CollectiveKind;
-
-const std::byte* bytes_at(std::uint64_t address) { return reinterpret_cast<const std::byte*>(address); }
-
-/// What this rank ends with, read from the participants' memory.
-std::vector<std::byte> gather(const PreparedCollective& c) {
-    const std::size_t shard = c.count * plan::size_of(c.dtype);
-    const std::size_t own = c.position * shard;
-    std::vector<std::byte> result;
-    const auto append = [&](std::uint64_t from) {
-        result.insert(result.end(), bytes_at(from), bytes_at(from) + shard);
-    };
-    switch (c.kind) {
-        case CollectiveKind::all_gather:
-            for (const std::uint64_t from : c.src) append(from);
-            break;
-        case CollectiveKind::all_to_all:
-            for (const std::uint64_t from : c.src) append(from + own);
-            break;
-        case CollectiveKind::reduce_scatter:
-        case CollectiveKind::all_reduce: {
-            std::vector<const std::byte*> from;
-            for (const std::uint64_t source : c.src)
-                from.push_back(bytes_at(source + (c.kind == CollectiveKind::reduce_scatter ? own : 0)));
-            result.resize(shard);
-            reduce_elements(c.dtype, c.reduce, from, result.data(), c.count);
-            break;
-        }
-        default: append(c.src.front());
-    }
-    return result;
-}
-
-}  // namespace
 
 PreparedCollective prepare_collective(const fuse::Collective& collective, const fuse::Schedule& schedule,
                                       int rank, const std::vector<std::uint64_t>& tensors,
@@ -76,27 +36,11 @@ PreparedCollective prepare_collective(const fuse::Collective& collective, const 
         made.joined_signal.push_back((word_of(rank, where) - emit::control::first_signal) /
                                      emit::control::signal_stride);
     }
-    const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
+    const bool scatters = collective.kind == plan::CollectiveKind::reduce_scatter;
     const plan::Region& shard = scatters ? collective.members.front().dst.region : first.region;
     made.count = static_cast<std::uint64_t>(plan::num_elements(shard));
-    if (collective.kind == CollectiveKind::all_to_all) made.count /= made.ranks.size();
+    if (collective.kind == plan::CollectiveKind::all_to_all) made.count /= made.ranks.size();
     return made;
-}
-
-bool collect_on_host(const PreparedCollective& c, const HostControl& control, std::uint32_t epoch,
-                     std::int32_t where) {
-    const auto meet = [&](std::int32_t phase) {
-        for (const std::uint64_t word : c.joined)
-            HostControl(word).store(phase * emit::control::signal_stride, epoch);
-        return std::ranges::all_of(c.joined_signal, [&](std::int32_t signal) {
-            return control.wait({signal + phase, 0}, epoch, where);
-        });
-    };
-    if (!meet(0)) return false;
-    const std::vector<std::byte> result = gather(c);
-    if (!meet(1)) return false;
-    std::memcpy(reinterpret_cast<void*>(c.dst), result.data(), result.size());
-    return true;
 }
 
 }  // namespace syncopate::runtime

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "syncopate/runtime/cuda/engine/engine_table.hpp"
+#include "syncopate/runtime/call/executors.hpp"
 
 namespace syncopate::runtime {
 namespace {

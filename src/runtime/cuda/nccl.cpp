@@ -15,6 +15,8 @@
 #include <thread>
 #include <utility>
 
+#include "syncopate/runtime/call/executors.hpp"
+
 namespace syncopate::runtime {
 
 /// What of NCCL's interface (2.10 and later) is called. Declared here, so that a build needs no header.
@@ -130,7 +132,7 @@ std::set<std::vector<std::int32_t>> lists_of(const fuse::Schedule& schedule) {
     std::set<std::vector<std::int32_t>> lists;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         for (const fuse::Transfer& transfer : rank.transfers) {
-            if (!transfer.collective || transfer.backend != plan::Backend::nccl) continue;
+            if (!transfer.collective || executor_of(transfer) != Executor::library) continue;
             std::vector<std::int32_t> ranks;
             for (const fuse::Collective::Member& member : transfer.collective->members)
                 ranks.push_back(member.op.rank);

@@ -11,8 +11,8 @@
 
 #include "runtime/cuda/cuda_api.hpp"
 #include "syncopate/fuse/schedule.hpp"
+#include "syncopate/runtime/call/collective.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
-#include "syncopate/runtime/host/host_collective.hpp"
 
 namespace syncopate::runtime {
 

@@ -8,8 +8,8 @@
 
 #include "runtime/heap/file_descriptor.hpp"
 #include "syncopate/result.hpp"
-#include "syncopate/runtime/call/device.hpp"
 #include "syncopate/runtime/cuda/cuda_driver.hpp"
+#include "syncopate/runtime/heap/device.hpp"
 
 namespace syncopate::runtime {
 

@@ -9,7 +9,8 @@ namespace syncopate::runtime {
 namespace {
 
 bool is_elsewhere(const PreparedTransfer& transfer) {
-    return transfer.by_engine || transfer.by_stream || transfer.collective;
+    return transfer.executor == Executor::engine || transfer.executor == Executor::streams ||
+           transfer.collective;
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <thread>
 
+#include "syncopate/runtime/host/host_collective.hpp"
+
 namespace syncopate::runtime {
 
 void HostMover::perform(const PreparedTransfer& transfer, std::uint32_t epoch, std::int32_t where) {

@@ -77,12 +77,12 @@ void HostStreams::join() {
 
 PreparedSum* HostStreams::sum_of(std::size_t index) {
     std::optional<PreparedSum>& sum = transfers_.at(index).sum;
-    return sum && transfers_.at(index).by_stream ? &*sum : nullptr;
+    return sum && transfers_.at(index).executor == Executor::streams ? &*sum : nullptr;
 }
 
 bool HostStreams::set_copies(std::size_t index, std::vector<StridedCopy> copies) {
     PreparedTransfer& transfer = transfers_.at(index);
-    if (transfer.copies.empty() || !transfer.by_stream) return false;
+    if (transfer.copies.empty() || transfer.executor != Executor::streams) return false;
     transfer.copies = std::move(copies);
     return true;
 }

@@ -14,7 +14,7 @@
 #include <memory>
 
 #include "syncopate/result.hpp"
-#include "syncopate/runtime/call/device.hpp"
+#include "syncopate/runtime/heap/device.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 
 namespace syncopate::runtime {

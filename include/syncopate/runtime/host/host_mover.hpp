@@ -3,28 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <random>
-#include <vector>
 
-#include "syncopate/fuse/schedule.hpp"
-#include "syncopate/runtime/call/reduction.hpp"
-#include "syncopate/runtime/call/strided_copy.hpp"
-#include "syncopate/runtime/host/host_collective.hpp"
+#include "syncopate/runtime/call/transfer.hpp"
 #include "syncopate/runtime/signals/control.hpp"
 
 namespace syncopate::runtime {
-
-/// A transfer with its addresses worked out.
-struct PreparedTransfer {
-    std::vector<StridedCopy> copies;
-    std::optional<PreparedSum> sum;         ///< instead of copies
-    std::vector<fuse::Wait> waits;          ///< on the executing rank's control block
-    std::vector<std::uint64_t> post_words;  ///< addresses of the words to set to the epoch
-    bool by_engine = false;                 ///< the chunk engine carries it out (engine_table.hpp)
-    bool by_stream = false;  ///< a stream does, or on host what stands for one (host_streams.hpp)
-    std::optional<PreparedCollective> collective{};  ///< instead of copies; also by what host_streams.hpp has
-};
 
 class HostMover {
 public:

@@ -18,7 +18,7 @@ namespace syncopate::runtime {
 
 class HostStreams {
 public:
-    /// `transfers`: those of `schedule`, by the same index, of which those by_stream and collectives are
+    /// `transfers`: those of `schedule`, by the same index, of which those of streams and collectives are
     /// done. `control`: of the rank whose schedule it is.
     HostStreams(std::vector<PreparedTransfer> transfers, const fuse::RankSchedule& schedule,
                 HostControl control, std::int64_t max_delay_us, std::uint64_t seed);

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "syncopate/emit/table.hpp"
-#include "syncopate/fuse/assign.hpp"
+#include "syncopate/runtime/call/executors.hpp"
 #include "syncopate/runtime/signals/control.hpp"
 
 namespace syncopate::runtime {
@@ -103,9 +103,7 @@ private:
                     .first_post = static_cast<std::uint32_t>(table_.posts.size()),
                     .first_wait = first_wait,
                     .num_waits = static_cast<std::uint32_t>(table_.waits.size()) - first_wait,
-                    .method = schedule_.transfers[index].backend == plan::Backend::tma_dedicated
-                                  ? device::EngineMethod::bulk
-                                  : device::EngineMethod::ldst,
+                    .method = row_of(schedule_.transfers[index].backend).method,
                     .where = kWhereTransfer - static_cast<std::int32_t>(index),
                     .shifted = is_shifted(schedule_.transfers[index]) ? 1u : 0u};
         table_.posts.insert(table_.posts.end(), transfer.post_words.begin(), transfer.post_words.end());
@@ -292,9 +290,10 @@ bool signals_by_block(const fuse::Schedule& schedule) {
         const fuse::Transfer& like = rank.transfers.front();
         for (const fuse::Transfer& sum : rank.transfers) {
             const auto tensor = static_cast<std::size_t>(sum.dst.tensor);
-            if (sum.backend != plan::Backend::ldst_dedicated || sum.reduce == plan::Reduce::none ||
-                sum.reduce != like.reduce || sum.dst.tensor != like.dst.tensor ||
-                tensor >= schedule.tensors.size() || awaits_stored(sum.waits))
+            if (!is_by_engine(sum) || row_of(sum.backend).method != device::EngineMethod::ldst ||
+                sum.reduce == plan::Reduce::none || sum.reduce != like.reduce ||
+                sum.dst.tensor != like.dst.tensor || tensor >= schedule.tensors.size() ||
+                awaits_stored(sum.waits))
                 return false;
             const std::uint64_t bytes = static_cast<std::uint64_t>(plan::num_elements(sum.dst.region)) *
                                         plan::size_of(schedule.tensors[tensor].dtype);
@@ -303,8 +302,6 @@ bool signals_by_block(const fuse::Schedule& schedule) {
     }
     return true;
 }
-
-bool is_by_engine(const fuse::Transfer& transfer) { return fuse::is_engine(transfer.backend); }
 
 Result<EngineTable> make_engine_table(const fuse::RankSchedule& schedule,
                                       const std::vector<PreparedTransfer>& transfers, std::uint64_t control) {

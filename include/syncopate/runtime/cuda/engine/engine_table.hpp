@@ -9,8 +9,8 @@
 
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/result.hpp"
+#include "syncopate/runtime/call/transfer.hpp"
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
-#include "syncopate/runtime/host/host_mover.hpp"
 
 namespace syncopate::runtime {
 
@@ -44,9 +44,6 @@ struct EngineTable {
 /// Whether each block of the sum engine may have signals of its own, on all ranks: it follows plain kernels
 /// everywhere, and what a block has stored is awaited by nothing but the call's end.
 [[nodiscard]] bool signals_by_block(const fuse::Schedule& schedule);
-
-/// Whether the chunk engine carries it out.
-[[nodiscard]] bool is_by_engine(const fuse::Transfer& transfer);
 
 /// `transfers`: those of `schedule`, by the same index, with their addresses; `control`: of the rank's
 /// control block; `streams`: of `schedule`, whose relays come in at their steps' places. A wait that the
