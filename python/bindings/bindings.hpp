@@ -32,5 +32,6 @@ void bind_compiler(nanobind::module_& module);   // compiler.cpp
 void bind_templates(nanobind::module_& module);  // templates.cpp
 void bind_simulate(nanobind::module_& module);   // simulate.cpp
 void bind_ingest(nanobind::module_& module);     // ingest.cpp
+void bind_layout(nanobind::module_& module);     // layout.cpp
 
 }  // namespace syncopate::bindings

@@ -1,7 +1,7 @@
 """What an emitted kernel calls: take the tile of a slot, wait for its chunks, tell the peers when done.
 
 The layouts of the table (`schedule`) and of the control block (`control`) are drawn in
-include/syncopate/emit/table.hpp. Both may be passed as tensors, or as addresses (int64).
+include/syncopate/emit/layout.hpp. Both may be passed as tensors, or as addresses (int64).
 
 On the GPU each function is one block of PTX (language_ptx.py), run by every thread of the program: the first warp
 waits, a barrier holds the others until it is done. Nothing here is pure, so that neither Triton nor ptxas
@@ -72,6 +72,7 @@ if triton.knobs.runtime.interpret:
         sy_tile_3d,
     )
 else:
+    from ._syncopate import layout
     from .language_ptx import (
         _ACQUIRE,
         _ACQUIRE_PHASE,
@@ -81,7 +82,17 @@ else:
         _POST_NOW,
     )
 
-    _OWN_BASE = tl.constexpr(1 << 62)  # of sy_own: emit::table::own_base
+    # The only globals that Triton lets a kernel read.
+    _NUM_SLOTS = tl.constexpr(layout.NUM_SLOTS)
+    _LOADS = tl.constexpr(layout.LOADS)
+    _FIRST_SLOT = tl.constexpr(layout.FIRST_SLOT)
+    _SLOT_WORDS = tl.constexpr(layout.SLOT_WORDS)
+    _SLOT_TILE = tl.constexpr(layout.SLOT_TILE)
+    _SLOT_PHASES = tl.constexpr(layout.SLOT_PHASES)
+    _SLOT_STORE = tl.constexpr(layout.SLOT_STORE)
+    _PAIR_WORDS = tl.constexpr(layout.PAIR_WORDS)
+    _PHASE_HEAD = tl.constexpr(layout.PHASE_HEAD)
+    _OWN_BASE = tl.constexpr(layout.OWN_BASE)
     sy_range = tl.static_range  # over the places of a tile that is stored several times
 
     @triton.jit
@@ -92,7 +103,7 @@ else:
     def sy_tile(schedule, slot):
         """The tile of `slot` (int32). No wait: for addresses of stores, of tiles that were acquired before."""
         words = _address(schedule).to(tl.pointer_type(tl.int32))
-        return tl.load(words + 16 + 8 * slot)
+        return tl.load(words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_TILE)
 
     @triton.jit
     def sy_acquire(schedule, control, slot):
@@ -110,7 +121,7 @@ else:
     def sy_num_phases(schedule, slot):
         """Into how many phases the reduction loop of `slot` is cut (at least 1 in a phased schedule)."""
         words = _address(schedule).to(tl.pointer_type(tl.int32))
-        return tl.load(words + tl.load(words + 16 + 8 * slot + 3) - 4)
+        return tl.load(words + tl.load(words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_PHASES) - _PHASE_HEAD)
 
     @triton.jit
     def sy_acquire_phase(schedule, control, slot, phase):
@@ -150,7 +161,7 @@ else:
 
     @triton.jit
     def _last_slot(schedule):
-        slots = tl.load(_address(schedule).to(tl.pointer_type(tl.int32)))
+        slots = tl.load(_address(schedule).to(tl.pointer_type(tl.int32)) + _NUM_SLOTS)
         programs, program = tl.num_programs(0), tl.program_id(0)
         last = program + (slots - 1 - program) // programs * programs
         return tl.where(program < slots, last, -1)
@@ -178,9 +189,11 @@ else:
 
     @triton.jit
     def _store(schedule, slot, copy):
-        words = _address(schedule).to(tl.pointer_type(tl.int32)) + 16 + 8 * slot + 6
+        words = (
+            _address(schedule).to(tl.pointer_type(tl.int32)) + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_STORE
+        )
         if copy is not None:
-            words = _address(schedule).to(tl.pointer_type(tl.int32)) + tl.load(words) + 2 * copy
+            words = _address(schedule).to(tl.pointer_type(tl.int32)) + tl.load(words) + _PAIR_WORDS * copy
         return words
 
     @triton.jit
@@ -197,7 +210,7 @@ else:
     @triton.jit
     def _from(schedule, slot):
         words = _address(schedule).to(tl.pointer_type(tl.int32))
-        return words + tl.load(words + 10) + 2 * slot
+        return words + tl.load(words + _LOADS) + _PAIR_WORDS * slot
 
     @triton.jit
     def sy_load_row(schedule, slot):

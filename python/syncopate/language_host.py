@@ -1,7 +1,7 @@
 """What an emitted kernel calls (language.py) when Triton interprets it, with TRITON_INTERPRET=1.
 
 The layouts of the table (`schedule`) and of the control block (`control`) are drawn in
-include/syncopate/emit/table.hpp.
+include/syncopate/emit/layout.hpp.
 
 The interpreter runs the programs of a rank one after another in one thread, so a plain += counts them. Signals
 are written by other threads and processes: an aligned 4-byte load or store is atomic, and x86 keeps loads in
@@ -14,6 +14,7 @@ import time
 import triton.language as tl
 from triton.runtime import interpreter as _interpreter
 
+from ._syncopate import layout
 from .language_fault import SyncopateFault
 
 # Triton 3.6's interpreter makes an int of a one-element array wherever a kernel's scalar is an index, as in
@@ -27,13 +28,6 @@ def _patch_lang_tensor_with_index(tensor, scope):
 
 
 _interpreter._patch_lang_tensor = _patch_lang_tensor_with_index
-
-_EPOCH, _FINISHED, _DEADLINE_MS, _FAULT, _FAULT_SEEN, _FAULT_EPOCH, _FAULT_WHERE = range(7)
-_FIRST_SIGNAL, _SIGNAL_STRIDE, _FIRST_SLOT, _SLOT_WORDS = 32, 8, 16, 8
-_MAKES, _STORE, _MADE_WORDS = 4, 6, 8  # of a slot's record (two of them); of a made chunk's
-_AT_ONCE = 1 << 30
-_LOADS = 10
-_OWN_BASE = 1 << 62  # emit::table::own_base
 
 sy_range = range
 
@@ -54,28 +48,32 @@ def _scalar(value):
     return _interpreter.interpreter_semantic.to_tensor(int(value))
 
 
-def _record(table, slot):
-    begin = _FIRST_SLOT + _SLOT_WORDS * _number(slot)
-    return table[begin], table[begin + 1], table[begin + 2], table[begin + 3]
+def _slot_record(slot):
+    return layout.FIRST_SLOT + layout.SLOT_WORDS * _number(slot)
+
+
+def _pairs(begin, end):
+    """The places of the pairs in [begin, end)."""
+    return range(begin, end, layout.PAIR_WORDS)
 
 
 def _fault_message(control):
     return (
-        f"signal {control[_FAULT] - 1} did not come: slot {control[_FAULT_WHERE]} waits for epoch "
-        f"{control[_FAULT_EPOCH]} and last saw {control[_FAULT_SEEN]}"
+        f"signal {control[layout.FAULT] - 1} did not come: slot {control[layout.FAULT_WHERE]} waits for epoch "
+        f"{control[layout.FAULT_EPOCH]} and last saw {control[layout.FAULT_SEEN]}"
     )
 
 
 def _wait_all(table, control, slot, begin, end):
-    epoch = control[_EPOCH]
-    for at in range(begin, end, 2):
+    epoch = control[layout.EPOCH]
+    for at in _pairs(begin, end):
         word, want = table[at], _signed(epoch - table[at + 1])
         start, polls = None, 0
         while True:
             seen = control[word]
             if _signed(seen - want) >= 0:
                 break
-            if control[_FAULT] != 0:
+            if control[layout.FAULT] != 0:
                 raise SyncopateFault(_fault_message(control))
             polls += 1
             if polls < 200:
@@ -84,53 +82,53 @@ def _wait_all(table, control, slot, begin, end):
             time.sleep(50e-6)
             now = time.monotonic()
             start = now if start is None else start
-            deadline = control[_DEADLINE_MS]
+            deadline = control[layout.DEADLINE_MS]
             if deadline and now - start > deadline * 1e-3:
-                control[_FAULT_SEEN], control[_FAULT_EPOCH], control[_FAULT_WHERE] = (
-                    seen,
-                    want,
-                    _number(slot),
-                )
-                control[_FAULT] = 1 + (word - _FIRST_SIGNAL) // _SIGNAL_STRIDE
+                control[layout.FAULT_SEEN] = seen
+                control[layout.FAULT_EPOCH] = want
+                control[layout.FAULT_WHERE] = _number(slot)
+                control[layout.FAULT] = 1 + (word - layout.FIRST_SIGNAL) // layout.SIGNAL_STRIDE
                 raise SyncopateFault(_fault_message(control))
 
 
 def sy_tile(schedule, slot):
-    return _scalar(_record(_words(schedule), slot)[0])
+    return _scalar(_words(schedule)[_slot_record(slot) + layout.SLOT_TILE])
 
 
 def sy_acquire(schedule, control, slot):
     table = _words(schedule)
-    tile, begin, end, _ = _record(table, slot)
-    _wait_all(table, _words(control), slot, begin, end)
-    return _scalar(tile)
+    waits = _slot_record(slot) + layout.SLOT_WAITS
+    _wait_all(table, _words(control), slot, table[waits], table[waits + 1])
+    return sy_tile(schedule, slot)
 
 
 def sy_num_phases(schedule, slot):
     table = _words(schedule)
-    return _scalar(table[_record(table, slot)[3] - 4])
+    return _scalar(table[table[_slot_record(slot) + layout.SLOT_PHASES] - layout.PHASE_HEAD])
 
 
 def sy_acquire_phase(schedule, control, slot, phase):
     table = _words(schedule)
-    at = _record(table, slot)[3] + 2 * _number(phase)
-    _wait_all(table, _words(control), slot, table[at - 1], table[at + 1])
-    return tl.tuple([_scalar(table[at - 2]), _scalar(table[at])])
+    at = table[_slot_record(slot) + layout.SLOT_PHASES] + layout.PAIR_WORDS * _number(phase)
+    before = at - layout.PAIR_WORDS
+    _wait_all(table, _words(control), slot, table[before + 1], table[at + 1])
+    return tl.tuple([_scalar(table[before]), _scalar(table[at])])
 
 
 def _post(schedule, control, slot, when=None):
     if _number(slot) < 0:
         return
     table, words = _words(schedule), _words(control)
-    at = _FIRST_SLOT + _SLOT_WORDS * _number(slot) + _MAKES
-    if when is not None and bool(table[at + 1] & _AT_ONCE) != when:
+    at = _slot_record(slot) + layout.SLOT_MAKES
+    if when is not None and bool(table[at + 1] & layout.AT_ONCE) != when:
         return
-    for record in range(table[at], table[at + 1] & ~_AT_ONCE, _MADE_WORDS):
-        counter, tiles, posts, posts_end = (table[record + n] for n in range(4))
+    for record in range(table[at], table[at + 1] & ~layout.AT_ONCE, layout.MADE_WORDS):
+        counter = table[record + layout.MADE_COUNTER]
         words[counter] += 1
-        if words[counter] == tiles:
+        if words[counter] == table[record + layout.MADE_TILES]:
             words[counter] = 0
-            _post_all(table, control, posts, posts_end)
+            posts = record + layout.MADE_POSTS
+            _post_all(table, control, table[posts], table[posts + 1])
 
 
 def sy_post(schedule, control, slot):
@@ -147,7 +145,7 @@ def sy_post_at_once(schedule, control, slot):
 
 def sy_post_last(schedule, control):
     slots, programs, program = (
-        _words(schedule)[0],
+        _words(schedule)[layout.NUM_SLOTS],
         _programs(0),
         _interpreter.interpreter_builder.grid_idx[0],
     )
@@ -157,9 +155,9 @@ def sy_post_last(schedule, control):
 
 def _store(schedule, slot, copy):
     table = _words(schedule)
-    at = _FIRST_SLOT + _SLOT_WORDS * _number(slot) + _STORE
+    at = _slot_record(slot) + layout.SLOT_STORE
     if copy is not None:
-        at = table[at] + 2 * _number(copy)
+        at = table[at] + layout.PAIR_WORDS * _number(copy)
     return _long(table, at)
 
 
@@ -173,7 +171,7 @@ def sy_offset(schedule, slot, copy=None, multiple=1):
 
 def _from(schedule, slot):
     table = _words(schedule)
-    return _long(table, table[_LOADS] + 2 * _number(slot))
+    return _long(table, table[layout.LOADS] + layout.PAIR_WORDS * _number(slot))
 
 
 def sy_load_row(schedule, slot):
@@ -189,7 +187,7 @@ def sy_reads_own(schedule, slot):
 
 
 def sy_own_offset(schedule, slot, own, multiple=1):
-    there = _number(own) - _OWN_BASE if _from(schedule, slot) else 0
+    there = _number(own) - layout.OWN_BASE if _from(schedule, slot) else 0
     return _interpreter.interpreter_semantic.to_tensor(there)
 
 
@@ -198,16 +196,18 @@ def _long(table, at):
 
 
 def _post_all(table, control, begin, end):
-    for at in range(begin, end, 2):
-        ctypes.c_int32.from_address(_number(control) + _long(table, at)).value = _words(control)[_EPOCH]
+    for at in _pairs(begin, end):
+        ctypes.c_int32.from_address(_number(control) + _long(table, at)).value = _words(control)[layout.EPOCH]
 
 
 def sy_finish(schedule, control):
     table, words = _words(schedule), _words(control)
-    words[_FINISHED] = _signed(words[_FINISHED] + 1)
-    if words[_FINISHED] != _signed(words[_EPOCH] * table[3]) or words[_FAULT] != 0:
+    words[layout.FINISHED] = _signed(words[layout.FINISHED] + 1)
+    all_ended = words[layout.FINISHED] == _signed(words[layout.EPOCH] * table[layout.NUM_PROGRAMS])
+    if not all_ended or words[layout.FAULT] != 0:
         return
-    _post_all(table, control, table[2], table[2] + 2 * table[1])
+    posts = table[layout.KERNEL_POSTS]
+    _post_all(table, control, posts, posts + layout.PAIR_WORDS * table[layout.NUM_KERNEL_POSTS])
 
 
 def _programs(axis):

@@ -1,10 +1,27 @@
 """The PTX of what an emitted kernel calls (language.py), as text.
 
 The layouts of the table (`schedule`) and of the control block (`control`) are drawn in
-include/syncopate/emit/table.hpp. The texts are tl.constexpr, the only globals that Triton lets a kernel read.
+include/syncopate/emit/layout.hpp; the texts are made from its numbers (_syncopate.layout) and have none of their own.
+They are tl.constexpr, the only globals that Triton lets a kernel read.
 """
 
 import triton.language as tl
+
+from ._syncopate import layout
+
+_WORD = 4  # bytes
+_PAIR = _WORD * layout.PAIR_WORDS
+_RECORD = _WORD * layout.SLOT_WORDS  # of a slot
+
+
+def _at(base: str, word: int) -> str:
+    """The address of word `word` of a block."""
+    return f"[{base} + {_WORD * word}]" if word else f"[{base}]"
+
+
+def _of_slot(base: str, word: int) -> str:
+    """The address of a word of a slot's record; `base`: of the table, further on by the records before."""
+    return _at(base, layout.FIRST_SLOT + word)
 
 
 def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results: str) -> str:
@@ -31,11 +48,11 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
         .reg .pred sy_p;
         .reg .b32 sy_tile_r, sy_at, sy_end, sy_phase_r, sy_word, sy_lag, sy_seen, sy_want, sy_epoch, sy_polls, sy_t, sy_lo, sy_hi;
         .reg .b64 sy_record, sy_addr, sy_now, sy_start, sy_limit;
-        mul.wide.s32 sy_record, {slot}, 32;
+        mul.wide.s32 sy_record, {slot}, {_RECORD};
         add.s64 sy_record, {schedule}, sy_record;
-        ld.global.b32 sy_epoch, [{control}];
+        ld.global.b32 sy_epoch, {_at(control, layout.EPOCH)};
         prefetch.global.L1 [{schedule}];
-        ld.global.v4.b32 {{sy_tile_r, sy_at, sy_end, sy_phase_r}}, [sy_record + 64];
+        ld.global.v4.b32 {{sy_tile_r, sy_at, sy_end, sy_phase_r}}, {_of_slot("sy_record", layout.SLOT_TILE)};
         {load_bounds}
         setp.ge.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_DONE;
@@ -44,11 +61,11 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
         vote.sync.all.pred sy_p, sy_p, 0xffffffff;
         @sy_p bra.uni SY_FENCE;
     SY_WAIT:
-        mul.wide.s32 sy_addr, sy_at, 4;
+        mul.wide.s32 sy_addr, sy_at, {_WORD};
         add.s64 sy_addr, {schedule}, sy_addr;
         ld.global.v2.b32 {{sy_word, sy_lag}}, [sy_addr];
         sub.s32 sy_want, sy_epoch, sy_lag;
-        mul.wide.s32 sy_addr, sy_word, 4;
+        mul.wide.s32 sy_addr, sy_word, {_WORD};
         add.s64 sy_addr, {control}, sy_addr;
         mov.b32 sy_polls, 0;
         mov.b64 sy_start, 0;
@@ -63,11 +80,11 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
         and.b32 sy_t, sy_polls, 63;
         setp.ne.s32 sy_p, sy_t, 1;
         @sy_p bra.uni SY_POLL;
-        ld.relaxed.sys.global.b32 sy_t, [{control} + 12];
+        ld.relaxed.sys.global.b32 sy_t, {_at(control, layout.FAULT)};
         setp.ne.s32 sy_p, sy_t, 0;
         vote.sync.any.pred sy_p, sy_p, 0xffffffff;
         @sy_p bra.uni SY_FENCE;
-        ld.global.b32 sy_t, [{control} + 8];
+        ld.global.b32 sy_t, {_at(control, layout.DEADLINE_MS)};
         setp.eq.s32 sy_p, sy_t, 0;
         @sy_p bra.uni SY_POLL;
         mul.wide.u32 sy_limit, sy_t, 1000000;
@@ -78,17 +95,17 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
         setp.lt.s64 sy_p, sy_now, sy_limit;
         vote.sync.all.pred sy_p, sy_p, 0xffffffff;
         @sy_p bra.uni SY_POLL;
-        sub.s32 sy_t, sy_word, 32;
-        shr.s32 sy_t, sy_t, 3;
+        sub.s32 sy_t, sy_word, {layout.FIRST_SIGNAL};
+        shr.s32 sy_t, sy_t, {layout.SIGNAL_STRIDE.bit_length() - 1};
         add.s32 sy_t, sy_t, 1;
-        atom.relaxed.sys.global.cas.b32 sy_t, [{control} + 12], 0, sy_t;
+        atom.relaxed.sys.global.cas.b32 sy_t, {_at(control, layout.FAULT)}, 0, sy_t;
         setp.eq.s32 sy_p, sy_t, 0;
-        @sy_p st.global.b32 [{control} + 16], sy_seen;
-        @sy_p st.global.b32 [{control} + 20], sy_want;
-        @sy_p st.global.b32 [{control} + 24], {slot};
+        @sy_p st.global.b32 {_at(control, layout.FAULT_SEEN)}, sy_seen;
+        @sy_p st.global.b32 {_at(control, layout.FAULT_EPOCH)}, sy_want;
+        @sy_p st.global.b32 {_at(control, layout.FAULT_WHERE)}, {slot};
         bra.uni SY_FENCE;
     SY_NEXT:
-        add.s32 sy_at, sy_at, 2;
+        add.s32 sy_at, sy_at, {layout.PAIR_WORDS};
         setp.lt.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_WAIT;
     SY_FENCE:
@@ -109,12 +126,12 @@ _ACQUIRE_PHASE = tl.constexpr(
         "$2",
         "$3",
         "$4",
-        """
-        mad.lo.s32 sy_at, $5, 2, sy_phase_r;
-        mul.wide.s32 sy_addr, sy_at, 4;
+        f"""
+        mad.lo.s32 sy_at, $5, {layout.PAIR_WORDS}, sy_phase_r;
+        mul.wide.s32 sy_addr, sy_at, {_WORD};
         add.s64 sy_addr, $2, sy_addr;
-        ld.global.v2.b32 {sy_lo, sy_at}, [sy_addr + -8];
-        ld.global.v2.b32 {sy_hi, sy_end}, [sy_addr];
+        ld.global.v2.b32 {{sy_lo, sy_at}}, [sy_addr + -{_PAIR}];
+        ld.global.v2.b32 {{sy_hi, sy_end}}, [sy_addr];
         """,
         "mov.b32 $0, sy_lo; mov.b32 $1, sy_hi;",
     )
@@ -124,8 +141,8 @@ _ACQUIRE_PHASE = tl.constexpr(
 # programs' by the acquire-release count; the fence and the release at system scope publish that to the peers.
 # The kernel may have been started beside the one before it in its stream: griddepcontrol.wait (a no-op otherwise) lets it
 # end only after that one. Then the last program advances the epoch, for the next call.
-_FINISH = tl.constexpr("""
-    {
+_FINISH = tl.constexpr(f"""
+    {{
         .reg .pred sy_p;
         .reg .b32 sy_t, sy_old, sy_epoch, sy_posts, sy_at, sy_lo, sy_hi;
         .reg .b64 sy_addr, sy_distance;
@@ -133,40 +150,40 @@ _FINISH = tl.constexpr("""
         mov.u32 sy_t, %tid.x;
         setp.ne.s32 sy_p, sy_t, 0;
         @sy_p bra SY_DONE;
-        ld.global.b32 sy_epoch, [$2];
-        ld.global.b32 sy_t, [$1 + 12];
+        ld.global.b32 sy_epoch, {_at("$2", layout.EPOCH)};
+        ld.global.b32 sy_t, {_at("$1", layout.NUM_PROGRAMS)};
         mul.lo.s32 sy_t, sy_t, sy_epoch;
-        atom.acq_rel.gpu.global.add.u32 sy_old, [$2 + 4], 1;
+        atom.acq_rel.gpu.global.add.u32 sy_old, {_at("$2", layout.FINISHED)}, 1;
         add.s32 sy_old, sy_old, 1;
         setp.ne.s32 sy_p, sy_old, sy_t;
         @sy_p bra SY_WAIT_BEFORE;
-        ld.relaxed.sys.global.b32 sy_t, [$2 + 12];
+        ld.relaxed.sys.global.b32 sy_t, {_at("$2", layout.FAULT)};
         setp.ne.s32 sy_p, sy_t, 0;
         @sy_p bra SY_WAIT_BEFORE;
         fence.acq_rel.sys;
-        ld.global.b32 sy_posts, [$1 + 4];
-        ld.global.b32 sy_at, [$1 + 8];
-        mul.wide.s32 sy_addr, sy_at, 4;
+        ld.global.b32 sy_posts, {_at("$1", layout.NUM_KERNEL_POSTS)};
+        ld.global.b32 sy_at, {_at("$1", layout.KERNEL_POSTS)};
+        mul.wide.s32 sy_addr, sy_at, {_WORD};
         add.s64 sy_addr, $1, sy_addr;
     SY_POST:
         setp.le.s32 sy_p, sy_posts, 0;
         @sy_p bra SY_ADVANCE;
-        ld.global.v2.b32 {sy_lo, sy_hi}, [sy_addr];
-        mov.b64 sy_distance, {sy_lo, sy_hi};
+        ld.global.v2.b32 {{sy_lo, sy_hi}}, [sy_addr];
+        mov.b64 sy_distance, {{sy_lo, sy_hi}};
         add.s64 sy_distance, $2, sy_distance;
         st.relaxed.sys.global.b32 [sy_distance], sy_epoch;
-        add.s64 sy_addr, sy_addr, 8;
+        add.s64 sy_addr, sy_addr, {_PAIR};
         sub.s32 sy_posts, sy_posts, 1;
         bra SY_POST;
     SY_ADVANCE:
         griddepcontrol.wait;
         add.s32 sy_epoch, sy_epoch, 1;
-        st.global.b32 [$2], sy_epoch;
+        st.global.b32 {_at("$2", layout.EPOCH)}, sy_epoch;
         bra SY_DONE;
     SY_WAIT_BEFORE:
         griddepcontrol.wait;
     SY_DONE:
-    }
+    }}
     """)
 
 
@@ -182,11 +199,11 @@ def _post_ptx(when: str, told: str) -> str:
     chunks also count: "all", or the "some" that others than streams wait for."""
     leave = {"all": "", "now": "@!sy_p bra.uni SY_DONE;", "later": "@sy_p bra.uni SY_DONE;"}[when]
     unless_told = {"all": "", "some": "@sy_p bra.uni SY_NEXT;"}[told]
-    fetch_record = """
-        mul.wide.s32 sy_addr, sy_at, 4;
+    fetch_record = f"""
+        mul.wide.s32 sy_addr, sy_at, {_WORD};
         add.s64 sy_addr, $1, sy_addr;
-        ld.global.v4.b32 {sy_word, sy_tiles, sy_post, sy_post_end}, [sy_addr];
-        ld.global.v4.b32 {sy_lo, sy_hi, sy_told, sy_t}, [sy_addr + 16];
+        ld.global.v4.b32 {{sy_word, sy_tiles, sy_post, sy_post_end}}, {_at("sy_addr", layout.MADE_COUNTER)};
+        ld.global.v4.b32 {{sy_lo, sy_hi, sy_told, sy_t}}, {_at("sy_addr", layout.MADE_GATES)};
     """
     return f"""
     {{
@@ -196,13 +213,13 @@ def _post_ptx(when: str, told: str) -> str:
         mov.b32 $0, 0;
         setp.lt.s32 sy_p, $3, 0;
         @sy_p bra.uni SY_DONE;
-        mul.wide.s32 sy_addr, $3, 32;
+        mul.wide.s32 sy_addr, $3, {_RECORD};
         add.s64 sy_addr, $1, sy_addr;
-        ld.global.v2.b32 {{sy_at, sy_end}}, [sy_addr + 80];
-        and.b32 sy_t, sy_end, 0x40000000;
+        ld.global.v2.b32 {{sy_at, sy_end}}, {_of_slot("sy_addr", layout.SLOT_MAKES)};
+        and.b32 sy_t, sy_end, {layout.AT_ONCE:#x};
         setp.ne.s32 sy_p, sy_t, 0;
         {leave}
-        and.b32 sy_end, sy_end, 0x3fffffff;
+        and.b32 sy_end, sy_end, {0x7FFFFFFF & ~layout.AT_ONCE:#x};
         setp.ge.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_DONE;
         {fetch_record}
@@ -215,11 +232,11 @@ def _post_ptx(when: str, told: str) -> str:
         setp.eq.s32 sy_first, sy_t, 0;
         @sy_first fence.release.gpu;
     SY_CHUNK:
-        mul.wide.s32 sy_counter, sy_word, 4;
+        mul.wide.s32 sy_counter, sy_word, {_WORD};
         add.s64 sy_counter, $2, sy_counter;
         mov.b64 sy_gates, {{sy_lo, sy_hi}};
         setp.ne.and.s64 sy_p, sy_gates, 0, sy_first;
-        @sy_p red.relaxed.gpu.global.add.u64 [sy_counter + 8], sy_gates;
+        @sy_p red.relaxed.gpu.global.add.u64 {_at("sy_counter", layout.GATE)}, sy_gates;
         setp.eq.s32 sy_p, sy_told, 0;
         {unless_told}
         mov.b32 sy_old, 0;
@@ -230,20 +247,20 @@ def _post_ptx(when: str, told: str) -> str:
         @!sy_p bra.uni SY_NEXT;
         @sy_last st.relaxed.gpu.global.b32 [sy_counter], 0;
         @sy_last fence.acq_rel.sys;
-        ld.global.b32 sy_epoch, [$2];
+        ld.global.b32 sy_epoch, {_at("$2", layout.EPOCH)};
     SY_EACH:
         setp.ge.s32 sy_p, sy_post, sy_post_end;
         @sy_p bra.uni SY_NEXT;
-        mul.wide.s32 sy_addr, sy_post, 4;
+        mul.wide.s32 sy_addr, sy_post, {_WORD};
         add.s64 sy_addr, $1, sy_addr;
         ld.global.v2.b32 {{sy_lo, sy_hi}}, [sy_addr];
         mov.b64 sy_distance, {{sy_lo, sy_hi}};
         add.s64 sy_distance, $2, sy_distance;
         @sy_last st.relaxed.sys.global.b32 [sy_distance], sy_epoch;
-        add.s32 sy_post, sy_post, 2;
+        add.s32 sy_post, sy_post, {layout.PAIR_WORDS};
         bra.uni SY_EACH;
     SY_NEXT:
-        add.s32 sy_at, sy_at, 8;
+        add.s32 sy_at, sy_at, {layout.MADE_WORDS};
         setp.ge.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_DONE;
         {fetch_record}

@@ -1,14 +1,8 @@
 """The names of syncopate.language for a call that is recorded: the same, and each leaves its times behind.
 
 A traced kernel is the emitted one with this module imported in place of syncopate.language; nothing else changes, and
-an untraced call pays nothing. The schedule table's header says where the times go (words 4 to 6, set while a call is
-recorded). The trace has the shape of the table, 64 bits for each of its 32-bit words:
-
-    at a slot's record    wait began, wait over (the tile starts), 0, program | multiprocessor << 32
-    at a phase's pair     wait began, wait over
-    at word 6 + program   when the program ended
-
-Times are nanoseconds: %globaltimer on a GPU, time.monotonic_ns() under TRITON_INTERPRET=1.
+an untraced call pays nothing. The schedule table's header says where the times go, while a call is recorded; the trace's
+layout is drawn in include/syncopate/emit/layout.hpp. Times are nanoseconds: %globaltimer on a GPU, time.monotonic_ns() under TRITON_INTERPRET=1.
 """
 
 import triton
@@ -65,8 +59,24 @@ __all__ = [
 if not triton.knobs.runtime.interpret:
     from triton.language.extra.cuda import globaltimer
 
-    from .language import _last_slot, _post
+    from ._syncopate import layout
+    from .language import (
+        _FIRST_SLOT,
+        _PAIR_WORDS,
+        _SLOT_PHASES,
+        _SLOT_WORDS,
+        _last_slot,
+        _post,
+    )
     from .language_ptx import _post_ptx
+
+    _FAULT = tl.constexpr(layout.FAULT)
+    _TRACE = tl.constexpr(layout.TRACE // 2)  # the table as 64-bit words
+    _TRACE_ENDS = tl.constexpr(layout.TRACE_ENDS)
+    _TIME = tl.constexpr(8)  # bytes
+    _WAIT, _START, _PLACE = (
+        tl.constexpr(8 * word) for word in (layout.TRACE_WAIT, layout.TRACE_START, layout.TRACE_PLACE)
+    )
 
     # Every chunk counts and posts, so that its signal can be watched.
     _POST = tl.constexpr(_post_ptx("all", "all"))
@@ -101,7 +111,7 @@ if not triton.knobs.runtime.interpret:
     @triton.jit
     def _trace_of(schedule):
         words = schedule.to(tl.int64, bitcast=False).to(tl.pointer_type(tl.int64))
-        return tl.load(words + 2)
+        return tl.load(words + _TRACE)
 
     @triton.jit
     def _stamp(address):
@@ -114,22 +124,24 @@ if not triton.knobs.runtime.interpret:
 
     @triton.jit
     def sy_acquire(schedule, control, slot):
-        record = _trace_of(schedule) + 8 * (16 + 8 * slot).to(tl.int64)
-        _stamp(record)
+        record = _trace_of(schedule) + _TIME * (_FIRST_SLOT + _SLOT_WORDS * slot).to(tl.int64)
+        _stamp(record + _WAIT)
         tile = _acquire(schedule, control, slot)
-        _stamp(record + 8)
+        _stamp(record + _START)
         tl.inline_asm_elementwise(
-            _STAMP_PLACE, "=r,l,r", [record + 24, _program()], dtype=tl.int32, is_pure=False, pack=1
+            _STAMP_PLACE, "=r,l,r", [record + _PLACE, _program()], dtype=tl.int32, is_pure=False, pack=1
         )
         return tile
 
     @triton.jit
     def sy_acquire_phase(schedule, control, slot, phase):
         words = schedule.to(tl.int64, bitcast=False).to(tl.pointer_type(tl.int32))
-        pair = _trace_of(schedule) + 8 * (tl.load(words + 16 + 8 * slot + 3) + 2 * phase).to(tl.int64)
-        _stamp(pair)
+        times = _trace_of(schedule)
+        first = tl.load(words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_PHASES)
+        pair = times + _TIME * (first + _PAIR_WORDS * phase).to(tl.int64)
+        _stamp(pair + _WAIT)
         begin, end = _acquire_phase(schedule, control, slot, phase)
-        _stamp(pair + 8)
+        _stamp(pair + _START)
         return begin, end
 
     @triton.jit
@@ -152,7 +164,7 @@ if not triton.knobs.runtime.interpret:
     def sy_finish(schedule, control):
         words = schedule.to(tl.int64, bitcast=False).to(tl.pointer_type(tl.int32))
         tl.debug_barrier()
-        _stamp(_trace_of(schedule) + 8 * (tl.load(words + 6) + _program()).to(tl.int64))
+        _stamp(_trace_of(schedule) + _TIME * (tl.load(words + _TRACE_ENDS) + _program()).to(tl.int64))
         _finish(schedule, control)
 
     @triton.jit
@@ -188,7 +200,7 @@ if not triton.knobs.runtime.interpret:
             tl.store(times + 1 + lane, now + tl.zeros((BLOCK,), tl.int64), mask=come)
             missing = tl.where(come, 0, missing)
             left = tl.sum(missing)
-            if tl.load(control + 3, volatile=True) != 0:
+            if tl.load(control + _FAULT, volatile=True) != 0:
                 left = 0
 
     _ANSWER = tl.constexpr("""
@@ -222,12 +234,13 @@ else:
     import ctypes
     import time
 
+    from ._syncopate import layout
     from .language import sy_post, sy_post_at_once, sy_post_last, sy_post_previous
-    from .language_host import _interpreter, _number, _programs, _split_2d, _split_3d, _words
+    from .language_host import _interpreter, _number, _programs, _slot_record, _split_2d, _split_3d, _words
 
     def _trace_of(schedule):
         table = _words(schedule)
-        address = (table[4] & 0xFFFFFFFF) | (table[5] << 32)
+        address = (table[layout.TRACE] & 0xFFFFFFFF) | (table[layout.TRACE + 1] << 32)
         return table, ctypes.POINTER(ctypes.c_int64).from_buffer(ctypes.c_void_p(address))
 
     def _program():
@@ -236,24 +249,25 @@ else:
 
     def sy_acquire(schedule, control, slot):
         _, trace = _trace_of(schedule)
-        record = 16 + 8 * _number(slot)
-        trace[record] = time.monotonic_ns()
+        record = _slot_record(slot)
+        trace[record + layout.TRACE_WAIT] = time.monotonic_ns()
         tile = _acquire(schedule, control, slot)
-        trace[record + 1] = time.monotonic_ns()
-        trace[record + 3] = _program()
+        trace[record + layout.TRACE_START] = time.monotonic_ns()
+        trace[record + layout.TRACE_PLACE] = _program()
         return tile
 
     def sy_acquire_phase(schedule, control, slot, phase):
         table, trace = _trace_of(schedule)
-        pair = table[16 + 8 * _number(slot) + 3] + 2 * _number(phase)
-        trace[pair] = time.monotonic_ns()
+        first = table[_slot_record(slot) + layout.SLOT_PHASES]
+        pair = first + layout.PAIR_WORDS * _number(phase)
+        trace[pair + layout.TRACE_WAIT] = time.monotonic_ns()
         bounds = _acquire_phase(schedule, control, slot, phase)
-        trace[pair + 1] = time.monotonic_ns()
+        trace[pair + layout.TRACE_START] = time.monotonic_ns()
         return bounds
 
     def sy_finish(schedule, control):
         table, trace = _trace_of(schedule)
-        trace[table[6] + _program()] = time.monotonic_ns()
+        trace[table[layout.TRACE_ENDS] + _program()] = time.monotonic_ns()
         _finish(schedule, control)
 
     def sy_acquire_2d(schedule, control, x, y):

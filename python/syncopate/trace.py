@@ -29,14 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from . import _syncopate, interpreter, jit
+from ._syncopate import layout
 from .trace_model import Arrival, Made, Send, TileRun, Trace, on_clock
 
 __all__ = ["Arrival", "Made", "Recorder", "Send", "TileRun", "Trace", "assemble", "record", "write"]
 
-FIRST_SIGNAL, SIGNAL_STRIDE = 32, 8  # of the control block; include/syncopate/emit/table.hpp
-FIRST_SLOT, SLOT_WORDS = 16, 8  # of the schedule table
-NUM_KERNEL_POSTS, MADE_WORDS, AT_ONCE = 1, 8, 1 << 30
-TRACE_WORDS = slice(4, 7)
 REGISTERS, WATCH_REGISTERS = (
     65536,
     2048,
@@ -47,15 +44,17 @@ ALIGN_CYCLES = 4_000_000  # of a GPU that sleeps: some 2 ms, longer than enqueue
 def without_signals(table: Any) -> Any:
     """A copy of a schedule table (torch int32) by which no tile waits and nothing is posted; tiles still count."""
     words = table.tolist()
-    words[NUM_KERNEL_POSTS] = 0
-    for at in range(FIRST_SLOT, FIRST_SLOT + SLOT_WORDS * words[0], SLOT_WORDS):
-        words[at + 2] = words[at + 1]
-        for record in range(words[at + 4], words[at + 5] & ~AT_ONCE, MADE_WORDS):
-            words[record + 3] = words[record + 2]
-        if phase := words[at + 3]:
-            words[phase - 1] = words[at + 1]
-            for n in range(words[phase - 4]):
-                words[phase + 2 * n + 1] = words[at + 1]
+    words[layout.NUM_KERNEL_POSTS] = 0
+    for slot in range(words[layout.NUM_SLOTS]):
+        at = slot_record(slot)
+        waits, makes = at + layout.SLOT_WAITS, at + layout.SLOT_MAKES
+        words[waits + 1] = words[waits]
+        for record in range(words[makes], words[makes + 1] & ~layout.AT_ONCE, layout.MADE_WORDS):
+            words[record + layout.MADE_POSTS + 1] = words[record + layout.MADE_POSTS]
+        if phase := words[at + layout.SLOT_PHASES]:
+            words[phase - layout.PAIR_WORDS + 1] = words[waits]
+            for n in range(words[phase - layout.PHASE_HEAD]):
+                words[phase + layout.PAIR_WORDS * n + 1] = words[waits]
     return table.new_tensor(words)
 
 
@@ -124,15 +123,17 @@ class Recorder:
 
         table = self.op.table
         place = "cpu" if self.device == "host" else torch.device("cuda", self.op.heap.ordinal)
-        times = torch.zeros(len(table) + table[3], dtype=torch.int64, device=place)
+        times = torch.zeros(len(table) + table[layout.NUM_PROGRAMS], dtype=torch.int64, device=place)
         address = times.data_ptr()
-        header = [_signed(address), _signed(address >> 32), len(table)]
-        self.op.table_tensor[TRACE_WORDS] = torch.tensor(header, dtype=torch.int32, device=place)
+        header = torch.tensor([_signed(address), _signed(address >> 32)], dtype=torch.int32, device=place)
+        self.op.table_tensor[layout.TRACE : layout.TRACE + 2] = header
+        self.op.table_tensor[layout.TRACE_ENDS] = len(table)
         try:
             run = self._call_host if self.device == "host" else self._call_cuda
             begin, end, arrived = run(arguments)
         finally:
-            self.op.table_tensor[TRACE_WORDS] = 0
+            self.op.table_tensor[layout.TRACE : layout.TRACE + 2] = 0
+            self.op.table_tensor[layout.TRACE_ENDS] = 0
         self.op.check()
         seen = dict(zip(self._signals, arrived, strict=True))
         recorded = assemble(
@@ -199,7 +200,7 @@ class Recorder:
         stream, side = torch.cuda.current_stream(), torch.cuda.Stream(priority=-1)
         torch.cuda.synchronize()
         # The host starts the ranks apart; a call before, while the device sleeps until all is enqueued, aligns them.
-        epoch = int(arguments["sy_control"][0])
+        epoch = int(arguments["sy_control"][layout.EPOCH])
         if self.repeatable:
             torch.cuda._sleep(ALIGN_CYCLES)
             self.op.call(self._compiled.kernel, list(self.grid), stream.cuda_stream, packed)
@@ -226,7 +227,7 @@ class _Watcher:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> int:
-        self._epoch = _signed(self._control[0] + 1)
+        self._epoch = _signed(self._control[layout.EPOCH] + 1)
         self._switch = sys.getswitchinterval()
         sys.setswitchinterval(1e-4)  # the interpreter holds Python's lock most of the time
         begin = time.monotonic_ns()
@@ -261,7 +262,12 @@ def traced_source(source: str) -> str:
 
 def word_of(signal: int) -> int:
     """The control block's word of a signal."""
-    return FIRST_SIGNAL + SIGNAL_STRIDE * signal
+    return layout.FIRST_SIGNAL + layout.SIGNAL_STRIDE * signal
+
+
+def slot_record(slot: int) -> int:
+    """The schedule table's word where the record of a slot begins."""
+    return layout.FIRST_SLOT + layout.SLOT_WORDS * slot
 
 
 def arrivals_of(schedule: dict[str, Any], rank: int) -> list[Arrival]:
@@ -354,24 +360,39 @@ def assemble(
     `chunks` in `arrived` and of `made` in their `time`. `read_at`: by slot, at which rank its tile reads what it fetches."""
 
     def signals(first: int, last: int) -> list[int]:
-        return [(table[at] - FIRST_SIGNAL) // SIGNAL_STRIDE for at in range(first, last, 2)]
+        return [
+            (table[at] - layout.FIRST_SIGNAL) // layout.SIGNAL_STRIDE
+            for at in range(first, last, layout.PAIR_WORDS)
+        ]
 
     tiles: list[TileRun] = []
-    for slot in range(table[0]):
-        at = FIRST_SLOT + SLOT_WORDS * slot
-        tile, first, last, phase_begin = table[at : at + 4]
-        if times[at + 1] == 0:
+    for slot in range(table[layout.NUM_SLOTS]):
+        at = slot_record(slot)
+        waited, started = times[at + layout.TRACE_WAIT], times[at + layout.TRACE_START]
+        if started == 0:
             continue  # a grid that is smaller than the table never takes this slot
-        place = times[at + 3]
+        place = times[at + layout.TRACE_PLACE]
         phases = []
-        if phase_begin:
-            for pair in range(phase_begin, phase_begin + 2 * table[phase_begin - 4], 2):
-                phases.append((times[pair], times[pair + 1], signals(table[pair - 1], table[pair + 1])))
+        if first := table[at + layout.SLOT_PHASES]:
+            num_phases = table[first - layout.PHASE_HEAD]
+            for pair in range(first, first + layout.PAIR_WORDS * num_phases, layout.PAIR_WORDS):
+                begin_over = times[pair + layout.TRACE_WAIT], times[pair + layout.TRACE_START]
+                phases.append((*begin_over, signals(table[pair - layout.PAIR_WORDS + 1], table[pair + 1])))
         program, multiprocessor = place & 0xFFFFFFFF, place >> 32
-        waits = signals(first, last)
-        where = (read_at or {}).get(slot)
+        waits = at + layout.SLOT_WAITS
         tiles.append(
-            TileRun(slot, tile, program, multiprocessor, times[at], times[at + 1], 0, waits, phases, where)
+            TileRun(
+                slot,
+                table[at + layout.SLOT_TILE],
+                program,
+                multiprocessor,
+                waited,
+                started,
+                0,
+                signals(table[waits], table[waits + 1]),
+                phases,
+                (read_at or {}).get(slot),
+            )
         )
 
     following: dict[int, int] = {}

@@ -1,6 +1,7 @@
 #include "syncopate/emit/table.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <span>
@@ -65,14 +66,18 @@ void append_makes(std::vector<std::int32_t>& words, const fuse::RankSchedule& sc
         if (is_new) {
             for (const std::int32_t chunk : counted) {
                 const auto index = static_cast<std::size_t>(chunk);
-                words.insert(words.end(),
-                             {counter_of(schedule, chunk),
-                              static_cast<std::int32_t>(schedule.chunks[index].counting.size()),
-                              posts[index].first, posts[index].second, gates[index].copies ? 1 : 0,
-                              gates[index].sums ? 1 : 0, gates[index].told ? 1 : 0, 0});
+                std::array<std::int32_t, table::made_words> record{};
+                record[table::made_counter] = counter_of(schedule, chunk);
+                record[table::made_tiles] = static_cast<std::int32_t>(schedule.chunks[index].counting.size());
+                record[table::made_posts] = posts[index].first;
+                record[table::made_posts + 1] = posts[index].second;
+                record[table::made_gates] = gates[index].copies ? 1 : 0;
+                record[table::made_gates + 1] = gates[index].sums ? 1 : 0;
+                record[table::made_told] = gates[index].told ? 1 : 0;
+                words.insert(words.end(), record.begin(), record.end());
             }
         }
-        const std::size_t record = table::first_slot + table::slot_words * slot + table::makes;
+        const std::size_t record = table::first_slot + table::slot_words * slot + table::slot_makes;
         words[record] = found->second.first;
         const bool hurry = std::any_of(counted.begin(), counted.end(), [&](std::int32_t chunk) {
             return schedule.chunks[static_cast<std::size_t>(chunk)].at_once;
@@ -139,7 +144,7 @@ void append_stores(std::vector<std::int32_t>& words, const fuse::RankSchedule& s
         if (numbers.empty()) numbers.push_back(distances.to_own());
         // A tile with fewer places is stored in the last one again: the same value, by the same program.
         numbers.resize(static_cast<std::size_t>(std::max<std::int32_t>(copies, 1)), numbers.back());
-        const std::size_t record = table::first_slot + table::slot_words * slot + table::store;
+        const std::size_t record = table::first_slot + table::slot_words * slot + table::slot_store;
         if (copies <= 1) {
             words[record] = static_cast<std::int32_t>(static_cast<std::uint64_t>(numbers[0]) & 0xffffffffU);
             words[record + 1] = static_cast<std::int32_t>(numbers[0] >> 32);
@@ -198,10 +203,10 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     std::vector<std::vector<std::int32_t>> phase_wait_ends(num_slots);
     for (std::size_t slot = 0; slot < num_slots; ++slot) {
         const std::size_t record = table::first_slot + table::slot_words * slot;
-        words[record] = static_cast<std::int32_t>(slots[slot].tile);
-        words[record + 1] = static_cast<std::int32_t>(words.size());
+        words[record + table::slot_tile] = static_cast<std::int32_t>(slots[slot].tile);
+        words[record + table::slot_waits] = static_cast<std::int32_t>(words.size());
         append_waits(words, slots[slot].waits);
-        words[record + 2] = static_cast<std::int32_t>(words.size());
+        words[record + table::slot_waits + 1] = static_cast<std::int32_t>(words.size());
         for (const fuse::Phase& phase : slots[slot].phases) {
             append_waits(words, phase.waits);
             phase_wait_ends[slot].push_back(static_cast<std::int32_t>(words.size()));
@@ -211,11 +216,12 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
         const auto& phases = slots[slot].phases;
         if (phases.empty()) continue;
         const std::size_t record = table::first_slot + table::slot_words * slot;
+        static_assert(table::phase_head == 2 * table::pair_words);
         words.push_back(static_cast<std::int32_t>(phases.size()));
         words.push_back(0);
         words.push_back(0);  // where the first phase begins: iteration 0, and after the waits of the slot
-        words.push_back(words[record + 2]);
-        words[record + 3] = static_cast<std::int32_t>(words.size());
+        words.push_back(words[record + table::slot_waits + 1]);
+        words[record + table::slot_phases] = static_cast<std::int32_t>(words.size());
         for (std::size_t phase = 0; phase < phases.size(); ++phase) {
             words.push_back(static_cast<std::int32_t>(phases[phase].iteration_end));
             words.push_back(phase_wait_ends[slot][phase]);

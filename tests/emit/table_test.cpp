@@ -70,11 +70,12 @@ TEST(Table, SaysWhichChunksATileMakesAndWhomTheLastOneTells) {
                        {.counting = {1}, .posts = {{0, 0}, {1, 1}}}};
     const Words words = table_of(schedule, 0, 4096, 1);
     const auto records = [&](std::size_t slot) {
-        const std::size_t at = table::first_slot + table::slot_words * slot + table::makes;
+        const std::size_t at = table::first_slot + table::slot_words * slot + table::slot_makes;
         return std::pair(words[at], words[at + 1] & ~table::at_once);
     };
     const auto at_once = [&](std::size_t slot) {
-        return (words[table::first_slot + table::slot_words * slot + table::makes + 1] & table::at_once) != 0;
+        return (words[table::first_slot + table::slot_words * slot + table::slot_makes + 1] &
+                table::at_once) != 0;
     };
     EXPECT_EQ(records(0), records(3)) << "slots that make the same share their records";
     EXPECT_EQ(records(2).first, records(2).second);
@@ -99,7 +100,7 @@ TEST(Table, SaysWhichChunksATileMakesAndWhomTheLastOneTells) {
 TEST(Table, HasNoMakesWhereTilesMakeNothing) {
     fuse::RankSchedule schedule;
     schedule.slots = {{0, {}, {}}};
-    EXPECT_EQ(table_of(schedule, 0, 4096, 1)[table::first_slot + table::makes], 0);
+    EXPECT_EQ(table_of(schedule, 0, 4096, 1)[table::first_slot + table::slot_makes], 0);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ SOURCES = ROOT / "examples"
 pytest.importorskip("triton")
 
 
-# The device helpers need neither the package's __init__ nor its extension module, which may not be built.
+# The device helpers need the package's extension module, for the layout, but not its __init__.
 ONLY_LANGUAGE = f"""
 import sys, types
 package = types.ModuleType("syncopate")
@@ -49,27 +49,41 @@ INTERPRETED = """
 import importlib.util, pathlib, tempfile, textwrap, threading, time
 import torch, triton
 import triton.language as tl
+from syncopate._syncopate import layout
+
+globals().update(vars(layout))
+
+def signal(n):
+    return FIRST_SIGNAL + SIGNAL_STRIDE * n  # its word of the control block
+
+def record(slot, word=0):
+    return FIRST_SLOT + SLOT_WORDS * slot + word
+
+def pairs(items):
+    return [word for low, high in items for word in (low, high, *[0] * (PAIR_WORDS - 2))]
+
+def numbers(values):  # of 64 bits
+    return pairs(((v & 0xFFFFFFFF) - (2**32 if v & 2**31 else 0), v >> 32) for v in values)
 
 def table(slots, programs, posts=()):
-    # slots: (tile, waits, phases), waits: (signal, lag), phases: (end, waits); the layout of emit/table.hpp
-    words = [len(slots), len(posts), 0, programs] + [0] * 12 + [0] * 8 * len(slots)
+    # slots: (tile, waits, phases), waits: (signal, lag), phases: (end, waits); the layout of emit/layout.hpp
+    words = [0] * record(len(slots))
+    words[NUM_SLOTS], words[NUM_KERNEL_POSTS], words[NUM_PROGRAMS] = len(slots), len(posts), programs
     ends = {}
     for n, (tile, waits, phases) in enumerate(slots):
-        record = 16 + 8 * n
-        words[record], words[record + 1] = tile, len(words)
-        words += [w for signal, lag in waits for w in (32 + 8 * signal, lag)]
-        words[record + 2] = len(words)
+        words[record(n, SLOT_TILE)], words[record(n, SLOT_WAITS)] = tile, len(words)
+        words += pairs((signal(s), lag) for s, lag in waits)
+        words[record(n, SLOT_WAITS) + 1] = len(words)
         for p, (_, waits) in enumerate(phases):
-            words += [w for signal, lag in waits for w in (32 + 8 * signal, lag)]
+            words += pairs((signal(s), lag) for s, lag in waits)
             ends[n, p] = len(words)
     for n, (_, _, phases) in enumerate(slots):
         if phases:
-            words += [len(phases), 0, 0, words[16 + 8 * n + 2]]
-            words[16 + 8 * n + 3] = len(words)
-            words += [w for p, (end, _) in enumerate(phases) for w in (end, ends[n, p])]
-    words[2] = len(words)
-    words += [w for d in posts for w in ((d & 0xFFFFFFFF) - (2**32 if d & 2**31 else 0), d >> 32)]
-    return torch.tensor(words, dtype=torch.int32)
+            words += pairs([(len(phases), 0), (0, words[record(n, SLOT_WAITS) + 1])])
+            words[record(n, SLOT_PHASES)] = len(words)
+            words += pairs((end, ends[n, p]) for p, (end, _) in enumerate(phases))
+    words[KERNEL_POSTS] = len(words)
+    return torch.tensor(words + numbers(posts), dtype=torch.int32)
 
 def with_makes(words, makes, chunks, counter):
     # makes: by slot, which chunks; chunks: (tiles, distances to post to); counter: word of the first counter. A chunk
@@ -78,20 +92,24 @@ def with_makes(words, makes, chunks, counter):
     posts = []
     for tiles, distances in chunks:
         begin = len(words)
-        words += [w for d in distances for w in ((d & 0xFFFFFFFF) - (2**32 if d & 2**31 else 0), d >> 32)]
+        words += numbers(distances)
         posts.append((begin, len(words)))
     words += [0] * (-len(words) % 4)
     for slot, of in enumerate(makes):
-        words[16 + 8 * slot + 4] = len(words)
+        words[record(slot, SLOT_MAKES)] = len(words)
         for chunk in of:
-            words += [counter + 8 * chunk, abs(chunks[chunk][0]), *posts[chunk], 0, 0, 1, 0]
+            made = [0] * MADE_WORDS
+            made[MADE_COUNTER], made[MADE_TILES] = counter + SIGNAL_STRIDE * chunk, abs(chunks[chunk][0])
+            made[MADE_POSTS], made[MADE_POSTS + 1] = posts[chunk]
+            made[MADE_TOLD] = 1
+            words += made
         hurry = any(chunks[chunk][0] < 0 for chunk in of)
-        words[16 + 8 * slot + 5] = len(words) | (hurry << 30)
+        words[record(slot, SLOT_MAKES) + 1] = len(words) | (AT_ONCE if hurry else 0)
     return torch.tensor(words, dtype=torch.int32)
 
-def load(text):
+def load(text, **words):
     path = pathlib.Path(tempfile.mkdtemp()) / "kernel.py"
-    path.write_text("import triton\\nimport triton.language as tl\\nfrom syncopate.language import *\\n\\n" + textwrap.dedent(text))
+    path.write_text("import triton\\nimport triton.language as tl\\nfrom syncopate.language import *\\n\\n" + textwrap.dedent(text.format(**words)))
     spec = importlib.util.spec_from_file_location("kernel", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -106,7 +124,7 @@ def kernel(out, sy_schedule, sy_control):
     sy_finish(sy_schedule, sy_control)
 '''
 control = torch.zeros(128, dtype=torch.int32)
-control[0] = 1
+control[EPOCH] = 1
 """
 
 
@@ -117,22 +135,22 @@ def interpret(code: str) -> str:
 def test_interpreted_slots_take_their_tiles_and_the_last_program_posts():
     interpret("""
         out = torch.zeros(3, dtype=torch.int32)
-        schedule = table([(2, [], []), (0, [], []), (1, [], [])], 3, posts=[4 * 32, 4 * 48])
+        schedule = table([(2, [], []), (0, [], []), (1, [], [])], 3, posts=[4 * signal(0), 4 * signal(2)])
         load(SIMPLE)[(3,)](out, schedule, control)
         assert out.tolist() == [22, 0, 11], out
-        assert control[1] == 3 and control[32] == 1 and control[48] == 1 and control[40] == 0
-        control[0] = 2
+        assert control[FINISHED] == 3 and control[signal(0)] == 1 and control[signal(2)] == 1 and control[signal(1)] == 0
+        control[EPOCH] = 2
         load(SIMPLE)[(3,)](out, sy_schedule=schedule, sy_control=control)
-        assert control[1] == 6 and control[32] == 2
+        assert control[FINISHED] == 6 and control[signal(0)] == 2
     """)
 
 
 def test_interpreted_kernels_take_addresses_as_well_as_tensors():
     interpret("""
         out = torch.zeros(2, dtype=torch.int32)
-        schedule = table([(1, [], []), (0, [], [])], 2, posts=[4 * 32])
+        schedule = table([(1, [], []), (0, [], [])], 2, posts=[4 * signal(0)])
         load(SIMPLE)[(2,)](out, schedule.data_ptr(), control.data_ptr())
-        assert out.tolist() == [11, 0] and control[32] == 1
+        assert out.tolist() == [11, 0] and control[signal(0)] == 1
     """)
 
 
@@ -140,11 +158,11 @@ def test_interpreted_waits_end_when_the_signal_comes():
     interpret("""
         out = torch.zeros(1, dtype=torch.int32)
         schedule = table([(0, [(0, 0), (1, 1)], [])], 1)
-        control[0] = 5
-        control[40] = 4  # lag 1: enough
+        control[EPOCH] = 5
+        control[signal(1)] = 4  # lag 1: enough
         def post():
             time.sleep(0.2)
-            control[32] = 5
+            control[signal(0)] = 5
         thread = threading.Thread(target=post)
         thread.start()
         begin = time.monotonic()
@@ -157,11 +175,11 @@ def test_interpreted_waits_end_when_the_signal_comes():
 def test_interpreted_epochs_wrap_around():
     interpret("""
         out = torch.zeros(1, dtype=torch.int32)
-        schedule = table([(0, [(0, 1)], [])], 1, posts=[4 * 40])
-        control[0], control[32] = -(2**31), 2**31 - 1  # the signal is one call behind, as unsigned numbers
-        control[1] = 2**31 - 1
+        schedule = table([(0, [(0, 1)], [])], 1, posts=[4 * signal(1)])
+        control[EPOCH], control[signal(0)] = -(2**31), 2**31 - 1  # the signal is one call behind, as unsigned numbers
+        control[FINISHED] = 2**31 - 1
         load(SIMPLE)[(1,)](out, schedule, control)
-        assert control[40] == -(2**31)
+        assert control[signal(1)] == -(2**31)
     """)
 
 
@@ -169,8 +187,8 @@ def test_interpreted_waits_that_time_out_name_the_signal_and_post_nothing():
     interpret("""
         from syncopate.language import SyncopateFault
         out = torch.zeros(2, dtype=torch.int32)
-        schedule = table([(0, [], []), (1, [(3, 0)], [])], 2, posts=[4 * 32])
-        control[2] = 50
+        schedule = table([(0, [], []), (1, [(3, 0)], [])], 2, posts=[4 * signal(0)])
+        control[DEADLINE_MS] = 50
         try:
             load(SIMPLE)[(2,)](out, schedule, control)
         except Exception as error:
@@ -179,8 +197,9 @@ def test_interpreted_waits_that_time_out_name_the_signal_and_post_nothing():
             assert "signal 3 did not come: slot 1" in str(fault), str(fault)
         else:
             raise AssertionError("no fault")
-        assert control[3:7].tolist() == [4, 0, 1, 1], control[3:7]
-        assert control[32] == 0
+        faults = [int(control[word]) for word in (FAULT, FAULT_SEEN, FAULT_EPOCH, FAULT_WHERE)]
+        assert faults == [4, 0, 1, 1], faults
+        assert control[signal(0)] == 0
     """)
 
 
@@ -201,7 +220,7 @@ def test_interpreted_phases_run_all_iterations_in_order():
                 sy_finish(sy_schedule, sy_control)
             ''')
         out = torch.zeros(5, dtype=torch.int32)
-        control[40] = 1
+        control[signal(1)] = 1
         kernel[(1,)](out, 5, table([(0, [], [(2, []), (3, [(1, 0)]), (5, [])])], 1), control)
         assert out.tolist() == [0, 1, 102, 203, 204], out
     """)
@@ -217,19 +236,19 @@ def test_interpreted_posts_count_tiles_and_the_last_one_of_a_chunk_posts():
                 tl.store(out + tile, tile)
                 sy_post(sy_schedule, sy_control, slot)
                 if slot == 1:
-                    tl.store(out + 3, tl.load(sy_control + 32) + 10 * tl.load(sy_control + 40))
+                    tl.store(out + 3, tl.load(sy_control + {first}) + 10 * tl.load(sy_control + {second}))
                 sy_finish(sy_schedule, sy_control)
-            ''')
+            ''', first=signal(0), second=signal(1))
         # Chunk 0 is made by slots 0 and 1 and posts to signal 0; chunk 1 by slots 1 and 2, to signals 1 and 2.
         plain = table([(2, [], []), (1, [], []), (0, [], [])], 3)
-        schedule = with_makes(plain, [[0], [0, 1], [1]], [(2, [4 * 32]), (2, [4 * 40, 4 * 48])], 32 + 8 * 3)
+        schedule = with_makes(plain, [[0], [0, 1], [1]], [(2, [4 * signal(0)]), (2, [4 * signal(1), 4 * signal(2)])], signal(3))
         for call in (1, 2, 3):
             out = torch.zeros(4, dtype=torch.int32)
-            control[0] = call
+            control[EPOCH] = call
             kernel[(3,)](out, schedule, control)
             assert out.tolist() == [0, 1, 2, call + 10 * (call - 1)], out  # after slot 1: chunk 0 only
-            assert control[32] == control[40] == control[48] == call
-            assert control[56] == control[64] == 0  # counted anew in the next call
+            assert control[signal(0)] == control[signal(1)] == control[signal(2)] == call
+            assert control[signal(3)] == control[signal(4)] == 0  # counted anew in the next call
     """)
 
 
@@ -241,21 +260,21 @@ def test_interpreted_persistent_kernels_post_for_the_tile_before_or_at_once():
                 for slot in range(tl.program_id(0), 3, 1):
                     tile = sy_acquire(sy_schedule, sy_control, slot)
                     sy_post_previous(sy_schedule, sy_control, slot)
-                    tl.store(seen + 3 * slot, tl.load(sy_control + 32))
-                    tl.store(seen + 3 * slot + 1, tl.load(sy_control + 40))
+                    tl.store(seen + 3 * slot, tl.load(sy_control + {later}))
+                    tl.store(seen + 3 * slot + 1, tl.load(sy_control + {at_once}))
                     sy_post_at_once(sy_schedule, sy_control, slot)
-                    tl.store(seen + 3 * slot + 2, tl.load(sy_control + 40))
+                    tl.store(seen + 3 * slot + 2, tl.load(sy_control + {at_once}))
                 sy_post_last(sy_schedule, sy_control); sy_finish(sy_schedule, sy_control)
-            ''')
+            ''', later=signal(0), at_once=signal(1))
         # Chunk 0 of slots 0 and 2, later; chunk 1 of slot 1, at once.
         plain = table([(n, [], []) for n in range(3)], 1)
-        schedule = with_makes(plain, [[0], [1], [0]], [(2, [4 * 32]), (-1, [4 * 40])], 32 + 8 * 2)
+        schedule = with_makes(plain, [[0], [1], [0]], [(2, [4 * signal(0)]), (-1, [4 * signal(1)])], signal(2))
         for call in (1, 2):
             seen = torch.zeros(9, dtype=torch.int32)
-            control[0] = call
+            control[EPOCH] = call
             kernel[(1,)](seen, schedule, control)
             assert seen.tolist() == [call - 1, call - 1, call - 1] + [call - 1, call - 1, call] + [call - 1, call, call]
-            assert control[32] == control[40] == call
+            assert control[signal(0)] == control[signal(1)] == call
     """)
 
 
@@ -270,7 +289,7 @@ def test_interpreted_stores_go_where_the_table_says():
                 sy_finish(sy_schedule, sy_control)
             ''')
         schedule = table([(0, [], []), (1, [], [])], 2)
-        schedule[16 + 6], schedule[16 + 8 + 6], schedule[16 + 8 + 7] = 4, -1, -1
+        schedule[record(0, SLOT_STORE)], schedule[record(1, SLOT_STORE)], schedule[record(1, SLOT_STORE) + 1] = 4, -1, -1
         out = torch.zeros(6, dtype=torch.int32)
         kernel[(2,)](out, schedule, control)
         assert out.tolist() == [-1, 0, 0, 0, 4, 0], out
@@ -283,9 +302,9 @@ def test_interpreted_stores_go_where_the_table_says():
                 sy_finish(sy_schedule, sy_control)
             ''')
         schedule = torch.cat([table([(0, [], [])], 1), torch.tensor([1, 0, 3, 0], dtype=torch.int32)])
-        schedule[16 + 6] = len(schedule) - 4
+        schedule[record(0, SLOT_STORE)] = len(schedule) - 4
         out = torch.zeros(6, dtype=torch.int32)
-        control[1] = 0
+        control[FINISHED] = 0
         copies[(1,)](out, schedule, control)
         assert out.tolist() == [0, 7, 0, 7, 0, 0], out
     """)
@@ -303,7 +322,7 @@ def test_interpreted_loads_come_from_where_the_table_says():
                 sy_finish(sy_schedule, sy_control)
             ''')
         schedule = torch.cat([table([(0, [], []), (1, [], [])], 2), torch.tensor([3, 0, -1, -1], dtype=torch.int32)])
-        schedule[10] = len(schedule) - 4
+        schedule[LOADS] = len(schedule) - 4
         out = torch.zeros(4, dtype=torch.int32)
         kernel[(2,)](out, torch.arange(10, 16, dtype=torch.int32), schedule, control)
         assert out.tolist() == [13, 10, 3, -1], out
@@ -588,30 +607,30 @@ def test_on_a_gpu_late_chunks_give_the_same_bits(example, form):
         else:
             slots = [(tiles - 1 - s, [(0, 0), (1, 0)], []) for s in range(tiles)]
         count = programs(path, M, N, blocks)
-        schedule = table(slots, count, posts=[4 * 48, 4 * 56]).cuda()
+        schedule = table(slots, count, posts=[4 * signal(2), 4 * signal(3)]).cuda()
         control = torch.zeros(128, dtype=torch.int32, device="cuda")
         arrived = torch.empty_like(a)
         run = launch(path, arrived, b, c, blocks, sy_schedule=schedule, sy_control=control)
-        control[2] = 10000
+        control[DEADLINE_MS] = 10000
         late, main = torch.cuda.Stream(), torch.cuda.Stream()
         for call in range(1, 21):
             arrived.fill_(float("nan"))
             c.fill_(-1)
-            control[0] = call
+            control[EPOCH] = call
             torch.cuda.synchronize()
             with torch.cuda.stream(late):
                 torch.cuda._sleep(1_000_000 if call % 2 else 0)
                 arrived[:, :half].copy_(a[:, :half])
-                control[32].fill_(call)
+                control[signal(0)].fill_(call)
                 torch.cuda._sleep(500_000 if call % 3 else 0)
                 arrived[:, half:].copy_(a[:, half:])
-                control[40].fill_(call)
+                control[signal(1)].fill_(call)
             with torch.cuda.stream(main):
                 run()
             torch.cuda.synchronize()
             assert torch.equal(c, expected), (call, (c != expected).sum())
-            assert control[1] == call * count and control[48] == call and control[56] == call, control[:64]
-            assert control[3] == 0
+            assert control[FINISHED] == call * count and control[signal(2)] == call and control[signal(3)] == call, control[:64]
+            assert control[FAULT] == 0
         """)
     )
 
@@ -636,32 +655,33 @@ def test_on_a_gpu_a_chunk_that_was_let_go_is_complete(example):
             return tile // (8 * columns) * 8 + (tile % group if name.endswith("host_tma") else tile % (8 * columns) % group)
         order = list(range(tiles - 1, -1, -1))
         plain = table([(tile, [], []) for tile in order], programs(path, M, N, blocks))
-        schedule = with_makes(plain, [[row_of(t)] for t in order], [(columns, [4 * (32 + 8 * r)]) for r in range(rows)],
-                              32 + 8 * rows).cuda()
+        schedule = with_makes(plain, [[row_of(t)] for t in order], [(columns, [4 * signal(r)]) for r in range(rows)],
+                              signal(rows)).cuda()
         control = torch.zeros(32 + 16 * rows, dtype=torch.int32, device="cuda")
         run = launch(path, a, b, c, blocks, sy_schedule=schedule, sy_control=control)
         copy, late, main = torch.empty_like(c), torch.cuda.Stream(), torch.cuda.Stream()
         seen = torch.zeros(rows, dtype=torch.int32, device="cuda")
-        control[0] = 1
+        control[EPOCH] = 1
         run()
         torch.cuda.synchronize()
         for call in range(2, 22):
             c.fill_(float("nan"))
-            control[0] = call
+            control[EPOCH] = call
             torch.cuda.synchronize()
             with torch.cuda.stream(main):
                 run()
             with torch.cuda.stream(late):  # copies beside the kernel what it says is there
                 for turn in range(20):
-                    seen.copy_(control[32 : 32 + 8 * rows : 8])
+                    seen.copy_(control[signal(0) : signal(rows) : SIGNAL_STRIDE])
                     copy.copy_(c)
                     there = (seen == call).repeat_interleave(blocks[0])[:M]
                     assert not (copy.ne(expected) & there[:, None]).any(), (call, turn)
             torch.cuda.synchronize()
             assert torch.equal(c, expected)
-            counters = control[32 + 8 * rows :: 8]
-            assert (counters == call * columns).all() and (control[32 : 32 + 8 * rows : 8] == call).all()
-            assert (control[34 + 8 * rows :: 8] == 1).all() and (control[35 + 8 * rows :: 8] == 1).all()
+            counters = control[signal(rows) :: SIGNAL_STRIDE]
+            assert (counters == call * columns).all() and (control[signal(0) : signal(rows) : SIGNAL_STRIDE] == call).all()
+            gates = [control[signal(rows) + GATE + of :: SIGNAL_STRIDE] for of in (0, 1)]
+            assert all((gate == 1).all() for gate in gates)
         """)
     )
 
@@ -676,15 +696,15 @@ def test_on_a_gpu_a_signal_that_never_comes_ends_the_kernel_with_its_name(form):
         waits, late = ([(1, 0)], [(2, 0)]) if form else ([(1, 0), (2, 0)], [])
         slots = [(s, waits if s >= 3 else [], [(8, []), (16, late if s >= 3 else [])] if form else []) for s in range(32)]
         control = torch.zeros(128, dtype=torch.int32, device="cuda")
-        control[0], control[2], control[40], control[48] = 7, 200, 7, 5
-        schedule = table(slots, 32, posts=[4 * 64]).cuda()
+        control[EPOCH], control[DEADLINE_MS], control[signal(1)], control[signal(2)] = 7, 200, 7, 5
+        schedule = table(slots, 32, posts=[4 * signal(4)]).cuda()
         torch.cuda.synchronize()
         begin = time.monotonic()
         launch(path, a, b, c, blocks, sy_schedule=schedule, sy_control=control)()
         torch.cuda.synchronize()
         seconds = time.monotonic() - begin
-        assert control[3] == 3 and control[4] == 5 and control[5] == 7 and 3 <= control[6] < 32, control[:8]
-        assert control[64] == 0, "a call that failed posts nothing"
+        assert control[FAULT] == 3 and control[FAULT_SEEN] == 5 and control[FAULT_EPOCH] == 7 and 3 <= control[FAULT_WHERE] < 32, control[:8]
+        assert control[signal(4)] == 0, "a call that failed posts nothing"
         assert seconds < 20, seconds
     """)
 

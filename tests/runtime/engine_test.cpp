@@ -202,7 +202,7 @@ TEST(EngineTable, LeavesOutWaitsThatTheBeginHasSeenAndOtherBackends) {
     EXPECT_EQ(table->posts, (std::vector<std::uint64_t>{0x2000, 0x3000}));
     EXPECT_EQ(table->ops[0].expected, 1u);
     EXPECT_EQ(table->ops[1].num_rows, 0u) << "nothing to move";
-    EXPECT_EQ(table->ops[1].where, kWhereTransfer - 2);
+    EXPECT_EQ(table->ops[1].where, emit::control::at_transfer(2));
     EXPECT_EQ(table->num_pieces, 2u);
 }
 

@@ -36,16 +36,21 @@ inline void post_tile(const FusedOp& op, std::int32_t slot) {
     const HostControl control(op.control_address());
     const std::uint32_t epoch = control.load(emit::control::epoch);
     const auto at = [&](std::int32_t word) { return table[static_cast<std::size_t>(word)]; };
-    const std::int32_t makes = emit::table::first_slot + emit::table::slot_words * slot + emit::table::makes;
+    const std::int32_t makes =
+        emit::table::first_slot + emit::table::slot_words * slot + emit::table::slot_makes;
     for (std::int32_t record = at(makes); record < (at(makes + 1) & ~emit::table::at_once);
          record += emit::table::made_words) {
         for (std::int32_t gate = 0; gate < 2; ++gate) {  // streams wait for these
-            if (at(record + 4 + gate) != 0) (void)control.add(at(record) + emit::control::gate + gate, 1);
+            if (at(record + emit::table::made_gates + gate) != 0)
+                (void)control.add(at(record) + emit::control::gate + gate, 1);
         }
-        if (at(record + 6) == 0) continue;  // nobody polls
-        if (control.add(at(record), 1) + 1 != static_cast<std::uint32_t>(at(record + 1))) continue;
+        if (at(record + emit::table::made_told) == 0) continue;  // nobody polls
+        if (control.add(at(record), 1) + 1 !=
+            static_cast<std::uint32_t>(at(record + emit::table::made_tiles)))
+            continue;
         control.store(at(record), 0);
-        for (std::int32_t pair = at(record + 2); pair < at(record + 3); pair += 2) {
+        const std::int32_t posts = record + emit::table::made_posts;
+        for (std::int32_t pair = at(posts); pair < at(posts + 1); pair += emit::table::pair_words) {
             const std::int64_t distance = static_cast<std::int64_t>(static_cast<std::uint32_t>(at(pair))) |
                                           (static_cast<std::int64_t>(at(pair + 1)) << 32);
             HostControl(op.control_address() + static_cast<std::uint64_t>(distance)).store(0, epoch);
@@ -57,11 +62,12 @@ inline void post_tile(const FusedOp& op, std::int32_t slot) {
 inline std::vector<std::int64_t> offsets_of(const FusedOp& op, std::int32_t slot) {
     if (!op.schedule().stores) return {0};
     const std::span<const std::int32_t> table = op.table();
-    const std::int32_t record = emit::table::first_slot + emit::table::slot_words * slot + emit::table::store;
+    const std::int32_t record =
+        emit::table::first_slot + emit::table::slot_words * slot + emit::table::slot_store;
     const std::int32_t copies = op.schedule().stores->copies;
     std::int32_t word = copies > 1 ? table[static_cast<std::size_t>(record)] : record;
     std::vector<std::int64_t> offsets;
-    for (std::int32_t copy = 0; copy < copies; ++copy, word += 2) {
+    for (std::int32_t copy = 0; copy < copies; ++copy, word += emit::table::pair_words) {
         offsets.push_back(
             static_cast<std::int64_t>(static_cast<std::uint32_t>(table[static_cast<std::size_t>(word)])) |
             (static_cast<std::int64_t>(table[static_cast<std::size_t>(word) + 1]) << 32));
@@ -73,7 +79,7 @@ inline std::vector<std::int64_t> offsets_of(const FusedOp& op, std::int32_t slot
 /// sy_own.
 inline std::int64_t load_number_of(const FusedOp& op, std::int32_t slot) {
     const std::span<const std::int32_t> table = op.table();
-    const auto word = static_cast<std::size_t>(table[emit::table::loads] + 2 * slot);
+    const auto word = static_cast<std::size_t>(table[emit::table::loads] + emit::table::pair_words * slot);
     return static_cast<std::int64_t>(static_cast<std::uint32_t>(table[word])) |
            (static_cast<std::int64_t>(table[word + 1]) << 32);
 }
@@ -101,7 +107,8 @@ bool run_kernel(const FusedOp& op, const Tile& tile) {
     const auto at = [&](std::int32_t word) { return table[static_cast<std::size_t>(word)]; };
     for (std::int32_t slot = 0; slot < at(emit::table::num_slots); ++slot) {
         const std::int32_t record = emit::table::first_slot + emit::table::slot_words * slot;
-        for (std::int32_t wait = at(record + 1); wait < at(record + 2); wait += 2) {
+        const std::int32_t waits = record + emit::table::slot_waits;
+        for (std::int32_t wait = at(waits); wait < at(waits + 1); wait += emit::table::pair_words) {
             const std::int32_t signal =
                 (at(wait) - emit::control::first_signal) / emit::control::signal_stride;
             if (!control.wait({signal, at(wait + 1)}, epoch, slot)) return false;
@@ -115,7 +122,7 @@ bool run_kernel(const FusedOp& op, const Tile& tile) {
     }
     if (control.faulty()) return good;
     for (std::int32_t i = 0; i < at(emit::table::num_kernel_posts); ++i) {
-        const std::int32_t pair = at(emit::table::kernel_posts) + 2 * i;
+        const std::int32_t pair = at(emit::table::kernel_posts) + emit::table::pair_words * i;
         const std::int64_t distance = static_cast<std::int64_t>(static_cast<std::uint32_t>(at(pair))) |
                                       (static_cast<std::int64_t>(at(pair + 1)) << 32);
         HostControl(op.control_address() + static_cast<std::uint64_t>(distance)).store(0, epoch);

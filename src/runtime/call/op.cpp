@@ -263,7 +263,7 @@ Error FusedOp::error_of(const FaultRecord& record) const {
     }
     // The other rank's control block says what it waited for.
     Error error = fault_error(schedule_, rank(), options_.name, record, options_.deadline_ms);
-    std::uint32_t words[control::num_header_words] = {};
+    std::uint32_t words[emit::control::header_words] = {};
     if (heap_->read(control_address(record.peer()), words, sizeof(words))) {
         const FaultRecord theirs = FaultRecord::from_words(words);
         if (theirs.any() && !theirs.of_peer()) {

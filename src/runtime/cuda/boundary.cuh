@@ -58,14 +58,14 @@ __device__ bool wait_for(std::uint32_t* control, const WaitEntry& wait, std::uin
         seen = load_acquire(word);
         if (static_cast<std::int32_t>(seen - target) >= 0) return true;
         if (polls % 64 != 0) continue;
-        if (load_acquire(control + kFault) != 0) return false;
-        const std::uint64_t deadline = static_cast<std::uint64_t>(control[kDeadlineMs]) * 1000000u;
+        if (load_acquire(control + word::fault) != 0) return false;
+        const std::uint64_t deadline = static_cast<std::uint64_t>(control[word::deadline_ms]) * 1000000u;
         if (start == 0) start = nanoseconds();
         if (deadline == 0 || nanoseconds() - start < deadline) continue;
-        if (atomicCAS_system(control + kFault, 0u, static_cast<std::uint32_t>(wait.signal) + 1u) == 0u) {
-            control[kFaultSeen] = seen;
-            control[kFaultEpoch] = target;
-            control[kFaultWhere] = static_cast<std::uint32_t>(where);
+        if (atomicCAS_system(control + word::fault, 0u, static_cast<std::uint32_t>(wait.signal) + 1u) == 0u) {
+            control[word::fault_seen] = seen;
+            control[word::fault_epoch] = target;
+            control[word::fault_where] = static_cast<std::uint32_t>(where);
             __threadfence_system();
         }
         return false;
@@ -75,7 +75,7 @@ __device__ bool wait_for(std::uint32_t* control, const WaitEntry& wait, std::uin
 /// Polls until this GPU's kernel has opened the gate, which it does whatever happens, and closes it. It has
 /// acquired what the gate's tiles had done; the close is for the next call, which later kernels order.
 __device__ void pass_gate(const std::uint32_t* control, std::uint32_t* gate, std::uint32_t value) {
-    const std::uint64_t deadline = static_cast<std::uint64_t>(control[kDeadlineMs]) * 1000000u;
+    const std::uint64_t deadline = static_cast<std::uint64_t>(control[word::deadline_ms]) * 1000000u;
     const std::uint64_t start = nanoseconds();
     // Twice the deadline of what the kernel itself waits for: then it is lost, and whoever asks finds a
     // fault.
@@ -90,25 +90,25 @@ __device__ void pass_gate(const std::uint32_t* control, std::uint32_t* gate, std
 __device__ void report_fault(const BoundaryArguments& a, std::uint32_t fault, std::int32_t lane) {
     if (lane == 0) {
         __threadfence_system();
-        a.mirror[kMirrorSeen] = a.control[kFaultSeen];
-        a.mirror[kMirrorAwaited] = a.control[kFaultEpoch];
-        a.mirror[kMirrorWhere] = a.control[kFaultWhere];
-        a.mirror[kMirrorEpoch] = a.control[kEpoch];
+        a.mirror[kMirrorSeen] = a.control[word::fault_seen];
+        a.mirror[kMirrorAwaited] = a.control[word::fault_epoch];
+        a.mirror[kMirrorWhere] = a.control[word::fault_where];
+        a.mirror[kMirrorEpoch] = a.control[word::epoch];
         store_release(a.mirror + kMirrorFault, fault);
     }
-    if ((fault & kPeerFault) != 0) return;
+    if ((fault & word::fault_of_peer) != 0) return;
     for (std::int32_t rank = lane; rank < a.num_ranks; rank += 32) {
         if (rank == a.rank) continue;
         auto* peer = reinterpret_cast<std::uint32_t*>(a.first_control +
                                                       static_cast<std::uint64_t>(rank) * a.heap_stride);
-        atomicCAS_system(peer + kFault, 0u, kPeerFault | static_cast<std::uint32_t>(a.rank));
+        atomicCAS_system(peer + word::fault, 0u, word::fault_of_peer | static_cast<std::uint32_t>(a.rank));
     }
 }
 
 /// One warp: the fault word, acquired by lane 0 and the same for all lanes.
 __device__ __forceinline__ std::uint32_t fault_of(const BoundaryArguments& a, std::int32_t lane) {
     std::uint32_t fault = 0;
-    if (lane == 0) fault = load_acquire(a.control + kFault);
+    if (lane == 0) fault = load_acquire(a.control + word::fault);
     return __shfl_sync(0xffffffffu, fault, 0);
 }
 
@@ -132,7 +132,7 @@ __device__ __forceinline__ void post_all(const BoundaryArguments& a, std::uint32
 /// system scope; a copy of the word in a stream after this kernel finds it.
 __device__ __forceinline__ void publish(const BoundaryArguments& a, std::uint32_t epoch, std::int32_t lane) {
     if (lane != 0) return;
-    a.control[kPublished] = epoch;
+    a.control[word::published] = epoch;
     store_release(a.mirror + kMirrorPublished, epoch);
     __threadfence_system();
 }

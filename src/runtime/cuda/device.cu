@@ -4,17 +4,18 @@
 namespace syncopate::runtime::device {
 
 /// One warp. Posts, waits, and publishes the epoch for the copy engine's posts. After a fault: nothing. The
-/// fused kernel may start beside it: it takes its call's number from kEpoch, which that kernel itself
+/// fused kernel may start beside it: it takes its call's number from the epoch, which that kernel itself
 /// advances at its end.
 extern "C" __global__ void __launch_bounds__(32) sy_begin(const BoundaryArguments a) {
     launch_next();
     const auto lane = static_cast<std::int32_t>(threadIdx.x);
     std::uint32_t fault = fault_of(a, lane);
     if (fault == 0) {
-        const std::uint32_t epoch = a.control[kPublished] + 1u;
+        const std::uint32_t epoch = a.control[word::published] + 1u;
         __syncwarp();
         post_all(a, epoch, lane);
-        for (std::int32_t i = lane; i < a.num_waits; i += 32) wait_for(a.control, a.waits[i], epoch, -1);
+        for (std::int32_t i = lane; i < a.num_waits; i += 32)
+            wait_for(a.control, a.waits[i], epoch, word::at_begin);
         __syncwarp();
         fault = fault_of(a, lane);
         if (fault == 0) publish(a, epoch, lane);
@@ -28,13 +29,14 @@ extern "C" __global__ void __launch_bounds__(32) sy_end(const BoundaryArguments 
     std::uint32_t fault = fault_of(a, lane);
     if (fault == 0) {
         std::uint32_t epoch = 0;
-        if (lane == 0) epoch = a.control[kPublished];
+        if (lane == 0) epoch = a.control[word::published];
         epoch = __shfl_sync(0xffffffffu, epoch, 0);
-        for (std::int32_t i = lane; i < a.num_waits; i += 32) wait_for(a.control, a.waits[i], epoch, -2);
+        for (std::int32_t i = lane; i < a.num_waits; i += 32)
+            wait_for(a.control, a.waits[i], epoch, word::at_end);
         __syncwarp();
         fault = fault_of(a, lane);
         if (fault == 0) post_all(a, epoch, lane);
-        if (a.advances != 0 && lane == 0) a.control[kEpoch] = epoch + 1;
+        if (a.advances != 0 && lane == 0) a.control[word::epoch] = epoch + 1;
     }
     if (fault != 0) report_fault(a, fault, lane);
 }

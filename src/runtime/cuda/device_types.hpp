@@ -3,21 +3,12 @@
 
 #include <cstdint>
 
+#include "syncopate/emit/layout.hpp"
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
 
 namespace syncopate::runtime::device {
 
-/// Words of the control block; the same as in emit/table.hpp and runtime/control.hpp (op_cuda.cpp asserts
-/// it).
-enum ControlWord : std::int32_t {
-    kEpoch = 0,
-    kDeadlineMs = 2,
-    kFault = 3,
-    kFaultSeen = 4,
-    kFaultEpoch = 5,
-    kFaultWhere = 6,
-    kPublished = 8,
-};
+namespace word = emit::control;  ///< of the control block
 
 /// Words of the mirror in host memory, written by the kernels, read by the host without a call of the driver.
 enum MirrorWord : std::int32_t {
@@ -29,8 +20,6 @@ enum MirrorWord : std::int32_t {
     kMirrorEpoch = 5,
     kMirrorWords = 16,
 };
-
-constexpr std::uint32_t kPeerFault = 0x80000000u;
 
 constexpr std::int32_t kMostSumCopies = 15;   ///< fuse::kMostSumStores
 constexpr std::int32_t kMostSumSources = 15;  ///< fuse::kMostSumSources

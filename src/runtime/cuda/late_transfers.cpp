@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "runtime/cuda/copy_stream.hpp"
+#include "syncopate/emit/table.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
 
 namespace syncopate::runtime {
@@ -234,7 +235,7 @@ Status LateTransfers::enqueue_copies(const Step& step) {
         if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
     }
     for (const std::uint64_t word : step.posts)
-        SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, control_ + 4 * control::published, 4, stream);
+        SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, control_ + 4 * emit::control::published, 4, stream);
     // A copy within one GPU may be done by its multiprocessors, which may be full of programs that wait for
     // it.
     for (const std::uint64_t word : step.own_posts)

@@ -37,13 +37,6 @@
 namespace syncopate::runtime {
 namespace {
 
-static_assert(device::kEpoch == emit::control::epoch && device::kDeadlineMs == emit::control::deadline_ms &&
-              device::kFault == emit::control::fault && device::kFaultSeen == emit::control::fault_seen &&
-              device::kFaultEpoch == emit::control::fault_epoch &&
-              device::kFaultWhere == emit::control::fault_where && device::kPublished == control::published &&
-              device::kPeerFault == kFaultOfPeer);
-static_assert(kWhereBegin == -1 && kWhereEnd == -2);  // as device.cu writes them
-
 /// One transfer as a stream does it.
 struct StreamTransfer {
     std::size_t index = 0;  ///< in the schedule
@@ -183,7 +176,7 @@ public:
 
     Result<FaultRecord> read_fault() const override {
         if (Status come = await_collectives(); !come) return come.error();
-        std::uint32_t words[control::num_header_words] = {};
+        std::uint32_t words[emit::control::header_words] = {};
         if (Status read = heap_.read(plan_.control(), words, sizeof(words)); !read) return read.error();
         return FaultRecord::from_words(words);
     }
@@ -335,7 +328,7 @@ private:
         if (transfer.collective) {
             if (Status called = nccl_->enqueue(*transfer.collective, stream); !called) return called;
         }
-        const CUdeviceptr published = plan_.control() + 4 * control::published;
+        const CUdeviceptr published = plan_.control() + 4 * emit::control::published;
         for (const std::uint64_t word : transfer.device_posts)
             SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, published, 4, stream);
         for (const std::uint64_t word : transfer.host_posts)

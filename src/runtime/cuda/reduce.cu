@@ -147,9 +147,9 @@ __device__ void post_if_last(const ReduceArguments& a, std::uint32_t epoch) {
 }  // namespace
 
 /// One warp. Ends when all waits are over, or this rank has a fault. The call's number is what sy_begin has
-/// published: the kernel that runs beside this one may advance kEpoch.
+/// published: the kernel that runs beside this one may advance the epoch.
 extern "C" __global__ void __launch_bounds__(32) sy_await(const AwaitArguments a) {
-    const std::uint32_t epoch = a.control[kPublished];
+    const std::uint32_t epoch = a.control[word::published];
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < a.num_waits; i += 32)
         wait_for(a.control, a.waits[i], epoch, a.where);
     if (a.gate != nullptr && threadIdx.x == 0) pass_gate(a.control, a.gate, a.gate_value);
@@ -162,8 +162,8 @@ extern "C" __global__ void __launch_bounds__(32) sy_await(const AwaitArguments a
 
 /// After a fault it sums and posts nothing.
 extern "C" __global__ void __launch_bounds__(256, 4) sy_reduce(const ReduceArguments a) {
-    if (load_acquire(a.control + kFault) != 0) return;
-    const std::uint32_t epoch = a.control[kPublished];
+    if (load_acquire(a.control + word::fault) != 0) return;
+    const std::uint32_t epoch = a.control[word::published];
     reduce_box(a, {blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x});
     post_if_last(a, epoch);
 }

@@ -34,7 +34,7 @@ Status enqueue_await(const DeviceModule& module, const StreamSum& step, CUdevice
                                  .gate = reinterpret_cast<std::uint32_t*>(step.awaited_gate),
                                  .gate_value = step.awaited_tiles,
                                  .num_waits = static_cast<std::int32_t>(step.waits.size()),
-                                 .where = kWhereTransfer - static_cast<std::int32_t>(step.index),
+                                 .where = emit::control::at_transfer(static_cast<std::int64_t>(step.index)),
                                  .reports = reports != nullptr ? 1 : 0};
     if (reports != nullptr) await.boundary = *reports;
     return module.launch(module.await, await, stream);

@@ -96,7 +96,8 @@ void HostExecutor::execute(std::uint32_t epoch) {
                 const PreparedTransfer& stuck = transfers_[waiting.front()];
                 for (const fuse::Wait& wait : stuck.waits) {
                     if (control_.reached(wait, epoch)) continue;
-                    control_.raise(wait, epoch, kWhereTransfer - static_cast<std::int32_t>(waiting.front()));
+                    control_.raise(wait, epoch,
+                                   emit::control::at_transfer(static_cast<std::int64_t>(waiting.front())));
                     return;
                 }
             }
@@ -106,7 +107,8 @@ void HostExecutor::execute(std::uint32_t epoch) {
         const std::size_t place = eligible[mover_.delays() ? mover_.draw() % eligible.size() : 0];
         const std::size_t chosen = waiting[place];
         waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(place));
-        mover_.perform(transfers_[chosen], epoch, kWhereTransfer - static_cast<std::int32_t>(chosen));
+        mover_.perform(transfers_[chosen], epoch,
+                       emit::control::at_transfer(static_cast<std::int64_t>(chosen)));
         progress = std::chrono::steady_clock::now();
         backoff = Backoff();
     }

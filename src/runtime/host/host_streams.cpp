@@ -105,7 +105,7 @@ void HostStreams::serve(std::size_t stream) {
 
 void HostStreams::run(std::size_t stream, std::uint32_t epoch) {
     for (const Step& step : streams_[stream]) {
-        const std::int32_t where = kWhereTransfer - static_cast<std::int32_t>(step.index);
+        const std::int32_t where = emit::control::at_transfer(static_cast<std::int64_t>(step.index));
         const bool free =
             std::ranges::all_of(step.after, [this](std::size_t other) { return follow(other); }) &&
             std::ranges::all_of(step.gates, [this](const Gate& gate) { return pass(gate); }) &&

@@ -30,9 +30,9 @@ public:
         control_.store(emit::control::epoch, epoch);
         post(plan_.begin_posts, epoch);
         for (const fuse::Wait& wait : plan_.begin_waits) {
-            if (!control_.wait(wait, epoch, kWhereBegin)) return failed();
+            if (!control_.wait(wait, epoch, emit::control::at_begin)) return failed();
         }
-        control_.store(control::published, epoch);
+        control_.store(emit::control::published, epoch);
         if (!plan_.plain) start(epoch);
         return Done{};
     }
@@ -47,7 +47,7 @@ public:
         join();
         const std::uint32_t epoch = control_.load(emit::control::epoch);
         for (const fuse::Wait& wait : plan_.end_waits) {
-            if (!control_.wait(wait, epoch, kWhereEnd)) return failed();
+            if (!control_.wait(wait, epoch, emit::control::at_end)) return failed();
         }
         if (control_.faulty()) return failed();
         for (const StridedCopy* copy : outputs) copy_on_host(*copy);

@@ -65,13 +65,13 @@ void HostControl::raise(const fuse::Wait& wait, std::uint32_t epoch, std::int32_
 void HostControl::raise_peer(int rank) const {
     std::uint32_t none = 0;
     std::atomic_ref<std::uint32_t>(words_[word::fault])
-        .compare_exchange_strong(none, kFaultOfPeer | static_cast<std::uint32_t>(rank),
+        .compare_exchange_strong(none, word::fault_of_peer | static_cast<std::uint32_t>(rank),
                                  std::memory_order_acq_rel);
 }
 
 FaultRecord HostControl::fault() const {
-    std::uint32_t words[control::num_header_words];
-    for (std::int32_t i = 0; i < control::num_header_words; ++i) words[i] = load(i);
+    std::uint32_t words[word::header_words];
+    for (std::int32_t i = 0; i < word::header_words; ++i) words[i] = load(i);
     return FaultRecord::from_words(words);
 }
 

@@ -119,10 +119,10 @@ Error fault_error(const fuse::Schedule& schedule, int rank, const std::string& n
         error.location.op = of_own_op ? meaning.op.index : -1;
     }
     std::string where = fmt::format("at slot {}", record.where);
-    if (record.where == kWhereBegin) where = "before the kernel";
-    if (record.where == kWhereEnd) where = "after the kernel";
-    if (record.where <= kWhereTransfer)
-        where = fmt::format("before transfer {}", kWhereTransfer - record.where);
+    if (record.where == word::at_begin) where = "before the kernel";
+    if (record.where == word::at_end) where = "after the kernel";
+    if (record.where <= word::first_transfer)
+        where = fmt::format("before transfer {}", word::first_transfer - record.where);
     error.message = fmt::format("op '{}', call {}: {} within {} ms (signal {} is {}, awaited {}, {})", name,
                                 record.epoch, describe_missing(schedule, rank, record.signal()), deadline_ms,
                                 record.signal(), record.seen, record.awaited, where);

@@ -1,26 +1,19 @@
-// The control block in use (its layout: emit/table.hpp): signals and faults, as this process's CPU reads and
+// The control block in use (its layout: emit/layout.hpp): signals and faults, as this process's CPU reads and
 // writes them.
 //
-// Words 8 to 31, which emit/table.hpp leaves free, are the runtime's:
-//   8  published: the epoch of the last call that began without a fault; the copy engine posts copies of this
-//      word, so that after a fault its posts stay behind and the peers' waits fail too
-//
-// Word 0, the epoch, is set by begin on host. On cuda it is 1 at first and the last program of a call
-// advances it, so that a kernel can start before its call has begun; begin counts with `published`.
+// `epoch` is set by begin on host. On cuda it is 1 at first and the last program of a call advances it, so
+// that a kernel can start before its call has begun; begin counts with `published`, the last call that began
+// without a fault. The copy engine posts copies of that word: after a fault its posts stay behind, and the
+// peers' waits fail too.
 #pragma once
 
 #include <cstdint>
 
-#include "syncopate/emit/table.hpp"
+#include "syncopate/emit/layout.hpp"
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/runtime/signals/fault.hpp"
 
 namespace syncopate::runtime {
-
-namespace control {
-inline constexpr std::int32_t published = 8;
-inline constexpr std::int32_t num_header_words = emit::control::first_signal;
-}  // namespace control
 
 /// A control block in memory that this process reads and writes with the CPU (device host). Does not own it.
 /// Every access is atomic; posting releases and waiting acquires, so what a rank wrote before a post is

@@ -1,36 +1,29 @@
-// What went wrong in a call: the fault words of a control block, and what they mean to a person.
+// What went wrong in a call: the fault words of a control block (emit/layout.hpp), and what they mean to a
+// person.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "syncopate/emit/layout.hpp"
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::runtime {
-
-/// The fault word: 0, or 1 + the signal that did not come, or this bit and the rank whose fault ended this
-/// call too.
-inline constexpr std::uint32_t kFaultOfPeer = 0x8000'0000u;
-
-/// Values of fault_where that are no slot.
-inline constexpr std::int32_t kWhereBegin = -1;
-inline constexpr std::int32_t kWhereEnd = -2;
-inline constexpr std::int32_t kWhereTransfer = -16;  ///< minus the index in RankSchedule::transfers
 
 /// The fault words of one rank's control block, as they were when read.
 struct FaultRecord {
     std::uint32_t fault = 0;
     std::uint32_t seen = 0;     ///< the signal's value when the wait was given up
     std::uint32_t awaited = 0;  ///< the value it should have reached
-    std::int32_t where = 0;     ///< slot, or one of the constants above
+    std::int32_t where = 0;     ///< slot, or one of the values below 0
     std::uint32_t epoch = 0;    ///< the call in which it happened
 
     [[nodiscard]] bool any() const { return fault != 0; }
-    [[nodiscard]] bool of_peer() const { return (fault & kFaultOfPeer) != 0; }
-    [[nodiscard]] int peer() const { return static_cast<int>(fault & ~kFaultOfPeer); }
+    [[nodiscard]] bool of_peer() const { return (fault & emit::control::fault_of_peer) != 0; }
+    [[nodiscard]] int peer() const { return static_cast<int>(fault & ~emit::control::fault_of_peer); }
     [[nodiscard]] int signal() const { return static_cast<int>(fault) - 1; }
-    /// From the first words of a control block.
+    /// From the first header_words of a control block.
     static FaultRecord from_words(const std::uint32_t* words);
 };
 

@@ -35,7 +35,7 @@ __device__ void count_ops(const EngineArguments& a, const EngineOp* table, const
             std::uint32_t seen;
             asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(seen) : "r"(here) : "memory");
             if (seen == mine) break;
-            if (polls % 64 == 0 && load_acquire(a.begin.control + kFault) != 0) return;
+            if (polls % 64 == 0 && load_acquire(a.begin.control + word::fault) != 0) return;
             __nanosleep(50);
         }
         add_release(a.finished + op.counter, mine);
@@ -54,7 +54,7 @@ __device__ bool post_ops(const EngineArguments& a, const EngineOp* table, std::u
             std::uint32_t seen;
             asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
             if (static_cast<std::int32_t>(seen - target) >= 0) break;
-            if (polls % 64 == 0 && load_acquire(a.begin.control + kFault) != 0) return false;
+            if (polls % 64 == 0 && load_acquire(a.begin.control + word::fault) != 0) return false;
         }
         for (std::uint32_t i = 0; i < op.num_posts; ++i) {
             store_release(reinterpret_cast<std::uint32_t*>(a.posts[op.first_post + i]), epoch);
@@ -87,12 +87,12 @@ __device__ __forceinline__ void run_engine(const EngineArguments& a) {
     const EngineOp* table = a.count <= kEngineTableEntries ? entries : a.ops;
     if (warp == kEngineWarps) {
         // The epoch is this call's until the fused kernel ends, which it does after this kernel.
-        const std::uint32_t epoch = a.begin.control[kEpoch];
+        const std::uint32_t epoch = a.begin.control[word::epoch];
         if (a.begins != 0) {
             if (blockIdx.x == 0 && a.begin.num_posts > 0) post_all(a.begin, epoch, lane);
             // Each block waits for itself, so that it has acquired what the posters did before.
             for (std::int32_t i = lane; i < a.begin.num_waits; i += 32)
-                wait_for(a.begin.control, a.begin.waits[i], epoch, -1);
+                wait_for(a.begin.control, a.begin.waits[i], epoch, word::at_begin);
             __syncwarp();
         }
         const std::uint32_t fault = fault_of(a.begin, lane);

@@ -104,7 +104,7 @@ private:
                     .first_wait = first_wait,
                     .num_waits = static_cast<std::uint32_t>(table_.waits.size()) - first_wait,
                     .method = row_of(schedule_.transfers[index].backend).method,
-                    .where = kWhereTransfer - static_cast<std::int32_t>(index),
+                    .where = emit::control::at_transfer(static_cast<std::int64_t>(index)),
                     .shifted = is_shifted(schedule_.transfers[index]) ? 1u : 0u};
         table_.posts.insert(table_.posts.end(), transfer.post_words.begin(), transfer.post_words.end());
 
@@ -144,7 +144,7 @@ private:
                              .first_wait = first_wait,
                              .num_waits = static_cast<std::uint32_t>(table_.waits.size()) - first_wait,
                              .method = device::EngineMethod::ldst,
-                             .where = kWhereTransfer - static_cast<std::int32_t>(index),
+                             .where = emit::control::at_transfer(static_cast<std::int64_t>(index)),
                              .opens = 1};
         const std::int32_t gate = emit::relay_gate_of(schedule_, schedule_.transfers[index].step.relay);
         table_.posts.push_back(control_ + static_cast<std::uint64_t>(gate) * 4);

@@ -72,7 +72,7 @@ __device__ __forceinline__ bool wait_for_both(const Signals& begin, const Signal
     for (std::int32_t i = lane; i < begin.num_waits + signals.num_waits; i += 32) {
         const bool begins = i < begin.num_waits;
         const WaitEntry wait = begins ? begin.entry(i, own) : signals.entry(i - begin.num_waits, own);
-        over = over && wait_for(control, wait, epoch, begins ? -1 : where);
+        over = over && wait_for(control, wait, epoch, begins ? word::at_begin : where);
     }
     return __all_sync(0xffffffffu, over);
 }

@@ -170,7 +170,7 @@ __device__ __forceinline__ void run_sums(const EngineArguments& a) {
         signals_of(a.end, a.ends != 0, near[2]).bring(lane);
         if (by_block) {
             epoch = load_relaxed(a.epochs + blockIdx.x);
-            good = load_relaxed(control + kFault) == 0;
+            good = load_relaxed(control + word::fault) == 0;
         }
     }
     if (a.follows == 0) launch_next();
@@ -179,20 +179,20 @@ __device__ __forceinline__ void run_sums(const EngineArguments& a) {
         if (!by_block) {
             // This call's until the fused kernel ends, which it does after this kernel; or until the last
             // block does, below.
-            epoch = control[kEpoch];
-            good = a.begins == 0 || load_relaxed(control + kFault) == 0;
+            epoch = control[word::epoch];
+            good = a.begins == 0 || load_relaxed(control + word::fault) == 0;
         }
         if (good && a.follows != 0 && (by_block || blockIdx.x == 0)) begin.post_of_ended(epoch, own, lane);
         if (good && a.follows == 0 && blockIdx.x == 0) begin.post(epoch, own, lane);
         if (lane == 0) {
             if (by_block) a.epochs[blockIdx.x] = epoch + 1;
             if (good && a.begins != 0 && a.follows != 0 && blockIdx.x == 0)
-                control[kPublished] = epoch;  // for sy_end
+                control[word::published] = epoch;  // for sy_end
         }
         // Each block waits for itself, so that it has acquired what the posters did before: after a plain
         // kernel together with what its first op waits for.
         if (a.follows == 0) {
-            good = good && wait_for_all(begin, control, epoch, own, -1, lane);
+            good = good && wait_for_all(begin, control, epoch, own, word::at_begin, lane);
             begin.num_waits = 0;
             if (good && a.begins != 0 && blockIdx.x == 0) publish(a.begin, epoch, lane);
         }
@@ -224,9 +224,9 @@ __device__ __forceinline__ void run_sums(const EngineArguments& a) {
         if (!by_block) speaks = is_last(a.left, epoch, lane);
         if (speaks) {
             const Signals end = signals_of(a.end, true, near[2]);
-            good = good && wait_for_all(end, control, epoch, own, -2, lane);
+            good = good && wait_for_all(end, control, epoch, own, word::at_end, lane);
             if (good) end.post(epoch, own, lane);
-            if (good && lane == 0 && (!by_block || blockIdx.x == 0)) control[kEpoch] = epoch + 1;
+            if (good && lane == 0 && (!by_block || blockIdx.x == 0)) control[word::epoch] = epoch + 1;
         }
     }
     if (!speaks || good) return;

@@ -1,0 +1,156 @@
+// The layout of what an emitted kernel reads: the schedule of one rank as a table of int32 words, and the
+// control block beside it. It is declared here and nowhere else: C++ and CUDA take these names, and Python
+// gets the numbers as _syncopate.layout (python/bindings/layout.cpp). Plain C++17: nvcc reads it too.
+//
+// schedule table (int32 words)                        control block (uint32 words, in the symmetric heap)
+//   0  num_slots                                        0  epoch: the number of the call whose kernel runs,
+//                                                           or is the next to; from 1
+//   1  num_kernel_posts                                 1  finished: programs that have ended, over all calls
+//   2  kernel_posts (offset in words)                   2  deadline of one wait, milliseconds; 0: none
+//   3  num_programs of all grids                        3  fault: 0, or 1 + the signal that did not come, or
+//   4  trace: low and high half of the address of the       fault_of_peer and the rank whose fault ended this
+//        times; 0 in calls that are not recorded            call too
+//   6  trace_ends: programs' end times (offset in       4  fault_seen: the value last read there
+//        the trace)                                     5  fault_epoch: the value awaited
+//   10 loads (offset in words; 0: none is fetched       6  fault_where: the slot, or one of the values below
+//   0
+//        inline)                                        7  rank
+//   16 slot records, 8 words each:                      8  published: the last call that began without a
+//        tile, wait_begin, wait_end, phase_begin,           fault
+//        makes_begin, makes_end, store_lo, store_hi    32  signals, 8 words (32 bytes) apart
+//   …  waits, 2 words each: control-block word, lag     …  counters of made chunks, gates of relays, words of
+//   …  phases, 2 words each: iteration_end, wait_end        collectives, 8 words each (table.hpp)
+//   …  posts, 2 words each: low and high half of the
+//        byte distance from this rank's control block
+//        to the word that is set
+//
+// makes_begin and makes_end: the first record and past the last one of the chunks of which the slot's tile is
+// its program's last; makes_end has the bit at_once where one of them wants that at once. A record, aligned
+// to 16 bytes, has 8 words: word of the chunk's counter in the control block, tiles that count in it, offsets
+// of its first post and past the last one, what each tile adds to its two gates (copies, sums; 0 or 1), and
+// whether posts are to be made (0: only those gates are waited for; calls that are recorded post all the
+// same). A counter has 8 words: {tiles counted in this call, 0, gate of copies, gate of sums, …}. Whoever
+// counts last sets the count back to 0 and the posts' words to the epoch; a stream waits until its gate has
+// reached the number of tiles, and sets it back to 0.
+//
+// store: what is to be added where the slot's tile is stored (fuse/inline.hpp), a number of 64 bits: rows of
+// a descriptor that begins with rank 0's heap, or elements from the kernel's own tensor. With several
+// copies, store_lo is the offset of as many such numbers.
+//
+// loads: for each slot such a number of 64 bits, of what its tile loads inline (fuse/inline_reads.hpp); where
+// that is only what the rank itself was given, 1 if the tile loads it, else 0.
+//
+// wait_begin and wait_end are offsets in words of the first wait and past the last one. The phases of a slot
+// follow each other from phase_begin (0: none). Two more pairs stand before them, so that every phase begins
+// where the pair before it ends:
+//
+//      {number of phases, 0} {0, wait_end of the slot} | {iteration_end, wait_end} {iteration_end, wait_end}
+//      …
+//                                                      ^ phase_begin
+//
+// The iteration_end of a slot's last phase is the loop's trip count. All offsets are even: a pair is one
+// aligned 8-byte load and, if the table is aligned to 16 bytes, four words of a record are one 16-byte load.
+//
+// The trace, which only a traced kernel writes (python/syncopate/language_traced.py), has the table's shape,
+// 64 bits for each of its words: times in nanoseconds.
+//
+//      at a slot's record       wait began, wait over (the tile starts), 0, program | multiprocessor << 32
+//      at a phase's pair        wait began, wait over
+//      at trace_ends + program  when the program ended
+#pragma once
+
+#include <cstdint>
+
+namespace syncopate::emit {
+
+/// Words of the control block.
+namespace control {
+inline constexpr std::int32_t epoch = 0;
+inline constexpr std::int32_t finished = 1;
+inline constexpr std::int32_t deadline_ms = 2;
+inline constexpr std::int32_t fault = 3;
+inline constexpr std::int32_t fault_seen = 4;
+inline constexpr std::int32_t fault_epoch = 5;
+inline constexpr std::int32_t fault_where = 6;
+inline constexpr std::int32_t rank = 7;
+inline constexpr std::int32_t published = 8;
+inline constexpr std::int32_t header_words = 9;  ///< so many come before what is free
+inline constexpr std::int32_t first_signal = 32;
+inline constexpr std::int32_t signal_stride = 8;  ///< a power of 2
+inline constexpr std::int32_t gate = 2;           ///< of a chunk's counter: the first of its two gates
+
+/// The bit of `fault` that says so of another rank.
+inline constexpr std::uint32_t fault_of_peer = 0x80000000U;
+
+/// Values of `fault_where` that are no slot: the begin and the end of a call, and the first transfer, from
+/// which the others count down by their index in RankSchedule::transfers.
+inline constexpr std::int32_t at_begin = -1;
+inline constexpr std::int32_t at_end = -2;
+inline constexpr std::int32_t first_transfer = -16;
+[[nodiscard]] constexpr std::int32_t at_transfer(std::int64_t index) {
+    return first_transfer - static_cast<std::int32_t>(index);
+}
+
+/// The word of signal `signal`.
+[[nodiscard]] constexpr std::int32_t word_of(std::int32_t signal) {
+    return first_signal + signal_stride * signal;
+}
+/// Words of a control block with `num_signals` signals and counters.
+[[nodiscard]] constexpr std::int32_t size_in_words(std::int32_t num_signals) { return word_of(num_signals); }
+}  // namespace control
+
+/// Words of the schedule table.
+namespace table {
+inline constexpr std::int32_t num_slots = 0;
+inline constexpr std::int32_t num_kernel_posts = 1;
+inline constexpr std::int32_t kernel_posts = 2;
+inline constexpr std::int32_t num_programs = 3;
+inline constexpr std::int32_t trace = 4;
+inline constexpr std::int32_t trace_ends = 6;
+inline constexpr std::int32_t loads = 10;
+inline constexpr std::int32_t first_slot = 16;
+inline constexpr std::int32_t pair_words = 2;  ///< of a wait, a phase, a post, a number of 64 bits
+
+// Words of a slot's record.
+inline constexpr std::int32_t slot_words = 8;
+inline constexpr std::int32_t slot_tile = 0;
+inline constexpr std::int32_t slot_waits = 1;  ///< wait_begin; wait_end follows
+inline constexpr std::int32_t slot_phases = 3;
+inline constexpr std::int32_t slot_makes = 4;  ///< makes_begin; makes_end follows
+inline constexpr std::int32_t slot_store = 6;
+
+/// Words from the number of phases to phase_begin.
+inline constexpr std::int32_t phase_head = 2 * pair_words;
+
+// Words of a made chunk's record.
+inline constexpr std::int32_t made_words = 8;
+inline constexpr std::int32_t made_counter = 0;
+inline constexpr std::int32_t made_tiles = 1;
+inline constexpr std::int32_t made_posts = 2;  ///< the first post; past the last one follows
+inline constexpr std::int32_t made_gates = 4;  ///< of copies; of sums follows
+inline constexpr std::int32_t made_told = 6;
+inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
+
+// Words of the trace of a slot's record, and of a phase's pair.
+inline constexpr std::int32_t trace_wait = 0;   ///< when it began to wait
+inline constexpr std::int32_t trace_start = 1;  ///< when the wait was over
+inline constexpr std::int32_t trace_place = 3;
+
+/// Added to the distance that a kernel takes as sy_own, so that this is an int64, and a multiple of 16, to
+/// Triton whatever it is.
+inline constexpr std::int64_t own_base = std::int64_t{1} << 62;
+
+// What language_ptx.py loads at once must lie side by side, and be aligned.
+static_assert(slot_tile % 4 == 0 && slot_waits == slot_tile + 1 && slot_phases == slot_waits + 2);
+static_assert(made_counter % 4 == 0 && made_tiles == made_counter + 1 && made_posts == made_tiles + 1);
+static_assert(made_gates % 4 == 0 && made_told == made_gates + 2);
+static_assert(first_slot % 4 == 0 && slot_words % 4 == 0 && made_words % 4 == 0);
+static_assert(slot_makes % pair_words == 0 && slot_store % pair_words == 0 && trace % pair_words == 0);
+static_assert(trace_wait == 0 && trace_start == 1, "a phase's pair has no more words");
+}  // namespace table
+
+static_assert(control::gate % 2 == 0 && control::first_signal % 2 == 0, "both gates are one 64-bit addition");
+static_assert((control::signal_stride & (control::signal_stride - 1)) == 0);
+static_assert(control::published < control::header_words && control::header_words <= control::first_signal);
+
+}  // namespace syncopate::emit
