@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cuda/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/runtime/call/op.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"

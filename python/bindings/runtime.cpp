@@ -20,8 +20,8 @@
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/fuse/json.hpp"
 #include "syncopate/runtime/call/op.hpp"
-#include "syncopate/runtime/cuda/cuda_driver.hpp"
-#include "syncopate/runtime/cuda/launch.hpp"
+#include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
+#include "syncopate/runtime/cuda/driver/launch.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 

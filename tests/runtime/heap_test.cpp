@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "runtime/fork.hpp"
-#include "syncopate/runtime/cuda/cuda_driver.hpp"
-#include "syncopate/runtime/cuda/launch.hpp"
+#include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
+#include "syncopate/runtime/cuda/driver/launch.hpp"
 
 namespace syncopate::runtime {
 namespace {

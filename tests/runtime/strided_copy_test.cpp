@@ -5,7 +5,7 @@
 #include <bit>
 #include <numeric>
 
-#include "syncopate/runtime/cuda/launch.hpp"
+#include "syncopate/runtime/cuda/driver/launch.hpp"
 
 namespace syncopate::runtime {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-// src/runtime/*.cu as a fatbin: made and embedded by cmake/Cuda.cmake.
+// src/runtime/**/*.cu as a fatbin: made and embedded by cmake/Cuda.cmake.
 extern "C" const unsigned char syncopate_device_fatbin[];
 extern "C" const std::size_t syncopate_device_fatbin_size;
 

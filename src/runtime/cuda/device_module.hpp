@@ -1,4 +1,4 @@
-// The library's own kernels (src/runtime/*.cu), loaded into one context, and their launch.
+// The library's own kernels (src/runtime/**/*.cu), loaded into one context, and their launch.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA
@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "runtime/cuda/cuda_api.hpp"
-#include "runtime/cuda/device_types.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
+#include "syncopate/runtime/cuda/engine/engine_format.hpp"
 
 namespace syncopate::runtime {
 
@@ -25,8 +25,8 @@ public:
     DeviceModule(const DeviceModule&) = delete;
     DeviceModule& operator=(const DeviceModule&) = delete;
 
-    /// Enqueues `function` with its one parameter, a structure of device_types.hpp. `early`: it may start
-    /// before the kernel before it has ended, for which it then waits itself.
+    /// Enqueues `function` with its one parameter, a structure of the header beside its .cu. `early`: it may
+    /// start before the kernel before it has ended, for which it then waits itself.
     template <typename Arguments>
     Status launch(CUfunction function, Arguments& arguments, CUstream stream, unsigned blocks = 1,
                   unsigned threads = 32, unsigned shared_bytes = 0, bool early = false) const {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/cuda/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/runtime/call/collective.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"

@@ -25,13 +25,13 @@
 #include <optional>
 #include <thread>
 
-#include "runtime/cuda/copy_stream.hpp"
-#include "runtime/cuda/cuda_handles.hpp"
+#include "runtime/cuda/boundary/boundary.hpp"
+#include "runtime/cuda/copies/copy_stream.hpp"
+#include "runtime/cuda/copies/late_transfers.hpp"
 #include "runtime/cuda/device_lists.hpp"
 #include "runtime/cuda/device_module.hpp"
-#include "runtime/cuda/device_types.hpp"
+#include "runtime/cuda/driver/cuda_handles.hpp"
 #include "runtime/cuda/engine/chunk_engine.hpp"
-#include "runtime/cuda/late_transfers.hpp"
 #include "runtime/cuda/nccl.hpp"
 
 namespace syncopate::runtime {

@@ -8,7 +8,7 @@
 
 #include "runtime/heap/file_descriptor.hpp"
 #include "syncopate/result.hpp"
-#include "syncopate/runtime/cuda/cuda_driver.hpp"
+#include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
 #include "syncopate/runtime/heap/device.hpp"
 
 namespace syncopate::runtime {

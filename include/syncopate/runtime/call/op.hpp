@@ -21,8 +21,8 @@
 
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/result.hpp"
-#include "syncopate/runtime/cuda/cuda_driver.hpp"
-#include "syncopate/runtime/cuda/launch.hpp"
+#include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
+#include "syncopate/runtime/cuda/driver/launch.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 #include "syncopate/runtime/signals/control.hpp"
 

@@ -10,7 +10,7 @@
 #include "runtime/call/call_plan.hpp"
 #include "runtime/cuda/device_lists.hpp"
 #include "runtime/cuda/device_module.hpp"
-#include "runtime/cuda/device_types.hpp"
+#include "runtime/cuda/engine/engine_arguments.hpp"
 #include "runtime/cuda/engine/engine_turn.hpp"
 #include "syncopate/runtime/call/op.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"

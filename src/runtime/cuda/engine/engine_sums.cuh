@@ -2,8 +2,8 @@
 // summands are.
 #pragma once
 
-#include "runtime/cuda/device_types.hpp"
 #include "runtime/cuda/summation.cuh"
+#include "syncopate/runtime/cuda/engine/engine_format.hpp"
 
 namespace syncopate::runtime::device {
 namespace {

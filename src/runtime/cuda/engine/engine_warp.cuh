@@ -16,7 +16,8 @@
 // wait for a signal first counts what it has stored: another rank may need that to go on.
 #pragma once
 
-#include "runtime/cuda/boundary.cuh"
+#include "runtime/cuda/boundary/boundary.cuh"
+#include "runtime/cuda/engine/engine_arguments.hpp"
 #include "runtime/cuda/engine/engine_sums.cuh"
 
 namespace syncopate::runtime::device {

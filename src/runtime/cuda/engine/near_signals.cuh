@@ -2,7 +2,8 @@
 // in shared memory, where it is brought while there is nothing else to do.
 #pragma once
 
-#include "runtime/cuda/boundary.cuh"
+#include "runtime/cuda/boundary/boundary.cuh"
+#include "runtime/cuda/engine/engine_arguments.hpp"
 
 namespace syncopate::runtime::device {
 namespace {

@@ -64,6 +64,8 @@ enum class EngineReduce : std::uint32_t { none, sum, max };
 
 enum SumType : std::int32_t { kSumBf16 = 0, kSumFp16 = 1, kSumFp32 = 2, kSumInt32 = 3 };
 
+constexpr std::int32_t kMostSumCopies = 15;  ///< of one sum: fuse::kMostSumStores
+
 constexpr std::uint32_t kEngineWarps = 12;  ///< of a block, that move bytes; one more posts, one counts
 constexpr std::uint32_t kEngineThreads = 32 * (kEngineWarps + 2);
 constexpr std::uint32_t kSumEngineThreads = 1024;  ///< of a block that has a multiprocessor for itself
@@ -98,7 +100,7 @@ struct EngineOp {
     std::uint32_t first_source;   ///< of a sum
     std::uint32_t num_sources;    ///< of a sum: at least 1
     std::uint32_t first_copy;     ///< of a sum
-    std::uint32_t num_copies;     ///< of a sum: at most fuse::kMostSumStores
+    std::uint32_t num_copies;     ///< of a sum: at most kMostSumCopies
     std::uint32_t expected;       ///< pieces of all ops that count together; 0: nothing is posted
     std::uint32_t first_counted;  ///< the first of these pieces
     std::uint32_t counter;

@@ -6,7 +6,7 @@
 //   fence.
 #pragma once
 
-#include "runtime/cuda/device_types.hpp"
+#include "runtime/cuda/boundary/boundary.hpp"
 
 namespace syncopate::runtime::device {
 

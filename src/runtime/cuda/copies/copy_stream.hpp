@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "runtime/cuda/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/runtime/call/strided_copy.hpp"
 
 namespace syncopate::runtime {

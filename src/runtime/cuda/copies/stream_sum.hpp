@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/cuda/copies/reduce.hpp"
 #include "runtime/cuda/device_module.hpp"
 #include "syncopate/runtime/call/reduction.hpp"
 

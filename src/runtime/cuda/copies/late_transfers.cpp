@@ -1,4 +1,4 @@
-#include "runtime/cuda/late_transfers.hpp"
+#include "runtime/cuda/copies/late_transfers.hpp"
 
 #if SYNCOPATE_HAS_CUDA
 
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "runtime/cuda/copy_stream.hpp"
+#include "runtime/cuda/copies/copy_stream.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
 

@@ -1,5 +1,5 @@
 // The two small kernels around the fused one: a warp that posts and waits.
-#include "runtime/cuda/boundary.cuh"
+#include "runtime/cuda/boundary/boundary.cuh"
 
 namespace syncopate::runtime::device {
 

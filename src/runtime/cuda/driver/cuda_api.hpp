@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "syncopate/result.hpp"
-#include "syncopate/runtime/cuda/cuda_driver.hpp"
+#include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
 
 // (name, version of the interface: the CUDA version that brought it, as in cudaTypedefs.h)
 #define SYNCOPATE_CUDA_FUNCTIONS(F)                      \

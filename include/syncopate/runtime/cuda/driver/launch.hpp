@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "syncopate/result.hpp"
-#include "syncopate/runtime/cuda/cuda_driver.hpp"
+#include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
 
 namespace syncopate::runtime {
 

@@ -5,9 +5,8 @@
 // Two kernels, since many blocks that wait could keep another op's kernel off the multiprocessors, whose
 // chunks a peer's sum waits for: a circle. One warp keeps nobody off. What has arrived is read past L1, which
 // is not coherent with peers' writes.
-//
-// One translation unit with device.cu, whose waiting and posting it uses (cmake/Cuda.cmake).
-#include "runtime/cuda/device_types.hpp"
+#include "runtime/cuda/boundary/boundary.cuh"
+#include "runtime/cuda/copies/reduce.hpp"
 #include "runtime/cuda/summation.cuh"
 
 namespace syncopate::runtime::device {

@@ -1,4 +1,4 @@
-#include "syncopate/runtime/cuda/cuda_driver.hpp"
+#include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include <array>
 
-#include "runtime/cuda/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
 
 namespace syncopate::runtime {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/cuda/stream_sum.hpp"
+#include "runtime/cuda/copies/stream_sum.hpp"
 
 #if SYNCOPATE_HAS_CUDA
 

@@ -1,4 +1,4 @@
-#include "syncopate/runtime/cuda/launch.hpp"
+#include "syncopate/runtime/cuda/driver/launch.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "runtime/cuda/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
 
 namespace syncopate::runtime {
 

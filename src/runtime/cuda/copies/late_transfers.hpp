@@ -24,10 +24,10 @@
 #include <vector>
 
 #include "runtime/call/call_executor.hpp"
-#include "runtime/cuda/cuda_api.hpp"
+#include "runtime/cuda/copies/stream_sum.hpp"
 #include "runtime/cuda/device_lists.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
 #include "runtime/cuda/nccl.hpp"
-#include "runtime/cuda/stream_sum.hpp"
 
 namespace syncopate::runtime {
 

@@ -1,0 +1,34 @@
+// What the host gives to the chunk engine's kernels (engine.cu, sum_engine.cu). Plain C++17: nvcc reads it
+// too.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/cuda/boundary/boundary.hpp"
+#include "syncopate/runtime/cuda/engine/engine_format.hpp"
+
+namespace syncopate::runtime::device {
+
+/// The parameter of sy_engine: a table (engine_format.hpp) in device memory.
+struct EngineArguments {
+    BoundaryArguments begin;
+    const EngineOp* ops;
+    const EngineSource* sources;
+    const std::uint64_t* copies;
+    const std::uint64_t* posts;
+    const WaitEntry* waits;
+    std::uint32_t* finished;  ///< the counters
+    std::uint32_t count;      ///< of ops
+    std::uint32_t begins;     ///< 1: the engine also does what sy_begin does
+    std::uint32_t follows;    ///< 1: it comes after the kernel, which is plain
+    std::uint32_t ends;       ///< 1: the sum engine also does what sy_end does
+    BoundaryArguments end;
+    std::uint32_t* left;  ///< blocks of the sum engine that have done all their ops, over all calls
+    /// Where each block of the sum engine signals for itself: bytes from a block's words to the next one's;
+    /// 0: the blocks have words in common.
+    std::uint64_t own_words;
+    std::uint32_t* epochs;       ///< then: the next call's number, a word a block
+    std::uint64_t source_shift;  ///< source_row's, of ops that are shifted
+};
+
+}  // namespace syncopate::runtime::device
