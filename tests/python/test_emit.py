@@ -101,7 +101,7 @@ def with_makes(words, makes, chunks, counter):
             made = [0] * MADE_WORDS
             made[MADE_COUNTER], made[MADE_TILES] = counter + SIGNAL_STRIDE * chunk, abs(chunks[chunk][0])
             made[MADE_POSTS], made[MADE_POSTS + 1] = posts[chunk]
-            made[MADE_TOLD] = 1
+            made[MADE_GATES] = made[MADE_GATES + 1] = made[MADE_TOLD] = 1
             words += made
         hurry = any(chunks[chunk][0] < 0 for chunk in of)
         words[record(slot, SLOT_MAKES) + 1] = len(words) | (AT_ONCE if hurry else 0)
@@ -657,7 +657,7 @@ def test_on_a_gpu_a_chunk_that_was_let_go_is_complete(example):
         plain = table([(tile, [], []) for tile in order], programs(path, M, N, blocks))
         schedule = with_makes(plain, [[row_of(t)] for t in order], [(columns, [4 * signal(r)]) for r in range(rows)],
                               signal(rows)).cuda()
-        control = torch.zeros(32 + 16 * rows, dtype=torch.int32, device="cuda")
+        control = torch.zeros(signal(2 * rows), dtype=torch.int32, device="cuda")
         run = launch(path, a, b, c, blocks, sy_schedule=schedule, sy_control=control)
         copy, late, main = torch.empty_like(c), torch.cuda.Stream(), torch.cuda.Stream()
         seen = torch.zeros(rows, dtype=torch.int32, device="cuda")
@@ -679,9 +679,9 @@ def test_on_a_gpu_a_chunk_that_was_let_go_is_complete(example):
             torch.cuda.synchronize()
             assert torch.equal(c, expected)
             counters = control[signal(rows) :: SIGNAL_STRIDE]
-            assert (counters == call * columns).all() and (control[signal(0) : signal(rows) : SIGNAL_STRIDE] == call).all()
+            assert (counters == 0).all() and (control[signal(0) : signal(rows) : SIGNAL_STRIDE] == call).all()
             gates = [control[signal(rows) + GATE + of :: SIGNAL_STRIDE] for of in (0, 1)]
-            assert all((gate == 1).all() for gate in gates)
+            assert all((gate == call * columns).all() for gate in gates), "nobody has closed them"
         """)
     )
 

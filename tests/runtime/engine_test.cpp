@@ -5,8 +5,8 @@
 
 #include "runtime/engine_cases.hpp"
 #include "runtime/fork.hpp"
+#include "runtime/played_kernel.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
-#include "syncopate/runtime/heap/rendezvous.hpp"
 #include "syncopate/runtime/host/host_engine.hpp"
 
 namespace syncopate::runtime {
@@ -14,14 +14,11 @@ namespace {
 
 using testing::all_ranks;
 using testing::EngineCase;
+using testing::make_heap;
 using testing::run_ranks;
 using testing::TemporaryDirectory;
 
-Result<std::shared_ptr<SymmetricHeap>> make_heap(const TemporaryDirectory& directory, int rank, int size) {
-    auto rendezvous = FileRendezvous::create(directory.path(), rank, size);
-    if (!rendezvous) return rendezvous.error();
-    return SymmetricHeap::create({}, std::shared_ptr<Rendezvous>(std::move(rendezvous).value()), 64 << 20);
-}
+constexpr std::uint64_t kHeapBytes = 64 << 20;
 
 class Engine : public ::testing::TestWithParam<int> {};
 
@@ -30,7 +27,7 @@ TEST_P(Engine, DoesEveryKindOfOpAsTheReferenceDoesWhateverTheTiming) {
     const std::vector<EngineCase> cases = testing::engine_cases(size, 1);
     const TemporaryDirectory directory;
     run_ranks(all_ranks(size), [&](int rank) {
-        auto heap = make_heap(directory, rank, size);
+        auto heap = make_heap(directory, rank, size, kHeapBytes);
         RANK_CHECK(heap, heap.error().to_string());
         for (const EngineCase& c : cases) {
             auto op = FusedOp::create(*heap, c.schedule, {.name = c.name, .max_delay_us = 60, .seed = 5});
@@ -69,7 +66,7 @@ TEST(HostEngine, NamesTheSignalThatDoesNotCome) {
     const EngineCase c = testing::engine_case_without_end(2);
     const TemporaryDirectory directory;
     run_ranks(all_ranks(2), [&](int rank) {
-        auto heap = make_heap(directory, rank, 2);
+        auto heap = make_heap(directory, rank, 2, kHeapBytes);
         RANK_CHECK(heap, heap.error().to_string());
         auto op =
             FusedOp::create(*heap, c.schedule, {.name = c.name, .deadline_ms = rank == 0 ? 200 : 600'000});

@@ -18,10 +18,10 @@
 namespace syncopate::runtime::testing {
 
 inline Result<std::shared_ptr<SymmetricHeap>> make_heap(const TemporaryDirectory& directory, int rank,
-                                                        int size) {
+                                                        int size, std::uint64_t bytes = 1 << 20) {
     auto rendezvous = FileRendezvous::create(directory.path(), rank, size);
     if (!rendezvous) return rendezvous.error();
-    return SymmetricHeap::create({}, std::shared_ptr<Rendezvous>(std::move(rendezvous).value()), 1 << 20);
+    return SymmetricHeap::create({}, std::shared_ptr<Rendezvous>(std::move(rendezvous).value()), bytes);
 }
 
 /// What a rank puts into its part in a call: no two elements, ranks or calls alike.

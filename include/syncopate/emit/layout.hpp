@@ -12,8 +12,7 @@
 //        times; 0 in calls that are not recorded            call too
 //   6  trace_ends: programs' end times (offset in       4  fault_seen: the value last read there
 //        the trace)                                     5  fault_epoch: the value awaited
-//   10 loads (offset in words; 0: none is fetched       6  fault_where: the slot, or one of the values below
-//   0
+//   10 loads (offset in words; 0: none is fetched       6  fault_where: the slot, or a value below 0
 //        inline)                                        7  rank
 //   16 slot records, 8 words each:                      8  published: the last call that began without a
 //        tile, wait_begin, wait_end, phase_begin,           fault
@@ -44,9 +43,8 @@
 // follow each other from phase_begin (0: none). Two more pairs stand before them, so that every phase begins
 // where the pair before it ends:
 //
-//      {number of phases, 0} {0, wait_end of the slot} | {iteration_end, wait_end} {iteration_end, wait_end}
-//      …
-//                                                      ^ phase_begin
+//      {num_phases, 0} {0, wait_end of the slot} | {iteration_end, wait_end} {iteration_end, wait_end} …
+//                                                  ^ phase_begin
 //
 // The iteration_end of a slot's last phase is the loop's trip count. All offsets are even: a pair is one
 // aligned 8-byte load and, if the table is aligned to 16 bytes, four words of a record are one 16-byte load.

@@ -1,4 +1,5 @@
-// A call on cuda. Everything is enqueued on two streams:
+// A call on cuda. What does not follow the kernel's progress is enqueued on two streams; what does has
+// streams of its own (late_transfers.hpp).
 //
 //   caller's stream | inputs, sy_begin, local copies, sy_engine | the caller's kernel | sy_end |
 //   copy stream                    fork └ per transfer: data, then posts ┘ join

@@ -2,9 +2,9 @@
 // and sums. All of it is enqueued after the kernel has been launched, on streams beside the caller's: some of
 // copies (fuse/place.hpp says which goes by which), and one of sums.
 //
-//   caller's stream | sy_begin | fork | fused kernel: tile … tile, each adds 1 to its gates … | join |
-//   sy_end | copies                         └ wait gate, gate = 0, copy, post to the peer | …            ┘
-//   sums                           └ sy_await, wait gate, gate = 0, sy_reduce    | …            ┘
+//   caller's stream | sy_begin | fork | fused kernel: each tile adds 1 to its gates   | join | sy_end |
+//   copies                       └ wait for a gate, gate = 0, copy, post to the peer | …  ┘
+//   sums                         └ sy_await, wait for a gate, gate = 0, sy_reduce    | …  ┘
 //
 // What a step waits for is said by fuse/launch.hpp. A stream waits for nothing but gates of its own rank,
 // which its kernel and its chunk engine open whatever happens, as their waits have a deadline: so no stream
