@@ -1,5 +1,5 @@
-// The three example kernels, emitted, against tests/emit/golden/. SYNCOPATE_UPDATE_GOLDENS=1 writes them
-// anew.
+// What emit changes in the three example kernels, against tests/emit/golden/. SYNCOPATE_UPDATE_GOLDENS=1
+// writes it anew.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cpu_time.hpp"
+#include "emit/difference.hpp"
 #include "emit/triton/syntax.hpp"
 #include "fuse/sample.hpp"
 #include "syncopate/emit/artifact.hpp"
@@ -34,9 +35,9 @@ const Example kExamples[] = {{"matmul_pointers", false, true, false},
 /// it, A exchanged but for the own block, or C reduced and scattered. The last also with the tiles stored at
 /// their destination.
 enum class Form { gathered, phased, fetched, own, scattered, stored };
-constexpr std::pair<Form, const char*> kForms[] = {
-    {Form::gathered, ".py"}, {Form::phased, "_phased.py"},      {Form::fetched, "_fetched.py"},
-    {Form::own, "_own.py"},  {Form::scattered, "_producer.py"}, {Form::stored, "_inline.py"}};
+constexpr std::pair<Form, const char*> kForms[] = {{Form::gathered, ""},           {Form::phased, "_phased"},
+                                                   {Form::fetched, "_fetched"},    {Form::own, "_own"},
+                                                   {Form::scattered, "_producer"}, {Form::stored, "_inline"}};
 
 /// A descriptor that the kernel makes leads to the heap, whatever the tile.
 bool reads_own(const Example& example) { return !example.persistent || example.descriptors_by_host; }
@@ -119,14 +120,16 @@ TEST(Golden, TheExamplesComeOutAsRecorded) {
             const std::string& text = artifact->kernel_source();
             EXPECT_FALSE(triton::facts_of(text, {0, static_cast<std::uint32_t>(text.size())}).has_error)
                 << example.name;
-            const std::string path = kRoot + "/tests/emit/golden/" + example.name + ending;
+            const std::string changed = test::difference(
+                "examples/" + example.name + ".py", artifact->sources.front().original, "kernel.py", text);
+            const std::string path = kRoot + "/tests/emit/golden/" + example.name + ending + ".diff";
             if (std::getenv("SYNCOPATE_UPDATE_GOLDENS") != nullptr) {
-                ASSERT_TRUE(write_file_atomically(path, text).ok());
+                ASSERT_TRUE(write_file_atomically(path, changed).ok());
             }
             const auto golden = read_file(path);
             ASSERT_TRUE(golden.ok()) << golden.error().to_string()
                                      << " (SYNCOPATE_UPDATE_GOLDENS=1 writes it)";
-            EXPECT_EQ(text, *golden) << path << " (SYNCOPATE_UPDATE_GOLDENS=1 writes it anew)";
+            EXPECT_EQ(changed, *golden) << path << " (SYNCOPATE_UPDATE_GOLDENS=1 writes it anew)";
         }
     }
 }
@@ -301,6 +304,12 @@ TEST(Golden, ParsingAndFusingAGemmOf1792TilesTakesLittleOfTheCpu) {
     ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
     EXPECT_EQ(artifact->launch.schedule.num_slots(), 1792);
     EXPECT_LT(seconds, 5);  // of the CPU; about 0.05
+}
+
+TEST(Difference, ShowsHunksWithTwoLinesAroundEachChange) {
+    EXPECT_EQ(test::difference("old", "1\n2\n3\n4\n5\n6\n7\n8\n9\n", "new", "1\n2\n3\nx\n4\n5\n6\n7\n8\ny\n"),
+              "--- old\n+++ new\n@@ -2,4 +2,5 @@\n 2\n 3\n+x\n 4\n 5\n@@ -7,3 +8,3 @@\n 7\n 8\n-9\n+y\n");
+    EXPECT_EQ(test::difference("old", "1\n", "new", "1\n"), "--- old\n+++ new\n");
 }
 
 TEST(ScheduleFile, NestedWithoutEndIsRefused) {

@@ -9,11 +9,12 @@ import textwrap
 from collections import defaultdict
 from pathlib import Path
 
+import goldens
 import pytest
 from conftest import HUNG
 
 ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "emit" / "golden"
+GOLDEN = goldens.folder()
 BINARY = ROOT / "build" / "bin" / "syncopate"
 
 pytest.importorskip("triton")

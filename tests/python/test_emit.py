@@ -10,11 +10,12 @@ import sys
 import textwrap
 from pathlib import Path
 
+import goldens
 import pytest
 from conftest import HUNG
 
 ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "emit" / "golden"
+GOLDEN = goldens.folder()
 SOURCES = ROOT / "examples"
 
 pytest.importorskip("triton")
