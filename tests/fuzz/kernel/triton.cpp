@@ -132,7 +132,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::int32_t analysed = 0;
     for (std::size_t f = 0; f < (*module)->functions.size() && analysed < 4; ++f) {
         if (!(*module)->functions[f].jit) continue;
-        if (const Status status = (*module)->lower(static_cast<std::int32_t>(f)); !status) {
+        if (const Status status = (*module)->parse_function(static_cast<std::int32_t>(f)); !status) {
             check_error(status.error());
             continue;
         }

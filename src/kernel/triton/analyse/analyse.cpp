@@ -1,4 +1,4 @@
-// The front end as a whole: parse, lower, read directives, run every program of the launch, and put together
+// The front end as a whole: parse, read directives, run every program of the launch, and put together
 // what a kernel is. Each step is a file of its own beside this one.
 #include <algorithm>
 #include <memory>
@@ -176,7 +176,7 @@ Result<Explained> analysed(const std::string& source, std::string file, const st
     const Result<std::int32_t> index = choose_kernel(module, name);
     if (!index) return index.error();
     std::set<std::int32_t> reachable;
-    if (const Status status = lower_reachable(module, *index, reachable); !status) return status.error();
+    if (const Status status = parse_reachable(module, *index, reachable); !status) return status.error();
     Result<std::vector<Directive>> directives = read_directives(module, *index);
     if (!directives) return directives.error();
     Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable), effort);

@@ -11,86 +11,11 @@ Status Analysis::check_directives(const Kernel& kernel) {
     const Sites& sites = text_of(kernel).sites;
     const Directive* init = nullptr;
     for (const Directive& d : directives_) {
-        const auto watched = evaluator_.found.watched.find(d.statement);
-        const bool known = watched != evaluator_.found.watched.end();
-        const std::int64_t value = known ? watched->second : 0;
+        Status status = Done{};
         switch (d.kind) {
-            case DirectiveKind::axis_count: {
-                if (d.axis.empty()) break;
-                const Expr& assigned = *d.statement->value;
-                if (d.block != nullptr && assigned.is_count &&
-                    module_.text(assigned.count_by->where) != module_.text(d.block->where)) {
-                    const auto number = [&](const Expr* e) -> std::optional<std::int64_t> {
-                        if (e->kind == ExprKind::literal && std::holds_alternative<std::int64_t>(e->literal))
-                            return std::get<std::int64_t>(e->literal);
-                        const auto given = arguments_.scalars.find(e->text);
-                        if (given == arguments_.scalars.end() ||
-                            !std::holds_alternative<std::int64_t>(given->second))
-                            return std::nullopt;
-                        return std::get<std::int64_t>(given->second);
-                    };
-                    const auto said = number(d.block), used = number(assigned.count_by);
-                    if (!said || !used || *said != *used) {
-                        return module_.error(d.block->where,
-                                             "block=" + std::string(module_.text(d.block->where)) +
-                                                 " contradicts " + quoted(module_, assigned.where) +
-                                                 ", which counts blocks of another size: write block=" +
-                                                 std::string(module_.text(assigned.count_by->where)));
-                    }
-                }
-                const auto axis = std::find_if(kernel.axes.begin(), kernel.axes.end(),
-                                               [&](const TileAxis& a) { return a.name == d.axis; });
-                if (axis != kernel.axes.end() && known && axis->count != value) {
-                    return module_.error(d.where, "axis " + d.axis + " has " + std::to_string(axis->count) +
-                                                      " tiles, the variable marked as its count is " +
-                                                      std::to_string(value) +
-                                                      ": mark the assignment of that axis's count");
-                }
-                if (axis == kernel.axes.end() && !kernel.axes.empty()) {
-                    return module_.error(d.where, "no tile follows from this count: the tile axes are " +
-                                                      axis_names() + "; leave the directive out, or write `" +
-                                                      d.axis + "=range` if a tile loops over this axis");
-                }
-                break;
-            }
-            case DirectiveKind::num_tiles:
-                if (known && value != static_cast<std::int64_t>(kernel.tiles.size())) {
-                    return module_.error(d.where, "the variable marked as the number of tiles is " +
-                                                      std::to_string(value) + ", but the launch runs " +
-                                                      std::to_string(kernel.tiles.size()) +
-                                                      " tiles: mark the total of the tile counts, or give "
-                                                      "the launch with --grid");
-                }
-                break;
-            case DirectiveKind::tile_id: {
-                if (d.persistent && !kernel.persistent)
-                    return module_.error(
-                        d.where, "`persistent`: this kernel has no loop over tiles; write `@sy.tile_id`");
-                const std::string& variable = d.statement->target->text;
-                const bool is_id =
-                    std::any_of(sites.tile_ids.begin(), sites.tile_ids.end(), [&](const TileIdSite& s) {
-                        return std::find(s.variables.begin(), s.variables.end(), variable) !=
-                                   s.variables.end() ||
-                               std::any_of(s.program_ids.begin(), s.program_ids.end(),
-                                           [&](const ProgramId& id) {
-                                               return s.kind == TileIdSite::Kind::entry &&
-                                                      d.statement->where.begin <= id.call.begin &&
-                                                      id.call.end <= d.statement->where.end;
-                                           });
-                    });
-                const bool starts_loop =
-                    kernel.persistent && d.persistent;  // start_pid, where the loop starts
-                if (!is_id && !starts_loop)
-                    return module_.error(
-                        d.where, "`" + variable +
-                                     "` is not a tile's linear id: no address follows from it as one; mark "
-                                     "the assignment "
-                                     "of the variable from which tl.load and tl.store find their place");
-                if (kernel.persistent && !d.persistent)
-                    return module_.error(d.where,
-                                         "this kernel loops over its tiles; write `@sy.tile_id persistent`");
-                break;
-            }
+            case DirectiveKind::axis_count: status = check_axis_count(d, kernel); break;
+            case DirectiveKind::num_tiles: status = check_num_tiles(d, kernel); break;
+            case DirectiveKind::tile_id: status = check_tile_id(d, kernel); break;
             case DirectiveKind::persistent_init:
                 if (d.begins) init = &d;
                 if (!d.begins && init != nullptr && kernel.persistent &&
@@ -112,7 +37,93 @@ Status Analysis::check_directives(const Kernel& kernel) {
                 break;
             default: break;
         }
+        if (!status) return status;
     }
+    return Done{};
+}
+
+/// The value that the statement of a directive has assigned; nullopt where it was not run.
+std::optional<std::int64_t> Analysis::watched(const Directive& d) const {
+    const auto found = evaluator_.found.watched.find(d.statement);
+    return found == evaluator_.found.watched.end() ? std::nullopt : std::optional(found->second);
+}
+
+/// Whether the block size that a directive states is the one that the statement counts.
+Status Analysis::check_block(const Directive& d) const {
+    const Expr& assigned = *d.statement->value;
+    if (d.block == nullptr || !assigned.is_count ||
+        module_.text(assigned.count_by->where) == module_.text(d.block->where))
+        return Done{};
+    const auto number = [&](const Expr* e) -> std::optional<std::int64_t> {
+        if (e->kind == ExprKind::literal && std::holds_alternative<std::int64_t>(e->literal))
+            return std::get<std::int64_t>(e->literal);
+        const auto given = arguments_.scalars.find(e->text);
+        if (given == arguments_.scalars.end() || !std::holds_alternative<std::int64_t>(given->second))
+            return std::nullopt;
+        return std::get<std::int64_t>(given->second);
+    };
+    const auto said = number(d.block), used = number(assigned.count_by);
+    if (said && used && *said == *used) return Done{};
+    return module_.error(d.block->where, "block=" + std::string(module_.text(d.block->where)) +
+                                             " contradicts " + quoted(module_, assigned.where) +
+                                             ", which counts blocks of another size: write block=" +
+                                             std::string(module_.text(assigned.count_by->where)));
+}
+
+Status Analysis::check_axis_count(const Directive& d, const Kernel& kernel) const {
+    const std::optional<std::int64_t> value = watched(d);
+    if (d.axis.empty()) return Done{};
+    if (const Status status = check_block(d); !status) return status;
+    const auto axis = std::find_if(kernel.axes.begin(), kernel.axes.end(),
+                                   [&](const TileAxis& a) { return a.name == d.axis; });
+    if (axis != kernel.axes.end() && value && axis->count != *value) {
+        return module_.error(d.where, "axis " + d.axis + " has " + std::to_string(axis->count) +
+                                          " tiles, the variable marked as its count is " +
+                                          std::to_string(*value) +
+                                          ": mark the assignment of that axis's count");
+    }
+    if (axis == kernel.axes.end() && !kernel.axes.empty()) {
+        return module_.error(d.where, "no tile follows from this count: the tile axes are " + axis_names() +
+                                          "; leave the directive out, or write `" + d.axis +
+                                          "=range` if a tile loops over this axis");
+    }
+    return Done{};
+}
+
+Status Analysis::check_num_tiles(const Directive& d, const Kernel& kernel) const {
+    const std::optional<std::int64_t> value = watched(d);
+    if (value && *value != static_cast<std::int64_t>(kernel.tiles.size())) {
+        return module_.error(d.where, "the variable marked as the number of tiles is " +
+                                          std::to_string(*value) + ", but the launch runs " +
+                                          std::to_string(kernel.tiles.size()) +
+                                          " tiles: mark the total of the tile counts, or give "
+                                          "the launch with --grid");
+    }
+    return Done{};
+}
+
+Status Analysis::check_tile_id(const Directive& d, const Kernel& kernel) const {
+    const Sites& sites = text_of(kernel).sites;
+    if (d.persistent && !kernel.persistent)
+        return module_.error(d.where,
+                             "`persistent`: this kernel has no loop over tiles; write `@sy.tile_id`");
+    const std::string& variable = d.statement->target->text;
+    const bool is_id = std::any_of(sites.tile_ids.begin(), sites.tile_ids.end(), [&](const TileIdSite& s) {
+        return std::find(s.variables.begin(), s.variables.end(), variable) != s.variables.end() ||
+               std::any_of(s.program_ids.begin(), s.program_ids.end(), [&](const ProgramId& id) {
+                   return s.kind == TileIdSite::Kind::entry && d.statement->where.begin <= id.call.begin &&
+                          id.call.end <= d.statement->where.end;
+               });
+    });
+    const bool starts_loop = kernel.persistent && d.persistent;  // start_pid, where the loop starts
+    if (!is_id && !starts_loop)
+        return module_.error(d.where,
+                             "`" + variable +
+                                 "` is not a tile's linear id: no address follows from it as one; mark "
+                                 "the assignment "
+                                 "of the variable from which tl.load and tl.store find their place");
+    if (kernel.persistent && !d.persistent)
+        return module_.error(d.where, "this kernel loops over its tiles; write `@sy.tile_id persistent`");
     return Done{};
 }
 

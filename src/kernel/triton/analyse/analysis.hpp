@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -79,6 +80,11 @@ private:
 
     // analyse_directives.cpp
     Status check_directives(const Kernel& kernel);
+    std::optional<std::int64_t> watched(const Directive& d) const;
+    Status check_block(const Directive& d) const;
+    Status check_axis_count(const Directive& d, const Kernel& kernel) const;
+    Status check_num_tiles(const Directive& d, const Kernel& kernel) const;
+    Status check_tile_id(const Directive& d, const Kernel& kernel) const;
     std::int32_t last_line(const SourceRange& range) const;
 
     Module& module_;

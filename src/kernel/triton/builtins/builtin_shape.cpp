@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernel/triton/evaluate/evaluate.hpp"
+#include "kernel/triton/builtins/builtin_call.hpp"
 #include "kernel/triton/evaluate/operators.hpp"
 
 namespace syncopate::kernel::triton {
@@ -105,205 +105,214 @@ Value Evaluator::reshaped(const Expr& e, const Value& value, const Shape& shape)
     return lazily(e, What::comparison, Operator::not_equal, {made, zero});
 }
 
-/// nullopt: `e` is none of these, or its operands are data.
-std::optional<Value> Evaluator::shape_builtin(const Expr& e, std::span<const Value> arguments, Frame& frame) {
-    enum class Job : std::uint8_t {
-        reshape,
-        ravel,
-        permute,
-        flip,
-        join,
-        split,
-        cat,
-        interleave,
-        gather,
-        sum,
-        lowest,
-        highest,
-        running,
-        broadcast,
-        clamp
-    };
-    static const std::unordered_map<std::string_view, Job> table{
-        {"reshape", Job::reshape}, {"view", Job::reshape},
-        {"ravel", Job::ravel},     {"trans", Job::permute},
-        {"permute", Job::permute}, {"flip", Job::flip},
-        {"join", Job::join},       {"split", Job::split},
-        {"cat", Job::cat},         {"interleave", Job::interleave},
-        {"gather", Job::gather},   {"sum", Job::sum},
-        {"min", Job::lowest},      {"max", Job::highest},
-        {"cumsum", Job::running},  {"broadcast", Job::broadcast},
-        {"clamp", Job::clamp}};
-    const auto job = table.find(e.text);
-    if (job == table.end() || arguments.empty()) return std::nullopt;
-    const Value& x = arguments[0];
-    if (!is_known(x) || is_number(x)) {
-        if (job->second != Job::clamp) return std::nullopt;
+const BuiltinCall::ShapeRule* BuiltinCall::shape_rule_of(std::string_view name) {
+    static const std::unordered_map<std::string_view, ShapeRule> table{
+        {"reshape", {&BuiltinCall::reshape}},
+        {"view", {&BuiltinCall::reshape}},
+        {"ravel", {&BuiltinCall::ravel}},
+        {"trans", {&BuiltinCall::permute}},
+        {"permute", {&BuiltinCall::permute}},
+        {"flip", {&BuiltinCall::flip}},
+        {"join", {&BuiltinCall::join}},
+        {"split", {&BuiltinCall::split}},
+        {"cat", {&BuiltinCall::lengthened, What::cat}},
+        {"interleave", {&BuiltinCall::lengthened, What::interleave}},
+        {"gather", {&BuiltinCall::gather}},
+        {"sum", {&BuiltinCall::reduced, What::sum}},
+        {"min", {&BuiltinCall::reduced, What::lowest}},
+        {"max", {&BuiltinCall::reduced, What::highest}},
+        {"cumsum", {&BuiltinCall::running}},
+        {"broadcast", {&BuiltinCall::broadcast}},
+        {"clamp", {&BuiltinCall::clamp}}};
+    const auto found = table.find(name);
+    return found == table.end() ? nullptr : &found->second;
+}
+
+/// nullopt: the call is none of these, or its operands are data.
+BuiltinCall::Made BuiltinCall::by_name() {
+    if (arguments_.empty()) return std::nullopt;
+    const ShapeRule* const found = shape_rule_of(e_.text);
+    if (found == nullptr) return std::nullopt;
+    const Value& x = arguments_[0];
+    const bool is_clamp = found->rule == &BuiltinCall::clamp;  // which is of numbers, too
+    if ((!Evaluator::is_known(x) || is_number(x)) && !is_clamp) return std::nullopt;
+    return (this->*found->rule)(Evaluator::shape_of(x), found->what);
+}
+
+/// Numbers that follow, as one tuple or one by one.
+std::optional<std::vector<std::int64_t>> BuiltinCall::listed(std::size_t from, std::string_view keyword) {
+    std::vector<std::int64_t> all;
+    std::vector<Value> items(
+        arguments_.begin() + static_cast<std::ptrdiff_t>(std::min(from, arguments_.size())),
+        arguments_.end());
+    if (items.empty()) {
+        const Value named = ev_.argument(e_, {}, 0, keyword, frame_);
+        if (named.kind != ValueKind::undefined) items.push_back(named);
     }
-    const Shape shape = shape_of(x);
-    // Numbers that follow, as one tuple or one by one.
-    const auto listed = [&](std::size_t from,
-                            std::string_view keyword_name) -> std::optional<std::vector<std::int64_t>> {
-        std::vector<std::int64_t> all;
-        std::vector<Value> items(
-            arguments.begin() + static_cast<std::ptrdiff_t>(std::min(from, arguments.size())),
-            arguments.end());
-        if (items.empty()) {
-            const Value named = argument(e, {}, 0, keyword_name, frame);
-            if (named.kind != ValueKind::undefined) items.push_back(named);
-        }
-        if (items.size() == 1 && items[0].kind == ValueKind::tuple)
-            items.assign(items[0].tuple->items, items[0].tuple->items + items[0].tuple->size);
-        for (const Value& item : items) {
-            if (item.kind == ValueKind::boolean) continue;  // can_reorder
-            if (item.kind != ValueKind::integer) return std::nullopt;
-            all.push_back(item.integer);
-        }
-        if (all.size() > kRank) return std::nullopt;
-        return all;
-    };
-    const auto axis_of = [&](std::size_t index, std::string_view name,
-                             std::int32_t otherwise) -> std::optional<std::int32_t> {
-        const Value v = argument(e, arguments, index, name, frame);
-        if (v.kind == ValueKind::undefined || v.kind == ValueKind::none) return otherwise;
-        if (v.kind != ValueKind::integer) return std::nullopt;
-        const std::int64_t axis = v.integer < 0 ? v.integer + shape.rank : v.integer;
-        if (axis < 0 || axis >= shape.rank) return std::nullopt;
-        return static_cast<std::int32_t>(axis);
-    };
-    const auto made = [&](What what, std::span<const Value> from, const Shape& result, std::int32_t axis) {
-        Lazy* lazy = new_lazy(e, what, from, result);
-        lazy->axis = axis;
-        return from_lazy(lazy);
-    };
-    switch (job->second) {
-        case Job::reshape:
-        case Job::ravel: {
-            const Expr* reorder = keyword(e, "can_reorder");
-            if (reorder != nullptr || e.text == "view") {
-                const bool fixed = reorder == nullptr ? false
-                                                      : reorder->kind == ExprKind::literal &&
-                                                            std::holds_alternative<bool>(reorder->literal) &&
-                                                            !std::get<bool>(reorder->literal);
-                if (!fixed && e.text != "view") return std::nullopt;
-            }
-            Shape wanted;
-            if (job->second == Job::ravel) {
-                wanted.rank = 1;
-                wanted.extents[0] = shape.size();
-            } else {
-                const auto extents = listed(1, "shape");
-                if (!extents || extents->empty()) return std::nullopt;
-                wanted.rank = static_cast<std::int32_t>(extents->size());
-                std::copy(extents->begin(), extents->end(), wanted.extents.begin());
-            }
-            return reshaped(e, x, wanted);
-        }
-        case Job::permute: {
-            const auto axes = listed(1, "dims");
-            if (!axes) return std::nullopt;
-            std::vector<std::int32_t> order;
-            for (const std::int64_t axis : *axes) {
-                const std::int64_t at = axis < 0 ? axis + shape.rank : axis;
-                if (at < 0 || at >= shape.rank || std::count(order.begin(), order.end(), at) > 0)
-                    return std::nullopt;
-                order.push_back(static_cast<std::int32_t>(at));
-            }
-            if (order.empty()) {  // the last two axes exchanged
-                for (std::int32_t j = 0; j < shape.rank; ++j) order.push_back(j);
-                if (shape.rank > 1) std::swap(order[order.size() - 1], order[order.size() - 2]);
-            }
-            if (static_cast<std::int32_t>(order.size()) != shape.rank) return std::nullopt;
-            return permuted(e, x, order);
-        }
-        case Job::flip: {
-            const auto axis = axis_of(1, "dim", shape.rank - 1);
-            if (!axis) return std::nullopt;
-            return made(What::flip, {&x, 1}, shape, *axis);
-        }
-        case Job::running: {
-            const auto axis = axis_of(1, "axis", 0);
-            if (!axis || keyword(e, "reverse") != nullptr) return std::nullopt;
-            return made(What::running, {&x, 1}, shape, *axis);
-        }
-        case Job::split: {
-            if (shape.rank < 1 || shape.extents[shape.rank - 1] != 2) return std::nullopt;
-            Shape half = shape;
-            --half.rank;
-            half.extents[half.rank] = 0;
-            const std::array<Value, 2> parts{made(What::split, {&x, 1}, half, 0),
-                                             made(What::split, {&x, 1}, half, 1)};
-            return make_tuple(parts);
-        }
-        case Job::join:
-        case Job::interleave:
-        case Job::cat: {
-            if (arguments.size() < 2 || !is_known(arguments[1]) || !(shape_of(arguments[1]) == shape))
-                return std::nullopt;
-            if (job->second == Job::cat && (shape.rank != 1 || keyword(e, "can_reorder") != nullptr))
-                return std::nullopt;
-            Shape wanted = shape;
-            if (job->second == Job::join) {
-                if (wanted.rank >= kRank) return std::nullopt;
-                wanted.extents[wanted.rank++] = 2;
-            } else {
-                if (shape.rank < 1) return std::nullopt;
-                wanted.extents[wanted.rank - 1] *= 2;
-            }
-            const What what = job->second == Job::join  ? What::join
-                              : job->second == Job::cat ? What::cat
-                                                        : What::interleave;
-            return made(what, arguments.first(2), wanted, -1);
-        }
-        case Job::gather: {
-            if (arguments.size() < 2 || !is_known(arguments[1])) return std::nullopt;
-            const auto axis = axis_of(2, "axis", 0);
-            if (!axis || shape_of(arguments[1]).rank != shape.rank) return std::nullopt;
-            return made(What::gather, arguments.first(2), shape_of(arguments[1]), *axis);
-        }
-        case Job::sum:
-        case Job::lowest:
-        case Job::highest: {
-            if (arguments.size() > 1 && arguments[1].kind != ValueKind::integer &&
-                arguments[1].kind != ValueKind::none)
-                return std::nullopt;
-            const auto axis = axis_of(1, "axis", -1);
-            if (!axis || keyword(e, "return_indices") != nullptr || keyword(e, "keep_dims") != nullptr)
-                return std::nullopt;
-            Shape left;
-            for (std::int32_t j = 0; j < shape.rank; ++j) {
-                if (*axis >= 0 && j != *axis) left.extents[left.rank++] = shape.extents[j];
-            }
-            const What what = job->second == Job::sum      ? What::sum
-                              : job->second == Job::lowest ? What::lowest
-                                                           : What::highest;
-            return made(what, {&x, 1}, left, *axis);
-        }
-        case Job::broadcast: {
-            if (arguments.size() != 2 || !is_known(arguments[1])) return std::nullopt;
-            const auto both = broadcast(shape, shape_of(arguments[1]));
-            if (!both) return std::nullopt;
-            std::array<Value, 2> stretched{};
-            for (std::size_t i = 0; i < 2; ++i) {
-                if (!is_block(arguments[i])) return std::nullopt;
-                Block* zero = arena_.make<Block>();
-                zero->rank = both->rank;
-                for (std::int32_t j = 0; j < both->rank; ++j) zero->axes[j].extent = both->extents[j];
-                Value shaped;
-                shaped.kind = ValueKind::block;
-                shaped.block = zero;
-                stretched[i] = add(e, arguments[i], shaped, 1);
-            }
-            return make_tuple(stretched);
-        }
-        case Job::clamp: {
-            if (arguments.size() < 3 || !is_known(x) || !is_known(arguments[1]) || !is_known(arguments[2]))
-                return std::nullopt;
-            const Value high = extreme(e, false, x, arguments[2]);
-            return stopped() ? Value{} : extreme(e, true, high, arguments[1]);
-        }
+    if (items.size() == 1 && items[0].kind == ValueKind::tuple)
+        items.assign(items[0].tuple->items, items[0].tuple->items + items[0].tuple->size);
+    for (const Value& item : items) {
+        if (item.kind == ValueKind::boolean) continue;  // can_reorder
+        if (item.kind != ValueKind::integer) return std::nullopt;
+        all.push_back(item.integer);
     }
-    return std::nullopt;
+    if (all.size() > kRank) return std::nullopt;
+    return all;
+}
+
+std::optional<std::int32_t> BuiltinCall::axis_argument(const Shape& shape, std::size_t index,
+                                                       std::string_view name, std::int32_t otherwise) {
+    const Value v = argument(index, name);
+    if (v.kind == ValueKind::undefined || v.kind == ValueKind::none) return otherwise;
+    if (v.kind != ValueKind::integer) return std::nullopt;
+    const std::int64_t axis = v.integer < 0 ? v.integer + shape.rank : v.integer;
+    if (axis < 0 || axis >= shape.rank) return std::nullopt;
+    return static_cast<std::int32_t>(axis);
+}
+
+Value BuiltinCall::lazy(What what, std::span<const Value> from, const Shape& shape, std::int32_t axis) {
+    Lazy* made = ev_.new_lazy(e_, what, from, shape);
+    made->axis = axis;
+    return ev_.from_lazy(made);
+}
+
+/// Whether the elements of the second argument are known, too, and it has the shape of the first one.
+bool BuiltinCall::takes_two_alike(const Shape& shape) {
+    return arguments_.size() >= 2 && Evaluator::is_known(arguments_[1]) &&
+           Evaluator::shape_of(arguments_[1]) == shape;
+}
+
+namespace {
+
+/// Whether a reshape may put its elements in another order.
+bool may_reorder(const Expr& e, const Expr* reorder) {
+    if (e.text == "view" || reorder == nullptr) return false;
+    const bool fixed = reorder->kind == ExprKind::literal && std::holds_alternative<bool>(reorder->literal) &&
+                       !std::get<bool>(reorder->literal);
+    return !fixed;
+}
+
+}  // namespace
+
+BuiltinCall::Made BuiltinCall::reshape(const Shape& /*shape*/, What /*what*/) {
+    if (may_reorder(e_, ev_.keyword(e_, "can_reorder"))) return std::nullopt;
+    const auto extents = listed(1, "shape");
+    if (!extents || extents->empty()) return std::nullopt;
+    Shape wanted;
+    wanted.rank = static_cast<std::int32_t>(extents->size());
+    std::copy(extents->begin(), extents->end(), wanted.extents.begin());
+    return ev_.reshaped(e_, arguments_[0], wanted);
+}
+
+BuiltinCall::Made BuiltinCall::ravel(const Shape& shape, What /*what*/) {
+    if (may_reorder(e_, ev_.keyword(e_, "can_reorder"))) return std::nullopt;
+    Shape wanted;
+    wanted.rank = 1;
+    wanted.extents[0] = shape.size();
+    return ev_.reshaped(e_, arguments_[0], wanted);
+}
+
+BuiltinCall::Made BuiltinCall::permute(const Shape& shape, What /*what*/) {
+    const auto axes = listed(1, "dims");
+    if (!axes) return std::nullopt;
+    std::vector<std::int32_t> order;
+    for (const std::int64_t axis : *axes) {
+        const std::int64_t at = axis < 0 ? axis + shape.rank : axis;
+        if (at < 0 || at >= shape.rank || std::count(order.begin(), order.end(), at) > 0) return std::nullopt;
+        order.push_back(static_cast<std::int32_t>(at));
+    }
+    if (order.empty()) {  // the last two axes exchanged
+        for (std::int32_t j = 0; j < shape.rank; ++j) order.push_back(j);
+        if (shape.rank > 1) std::swap(order[order.size() - 1], order[order.size() - 2]);
+    }
+    if (static_cast<std::int32_t>(order.size()) != shape.rank) return std::nullopt;
+    return ev_.permuted(e_, arguments_[0], order);
+}
+
+BuiltinCall::Made BuiltinCall::flip(const Shape& shape, What /*what*/) {
+    const auto axis = axis_argument(shape, 1, "dim", shape.rank - 1);
+    if (!axis) return std::nullopt;
+    return lazy(What::flip, arguments_.first(1), shape, *axis);
+}
+
+BuiltinCall::Made BuiltinCall::running(const Shape& shape, What /*what*/) {
+    const auto axis = axis_argument(shape, 1, "axis", 0);
+    if (!axis || ev_.keyword(e_, "reverse") != nullptr) return std::nullopt;
+    return lazy(What::running, arguments_.first(1), shape, *axis);
+}
+
+BuiltinCall::Made BuiltinCall::split(const Shape& shape, What /*what*/) {
+    if (shape.rank < 1 || shape.extents[shape.rank - 1] != 2) return std::nullopt;
+    Shape half = shape;
+    --half.rank;
+    half.extents[half.rank] = 0;
+    const std::array<Value, 2> parts{lazy(What::split, arguments_.first(1), half, 0),
+                                     lazy(What::split, arguments_.first(1), half, 1)};
+    return ev_.make_tuple(parts);
+}
+
+BuiltinCall::Made BuiltinCall::join(const Shape& shape, What /*what*/) {
+    if (!takes_two_alike(shape) || shape.rank >= kRank) return std::nullopt;
+    Shape wanted = shape;
+    wanted.extents[wanted.rank++] = 2;
+    return lazy(What::join, arguments_.first(2), wanted, -1);
+}
+
+/// cat and interleave: twice as many along the last axis.
+BuiltinCall::Made BuiltinCall::lengthened(const Shape& shape, What what) {
+    if (!takes_two_alike(shape) || shape.rank < 1) return std::nullopt;
+    if (what == What::cat && (shape.rank != 1 || ev_.keyword(e_, "can_reorder") != nullptr))
+        return std::nullopt;
+    Shape wanted = shape;
+    wanted.extents[wanted.rank - 1] *= 2;
+    return lazy(what, arguments_.first(2), wanted, -1);
+}
+
+BuiltinCall::Made BuiltinCall::gather(const Shape& shape, What /*what*/) {
+    if (arguments_.size() < 2 || !Evaluator::is_known(arguments_[1])) return std::nullopt;
+    const auto axis = axis_argument(shape, 2, "axis", 0);
+    const Shape wanted = Evaluator::shape_of(arguments_[1]);
+    if (!axis || wanted.rank != shape.rank) return std::nullopt;
+    return lazy(What::gather, arguments_.first(2), wanted, *axis);
+}
+
+/// sum, min and max along an axis, or of all elements.
+BuiltinCall::Made BuiltinCall::reduced(const Shape& shape, What what) {
+    if (arguments_.size() > 1 && arguments_[1].kind != ValueKind::integer &&
+        arguments_[1].kind != ValueKind::none)
+        return std::nullopt;
+    const auto axis = axis_argument(shape, 1, "axis", -1);
+    if (!axis || ev_.keyword(e_, "return_indices") != nullptr || ev_.keyword(e_, "keep_dims") != nullptr)
+        return std::nullopt;
+    Shape left;
+    for (std::int32_t j = 0; j < shape.rank; ++j) {
+        if (*axis >= 0 && j != *axis) left.extents[left.rank++] = shape.extents[j];
+    }
+    return lazy(what, arguments_.first(1), left, *axis);
+}
+
+BuiltinCall::Made BuiltinCall::broadcast(const Shape& shape, What /*what*/) {
+    if (arguments_.size() != 2 || !Evaluator::is_known(arguments_[1])) return std::nullopt;
+    const auto both = Evaluator::broadcast(shape, Evaluator::shape_of(arguments_[1]));
+    if (!both) return std::nullopt;
+    std::array<Value, 2> stretched{};
+    for (std::size_t i = 0; i < 2; ++i) {
+        if (!is_block(arguments_[i])) return std::nullopt;
+        Block* zero = ev_.arena_.make<Block>();
+        zero->rank = both->rank;
+        for (std::int32_t j = 0; j < both->rank; ++j) zero->axes[j].extent = both->extents[j];
+        stretched[i] = ev_.add(e_, arguments_[i], block_value(zero), 1);
+    }
+    return ev_.make_tuple(stretched);
+}
+
+BuiltinCall::Made BuiltinCall::clamp(const Shape& /*shape*/, What /*what*/) {
+    if (arguments_.size() < 3) return std::nullopt;
+    for (const Value& value : arguments_.first(3)) {
+        if (!Evaluator::is_known(value)) return std::nullopt;
+    }
+    const Value high = ev_.extreme(e_, false, arguments_[0], arguments_[2]);
+    return ev_.stopped() ? Value{} : ev_.extreme(e_, true, high, arguments_[1]);
 }
 
 }  // namespace syncopate::kernel::triton

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernel/triton/builtins/builtin_call.hpp"
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "syncopate/names.hpp"
 
@@ -106,11 +107,11 @@ Value Evaluator::call(const Expr& e, Frame& frame) {
         }
         return helper(e, callee, all);
     }
-    return builtin(e, e.builtin, arguments, frame);
+    return BuiltinCall(*this, e, e.builtin, arguments, frame).run();
 }
 
 Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const Value> arguments) {
-    if (!callee.lowered)
+    if (!callee.parsed)
         return fail(e.where,
                     "`" + callee.name + "` cannot be followed; call @triton.jit functions of this project");
     if (arguments.size() > callee.parameters.size())
@@ -190,8 +191,8 @@ Value Evaluator::method(const Expr& e, Frame& frame) {
         case Builtin::minimum:
         case Builtin::maximum:
         case Builtin::absolute:
-        case Builtin::advance: return builtin(e, e.builtin, arguments, frame);
-        default: return builtin(e, Builtin::other, arguments, frame);
+        case Builtin::advance: return BuiltinCall(*this, e, e.builtin, arguments, frame).run();
+        default: return BuiltinCall(*this, e, Builtin::other, arguments, frame).run();
     }
 }
 

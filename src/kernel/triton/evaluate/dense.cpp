@@ -206,99 +206,148 @@ Evaluator::Known Evaluator::fill(Lazy& lazy, std::vector<std::int64_t>& out) {
     return Known::yes;
 }
 
+namespace {
+
+using Elements = std::vector<std::int64_t>;
+
+/// A block's elements along one axis, or all of them: (outer, extent, inner).
+struct Along {
+    std::int64_t outer = 1, extent = 1, inner = 1;
+    [[nodiscard]] std::size_t place(std::int64_t o, std::int64_t at, std::int64_t i) const {
+        return static_cast<std::size_t>((o * extent + at) * inner + i);
+    }
+};
+
+std::int64_t compared(Operator op, std::int64_t a, std::int64_t b) {
+    switch (op) {
+        case Operator::less: return a < b;
+        case Operator::less_equal: return a <= b;
+        case Operator::greater: return a > b;
+        case Operator::greater_equal: return a >= b;
+        case Operator::not_equal:
+        case Operator::is_not: return a != b;
+        default: return a == b;
+    }
+}
+
+/// What makes each element of those at the same place; false for what does not, arithmetic aside.
+bool combine(const Lazy& lazy, const std::array<Elements, 3>& from, std::size_t size, Elements& out) {
+    const Elements &a = from[0], &b = from[1], &c = from[2];
+    const auto each = [&](const auto& f) {
+        out.resize(size);
+        for (std::size_t i = 0; i < size; ++i) out[i] = f(i);
+        return true;
+    };
+    switch (lazy.what) {
+        case What::comparison: return each([&](std::size_t i) { return compared(lazy.op, a[i], b[i]); });
+        case What::both: return each([&](std::size_t i) { return a[i] != 0 && b[i] != 0 ? 1 : 0; });
+        case What::either: return each([&](std::size_t i) { return a[i] != 0 || b[i] != 0 ? 1 : 0; });
+        case What::invert: return each([&](std::size_t i) { return a[i] == 0 ? 1 : 0; });
+        case What::where: return each([&](std::size_t i) { return a[i] != 0 ? b[i] : c[i]; });
+        case What::least: return each([&](std::size_t i) { return std::min(a[i], b[i]); });
+        case What::most: return each([&](std::size_t i) { return std::max(a[i], b[i]); });
+        case What::absolute:
+            return each([&](std::size_t i) { return a[i] < 0 ? wrap_multiply(a[i], -1) : a[i]; });
+        default: return false;
+    }
+}
+
+/// `first`: the extents of what is permuted.
+void permute(const Lazy& lazy, std::span<const std::int64_t> first, const Elements& from, std::size_t size,
+             Elements& out) {
+    std::array<std::int64_t, kRank> step{}, index{};
+    for (std::int32_t j = 0; j < lazy.rank; ++j) {
+        if (lazy.axes[j] < 0) continue;
+        step[j] = 1;
+        for (auto k = static_cast<std::size_t>(lazy.axes[j]) + 1; k < first.size(); ++k) step[j] *= first[k];
+    }
+    out.resize(size);
+    for (std::int64_t& value : out) {
+        std::int64_t at = 0;
+        for (std::int32_t j = 0; j < lazy.rank; ++j) at += index[j] * step[j];
+        value = from[static_cast<std::size_t>(at)];
+        for (std::int32_t j = lazy.rank; j-- > 0 && ++index[j] >= lazy.extents[j];) index[j] = 0;
+    }
+}
+
+/// flip, running sums, gather: `length` elements along the axis, of which `at` says the places in a gather.
+/// False where one is beyond the axis.
+bool rearrange(const Lazy& lazy, const Along& along, std::int64_t length, const Elements& from,
+               const Elements& at, Elements& out) {
+    for (std::int64_t o = 0; o < along.outer; ++o) {
+        for (std::int64_t i = 0; i < along.inner; ++i) {
+            std::int64_t total = 0;
+            for (std::int64_t k = 0; k < length; ++k) {
+                const auto to = static_cast<std::size_t>((o * length + k) * along.inner + i);
+                std::int64_t source = lazy.what == What::flip ? along.extent - 1 - k : k;
+                if (lazy.what == What::gather) source = at[to];
+                if (source < 0 || source >= along.extent) return false;
+                const std::int64_t value = from[along.place(o, source, i)];
+                out[to] = lazy.what == What::running ? total = wrap_add(total, value) : value;
+            }
+        }
+    }
+    return true;
+}
+
+/// sum, lowest and highest along an axis.
+void reduce(What what, const Along& along, const Elements& from, Elements& out) {
+    for (std::int64_t o = 0; o < along.outer; ++o) {
+        for (std::int64_t i = 0; i < along.inner; ++i) {
+            std::int64_t value = from[along.place(o, 0, i)];
+            for (std::int64_t k = 1; k < along.extent; ++k) {
+                const std::int64_t one = from[along.place(o, k, i)];
+                value = what == What::sum      ? wrap_add(value, one)
+                        : what == What::lowest ? std::min(value, one)
+                                               : std::max(value, one);
+            }
+            out.push_back(value);
+        }
+    }
+}
+
+}  // namespace
+
 Evaluator::Known Evaluator::work_out(const Lazy& lazy, std::vector<std::int64_t>& out) {
     Shape shape;
     shape.rank = lazy.rank;
     shape.extents = lazy.extents;
-    const std::int64_t size = shape.size();
-    std::array<std::vector<std::int64_t>, 3> from;
+    const auto size = static_cast<std::size_t>(shape.size());
+    std::array<Elements, 3> from;
     const bool elementwise = lazy.what <= What::absolute;
     for (std::int32_t i = 0; i < lazy.count; ++i) {
         const Shape wanted = elementwise ? shape : shape_of(lazy.from[i]);
         const Known known = fill(lazy.from[i], wanted, from[static_cast<std::size_t>(i)]);
         if (known != Known::yes) return known;
     }
-    const std::vector<std::int64_t>&a = from[0], &b = from[1], &c = from[2];
-    const auto each = [&](const auto& f) {
-        out.resize(static_cast<std::size_t>(size));
-        for (std::size_t i = 0; i < out.size(); ++i) out[i] = f(i);
-    };
-    // The elements of from[0] along `axis`: (outer, extent, inner).
+    if (combine(lazy, from, size, out)) return Known::yes;
+    const Elements &a = from[0], &b = from[1];
     const Shape first = lazy.count > 0 ? shape_of(lazy.from[0]) : Shape{};
-    std::int64_t outer = 1, extent = 1, inner = 1;
+    Along along;
     for (std::int32_t j = 0; j < first.rank; ++j)
-        (lazy.axis < 0 || j == lazy.axis ? extent : j < lazy.axis ? outer : inner) *= first.extents[j];
-    const auto place = [&](std::int64_t o, std::int64_t at, std::int64_t i) {
-        return static_cast<std::size_t>((o * extent + at) * inner + i);
-    };
+        (lazy.axis < 0 || j == lazy.axis ? along.extent
+         : j < lazy.axis                 ? along.outer
+                                         : along.inner) *= first.extents[j];
     switch (lazy.what) {
-        case What::arithmetic: {
-            out.resize(static_cast<std::size_t>(size));
-            for (std::size_t i = 0; i < out.size(); ++i) {
+        case What::arithmetic:
+            out.resize(size);
+            for (std::size_t i = 0; i < size; ++i) {
                 const auto made = calculated(lazy.op, a[i], b[i]);
                 if (!made) return Known::data;
                 out[i] = *made;
             }
             break;
-        }
-        case What::comparison:
-            each([&](std::size_t i) -> std::int64_t {
-                switch (lazy.op) {
-                    case Operator::less: return a[i] < b[i];
-                    case Operator::less_equal: return a[i] <= b[i];
-                    case Operator::greater: return a[i] > b[i];
-                    case Operator::greater_equal: return a[i] >= b[i];
-                    case Operator::not_equal:
-                    case Operator::is_not: return a[i] != b[i];
-                    default: return a[i] == b[i];
-                }
-            });
+        case What::permute:
+            permute(lazy, {first.extents.data(), static_cast<std::size_t>(first.rank)}, a, size, out);
             break;
-        case What::both: each([&](std::size_t i) { return a[i] != 0 && b[i] != 0 ? 1 : 0; }); break;
-        case What::either: each([&](std::size_t i) { return a[i] != 0 || b[i] != 0 ? 1 : 0; }); break;
-        case What::invert: each([&](std::size_t i) { return a[i] == 0 ? 1 : 0; }); break;
-        case What::where: each([&](std::size_t i) { return a[i] != 0 ? b[i] : c[i]; }); break;
-        case What::least: each([&](std::size_t i) { return std::min(a[i], b[i]); }); break;
-        case What::most: each([&](std::size_t i) { return std::max(a[i], b[i]); }); break;
-        case What::absolute:
-            each([&](std::size_t i) { return a[i] < 0 ? wrap_multiply(a[i], -1) : a[i]; });
-            break;
-        case What::permute: {
-            std::array<std::int64_t, kRank> step{}, index{};
-            for (std::int32_t j = 0; j < lazy.rank; ++j) {
-                if (lazy.axes[j] < 0) continue;
-                step[j] = 1;
-                for (std::int32_t k = lazy.axes[j] + 1; k < first.rank; ++k) step[j] *= first.extents[k];
-            }
-            out.resize(static_cast<std::size_t>(size));
-            for (std::int64_t& value : out) {
-                std::int64_t at = 0;
-                for (std::int32_t j = 0; j < lazy.rank; ++j) at += index[j] * step[j];
-                value = a[static_cast<std::size_t>(at)];
-                for (std::int32_t j = lazy.rank; j-- > 0 && ++index[j] >= lazy.extents[j];) index[j] = 0;
-            }
-            break;
-        }
         case What::reshape: out = a; break;
         case What::flip:
         case What::running:
         case What::gather: {
-            const Shape at = lazy.what == What::gather ? shape_of(lazy.from[1]) : first;
-            const std::int64_t length = lazy.what == What::gather ? at.extents[lazy.axis] : extent;
-            out.resize(static_cast<std::size_t>(size));
-            for (std::int64_t o = 0; o < outer; ++o) {
-                for (std::int64_t i = 0; i < inner; ++i) {
-                    std::int64_t total = 0;
-                    for (std::int64_t k = 0; k < length; ++k) {
-                        const auto to = static_cast<std::size_t>((o * length + k) * inner + i);
-                        std::int64_t source = lazy.what == What::flip ? extent - 1 - k : k;
-                        if (lazy.what == What::gather) source = b[to];
-                        if (source < 0 || source >= extent) return Known::data;
-                        const std::int64_t value = a[place(o, source, i)];
-                        out[to] = lazy.what == What::running ? total = wrap_add(total, value) : value;
-                    }
-                }
-            }
+            const bool gathers = lazy.what == What::gather;
+            const std::int64_t length = gathers ? shape_of(lazy.from[1]).extents[lazy.axis] : along.extent;
+            out.resize(size);
+            if (!rearrange(lazy, along, length, a, b, out)) return Known::data;
             break;
         }
         case What::join:
@@ -313,24 +362,9 @@ Evaluator::Known Evaluator::work_out(const Lazy& lazy, std::vector<std::int64_t>
             out = a;
             out.insert(out.end(), b.begin(), b.end());
             break;
-        case What::sum:
-        case What::lowest:
-        case What::highest:
-            for (std::int64_t o = 0; o < outer; ++o) {
-                for (std::int64_t i = 0; i < inner; ++i) {
-                    std::int64_t value = a[place(o, 0, i)];
-                    for (std::int64_t k = 1; k < extent; ++k) {
-                        const std::int64_t one = a[place(o, k, i)];
-                        value = lazy.what == What::sum      ? wrap_add(value, one)
-                                : lazy.what == What::lowest ? std::min(value, one)
-                                                            : std::max(value, one);
-                    }
-                    out.push_back(value);
-                }
-            }
-            break;
+        default: reduce(lazy.what, along, a, out);
     }
-    return static_cast<std::int64_t>(out.size()) == size ? Known::yes : Known::data;
+    return out.size() == size ? Known::yes : Known::data;
 }
 
 /// a op b as the kernel computes it at run time; nullopt for what has no whole number as its result.

@@ -102,6 +102,8 @@ struct LineHint {
     std::int64_t every = 1;  ///< of its programs, every n-th one
 };
 
+class BuiltinCall;
+
 class Evaluator {
 public:
     Evaluator(Module& module, std::int32_t kernel, const Arguments& arguments,
@@ -163,6 +165,7 @@ public:
     bool grid_asked = false;        ///< tl.num_programs was called
 
 private:
+    friend class BuiltinCall;  // builtins/
     enum class Flow : std::uint8_t { next, stop, returned, stop_loop, next_round };
     struct Frame {
         const Function* function = nullptr;
@@ -299,6 +302,12 @@ private:
     Flow while_loop(const Stmt& statement, Frame& frame);
     Flow each_round(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
     Flow all_rounds(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
+    Value index_of(const Iterable& range, int symbol);
+    bool start_guessed(const Stmt& statement, Frame& frame, const Value* entry,
+                       const std::vector<Guess>& guesses, int symbol);
+    bool ends_guessed(const Stmt& statement, const Frame& frame, const Value* entry,
+                      const std::vector<Guess>& guesses, int symbol);
+    void keep_slices(std::int32_t loop, std::size_t first);
     Flow unknown_rounds(const Stmt& statement, Frame& frame, const Value& index);
     Flow one_round(const Stmt& statement, Frame& frame);
     bool has_stores(const std::vector<Stmt*>& body) const;
@@ -350,6 +359,12 @@ private:
     // evaluate_expression.cpp
     Value evaluate(const Expr& e, Frame& frame);
     Value evaluate_at_depth(const Expr& e, Frame& frame);
+    static Value literal(const Expr& e);
+    Value operation(const Expr& e, Frame& frame);
+    void note_coordinate(const Expr& e, const Value& side);
+    Value logical(const Expr& e, Frame& frame);
+    Value inverted(const Expr& e, Frame& frame);
+    Value conditional(const Expr& e, Frame& frame);
     Value name(const Expr& e, Frame& frame);
     [[nodiscard]] const Chooser* is_chosen(const std::string& parameter) const;
     [[nodiscard]] std::string who_chooses(const std::string& parameter) const;
@@ -392,15 +407,22 @@ private:
     // builtin_shape.cpp: axes, order and number of elements
     Value permuted(const Expr& e, const Value& value, std::span<const std::int32_t> axes);
     Value reshaped(const Expr& e, const Value& value, const Shape& shape);
-    std::optional<Value> shape_builtin(const Expr& e, std::span<const Value> arguments, Frame& frame);
 
     // operators.cpp: numbers, and which rule applies
     Value unary(const Expr& e, const Value& a);
     Value binary(const Expr& e, Operator op, const Value& a, const Value& b);
     Value integer_binary(const Expr& e, Operator op, std::int64_t a, std::int64_t b, bool runtime);
+    Value lost_pointer(std::int32_t memory, const Expr* why);
+    Value unknown_binary(Operator op, const Value& a, const Value& b);
+    std::optional<Value> mask_binary(const Expr& e, Operator op, const Value& a, const Value& b);
+    Value real_binary(const Expr& e, Operator op, const Value& a, const Value& b);
+    Value block_binary(const Expr& e, Operator op, const Value& a, const Value& b);
 
     // operators_mask.cpp
     Value compare(const Expr& e, Operator op, const Value& a, const Value& b);
+    std::optional<Value> compare_scalars(const Expr& e, Operator op, const Value& a, const Value& b);
+    Value compare_number(const Expr& e, Operator op, const Block& difference, Value made);
+    bool set_mask(const Expr& e, Operator op, const Block& difference, Mask& mask);
     Value masks_joined(const Expr& e, const Value& a, const Value& b, bool both);
     Value mask_box(const Expr& e, const Value& a, const Value& b, bool both);
     [[nodiscard]] bool lets_all_through(const Mask& mask);
@@ -416,6 +438,9 @@ private:
     Value add(const Expr& e, const Value& a, const Value& b, std::int64_t factor);
     Value scaled(const Expr& e, const Block& block, std::int64_t factor);
     static std::optional<Affine> whole_steps(const Block& block, std::int64_t by);
+    [[nodiscard]] std::pair<std::int64_t, std::int64_t> range_of(const Block& block) const;
+    std::optional<Value> divided(const Expr& e, Operator op, const Block& first, const Value& right,
+                                 std::int64_t by);
     Value elementwise(const Expr& e, Operator op, const Value& a, const Value& b);
     Value expanded(const Expr& e, const Value& value, std::span<const bool> is_new);
     Value transposed(const Expr& e, const Value& value);
@@ -430,9 +455,6 @@ private:
     Value argument(const Expr& e, std::span<const Value> arguments, std::size_t index, std::string_view name,
                    Frame& frame);
     [[nodiscard]] bool numbers(const Value& value, std::array<Affine, kRank>& out, std::int32_t& count) const;
-
-    // calls_builtin.cpp
-    Value builtin(const Expr& e, Builtin builtin, std::span<const Value> arguments, Frame& frame);
 
     // calls_memory.cpp: where footprints arise
     Value make_descriptor(const Expr& e, std::span<const Value> arguments, Frame& frame, bool block_pointer);

@@ -118,104 +118,19 @@ Value Evaluator::evaluate(const Expr& e, Frame& frame) {
 Value Evaluator::evaluate_at_depth(const Expr& e, Frame& frame) {
     switch (e.kind) {
         case ExprKind::name: return name(e, frame);
-        case ExprKind::literal: {
-            Value made;
-            if (const auto* i = std::get_if<std::int64_t>(&e.literal))
-                made.kind = ValueKind::integer, made.integer = *i;
-            else if (const auto* b = std::get_if<bool>(&e.literal))
-                made.kind = ValueKind::boolean, made.boolean = *b;
-            else if (const auto* r = std::get_if<double>(&e.literal))
-                made.kind = ValueKind::real, made.real = *r;
-            else if (const auto* t = std::get_if<std::string>(&e.literal))
-                made.kind = ValueKind::text, made.text = t;
-            else
-                made.kind = ValueKind::none;
-            return made;
-        }
+        case ExprKind::literal: return literal(e);
         case ExprKind::tuple: return tuple(e, frame);
         case ExprKind::attribute: return attribute(e, frame);
         case ExprKind::call: return call(e, frame);
         case ExprKind::method: return method(e, frame);
         case ExprKind::subscript: return subscript(e, frame);
-        case ExprKind::unary: {
-            const Value a = evaluate(*e.kids[0], frame);
-            return stopped() ? Value{} : unary(e, a);
-        }
-        case ExprKind::binary: {
-            const Value a = evaluate(*e.kids[0], frame);
-            if (stopped()) return {};
-            const Value b = evaluate(*e.kids[1], frame);
-            if (stopped()) return {};
-            if (e.axis >= 0 && silent_ == 0) {
-                const Value& side = e.axis_side == 0 ? a : b;
-                Coordinate& coord = coord_[static_cast<std::size_t>(e.axis)];
-                if (side.kind == ValueKind::integer && coord.at < 0) coord = {side.integer, 0};
-                if (on_line() && side.kind == ValueKind::block && side.block->rank == 0 && coord.at < 0) {
-                    const Affine& value = side.block->base;
-                    if (Affine{value.constant, {value.slope[0]}} == value)
-                        coord = {value.constant, value.slope[0]};
-                }
-            }
-            const Value made = binary(e, e.op, a, b);
-            return e.is_count && !stopped() ? count(e, Value{}, b, made, frame) : made;
-        }
-        case ExprKind::compare: {
-            const Value a = evaluate(*e.kids[0], frame);
-            if (stopped()) return {};
-            const Value b = evaluate(*e.kids[1], frame);
-            return stopped() ? Value{} : compare(e, e.op, a, b);
-        }
+        case ExprKind::unary:
+        case ExprKind::binary:
+        case ExprKind::compare: return operation(e, frame);
         case ExprKind::both:
-        case ExprKind::either: {
-            const Value a = evaluate(*e.kids[0], frame);
-            if (stopped()) return {};
-            if (a.kind == ValueKind::mask) {
-                const Value b = evaluate(*e.kids[1], frame);
-                return stopped() ? Value{} : masks_joined(e, a, b, e.kind == ExprKind::both);
-            }
-            const std::optional<bool> left = truth(*e.kids[0], a);
-            if (stopped()) return {};
-            if (left && *left == (e.kind == ExprKind::either)) return a;
-            Value b = evaluate(*e.kids[1], frame);
-            if (stopped()) return {};
-            if (!left) {
-                const std::optional<bool> right = truth(*e.kids[1], b);
-                if (right && *right == (e.kind == ExprKind::either)) return b;
-                return stopped() ? Value{} : opaque(e, a.taint | b.taint);
-            }
-            b.taint |= a.taint;
-            b.runtime = b.runtime || a.runtime;
-            return b;
-        }
-        case ExprKind::invert: {
-            const Value a = evaluate(*e.kids[0], frame);
-            if (stopped()) return {};
-            const std::optional<bool> known = truth(*e.kids[0], a);
-            if (stopped()) return {};
-            if (!known && is_known(a) && a.kind == ValueKind::mask)
-                return lazily(e, Lazy::What::invert, Operator::add, {a});
-            if (!known) return opaque(e, a.taint);
-            Value made = with(ValueKind::boolean, a, a);
-            made.boolean = !*known;
-            return made;
-        }
-        case ExprKind::conditional: {
-            const Value condition = evaluate(*e.kids[1], frame);
-            if (stopped()) return {};
-            const std::optional<bool> known = truth(*e.kids[1], condition);
-            if (stopped()) return {};
-            if (known) {
-                Value made = evaluate(*e.kids[*known ? 0 : 2], frame);
-                made.taint |= condition.taint;
-                return made;
-            }
-            const Value a = evaluate(*e.kids[0], frame);
-            const Value b = evaluate(*e.kids[2], frame);
-            if (stopped()) return {};
-            return equal(a, b) && a.kind != ValueKind::opaque
-                       ? a
-                       : opaque(e, a.taint | b.taint | condition.taint);
-        }
+        case ExprKind::either: return logical(e, frame);
+        case ExprKind::invert: return inverted(e, frame);
+        case ExprKind::conditional: return conditional(e, frame);
         case ExprKind::bind: {
             const Value a = evaluate(*e.kids[0], frame);
             if (!stopped() && e.slot >= 0) frame.slots[e.slot] = a;
@@ -227,6 +142,96 @@ Value Evaluator::evaluate_at_depth(const Expr& e, Frame& frame) {
         case ExprKind::slice: return opaque(e, 0);
     }
     return {};
+}
+
+Value Evaluator::literal(const Expr& e) {
+    Value made;
+    if (const auto* i = std::get_if<std::int64_t>(&e.literal))
+        made.kind = ValueKind::integer, made.integer = *i;
+    else if (const auto* b = std::get_if<bool>(&e.literal))
+        made.kind = ValueKind::boolean, made.boolean = *b;
+    else if (const auto* r = std::get_if<double>(&e.literal))
+        made.kind = ValueKind::real, made.real = *r;
+    else if (const auto* t = std::get_if<std::string>(&e.literal))
+        made.kind = ValueKind::text, made.text = t;
+    else
+        made.kind = ValueKind::none;
+    return made;
+}
+
+/// An operator on one or two values.
+Value Evaluator::operation(const Expr& e, Frame& frame) {
+    const Value a = evaluate(*e.kids[0], frame);
+    if (stopped()) return {};
+    if (e.kind == ExprKind::unary) return unary(e, a);
+    const Value b = evaluate(*e.kids[1], frame);
+    if (stopped()) return {};
+    if (e.kind == ExprKind::compare) return compare(e, e.op, a, b);
+    if (e.axis >= 0 && silent_ == 0) note_coordinate(e, e.axis_side == 0 ? a : b);
+    const Value made = binary(e, e.op, a, b);
+    return e.is_count && !stopped() ? count(e, Value{}, b, made, frame) : made;
+}
+
+/// The product of a tile's coordinate `side` and the block size of its axis is being evaluated.
+void Evaluator::note_coordinate(const Expr& e, const Value& side) {
+    Coordinate& coord = coord_[static_cast<std::size_t>(e.axis)];
+    if (side.kind == ValueKind::integer && coord.at < 0) coord = {side.integer, 0};
+    if (on_line() && side.kind == ValueKind::block && side.block->rank == 0 && coord.at < 0) {
+        const Affine& value = side.block->base;
+        if (Affine{value.constant, {value.slope[0]}} == value) coord = {value.constant, value.slope[0]};
+    }
+}
+
+/// `and` and `or`.
+Value Evaluator::logical(const Expr& e, Frame& frame) {
+    const Value a = evaluate(*e.kids[0], frame);
+    if (stopped()) return {};
+    if (a.kind == ValueKind::mask) {
+        const Value b = evaluate(*e.kids[1], frame);
+        return stopped() ? Value{} : masks_joined(e, a, b, e.kind == ExprKind::both);
+    }
+    const std::optional<bool> left = truth(*e.kids[0], a);
+    if (stopped()) return {};
+    if (left && *left == (e.kind == ExprKind::either)) return a;
+    Value b = evaluate(*e.kids[1], frame);
+    if (stopped()) return {};
+    if (!left) {
+        const std::optional<bool> right = truth(*e.kids[1], b);
+        if (right && *right == (e.kind == ExprKind::either)) return b;
+        return stopped() ? Value{} : opaque(e, a.taint | b.taint);
+    }
+    b.taint |= a.taint;
+    b.runtime = b.runtime || a.runtime;
+    return b;
+}
+
+Value Evaluator::inverted(const Expr& e, Frame& frame) {
+    const Value a = evaluate(*e.kids[0], frame);
+    if (stopped()) return {};
+    const std::optional<bool> known = truth(*e.kids[0], a);
+    if (stopped()) return {};
+    if (!known && is_known(a) && a.kind == ValueKind::mask)
+        return lazily(e, Lazy::What::invert, Operator::add, {a});
+    if (!known) return opaque(e, a.taint);
+    Value made = with(ValueKind::boolean, a, a);
+    made.boolean = !*known;
+    return made;
+}
+
+Value Evaluator::conditional(const Expr& e, Frame& frame) {
+    const Value condition = evaluate(*e.kids[1], frame);
+    if (stopped()) return {};
+    const std::optional<bool> known = truth(*e.kids[1], condition);
+    if (stopped()) return {};
+    if (known) {
+        Value made = evaluate(*e.kids[*known ? 0 : 2], frame);
+        made.taint |= condition.taint;
+        return made;
+    }
+    const Value a = evaluate(*e.kids[0], frame);
+    const Value b = evaluate(*e.kids[2], frame);
+    if (stopped()) return {};
+    return equal(a, b) && a.kind != ValueKind::opaque ? a : opaque(e, a.taint | b.taint | condition.taint);
 }
 
 Value Evaluator::make_tuple(std::span<const Value> items) {

@@ -220,6 +220,66 @@ Evaluator::Flow Evaluator::each_round(const Stmt& statement, Frame& frame, const
     return left;
 }
 
+/// The variable of a loop whose iteration is `symbol`.
+Value Evaluator::index_of(const Iterable& range, int symbol) {
+    Value start = make_integer(range.start.constant, true, 0);
+    if (!range.start.is_constant()) {
+        Block* block = arena_.make<Block>();
+        block->base = range.start;
+        start.kind = ValueKind::block;
+        start.block = block;
+    }
+    Guess by_step;
+    by_step.kind = Guess::Kind::advance;
+    by_step.delta[0] = range.step;
+    return advanced(start, by_step, symbol, 0);
+}
+
+/// Gives what a loop carries its guessed values of iteration `symbol`; false where a guess cannot be right.
+bool Evaluator::start_guessed(const Stmt& statement, Frame& frame, const Value* entry,
+                              const std::vector<Guess>& guesses, int symbol) {
+    for (std::size_t i = 0; i < guesses.size(); ++i) {
+        const bool differs =
+            (guesses[i].kind == Guess::Kind::absent) != (entry[i].kind == ValueKind::undefined);
+        if (differs && statement.assigned[i] != statement.target->slot) return false;
+        Value& slot = frame.slots[statement.assigned[i]];
+        slot = advanced(entry[i], guesses[i], symbol, 0);
+        if (guesses[i].kind == Guess::Kind::lost) slot = opaque(*statement.value, entry[i].taint);
+    }
+    return true;
+}
+
+/// Whether all that a loop carries has the values that are guessed for the iteration after `symbol`.
+bool Evaluator::ends_guessed(const Stmt& statement, const Frame& frame, const Value* entry,
+                             const std::vector<Guess>& guesses, int symbol) {
+    for (std::size_t i = 0; i < guesses.size(); ++i) {
+        const Guess& g = guesses[i];
+        const Value& end = frame.slots[statement.assigned[i]];
+        if (g.kind == Guess::Kind::absent || g.kind == Guess::Kind::lost ||
+            statement.assigned[i] == statement.target->slot)
+            continue;
+        if (!equal(end, advanced(entry[i], g, symbol, 1))) return false;
+    }
+    return true;
+}
+
+/// Makes slices of the loop of its advances from `first` on; those of other loops stay.
+void Evaluator::keep_slices(std::int32_t loop, std::size_t first) {
+    std::size_t kept = first;
+    for (std::size_t i = first; i < advances_.size(); ++i) {
+        if (advances_[i].first != loop) {
+            advances_[kept++] = advances_[i];
+            continue;
+        }
+        const auto& [param, advance] = advances_[i].second;
+        auto& slices = loops[static_cast<std::size_t>(loop)].slices;
+        const auto [slice, is_new] = slices.try_emplace(param, advance);
+        Advance& known = slice->second;
+        if (advance.several || !(known == advance)) known = Advance{};
+    }
+    advances_.resize(kept);
+}
+
 // Runs the body once with the iteration as an unknown. What is carried around the loop is guessed to advance
 // by a constant; the guess is proven when the body, started from the guess for iteration i, ends in that for
 // i + 1.
@@ -238,17 +298,7 @@ Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const
     trips_.push_back(trips);
     symbol_loops_.push_back(statement.loop);
 
-    Value start = make_integer(range.start.constant, true, 0);
-    if (!range.start.is_constant()) {
-        Block* block = arena_.make<Block>();
-        block->base = range.start;
-        start.kind = ValueKind::block;
-        start.block = block;
-    }
-    Guess by_step;
-    by_step.kind = Guess::Kind::advance;
-    by_step.delta[0] = range.step;
-    const Value index = advanced(start, by_step, symbol, 0);
+    const Value index = index_of(range, symbol);
 
     const auto leave = [&] {
         trips_.pop_back();
@@ -284,26 +334,9 @@ Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const
             }
         }
         if (possible) {
-            for (std::size_t i = 0; i < count; ++i) {
-                if ((guesses[i].kind == Guess::Kind::absent) != (entry[i].kind == ValueKind::undefined)) {
-                    possible = statement.assigned[i] == statement.target->slot;
-                    if (!possible) break;
-                }
-                Value& slot = frame.slots[statement.assigned[i]];
-                slot = advanced(entry[i], guesses[i], symbol, 0);
-                if (guesses[i].kind == Guess::Kind::lost) slot = opaque(*statement.value, entry[i].taint);
-            }
-            possible = possible && once() && !not_affine_;
+            possible = start_guessed(statement, frame, entry, guesses, symbol) && once() && !not_affine_;
             if (error_) return leave(), Flow::stop;
-            for (std::size_t i = 0; i < count && possible; ++i) {
-                const Guess& g = guesses[i];
-                const Value& end = frame.slots[statement.assigned[i]];
-                if (g.kind == Guess::Kind::absent || g.kind == Guess::Kind::lost ||
-                    statement.assigned[i] == statement.target->slot)
-                    continue;
-                possible = equal(end, advanced(entry[i], g, symbol, 1));
-            }
-            proven = possible;
+            proven = possible && ends_guessed(statement, frame, entry, guesses, symbol);
         }
         if (!proven) {
             not_affine_ = false;
@@ -315,21 +348,7 @@ Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const
     }
     leave();
     if (!proven) return each_round(statement, frame, range, trips);
-    if (silent_ == 0) {
-        std::size_t kept = advances;
-        for (std::size_t i = advances; i < advances_.size(); ++i) {
-            if (advances_[i].first != statement.loop) {
-                advances_[kept++] = advances_[i];
-                continue;
-            }
-            const auto& [param, advance] = advances_[i].second;
-            auto& slices = loops[static_cast<std::size_t>(statement.loop)].slices;
-            const auto [slice, is_new] = slices.try_emplace(param, advance);
-            Advance& known = slice->second;
-            if (advance.several || !(known == advance)) known = Advance{};
-        }
-        advances_.resize(kept);
-    }
+    if (silent_ == 0) keep_slices(statement.loop, advances);
     // After the loop, everything has the value that the last iteration left.
     for (const std::int32_t slot : statement.assigned) {
         frame.slots[slot] = substituted(frame.slots[slot], symbol, trips - 1);

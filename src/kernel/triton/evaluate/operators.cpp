@@ -95,6 +95,17 @@ Value Evaluator::integer_binary(const Expr& e, Operator op, std::int64_t a, std:
     return made;
 }
 
+/// An address in `memory` that is not known, because of `why`.
+Value Evaluator::lost_pointer(std::int32_t memory, const Expr* why) {
+    LostPointer* lost = arena_.make<LostPointer>();
+    lost->param = memory;
+    lost->why = why;
+    Value made;
+    made.kind = ValueKind::lost_pointer;
+    made.lost = lost;
+    return made;
+}
+
 Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value& b) {
     if (a.kind == ValueKind::integer && b.kind == ValueKind::integer) {
         const bool shifts = op == Operator::shift_left || op == Operator::shift_right;
@@ -102,112 +113,100 @@ Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value&
             return fail(e.where, quoted(module_, e.where) + " shifts by " + std::to_string(b.integer) +
                                      ": give --args for which it shifts by 0 to 63");
         }
-        Value made = integer_binary(e, op, a.integer, b.integer, a.runtime || b.runtime);
-        made.runtime = a.runtime || b.runtime;
-        made.taint = a.taint | b.taint;
-        return made;
+        return of_both(integer_binary(e, op, a.integer, b.integer, a.runtime || b.runtime), a, b);
     }
-    const std::uint64_t taint = a.taint | b.taint;
-    const auto tainted = [&](Value made) {
-        made.taint = taint;
-        made.runtime = a.runtime || b.runtime;
-        return made;
-    };
     for (const Value* v : {&a, &b}) {
-        if (v->kind == ValueKind::lost_pointer) return tainted(*v);
+        if (v->kind == ValueKind::lost_pointer) return of_both(*v, a, b);
     }
-    if (a.kind == ValueKind::opaque || b.kind == ValueKind::opaque) {
-        const Value& unknown = a.kind == ValueKind::opaque ? a : b;
-        const Value& other = a.kind == ValueKind::opaque ? b : a;
-        const std::int32_t memory = other.kind == ValueKind::lazy ? other.lazy->param : param_of(other);
-        if (memory >= 0) {
-            LostPointer* lost = arena_.make<LostPointer>();
-            lost->param = memory;
-            lost->why = unknown.why;
-            Value made;
-            made.kind = ValueKind::lost_pointer;
-            made.lost = lost;
-            return tainted(made);
-        }
-        if (other.kind == ValueKind::mask && op == Operator::bit_and) {
-            Mask* mask = arena_.make<Mask>();
-            *mask = *other.mask;
-            mask->exact = false;
-            mask->form = nullptr;
-            Value made;
-            made.kind = ValueKind::mask;
-            made.mask = mask;
-            return tainted(made);
-        }
-        return opaque(*unknown.why, taint);
-    }
+    if (a.kind == ValueKind::opaque || b.kind == ValueKind::opaque) return unknown_binary(op, a, b);
     if (a.kind == ValueKind::mask || b.kind == ValueKind::mask ||
         (a.kind == ValueKind::boolean && b.kind == ValueKind::boolean)) {
-        if (op == Operator::bit_and || op == Operator::bit_or)
-            return masks_joined(e, a, b, op == Operator::bit_and);
-        if (op == Operator::bit_xor && is_known(a) && is_known(b))
-            return tainted(lazily(e, Lazy::What::comparison, Operator::not_equal, {a, b}));
-        if (a.kind == ValueKind::mask || b.kind == ValueKind::mask) {  // as 0 and 1
-            const bool whole = op != Operator::divide && op != Operator::power && op != Operator::matmul;
-            return whole ? tainted(lazily(e, Lazy::What::arithmetic, op, {a, b})) : opaque(e, taint);
-        }
+        if (const auto made = mask_binary(e, op, a, b)) return *made;
     }
     if ((a.kind == ValueKind::lazy || b.kind == ValueKind::lazy) && is_known(a) && is_known(b)) {
         if (op == Operator::divide || op == Operator::power || op == Operator::matmul)
-            return opaque(e, taint);
-        return tainted(lazily(e, Lazy::What::arithmetic, op, {a, b}));
+            return opaque(e, a.taint | b.taint);
+        return of_both(lazily(e, Lazy::What::arithmetic, op, {a, b}), a, b);
     }
-    if (a.kind == ValueKind::real || b.kind == ValueKind::real) {
-        const auto real = [](const Value& v) {
-            return v.kind == ValueKind::real ? v.real : static_cast<double>(number_of(v));
-        };
-        const bool plain =
-            (a.kind == ValueKind::real || is_number(a)) && (b.kind == ValueKind::real || is_number(b));
-        if (!plain) return opaque(e, taint);
+    if (a.kind == ValueKind::real || b.kind == ValueKind::real) return real_binary(e, op, a, b);
+    if (is_number(a) && is_number(b)) {
+        const bool runtime = a.runtime || b.runtime;
+        return of_both(integer_binary(e, op, number_of(a), number_of(b), runtime), a, b);
+    }
+    if ((is_block(a) || is_number(a)) && (is_block(b) || is_number(b))) return block_binary(e, op, a, b);
+    return opaque(e, a.taint | b.taint);
+}
+
+/// One of the operands is unknown.
+Value Evaluator::unknown_binary(Operator op, const Value& a, const Value& b) {
+    const Value& unknown = a.kind == ValueKind::opaque ? a : b;
+    const Value& other = a.kind == ValueKind::opaque ? b : a;
+    const std::int32_t memory = other.kind == ValueKind::lazy ? other.lazy->param : param_of(other);
+    if (memory >= 0) return of_both(lost_pointer(memory, unknown.why), a, b);
+    if (other.kind == ValueKind::mask && op == Operator::bit_and) {
+        Mask* mask = arena_.make<Mask>();
+        *mask = *other.mask;
+        mask->exact = false;
+        mask->form = nullptr;
         Value made;
-        made.kind = ValueKind::real;
-        switch (op) {
-            case Operator::add: made.real = real(a) + real(b); break;
-            case Operator::subtract: made.real = real(a) - real(b); break;
-            case Operator::multiply: made.real = real(a) * real(b); break;
-            case Operator::divide: made.real = real(b) == 0 ? 0 : real(a) / real(b); break;
-            default: return opaque(e, taint);
-        }
-        return tainted(made);
+        made.kind = ValueKind::mask;
+        made.mask = mask;
+        return of_both(made, a, b);
     }
-    if (is_number(a) && is_number(b))
-        return tainted(integer_binary(e, op, number_of(a), number_of(b), a.runtime || b.runtime));
-    if ((is_block(a) || is_number(a)) && (is_block(b) || is_number(b))) {
-        const bool pointers = a.kind == ValueKind::pointer || b.kind == ValueKind::pointer;
-        if (a.kind == ValueKind::pointer && b.kind == ValueKind::pointer) return opaque(e, taint);
-        switch (op) {
-            case Operator::add: return tainted(add(e, a, b, 1));
-            case Operator::subtract:
-                if (b.kind == ValueKind::pointer) break;
-                return tainted(add(e, a, b, -1));
-            case Operator::multiply:
-                if (pointers) break;
-                if (is_number(b)) return tainted(scaled(e, *a.block, number_of(b)));
-                if (is_number(a)) return tainted(scaled(e, *b.block, number_of(a)));
-                return tainted(elementwise(e, op, a, b));
-            case Operator::shift_left:
-                if (pointers || !is_number(b) || number_of(b) < 0 || number_of(b) > 62) break;
-                return tainted(scaled(e, *a.block, std::int64_t{1} << number_of(b)));
-            default:
-                if (pointers || op == Operator::divide) break;
-                return tainted(elementwise(e, op, a, b));
-        }
-        if (pointers) {
-            LostPointer* lost = arena_.make<LostPointer>();
-            lost->param = (a.kind == ValueKind::pointer ? a : b).block->param;
-            lost->why = &e;
-            Value made;
-            made.kind = ValueKind::lost_pointer;
-            made.lost = lost;
-            return tainted(made);
-        }
+    return opaque(*unknown.why, a.taint | b.taint);
+}
+
+/// One of the operands is a mask, or both are booleans; nullopt: an operation on numbers.
+std::optional<Value> Evaluator::mask_binary(const Expr& e, Operator op, const Value& a, const Value& b) {
+    if (op == Operator::bit_and || op == Operator::bit_or)
+        return masks_joined(e, a, b, op == Operator::bit_and);
+    if (op == Operator::bit_xor && is_known(a) && is_known(b))
+        return of_both(lazily(e, Lazy::What::comparison, Operator::not_equal, {a, b}), a, b);
+    if (a.kind != ValueKind::mask && b.kind != ValueKind::mask) return std::nullopt;
+    // as 0 and 1
+    if (op == Operator::divide || op == Operator::power || op == Operator::matmul)
+        return opaque(e, a.taint | b.taint);
+    return of_both(lazily(e, Lazy::What::arithmetic, op, {a, b}), a, b);
+}
+
+/// One of the operands is a real number.
+Value Evaluator::real_binary(const Expr& e, Operator op, const Value& a, const Value& b) {
+    if (!is_real_or_number(a) || !is_real_or_number(b)) return opaque(e, a.taint | b.taint);
+    Value made;
+    made.kind = ValueKind::real;
+    switch (op) {
+        case Operator::add: made.real = real_of(a) + real_of(b); break;
+        case Operator::subtract: made.real = real_of(a) - real_of(b); break;
+        case Operator::multiply: made.real = real_of(a) * real_of(b); break;
+        case Operator::divide: made.real = real_of(b) == 0 ? 0 : real_of(a) / real_of(b); break;
+        default: return opaque(e, a.taint | b.taint);
     }
-    return opaque(e, taint);
+    return of_both(made, a, b);
+}
+
+/// The operands are blocks, pointers and numbers, not both numbers.
+Value Evaluator::block_binary(const Expr& e, Operator op, const Value& a, const Value& b) {
+    const bool pointers = a.kind == ValueKind::pointer || b.kind == ValueKind::pointer;
+    if (a.kind == ValueKind::pointer && b.kind == ValueKind::pointer) return opaque(e, a.taint | b.taint);
+    switch (op) {
+        case Operator::add: return of_both(add(e, a, b, 1), a, b);
+        case Operator::subtract:
+            if (b.kind == ValueKind::pointer) break;
+            return of_both(add(e, a, b, -1), a, b);
+        case Operator::multiply:
+            if (pointers) break;
+            if (is_number(b)) return of_both(scaled(e, *a.block, number_of(b)), a, b);
+            if (is_number(a)) return of_both(scaled(e, *b.block, number_of(a)), a, b);
+            return of_both(elementwise(e, op, a, b), a, b);
+        case Operator::shift_left:
+            if (pointers || !is_number(b) || number_of(b) < 0 || number_of(b) > 62) break;
+            return of_both(scaled(e, *a.block, std::int64_t{1} << number_of(b)), a, b);
+        default:
+            if (pointers || op == Operator::divide) break;
+            return of_both(elementwise(e, op, a, b), a, b);
+    }
+    if (!pointers) return opaque(e, a.taint | b.taint);
+    return of_both(lost_pointer((a.kind == ValueKind::pointer ? a : b).block->param, &e), a, b);
 }
 
 }  // namespace syncopate::kernel::triton

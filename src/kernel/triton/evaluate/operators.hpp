@@ -20,10 +20,22 @@ inline Value with(ValueKind kind, const Value& a, const Value& b) {
     return made;
 }
 
+/// `made` as the result of an operation on a and b.
+inline Value of_both(Value made, const Value& a, const Value& b) {
+    made.runtime = a.runtime || b.runtime;
+    made.taint = a.taint | b.taint;
+    return made;
+}
+
 inline bool is_block(const Value& v) { return v.kind == ValueKind::block || v.kind == ValueKind::pointer; }
 inline bool is_number(const Value& v) { return v.kind == ValueKind::integer || v.kind == ValueKind::boolean; }
 inline std::int64_t number_of(const Value& v) {
     return v.kind == ValueKind::boolean ? (v.boolean ? 1 : 0) : v.integer;
+}
+
+inline bool is_real_or_number(const Value& v) { return v.kind == ValueKind::real || is_number(v); }
+inline double real_of(const Value& v) {
+    return v.kind == ValueKind::real ? v.real : static_cast<double>(number_of(v));
 }
 
 inline std::int32_t rank_of(const Value& v) {

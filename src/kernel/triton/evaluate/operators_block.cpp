@@ -167,6 +167,87 @@ std::optional<Affine> Evaluator::whole_steps(const Block& block, std::int64_t by
     return whole;
 }
 
+/// The lowest and the highest element, over all iterations of the loops around.
+std::pair<std::int64_t, std::int64_t> Evaluator::range_of(const Block& block) const {
+    std::int64_t low = lowest_highest(block.base, false).constant,
+                 high = lowest_highest(block.base, true).constant;
+    for (std::int32_t j = 0; j < block.rank; ++j) {
+        if (block.axes[j].count == 0) continue;
+        std::int64_t axis_low = INT64_MAX, axis_high = INT64_MIN;
+        for (std::int32_t p = 0; p < block.axes[j].count; ++p) {
+            const Piece& piece = block.axes[j].pieces[p];
+            for (const std::int64_t i : {piece.begin, piece.end - 1}) {
+                const Affine at = piece.base + wrap_multiply(piece.step, i);
+                axis_low = std::min(axis_low, lowest_highest(at, false).constant);
+                axis_high = std::max(axis_high, lowest_highest(at, true).constant);
+            }
+        }
+        low = wrap_add(low, axis_low);
+        high = wrap_add(high, axis_high);
+    }
+    return {low, high};
+}
+
+/// The quotient or the rest by a number other than zero, `right`, where it is affine, or is on a line of
+/// programs; nullopt where it has to be worked out element by element.
+std::optional<Value> Evaluator::divided(const Expr& e, Operator op, const Block& first, const Value& right,
+                                        std::int64_t by) {
+    const auto [low, high] = range_of(first);
+    if (low >= 0 && high < by) {
+        if (op == Operator::modulo) return from_block(&first);
+        Block* zero = arena_.make<Block>();
+        zero->rank = first.rank;
+        for (std::int32_t j = 0; j < zero->rank; ++j) zero->axes[j].extent = first.axes[j].extent;
+        return from_block(zero);
+    }
+    const std::optional<Affine> whole = on_line() && low >= 0 ? whole_steps(first, by) : std::nullopt;
+    if (whole) {
+        Block* rest = arena_.make<Block>();
+        *rest = first;
+        rest->base.slope = {};
+        const Value made = elementwise(e, op, from_block(rest), right);
+        if (stopped() || op == Operator::modulo) return made;
+        Value steps;
+        steps.kind = ValueKind::block;
+        Block* moving = arena_.make<Block>();
+        moving->base = *whole;
+        steps.block = moving;
+        return is_number(made) || is_block(made) ? add(e, made, steps, 1) : (not_affine_ = true, Value{});
+    }
+    if (on_line() && low >= 0) {
+        // The id may stay within one block of `by`, or before the row that wraps around.
+        if (first.rank == 0 && by > 0 && low / by == high / by) {
+            Block* part = arena_.make<Block>();
+            part->base.constant = low / by;
+            if (op == Operator::modulo) part->base = first.base + -(low / by) * by;
+            return from_block(part);
+        }
+        Affine at = first.base;
+        at.constant = wrap_add(at.constant, wrap_add(high, -lowest_highest(first.base, true).constant));
+        if (first.rank == 0) {
+            const std::int64_t start = first.base.constant / std::max<std::int64_t>(by, 1) * by;
+            fits_while_below(first.base, wrap_add(start, by));
+            fits_while_below(first.base * -1, wrap_add(-start, 1));
+        } else {
+            fits_while_below(at, by);
+        }
+        divides_when_every(first.base, by);
+        if (first.base.slope[0] != 0) return not_affine_ = true, Value{};
+    }
+    const bool divisible = by > 0 && first.rank == 0 && first.base.constant % by == 0 &&
+                           std::all_of(first.base.slope.begin(), first.base.slope.end(),
+                                       [&](std::int64_t s) { return s % by == 0; });
+    if (divisible) {
+        Block* quotient = arena_.make<Block>();
+        if (op == Operator::floor_divide) {
+            quotient->base.constant = first.base.constant / by;
+            for (int s = 0; s < kSymbols; ++s) quotient->base.slope[s] = first.base.slope[s] / by;
+        }
+        return from_block(quotient);
+    }
+    return std::nullopt;
+}
+
 /// An operation that is not affine: exact where it is the identity over the whole range, otherwise element by
 /// element along the one axis on which the operands vary.
 Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, const Value& right) {
@@ -175,78 +256,8 @@ Value Evaluator::elementwise(const Expr& e, Operator op, const Value& left, cons
     const std::int32_t rank = std::max(first->rank, second->rank);
     const bool by_constant = second->rank == 0 && second->base.is_constant();
     if (by_constant && (op == Operator::modulo || op == Operator::floor_divide)) {
-        const std::int64_t by = second->base.constant;
-        if (by == 0) {
-            return division_by_zero(e);
-        }
-        std::int64_t low = lowest_highest(first->base, false).constant,
-                     high = lowest_highest(first->base, true).constant;
-        for (std::int32_t j = 0; j < first->rank; ++j) {
-            if (first->axes[j].count == 0) continue;
-            std::int64_t axis_low = INT64_MAX, axis_high = INT64_MIN;
-            for (std::int32_t p = 0; p < first->axes[j].count; ++p) {
-                const Piece& piece = first->axes[j].pieces[p];
-                for (const std::int64_t i : {piece.begin, piece.end - 1}) {
-                    const Affine at = piece.base + wrap_multiply(piece.step, i);
-                    axis_low = std::min(axis_low, lowest_highest(at, false).constant);
-                    axis_high = std::max(axis_high, lowest_highest(at, true).constant);
-                }
-            }
-            low = wrap_add(low, axis_low);
-            high = wrap_add(high, axis_high);
-        }
-        if (low >= 0 && high < by) {
-            if (op == Operator::modulo) return from_block(first);
-            Block* zero = arena_.make<Block>();
-            zero->rank = first->rank;
-            for (std::int32_t j = 0; j < zero->rank; ++j) zero->axes[j].extent = first->axes[j].extent;
-            return from_block(zero);
-        }
-        const std::optional<Affine> whole = on_line() && low >= 0 ? whole_steps(*first, by) : std::nullopt;
-        if (whole) {
-            Block* rest = arena_.make<Block>();
-            *rest = *first;
-            rest->base.slope = {};
-            const Value made = elementwise(e, op, from_block(rest), right);
-            if (stopped() || op == Operator::modulo) return made;
-            Value steps;
-            steps.kind = ValueKind::block;
-            Block* moving = arena_.make<Block>();
-            moving->base = *whole;
-            steps.block = moving;
-            return is_number(made) || is_block(made) ? add(e, made, steps, 1) : (not_affine_ = true, Value{});
-        }
-        if (on_line() && low >= 0) {
-            // The id may stay within one block of `by`, or before the row that wraps around.
-            if (first->rank == 0 && by > 0 && low / by == high / by) {
-                Block* part = arena_.make<Block>();
-                part->base.constant = low / by;
-                if (op == Operator::modulo) part->base = first->base + -(low / by) * by;
-                return from_block(part);
-            }
-            Affine at = first->base;
-            at.constant = wrap_add(at.constant, wrap_add(high, -lowest_highest(first->base, true).constant));
-            if (first->rank == 0) {
-                const std::int64_t start = first->base.constant / std::max<std::int64_t>(by, 1) * by;
-                fits_while_below(first->base, wrap_add(start, by));
-                fits_while_below(first->base * -1, wrap_add(-start, 1));
-            } else {
-                fits_while_below(at, by);
-            }
-            divides_when_every(first->base, by);
-            if (first->base.slope[0] != 0) return not_affine_ = true, Value{};
-        }
-        const bool divisible = by > 0 && first->rank == 0 && first->base.constant % by == 0 &&
-                               std::all_of(first->base.slope.begin(), first->base.slope.end(),
-                                           [&](std::int64_t s) { return s % by == 0; });
-        if (divisible) {
-            Block* quotient = arena_.make<Block>();
-            if (op == Operator::floor_divide) {
-                quotient->base.constant = first->base.constant / by;
-                for (int s = 0; s < kSymbols; ++s) quotient->base.slope[s] = first->base.slope[s] / by;
-            }
-            return from_block(quotient);
-        }
+        if (second->base.constant == 0) return division_by_zero(e);
+        if (const auto made = divided(e, op, *first, right, second->base.constant)) return *made;
     }
     const Block a = aligned(*first, rank), b = aligned(*second, rank);
     const std::int32_t axis = varying_axis(a, b);

@@ -16,57 +16,64 @@ std::int64_t floor_div(std::int64_t a, std::int64_t b) {
 }
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b > 0 ? 1 : 0); }
 
+/// x OP y; nullopt where OP is no comparison.
+template <typename T>
+std::optional<bool> holds(Operator op, const T& x, const T& y) {
+    switch (op) {
+        case Operator::less: return x < y;
+        case Operator::less_equal: return x <= y;
+        case Operator::greater: return x > y;
+        case Operator::greater_equal: return x >= y;
+        case Operator::equal:
+        case Operator::is: return x == y;
+        case Operator::not_equal:
+        case Operator::is_not: return x != y;
+        default: return std::nullopt;
+    }
+}
+
+bool is_equality(Operator op) {
+    return op == Operator::equal || op == Operator::is || op == Operator::not_equal || op == Operator::is_not;
+}
+
+/// Adds the bound on i that base + step * i < 0 is; false where it is none of whole numbers.
+bool bound_below_zero(const Affine& base, std::int64_t step, MaskAxis& bounds) {
+    if (step == INT64_MIN) return false;
+    const std::int64_t size = std::llabs(step);
+    for (const std::int64_t s : base.slope) {
+        if (s % size != 0) return false;
+    }
+    Affine bound;
+    for (int s = 0; s < kSymbols; ++s)
+        bound.slope[s] = (step > 0 ? wrap_multiply(base.slope[s], -1) : base.slope[s]) / size;
+    bound.constant = step > 0 ? ceil_div(wrap_multiply(base.constant, -1), size)
+                              : wrap_add(floor_div(base.constant, size), 1);
+    if (bound.is_constant()) bound.constant = std::clamp<std::int64_t>(bound.constant, 0, bounds.extent);
+    if (step > 0)
+        bounds.upper[bounds.upper_count++] = bound;
+    else
+        bounds.lower[bounds.lower_count++] = bound;
+    return true;
+}
+
+/// The same of base + step * i OP 0: <= as base - 1, and > and >= by negation.
+bool solve(Operator op, const Affine& base, std::int64_t step, MaskAxis& bounds) {
+    const std::int64_t back = wrap_multiply(step, -1);
+    bool solved = true;
+    if (op == Operator::less) solved = bound_below_zero(base, step, bounds);
+    if (op == Operator::less_equal || op == Operator::equal)
+        solved = bound_below_zero(base + -1, step, bounds);
+    if (op == Operator::greater) solved = bound_below_zero(base * -1, back, bounds);
+    if (op == Operator::greater_equal || op == Operator::equal)
+        solved = solved && bound_below_zero(base * -1 + -1, back, bounds);
+    return solved;
+}
+
 }  // namespace
 
 Value Evaluator::compare(const Expr& e, Operator op, const Value& a, const Value& b) {
-    Value made = with(ValueKind::boolean, a, b);
-    const auto decide = [&](const auto& x, const auto& y) -> std::optional<bool> {
-        switch (op) {
-            case Operator::less: return x < y;
-            case Operator::less_equal: return x <= y;
-            case Operator::greater: return x > y;
-            case Operator::greater_equal: return x >= y;
-            case Operator::equal:
-            case Operator::is: return x == y;
-            case Operator::not_equal:
-            case Operator::is_not: return x != y;
-            default: return std::nullopt;
-        }
-    };
-    if (is_number(a) && is_number(b)) {
-        const auto known = decide(number_of(a), number_of(b));
-        return known ? (made.boolean = *known, made) : opaque(e, made.taint);
-    }
-    if (op == Operator::in || op == Operator::not_in) {
-        if (b.kind != ValueKind::tuple) return opaque(e, made.taint);
-        bool any = false;
-        for (std::int32_t i = 0; i < b.tuple->size; ++i) any = any || equal(a, b.tuple->items[i]);
-        return made.boolean = any == (op == Operator::in), made;
-    }
-    if (a.kind == ValueKind::text && b.kind == ValueKind::text) {
-        const auto known = decide(*a.text, *b.text);
-        return known ? (made.boolean = *known, made) : opaque(e, made.taint);
-    }
-    const bool is_equality =
-        op == Operator::equal || op == Operator::is || op == Operator::not_equal || op == Operator::is_not;
-    const bool wants_equal = op == Operator::equal || op == Operator::is;
-    if (is_equality && (a.kind == ValueKind::none || b.kind == ValueKind::none)) {
-        const bool same = a.kind == b.kind;
-        if (!same && (a.kind == ValueKind::opaque || b.kind == ValueKind::opaque))
-            return made.boolean = !wants_equal, made;
-        return made.boolean = same == wants_equal, made;
-    }
-    if (is_equality && (a.kind == ValueKind::text || b.kind == ValueKind::text) &&
-        a.kind != ValueKind::opaque && b.kind != ValueKind::opaque) {
-        return made.boolean = !wants_equal, made;  // text and something else
-    }
-    if ((a.kind == ValueKind::real || is_number(a)) && (b.kind == ValueKind::real || is_number(b))) {
-        const auto real = [](const Value& v) {
-            return v.kind == ValueKind::real ? v.real : static_cast<double>(number_of(v));
-        };
-        const auto known = decide(real(a), real(b));
-        return known ? (made.boolean = *known, made) : opaque(e, made.taint);
-    }
+    if (const auto known = compare_scalars(e, op, a, b)) return *known;
+    const std::uint64_t taint = a.taint | b.taint;
     if ((a.kind == ValueKind::lazy || b.kind == ValueKind::lazy || a.kind == ValueKind::mask ||
          b.kind == ValueKind::mask) &&
         is_known(a) && is_known(b))
@@ -74,98 +81,107 @@ Value Evaluator::compare(const Expr& e, Operator op, const Value& a, const Value
     if (!((is_block(a) || is_number(a)) && (is_block(b) || is_number(b))) || a.kind == ValueKind::pointer ||
         b.kind == ValueKind::pointer) {
         const Value& unknown = a.kind == ValueKind::opaque ? a : b;
-        return opaque(unknown.kind == ValueKind::opaque ? *unknown.why : e, made.taint);
+        return opaque(unknown.kind == ValueKind::opaque ? *unknown.why : e, taint);
     }
-
-    const auto lazy = [&] { return lazily(e, Lazy::What::comparison, op, {a, b}); };
     // difference OP 0, then a bound on the index of the one axis along which the difference varies.
-    Value difference = add(e, a, b, -1);
+    const Value difference = add(e, a, b, -1);
     if (stopped()) return {};
-    if (difference.kind == ValueKind::lazy) return lazy();
-    const Block* d = as_block(difference);
-    if (d->rank == 0) {
-        const std::int64_t low = lowest_highest(d->base, false).constant,
-                           high = lowest_highest(d->base, true).constant;
-        const auto at_low = decide(low, std::int64_t{0}), at_high = decide(high, std::int64_t{0});
-        const bool monotone = !is_equality || low == high || low > 0 || high < 0;
-        if (!at_low || !monotone || *at_low != *at_high) {
-            fits_while_same_sign(d->base);
-            return not_affine(e);
+    if (difference.kind != ValueKind::lazy) {
+        const Block* d = as_block(difference);
+        if (d->rank == 0) return compare_number(e, op, *d, with(ValueKind::boolean, a, b));
+        Mask* mask = arena_.make<Mask>();
+        mask->rank = d->rank;
+        for (std::int32_t j = 0; j < d->rank; ++j) mask->axes[j].extent = d->axes[j].extent;
+        if (set_mask(e, op, *d, *mask)) {
+            Value made = with(ValueKind::mask, a, b);
+            made.mask = mask;
+            return made;
         }
-        return made.boolean = *at_low, made;
+        if (stopped()) return {};
     }
-    Mask* mask = arena_.make<Mask>();
-    mask->rank = d->rank;
-    made.kind = ValueKind::mask;
-    made.mask = mask;
-    for (std::int32_t j = 0; j < d->rank; ++j) mask->axes[j].extent = d->axes[j].extent;
-    const std::int32_t axis = varying_axis(*d, *d);
-    if (axis == -2 || (axis >= 0 && op == Operator::not_equal)) return lazy();
-    if (axis == -1) {
-        const auto at_low = decide(lowest_highest(d->base, false).constant, std::int64_t{0});
-        const auto at_high = decide(lowest_highest(d->base, true).constant, std::int64_t{0});
-        if (d->base.is_constant() && at_low)
-            mask->never = !*at_low;
-        else if (at_low && at_high && !is_equality && !*at_low && !*at_high)
-            mask->never = true;
-        else
-            return lazy();
+    return lazily(e, Lazy::What::comparison, op, {a, b});
+}
+
+/// What is no block: numbers, text, tuples, None; nullopt for others.
+std::optional<Value> Evaluator::compare_scalars(const Expr& e, Operator op, const Value& a, const Value& b) {
+    Value made = with(ValueKind::boolean, a, b);
+    const auto given = [&](std::optional<bool> known) {
+        if (!known) return opaque(e, made.taint);
+        made.boolean = *known;
         return made;
+    };
+    if (is_number(a) && is_number(b)) return given(holds(op, number_of(a), number_of(b)));
+    if (op == Operator::in || op == Operator::not_in) {
+        if (b.kind != ValueKind::tuple) return given(std::nullopt);
+        bool any = false;
+        for (std::int32_t i = 0; i < b.tuple->size; ++i) any = any || equal(a, b.tuple->items[i]);
+        return given(any == (op == Operator::in));
     }
-    MaskAxis& bounds = mask->axes[axis];
-    if (d->axes[axis].count == 1 && d->axes[axis].pieces[0].step != 0) {
-        // base + step * i  <  0, with <= as base - 1, and > and >= by negation
-        const Piece& piece = d->axes[axis].pieces[0];
-        const auto below_zero = [&](Affine base, std::int64_t step) {
-            if (step == INT64_MIN) return false;
-            const std::int64_t size = std::llabs(step);
-            for (const std::int64_t s : base.slope) {
-                if (s % size != 0) return false;
-            }
-            Affine bound;
-            for (int s = 0; s < kSymbols; ++s)
-                bound.slope[s] = (step > 0 ? wrap_multiply(base.slope[s], -1) : base.slope[s]) / size;
-            if (step > 0) {
-                bound.constant = ceil_div(wrap_multiply(base.constant, -1), size);
-                if (bound.is_constant())
-                    bound.constant = std::clamp<std::int64_t>(bound.constant, 0, bounds.extent);
-                bounds.upper[bounds.upper_count++] = bound;
-            } else {
-                bound.constant = wrap_add(floor_div(base.constant, size), 1);
-                if (bound.is_constant())
-                    bound.constant = std::clamp<std::int64_t>(bound.constant, 0, bounds.extent);
-                bounds.lower[bounds.lower_count++] = bound;
-            }
-            return true;
-        };
-        const Affine base = d->base + piece.base;
-        bool solved = true;
-        if (op == Operator::less) solved = below_zero(base, piece.step);
-        if (op == Operator::less_equal || op == Operator::equal) solved = below_zero(base + -1, piece.step);
-        if (op == Operator::greater) solved = below_zero(base * -1, wrap_multiply(piece.step, -1));
-        if (op == Operator::greater_equal || op == Operator::equal)
-            solved = solved && below_zero(base * -1 + -1, wrap_multiply(piece.step, -1));
-        return solved ? made : lazy();
+    if (a.kind == ValueKind::text && b.kind == ValueKind::text) return given(holds(op, *a.text, *b.text));
+    const bool wants_equal = op == Operator::equal || op == Operator::is;
+    const bool unknown = a.kind == ValueKind::opaque || b.kind == ValueKind::opaque;
+    if (is_equality(op) && (a.kind == ValueKind::none || b.kind == ValueKind::none))
+        return given((a.kind == b.kind) == wants_equal);
+    if (is_equality(op) && (a.kind == ValueKind::text || b.kind == ValueKind::text) && !unknown)
+        return given(!wants_equal);  // text and something else
+    if (is_real_or_number(a) && is_real_or_number(b)) return given(holds(op, real_of(a), real_of(b)));
+    return std::nullopt;
+}
+
+/// difference OP 0, of one number that moves with the loops around. `made`: a boolean.
+Value Evaluator::compare_number(const Expr& e, Operator op, const Block& difference, Value made) {
+    const std::int64_t low = lowest_highest(difference.base, false).constant,
+                       high = lowest_highest(difference.base, true).constant;
+    const auto at_low = holds(op, low, std::int64_t{0}), at_high = holds(op, high, std::int64_t{0});
+    const bool monotone = !is_equality(op) || low == high || low > 0 || high < 0;
+    if (!at_low || !monotone || *at_low != *at_high) {
+        fits_while_same_sign(difference.base);
+        return not_affine(e);
     }
-    if (d->axes[axis].extent > kLargestExpanded) return lazy();
-    if (!step(e.where, d->axes[axis].extent / 4)) return {};
-    if (!d->base.is_constant() || !expand(d->axes[axis], scratch_a_)) return lazy();
+    made.boolean = *at_low;
+    return made;
+}
+
+/// Bounds `mask`, which has its extents, by difference OP 0. False where that has no such form, or the
+/// evaluation has failed.
+bool Evaluator::set_mask(const Expr& e, Operator op, const Block& d, Mask& mask) {
+    const std::int32_t axis = varying_axis(d, d);
+    if (axis == -2 || (axis >= 0 && op == Operator::not_equal)) return false;
+    if (axis == -1) {
+        const auto at_low = holds(op, lowest_highest(d.base, false).constant, std::int64_t{0});
+        const auto at_high = holds(op, lowest_highest(d.base, true).constant, std::int64_t{0});
+        if (d.base.is_constant() && at_low)
+            mask.never = !*at_low;
+        else if (at_low && at_high && !is_equality(op) && !*at_low && !*at_high)
+            mask.never = true;
+        else
+            return false;
+        return true;
+    }
+    MaskAxis& bounds = mask.axes[axis];
+    if (d.axes[axis].count == 1 && d.axes[axis].pieces[0].step != 0) {
+        const Piece& piece = d.axes[axis].pieces[0];
+        return solve(op, d.base + piece.base, piece.step, bounds);
+    }
+    if (d.axes[axis].extent > kLargestExpanded) return false;
+    if (!step(e.where, d.axes[axis].extent / 4)) return false;
+    if (!d.base.is_constant() || !expand(d.axes[axis], scratch_a_)) return false;
     std::int64_t low = -1, high = -1, holding = 0;
     for (std::size_t i = 0; i < scratch_a_.size(); ++i) {
-        const auto holds = decide(wrap_add(d->base.constant, scratch_a_[i]), std::int64_t{0});
-        if (!holds || !*holds) continue;
+        const auto here = holds(op, wrap_add(d.base.constant, scratch_a_[i]), std::int64_t{0});
+        if (!here || !*here) continue;
         if (low < 0) low = static_cast<std::int64_t>(i);
         high = static_cast<std::int64_t>(i) + 1;
         ++holding;
     }
     if (low < 0) {
-        mask->never = true;
+        mask.never = true;
     } else if (holding < static_cast<std::int64_t>(scratch_a_.size())) {
         bounds.lower[bounds.lower_count++] = {low, {}};
         bounds.upper[bounds.upper_count++] = {high, {}};
-        if (holding != high - low) return lazy();
+        if (holding != high - low) return false;
     }
-    return made;
+    return true;
 }
 
 Value Evaluator::masks_joined(const Expr& e, const Value& a, const Value& b, bool both) {

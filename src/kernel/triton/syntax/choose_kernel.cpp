@@ -5,13 +5,13 @@
 
 namespace syncopate::kernel::triton {
 
-Status lower_reachable(Module& module, std::int32_t function, std::set<std::int32_t>& seen) {
+Status parse_reachable(Module& module, std::int32_t function, std::set<std::int32_t>& seen) {
     std::deque<std::int32_t> pending{function};
     while (!pending.empty()) {
         const std::int32_t next = pending.front();
         pending.pop_front();
         if (!seen.insert(next).second) continue;
-        if (const Status status = module.lower(next); !status) return status;
+        if (const Status status = module.parse_function(next); !status) return status;
         for (const std::int32_t callee : module.functions[static_cast<std::size_t>(next)].calls)
             pending.push_back(callee);
     }
@@ -22,7 +22,8 @@ Result<std::vector<std::int32_t>> kernels_of(Module& module) {
     std::set<std::int32_t> called;
     for (std::size_t i = 0; i < module.functions.size(); ++i) {
         if (!module.functions[i].jit || module.functions[i].file != 0) continue;
-        if (const Status status = module.lower(static_cast<std::int32_t>(i)); !status) return status.error();
+        if (const Status status = module.parse_function(static_cast<std::int32_t>(i)); !status)
+            return status.error();
         const Function& function = module.functions[i];
         for (const std::int32_t callee : function.calls) {
             if (callee != static_cast<std::int32_t>(i)) called.insert(callee);
@@ -65,7 +66,7 @@ Result<std::int32_t> choose_kernel(Module& module, const std::string& name) {
     std::vector<std::int32_t> storing;
     for (const std::int32_t k : *kernels) {
         std::set<std::int32_t> reachable;
-        if (const Status status = lower_reachable(module, k, reachable); !status) return status.error();
+        if (const Status status = parse_reachable(module, k, reachable); !status) return status.error();
         if (std::any_of(reachable.begin(), reachable.end(), [&](std::int32_t f) {
                 return module.functions[static_cast<std::size_t>(f)].has_stores;
             })) {

@@ -13,7 +13,7 @@
 namespace syncopate::kernel::triton {
 
 /// Lowers `function` and every function of the file that it may call; adds them to `seen`.
-[[nodiscard]] Status lower_reachable(Module& module, std::int32_t function, std::set<std::int32_t>& seen);
+[[nodiscard]] Status parse_reachable(Module& module, std::int32_t function, std::set<std::int32_t>& seen);
 
 /// The functions under @triton.jit that no other calls, in the order of the file.
 [[nodiscard]] Result<std::vector<std::int32_t>> kernels_of(Module& module);

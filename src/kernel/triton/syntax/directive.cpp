@@ -132,9 +132,9 @@ private:
 
     /// An expression over the kernel's variables.
     Result<Expr*> expression(const SourceRange& where) const {
-        Result<Expr*> lowered = module_.lower_fragment(module_.text(where), index_, where);
-        if (!lowered) return lowered;
-        for (const Expr* e : flattened(*lowered)) {
+        Result<Expr*> parsed = module_.parse_fragment(module_.text(where), index_, where);
+        if (!parsed) return parsed;
+        for (const Expr* e : flattened(*parsed)) {
             if (e->kind == ExprKind::unsupported)
                 return wrong(
                     e->where,
@@ -145,7 +145,7 @@ private:
                                            "`" + did_you_mean(e->text, kernel_.slots));
             }
         }
-        return lowered;
+        return parsed;
     }
 
     Status one(const SourceRange& comment) {
@@ -188,156 +188,162 @@ private:
         return status;
     }
 
+    Status no_more(const std::vector<Word>& given, std::size_t count, std::string_view name) const {
+        if (given.size() <= count) return Done{};
+        return wrong(given[count].where, "`" + std::string(given[count].text) +
+                                             "` is not expected after `@sy." + std::string(name) +
+                                             "`: leave it out");
+    }
+
+    Status needs_assignment(const Directive& made, std::string_view name) const {
+        const bool is_loop = made.statement != nullptr && made.statement->kind == StmtKind::for_loop;
+        const bool assigns = made.statement != nullptr && made.statement->kind == StmtKind::assign &&
+                             made.statement->target->kind == ExprKind::name;
+        if (assigns || (is_loop && made.kind == DirectiveKind::tile_id)) return Done{};
+        return wrong(made.where, "`@sy." + std::string(name) +
+                                     "` belongs on the assignment of one variable: move it to "
+                                     "that line");
+    }
+
     Status arguments(Directive& made, const SourceRange& rest, std::string_view name) {
         const std::vector<Word> given = words(rest);
-        const auto no_more = [&](std::size_t count) -> Status {
-            if (given.size() > count)
-                return wrong(given[count].where, "`" + std::string(given[count].text) +
-                                                     "` is not expected after `@sy." + std::string(name) +
-                                                     "`: leave it out");
-            return Done{};
-        };
-        const auto needs_assignment = [&]() -> Status {
-            const bool is_loop = made.statement != nullptr && made.statement->kind == StmtKind::for_loop;
-            const bool assigns = made.statement != nullptr && made.statement->kind == StmtKind::assign &&
-                                 made.statement->target->kind == ExprKind::name;
-            if (assigns || (is_loop && made.kind == DirectiveKind::tile_id)) return Done{};
-            return wrong(made.where, "`@sy." + std::string(name) +
-                                         "` belongs on the assignment of one variable: move it to "
-                                         "that line");
-        };
         switch (made.kind) {
-            case DirectiveKind::axis_count: {
-                if (given.empty())
-                    return wrong(made.where,
-                                 "`@sy.axis_count` needs an axis and its block size, as in `@sy.axis_count M "
-                                 "block=BLOCK_M`");
-                std::string_view axis = given[0].text;
-                if (const std::size_t equals = axis.find('='); equals != std::string_view::npos) {
-                    if (axis.substr(equals + 1) != "range")
-                        return wrong(
-                            given[0].where,
-                            "`" + std::string(axis) + "`: an axis is NAME or NAME=range; write one of those");
-                    axis = {};
-                }
-                made.axis = axis;
-                for (std::size_t i = 1; i < given.size(); ++i) {
-                    if (given[i].text.substr(0, 6) != "block=")
-                        return wrong(given[i].where, "`" + std::string(given[i].text) +
-                                                         "` is not expected; write block=NAME");
-                    const SourceRange value = part(given[i].where, 6, given[i].text.size());
-                    const Result<Expr*> block = expression(value);
-                    if (!block) return block.error();
-                    made.block = *block;
-                }
-                return needs_assignment();
-            }
+            case DirectiveKind::axis_count: return axis_count(made, given, name);
             case DirectiveKind::num_tiles:
-                if (const Status status = no_more(0); !status) return status;
-                return needs_assignment();
-            case DirectiveKind::tile_id:
-                if (!given.empty()) {
-                    if (given[0].text != "persistent")
-                        return wrong(
-                            given[0].where,
-                            "`" + std::string(given[0].text) +
-                                "` is not expected; write `@sy.tile_id` or `@sy.tile_id persistent`");
-                    made.persistent = true;
-                }
-                if (const Status status = no_more(1); !status) return status;
-                return needs_assignment();
+                if (const Status status = no_more(given, 0, name); !status) return status;
+                return needs_assignment(made, name);
+            case DirectiveKind::tile_id: return tile_id(made, given, name);
             case DirectiveKind::persistent_init:
-            case DirectiveKind::dispatch: {
-                if (given.empty() || (given[0].text != "begin" && given[0].text != "end")) {
-                    return wrong(given.empty() ? made.where : given[0].where,
-                                 "`@sy." + std::string(name) + "` needs `begin` or `end`");
-                }
-                made.begins = given[0].text == "begin";
-                std::size_t& open = open_[made.kind == DirectiveKind::dispatch ? 1 : 0];
-                if (made.begins && open != kNone)
-                    return wrong(made.where, "`@sy." + std::string(name) +
-                                                 " begin` inside another one: write its `end` first");
-                if (!made.begins && open == kNone)
-                    return wrong(made.where, "`@sy." + std::string(name) +
-                                                 " end` without a `begin`: write that above the lines "
-                                                 "that it is about");
-                open = made.begins ? result_.size() : kNone;
-                return no_more(1);
-            }
-            case DirectiveKind::pid_map: {
-                if (open_[1] == kNone)
-                    return wrong(made.where,
-                                 "`@sy.pid_map` belongs between `@sy.dispatch begin` and `@sy.dispatch end`");
-                if (given.empty())
-                    return wrong(
-                        made.where,
-                        "`@sy.pid_map` needs AXIS=VARIABLE pairs, as in `@sy.pid_map M=pid_m N=pid_n`");
-                for (const Word& word : given) {
-                    const std::size_t equals = word.text.find('=');
-                    if (equals == std::string_view::npos || equals == 0)
-                        return wrong(word.where,
-                                     "`" + std::string(word.text) + "` is not AXIS=VARIABLE, as in M=pid_m");
-                    const std::string axis(word.text.substr(0, equals));
-                    const std::size_t dots = word.text.find("..", equals);
-                    const auto variable = [&](std::size_t begin, std::size_t stop) {
-                        return expression(part(word.where, begin, stop));
-                    };
-                    if (dots == std::string_view::npos) {
-                        const Result<Expr*> lowered = variable(equals + 1, word.text.size());
-                        if (!lowered) return lowered.error();
-                        made.mapping.emplace_back(axis, *lowered);
-                    } else {
-                        if (const auto low = variable(equals + 1, dots); !low) return low.error();
-                        if (const auto high = variable(dots + 2, word.text.size()); !high)
-                            return high.error();
-                        made.mapping.emplace_back(axis, nullptr);
-                    }
-                }
-                return Done{};
-            }
-            case DirectiveKind::producer_epilogue: return no_more(0);
+            case DirectiveKind::dispatch: return begin_or_end(made, given, name);
+            case DirectiveKind::pid_map: return pid_map(made, given);
             case DirectiveKind::reads:
-            case DirectiveKind::writes: {
-                if (given.empty())
-                    return wrong(made.where, "`@sy." + std::string(name) +
-                                                 "` needs a footprint, as in `@sy." + std::string(name) +
-                                                 " A[m*BM:(m+1)*BM, :]`");
-                SourceRange place = given.front().where;
-                place.end = given.back().where.end;
-                const Result<Expr*> lowered = expression(place);
-                if (!lowered) return lowered.error();
-                const Expr& e = **lowered;
-                const Expr* of = e.kind == ExprKind::subscript ? e.kids[0] : nullptr;
-                for (; of != nullptr && of->kind == ExprKind::subscript; of = of->kids[0]) {  // a tuple's
-                    const auto* index = of->kids.size() == 2 && of->kids[1]->kind == ExprKind::literal
-                                            ? std::get_if<std::int64_t>(&of->kids[1]->literal)
-                                            : nullptr;
-                    if (index == nullptr)
-                        return wrong(place, "which tensor of a tuple is meant is not a number: write `@sy." +
-                                                std::string(name) + " A[0][m*BM:(m+1)*BM, :]`");
-                    made.item.insert(0, "[" + std::to_string(*index) + "]");
-                }
-                const bool names_param = of != nullptr && of->kind == ExprKind::name && of->slot >= 0 &&
-                                         static_cast<std::size_t>(of->slot) < kernel_.parameters.size();
-                if (!names_param)
-                    return wrong(
-                        place,
-                        "a footprint is PARAMETER[range, …], with a parameter of the kernel: write `@sy." +
-                            std::string(name) + " A[m*BM:(m+1)*BM, :]`");
-                made.param = of->slot;
-                for (std::size_t i = 1; i < e.kids.size(); ++i) {
-                    Expr* range = e.kids[i];
-                    if (range->kind == ExprKind::slice && range->kids[2] != nullptr)
-                        return wrong(range->where, "a footprint's range has no step: write begin:end");
-                    if (range->kind == ExprKind::slice)
-                        made.ranges.push_back({range->kids[0], range->kids[1], false});
-                    else
-                        made.ranges.push_back({range, nullptr, true});
-                }
-                return Done{};
-            }
+            case DirectiveKind::writes: return stated_footprint(made, given, name);
+            case DirectiveKind::producer_epilogue:
             case DirectiveKind::host_entry:
-            case DirectiveKind::kernel_launch: return no_more(0);
+            case DirectiveKind::kernel_launch: return no_more(given, 0, name);
+        }
+        return Done{};
+    }
+
+    Status axis_count(Directive& made, const std::vector<Word>& given, std::string_view name) const {
+        if (given.empty())
+            return wrong(made.where,
+                         "`@sy.axis_count` needs an axis and its block size, as in `@sy.axis_count M "
+                         "block=BLOCK_M`");
+        std::string_view axis = given[0].text;
+        if (const std::size_t equals = axis.find('='); equals != std::string_view::npos) {
+            if (axis.substr(equals + 1) != "range")
+                return wrong(given[0].where, "`" + std::string(axis) +
+                                                 "`: an axis is NAME or NAME=range; write one of those");
+            axis = {};
+        }
+        made.axis = axis;
+        for (std::size_t i = 1; i < given.size(); ++i) {
+            if (given[i].text.substr(0, 6) != "block=")
+                return wrong(given[i].where,
+                             "`" + std::string(given[i].text) + "` is not expected; write block=NAME");
+            const SourceRange value = part(given[i].where, 6, given[i].text.size());
+            const Result<Expr*> block = expression(value);
+            if (!block) return block.error();
+            made.block = *block;
+        }
+        return needs_assignment(made, name);
+    }
+
+    Status tile_id(Directive& made, const std::vector<Word>& given, std::string_view name) const {
+        if (!given.empty()) {
+            if (given[0].text != "persistent")
+                return wrong(given[0].where,
+                             "`" + std::string(given[0].text) +
+                                 "` is not expected; write `@sy.tile_id` or `@sy.tile_id persistent`");
+            made.persistent = true;
+        }
+        if (const Status status = no_more(given, 1, name); !status) return status;
+        return needs_assignment(made, name);
+    }
+
+    Status begin_or_end(Directive& made, const std::vector<Word>& given, std::string_view name) {
+        if (given.empty() || (given[0].text != "begin" && given[0].text != "end")) {
+            return wrong(given.empty() ? made.where : given[0].where,
+                         "`@sy." + std::string(name) + "` needs `begin` or `end`");
+        }
+        made.begins = given[0].text == "begin";
+        std::size_t& open = open_[made.kind == DirectiveKind::dispatch ? 1 : 0];
+        if (made.begins && open != kNone)
+            return wrong(made.where,
+                         "`@sy." + std::string(name) + " begin` inside another one: write its `end` first");
+        if (!made.begins && open == kNone)
+            return wrong(made.where, "`@sy." + std::string(name) +
+                                         " end` without a `begin`: write that above the lines "
+                                         "that it is about");
+        open = made.begins ? result_.size() : kNone;
+        return no_more(given, 1, name);
+    }
+
+    Status pid_map(Directive& made, const std::vector<Word>& given) const {
+        if (open_[1] == kNone)
+            return wrong(made.where,
+                         "`@sy.pid_map` belongs between `@sy.dispatch begin` and `@sy.dispatch end`");
+        if (given.empty())
+            return wrong(made.where,
+                         "`@sy.pid_map` needs AXIS=VARIABLE pairs, as in `@sy.pid_map M=pid_m N=pid_n`");
+        for (const Word& word : given) {
+            const std::size_t equals = word.text.find('=');
+            if (equals == std::string_view::npos || equals == 0)
+                return wrong(word.where,
+                             "`" + std::string(word.text) + "` is not AXIS=VARIABLE, as in M=pid_m");
+            const std::string axis(word.text.substr(0, equals));
+            const std::size_t dots = word.text.find("..", equals);
+            const auto variable = [&](std::size_t begin, std::size_t stop) {
+                return expression(part(word.where, begin, stop));
+            };
+            if (dots == std::string_view::npos) {
+                const Result<Expr*> parsed = variable(equals + 1, word.text.size());
+                if (!parsed) return parsed.error();
+                made.mapping.emplace_back(axis, *parsed);
+            } else {
+                if (const auto low = variable(equals + 1, dots); !low) return low.error();
+                if (const auto high = variable(dots + 2, word.text.size()); !high) return high.error();
+                made.mapping.emplace_back(axis, nullptr);
+            }
+        }
+        return Done{};
+    }
+
+    Status stated_footprint(Directive& made, const std::vector<Word>& given, std::string_view name) const {
+        if (given.empty())
+            return wrong(made.where, "`@sy." + std::string(name) + "` needs a footprint, as in `@sy." +
+                                         std::string(name) + " A[m*BM:(m+1)*BM, :]`");
+        SourceRange place = given.front().where;
+        place.end = given.back().where.end;
+        const Result<Expr*> parsed = expression(place);
+        if (!parsed) return parsed.error();
+        const Expr& e = **parsed;
+        const Expr* of = e.kind == ExprKind::subscript ? e.kids[0] : nullptr;
+        for (; of != nullptr && of->kind == ExprKind::subscript; of = of->kids[0]) {  // a tuple's
+            const auto* index = of->kids.size() == 2 && of->kids[1]->kind == ExprKind::literal
+                                    ? std::get_if<std::int64_t>(&of->kids[1]->literal)
+                                    : nullptr;
+            if (index == nullptr)
+                return wrong(place, "which tensor of a tuple is meant is not a number: write `@sy." +
+                                        std::string(name) + " A[0][m*BM:(m+1)*BM, :]`");
+            made.item.insert(0, "[" + std::to_string(*index) + "]");
+        }
+        const bool names_param = of != nullptr && of->kind == ExprKind::name && of->slot >= 0 &&
+                                 static_cast<std::size_t>(of->slot) < kernel_.parameters.size();
+        if (!names_param)
+            return wrong(place,
+                         "a footprint is PARAMETER[range, …], with a parameter of the kernel: write `@sy." +
+                             std::string(name) + " A[m*BM:(m+1)*BM, :]`");
+        made.param = of->slot;
+        for (std::size_t i = 1; i < e.kids.size(); ++i) {
+            Expr* range = e.kids[i];
+            if (range->kind == ExprKind::slice && range->kids[2] != nullptr)
+                return wrong(range->where, "a footprint's range has no step: write begin:end");
+            if (range->kind == ExprKind::slice)
+                made.ranges.push_back({range->kids[0], range->kids[1], false});
+            else
+                made.ranges.push_back({range, nullptr, true});
         }
         return Done{};
     }

@@ -1,4 +1,4 @@
-// Directives: comments `# @sy.NAME …` that name what cannot be inferred or override it (DESIGN.md §4).
+// Directives: comments `# @sy.NAME …` that name what cannot be inferred or override it (docs/kernels.md).
 // Reading them and tying each to its statement is done here; analyse compares them with what the evaluation
 // found.
 #pragma once
@@ -48,7 +48,7 @@ struct Directive {
     std::vector<std::pair<std::string, Expr*>> mapping;  ///< pid_map: axis → variable
 };
 
-/// The directives of `kernel` (a lowered function), and the host ones of the rest of the file, in source
+/// The directives of `kernel` (a parsed function), and the host ones of the rest of the file, in source
 /// order. Fails at the first unknown directive, malformed argument, unknown variable or unpaired begin or
 /// end.
 [[nodiscard]] Result<std::vector<Directive>> read_directives(Module& module, std::int32_t kernel);

@@ -7,9 +7,9 @@
 #include <iterator>
 #include <utility>
 
-#include "kernel/triton/syntax/lower.hpp"
-#include "kernel/triton/syntax/lower_tree.hpp"
+#include "kernel/triton/syntax/function_parser.hpp"
 #include "kernel/triton/syntax/module_tree.hpp"
+#include "kernel/triton/syntax/parse_tree.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -39,14 +39,14 @@ struct Import {
 std::vector<Import> imports_of(TSNode root, const SourceFile& file) {
     std::vector<Import> found;
     const auto text = [&](TSNode node) {
-        const SourceRange range = Lowering::range_of(node);
+        const SourceRange range = FunctionParser::range_of(node);
         return file.text.substr(range.begin, range.end - range.begin);
     };
     walk(root, [&](TSNode node) {
         const bool from = type(node) == "import_from_statement";
         if (!from && type(node) != "import_statement") return true;
         Import made;
-        made.where = Lowering::range_of(node);
+        made.where = FunctionParser::range_of(node);
         made.where.begin += file.begin;
         made.where.end += file.begin;
         made.may_fail = may_fail(node);

@@ -7,9 +7,9 @@
 #include <system_error>
 
 #include "kernel/triton/evaluate/value.hpp"
-#include "kernel/triton/syntax/lower.hpp"
-#include "kernel/triton/syntax/lower_tree.hpp"
+#include "kernel/triton/syntax/function_parser.hpp"
 #include "kernel/triton/syntax/module_tree.hpp"
+#include "kernel/triton/syntax/parse_tree.hpp"
 #include "syncopate/io.hpp"
 
 namespace syncopate::kernel::triton {
@@ -94,16 +94,16 @@ Binding* Module::lookup(std::int32_t index, std::string_view name, int depth) {
     return nullptr;
 }
 
-/// The expression that a name is assigned; null while it is being lowered.
+/// The expression that a name is assigned; null while it is being parsed.
 Expr* Module::global(std::int32_t index, Binding& binding) {
     if (binding.value != nullptr || binding.busy) return binding.value;
     binding.busy = true;
     const SourceFile& here = files[static_cast<std::size_t>(index)];
-    Lowering lowering(*this, here.scratch);
-    const Result<Expr*> lowered =
-        lowering.lower_value(trees_[static_cast<std::size_t>(index)]->values[binding.node]);
-    if (lowered) {
-        Expr* e = *lowered;
+    FunctionParser parser(*this, here.scratch);
+    const Result<Expr*> parsed =
+        parser.parse_value(trees_[static_cast<std::size_t>(index)]->values[binding.node]);
+    if (parsed) {
+        Expr* e = *parsed;
         const bool wrapped = e->kind == ExprKind::call && e->text == "constexpr" && e->kids.size() == 1;
         if (wrapped) e = e->kids[0];
         if (e->kind == ExprKind::unary && e->op == Operator::negative &&
@@ -125,7 +125,7 @@ Expr* Module::global(std::int32_t index, Binding& binding) {
 std::optional<std::vector<std::string>> Module::alias_of(std::int32_t index, const Binding& binding) const {
     TSNode node = trees_[static_cast<std::size_t>(index)]->values[binding.node];
     const auto text_of = [&](TSNode n) {
-        const SourceRange range = Lowering::range_of(n);
+        const SourceRange range = FunctionParser::range_of(n);
         return files[static_cast<std::size_t>(index)].text.substr(range.begin, range.end - range.begin);
     };
     if (triton::type(node) == "call") {

@@ -1,7 +1,7 @@
 // What the statements of a file bind at its top level.
-#include "kernel/triton/syntax/lower.hpp"
-#include "kernel/triton/syntax/lower_tree.hpp"
+#include "kernel/triton/syntax/function_parser.hpp"
 #include "kernel/triton/syntax/module_tree.hpp"
+#include "kernel/triton/syntax/parse_tree.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -11,12 +11,12 @@ constexpr int kDeepest = 64;  // statements inside statements; names bound deepe
 }  // namespace
 
 std::string_view Scope::text(TSNode node) const {
-    const SourceRange range = Lowering::range_of(node);
+    const SourceRange range = FunctionParser::range_of(node);
     return std::string_view(file_.text).substr(range.begin, range.end - range.begin);
 }
 
 SourceRange Scope::place(TSNode node) const {
-    SourceRange range = Lowering::range_of(node);
+    SourceRange range = FunctionParser::range_of(node);
     range.begin += file_.begin;
     range.end += file_.begin;
     return range;

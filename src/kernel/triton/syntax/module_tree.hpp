@@ -1,4 +1,4 @@
-// What a Module keeps of tree-sitter: the tree of each file, and the nodes in it that are lowered later.
+// What a Module keeps of tree-sitter: the tree of each file, and the nodes in it that are parsed later.
 // Internal to the files that build and follow modules.
 #pragma once
 

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "kernel/triton/syntax/brackets.hpp"
-#include "kernel/triton/syntax/lower.hpp"
+#include "kernel/triton/syntax/function_parser.hpp"
 #include "kernel/triton/syntax/module_tree.hpp"
 #include "syncopate/excerpt.hpp"
 
@@ -136,7 +136,7 @@ std::optional<SyntaxError> first_syntax_error(TSNode root, std::string_view sour
     std::optional<SyntaxError> found;
     walk(root, [&](TSNode node) {
         if (found || !ts_node_has_error(node)) return false;
-        const SourceRange where = Lowering::range_of(node);
+        const SourceRange where = FunctionParser::range_of(node);
         if (ts_node_is_missing(node)) {
             found = SyntaxError{where, "syntax error: missing `" + std::string(type(node)) + "`"};
             return false;
@@ -157,7 +157,7 @@ std::optional<SyntaxError> first_syntax_error(TSNode root, std::string_view sour
                        : "syntax error: unexpected `" + shown + "`; is something missing before it?"};
         return false;
     });
-    if (!found) found = SyntaxError{Lowering::range_of(root), "syntax error"};
+    if (!found) found = SyntaxError{FunctionParser::range_of(root), "syntax error"};
     return found;
 }
 
@@ -171,7 +171,7 @@ Result<std::unique_ptr<Module>> Module::parse(const std::string& source, const s
     module->source = module->files.front().text;
     const TSNode root = ts_tree_root_node(module->trees_.front()->tree.get());
     walk(root, [&](TSNode node) {
-        if (type(node) == "comment") module->comments.push_back({Lowering::range_of(node)});
+        if (type(node) == "comment") module->comments.push_back({FunctionParser::range_of(node)});
         return true;
     });
     const std::uint32_t count = ts_node_named_child_count(root);
@@ -211,17 +211,17 @@ Result<std::int32_t> Module::add_file(std::string path, std::string text) {
     return index;
 }
 
-Status Module::lower(std::int32_t function) {
+Status Module::parse_function(std::int32_t function) {
     const auto index = static_cast<std::size_t>(function);
-    if (functions[index].lowered) return Done{};
+    if (functions[index].parsed) return Done{};
     for (const auto& [known, definition] :
          trees_[static_cast<std::size_t>(functions[index].file)]->definitions) {
-        if (known == function) return Lowering(*this, function).lower_function(definition);
+        if (known == function) return FunctionParser(*this, function).parse_function(definition);
     }
     return error(functions[index].whole, "this function cannot be followed");
 }
 
-Result<Expr*> Module::lower_fragment(std::string_view fragment, std::int32_t function, SourceRange place) {
+Result<Expr*> Module::parse_fragment(std::string_view fragment, std::int32_t function, SourceRange place) {
     const auto tree = Tree::parse(fragment);
     if (!tree) return error(place, "cannot parse the directive");
     TSNode node = ts_tree_root_node(tree.get());
@@ -239,7 +239,7 @@ Result<Expr*> Module::lower_fragment(std::string_view fragment, std::int32_t fun
     }
     if (ts_node_is_null(node))
         return error(place, "the directive needs an expression here: write it, or leave the directive out");
-    return Lowering(*this, function).lower_fragment(node, fragment, place);
+    return FunctionParser(*this, function).parse_fragment(node, fragment, place);
 }
 
 }  // namespace syncopate::kernel::triton

@@ -1,5 +1,5 @@
 // The compact form of the Python that kernels are written in. tree-sitter parses the file once; the functions
-// that matter are lowered, each once, to trees whose variables are slots and whose callees are resolved, so
+// that matter are parsed, each once, to trees whose variables are slots and whose callees are resolved, so
 // that evaluating them for thousands of tiles is cheap. Every node keeps its exact place in the source.
 #pragma once
 
@@ -188,7 +188,7 @@ struct Function {
     std::string name;
     std::int32_t file = 0;  ///< index in Module::files
     bool jit = false;
-    bool lowered = false;
+    bool parsed = false;
     bool has_stores = false;  ///< in its own body
     SourceRange whole;        ///< first decorator to the end of the body
     SourceRange name_range;
@@ -214,8 +214,8 @@ struct Binding {
     Kind kind = Kind::unknown;
     std::int32_t function = -1;  ///< function: its index
     std::size_t node = 0;        ///< value: which of the file's assigned expressions
-    Expr* value = nullptr;       ///< value: lowered when it is first asked for
-    bool busy = false;           ///< value: being lowered or followed; it stands for itself
+    Expr* value = nullptr;       ///< value: parsed when it is first asked for
+    bool busy = false;           ///< value: being parsed or followed; it stands for itself
     std::string path;            ///< module, member: the dotted path of the import, leading dots included
     std::string member;          ///< member: the name in that module
 };
@@ -240,10 +240,10 @@ struct Resolved {
     std::string last;          ///< external: the last name, as the module that defines it calls it
 };
 
-class Lowering;
+class FunctionParser;
 
 /// A parsed file, and those that it imports from its own project: they are read when a name of theirs is
-/// first met. Functions are lowered on demand by `lower`.
+/// first met. Functions are parsed on demand by `parse_function`.
 class Module {
 public:
     /// Fails at the first syntax error of the file.
@@ -253,9 +253,9 @@ public:
     Module(const Module&) = delete;
     Module& operator=(const Module&) = delete;
 
-    [[nodiscard]] Status lower(std::int32_t function);
+    [[nodiscard]] Status parse_function(std::int32_t function);
     /// Parses an expression inside a comment of `function`; `place` is where its first byte is.
-    [[nodiscard]] Result<Expr*> lower_fragment(std::string_view text, std::int32_t function,
+    [[nodiscard]] Result<Expr*> parse_fragment(std::string_view text, std::int32_t function,
                                                SourceRange place);
     /// The index of a function of the kernel's file, or -1.
     [[nodiscard]] std::int32_t find(std::string_view name) const;
@@ -276,7 +276,7 @@ public:
     std::int32_t num_loops = 0;
 
 private:
-    friend class Lowering;
+    friend class FunctionParser;
     Module() = default;
     struct Tree;
     const SourceFile& file_of(const SourceRange& range) const;

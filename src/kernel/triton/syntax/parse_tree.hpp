@@ -1,5 +1,5 @@
-// How lowering reads tree-sitter's tree: a node's kind, fields and children, and Python's operators by their
-// spelling. Internal to lower*.cpp, so that expressions, calls and statements can each have a file.
+// How parsing reads tree-sitter's tree: a node's kind, fields and children, and Python's operators by their
+// spelling. Internal to parse_*.cpp, so that expressions, calls and statements can each have a file.
 #pragma once
 
 #include <tree_sitter/api.h>
@@ -34,7 +34,7 @@ inline std::vector<TSNode> children(TSNode node) {
 }
 
 /// The operator of an expression or a comparison ("+", "not in"); nullopt for text that is none. In
-/// lower_expression.cpp.
+/// parse_expression.cpp.
 [[nodiscard]] std::optional<Operator> binary_operator(std::string_view text);
 
 }  // namespace syncopate::kernel::triton

@@ -3,8 +3,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "kernel/triton/syntax/lower.hpp"
-#include "kernel/triton/syntax/lower_tree.hpp"
+#include "kernel/triton/syntax/function_parser.hpp"
+#include "kernel/triton/syntax/parse_tree.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -16,7 +16,7 @@ bool is_store(const Expr& call) {
 
 }  // namespace
 
-Builtin Lowering::builtin_named(std::string_view name) {
+Builtin FunctionParser::builtin_named(std::string_view name) {
     static const std::unordered_map<std::string_view, Builtin> table{
         {"program_id", Builtin::program_id},
         {"num_programs", Builtin::num_programs},
@@ -77,7 +77,7 @@ Builtin Lowering::builtin_named(std::string_view name) {
 }
 
 /// object.name(…): memory is a descriptor's, of a parameter maybe.
-void Lowering::method(Expr* made, TSNode callee) {
+void FunctionParser::method(Expr* made, TSNode callee) {
     made->text = text(field(callee, "attribute"));
     made->builtin = builtin_named(made->text);
     made->kind = ExprKind::method;
@@ -93,7 +93,7 @@ void Lowering::method(Expr* made, TSNode callee) {
     }
 }
 
-Expr* Lowering::call(TSNode node) {
+Expr* FunctionParser::call(TSNode node) {
     const TSNode callee = field(node, "function");
     const TSNode arguments = field(node, "arguments");
     Expr* made = make(ExprKind::call, node);

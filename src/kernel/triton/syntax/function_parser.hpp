@@ -1,5 +1,5 @@
-// From tree-sitter's tree to the compact form: one Lowering per function. Internal to syntax.cpp and
-// lower*.cpp.
+// From tree-sitter's tree to the compact form: one FunctionParser per function. Internal to syntax.cpp and
+// parse_*.cpp.
 #pragma once
 
 #include <tree_sitter/api.h>
@@ -11,18 +11,18 @@
 
 namespace syncopate::kernel::triton {
 
-class Lowering {
+class FunctionParser {
 public:
-    Lowering(Module& module, std::int32_t function)
+    FunctionParser(Module& module, std::int32_t function)
         : module_(module), index_(function), file_text_(file().text), file_begin_(file().begin) {}
 
-    /// Lowers the parameters and the body of `definition` (a function_definition node).
-    Status lower_function(TSNode definition);
-    /// Lowers the expression of a fragment's own tree; `place` is where the fragment starts in the file.
-    Result<Expr*> lower_fragment(TSNode expression, std::string_view text, SourceRange place);
+    /// Parses the parameters and the body of `definition` (a function_definition node).
+    Status parse_function(TSNode definition);
+    /// Parses the expression of a fragment's own tree; `place` is where the fragment starts in the file.
+    Result<Expr*> parse_fragment(TSNode expression, std::string_view text, SourceRange place);
 
-    /// Lowers an expression at the top level of the file.
-    Result<Expr*> lower_value(TSNode expression);
+    /// Parses an expression at the top level of the file.
+    Result<Expr*> parse_value(TSNode expression);
 
     static SourceRange range_of(TSNode node);
     static Builtin builtin_named(std::string_view name);
@@ -30,7 +30,7 @@ public:
 private:
     static constexpr int kDeepest = 200;
 
-    // lower.cpp
+    // parse_function.cpp
     const SourceFile& file() { return module_.files[static_cast<std::size_t>(function().file)]; }
     Function& function() { return module_.functions[static_cast<std::size_t>(index_)]; }
     std::string_view text(TSNode node) const;
@@ -44,8 +44,21 @@ private:
     void collect_targets(TSNode body, const std::function<void(TSNode)>& found) const;
     void fail(TSNode node, std::string message);
 
-    // lower_expression.cpp
+    // parse_expression.cpp
+    using Rule = Expr* (FunctionParser::*)(TSNode);
+    static Rule rule_of(std::string_view kind);
     Expr* expression(TSNode node);
+    Expr* constant(TSNode node);
+    Expr* string(TSNode node);
+    Expr* splat(TSNode node);
+    Expr* parenthesized(TSNode node);
+    Expr* unary(TSNode node);
+    Expr* invert(TSNode node);
+    Expr* logical(TSNode node);
+    Expr* conditional(TSNode node);
+    Expr* subscript(TSNode node);
+    Expr* slice(TSNode node);
+    Expr* bind(TSNode node);
     Expr* number(TSNode node);
     Expr* name(TSNode node);
     Expr* binary(TSNode node);
@@ -60,11 +73,11 @@ private:
     Resolved resolved(TSNode node);
     Expr* reference(TSNode node, const Resolved& found, const std::vector<std::string_view>& path);
 
-    // lower_call.cpp
+    // parse_call.cpp
     Expr* call(TSNode node);
     void method(Expr* made, TSNode callee);
 
-    // lower_statement.cpp
+    // parse_statement.cpp
     std::vector<Stmt*> block(TSNode node);
     Stmt* statement(TSNode node);
     Stmt* assignment(TSNode node, TSNode whole);
@@ -81,7 +94,7 @@ private:
     std::uint32_t file_begin_ = 0;
     int depth_ = 0;
     std::optional<Error> error_;
-    std::string_view fragment_;  // when lowering a fragment: its text, and where it starts
+    std::string_view fragment_;  // of a fragment: its text, and where it starts
     SourceRange fragment_place_;
     bool in_fragment_ = false;
     std::vector<std::vector<std::int32_t>*> assigned_;  // of the enclosing loops

@@ -1,27 +1,27 @@
 // One function or fragment: where its nodes are in the file, its local names, its parameters and its body.
-#include "kernel/triton/syntax/lower.hpp"
+#include "kernel/triton/syntax/function_parser.hpp"
 
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "kernel/triton/syntax/lower_tree.hpp"
+#include "kernel/triton/syntax/parse_tree.hpp"
 #include "syncopate/excerpt.hpp"
 
 namespace syncopate::kernel::triton {
 
-SourceRange Lowering::range_of(TSNode node) {
+SourceRange FunctionParser::range_of(TSNode node) {
     const TSPoint start = ts_node_start_point(node);
     return {ts_node_start_byte(node), ts_node_end_byte(node), static_cast<std::int32_t>(start.row) + 1,
             static_cast<std::int32_t>(start.column) + 1};
 }
 
-std::string_view Lowering::text(TSNode node) const {
+std::string_view FunctionParser::text(TSNode node) const {
     const SourceRange range = range_of(node);
     return (in_fragment_ ? fragment_ : file_text_).substr(range.begin, range.end - range.begin);
 }
 
-SourceRange Lowering::place(TSNode node) const {
+SourceRange FunctionParser::place(TSNode node) const {
     SourceRange range = range_of(node);
     if (!in_fragment_) {
         range.begin += file_begin_;
@@ -35,31 +35,31 @@ SourceRange Lowering::place(TSNode node) const {
     return range;
 }
 
-void Lowering::fail(TSNode node, std::string message) {
+void FunctionParser::fail(TSNode node, std::string message) {
     if (!error_) error_ = module_.error(place(node), std::move(message));
 }
 
-Expr* Lowering::make(ExprKind kind, TSNode node) {
+Expr* FunctionParser::make(ExprKind kind, TSNode node) {
     Expr& made = module_.exprs_.emplace_back();
     made.kind = kind;
     made.where = place(node);
     return &made;
 }
 
-Expr* Lowering::literal(TSNode node, Scalar value) {
+Expr* FunctionParser::literal(TSNode node, Scalar value) {
     Expr* made = make(ExprKind::literal, node);
     made->literal = std::move(value);
     return made;
 }
 
-Stmt* Lowering::make_stmt(StmtKind kind, TSNode node) {
+Stmt* FunctionParser::make_stmt(StmtKind kind, TSNode node) {
     Stmt& made = module_.stmts_.emplace_back();
     made.kind = kind;
     made.where = place(node);
     return &made;
 }
 
-std::int32_t Lowering::slot_of(std::string_view wanted, bool create) {
+std::int32_t FunctionParser::slot_of(std::string_view wanted, bool create) {
     if (outside_) return -1;
     const std::int32_t found = function().slot(wanted);
     if (found >= 0 || !create) return found;
@@ -67,13 +67,13 @@ std::int32_t Lowering::slot_of(std::string_view wanted, bool create) {
     return static_cast<std::int32_t>(function().slots.size()) - 1;
 }
 
-// Python decides by the whole function which names are local: find them before lowering any expression.
-void Lowering::collect_names(TSNode body) {
+// Python decides by the whole function which names are local: find them before any expression.
+void FunctionParser::collect_names(TSNode body) {
     collect_targets(body, [&](TSNode identifier) { slot_of(text(identifier), true); });
 }
 
 /// Every identifier that something in `body` assigns.
-void Lowering::collect_targets(TSNode body, const std::function<void(TSNode)>& found) const {
+void FunctionParser::collect_targets(TSNode body, const std::function<void(TSNode)>& found) const {
     std::vector<TSNode> pending{body};
     const auto bind = [&](TSNode target) {
         std::vector<TSNode> targets{target};
@@ -104,7 +104,7 @@ void Lowering::collect_targets(TSNode body, const std::function<void(TSNode)>& f
     }
 }
 
-Status Lowering::lower_function(TSNode definition) {
+Status FunctionParser::parse_function(TSNode definition) {
     Function& self = function();
     const TSNode parameters = field(definition, "parameters");
     for (const TSNode node : children(parameters)) {
@@ -157,18 +157,18 @@ Status Lowering::lower_function(TSNode definition) {
         self.whole.end = self.body_range.end;
         self.body_indent = self.body.front()->where.column - 1;
     }
-    self.lowered = true;
+    self.parsed = true;
     if (error_) return *error_;
     return Done{};
 }
 
-Result<Expr*> Lowering::lower_value(TSNode node) {
+Result<Expr*> FunctionParser::parse_value(TSNode node) {
     Expr* made = expression(node);
     if (error_) return *error_;
     return made;
 }
 
-Result<Expr*> Lowering::lower_fragment(TSNode node, std::string_view whole, SourceRange where) {
+Result<Expr*> FunctionParser::parse_fragment(TSNode node, std::string_view whole, SourceRange where) {
     in_fragment_ = true;
     fragment_ = whole;
     fragment_place_ = where;

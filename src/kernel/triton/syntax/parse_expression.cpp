@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernel/triton/syntax/lower.hpp"
-#include "kernel/triton/syntax/lower_tree.hpp"
+#include "kernel/triton/syntax/function_parser.hpp"
+#include "kernel/triton/syntax/parse_tree.hpp"
 #include "syncopate/excerpt.hpp"
 
 namespace syncopate::kernel::triton {
@@ -40,7 +40,7 @@ std::optional<Operator> binary_operator(std::string_view text) {
     return found->second;
 }
 
-Expr* Lowering::number(TSNode node) {
+Expr* FunctionParser::number(TSNode node) {
     std::string digits;
     for (const char c : text(node)) {
         if (c != '_') digits += c;
@@ -63,7 +63,7 @@ Expr* Lowering::number(TSNode node) {
     return literal(node, std::strtod(digits.c_str(), nullptr));
 }
 
-std::vector<std::string_view> Lowering::global_path(TSNode node) {
+std::vector<std::string_view> FunctionParser::global_path(TSNode node) {
     std::vector<std::string_view> names;
     while (type(node) == "attribute") {
         names.insert(names.begin(), text(field(node, "attribute")));
@@ -75,13 +75,14 @@ std::vector<std::string_view> Lowering::global_path(TSNode node) {
 }
 
 /// What a global name or path stands for; `none` for a variable of the function and for what is built in.
-Resolved Lowering::resolved(TSNode node) {
+Resolved FunctionParser::resolved(TSNode node) {
     const std::vector<std::string_view> names = global_path(node);
     return names.empty() ? Resolved{} : module_.resolve(function().file, names);
 }
 
 /// A global that is met in an expression: its literal, a reference to what it is assigned, or to a function.
-Expr* Lowering::reference(TSNode node, const Resolved& found, const std::vector<std::string_view>& path) {
+Expr* FunctionParser::reference(TSNode node, const Resolved& found,
+                                const std::vector<std::string_view>& path) {
     Expr* made = make(ExprKind::name, node);
     made->text = path.front();
     made->unbound = found.kind == Resolved::Kind::none && path.size() == 1;
@@ -94,7 +95,7 @@ Expr* Lowering::reference(TSNode node, const Resolved& found, const std::vector<
             made->kind = ExprKind::literal;
             made->literal = found.value->literal;
         }
-        // What the expression names must be lowered too when it is evaluated.
+        // What the expression names must be parsed too when it is evaluated.
         const std::set<std::int32_t>& named =
             module_.functions[static_cast<std::size_t>(file().scratch)].calls;
         function().calls.insert(named.begin(), named.end());
@@ -102,7 +103,7 @@ Expr* Lowering::reference(TSNode node, const Resolved& found, const std::vector<
     return made;
 }
 
-Expr* Lowering::name(TSNode node) {
+Expr* FunctionParser::name(TSNode node) {
     const std::string_view identifier = text(node);
     const std::int32_t slot = slot_of(identifier, false);
     if (slot >= 0) {
@@ -118,7 +119,7 @@ Expr* Lowering::name(TSNode node) {
     return reference(node, found, {identifier});
 }
 
-Expr* Lowering::attribute(TSNode node) {
+Expr* FunctionParser::attribute(TSNode node) {
     const std::string_view member = text(field(node, "attribute"));
     const std::vector<std::string_view> path = global_path(node);
     if (!path.empty()) {
@@ -137,7 +138,7 @@ Expr* Lowering::attribute(TSNode node) {
 }
 
 /// (x + b - 1) // b and (x + (b - 1)) // b count tiles just as tl.cdiv does.
-void Lowering::note_count(Expr* node) {
+void FunctionParser::note_count(Expr* node) {
     if (node->op != Operator::floor_divide) return;
     const std::string_view by = module_.text(node->kids[1]->where);
     const auto is_one = [](const Expr* e) {
@@ -160,7 +161,7 @@ void Lowering::note_count(Expr* node) {
     node->count_by = node->kids[1];
 }
 
-Expr* Lowering::binary(TSNode node) {
+Expr* FunctionParser::binary(TSNode node) {
     Expr* made = make(ExprKind::binary, node);
     const auto op = binary_operator(text(field(node, "operator")));
     made->kids = {expression(field(node, "left")), expression(field(node, "right"))};
@@ -173,7 +174,7 @@ Expr* Lowering::binary(TSNode node) {
     return made;
 }
 
-Expr* Lowering::comparison(TSNode node) {
+Expr* FunctionParser::comparison(TSNode node) {
     std::vector<TSNode> operands;
     std::vector<Operator> operators;
     const std::uint32_t count = ts_node_child_count(node);
@@ -211,13 +212,50 @@ Expr* Lowering::comparison(TSNode node) {
     return result != nullptr ? result : make(ExprKind::unsupported, node);
 }
 
-Expr* Lowering::tuple(TSNode node) {
+Expr* FunctionParser::tuple(TSNode node) {
     Expr* made = make(ExprKind::tuple, node);
     for (const TSNode child : children(node)) made->kids.push_back(expression(child));
     return made;
 }
 
-Expr* Lowering::expression(TSNode node) {
+/// Null: it is not understood.
+FunctionParser::Rule FunctionParser::rule_of(std::string_view kind) {
+    using P = FunctionParser;
+    static const std::unordered_map<std::string_view, Rule> table{
+        {"identifier", &P::name},
+        {"integer", &P::number},
+        {"float", &P::number},
+        {"true", &P::constant},
+        {"false", &P::constant},
+        {"none", &P::constant},
+        {"string", &P::string},
+        {"concatenated_string", &P::string},
+        {"list_splat", &P::splat},
+        {"list_comprehension", &P::each},
+        {"generator_expression", &P::each},
+        {"binary_operator", &P::binary},
+        {"comparison_operator", &P::comparison},
+        {"call", &P::call},
+        {"attribute", &P::attribute},
+        {"parenthesized_expression", &P::parenthesized},
+        {"tuple", &P::tuple},
+        {"list", &P::tuple},
+        {"expression_list", &P::tuple},
+        {"pattern_list", &P::tuple},
+        {"tuple_pattern", &P::tuple},
+        {"list_pattern", &P::tuple},
+        {"unary_operator", &P::unary},
+        {"not_operator", &P::invert},
+        {"boolean_operator", &P::logical},
+        {"conditional_expression", &P::conditional},
+        {"subscript", &P::subscript},
+        {"slice", &P::slice},
+        {"named_expression", &P::bind}};
+    const auto found = table.find(kind);
+    return found == table.end() ? nullptr : found->second;
+}
+
+Expr* FunctionParser::expression(TSNode node) {
     if (!present(node)) return nullptr;
     struct Depth {
         int& depth;
@@ -229,115 +267,117 @@ Expr* Lowering::expression(TSNode node) {
                        " levels deep: assign parts of it to variables");
         return make(ExprKind::unsupported, node);
     }
-    const std::string_view kind = type(node);
-    if (kind == "identifier") return name(node);
-    if (kind == "integer" || kind == "float") return number(node);
-    if (kind == "true") return literal(node, true);
-    if (kind == "false") return literal(node, false);
-    if (kind == "none") return literal(node, NoneValue{});
-    if (kind == "string") {
-        std::string content;
-        for (const TSNode child : children(node)) {
-            if (type(child) == "string_content") content += text(child);
+    const Rule rule = rule_of(type(node));
+    return rule != nullptr ? (this->*rule)(node) : unknown_expression(node);
+}
+
+/// True, False, None.
+Expr* FunctionParser::constant(TSNode node) {
+    if (type(node) == "none") return literal(node, NoneValue{});
+    return literal(node, type(node) == "true");
+}
+
+/// Also of several that stand beside each other.
+Expr* FunctionParser::string(TSNode node) {
+    std::string content;
+    for (const TSNode part : children(node)) {
+        if (type(node) == "string") {
+            if (type(part) == "string_content") content += text(part);
+            continue;
         }
-        return literal(node, content);
+        const Expr* one = expression(part);
+        if (const auto* piece = std::get_if<std::string>(&one->literal)) content += *piece;
     }
-    if (kind == "concatenated_string") {
-        std::string content;
-        for (const TSNode part : children(node)) {
-            const Expr* one = expression(part);
-            if (const auto* piece = std::get_if<std::string>(&one->literal)) content += *piece;
+    return literal(node, content);
+}
+
+Expr* FunctionParser::splat(TSNode node) {
+    Expr* made = make(ExprKind::splat, node);
+    const std::vector<TSNode> inner = children(node);
+    if (inner.size() != 1) return unknown_expression(node);
+    made->kids.push_back(expression(inner[0]));
+    return made;
+}
+
+Expr* FunctionParser::parenthesized(TSNode node) {
+    const std::vector<TSNode> inner = children(node);
+    return inner.size() == 1 ? expression(inner[0]) : unknown_expression(node);
+}
+
+Expr* FunctionParser::unary(TSNode node) {
+    Expr* made = make(ExprKind::unary, node);
+    const std::string_view op = text(field(node, "operator"));
+    made->op = op == "-" ? Operator::negative : op == "+" ? Operator::positive : Operator::complement;
+    made->kids.push_back(expression(field(node, "argument")));
+    return made;
+}
+
+Expr* FunctionParser::invert(TSNode node) {
+    Expr* made = make(ExprKind::invert, node);
+    made->kids.push_back(expression(field(node, "argument")));
+    return made;
+}
+
+/// `and` and `or`.
+Expr* FunctionParser::logical(TSNode node) {
+    Expr* made = make(text(field(node, "operator")) == "and" ? ExprKind::both : ExprKind::either, node);
+    made->kids = {expression(field(node, "left")), expression(field(node, "right"))};
+    return made;
+}
+
+Expr* FunctionParser::conditional(TSNode node) {
+    const std::vector<TSNode> parts = children(node);
+    if (parts.size() != 3) return unknown_expression(node);
+    Expr* made = make(ExprKind::conditional, node);
+    made->kids = {expression(parts[0]), expression(parts[1]), expression(parts[2])};
+    return made;
+}
+
+Expr* FunctionParser::subscript(TSNode node) {
+    Expr* made = make(ExprKind::subscript, node);
+    made->kids.push_back(expression(field(node, "value")));
+    const std::uint32_t count = ts_node_child_count(node);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const char* role = ts_node_field_name_for_child(node, i);
+        const TSNode child = ts_node_child(node, i);
+        if (role == nullptr || std::string_view(role) != "subscript" || type(child) == "comment") continue;
+        Expr* index = expression(child);
+        if (index->kind == ExprKind::tuple) {
+            made->kids.insert(made->kids.end(), index->kids.begin(), index->kids.end());
+        } else {
+            made->kids.push_back(index);
         }
-        return literal(node, content);
     }
-    if (kind == "list_splat") {
-        Expr* made = make(ExprKind::splat, node);
-        const std::vector<TSNode> inner = children(node);
-        if (inner.size() == 1) return made->kids.push_back(expression(inner[0])), made;
-    }
-    if (kind == "list_comprehension" || kind == "generator_expression") return each(node);
-    if (kind == "binary_operator") return binary(node);
-    if (kind == "comparison_operator") return comparison(node);
-    if (kind == "call") return call(node);
-    if (kind == "attribute") return attribute(node);
-    if (kind == "parenthesized_expression") {
-        const std::vector<TSNode> inner = children(node);
-        if (inner.size() == 1) return expression(inner[0]);
-    }
-    if (kind == "tuple" || kind == "list" || kind == "expression_list" || kind == "pattern_list" ||
-        kind == "tuple_pattern" || kind == "list_pattern") {
-        return tuple(node);
-    }
-    if (kind == "unary_operator") {
-        Expr* made = make(ExprKind::unary, node);
-        const std::string_view op = text(field(node, "operator"));
-        made->op = op == "-" ? Operator::negative : op == "+" ? Operator::positive : Operator::complement;
-        made->kids.push_back(expression(field(node, "argument")));
-        return made;
-    }
-    if (kind == "not_operator") {
-        Expr* made = make(ExprKind::invert, node);
-        made->kids.push_back(expression(field(node, "argument")));
-        return made;
-    }
-    if (kind == "boolean_operator") {
-        Expr* made = make(text(field(node, "operator")) == "and" ? ExprKind::both : ExprKind::either, node);
-        made->kids = {expression(field(node, "left")), expression(field(node, "right"))};
-        return made;
-    }
-    if (kind == "conditional_expression") {
-        const std::vector<TSNode> parts = children(node);
-        if (parts.size() == 3) {
-            Expr* made = make(ExprKind::conditional, node);
-            made->kids = {expression(parts[0]), expression(parts[1]), expression(parts[2])};
-            return made;
+    return made;
+}
+
+Expr* FunctionParser::slice(TSNode node) {
+    Expr* made = make(ExprKind::slice, node);
+    made->kids = {nullptr, nullptr, nullptr};
+    std::size_t part = 0;
+    const std::uint32_t count = ts_node_child_count(node);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const TSNode child = ts_node_child(node, i);
+        if (type(child) == ":") {
+            ++part;
+        } else if (ts_node_is_named(child) && type(child) != "comment" && part < 3) {
+            made->kids[part] = expression(child);
         }
     }
-    if (kind == "subscript") {
-        Expr* made = make(ExprKind::subscript, node);
-        made->kids.push_back(expression(field(node, "value")));
-        const std::uint32_t count = ts_node_child_count(node);
-        for (std::uint32_t i = 0; i < count; ++i) {
-            const char* role = ts_node_field_name_for_child(node, i);
-            const TSNode child = ts_node_child(node, i);
-            if (role == nullptr || std::string_view(role) != "subscript" || type(child) == "comment")
-                continue;
-            Expr* index = expression(child);
-            if (index->kind == ExprKind::tuple) {
-                made->kids.insert(made->kids.end(), index->kids.begin(), index->kids.end());
-            } else {
-                made->kids.push_back(index);
-            }
-        }
-        return made;
-    }
-    if (kind == "slice") {
-        Expr* made = make(ExprKind::slice, node);
-        made->kids = {nullptr, nullptr, nullptr};
-        std::size_t part = 0;
-        const std::uint32_t count = ts_node_child_count(node);
-        for (std::uint32_t i = 0; i < count; ++i) {
-            const TSNode child = ts_node_child(node, i);
-            if (type(child) == ":") {
-                ++part;
-            } else if (ts_node_is_named(child) && type(child) != "comment" && part < 3) {
-                made->kids[part] = expression(child);
-            }
-        }
-        return made;
-    }
-    if (kind == "named_expression") {
-        Expr* made = make(ExprKind::bind, node);
-        made->slot = slot_of(text(field(node, "name")), true);
-        for (auto* outer : assigned_) outer->push_back(made->slot);
-        made->kids.push_back(expression(field(node, "value")));
-        return made;
-    }
-    return unknown_expression(node);
+    return made;
+}
+
+/// `name := value`.
+Expr* FunctionParser::bind(TSNode node) {
+    Expr* made = make(ExprKind::bind, node);
+    made->slot = slot_of(text(field(node, "name")), true);
+    for (auto* outer : assigned_) outer->push_back(made->slot);
+    made->kids.push_back(expression(field(node, "value")));
+    return made;
 }
 
 /// [item for target in items]; with conditions or several loops it is not understood.
-Expr* Lowering::each(TSNode node) {
+Expr* FunctionParser::each(TSNode node) {
     const std::vector<TSNode> parts = children(node);
     if (parts.size() != 2 || type(parts[1]) != "for_in_clause") return unknown_expression(node);
     Expr* made = make(ExprKind::each, node);
@@ -349,7 +389,7 @@ Expr* Lowering::each(TSNode node) {
 
 /// Syntax that is not understood is kept, with the calls and names inside it: whether it matters shows when
 /// an address depends on it, or when it is handed memory.
-Expr* Lowering::unknown_expression(TSNode node) {
+Expr* FunctionParser::unknown_expression(TSNode node) {
     Expr* made = make(ExprKind::unsupported, node);
     std::vector<TSNode> pending = children(node);
     while (!pending.empty()) {

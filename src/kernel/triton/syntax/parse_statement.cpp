@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "kernel/triton/syntax/lower.hpp"
-#include "kernel/triton/syntax/lower_tree.hpp"
+#include "kernel/triton/syntax/function_parser.hpp"
+#include "kernel/triton/syntax/parse_tree.hpp"
 
 namespace syncopate::kernel::triton {
 
-std::vector<Stmt*> Lowering::block(TSNode node) {
+std::vector<Stmt*> FunctionParser::block(TSNode node) {
     std::vector<Stmt*> result;
     if (!present(node)) return result;
     for (const TSNode child : children(node)) result.push_back(statement(child));
@@ -19,12 +19,12 @@ std::vector<Stmt*> Lowering::block(TSNode node) {
 }
 
 /// A statement's range ends with its last statement, not with comments that follow it inside its block.
-void Lowering::finish(Stmt* made) {
+void FunctionParser::finish(Stmt* made) {
     const std::vector<Stmt*>& last = made->otherwise.empty() ? made->body : made->otherwise;
     if (!last.empty()) made->where.end = last.back()->where.end;
 }
 
-Stmt* Lowering::assignment(TSNode node, TSNode whole) {
+Stmt* FunctionParser::assignment(TSNode node, TSNode whole) {
     const TSNode right = field(node, "right");
     if (!present(right)) return make_stmt(StmtKind::pass, whole);  // a bare annotation
     Stmt* made = make_stmt(StmtKind::assign, whole);
@@ -41,7 +41,7 @@ Stmt* Lowering::assignment(TSNode node, TSNode whole) {
     return made;
 }
 
-Stmt* Lowering::branch(TSNode node) {
+Stmt* FunctionParser::branch(TSNode node) {
     Stmt* first = make_stmt(StmtKind::branch, node);
     first->value = expression(field(node, "condition"));
     first->body = block(field(node, "consequence"));
@@ -68,7 +68,7 @@ Stmt* Lowering::branch(TSNode node) {
     return first;
 }
 
-void Lowering::note_assigned(Expr* target) {
+void FunctionParser::note_assigned(Expr* target) {
     for (const Expr* e : flattened(target)) {
         if (e->kind != ExprKind::name || e->slot < 0) continue;
         for (auto* outer : assigned_) outer->push_back(e->slot);
@@ -76,7 +76,7 @@ void Lowering::note_assigned(Expr* target) {
 }
 
 /// What the iterations of a loop hand on: variables read before the body sets them, or not surely set by it.
-void Lowering::note_carried(Stmt* loop) {
+void FunctionParser::note_carried(Stmt* loop) {
     std::set<std::int32_t> early;  // read while not surely set
     const auto reads = [&](Expr* root, const std::set<std::int32_t>& set) {
         for (const Expr* e : flattened(root)) {
@@ -122,7 +122,7 @@ void Lowering::note_carried(Stmt* loop) {
         loop->carried.push_back(early.contains(slot) || !set.contains(slot));
 }
 
-Stmt* Lowering::loop(TSNode node, bool is_for) {
+Stmt* FunctionParser::loop(TSNode node, bool is_for) {
     Stmt* made = make_stmt(is_for ? StmtKind::for_loop : StmtKind::while_loop, node);
     made->loop = module_.num_loops++;
     assigned_.push_back(&made->assigned);
@@ -155,7 +155,7 @@ Stmt* Lowering::loop(TSNode node, bool is_for) {
     return made;
 }
 
-Stmt* Lowering::statement(TSNode node) {
+Stmt* FunctionParser::statement(TSNode node) {
     struct Depth {
         int& depth;
         explicit Depth(int& d) : depth(d) { ++depth; }
@@ -218,7 +218,7 @@ Stmt* Lowering::statement(TSNode node) {
 }
 
 /// A statement that is not understood: it may assign anything to its variables, and must not touch memory.
-Stmt* Lowering::unknown_statement(TSNode node) {
+Stmt* FunctionParser::unknown_statement(TSNode node) {
     Stmt* made = make_stmt(StmtKind::unsupported, node);
     made->value = unknown_expression(node);
     std::set<std::int32_t> seen;

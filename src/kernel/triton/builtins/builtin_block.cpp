@@ -1,0 +1,144 @@
+// Builtins that make blocks, give them axes, or another type.
+#include <cmath>
+#include <cstdlib>
+
+#include "kernel/triton/builtins/builtin_call.hpp"
+#include "kernel/triton/evaluate/operators.hpp"
+
+namespace syncopate::kernel::triton {
+
+Value BuiltinCall::block_value(const Block* block) const {
+    Value made;
+    made.kind = ValueKind::block;
+    made.block = block;
+    return made;
+}
+
+/// Gives `block` the extents that `shape` lists. False where they are not known, or the call has failed.
+bool BuiltinCall::set_extents(const Value& shape, Block& block) {
+    std::array<Affine, kRank> extents{};
+    std::int32_t count = 0;
+    if (!ev_.numbers(shape, extents, count)) return false;
+    std::int64_t size = 1;
+    for (std::int32_t j = 0; j < count; ++j) {
+        const Affine& extent = extents[static_cast<std::size_t>(j)];
+        if (!extent.is_constant()) return false;
+        if (extent.constant < 1 || extent.constant > kLargestBlock ||
+            (size *= extent.constant) > kLargestBlock) {
+            fail(quoted() + " has an extent of " + std::to_string(extent.constant) +
+                 ": write 1 or more, with at most 2^24 elements in all");
+            return false;
+        }
+        block.axes[static_cast<std::size_t>(j)].extent = extent.constant;
+    }
+    block.rank = count;
+    return true;
+}
+
+BuiltinCall::Made BuiltinCall::arange() {
+    const auto start = integer_argument(0, "start", 0), end = integer_argument(1, "end", 0);
+    if (!start || !end) return Value{};
+    if (*end <= *start)
+        return fail(quoted() + " is empty: write an end above its start, here " + std::to_string(*start));
+    if (*start < -kLargestBlock || *end > kLargestBlock)
+        return fail(quoted() + " goes up to " + std::to_string(*end) +
+                    ": make it smaller, a block has at most 2^24 elements");
+    Block* block = ev_.arena_.make<Block>();
+    Piece* piece = ev_.arena_.make<Piece>();
+    *piece = {0, *end - *start, {*start, {}}, 1};
+    block->rank = 1;
+    block->axes[0] = {*end - *start, piece, 1};
+    Value made = tainted(block_value(block));
+    made.runtime = true;
+    return made;
+}
+
+/// Also of zeros.
+BuiltinCall::Made BuiltinCall::full() {
+    const Value shape = argument(0, "shape");
+    const Value value = builtin_ == Builtin::zeros ? make_integer(0, false, 0) : argument(1, "value");
+    if (ev_.stopped()) return Value{};
+    Block* block = ev_.arena_.make<Block>();
+    if (!set_extents(shape, *block) || value.kind != ValueKind::integer)
+        return ev_.stopped() ? Value{} : unknown();
+    block->base.constant = value.integer;
+    return tainted(block_value(block));
+}
+
+BuiltinCall::Made BuiltinCall::zeros_like() {
+    if (arguments_.empty() || arguments_[0].kind != ValueKind::block) return unknown();
+    Block* block = ev_.arena_.make<Block>();
+    block->rank = arguments_[0].block->rank;
+    for (std::int32_t j = 0; j < block->rank; ++j)
+        block->axes[j].extent = arguments_[0].block->axes[j].extent;
+    return tainted(block_value(block));
+}
+
+BuiltinCall::Made BuiltinCall::cast() {
+    if (arguments_.empty()) return unknown();
+    const Value type = argument(1, "dtype");
+    if (ev_.stopped()) return Value{};
+    const bool named = type.kind == ValueKind::text;
+    const bool is_integer = named && (type.text->starts_with("int") || type.text->starts_with("uint"));
+    const Value& value = arguments_[0];
+    if (is_integer && (value.kind == ValueKind::integer || value.kind == ValueKind::block ||
+                       value.kind == ValueKind::lazy || value.kind == ValueKind::mask))
+        return value;
+    if (named && *type.text == "int1" && Evaluator::is_known(value)) {
+        const Value holds = ev_.compare(e_, Operator::not_equal, value, make_integer(0, false, 0));
+        return ev_.stopped() ? Value{} : tainted(holds);
+    }
+    if (is_integer && value.kind == ValueKind::boolean)
+        return tainted(make_integer(value.boolean ? 1 : 0, runtime_, taint_));
+    if (is_integer && value.kind == ValueKind::real && std::abs(value.real) < 9e15)
+        return tainted(make_integer(static_cast<std::int64_t>(value.real), runtime_, taint_));
+    if (value.kind == ValueKind::integer && named && (type.text->starts_with("fp") || *type.text == "bf16")) {
+        Value made;
+        made.kind = ValueKind::real;
+        made.real = static_cast<double>(value.integer);
+        return tainted(made);
+    }
+    if (value.kind == ValueKind::pointer || value.kind == ValueKind::lost_pointer) {
+        const bool known = value.kind == ValueKind::pointer;
+        return tainted(ev_.lost_pointer(known ? value.block->param : value.lost->param, &e_));
+    }
+    return ev_.opaque(value.kind == ValueKind::opaque ? *value.why : e_, taint_);
+}
+
+BuiltinCall::Made BuiltinCall::expand_dims() {
+    const auto axis = integer_argument(1, "axis", 0);
+    if (!axis) return Value{};
+    if (arguments_.empty()) return unknown();
+    const Value& value = arguments_[0];
+    std::int32_t rank = 0;
+    if (value.kind == ValueKind::block || value.kind == ValueKind::pointer) rank = value.block->rank;
+    if (value.kind == ValueKind::mask) rank = value.mask->rank;
+    if (value.kind == ValueKind::lazy) rank = value.lazy->rank;
+    const std::int64_t at = *axis < 0 ? *axis + rank + 1 : *axis;
+    if (at < 0 || at > rank || rank >= kRank) return unknown();
+    std::array<bool, kRank> is_new{};
+    is_new[static_cast<std::size_t>(at)] = true;
+    return ev_.expanded(e_, value, {is_new.data(), static_cast<std::size_t>(rank) + 1});
+}
+
+BuiltinCall::Made BuiltinCall::broadcast_to() {
+    Block* block = ev_.arena_.make<Block>();
+    const Value shape = argument(1, "shape");
+    if (ev_.stopped()) return Value{};
+    if (arguments_.empty() || !Evaluator::is_known(arguments_[0])) return std::nullopt;
+    const Value sizes = arguments_.size() > 2 ? ev_.make_tuple(arguments_.subspan(1)) : shape;
+    if (!set_extents(sizes, *block)) return std::nullopt;
+    Value zero = block_value(block);
+    if (arguments_[0].kind == ValueKind::mask) {
+        Mask* all = ev_.arena_.make<Mask>();
+        all->rank = block->rank;
+        for (std::int32_t j = 0; j < block->rank; ++j) all->axes[j].extent = block->axes[j].extent;
+        zero.kind = ValueKind::mask;
+        zero.mask = all;
+        return tainted(ev_.masks_joined(e_, arguments_[0], zero, true));
+    }
+    const Value stretched = ev_.binary(e_, Operator::add, arguments_[0], zero);
+    return ev_.stopped() ? Value{} : tainted(stretched);
+}
+
+}  // namespace syncopate::kernel::triton
