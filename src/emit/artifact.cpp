@@ -304,14 +304,16 @@ KernelLaunch launch_of(const fuse::Stage& stage, const plan::Plan& plan, const f
 
 }  // namespace
 
+std::string kernel_file(const Artifact& artifact, const std::string& stem, std::size_t stage) {
+    const std::string number = artifact.sources.size() > 1 ? "_" + std::to_string(stage) : "";
+    return stem + number + artifact.sources[stage].suffix;
+}
+
 std::vector<std::pair<std::string, const std::string*>> files_of(const Artifact& artifact) {
     std::vector<std::pair<std::string, const std::string*>> files{{"schedule.json", &artifact.schedule_json}};
     for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {
-        const std::string number = artifact.sources.size() > 1 ? "_" + std::to_string(stage) : "";
-        files.emplace_back("original" + number + artifact.sources[stage].suffix,
-                           &artifact.sources[stage].original);
-        files.emplace_back("kernel" + number + artifact.sources[stage].suffix,
-                           &artifact.sources[stage].kernel);
+        files.emplace_back(kernel_file(artifact, "original", stage), &artifact.sources[stage].original);
+        files.emplace_back(kernel_file(artifact, "kernel", stage), &artifact.sources[stage].kernel);
     }
     return files;
 }

@@ -152,6 +152,8 @@ std::string text_of(const RankSchedule& rank, const Schedule& schedule) {
 
 }  // namespace
 
+std::string_view name_of(SignalMeaning::Kind kind) { return name_in(kSignalKinds, kind); }
+
 std::string to_json(const Schedule& schedule) {
     Json mesh = Json::array();
     for (const auto& axis : schedule.mesh.axes) mesh.push_back({axis.name, axis.size});

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -77,6 +78,9 @@ struct Artifact {
 
     [[nodiscard]] const std::string& kernel_source() const { return sources.front().kernel; }
 };
+
+/// The name of a stage's file, `stem` kernel or original: kernel.py, of several stages kernel_0.py, ….
+[[nodiscard]] std::string kernel_file(const Artifact& artifact, const std::string& stem, std::size_t stage);
 
 /// The names and texts of the files that make up a folder for `syncopate run`: schedule.json, and of one
 /// stage original.py and kernel.py, of several original_0.py, kernel_0.py, …. The texts are the artifact's

@@ -29,6 +29,9 @@
 
 namespace syncopate::fuse {
 
+/// The signal's kind as the JSON names it.
+[[nodiscard]] std::string_view name_of(SignalMeaning::Kind kind);
+
 /// One slot list, transfer or signal list a line; no trailing newline.
 [[nodiscard]] std::string to_json(const Schedule& schedule);
 

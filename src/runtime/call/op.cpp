@@ -44,6 +44,34 @@ Bytes fingerprint(const fuse::Schedule& schedule, const OpMemory& memory) {
 
 }  // namespace
 
+std::vector<std::string> tensors_by_row(const fuse::Schedule& schedule) {
+    std::vector<std::string> names;
+    const auto add = [&](std::int32_t tensor) {
+        const std::string& name = schedule.tensors[static_cast<std::size_t>(tensor)].name;
+        if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    };
+    if (schedule.stores && schedule.stores->by_row) add(schedule.stores->tensor);
+    if (schedule.loads && schedule.loads->by_row && !schedule.loads->own) add(schedule.loads->tensor);
+    return names;
+}
+
+std::uint64_t heap_bytes(const fuse::Schedule& schedule) {
+    constexpr std::uint64_t kGranularity = 2 << 20;
+    constexpr std::uint64_t kRoom = 4 << 20;        // control block and tables
+    constexpr std::uint64_t kRoomOfATensor = 4096;  // its alignment
+    const std::vector<std::string> by_row = tensors_by_row(schedule);
+    std::uint64_t row = 1;
+    for (const plan::Tensor& tensor : schedule.tensors) {
+        const bool whole_rows = std::ranges::find(by_row, tensor.name) != by_row.end();
+        if (!whole_rows || bytes_of(tensor) == 0) continue;
+        row = std::lcm(row, bytes_of(tensor) / static_cast<std::uint64_t>(tensor.shape.front()));
+    }
+    std::uint64_t bytes = kRoom;
+    for (const plan::Tensor& tensor : schedule.tensors) bytes += bytes_of(tensor) + kRoomOfATensor + row;
+    const std::uint64_t multiple = std::lcm(kGranularity, row);
+    return (bytes + multiple - 1) / multiple * multiple;
+}
+
 FusedOp::FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options)
     : heap_(std::move(heap)), schedule_(schedule), options_(options), memory_(std::make_unique<OpMemory>()) {}
 
@@ -135,6 +163,32 @@ Status FusedOp::make_executor() {
 void FusedOp::free_memory() {
     for (const std::uint64_t offset : memory_->tensor_offsets) heap_->free(offset);
     if (memory_->control_words > 0) heap_->free(memory_->control_offset);
+}
+
+Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> heap,
+                                                 const emit::Launch& launch, Options options) {
+    if (heap == nullptr) return Error{"an op needs a heap", {}, ErrorClass::usage};
+    const auto name_of = [&](const plan::Chunk& chunk) -> const std::string& {
+        return launch.plan.tensors[static_cast<std::size_t>(chunk.tensor)].name;
+    };
+    options.num_programs = 0;
+    options.kept_tensors.emplace();
+    for (const emit::KernelLaunch& stage : launch.stages) {
+        options.num_programs += stage.num_programs();
+        for (const auto& [parameter, tensor] : stage.bindings) options.kept_tensors->push_back(tensor);
+    }
+    for (const plan::Holding& holding : launch.plan.final) {
+        if (holding.rank == heap->rank()) options.kept_tensors->push_back(name_of(holding.chunk));
+    }
+    options.initial.emplace();
+    for (const plan::Holding& holding : launch.plan.initial) {
+        if (holding.rank != heap->rank()) continue;
+        const auto same = [&](const plan::Tensor& tensor) { return tensor.name == name_of(holding.chunk); };
+        const auto found = std::ranges::find_if(launch.schedule.tensors, same);
+        const auto index = static_cast<std::int32_t>(found - launch.schedule.tensors.begin());
+        options.initial->push_back({index, holding.chunk.region});
+    }
+    return create(std::move(heap), launch.schedule, options);
 }
 
 Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> heap,

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "syncopate/emit/artifact.hpp"
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
@@ -53,6 +54,14 @@ struct OpOptions {
     Milliseconds timeout = kRendezvousTimeout;  ///< of creation and destruction
 };
 
+/// The tensors that the schedule's kernel stores or loads in all ranks' heaps by rows, through a descriptor
+/// that spans them all (FusedOp::flat_view).
+[[nodiscard]] std::vector<std::string> tensors_by_row(const fuse::Schedule& schedule);
+
+/// Bytes that a rank's heap must have for an op of this schedule, with room to spare; where the kernel
+/// addresses rows in all ranks' heaps, a multiple of such a row.
+[[nodiscard]] std::uint64_t heap_bytes(const fuse::Schedule& schedule);
+
 class FusedOp {
 public:
     using Options = OpOptions;
@@ -63,6 +72,9 @@ public:
     static Result<std::unique_ptr<FusedOp>> create(std::shared_ptr<SymmetricHeap> heap,
                                                    const fuse::Schedule& schedule,
                                                    const Options& options = {});
+    /// The same of what fuse made: Options::initial, kept_tensors and num_programs are the launch's.
+    static Result<std::unique_ptr<FusedOp>> create(std::shared_ptr<SymmetricHeap> heap,
+                                                   const emit::Launch& launch, Options options = {});
     /// Without destroy() before, the heap keeps the op's memory: ranks drop objects in no common order.
     ~FusedOp();
     FusedOp(const FusedOp&) = delete;

@@ -1,0 +1,16 @@
+// The folder that `syncopate fuse -o DIR` writes, read again: what `syncopate run DIR` runs. A file that is
+// missing, is no text or does not say what fuse writes is an error that names it; so is one whose parts do
+// not fit together (a binding to a tensor that the plan lacks, a shape that is not the plan's).
+#pragma once
+
+#include <string>
+
+#include "syncopate/emit/artifact.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::emit {
+
+/// schedule.json, and the kernels' files by the names of files_of.
+[[nodiscard]] Result<Artifact> artifact_from_folder(const std::string& folder);
+
+}  // namespace syncopate::emit

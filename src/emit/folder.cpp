@@ -1,0 +1,107 @@
+#include "syncopate/emit/folder.hpp"
+
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "syncopate/emit/language.hpp"
+
+namespace syncopate::emit {
+namespace {
+
+constexpr const char* kExpected = "; expected a folder made by `syncopate fuse`";
+
+Error not_written_by_fuse(const std::string& file, const std::string& why) {
+    Location where;
+    where.file = file;
+    return Error{"not what `syncopate fuse` writes: " + why, where};
+}
+
+bool is_utf8(const std::string& text) {
+    try {
+        (void)nlohmann::json(text).dump();  // strict: it throws where the text is not UTF-8
+        return true;
+    } catch (const nlohmann::json::exception&) {
+        return false;
+    }
+}
+
+Result<std::string> text_of(const std::string& file) {
+    Location where;
+    where.file = file;
+    std::error_code error;
+    if (std::filesystem::is_directory(file, error))
+        return Error{std::string(std::strerror(EISDIR)) + kExpected, where};
+    errno = 0;
+    std::ifstream stream(file, std::ios::binary);
+    std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+    if (!stream) return Error{std::string(std::strerror(errno != 0 ? errno : EIO)) + kExpected, where};
+    if (!is_utf8(text)) return Error{std::string("not text") + kExpected, where};
+    return text;
+}
+
+bool is_name(const std::string& text) {
+    const auto is_letter = [](unsigned char c) { return std::isalpha(c) != 0 || c == '_' || c >= 0x80; };
+    if (text.empty() || !is_letter(static_cast<unsigned char>(text.front()))) return false;
+    return std::ranges::all_of(text, [&](unsigned char c) { return is_letter(c) || std::isdigit(c) != 0; });
+}
+
+/// What of a kernel's launch does not fit the plan; nothing where all does.
+std::optional<std::string> misfit(const KernelLaunch& launch, const plan::Plan& plan) {
+    constexpr std::int64_t kMostExtent = std::int64_t{1} << 40;
+    if (!is_name(launch.kernel)) return "kernel must be a name";
+    for (const auto& [name, tensor] : launch.arguments.tensors) {
+        for (const std::int64_t extent : tensor.shape) {
+            if (extent < 0 || extent >= kMostExtent) return "tensors." + name + ".shape must be extents";
+        }
+        if (!tensor.block.empty() && tensor.block.size() != tensor.shape.size())
+            return "tensors." + name + ".block must have an extent for each axis";
+    }
+    for (const auto& [parameter, tensor] : launch.bindings) {
+        const auto given = launch.arguments.tensors.find(parameter);
+        if (given == launch.arguments.tensors.end()) return "bindings." + parameter + " is no tensor";
+        const auto found = plan.find_tensor(tensor);
+        if (!found) return "bindings." + parameter + " names no tensor of the plan";
+        const plan::Tensor& whole = plan.tensors[*found];
+        if (given->second.shape != whole.shape || given->second.dtype != whole.dtype)
+            return "tensors." + parameter + " is not what the plan says of " + tensor;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+Result<Artifact> artifact_from_folder(const std::string& folder) {
+    const auto path_of = [&](const std::string& name) {
+        return (std::filesystem::path(folder) / name).string();
+    };
+    const std::string file = path_of("schedule.json");
+    Result<std::string> schedule = text_of(file);
+    if (!schedule) return schedule.error();
+    Artifact artifact;
+    artifact.schedule_json = *std::move(schedule);
+    Result<Launch> launch = launch_from_json(artifact.schedule_json);
+    if (!launch) return not_written_by_fuse(file, launch.error().to_string());
+    artifact.launch = *std::move(launch);
+    for (const KernelLaunch& stage : artifact.launch.stages) {
+        if (const auto why = misfit(stage, artifact.launch.plan)) return not_written_by_fuse(file, *why);
+    }
+    artifact.sources.resize(artifact.launch.stages.size());
+    for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {
+        artifact.sources[stage].suffix = language_of(artifact.launch.stages[stage].file).suffix;
+        for (const auto& [stem, text] : {std::pair{"kernel", &artifact.sources[stage].kernel},
+                                         std::pair{"original", &artifact.sources[stage].original}}) {
+            Result<std::string> read = text_of(path_of(kernel_file(artifact, stem, stage)));
+            if (!read) return read.error();
+            *text = *std::move(read);
+        }
+    }
+    return artifact;
+}
+
+}  // namespace syncopate::emit

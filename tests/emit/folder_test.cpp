@@ -1,0 +1,102 @@
+#include "syncopate/emit/folder.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "syncopate/plan/templates/templates.hpp"
+
+namespace syncopate::emit {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCopy = R"(import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy(a_ptr, b_ptr, M, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(b_ptr + at, tl.load(a_ptr + at, mask=at < M), mask=at < M)
+)";
+
+/// A folder of its own, removed at the end.
+class Folder : public ::testing::Test {
+protected:
+    void SetUp() override {
+        const char* name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+        path_ = fs::temp_directory_path() / ("syncopate-folder-" + std::to_string(::getpid()) + "-" + name);
+        fs::create_directories(path_);
+        plan::Mesh mesh{{{"gpu", 2}}};
+        auto plan = plan::make_plan("all_gather", mesh, {"A", {64}, plan::DType::fp32}, {});
+        ASSERT_TRUE(plan.ok()) << plan.error().to_string();
+        kernel::Arguments arguments;
+        arguments.scalars = {{"M", std::int64_t{64}}, {"BLOCK", std::int64_t{16}}};
+        arguments.tensors = {{"b_ptr", {{64}, {}, plan::DType::fp32, {}}}};
+        auto made =
+            make_artifact(kCopy, "copy.py", "copy", arguments, *std::move(plan), {{"a_ptr", "A"}}, {});
+        ASSERT_TRUE(made.ok()) << made.error().to_string();
+        artifact_ = *std::move(made);
+        for (const auto& [file, text] : files_of(artifact_)) std::ofstream(path_ / file) << *text;
+    }
+    void TearDown() override { fs::remove_all(path_); }
+
+    [[nodiscard]] std::string refusal() const {
+        const auto read = artifact_from_folder(path_.string());
+        return read.ok() ? "" : read.error().to_string();
+    }
+    /// In schedule.json, everywhere.
+    void replace(const std::string& from, const std::string& to) {
+        std::string text = artifact_.schedule_json;
+        for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+            text.replace(at, from.size(), to);
+        std::ofstream(path_ / "schedule.json") << text;
+    }
+
+    fs::path path_;
+    Artifact artifact_;
+};
+
+TEST_F(Folder, IsReadAsItWasWritten) {
+    const auto read = artifact_from_folder(path_.string());
+    ASSERT_TRUE(read.ok()) << read.error().to_string();
+    EXPECT_EQ(read->schedule_json, artifact_.schedule_json);
+    EXPECT_EQ(to_json(read->launch), artifact_.schedule_json);
+    ASSERT_EQ(read->sources.size(), 1U);
+    EXPECT_EQ(read->sources[0].original, kCopy);
+    EXPECT_EQ(read->sources[0].kernel, artifact_.sources[0].kernel);
+}
+
+TEST_F(Folder, NamesTheFileThatIsMissingOrNoText) {
+    fs::remove(path_ / "original.py");
+    EXPECT_NE(refusal().find("original.py: No such file or directory; expected a folder made by"),
+              std::string::npos)
+        << refusal();
+    fs::create_directory(path_ / "original.py");
+    EXPECT_NE(refusal().find("original.py: Is a directory"), std::string::npos) << refusal();
+    std::ofstream(path_ / "kernel.py") << "\xff\xfe";
+    EXPECT_NE(refusal().find("kernel.py: not text"), std::string::npos) << refusal();
+}
+
+TEST_F(Folder, RefusesPartsThatDoNotFitTogether) {
+    const auto expect = [&](const std::string& from, const std::string& to, const std::string& why) {
+        replace(from, to);
+        EXPECT_NE(refusal().find("schedule.json: not what `syncopate fuse` writes: " + why),
+                  std::string::npos)
+            << refusal();
+    };
+    expect("{\"a_ptr\":\"A\"}", "{\"a_ptr\":\"B\"}", "bindings.a_ptr names no tensor of the plan");
+    expect("{\"a_ptr\":\"A\"}", "{\"q_ptr\":\"A\"}", "bindings.q_ptr is no tensor");
+    expect("\"kernel\": \"copy\"", "\"kernel\": \"../copy\"", "kernel must be a name");
+    expect("\"a_ptr\":{\"shape\":[64]", "\"a_ptr\":{\"shape\":[65]",
+           "tensors.a_ptr is not what the plan says of A");
+    expect("syncopate.schedule/1", "syncopate.schedule/9", "schema");
+}
+
+}  // namespace
+}  // namespace syncopate::emit
