@@ -68,19 +68,8 @@ def main() -> None:
             for _ in range(REPEAT):
                 begin = time.perf_counter()
                 plan = sy.plans.all_gather(sy.plans.mesh_of(RANKS), tensor, split=split, **cut)
-                artifact = _syncopate.fuse(
-                    source,
-                    str(file),
-                    kernel,
-                    plan,
-                    {parameter: "A"},
-                    scalars,
-                    tensors,
-                    grid,
-                    "cuda",
-                    132,
-                    True,
-                )
+                stage = (source, str(file), kernel, {parameter: "A"}, scalars, tensors, grid)
+                artifact = _syncopate.fuse([stage], plan, "cuda", 132)
                 times.append((time.perf_counter() - begin) * 1e3)
             size = len(artifact.schedule_json) / 1024
             print(

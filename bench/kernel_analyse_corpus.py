@@ -21,7 +21,7 @@ from typing import Any
 
 from corpus import cases, checks, worker
 from syncopate import _syncopate
-from syncopate.fused import describe, function_of, is_tensor, scalar
+from syncopate.arguments import describe, function_of, is_tensor, scalar
 from syncopate.items import flat
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -214,18 +214,26 @@ def capture(call: Callable[[], Any]) -> Any:
 
 def varied(case: Case, group: sy.Group) -> Callable[..., Any]:
     """The operator of a variant."""
-    name, _, value = case.variant.partition("=")
-    if name == "way":
-        options = bench_of("gemm_rs")["Way"].named(value).options
-    elif name == "cut":
-        options = {"chunking": bench_of("ag_gemm")["parse_chunking"](value)}
-    elif name == "m":
-        options = {}
-    else:
-        options = {name: value if name == "backend" else ast.literal_eval(value)}
-    s = case.shape
+    operator, s = OPERATORS[case.operator], case.shape
     extents = (s.m, s.k, s.n, s.k) if case.operator == "feed_forward" else (s.m, s.n, s.k)
-    return getattr(sy.ops, OPERATORS[case.operator].kind)(*extents, torch.bfloat16, group, **options)
+    kind = getattr(sy.ops, operator.kind)
+    return kind(*extents, torch.bfloat16, group, strategy=strategy_of(case, kind))
+
+
+def strategy_of(case: Case, kind: Any) -> sy.Strategy | None:
+    name, _, value = case.variant.partition("=")
+    if name == "m":
+        return None
+    if name == "way":
+        return sy.strategy.Way.named(value).strategy
+    if name == "cut":
+        return bench_of("ag_gemm")["parse_chunking"](value)
+    asked = {kind.keys.get(name, name): value if name == "backend" else ast.literal_eval(value)}
+    if case.operator == "ag_gemm" and value not in sy.plans.INLINE:  # how x is cut is chosen all the same
+        s = case.shape
+        problem = sy.strategy.Problem(kind.name, s.m, s.n, s.k, torch.bfloat16, case.ranks, MULTIPROCESSORS)
+        return dataclasses.replace(sy.strategy.choose(problem), **asked)
+    return sy.Strategy.of(asked)
 
 
 def parts_of(case: Case) -> dict[str, Any]:
@@ -250,7 +258,11 @@ def parts_of(case: Case) -> dict[str, Any]:
             raise
         return {"schedule": {"refused": f"{type(error).__name__}: {error}"}, "launch": {}, "source": []}
     launch = json.loads(artifact.schedule_json)
-    return {"schedule": launch.pop("schedule"), "launch": launch, "source": list(artifact.sources)}
+    return {
+        "schedule": launch.pop("schedule"),
+        "launch": launch,
+        "source": [stage.source for stage in artifact.stages],
+    }
 
 
 # Comparing, which knows nothing of the package.

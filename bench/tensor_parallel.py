@@ -35,7 +35,7 @@ if not ON_GPU:
 import syncopate as sy  # noqa: E402, F401 - the benches take it from here
 from harness import Candidate, capture, measure  # noqa: E402
 from results import write_report  # noqa: E402
-from syncopate.reduce_ways import Way  # noqa: E402, F401 - likewise
+from syncopate.strategy import Strategy, Way  # noqa: E402, F401 - likewise
 
 LINK_BYTES_PER_US = 380e3  # copy engine of H200, one direction: 367 to 395 GB/s were measured
 MODELS = {"8B": (4096, 14336), "70B": (8192, 28672), "GPT-3": (12288, 49152), "405B": (16384, 53248)}

@@ -30,7 +30,7 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness import Candidate  # noqa: E402
-from tensor_parallel import Bench, Rotating, Setup, main, sy  # noqa: E402
+from tensor_parallel import Bench, Rotating, Setup, Strategy, main, sy  # noqa: E402
 
 TOLERANCE = 5e-3
 
@@ -87,9 +87,11 @@ def rows(setup: Setup, options: argparse.Namespace, before: bool) -> list[Candid
         *([] if before else setup.optional("copied", copied, graph=True)),
     ]
     for split in map(int, filter(None, options.splits.split(","))):
-        if split == fused[0].split:
+        chosen = Strategy(chunking=sy.Chunking(split), split=split)
+        usual = fused[0].strategy
+        if split == (usual.chunking.rows if before else usual.split):
             continue
-        other = setup.operators(operator, split=split)
+        other = setup.operators(operator, strategy=chosen)
         replay = setup.graphs(lambda i, other=other: other(i)(x(i), w(i), out(i)))
         setup.expect(f"[{split}]", replay, out, expected, 0.0)  # the same bits
         candidates.append(Candidate(f"[{split}]", replay, visible=False))

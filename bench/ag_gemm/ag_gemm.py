@@ -17,6 +17,7 @@ hidden: the host's time is hidden behind a sleeping device; visible: it is not. 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -26,7 +27,7 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness import Candidate  # noqa: E402
-from tensor_parallel import Bench, Setup, main, sy  # noqa: E402
+from tensor_parallel import Bench, Setup, Strategy, main, sy  # noqa: E402
 
 TOLERANCE = 5e-3
 
@@ -66,7 +67,7 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
     candidates = [
         Candidate("mm", mm),
         Candidate("triton", lambda i: fused(i).unfused(gathered(i), w(i), out(i))),
-        *setup.optional("local", lambda i: fused(i).run_local(w(i), out(i))),
+        *setup.optional("local", lambda i: fused(i).run_local(fused(i).shard(), w(i), out=out(i))),
         Candidate("ag", ag),
         Candidate("nccl+mm", unfused),
         *setup.optional("async-tp", async_tp),
@@ -74,24 +75,31 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         Candidate("ours-x", lambda i: fused(i)(shard(i), w(i), out(i))),
         Candidate("graph", setup.graphs(ours)),
     ]
-    for chunking in map(parse_chunking, filter(None, options.chunkings.split(","))):
-        if chunking == fused[0].chunking:
+    for chosen in map(parse_chunking, filter(None, options.chunkings.split(","))):
+        chosen = dataclasses.replace(chosen, tilings=fused[0].strategy.tilings)
+        if name_of(chosen) == name_of(fused[0].strategy):
             continue
-        tiling = fused[0].tiling
-        other = with_inputs(setup.operators(sy.ops.AllGatherMatmul, chunking=chunking, tiling=tiling))
+        other = with_inputs(setup.operators(sy.ops.AllGatherMatmul, strategy=chosen))
         replay = setup.graphs(lambda i, other=other: other(i)(other(i).shard(), w(i), out(i)))
-        peers = "p" if chunking.peer_by_peer else ""
-        engine = f":e{chunking.engine_blocks}" if chunking.engine_blocks else ""
-        name = f"[{chunking.rows}x{chunking.slices}{peers}{engine}]"
+        name = name_of(chosen)
         setup.expect(name, replay, out, expected, TOLERANCE)
         candidates.append(Candidate(name, replay, visible=False))
     return candidates
 
 
-def parse_chunking(text: str) -> sy.ops.Chunking:
+def parse_chunking(text: str) -> Strategy:
     cut, _, engine = text.partition(":e")
     rows, slices = map(int, cut.rstrip("p").split("x"))
-    return sy.ops.Chunking(rows, slices, cut.endswith("p"), int(engine or 0))
+    chunking = sy.Chunking(rows, slices, cut.endswith("p"))
+    by_engine = {"backend": "tma_dedicated", "engine_blocks": int(engine)} if engine else {}
+    return Strategy(chunking=chunking, **by_engine)
+
+
+def name_of(chosen: Strategy) -> str:
+    chunking = chosen.chunking
+    peers = "p" if chunking.peer_by_peer else ""
+    engine = f":e{chosen.engine_blocks}" if chosen.backend in sy.strategy.DEDICATED else ""
+    return f"[{chunking.rows}x{chunking.slices}{peers}{engine}]"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -26,7 +26,18 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness import Candidate, measure  # noqa: E402
-from tensor_parallel import HOST_SCALE, MODELS, ON_GPU, Progress, Setup, Shape, parse, start, sy  # noqa: E402
+from tensor_parallel import (  # noqa: E402
+    HOST_SCALE,
+    MODELS,
+    ON_GPU,
+    Progress,
+    Setup,
+    Shape,
+    Strategy,
+    parse,
+    start,
+    sy,
+)
 
 SHAPES = (("70B", 4096), ("8B", 8192))
 FIRST_SMS = 8
@@ -122,18 +133,18 @@ def with_backend(plan: sy.plans.Plan, backend: str) -> sy.plans.Plan:
 def operators_with(setup: Setup, cell: Cell) -> list[Any]:
     """The cell's operators. Raises where the compiler takes another backend for some transfer between ranks."""
     kind = OPERATORS[cell.operator].kind
-    if kind is sy.ops.AllGatherMatmul and cell.backend in sy.plans.INLINE:
-        made = setup.operators(kind, backend=cell.backend)  # its tiles read at other ranks
-    elif kind is sy.ops.AllGatherMatmul:
+    chosen = Strategy(backend=cell.backend, engine_blocks=cell.sms or FIRST_SMS)
+    if (
+        kind is sy.ops.AllGatherMatmul and cell.backend not in sy.plans.INLINE
+    ):  # else its tiles read at other ranks
         (usual,) = setup.operators(kind, count=1)
-        made = setup.operators(kind, chunking=dataclasses.replace(usual.chunking, engine_blocks=cell.sms))
-    else:
-        made = setup.operators(kind, backend=cell.backend, engine_blocks=cell.sms or FIRST_SMS)
+        chosen = dataclasses.replace(chosen, chunking=usual.strategy.chunking)
+    made = setup.operators(kind, strategy=chosen)
     for op in made:
         op.plan = op.fused.plan = with_backend(op.plan, cell.backend)
-        op.shard() if kind is sy.ops.AllGatherMatmul else op.prepare()
-        transfers = [t for rank in op.prepared.schedule["schedule"]["ranks"] for t in rank["transfers"]]
-        taken = {t["backend"] for t in transfers if t["src_rank"] != t["dst_rank"]} - {cell.backend}
+        schedule = op.prepare().schedule
+        transfers = [t for rank in range(schedule.num_ranks) for t in schedule.transfers(rank)]
+        taken = {t.backend for t in transfers if t.src_rank != t.dst_rank} - {cell.backend}
         if taken:
             raise RuntimeError(f"its transfers go by {', '.join(sorted(taken))} instead")
     return made

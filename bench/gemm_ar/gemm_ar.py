@@ -11,7 +11,7 @@ Each row of a shape computes y[M, N] = all_reduce(x[M, K] @ w[K, N]), with K = F
     graph       the same as a CUDA graph                 mm+1shot    the same with its one-shot; both as CUDA graphs
     copied      the same with y elsewhere (copied there), as a CUDA graph; ours and graph leave it in the heap
     [S]         other splits of a shard (--splits), as graphs
-    beside:16:8 other ways (--ways, syncopate.reduce_ways), as graphs
+    beside:16:8 other ways (--ways, syncopate.strategy), as graphs
 
 Speed is graph against graph. hidden: the host's time is hidden behind a sleeping device; visible: it is not. Inputs
 rotate past the L2 cache. `bound` is ours (graph) over max(mm, bytes of a two-shot all-reduce at the link rate of H200:
@@ -32,7 +32,7 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness import Candidate  # noqa: E402
-from tensor_parallel import Bench, Rotating, Setup, Way, main, sy  # noqa: E402
+from tensor_parallel import Bench, Rotating, Setup, Strategy, Way, main, sy  # noqa: E402
 
 TOLERANCE = 1e-2
 ONE_SHOT_BYTES = (
@@ -114,15 +114,15 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
     ]
 
     for split in map(int, filter(None, options.splits.split(","))):
-        if split == fused[0].split:
+        if split == fused[0].strategy.split:
             continue
-        other = setup.operators(sy.ops.MatmulAllReduce, split=split)
+        other = setup.operators(sy.ops.MatmulAllReduce, strategy=Strategy(split=split))
         into = Rotating(one.result() for one in other)
         replay = setup.graphs(lambda i, other=other, into=into: other(i)(x(i), w(i), into(i)))
         setup.expect(f"[{split}]", replay, into, expected, 0.0)  # the same bits
         candidates.append(Candidate(f"[{split}]", replay, visible=False))
     for name in filter(None, options.ways.split(",")):
-        other = setup.operators(sy.ops.MatmulAllReduce, **Way.named(name).options)
+        other = setup.operators(sy.ops.MatmulAllReduce, strategy=Way.named(name).strategy)
         into = Rotating(one.result() for one in other)
         replay = setup.graphs(lambda i, other=other, into=into: other(i)(x(i), w(i), into(i)))
         setup.expect(name, replay, into, reference, TOLERANCE)

@@ -9,7 +9,7 @@ what is not: that contributions come from, and go to, several GPUs, which may be
 docs/performance_log.md says how near the times come to those of as many GPUs.
 
     mm          cuBLAS alone, all of x @ w
-    default     the way that an operator for so many ranks takes by itself (syncopate.reduce_ways)
+    default     the way that an operator for so many ranks takes by itself (syncopate.strategy)
     fused:2     other ways (--ways): inline, fused:P, mixed:N, narrow:N, pulled_last:N
 
 As CUDA graphs, the host's time hidden; each row is first compared with a sum in fp32.
@@ -31,7 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from gemm_rs import BENCH, TOLERANCE  # noqa: E402
 from harness import Candidate, measure  # noqa: E402
 from syncopate import plans  # noqa: E402
-from syncopate.reduce_ways import Way, choose_reduce_scatter_way  # noqa: E402
+from syncopate.strategy import Way  # noqa: E402
+from syncopate.strategy.reduce_ways import choose_reduce_scatter_way  # noqa: E402
 from tensor_parallel import ON_GPU, Progress, Rotating, Setup, Shape, parse, start, sy  # noqa: E402
 
 H200_SMS = 132
@@ -91,30 +92,28 @@ class Emulated(sy.ops.MatmulReduceScatter):
     """One of `ranks` ranks on each of two GPUs."""
 
     ranks = 4
-    count_stored = count_pulled = 0  # of the contributions; `stored` and `pulled` are limited by the GPUs
 
-    def _make_plan(self, mesh: plans.Mesh, dtype: str) -> Any:
-        sent = self.ranks - 1 - self.count_stored - self.count_pulled
-        backends = ["auto"] * sent + ["tma_inline"] * self.count_stored + ["ldst_inline"] * self.count_pulled
-        return emulated_plan(self.m, self.n, dtype, self.ranks, self.split, backends, self.count_pulled)
+    def check_problem(self) -> None:
+        """The contributions are limited by the ranks, not by the GPUs."""
 
-    def _choose(self, free: bool) -> str:
-        return "auto" if self.count_stored or self.count_pulled else super()._choose(free)
+    def make_plan(self, mesh: plans.Mesh, dtype: str) -> Any:
+        chosen = self.strategy
+        sent = self.ranks - 1 - chosen.stored - chosen.pulled
+        backends = ["auto"] * sent + ["tma_inline"] * chosen.stored + ["ldst_inline"] * chosen.pulled
+        return emulated_plan(self.m, self.n, dtype, self.ranks, chosen.split, backends, chosen.pulled)
 
     @property
     def out_rows(self) -> int:
         return self.m // self.ranks
 
 
-def emulating(ranks: int, way: Way) -> tuple[type[Emulated], dict[str, Any]]:
-    """The operator, and its options, of a way that `ranks` ranks would take."""
+def emulating(ranks: int, way: Way) -> type[Emulated]:
+    """The operator of a way that `ranks` ranks would take."""
     if way.kind not in KINDS:
         raise ValueError(f"way {way}: expected one of {', '.join(KINDS)}")
-    options = dict(way.options)
-    counts = {f"count_{name}": options.pop(name, 0) for name in ("stored", "pulled")}
-    if max(counts.values()) >= ranks:
+    if max(way.stored, way.pulled) >= ranks:
         raise ValueError(f"way {way}: there are {ranks - 1} contributions")
-    return type("EmulatedWay", (Emulated,), {"ranks": ranks, **counts}), {"pull": False, **options}
+    return type("EmulatedWay", (Emulated,), {"ranks": ranks})
 
 
 def run_shape(shape: Shape, ranks: int, ways: list[str], rounds: int) -> dict[str, Any]:
@@ -144,8 +143,7 @@ def run_shape(shape: Shape, ranks: int, ways: list[str], rounds: int) -> dict[st
             if name == "default" and way.kind not in KINDS:
                 setup.left_out[name] = f"{way} is not emulated"
                 continue
-            kind, options = emulating(ranks, way)
-            op = setup.operators(kind, **options)
+            op = setup.operators(emulating(ranks, way), strategy=way.strategy)
             sums = Rotating(o.prepare().tensors["C"][own_rows] for o in op)
             replay = setup.graphs(lambda i, op=op: op(i)(x(i), w(i), out(i)))
             setup.expect(name, replay, sums, right, TOLERANCE)

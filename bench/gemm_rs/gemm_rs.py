@@ -10,7 +10,7 @@ Each row of a shape computes y[M / ranks, N] = reduce_scatter(x[M, K] @ w[K, N])
     ours        fused, eager                             graph       the same as a CUDA graph
     [S]         other splits of a shard (--splits), as graphs
     partsS      the sum in so many parts, which run beside the kernel (--sum-parts), as graphs
-    beside:16:4 other ways (--ways, syncopate.reduce_ways), as graphs
+    beside:16:4 other ways (--ways, syncopate.strategy), as graphs
 
 hidden: the host's time is hidden behind a sleeping device; visible: it is not. Inputs rotate past the L2 cache.
 `bound` is ours (graph) over max(mm, bytes sent at the link rate of H200: 380 GB/s). Ours sums as fp32 in rank order.
@@ -28,7 +28,7 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness import Candidate  # noqa: E402
-from tensor_parallel import Bench, Setup, Way, main, sy  # noqa: E402
+from tensor_parallel import Bench, Setup, Strategy, Way, main, sy  # noqa: E402
 
 TOLERANCE = 1e-2
 
@@ -72,19 +72,19 @@ def rows(setup: Setup, options: argparse.Namespace) -> list[Candidate]:
         Candidate("graph", setup.graphs(ours)),
     ]
     for split in map(int, filter(None, options.splits.split(","))):
-        if split == fused[0].split:
+        if split == fused[0].strategy.split:
             continue
-        other = setup.operators(sy.ops.MatmulReduceScatter, split=split)
+        other = setup.operators(sy.ops.MatmulReduceScatter, strategy=Strategy(split=split))
         replay = setup.graphs(lambda i, other=other: other(i)(x(i), w(i), out(i)))
         setup.expect(f"[{split}]", replay, out, expected, 0.0)  # the same bits
         candidates.append(Candidate(f"[{split}]", replay, visible=False))
     for parts in map(int, filter(None, options.sum_parts.split(","))):
-        other = setup.operators(sy.ops.MatmulReduceScatter, sum_parts=parts)
+        other = setup.operators(sy.ops.MatmulReduceScatter, strategy=Strategy(sum_parts=parts))
         replay = setup.graphs(lambda i, other=other: other(i)(x(i), w(i), out(i)))
         setup.expect(f"parts{parts}", replay, out, expected, 0.0)  # the same bits
         candidates.append(Candidate(f"parts{parts}", replay, visible=False))
     for name in filter(None, options.ways.split(",")):
-        other = setup.operators(sy.ops.MatmulReduceScatter, **Way.named(name).options)
+        other = setup.operators(sy.ops.MatmulReduceScatter, strategy=Way.named(name).strategy)
         replay = setup.graphs(lambda i, other=other: other(i)(x(i), w(i), out(i)))
         setup.expect(name, replay, out, reference, TOLERANCE)
         candidates.append(Candidate(name, replay, visible=False))

@@ -213,6 +213,19 @@ void bind_compiler(nb::module_& m) {
                 return std::vector<std::string>(names.begin(), names.end());
             },
             "The tensors of which some rank's kernel makes a part.")
+        .def(
+            "reduction",
+            [](const plan::Plan& plan, const std::string& tensor) {
+                for (const std::vector<plan::Op>& rank : plan.ranks) {
+                    for (const plan::Op& op : rank) {
+                        if (op.reduce != plan::Reduce::none &&
+                            plan.tensors[static_cast<std::size_t>(op.dst.tensor)].name == tensor)
+                            return std::string(plan::name_of(op.reduce));
+                    }
+                }
+                return std::string("sum");
+            },
+            nb::arg("tensor"), "By what ops reduce into a tensor.")
         .def("to_json", [](const plan::Plan& plan) { return plan::to_json(plan); })
         .def(
             "table", [](const plan::Plan& plan) { return plan::to_table(plan); },
@@ -278,49 +291,11 @@ void bind_compiler(nb::module_& m) {
         nb::arg("produced"), nb::arg("transient"), nb::arg("own_transient"), nb::arg("minor_axis"),
         nb::arg("minor_split"), nb::arg("minor_sizes"), nb::arg("peer_by_peer"));
 
-    const auto accumulates = [](const emit::Artifact& artifact) {
-        std::vector<std::vector<std::string>> of_stages;
-        for (const emit::KernelLaunch& stage : artifact.launch.stages) of_stages.push_back(stage.accumulates);
-        return of_stages;
-    };
-    nb::class_<emit::Artifact>(m, "Artifact", "Fused kernels as text: their sources and their schedule.")
-        .def_prop_ro(
-            "sources",
-            [](const emit::Artifact& artifact) {
-                std::vector<std::string> sources;
-                for (const emit::StageSource& stage : artifact.sources) sources.push_back(stage.kernel);
-                return sources;
-            },
-            "The emitted source of each stage.")
-        .def_prop_ro("kernel_source", [](const emit::Artifact& artifact) { return artifact.kernel_source(); })
-        .def_ro("schedule_json", &emit::Artifact::schedule_json)
-        .def_prop_ro("accumulates_of_stages", accumulates,
-                     "Of each stage, parameters bound to what the kernel makes that it also reads, as "
-                     "atomic_add does.")
-        .def_prop_ro(
-            "accumulates",
-            [accumulates](const emit::Artifact& artifact) { return accumulates(artifact).front(); },
-            "Of the first stage.");
-    m.def("fuse_stages", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"),
-          nb::arg("num_sms"), nb::arg("phases"), nb::arg("backend") = "auto",
+    m.def("fuse", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"), nb::arg("num_sms"),
+          nb::arg("phases") = true, nb::arg("backend") = "auto",
           nb::arg("sum_parts") = fuse::Options{}.most_sum_parts, nb::arg("plain_kernel") = false,
           "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
           "them with a plan and emits them; see emit/artifact.hpp.");
-    m.def(
-        "fuse",
-        [](const std::string& source, const std::string& file, const std::string& kernel,
-           const plan::Plan& plan, const std::map<std::string, std::string>& bindings,
-           const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
-           std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>> grid,
-           const std::string& device, std::int32_t num_sms, bool phases, const std::string& backend,
-           std::int64_t sum_parts, bool plain_kernel) {
-            return fuse_stages({{source, file, kernel, bindings, scalars, tensors, grid}}, plan, device,
-                               num_sms, phases, backend, sum_parts, plain_kernel);
-        },
-        nb::arg("source"), nb::arg("file"), nb::arg("kernel"), nb::arg("plan"), nb::arg("bindings"),
-        nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("device"), nb::arg("num_sms"),
-        nb::arg("phases"), nb::arg("backend") = "auto", nb::arg("sum_parts") = fuse::Options{}.most_sum_parts,
-        nb::arg("plain_kernel") = false, "fuse_stages of one stage.");
     m.def(
         "join_plans",
         [](const std::vector<plan::Plan>& parts,

@@ -71,6 +71,7 @@ NB_MODULE(_syncopate, module) {
     module.doc() = "Syncopate's C++ side: thin bindings, no logic.";
     syncopate::bindings::bind_errors(module);
     syncopate::bindings::bind_compiler(module);
+    syncopate::bindings::bind_artifact(module);
     syncopate::bindings::bind_templates(module);
     syncopate::bindings::bind_simulate(module);
     syncopate::bindings::bind_ingest(module);

@@ -18,7 +18,6 @@
 
 #include "bindings.hpp"
 #include "syncopate/emit/artifact.hpp"
-#include "syncopate/fuse/json.hpp"
 #include "syncopate/runtime/call/op.hpp"
 #include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
 #include "syncopate/runtime/cuda/driver/launch.hpp"
@@ -107,40 +106,15 @@ std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::
         });
 }
 
-/// `text`: what fuse writes as schedule.json, with the plan in it; or a bare schedule.
-std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, const std::string& text,
+std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, const emit::Artifact& artifact,
                                  const std::string& name, std::int64_t deadline_ms, std::int64_t max_delay_us,
-                                 std::uint64_t seed, std::int64_t num_programs, std::int32_t engine_blocks) {
-    FusedOp::Options options{.name = name,
-                             .deadline_ms = deadline_ms,
-                             .num_programs = num_programs,
-                             .max_delay_us = max_delay_us,
-                             .seed = seed,
-                             .engine_blocks = engine_blocks};
-    if (text.find("\"syncopate.schedule/1\"") == std::string::npos) {
-        return unwrap(FusedOp::create(heap, unwrap(fuse::schedule_from_json(text, name)), options));
-    }
-    const emit::Launch launch = unwrap(emit::launch_from_json(text, name));
-    options.kept_tensors.emplace();
-    for (const emit::KernelLaunch& stage : launch.stages) {
-        for (const auto& [parameter, tensor] : stage.bindings) options.kept_tensors->push_back(tensor);
-    }
-    for (const plan::Holding& holding : launch.plan.final) {
-        if (holding.rank == heap->rank())
-            options.kept_tensors->push_back(
-                launch.plan.tensors[static_cast<std::size_t>(holding.chunk.tensor)].name);
-    }
-    options.initial.emplace();
-    for (const plan::Holding& holding : launch.plan.initial) {
-        if (holding.rank != heap->rank()) continue;
-        plan::Chunk chunk = holding.chunk;
-        const std::string& tensor = launch.plan.tensors[static_cast<std::size_t>(chunk.tensor)].name;
-        for (std::size_t i = 0; i < launch.schedule.tensors.size(); ++i) {
-            if (launch.schedule.tensors[i].name == tensor) chunk.tensor = static_cast<std::int32_t>(i);
-        }
-        options.initial->push_back(std::move(chunk));
-    }
-    return unwrap(FusedOp::create(heap, launch.schedule, options));
+                                 std::uint64_t seed, std::int32_t engine_blocks) {
+    return unwrap(FusedOp::create(heap, artifact.launch,
+                                  {.name = name,
+                                   .deadline_ms = deadline_ms,
+                                   .max_delay_us = max_delay_us,
+                                   .seed = seed,
+                                   .engine_blocks = engine_blocks}));
 }
 
 Grid grid_of(const std::vector<std::uint32_t>& sizes) {
@@ -183,31 +157,11 @@ void bind_rendezvous(nb::module_& module) {
         module, "CallbackRendezvous", "put(key: str, value: bytes), get(key: str, timeout_ms: int) -> bytes")
         .def(nb::new_(&callback_rendezvous), "rank"_a, "size"_a, "put"_a, "get"_a);
     module.def(
-        "environment_rendezvous",
-        [](double timeout) {
-            return std::shared_ptr<Rendezvous>(unwrap(environment_rendezvous(seconds(timeout))));
-        },
-        "timeout"_a = 60.0, ReleaseGil(), "From the environment that torchrun, mpirun or srun sets.");
-    module.def(
         "barrier",
         [](Rendezvous& rendezvous, const std::string& label, double timeout) {
             unwrap(barrier(rendezvous, label, seconds(timeout)));
         },
         "rendezvous"_a, "label"_a, "timeout"_a = 60.0, ReleaseGil());
-    module.def(
-        "all_gather_bytes",
-        [](Rendezvous& rendezvous, const std::string& label, const nb::bytes& value, double timeout) {
-            const Bytes mine = from_bytes(value);
-            std::vector<Bytes> all;
-            {
-                const nb::gil_scoped_release released;
-                all = unwrap(all_gather(rendezvous, label, mine, seconds(timeout)));
-            }
-            nb::list list;
-            for (const Bytes& bytes : all) list.append(to_bytes(bytes));
-            return list;
-        },
-        "rendezvous"_a, "label"_a, "value"_a, "timeout"_a = 60.0);
 }
 
 void bind_heap(nb::module_& module) {
@@ -223,20 +177,17 @@ void bind_heap(nb::module_& module) {
         .def_prop_ro("size", &SymmetricHeap::size)
         .def_prop_ro("base", &SymmetricHeap::base)
         .def_prop_ro("stride", &SymmetricHeap::stride)
-        .def_prop_ro("bytes_allocated", &SymmetricHeap::bytes_allocated)
         .def_prop_ro("device",
                      [](const SymmetricHeap& heap) {
                          return heap.device().kind == Device::Kind::host ? "host" : "cuda";
                      })
         .def_prop_ro("ordinal", [](const SymmetricHeap& heap) { return heap.device().ordinal; })
-        .def("address", &SymmetricHeap::address, "rank"_a, "offset"_a)
         .def(
             "allocate",
             [](SymmetricHeap& heap, std::uint64_t bytes, std::uint64_t alignment) {
                 return unwrap(heap.allocate(bytes, alignment));
             },
             "bytes"_a, "alignment"_a = 256)
-        .def("free", &SymmetricHeap::free, "offset"_a)
         .def(
             "array",
             [](const std::shared_ptr<SymmetricHeap>& heap, int rank, std::uint64_t offset,
@@ -248,12 +199,6 @@ void bind_heap(nb::module_& module) {
                 return array_in<std::uint8_t>(heap, heap->address(rank, offset), bytes);
             },
             "rank"_a, "offset"_a, "bytes"_a, "Memory of a rank as a torch tensor of uint8.");
-    module.def(
-        "default_heap_capacity",
-        [](const std::string& device, int ordinal) {
-            return unwrap(default_heap_capacity(device_of(device, ordinal)));
-        },
-        "device"_a, "ordinal"_a = 0, ReleaseGil());
     module.def(
         "free_memory",
         [](const std::string& device, int ordinal) {
@@ -291,20 +236,10 @@ TorchArray<std::int32_t> table_tensor(nb::handle self, std::size_t stage) {
 
 void bind_op(nb::module_& module) {
     nb::class_<FusedOp>(module, "FusedOp", "A fused operator in memory on one rank; see runtime/op.hpp.")
-        .def(nb::new_(&make_op), "heap"_a, "schedule"_a, "name"_a = "op", "deadline_ms"_a = 30'000,
-             "max_delay_us"_a = 0, "seed"_a = 0, "num_programs"_a = 1, "engine_blocks"_a = 8, ReleaseGil())
+        .def(nb::new_(&make_op), "heap"_a, "artifact"_a, "name"_a = "op", "deadline_ms"_a = 30'000,
+             "max_delay_us"_a = 0, "seed"_a = 0, "engine_blocks"_a = 8, ReleaseGil())
         .def_prop_ro("rank", &FusedOp::rank)
         .def_prop_ro("heap", &FusedOp::heap)
-        .def(
-            "tensor_address",
-            [](const FusedOp& op, const std::string& tensor, std::optional<int> rank) {
-                return unwrap(op.tensor_address(tensor, rank.value_or(op.rank())));
-            },
-            "tensor"_a, "rank"_a = nb::none())
-        .def(
-            "tensor_offset",
-            [](const FusedOp& op, const std::string& tensor) { return unwrap(op.tensor_offset(tensor)); },
-            "tensor"_a)
         .def(
             "tensor",
             [](const FusedOp& op, const std::string& tensor, std::optional<int> rank) {
@@ -322,9 +257,7 @@ void bind_op(nb::module_& module) {
             },
             "All ranks' heaps, as torch uint8.")
         .def_prop_ro("control_address", [](const FusedOp& op) { return op.control_address(); })
-        .def_prop_ro("table_address", [](const FusedOp& op) { return op.table_address(); })
         .def_prop_ro("table", [](const FusedOp& op) { return table_words(op, 0); })
-        .def("table_of", &table_words, "stage"_a, "The table of a stage.")
         .def_prop_ro(
             "control_tensor",
             [](const FusedOp& op) {
@@ -336,9 +269,6 @@ void bind_op(nb::module_& module) {
             "The schedule table as torch int32.")
         .def("table_tensor_of", &table_tensor, "stage"_a, nb::rv_policy::automatic,
              "The table of a stage as torch int32.")
-        .def(
-            "set_num_programs", [](FusedOp& op, std::int64_t count) { unwrap(op.set_num_programs(count)); },
-            "count"_a)
         .def(
             "set_input",
             [](FusedOp& op, const std::string& tensor, std::uint64_t address,
@@ -374,7 +304,6 @@ void bind_op(nb::module_& module) {
                 return array_in<std::uint8_t>(op.heap(), place->address, bytes);
             },
             "bytes"_a, "So many bytes from there on, as torch uint8.")
-        .def("clear_inputs", &FusedOp::clear_inputs)
         .def(
             "begin_call", [](FusedOp& op, CudaStream stream) { unwrap(op.begin_call(stream)); },
             "stream"_a = 0, ReleaseGil())
@@ -416,9 +345,6 @@ void bind_op(nb::module_& module) {
 }
 
 void bind_launch(nb::module_& module) {
-    nb::class_<TensorMap>(module, "TensorMap")
-        .def(nb::new_(&tensor_map), "address"_a, "swizzle"_a, "element_bytes"_a, "element_type"_a, "block"_a,
-             "shape"_a, "strides"_a, "pad_with_nan"_a = false, "fp4_padded"_a = false);
     nb::class_<KernelArguments>(module, "KernelArguments", "See runtime/launch.hpp.")
         .def(nb::init<>())
         .def("__len__", &KernelArguments::size)
@@ -433,30 +359,11 @@ void bind_launch(nb::module_& module) {
             "add_i32", [](KernelArguments& a, std::int64_t v) { return a.add(static_cast<std::int32_t>(v)); },
             "value"_a)
         .def(
-            "add_u32", [](KernelArguments& a, std::uint32_t v) { return a.add(v); }, "value"_a)
-        .def(
             "add_i64", [](KernelArguments& a, std::int64_t v) { return a.add(v); }, "value"_a)
-        .def(
-            "add_u64", [](KernelArguments& a, std::uint64_t v) { return a.add(v); }, "value"_a)
         .def(
             "add_f32", [](KernelArguments& a, double v) { return a.add(static_cast<float>(v)); }, "value"_a)
         .def(
             "add_f64", [](KernelArguments& a, double v) { return a.add(v); }, "value"_a)
-        .def(
-            "add_bool", [](KernelArguments& a, bool v) { return a.add(static_cast<std::int8_t>(v)); },
-            "value"_a)
-        .def(
-            "add_integer",
-            [](KernelArguments& a, const std::string& type, std::int64_t v) {
-                return unwrap(a.add_integer(type, v));
-            },
-            "type"_a, "value"_a, "By Triton's name of the type: i1 … i64, u1 … u64, *….")
-        .def(
-            "add_float",
-            [](KernelArguments& a, const std::string& type, double v) {
-                return unwrap(a.add_float(type, v));
-            },
-            "type"_a, "value"_a, "By Triton's name of the type: fp16, bf16, fp32, fp64.")
         .def(
             "add_tensor_map",
             [](KernelArguments& a, std::uint64_t address, std::int32_t swizzle, std::int32_t element_bytes,
@@ -468,22 +375,7 @@ void bind_launch(nb::module_& module) {
             },
             "address"_a, "swizzle"_a, "element_bytes"_a, "element_type"_a, "block"_a, "shape"_a, "strides"_a,
             "pad_with_nan"_a = false, "fp4_padded"_a = false,
-            "The map alone; its shape (i32) and strides (i64) are arguments that follow.")
-        .def(
-            "add_tensor_map", [](KernelArguments& a, const TensorMap& map) { return a.add_tensor_map(map); },
-            "map"_a)
-        .def(
-            "set_pointer",
-            [](KernelArguments& a, std::size_t index, std::uint64_t address) {
-                unwrap(a.set_pointer(index, address));
-            },
-            "index"_a, "address"_a)
-        .def(
-            "set_tensor_map",
-            [](KernelArguments& a, std::size_t index, const TensorMap& map) {
-                unwrap(a.set_tensor_map(index, map));
-            },
-            "index"_a, "map"_a);
+            "The map alone; its shape (i32) and strides (i64) are arguments that follow.");
     nb::class_<CudaKernel>(module, "CudaKernel", "A kernel that Triton compiled; see runtime/launch.hpp.")
         .def(nb::new_([](const nb::bytes& image, const std::string& name, std::int32_t shared_bytes,
                          std::int32_t num_warps, std::int32_t num_ctas, std::int64_t global_scratch_size,
@@ -524,10 +416,7 @@ void bind_launch(nb::module_& module) {
             [](CudaKernel& kernel, const std::vector<std::uint32_t>& grid) {
                 unwrap(kernel.prepare(grid_of(grid)));
             },
-            "grid"_a)
-        .def_prop_ro("registers", &CudaKernel::registers)
-        .def_prop_ro("spilled_bytes", &CudaKernel::spilled_bytes)
-        .def_prop_ro("max_programs_per_multiprocessor", &CudaKernel::max_programs_per_multiprocessor);
+            "grid"_a);
 }
 
 }  // namespace

@@ -1,11 +1,26 @@
 """Syncopate: distributed kernels in which computing and communicating overlap tile by tile."""
 
-from . import plans
-from .fused import FusedKernel, fuse
+from . import plans, strategy
+from .fused import Call, FusedKernel, fuse
 from .group import Group
 from .plans import Mesh, Plan, Tensor
+from .strategy import Chunking, Strategy, Tiling
 
-__all__ = ["FusedKernel", "Group", "Mesh", "Plan", "Tensor", "fuse", "ops", "plans"]
+__all__ = [
+    "Call",
+    "Chunking",
+    "FusedKernel",
+    "Group",
+    "Mesh",
+    "Plan",
+    "Strategy",
+    "Tensor",
+    "Tiling",
+    "fuse",
+    "ops",
+    "plans",
+    "strategy",
+]
 
 
 def __getattr__(name: str):

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from . import _syncopate, interpreter
-from .fused import LAUNCH_OPTIONS, base_of, describe, function_of, is_tensor, scalar
+from .arguments import LAUNCH_OPTIONS, base_of, describe, function_of, is_tensor, scalar
 from .items import flat
 
 

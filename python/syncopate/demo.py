@@ -69,8 +69,9 @@ def work(place: Place, setting: Setting) -> Report:
     import torch
 
     from . import ops
-    from .fused import DTYPES
+    from .arguments import DTYPES
     from .group import of_folder
+    from .strategy import SMALL, Strategy
 
     m, n, k, dtype = setting.m, setting.n, setting.k, DTYPES[setting.dtype]
     cuda = setting.device == "cuda"
@@ -80,15 +81,11 @@ def work(place: Place, setting: Setting) -> Report:
         torch.set_num_threads(1)
     device = torch.device("cuda", place.rank) if cuda else torch.device("cpu")
     group = of_folder(place.folder, place.rank, place.size, place.run_id, setting.device, place.rank)
-    if cuda:
-        op = ops.AllGatherMatmul(m, n, k, dtype, group)
-    else:
-        tiling = ops.Tiling(32, 32, 32, 2, -1, "ieee", 2)
-        op = ops.AllGatherMatmul(
-            m, n, k, dtype, group, tiling=tiling, host_delay=setting.host_delay, seed=setting.seed
-        )
-        # The interpreter runs programs one after another, so that only one can overlap with communication.
-        op.num_sms, op.grid = 1, (1,)
+    # The interpreter runs programs one after another, so that only one can overlap with communication.
+    chosen = None if cuda else Strategy(tilings=(SMALL,), programs=1)
+    op = ops.AllGatherMatmul(
+        m, n, k, dtype, group, strategy=chosen, host_delay=setting.host_delay, seed=setting.seed
+    )
 
     generator = torch.Generator().manual_seed(setting.seed)
     # All of A is here only to check the result: the operator is given this rank's rows.
@@ -112,7 +109,7 @@ def work(place: Place, setting: Setting) -> Report:
     traced = torch.full_like(y, float("nan"))
     for index in range(2 if cuda else 1):  # the first one on a GPU compiles
         group.barrier(f"demo-trace-{index}")
-        recorded = trace.record(op.fused, op.grid, **op.arguments(x, w, traced), **op.options)
+        recorded = op.record(x, w, out=traced)
 
     unfused = op.unfused(whole, w, torch.full_like(y, float("nan")))
     reference = whole.double() @ w.double()
@@ -136,7 +133,7 @@ def work(place: Place, setting: Setting) -> Report:
         plan_json=op.plan.to_json(),
         kernel=op.kernel.__name__,
         emitted=op.prepared.source,
-        original=Path(op.fused._file).read_text(),
+        original=op.fused.source,
         coordinates=coordinates,
         columns=max(sum(row == other for other, _ in coordinates) for row in {row for row, _ in coordinates}),
     )
@@ -157,7 +154,7 @@ def microseconds(device: Any, call: Callable[[], Any]) -> float:
 
 
 def shard_of(plan: Any, rank: int) -> list[tuple[int, int]]:
-    from .fused import shard_box
+    from .places import shard_box
 
     box = shard_box(plan, rank, "A")
     assert box is not None

@@ -14,110 +14,80 @@ from typing import Any
 import torch
 
 from . import _syncopate, interpreter, jit, trace
-from .fused import DTYPES, flat_rows, heap_bytes, own_arguments, shard_box, tensors_by_row
+from .arguments import DTYPES
 from .group import Group
-from .items import flat, nested
+from .items import nested
+from .places import shard_box
+from .prepared import Prepared
 from .ranks import RankError
 
 
-def stages_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is said of each kernel; of a program of one stage the file itself says it."""
-    return spec.get("stages") or [spec]
-
-
-def file_of(stem: str, stage: int, spec: dict[str, Any]) -> str:
-    return f"{stem}_{stage}.py" if "stages" in spec else f"{stem}.py"
+def bytes_of(artifact: _syncopate.Artifact) -> int:
+    """What a rank's run needs: every tensor twice, the plan's in the heap and as made, the others for both kernels."""
+    plan = [(shape, dtype) for _, shape, dtype in artifact.plan.tensors]
+    local = [(shape, dtype) for stage in artifact.stages for shape, dtype, _ in stage.tensors.values()]
+    return 2 * sum(DTYPES[dtype].itemsize * math.prod(shape) for shape, dtype in plan + local)
 
 
 class FolderStage:
     """One kernel of a folder: fused and as the user wrote it, and what it is called with."""
 
-    def __init__(
-        self, spec: dict[str, Any], folder: Path, files: tuple[str, str], texts: tuple[str, str]
-    ) -> None:
-        self.grid, self.bindings, self.tensors = tuple(spec["grid"]), spec["bindings"], spec["tensors"]
-        self.scalars, self.accumulates = spec["arguments"], spec.get("accumulates", [])
-        name = spec["kernel"]
-        self.emitted = load_kernel(folder / files[0], texts[0], name, name)
-        self.original = load_kernel(folder / files[1], texts[1], name, name + "_original")
-        self.compiled: jit.Compiled | None = None
+    def __init__(self, stage: Any, folder: Path) -> None:
+        self.grid, self.bindings, self.tensors = stage.grid, stage.bindings, stage.tensors
+        self.scalars, self.accumulates = stage.scalars, stage.accumulates
+        fused, original = (folder / file for file in stage.files)
+        self.emitted = load_kernel(fused, stage.source, stage.kernel, stage.kernel)
+        self.original = load_kernel(original, stage.original, stage.kernel, stage.kernel + "_original")
 
     @property
     def locals(self) -> list[str]:
         return [name for name in self.tensors if name not in self.bindings]
 
-    def bound(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What `arguments` gives for the plan's tensors."""
-        items = flat(arguments)
-        return {tensor: items[name] for name, tensor in self.bindings.items()}
-
     def arguments(self, bound: dict[str, torch.Tensor], local: dict[str, torch.Tensor]) -> dict[str, Any]:
         arguments: dict[str, Any] = dict(self.scalars)
-        for name, tensor in self.tensors.items():
+        for name, (_, _, block) in self.tensors.items():
             value: Any = bound[self.bindings[name]] if name in self.bindings else local[name]
-            if tensor.get("block"):
+            if block:
                 from triton.tools.tensor_descriptor import TensorDescriptor
 
-                value = TensorDescriptor(
-                    value, list(value.shape), list(value.stride()), list(tensor["block"])
-                )
+                value = TensorDescriptor(value, list(value.shape), list(value.stride()), list(block))
             arguments[name] = value
         return nested(arguments)
 
 
 class FolderRun:
-    """One rank's run of a folder: its heap, its op, its compiled kernels and its data. `texts`: each stage's kernel.py and
-    original.py."""
+    """One rank's run of a folder: its op, its kernels and its data."""
 
-    def __init__(
-        self,
-        spec: dict[str, Any],
-        text: str,
-        texts: list[tuple[str, str]],
-        group: Group,
-        options: argparse.Namespace,
-    ) -> None:
-        self.spec, self.group, self.options = spec, group, options
+    def __init__(self, artifact: _syncopate.Artifact, group: Group, options: argparse.Namespace) -> None:
+        self.group, self.options, self.plan = group, options, artifact.plan
         self.device = torch.device("cpu") if group.device == "host" else torch.device("cuda", group.ordinal)
-        self.stages = [
-            FolderStage(
-                stage,
-                Path(options.spec),
-                (file_of("kernel", n, spec), file_of("original", n, spec)),
-                texts[n],
-            )
-            for n, stage in enumerate(stages_of(spec))
-        ]
-        self.grid = self.stages[0].grid
-        name = ", ".join(stage["kernel"] for stage in stages_of(spec))
-        self.plan = _syncopate.plan_from_json(_json(spec["plan"]), "plan")
-        whole = {tensor: (shape, dtype) for tensor, shape, dtype in self.plan.tensors}
-        self.heap = _syncopate.SymmetricHeap(group.device, group.ordinal, group.rendezvous, heap_bytes(spec))
-        self.op = _syncopate.FusedOp(
-            self.heap,
-            text,
-            name=name,
-            deadline_ms=int(options.deadline * 1000),
-            max_delay_us=int(options.delay_ms * 1000),
+        self.stages = [FolderStage(stage, Path(options.spec)) for stage in artifact.stages]
+        self.prepared = Prepared(
+            artifact,
+            group,
+            [stage.emitted for stage in self.stages],
+            name=", ".join(stage.kernel for stage in artifact.stages),
+            deadline=options.deadline,
+            host_delay=options.delay_ms * 1e-3,
             seed=options.seed + group.rank,
-            num_programs=sum(math.prod(stage.grid) for stage in self.stages),
         )
-        self.buffers = {t: self.op.tensor(t).view(DTYPES[d]).view(s) for t, (s, d) in whole.items()}
+        self.buffers = self.prepared.tensors
         for buffer in self.buffers.values():
             poison(buffer)
         # Tensors that the kernel makes: what each rank holds of them at the end is an output, too.
+        makes = set(self.plan.produced)
         self.produced = {
             t: p in stage.accumulates
             for stage in self.stages
             for p, t in stage.bindings.items()
-            if t in self.plan.produced
+            if t in makes
         }  # whether the kernel adds to it
+        self.gathered = {name for rank in range(group.size) for name, _ in self.plan.initial(rank)}
         # What one stage hands to the next: neither held at the begin nor moved.
-        held = {entry["tensor"] for key in ("initial", "produced") for entry in spec["plan"].get(key, [])}
-        self.handed_on = set(whole) - held if len(self.stages) > 1 else set()
-        self.gathered = {entry["tensor"] for entry in spec["plan"].get("initial", [])}
-        self._source = texts[0][0]
-        self._recorder: trace.Recorder | None = None
+        self.handed_on = set(self.buffers) - makes - self.gathered if len(self.stages) > 1 else set()
+        self._compiled = False
+        if group.device == "cuda":
+            jit.provide_scratch(self.device)  # for the unfused kernel
         _syncopate.barrier(group.rendezvous, "poisoned")
 
     def call(self, index: int, check: bool, times: list[float]):
@@ -142,7 +112,7 @@ class FolderRun:
         started = stopwatch(self.device)
         self._launch(local)
         times.append(started())
-        self.op.check()
+        self.prepared.op.check()
         outputs = [local[name] for name in sorted(local)]
         kept = self._kept()
         # What is only gathered is judged by what the kernel makes of it.
@@ -160,7 +130,7 @@ class FolderRun:
         expected = made[self.group.rank][1]
         wanted = [expected[name] for name in sorted(expected)]
         for tensor, box, of in kept:
-            total = reduced([made[rank][0][tensor][box] for rank in of], self._reduction(tensor))
+            total = reduced([made[rank][0][tensor][box] for rank in of], self.plan.reduction(tensor))
             wanted.append(total.to(self.buffers[tensor].dtype))
         return outputs, wanted
 
@@ -171,10 +141,6 @@ class FolderRun:
             for tensor, box, of in self.plan.final(self.group.rank)
             if tensor in self.produced
         ]
-
-    def _reduction(self, tensor: str) -> str:
-        ops = (op for rank in self.spec["plan"]["ranks"] for op in rank["ops"])
-        return next((op["reduce"] for op in ops if "reduce" in op and op["dst"]["tensor"] == tensor), "sum")
 
     def _unfused(self, rank: int, index: int, gathered: dict, before: dict) -> tuple[dict, dict]:
         """The unfused kernel on `rank`'s data: what it makes of the plan's tensors, and its other tensors."""
@@ -195,47 +161,24 @@ class FolderRun:
 
     def record(self) -> trace.Trace:
         """One more call, on what the last one left in the heap, recorded."""
-        local = _of_stage(self._locals(0, self.group.rank), 0)
-        full = self.stages[0].arguments(self._in_heap(), local)
-        full |= own_arguments(self.op, self.spec, self.stages[0].bound(full))
-        if self._recorder is None:
-            self._recorder = trace.Recorder(self.op, self.spec, self._source, self.grid)
-        return self._recorder.call(full)
+        local = self._locals(0, self.group.rank)
+        return trace.recorder_of(self.prepared).call(self.prepared.arguments(0, self._arguments(local)[0]))
 
     def close(self) -> None:
-        self.buffers.clear()
-        self.op.destroy()
+        self.prepared.close()
 
     def _launch(self, local: dict[tuple[int, str], torch.Tensor]) -> None:
-        heap = self._in_heap()
-        full = [stage.arguments(heap, _of_stage(local, number)) for number, stage in enumerate(self.stages)]
-        # sy_own only where a program has one stage
-        if own := own_arguments(self.op, self.spec, self.stages[0].bound(full[0])):
-            for number, arguments in enumerate(full):
-                arguments |= own | {"sy_schedule": self.op.table_tensor_of(number)}
-        if self.group.device == "host":
-            self.op.begin_call()
-            try:
-                for stage, arguments in zip(self.stages, full, strict=True):
-                    interpreter.launch(stage.emitted, stage.grid, arguments)
-            except BaseException:
-                self.op.end_call(ran=False)
-                raise
-            self.op.end_call()
-            return
-        for stage, arguments in zip(self.stages, full, strict=True):
-            if stage.compiled is None:
-                stage.compiled = jit.compile_kernel(stage.emitted, arguments, stage.grid, {})
-        packed = [
-            (stage.compiled.kernel, list(stage.grid), stage.compiled.pack(arguments))
-            for stage, arguments in zip(self.stages, full, strict=True)
-        ]
-        self.op.call_stages(packed, jit.current_stream())
+        given = self._arguments(local)
+        if not self._compiled:
+            self.prepared.compile(given, [{}] * len(given))
+            self._compiled = True
+        self.prepared.launch(tuple(value.data_ptr() for value in local.values()), lambda: given)
 
-    def _in_heap(self) -> dict[str, torch.Tensor]:
-        """What the fused kernel is given for the plan's tensors."""
-        by_row = tensors_by_row(self.spec)
-        return {t: flat_rows(self.op, b) if t in by_row else b for t, b in self.buffers.items()}
+    def _arguments(self, local: dict[tuple[int, str], torch.Tensor]) -> list[dict[str, Any]]:
+        return [
+            stage.arguments(self.buffers, _of_stage(local, number))
+            for number, stage in enumerate(self.stages)
+        ]
 
     def _locals(self, index: int, rank: int) -> dict[tuple[int, str], torch.Tensor]:
         """The tensors that no plan moves, by stage and parameter."""
@@ -250,7 +193,7 @@ class FolderRun:
         if shared:
             shape, dtype = next((s, d) for t, s, d in self.plan.tensors if t == name)
         else:
-            shape, dtype = (self.stages[stage].tensors[name][key] for key in ("shape", "dtype"))
+            shape, dtype, _ = self.stages[stage].tensors[name]
         seed = (
             zlib.crc32(name.encode())
             + 7919 * index
@@ -293,9 +236,3 @@ def load_kernel(file: Path, text: str, name: str, stem: str) -> Any:
 def poison(buffer: torch.Tensor) -> None:
     if buffer.dtype.is_floating_point:
         buffer.fill_(float("nan"))
-
-
-def _json(value: Any) -> str:
-    import json
-
-    return json.dumps(value)

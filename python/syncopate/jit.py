@@ -60,6 +60,18 @@ def current_stream() -> int:
     return driver.active.get_current_stream(driver.active.get_current_device())
 
 
+def provide_scratch(device: Any) -> None:
+    """Gives Triton memory for the kernels that it launches itself: one that makes descriptors keeps them there. What is
+    launched from C++ has its own (runtime/launch.hpp)."""
+    import torch
+    import triton
+
+    def allocate(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.int8, device=device)
+
+    triton.set_allocator(allocate)
+
+
 @dataclass
 class Compiled:
     """A kernel that Triton compiled, loaded by the C++ runtime; `pack` turns arguments into launch parameters."""

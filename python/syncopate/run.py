@@ -52,214 +52,182 @@ def require_memory(options: argparse.Namespace, ranks: int, bytes_per_rank: int)
         )
 
 
-def number_of(spec: str, pairs: dict[str, str], key: str, default: int | None = None) -> int:
-    if key not in pairs and default is None:
-        raise UsageError(f"{spec}: {key} is missing")
-    text = pairs.get(key, str(default))
-    if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"{spec}: {key} must be a whole number, got '{text}'")
-    return int(text)
+class Spec:
+    """An operator with its extents, as SPEC names it."""
+
+    def __init__(self, text: str) -> None:
+        from .arguments import DTYPES
+        from .ops import OPERATORS
+
+        self.text = text
+        name, _, rest = text.partition(":")
+        if name not in OPERATORS:
+            raise UsageError(f"{name}: no such operator or folder; operators: {', '.join(OPERATORS)}")
+        self.kind = OPERATORS[name]
+        self.pairs: dict[str, str] = {}
+        for item in filter(None, rest.split(",")):
+            key, equals, value = item.partition("=")
+            if not equals:
+                raise UsageError(f"{text}: expected KEY=VALUE, got '{item}'")
+            self.pairs[key] = value
+        known = {*self.kind.extents, "dtype", *self.kind.keys, *self.kind.flags}
+        for key in self.pairs:
+            if key not in known:
+                raise UsageError(f"{text}: unknown key '{key}'; known: {', '.join(sorted(known))}")
+        self.extents = {name.lower(): self.number(name) for name in self.kind.extents}
+        self.dtype = DTYPES.get(self.pairs.get("dtype", "bf16"))
+        if self.dtype is None:
+            raise UsageError(f"{text}: unknown dtype '{self.pairs['dtype']}'; expected bf16, fp16 or fp32")
+        self.chosen = self._chosen()
+        self.flags = {name: self.pairs[name] for name in self.kind.flags if name in self.pairs}
+        self._check_activation()
+
+    def number(self, key: str) -> int:
+        if key not in self.pairs:
+            raise UsageError(f"{self.text}: {key} is missing")
+        digits = self.pairs[key]
+        if not (digits.isascii() and digits.isdigit()):
+            raise UsageError(f"{self.text}: {key} must be a whole number, got '{digits}'")
+        return int(digits)
+
+    def _chosen(self) -> dict[str, Any]:
+        """What is asked for of the strategy, by Strategy.of's names; 0 asks for nothing."""
+        from .plans import BACKENDS
+
+        chosen: dict[str, Any] = {}
+        for key, field in self.kind.keys.items():
+            if key == "backend" and key in self.pairs:
+                backend = self.pairs[key]
+                if backend not in BACKENDS or backend == "nccl":
+                    expected = ", ".join(b for b in BACKENDS if b != "nccl")
+                    raise UsageError(f"{self.text}: unknown backend '{backend}'; expected one of {expected}")
+                chosen[field] = backend
+            elif key in self.pairs and (value := self.number(key)):
+                chosen[field] = bool(value) if key == "pull" else value
+        return chosen
+
+    def _check_activation(self) -> None:
+        from .kernels.matmul import ACTIVATIONS
+
+        activation = self.flags.get("activation", "")
+        if activation not in ACTIVATIONS:
+            known = ", ".join(filter(None, ACTIVATIONS))
+            raise UsageError(f"{self.text}: unknown activation '{activation}'; known: {known}")
+
+    def bytes_of_a_rank(self, ranks: int) -> int:
+        """About: the plan's tensors and their staging, the operands, the outputs of both kernels, and what is checked, some
+        of it as fp32, too."""
+        m, n, k, f = (self.extents.get(name, 0) for name in ("m", "n", "k", "f"))
+        weights = f * (k + n) if f else k * n
+        return self.dtype.itemsize * (2 * m * k + 2 * weights + 5 * m * n + 3 * m * f) + 8 * m * (k + n)
 
 
-def parse_operator(spec: str) -> tuple[str, dict[str, str]]:
-    name, _, rest = spec.partition(":")
-    pairs: dict[str, str] = {}
-    for item in filter(None, rest.split(",")):
-        key, equals, value = item.partition("=")
-        if not equals:
-            raise UsageError(f"{spec}: expected KEY=VALUE, got '{item}'")
-        pairs[key] = value
-    return name, pairs
+def strategy_of(spec: Spec, device: str, problem: Any, traced: bool) -> Any:
+    """As asked for; on the host small tiles, so that there are several; else the fastest known, but one whose kernel tells of
+    its tiles where they are to be traced."""
+    from .strategy import SMALL, Strategy, choose
+
+    if device == "host":
+        return replace(Strategy.of(spec.chosen), tilings=(SMALL,))
+    if spec.chosen:
+        return Strategy.of(spec.chosen)
+    return Strategy() if traced and choose(problem).plain_kernel else None
 
 
-def run_operator(spec: str, options: argparse.Namespace) -> list[Result]:
-    name, pairs = parse_operator(spec)
-    from . import run_produced
-
-    if name in run_produced.OPERATORS:
-        return run_produced.run_produced(name, spec, pairs, options)
-    if name == "feed_forward":
-        from .run_stages import run_feed_forward
-
-        if options.trace:
-            raise UsageError(f"{spec}: --trace records programs of one stage")
-        return run_feed_forward(spec, pairs, options)
-    if name != "all_gather_matmul":
-        known = ", ".join(["all_gather_matmul", *run_produced.OPERATORS, "feed_forward"])
-        raise UsageError(f"{name}: no such operator or folder; operators: {known}")
-    known = {"M", "N", "K", "dtype", "split", "slices", "pull", "backend"}
-    for key in pairs:
-        if key not in known:
-            raise UsageError(f"{spec}: unknown key '{key}'; known: {', '.join(sorted(known))}")
-    m, n, k = (number_of(spec, pairs, key) for key in "MNK")
-    split, slices, pull = (
-        number_of(spec, pairs, key, d) for key, d in (("split", 0), ("slices", 1), ("pull", 0))
-    )
-    backend = run_produced.backend_of(spec, pairs)
-    from .fused import DTYPES
-
-    dtype = DTYPES.get(pairs.get("dtype", "bf16"))
-    if dtype is None:
-        raise UsageError(f"{spec}: unknown dtype '{pairs['dtype']}'; expected bf16, fp16 or fp32")
+def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
+    """x is M x K on every rank, or M / ranks x K where it is gathered; the weights are every rank's own."""
+    spec = Spec(text)
+    kind, extents = spec.kind, spec.extents
+    if options.trace and len(kind.bindings) > 1:
+        raise UsageError(f"{text}: --trace records programs of one stage")
     ranks = rank_count(options)
-    from . import ops
+    from .ops.operator import problem_of
+    from .strategy import Problem
 
+    problem = Problem(kind.name, dtype=spec.dtype, ranks=ranks, device=options.device, **extents)
     try:
-        ops.require_supported(m, n, k, dtype)
+        kind.require(problem)
     except ValueError as error:
-        raise UsageError(f"{spec}: {error}") from None
-    # x in the heap and as made (in fp32, then converted), w, and the outputs of both kernels
-    require_memory(options, ranks, dtype.itemsize * (2 * m * k + n * k + 2 * m * n) + 4 * m * k)
+        raise UsageError(f"{text}: {error}") from None
+    require_memory(options, ranks, spec.bytes_of_a_rank(ranks))
 
     def work(place: Place) -> Result:
         import torch
 
-        from . import trace
-
         group = make_group(place, options)
         device = torch_device(place, options)
-        tiling = ops.Tiling(32, 32, 32, 2, -1, "ieee", 2) if options.device == "host" else None
-        chunking = ops.Chunking(max(split, 1), slices) if split or slices > 1 or backend else None
-        op = ops.AllGatherMatmul(
-            m, n, k, dtype, group, tiling=tiling, chunking=chunking, pull=bool(pull), deadline=options.deadline,
-            host_delay=options.delay_ms * 1e-3, seed=options.seed + place.rank, **backend,
-        )  # fmt: skip
-        generator = torch.Generator().manual_seed(options.seed)
-        w = torch.randn(k, n, generator=generator).to(dtype).to(device)
-        first = sum(m // place.size + (r < m % place.size) for r in range(place.rank))
+        here = problem_of(kind.name, dtype=spec.dtype, group=group, **extents)
+        op = kind(
+            **extents,
+            dtype=spec.dtype,
+            group=group,
+            strategy=strategy_of(spec, options.device, here, bool(options.trace)),
+            deadline=options.deadline,
+            host_delay=options.delay_ms * 1e-3,
+            seed=options.seed + place.rank,
+            **spec.flags,
+        )
+
+        def data(shape: tuple[int, ...], *seed: int) -> torch.Tensor:
+            """As large as it is wide, so that products of products stay small."""
+            number = options.seed + sum(n * 7919**i for i, n in enumerate(seed))
+            made = torch.randn(*shape, generator=torch.Generator().manual_seed(number))
+            return (made * shape[0] ** -0.5).to(spec.dtype).to(device)
+
+        def x_of(rank: int, index: int) -> torch.Tensor:
+            return data(op.shapes(rank)["x"], 1 + index, rank)
+
+        def weights_of(rank: int) -> tuple[torch.Tensor, ...]:
+            shapes = list(op.shapes(rank).values())[1:]
+            return tuple(data(shape, number, 0, 1 + rank) for number, shape in enumerate(shapes))
+
+        weights = weights_of(place.rank)
+        times: list[float] = []
 
         def call(index: int) -> tuple[list[torch.Tensor], list[torch.Tensor] | None]:
-            whole = torch.randn(m, k, generator=torch.Generator().manual_seed(options.seed + 1 + index)).to(
-                dtype
-            )
-            x = whole[first : first + op.shard_rows].to(device)
-            out = torch.full((m, n), float("nan"), dtype=dtype, device=device)
+            x = x_of(place.rank, index)
+            out = torch.full_like(op.empty(op.out_rows, op.n), float("nan"))
             started = stopwatch(device)
-            op(x, w, out)
+            op(x, *weights, out)
             times.append(started())
             op.check()
             if not options.check:
                 return [out], None
-            expected = torch.full_like(out, float("nan"))
-            op.unfused(whole.to(device), w, expected)
-            return [out], [expected]
+            return [out], [op.reference(lambda rank: x_of(rank, index), weights_of)]
 
-        times: list[float] = []
         result = judge(place.rank, options, call, times)
         if options.trace:
-            x = torch.randn(op.shard_rows, k, generator=generator).to(dtype).to(device)
-            arguments = op.arguments(x, w, torch.empty(m, n, dtype=dtype, device=device))
-            result.trace = record_last(
-                group, lambda: trace.record(op.fused, op.grid, **arguments, **op.options)
-            )
+            result.trace = record_last(group, lambda: op.record(x_of(place.rank, 0), *weights))
         op.close()
         return result
 
     return start(options, ranks, work)
 
 
-def read_text(file: Path) -> str:
-    try:
-        return file.read_text()
-    except OSError as error:
-        raise RankError(f"{file}: {error.strerror}; expected a folder made by `syncopate fuse`") from None
-    except UnicodeDecodeError as error:
-        raise RankError(f"{file}: not text ({error}); expected a folder made by `syncopate fuse`") from None
-
-
-def check_spec(spec: Any) -> None:
-    """Raises ValueError naming the first thing that is not as `syncopate fuse` writes it. The plan and the schedule are
-    checked by those who read them."""
-    from .fused import DTYPES
-
-    def numbers(value: Any, least: int) -> bool:
-        return isinstance(value, list) and all(isinstance(n, int) and least <= n < 2**40 for n in value)
-
-    def expect(condition: bool, what: str) -> None:
-        if not condition:
-            raise ValueError(what)
-
-    expect(
-        isinstance(spec, dict) and spec.get("schema") == "syncopate.schedule/1",
-        "schema is not syncopate.schedule/1",
-    )
-    expect(spec.get("device") in ("host", "cuda"), "device must be host or cuda")
-    for key in ("plan", "schedule"):
-        expect(isinstance(spec.get(key), dict), f"{key} must be an object")
-    whole = spec["plan"].get("tensors")
-    expect(isinstance(whole, dict), "plan.tensors must be an object")
-    stages = spec.get("stages", [spec])
-    expect(isinstance(stages, list) and len(stages) > 0, "stages must be a list")
-    for stage in stages:
-        expect(isinstance(stage, dict), "stages must be objects")
-        expect(
-            isinstance(stage.get("kernel"), str) and stage["kernel"].isidentifier(), "kernel must be a name"
-        )
-        for key in ("arguments", "tensors", "bindings"):
-            expect(isinstance(stage.get(key), dict), f"{key} must be an object")
-        expect(numbers(stage.get("grid"), 1) and len(stage["grid"]) == 3, "grid must be three numbers")
-        for name, tensor in stage["tensors"].items():
-            expect(
-                isinstance(tensor, dict) and numbers(tensor.get("shape"), 0),
-                f"tensors.{name}.shape must be numbers",
-            )
-            expect(tensor.get("dtype") in DTYPES, f"tensors.{name}.dtype is unknown")
-            block = tensor.get("block", [])
-            expect(
-                numbers(block, 1) and len(block) in (0, len(tensor["shape"])),
-                f"tensors.{name}.block must be numbers",
-            )
-        for parameter, tensor in stage["bindings"].items():
-            expect(parameter in stage["tensors"], f"bindings.{parameter} is no tensor")
-            expect(
-                isinstance(tensor, str) and tensor in whole,
-                f"bindings.{parameter} names no tensor of the plan",
-            )
-            same = {key: stage["tensors"][parameter][key] for key in ("shape", "dtype")} == whole[tensor]
-            expect(same, f"tensors.{parameter} is not what the plan says of {tensor}")
-
-
 def run_folder(folder: Path, options: argparse.Namespace) -> list[Result]:
-    text = read_text(folder / "schedule.json")
-    file = folder / "schedule.json"
     from . import _syncopate
-    from .fused import DTYPES
 
     try:
-        spec = json.loads(text)
-        check_spec(spec)
-        plan = _syncopate.plan_from_json(json.dumps(spec["plan"]), f"{file}: plan")
-    except (ValueError, RecursionError) as error:
-        raise RankError(f"{file}: not what `syncopate fuse` writes: {error}") from None
-    if spec["device"] != options.device:
+        artifact = _syncopate.artifact_from_folder(str(folder))
+    except _syncopate.SyncopateError as error:
+        raise RankError(str(error), error.exit_code) from None
+    file = folder / "schedule.json"
+    if artifact.device != options.device:
         raise RankError(
-            f"{file}: fused for device {spec['device']}, asked to run on {options.device}; "
+            f"{file}: fused for device {artifact.device}, asked to run on {options.device}; "
             f"run `syncopate fuse --device {options.device}` again"
         )
-    from .folder import file_of, stages_of
-
-    stages = stages_of(spec)
-    texts = [
-        tuple(read_text(folder / file_of(stem, stage, spec)) for stem in ("kernel", "original"))
-        for stage in range(len(stages))
-    ]
-    if options.trace and len(stages) > 1:
+    if options.trace and len(artifact.stages) > 1:
         raise UsageError(f"{folder}: --trace records programs of one stage")
-    ranks = plan.num_ranks
+    ranks = artifact.plan.num_ranks
     if options.ranks not in (0, ranks):
         raise RankError(f"{file}: the plan is for {ranks} ranks, asked for {options.ranks}")
+    from .folder import FolderRun, bytes_of
 
-    def size_of(tensors: dict[str, Any]) -> int:
-        return sum(math.prod(t["shape"]) * DTYPES[t["dtype"]].itemsize for t in tensors.values())
-
-    # every tensor twice: the plan's in the heap and as made, the others for both kernels
-    local = sum(size_of(stage["tensors"]) for stage in stages)
-    require_memory(options, ranks, 2 * local + 2 * size_of(spec["plan"]["tensors"]))
+    require_memory(options, ranks, bytes_of(artifact))
 
     def work(place: Place) -> Result:
-        from .folder import FolderRun
-
-        run = FolderRun(spec, text, texts, make_group(place, options), options)
+        run = FolderRun(artifact, make_group(place, options), options)
         times: list[float] = []
 
         def call(index: int):

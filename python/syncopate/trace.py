@@ -18,6 +18,7 @@ sees it, its time in a queue included. A sum that nothing waits for by a signal 
 from __future__ import annotations
 
 import ctypes
+import inspect
 import json
 import os
 import sys
@@ -30,6 +31,7 @@ from typing import Any
 
 from . import _syncopate, interpreter, jit
 from ._syncopate import layout
+from .items import flat
 from .trace_model import Arrival, Made, Send, TileRun, Trace, on_clock
 
 __all__ = ["Arrival", "Made", "Recorder", "Send", "TileRun", "Trace", "assemble", "record", "write"]
@@ -59,60 +61,61 @@ def without_signals(table: Any) -> Any:
 
 
 def record(fused: Any, grid: Any, *args: Any, **kwargs: Any) -> Trace:
-    """One call of a FusedKernel, as `fused[grid](*args, **kwargs)`, recorded. Collective: all ranks record alike.
+    """One call of a FusedKernel of one stage, as `fused[grid](*args, **kwargs)`, recorded. Collective: all ranks record alike.
 
     The first recorded call on a GPU also compiles the traced kernel: take the second one.
     """
-    import inspect
+    call = fused.call(0, grid, *args, **kwargs)
+    prepared = fused.prepare_calls([call])
+    items = flat(call.arguments)
+    fused.set_places(prepared, [items])
+    return recorder_of(prepared, call.options).call(prepared.arguments(0, items))
 
-    prepared, arguments, options = fused._find(grid, *args, **kwargs)
-    module = inspect.getmodule(fused._function)
-    recorder = Recorder(
-        prepared.op,
-        prepared.schedule,
-        prepared.source,
-        prepared.grid,
-        options=options,
-        package=module.__package__ if module else None,
-        repeatable=not prepared.accumulates,
-    )
-    fused._set_inputs(prepared, arguments)
-    return recorder.call(fused._bind(prepared, arguments))
+
+def recorder_of(prepared: Any, options: dict[str, Any] | None = None) -> Recorder:
+    """The Recorder of a fused.Prepared. `options`: of launches."""
+    if prepared.recorder is None:
+        prepared.recorder = Recorder(
+            prepared.op, prepared.artifact, options=options, like=prepared.stages[0].kernel
+        )
+    return prepared.recorder
 
 
 class Recorder:
-    """Records calls of one op. `schedule`: of fuse (syncopate.schedule/1); `source`: the emitted kernel. `repeatable`: the
-    same call twice leaves what it leaves once, so on a GPU the second of two is recorded, which all ranks begin together.
+    """Records calls of one op of one stage. `like`: the emitted kernel, whose package the traced one imports from. Where the
+    same call twice leaves what it leaves once, the second of two is recorded on a GPU, which all ranks begin together.
     """
 
     def __init__(
         self,
         op: _syncopate.FusedOp,
-        schedule: dict[str, Any],
-        source: str,
-        grid: Sequence[int],
+        artifact: _syncopate.Artifact,
         *,
         options: dict[str, Any] | None = None,
-        package: str | None = None,
-        repeatable: bool = True,
+        like: Any = None,
     ) -> None:
-        if schedule["schedule"].get("plain"):
+        schedule = artifact.schedule
+        if schedule.num_stages > 1:
+            raise ValueError("no trace: only programs of one stage can be recorded")
+        if schedule.plain:
             raise ValueError("no trace: the kernel is left as it is (plain_kernel), and tells of no tile")
+        (stage,) = artifact.stages
         self.op = op
-        self.repeatable = repeatable
-        self.grid = tuple(grid)
+        self.repeatable = not stage.accumulates
+        self.grid = stage.grid
         self.options = dict(options or {})
         self.device = op.heap.device
         self.chunks = arrivals_of(schedule, op.rank)
         self.made = made_of(schedule, op.rank)
         self.sends = sends_of(schedule, op.rank)
-        self.read_at = reads_of(schedule, op.rank)
+        self.read_at = schedule.read_at(op.rank)
         self._signals = [c.signal for c in (*self.chunks, *(m for m in self.made if m.signal >= 0))]
-        name = schedule["kernel"]
-        kernel = getattr(jit.load_module(traced_source(source), name + "_traced", package), name)
-        while hasattr(kernel, "fn") and not hasattr(kernel, "arg_names"):
-            kernel = kernel.fn
-        self.kernel = kernel
+        module = inspect.getmodule(getattr(like, "fn", like))
+        package = module.__package__ if module else None
+        traced = jit.load_module(traced_source(stage.source), stage.kernel + "_traced", package)
+        self.kernel = getattr(traced, stage.kernel)
+        while hasattr(self.kernel, "fn") and not hasattr(self.kernel, "arg_names"):
+            self.kernel = self.kernel.fn
         self._compiled: jit.Compiled | None = None
         self._watch: jit.Compiled | None = None
 
@@ -270,77 +273,64 @@ def slot_record(slot: int) -> int:
     return layout.FIRST_SLOT + layout.SLOT_WORDS * slot
 
 
-def arrivals_of(schedule: dict[str, Any], rank: int) -> list[Arrival]:
+def arrivals_of(schedule: _syncopate.Schedule, rank: int) -> list[Arrival]:
     """The chunks that come to `rank` in each call, their times not yet known."""
-    ranks = schedule["schedule"]["ranks"]
-    transfers = {tuple(t["op"]): t for r in ranks for t in r["transfers"] if t["dst_rank"] == rank}
-    stored = {
-        push: t for r in ranks for t in r["transfers"] for push, to in pushes_of(t, ranks) if to == rank
-    }
+    signals = signals_of(schedule)
+    transfers = {}
+    for other in range(schedule.num_ranks):
+        for transfer in schedule.transfers(other):
+            if transfer.dst_rank == rank:
+                transfers[transfer.op] = transfer
+            for push, to in pushes_of(signals, transfer):
+                if to == rank:
+                    transfers.setdefault(push, transfer)
     chunks = []
-    for signal, (kind, *op) in enumerate(ranks[rank]["signals"]):
+    for signal, (kind, *op) in enumerate(signals[rank]):
         transfer = transfers.get(tuple(op))
         if kind == "arrived" and transfer is not None:
-            summed = transfer.get("reduce", "none") != "none" and transfer["src_rank"] == rank
-            chunks.append(_arrival(signal, transfer, op, summed))
-        elif kind == "arrived" and tuple(op) in stored:
-            chunks.append(_arrival(signal, stored[tuple(op)], op, False))
+            tensor, region = transfer.dst
+            summed = transfer.op == tuple(op) and transfer.reduce != "none" and transfer.src_rank == rank
+            chunks.append(Arrival(signal, transfer.src_rank, tensor, region, 0, tuple(op), summed))
     return chunks
 
 
-def _arrival(signal: int, transfer: dict[str, Any], op: Sequence[int], summed: bool) -> Arrival:
-    destination = transfer["dst"]
-    return Arrival(
-        signal, transfer["src_rank"], destination["tensor"], region_of(destination), 0, tuple(op), summed
-    )
+#: Of a rank, what each of its signals stands for: (kind, rank, op).
+Signals = list[tuple[str, int, int]]
 
 
-def pushes_of(transfer: dict[str, Any], ranks: list[dict[str, Any]]) -> list[tuple[tuple[int, int], int]]:
+def signals_of(schedule: _syncopate.Schedule) -> list[Signals]:
+    return [schedule.signals(rank) for rank in range(schedule.num_ranks)]
+
+
+def pushes_of(signals: Sequence[Signals], transfer: _syncopate.Transfer) -> list[tuple[tuple[int, int], int]]:
     """(op, receiver) of each push that a sum carries out: it tells the receivers by the pushes' own signals."""
-    told = [(ranks[to]["signals"][signal], to) for to, signal in transfer["posts"]]
+    told = [(signals[to][signal], to) for to, signal in transfer.posts if to in transfer.peers]
     return [
-        ((int(meaning[1]), int(meaning[2])), to)
-        for meaning, to in told
-        if to in transfer.get("peers", []) and meaning[0] == "arrived" and meaning[1:] != transfer["op"]
+        ((rank, op), to) for (kind, rank, op), to in told if kind == "arrived" and (rank, op) != transfer.op
     ]
 
 
-def made_of(schedule: dict[str, Any], rank: int) -> list[Made]:
+def made_of(schedule: _syncopate.Schedule, rank: int) -> list[Made]:
     """The chunks that `rank`'s kernel makes in each call, their times not yet known."""
-    mine = schedule["schedule"]["ranks"][rank]
-    told = {
-        op[1]: signal
-        for signal, (kind, *op) in enumerate(mine["signals"])
-        if kind == "made" and op[0] == rank
-    }
+    signals = enumerate(schedule.signals(rank))
+    told = {index: signal for signal, (kind, of, index) in signals if kind == "made" and of == rank}
     return [
-        Made(told.get(index, -1), made["chunk"]["tensor"], region_of(made["chunk"]), list(made["slots"]), 0)
-        for index, made in enumerate(mine.get("chunks", []))
+        Made(told.get(index, -1), *made.chunk, made.slots, 0)
+        for index, made in enumerate(schedule.chunks(rank))
     ]
 
 
-def sends_of(schedule: dict[str, Any], rank: int) -> list[Send]:
+def sends_of(schedule: _syncopate.Schedule, rank: int) -> list[Send]:
     """The transfers that `rank` carries out to others, those that its sums carry out included."""
-    ranks = schedule["schedule"]["ranks"]
+    signals = signals_of(schedule)
     sends = []
-    for t in ranks[rank]["transfers"]:
-        waits = [signal for signal, lag in t.get("waits", []) if lag == 0]
-        if t["dst_rank"] != rank:
-            sends.append(
-                Send(tuple(t["op"]), t["dst_rank"], t["src"]["tensor"], region_of(t["src"]), waits, 0)
-            )
-        for op, to in pushes_of(t, ranks):
-            sends.append(Send(op, to, t["dst"]["tensor"], region_of(t["dst"]), waits, 0))
+    for t in schedule.transfers(rank):
+        waits = [signal for signal, lag in t.waits if lag == 0]
+        if t.dst_rank != rank:
+            sends.append(Send(t.op, t.dst_rank, *t.src, waits, 0))
+        for op, to in pushes_of(signals, t):
+            sends.append(Send(op, to, *t.dst, waits, 0))
     return sends
-
-
-def reads_of(schedule: dict[str, Any], rank: int) -> dict[int, int]:
-    """By slot of `rank`, at which rank its tile reads what it fetches itself."""
-    return {slot: there for slot, there, *_ in schedule["schedule"]["ranks"][rank].get("loads", ())}
-
-
-def region_of(chunk: dict[str, Any]) -> list[tuple[int, int]]:
-    return [(int(begin), int(end)) for begin, end in chunk["region"]]
 
 
 def assemble(

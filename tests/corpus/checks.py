@@ -12,9 +12,10 @@ from typing import Any
 import syncopate as sy
 import torch
 from syncopate import debug, interpreter, ranks
-from syncopate.fused import DTYPE_NAMES, base_of, function_of, is_descriptor, is_tensor, shard_box
+from syncopate.arguments import DTYPE_NAMES, base_of, function_of, is_descriptor, is_tensor
 from syncopate.group import of_folder
 from syncopate.items import flat, nested
+from syncopate.places import shard_box
 
 from .cases import Case
 
@@ -266,9 +267,12 @@ def emit(make: Callable[[int], Case], folder: Path) -> list[dict[str, Any]]:
             tensors[parameter] = (tensors[parameter][0], [], *tensors[parameter][2:])
         file = function.__code__.co_filename
         artifact = sy._syncopate.fuse(
-            Path(file).read_text(), file, function.__name__, plan, bind,
-            {n: debug.scalar(v) for n, v in arguments.items() if not is_tensor(v)},
-            tensors, list((case.grid + (1, 1, 1))[:3]), "cuda", 132, True, "auto",
+            [(
+                Path(file).read_text(), file, function.__name__, bind,
+                {n: debug.scalar(v) for n, v in arguments.items() if not is_tensor(v)},
+                tensors, (case.grid + (1, 1, 1))[:3],
+            )],
+            plan, "cuda", 132,
         )  # fmt: skip
         path = folder / f"{function.__name__}_{form}.py"
         path.write_text(artifact.kernel_source)

@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import syncopate as sy  # noqa: E402
 from sections import expect, rank, run, size  # noqa: E402
 from syncopate import ops  # noqa: E402
+from syncopate.strategy import Chunking, Strategy, Tiling  # noqa: E402
 
 SLICES = 8
 
@@ -147,8 +148,8 @@ def queued() -> None:
     for m, n, k, options in (
         (4096, 1792, 4096, {}),
         (1024, 1792, 4096, {}),
-        (1024, 1792, 4096, {"chunking": ops.Chunking(2, 1)}),
-        (1024, 1792, 4096, {"pull": True}),
+        (1024, 1792, 4096, {"strategy": Strategy(chunking=Chunking(2))}),
+        (1024, 1792, 4096, {"strategy": Strategy(pull=True)}),
     ):
         tagged = Tagged(m, n, k, torch.bfloat16)
         op = ops.AllGatherMatmul(m, n, k, **options)
@@ -172,7 +173,7 @@ def queued() -> None:
 def graphs() -> None:
     """One call captured as a CUDA graph, replayed 200 times with fresh data and stragglers, mixed with eager calls."""
     m, n, k = 2048, 1792, 4096
-    for options in ({}, {"pull": True}, {"chunking": ops.Chunking(1, 4)}):
+    for options in ({}, {"strategy": Strategy(pull=True)}, {"strategy": Strategy(chunking=Chunking(1, 4))}):
         tagged = Tagged(m, n, k, torch.bfloat16)
         op = ops.AllGatherMatmul(m, n, k, **options)
         out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
@@ -291,7 +292,7 @@ def fetched() -> None:
             )
             out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
             x = torch.empty(tagged.rows, k, device="cuda", dtype=torch.bfloat16)
-            fused = call.fuse(plan, backend=call.inline)
+            fused = call.fuse(plan, strategy=Strategy(backend=call.inline))
             rng = random.Random(rank())
             for _ in range(50):
                 straggle(rng, 0.1)
@@ -301,13 +302,13 @@ def fetched() -> None:
                 tagged.judge(out)
             fused.check()
             expect(tagged.bad.item() == 0, f"{name} fetches, split={split}: {tagged.bad.item()} wrong")
-            prepared = next(iter(fused._prepared.values()))
-            moved = [t for r in prepared.schedule["schedule"]["ranks"] for t in r["transfers"]]
+            (prepared,) = fused.prepared
+            moved = [t for r in range(size()) for t in prepared.schedule.transfers(r)]
             expect(not moved, f"{name} split={split}: {len(moved)} transfers are left")
             fused.close()
     m, n, k = 1024, 1792, 4096
     tagged = Tagged(m, n, k, torch.bfloat16)
-    op = ops.AllGatherMatmul(m, n, k, backend="tma_inline")
+    op = ops.AllGatherMatmul(m, n, k, strategy=Strategy(backend="tma_inline"))
     out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
     shard = op.shard()
     op.prepared.tensors["A"].fill_(float("nan"))
@@ -333,7 +334,7 @@ def fetched() -> None:
         graph.replay()
     op.check()
     expect(tagged.bad.item() == 0, f"1200 calls that fetch: {tagged.bad.item()} wrong")
-    expect(not any(op.prepared.schedule["schedule"]["ranks"][0]["transfers"]), "some transfers are left")
+    expect(not op.prepared.schedule.transfers(0), "some transfers are left")
     del graph
     op.close()
 
@@ -344,8 +345,13 @@ def bias() -> None:
     for m, n, k, options in (
         (128 * p, 1024, 512, {}),
         (2048 * p, 3584, 4096, {}),
-        (2048 * p, 3584, 4096, {"tiling": ops.Tiling(128, 256, 64, 4, 10)}),
-        (1024 * p, 1792, 4096, {"tiling": ops.Tiling(128, 128, 64, 6, -1), "chunking": ops.Chunking(1, 2)}),
+        (2048 * p, 3584, 4096, {"strategy": Strategy((Tiling(128, 256, 64, 4, 10),))}),
+        (
+            1024 * p,
+            1792,
+            4096,
+            {"strategy": Strategy((Tiling(128, 128, 64, 6, -1),), chunking=Chunking(1, 2))},
+        ),
     ):
         op = ops.AllGatherMatmul(m, n, k, bias=True, activation="gelu", **options)
         w = torch.randn(k, n, device="cuda").bfloat16() / 64

@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import syncopate as sy  # noqa: E402
 from sections import expect, rank, run, size  # noqa: E402
 from syncopate import ops  # noqa: E402
-from syncopate.reduce_ways import Way  # noqa: E402
+from syncopate.strategy import Chunking, Strategy, Way  # noqa: E402
 
 SLICES = 8
 
@@ -95,7 +95,7 @@ def straggle(rng: random.Random, chance: float) -> None:
         torch.cuda._sleep(int(rng.random() * 10e-3 * (rank() + 1) * 1.7e9))
 
 
-def summed(op: ops.FusedMatmul, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def summed(op: ops.Operator, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """What the sum must be, bit for bit: the unmodified kernel on every rank, added up as fp32 in rank order."""
     alone = op.unfused(x, w, torch.full((op.m, op.n), float("nan"), device="cuda", dtype=op.dtype))
     parts = [torch.empty_like(alone) for _ in range(size())]
@@ -182,7 +182,7 @@ def operators() -> None:
 
 
 def ways() -> None:
-    """Each way that a reduction may take (syncopate.reduce_ways), asked for: twenty queued calls with stragglers."""
+    """Each way that a reduction may take (syncopate.strategy), asked for: twenty queued calls with stragglers."""
     p = size()
     for operator in (ops.MatmulReduceScatter, ops.MatmulAllReduce):
         for name in (
@@ -208,7 +208,7 @@ def ways() -> None:
                 if name.startswith(("mixed", "narrow")) and m % (128 * p):
                     continue  # a tile cannot be copied and stored elsewhere
                 tagged = Tagged(m, n, k, torch.bfloat16)
-                op = operator(m, n, k, torch.bfloat16, **Way.named(name).options)
+                op = operator(m, n, k, torch.bfloat16, strategy=Way.named(name).strategy)
                 x = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
                 poison(op)
                 rng = random.Random(rank())
@@ -226,7 +226,7 @@ def stages() -> None:
     """A feed-forward block, two kernels in one call, against the unmodified kernels with NCCL between; eager and as a graph."""
     for m, k, f, n, options in (
         (1024 * size(), 1024, 1792, 1024, {"activation": "gelu"}),
-        (512 * size(), 512, 640, 384, {"rows": 2, "split": 3}),
+        (512 * size(), 512, 640, 384, {"strategy": Strategy(chunking=Chunking(2), split=3)}),
         (130 * size() + 1, 256, 384, 256, {"activation": "relu"}),
     ):
         op = ops.FeedForward(m, k, f, n, **options)
@@ -277,13 +277,13 @@ def queued() -> None:
     for operator, m, n, k, options in (
         (ops.MatmulReduceScatter, 4096, 2048, 1792, {}),
         (ops.MatmulReduceScatter, 1024, 2048, 1792, {}),
-        (ops.MatmulReduceScatter, 1024, 2048, 1792, {"split": 3}),
-        (ops.MatmulAllReduce, 1024, 2048, 896, {"split": 2}),
+        (ops.MatmulReduceScatter, 1024, 2048, 1792, {"strategy": Strategy(split=3)}),
+        (ops.MatmulAllReduce, 1024, 2048, 896, {"strategy": Strategy(split=2)}),
         (ops.MatmulAllToAll, 2048, 2048, 896, {}),
         # One wave of tiles: the chunk engine sends, in slices of K.
         (ops.AllToAllMatmul, 1024, 1792, 4096, {}),
         (ops.AllToAllMatmul, 4096, 1792, 4096, {}),
-        (ops.AllToAllMatmul, 2048, 3584, 1024, {"split": 2}),
+        (ops.AllToAllMatmul, 2048, 3584, 1024, {"strategy": Strategy(chunking=Chunking(2))}),
     ):
         tagged = Tagged(m, n, k, torch.bfloat16)
         op = operator(m, n, k, **options)
@@ -310,9 +310,9 @@ def graphs() -> None:
     m, n, k = 2048, 2048, 1792
     for operator, options in (
         (ops.MatmulReduceScatter, {}),
-        (ops.MatmulReduceScatter, {"split": 3}),
+        (ops.MatmulReduceScatter, {"strategy": Strategy(split=3)}),
         (ops.MatmulAllReduce, {}),
-        (ops.MatmulAllReduce, {"split": 4}),
+        (ops.MatmulAllReduce, {"strategy": Strategy(split=4)}),
         *((operator, {}) for operator in EXCHANGES),
     ):
         tagged = Tagged(m, n, k, torch.bfloat16)
@@ -389,7 +389,7 @@ def streams() -> None:
 def repeated() -> None:
     """The same random input 100 times, with stragglers: the same bits each time."""
     for operator, dtype in ((ops.MatmulReduceScatter, torch.bfloat16), (ops.MatmulAllReduce, torch.float16)):
-        op = operator(2048, 2048, 1792, dtype, split=2)
+        op = operator(2048, 2048, 1792, dtype, strategy=Strategy(split=2))
         torch.manual_seed(rank())
         x = torch.randn(2048, 1792, device="cuda", dtype=dtype)
         w = torch.randn(1792, 2048, device="cuda", dtype=dtype)
@@ -421,7 +421,7 @@ def examples() -> None:
                 out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
                 x = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
                 bind = {call.parameter.replace("a_", "c_"): "C"}
-                fused = sy.fuse(call.kernel, plan, bind=bind, backend=backend)
+                fused = sy.fuse(call.kernel, plan, bind=bind, strategy=Strategy(backend=backend))
                 for _ in range(3):
                     out.fill_(float("nan"))
                     tagged.fill(x)
@@ -432,8 +432,11 @@ def examples() -> None:
                         tagged.judge(out[tagged.first : tagged.first + tagged.rows])
                 fused.check()
                 what = f"example {name} split={split} all={everywhere} {backend}"
-                schedule = next(iter(fused._prepared.values())).schedule["schedule"]
-                expect(("stores" in schedule) == (backend != "auto"), f"{what}: where it is stored")
+                (prepared,) = fused.prepared
+                expect(
+                    (prepared.schedule.stores is not None) == (backend != "auto"),
+                    f"{what}: where it is stored",
+                )
                 expect(tagged.bad.item() == 0, f"{what}: {tagged.bad.item()} wrong")
                 fused.close()
 
@@ -444,7 +447,7 @@ def absent() -> None:
     x = torch.zeros(512, 512, device="cuda", dtype=torch.bfloat16)
     w = torch.zeros(512, 512, device="cuda", dtype=torch.bfloat16)
     for backend in ("tma_inline", "copy_engine"):
-        op = ops.MatmulReduceScatter(512, 512, 512, deadline=2.0, backend=backend)
+        op = ops.MatmulReduceScatter(512, 512, 512, deadline=2.0, strategy=Strategy(backend=backend))
         op.prepare(w)
         torch.cuda.synchronize()
         dist.barrier()
@@ -516,8 +519,8 @@ def matrix() -> None:
                         print(f"matrix: stopped after {done} of 80 configurations", flush=True)
                     return
                 gathers = operator is ops.AllGatherMatmul
-                cut = {"chunking": ops.Chunking(split, 1)} if gathers else {"split": split}
-                op = operator(rows * size(), n, k, torch.bfloat16, backend=backend, deadline=20.0, **cut)
+                chosen = Strategy(chunking=Chunking(split), split=split, backend=backend)
+                op = operator(rows * size(), n, k, torch.bfloat16, strategy=chosen, deadline=20.0)
                 wrong = torch.zeros((), device="cuda", dtype=torch.int64)
                 for call in range(5):
                     inputs = [small(rows * size(), k, 3, call, r) for r in range(size())]

@@ -122,7 +122,7 @@ def made() -> None:
                 straggle(rng)
                 call.launch(fused, x, w, out, num_warps=8, num_stages=3)
                 if kind == "all_to_all":
-                    (prepared,) = fused._prepared.values()
+                    (prepared,) = fused.prepared
                     torch.cuda.synchronize()
                     got, wanted = prepared.tensors["R"].clone(), torch.cat([p[mine] for p in parts])
                 else:

@@ -23,7 +23,7 @@ from syncopate import ops, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 
 BLOCK, N, K, CALLS = 32, 32, 32, 2  # rows of a rank
-TILING = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
+TILINGS = (ops.Tiling(16, 32, 32, 2, -1, "ieee", 2),)
 ALL = ("auto", "tma_dedicated", "ldst_dedicated", "tma_inline")
 OPERATORS = (
     ops.AllGatherMatmul,
@@ -53,11 +53,10 @@ def check(place: ranks.Place, operator: type, backend: str, split: int, number: 
     what = f"{operator.__name__} by {backend}, split {split}"
     group = of_folder(place.folder, rank, size, f"{place.run_id}-{number}", "host")
     gathers = operator is ops.AllGatherMatmul
-    cut = {"chunking": ops.Chunking(split, 1)} if gathers else {"split": split}
+    chosen = ops.Strategy(TILINGS, chunking=ops.Chunking(split), split=split, backend=backend)
     op = operator(
-        m, N, K, torch.float32, group, tiling=TILING, backend=backend, host_delay=5e-4, seed=number + rank, deadline=600,
-        **cut,
-    )  # fmt: skip
+        m, N, K, torch.float32, group, strategy=chosen, host_delay=5e-4, seed=number + rank, deadline=600
+    )
     rng = random.Random(100 * number + rank)
     for call in range(CALLS):
         inputs = [numbers((m, K), 1000 * number + 10 * call + r, torch.float32) for r in range(size)]
@@ -72,15 +71,14 @@ def check(place: ranks.Place, operator: type, backend: str, split: int, number: 
         op(x[:BLOCK].contiguous() if gathers else x, weights[rank], out)
         if not torch.equal(out, exact):
             raise RuntimeError(f"{what}, call {call}: the result differs")
-    prepared = next(iter(op.fused._prepared.values()))
-    schedule = prepared.schedule["schedule"]
-    used = {transfer["backend"] for of_rank in schedule["ranks"] for transfer in of_rank["transfers"]}
+    schedule = op.prepare().schedule
+    used = {transfer.backend for other in range(size) for transfer in schedule.transfers(other)}
     if size > 1 and backend in ("tma_dedicated", "ldst_dedicated") and backend not in used:
         raise RuntimeError(f"{what}: it went by {used}")
     reads = operator in (ops.AllGatherMatmul, ops.AllToAllMatmul)
     if size > 1 and backend == "tma_inline" and reads and used:
         raise RuntimeError(f"{what}: not all was fetched inline, but {used}")
-    if size > 1 and backend == "tma_inline" and not reads and split <= 2 and "stores" not in schedule:
+    if size > 1 and backend == "tma_inline" and not reads and split <= 2 and schedule.stores is None:
         raise RuntimeError(f"{what}: nothing was stored inline")
     op.close()
 

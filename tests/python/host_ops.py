@@ -61,13 +61,13 @@ def check_bias(rank: int, size: int, group) -> None:
             exact = (whole.float() @ w.float() + bias.float()).relu().to(dtype)
             expect(torch.equal(y, exact), f"bias {dtype} call {call} differs")
     whole, w, bias = numbers((rows * size, k), 7, dtype), numbers((k, n), 3, dtype), numbers((n,), 5, dtype)
-    tiling = dataclasses.replace(ops.choose_tiling(rows * size, n, k, dtype, 4), num_wide=-1)
+    tiling = dataclasses.replace(sy.strategy.choose_tiling(rows * size, n, k, dtype, 4), num_wide=-1)
     for slices in (
         2,
         (16, 48),
     ):  # the loop along K in two: the epilogue, which loads the bias, has not to wait
-        cut = ops.Chunking(1, slices)
-        op = ops.AllGatherMatmul(rows * size, n, k, dtype, group, bias=True, tiling=tiling, chunking=cut)
+        chosen = ops.Strategy((tiling,), chunking=ops.Chunking(1, slices))
+        op = ops.AllGatherMatmul(rows * size, n, k, dtype, group, bias=True, strategy=chosen)
         y = op(whole[rank * rows : (rank + 1) * rows], w, None, bias)
         exact = (whole.float() @ w.float() + bias.float()).to(dtype)
         expect(torch.equal(y, exact), f"bias, K in slices {slices}, differs")
@@ -97,9 +97,10 @@ def check_x_where_it_is(rank: int, size: int, group) -> None:
     for number, (rows, cut) in enumerate(
         ((32, ops.Chunking()), (32, ops.Chunking(1, (32, 32))), (24, ops.Chunking()))
     ):
-        op = ops.AllGatherMatmul(rows * size, n, k, torch.float32, group, chunking=cut, tiling=tiling)
+        chosen = ops.Strategy((tiling,), chunking=cut)
+        op = ops.AllGatherMatmul(rows * size, n, k, torch.float32, group, strategy=chosen)
         w = numbers((k, n), 3, torch.float32)
-        place = op.shard(w)
+        place = op.shard()
         own = op.prepared.op.own_place() is not None
         expect(own == (rows % tiling.block_m == 0), f"{rows} rows: tiles of {tiling.block_m}")
         for call in range(8):
@@ -125,9 +126,8 @@ def check_random_data(rank: int, group) -> None:
     """The same bits as the unfused kernel; fp64 agrees to within the dtype's rounding."""
     m, n, k = 50, 40, 96
     for dtype, limit in ((torch.float32, 1e-6), (torch.float16, 1e-3), (torch.bfloat16, 4e-3)):
-        op = ops.AllGatherMatmul(
-            m, n, k, dtype, group, chunking=ops.Chunking(2, 3), pull=dtype == torch.float16
-        )
+        chosen = ops.Strategy(chunking=ops.Chunking(2, 3), pull=dtype == torch.float16)
+        op = ops.AllGatherMatmul(m, n, k, dtype, group, strategy=chosen)
         torch.manual_seed(5)
         whole, w = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype)
         first = sum(m // group.size + (r < m % group.size) for r in range(rank))

@@ -22,7 +22,6 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
 from syncopate import interpreter, ops, ranks, trace  # noqa: E402
-from syncopate.fused import run_on_host  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 from syncopate.kernels import matmul as library  # noqa: E402
 
@@ -199,7 +198,9 @@ def check_inline(place: ranks.Place) -> None:
     m, n, k = 64 * size, 48, 64
     block = slice(rank * 64, rank * 64 + 64)
     for number, operator in enumerate(OPERATORS[:3]):
-        op = operator(m, n, k, torch.float32, group, backend="tma_inline", host_delay=1e-3)
+        op = operator(
+            m, n, k, torch.float32, group, strategy=ops.Strategy(backend="tma_inline"), host_delay=1e-3
+        )
         for call in range(3):
             inputs = [numbers((m, k), 10 * call + r + number, torch.float32) for r in range(size)]
             weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
@@ -210,8 +211,10 @@ def check_inline(place: ranks.Place) -> None:
             wanted = (sum(parts)[block], sum(parts), torch.cat([p[block] for p in parts]))[number]
             y = op(inputs[rank], weights[rank])
             expect(torch.equal(y, wanted), f"{operator.__name__} inline, call {call}")
-        stores = op.prepared.schedule["schedule"].get("stores")
-        expect(stores is not None or size == 1, f"{operator.__name__}: nothing is stored inline")
+        expect(
+            op.prepared.schedule.stores is not None or size == 1,
+            f"{operator.__name__}: nothing is stored inline",
+        )
         op.close()
     for name, example in CALLS.items():
         check_example_inline(group, name, example, (m, n, k))
@@ -227,9 +230,10 @@ def check_own_block(place: ranks.Place) -> None:
     tiling = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
     weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
     for number, cut in enumerate((ops.Chunking(), ops.Chunking(1, (32, 32)), ops.Chunking(2, 2, True))):
-        op = ops.AllToAllMatmul(m, n, k, torch.float32, group, chunking=cut, tiling=tiling, host_delay=1e-3)
-        loads = op.prepare().schedule["schedule"]["loads"]
-        expect(loads == {"tensor": "A", "by": "row", "own": True}, str(loads))
+        chosen = ops.Strategy((tiling,), chunking=cut)
+        op = ops.AllToAllMatmul(m, n, k, torch.float32, group, strategy=chosen, host_delay=1e-3)
+        loads = op.prepare().schedule.loads
+        expect((loads.tensor, loads.by_row, loads.own) == ("A", True, True), f"loads of {loads.tensor}")
         for call in range(8):
             inputs = [numbers((m, k), 10 * call + r + number, torch.float32) for r in range(size)]
             x, kind = inputs[rank], call % 4
@@ -250,12 +254,6 @@ def check_own_block(place: ranks.Place) -> None:
             expect((address == x.data_ptr()) == (kind != 2), f"own, kind {kind}: read elsewhere")
             expect(pitch == 4 * (2 * k if kind == 1 else k), f"own, kind {kind}: rows {pitch} bytes apart")
         op.close()
-    try:
-        ops.AllToAllMatmul(m, n, k, torch.float32, group, chunking=ops.Chunking(), split=2)
-    except ValueError as error:
-        expect("give one" in str(error), str(error))
-    else:
-        raise RuntimeError("no ValueError for two cuts")
     plan = sy.plans.push_exchange(
         sy.plans.mesh_of(size), sy.Tensor("X", (m, k), "fp32"), "A", produced=False, own_transient=True
     )
@@ -266,13 +264,13 @@ def check_own_block(place: ranks.Place) -> None:
         grid, arguments = example.arguments(torch.zeros(m, k), weights[rank], out, Blocks(16, 16, 16, 2, 3))
         prepared = fused.prepare(grid, **arguments)
         own = name != "matmul_persistent_device_tma"  # its descriptor leads to the heap
-        expect(("loads" in prepared.schedule["schedule"]) == own, f"{name}: its own block")
+        expect((prepared.schedule.loads is not None) == own, f"{name}: its own block")
         for odd in (0, 1):  # whose distance from the heap is 16 elements, or not
             memory = torch.empty(m * k + 32)
             begin = -memory.data_ptr() // 4 % 16 + odd
             x = memory[begin : begin + m * k].view(m, k).copy_(inputs[rank])
             prepared.op.set_input("X", x.data_ptr(), [k, 1])
-            run_on_host(prepared.op, prepared.kernel, prepared.grid, fused._bind(prepared, arguments))
+            prepared.interpret([prepared.arguments(0, arguments)])
             expect(
                 torch.equal(out, torch.cat([i[mine] for i in inputs]) @ weights[rank]),
                 f"{name}, own, odd {odd}",
@@ -290,7 +288,9 @@ def check_example_inline(group, name: str, example, shape: tuple[int, int, int])
             sy.plans.mesh_of(size), sy.Tensor("C", (m, n), "fp32"), split=2, all=everywhere
         )
         bind = {example.parameter.replace("a_", "c_"): "C"}
-        fused = sy.fuse(example.kernel, plan, bind=bind, group=group, backend=example.inline)
+        fused = sy.fuse(
+            example.kernel, plan, bind=bind, group=group, strategy=sy.Strategy(backend=example.inline)
+        )
         for call in range(3):
             inputs = [numbers((m, k), 7 * call + r, torch.float32) for r in range(size)]
             weights = [numbers((k, n), 3 + r, torch.float32) for r in range(size)]
@@ -299,20 +299,20 @@ def check_example_inline(group, name: str, example, shape: tuple[int, int, int])
             example.launch(fused, inputs[rank], weights[rank], out, Blocks(16, 16, 16, 2, 3))
             rows = slice(0, m) if everywhere else block
             expect(torch.equal(out[rows], exact[rows]), f"{name} inline all={everywhere} call {call}")
-        schedule = next(iter(fused._prepared.values())).schedule["schedule"]
-        expect("stores" in schedule or size == 1, f"{name}: nothing is stored inline")
+        (prepared,) = fused.prepared
+        expect(prepared.schedule.stores is not None or size == 1, f"{name}: nothing is stored inline")
         fused.close()
     plan = sy.plans.all_gather(
         sy.plans.mesh_of(size), sy.Tensor("A", (m, k), "fp32"), split=2, pull=True, transient=True
     )
-    fused = example.fuse(plan, group=group, backend=example.inline)
+    fused = example.fuse(plan, group=group, strategy=sy.Strategy(backend=example.inline))
     for call in range(3):
         x, w = numbers((m, k), 5 * call, torch.float32), numbers((k, n), 2 + rank, torch.float32)
         out = torch.full((m, n), float("nan"))
         example.launch(fused, x[block].contiguous(), w, out, Blocks(16, 16, 16, 2, 3))
         expect(torch.equal(out, x @ w), f"{name} fetches, call {call}")
-    schedule = next(iter(fused._prepared.values())).schedule["schedule"]
-    expect("loads" in schedule or size == 1, f"{name}: nothing is fetched inline")
+    (prepared,) = fused.prepared
+    expect(prepared.schedule.loads is not None or size == 1, f"{name}: nothing is fetched inline")
     fused.close()
 
 
@@ -325,15 +325,15 @@ def check_plain(place: ranks.Place) -> None:
         for split in (1, 2):
             group = of_folder(place.folder, rank, size, f"{place.run_id}-plain-{number}-{split}", "host")
             op = ops.MatmulAllReduce(
-                m, n, k, torch.float32, group, plain_kernel=True, backend=backend, split=split, tiling=tiling,
-                host_delay=1e-3, seed=rank,
+                m, n, k, torch.float32, group, host_delay=1e-3, seed=rank,
+                strategy=ops.Strategy((tiling,), plain_kernel=True, backend=backend, split=split),
             )  # fmt: skip
             prepared = op.prepare()
             own = Path(library.__file__).read_text()
             expect(prepared.source == own, "the kernel is not as it was")
-            expect(prepared.schedule["schedule"]["plain"], "the schedule does not say so")
+            expect(prepared.schedule.plain, "the schedule does not say so")
             try:
-                trace.Recorder(prepared.op, prepared.schedule, prepared.source, prepared.grid)
+                trace.Recorder(prepared.op, prepared.artifact)
             except ValueError as error:
                 expect("plain_kernel" in str(error), str(error))
             else:
@@ -360,8 +360,8 @@ def check_pulled(place: ranks.Place) -> None:
         backend = ("ldst_dedicated", "tma_dedicated")[number % 2]
         group = of_folder(place.folder, rank, size, f"{place.run_id}-pulled-{number}", "host")
         op = operator(
-            m, n, k, torch.float32, group, pull=True, split=split, backend=backend, tiling=tiling, host_delay=1e-3,
-            seed=rank,
+            m, n, k, torch.float32, group, host_delay=1e-3, seed=rank,
+            strategy=ops.Strategy((tiling,), pull=True, split=split, backend=backend),
         )  # fmt: skip
         for call in range(4):
             inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
@@ -388,18 +388,16 @@ def check_sums_that_read(place: ranks.Place) -> None:
                 what = f"{operator.__name__}, {pulled or 'all'} read, split {split} on {axis}"
                 run_id = f"{place.run_id}-read-{operator.__name__}-{pulled}-{split}-{axis}"
                 group = of_folder(place.folder, rank, size, run_id, "host")
-                op = operator(
-                    m, n, k, torch.float32, group, split=split, split_axis=axis, tiling=tiling, host_delay=1e-3,
-                    seed=rank, **({"pulled": pulled} if pulled else all_of_them),
-                )  # fmt: skip
-                schedule = op.prepare().schedule["schedule"]
+                reads = {"pulled": pulled} if pulled else all_of_them
+                chosen = ops.Strategy((tiling,), split=split, split_axis=axis, **reads)
+                op = operator(m, n, k, torch.float32, group, strategy=chosen, host_delay=1e-3, seed=rank)
+                schedule = op.prepare().schedule
                 staged = 0 if pulled == 0 else size - 1 - pulled
-                expect(len(schedule["tensors"]) == 1 + (staged > 0), f"{what}: {schedule['tensors']}")
-                ours = schedule["ranks"][rank]["transfers"]
-                sums = [t for t in ours if t.get("reduce") == "sum"]
+                expect(len(schedule.tensors) == 1 + (staged > 0), f"{what}: {schedule.tensors}")
+                sums = [t for t in schedule.transfers(rank) if t.reduce == "sum"]
                 expect(len(sums) == (split if size > 1 else 0), f"{what}: {len(sums)} sums")
                 for total in sums:
-                    places = [(s["rank"], s["chunk"]["tensor"]) for s in total["sources"]]
+                    places = [(source, tensor) for source, (tensor, _) in total.sources]
                     expect(len(places) == size - 1, f"{what}: sources {places}")
                     expect(places.count((rank, "C.staging")) == staged, f"{what}: sources {places}")
                     expect(all(r != rank for r, tensor in places if tensor == "C"), f"{what}: {places}")
@@ -426,11 +424,11 @@ def check_stored(place: ranks.Place) -> None:
     tiling = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
     for stored in range(1, size):
         group = of_folder(place.folder, rank, size, f"{place.run_id}-stored-{stored}", "host")
+        chosen = ops.Strategy((tiling,), stored=stored)
         op = ops.MatmulReduceScatter(
-            m, n, k, torch.float32, group, stored=stored, tiling=tiling, host_delay=1e-3, seed=rank
+            m, n, k, torch.float32, group, strategy=chosen, host_delay=1e-3, seed=rank
         )
-        schedule = op.prepare().schedule["schedule"]["ranks"][rank]
-        places = [chunk for chunk in schedule["chunks"] if "stores" in chunk]
+        places = [chunk for chunk in op.prepare().schedule.chunks(rank) if chunk.stored_elsewhere]
         expect(len(places) == stored, f"{len(places)} of {stored} chunks are stored at their owners")
         for call in range(4):
             inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
@@ -494,7 +492,7 @@ def check_a_kernel_that_fails(place: ranks.Place) -> None:
         if place.rank == 0:
             prepared.op.end_call(ran=False)
         else:
-            interpreter.launch(prepared.kernel, prepared.grid, fused._bind(prepared, arguments))
+            interpreter.launch(prepared.stages[0].kernel, prepared.grid, prepared.arguments(0, arguments))
             prepared.op.end_call()
     except Exception as error:  # noqa: BLE001 - what it says is judged
         expect("fault" in str(error) or "not" in str(error), str(error))

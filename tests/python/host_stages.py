@@ -16,10 +16,12 @@ from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "python")]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 
+import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
-from syncopate import interpreter, ops, ranks  # noqa: E402
+from example_calls import CALLS, Blocks, numbers  # noqa: E402
+from syncopate import ops, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 
 K, F, N = 16, 32, 24
@@ -35,9 +37,7 @@ def data(rows: int, columns: int, *seed: int) -> torch.Tensor:
 def alone(op: ops.FeedForward, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
     """The unmodified kernels, one after the other."""
     h, c = torch.full((op.m, op.f), float("nan")), torch.full((op.m, op.n), float("nan"))
-    for stage, call in zip(op.fused.stages, op.calls(x, w1, w2, h, c), strict=True):
-        interpreter.launch(stage.kernel, (*call.grid, 1, 1), call.arguments)
-    return c
+    return op.unfused(x, w1, w2, h, c)
 
 
 def in_torch(op: ops.FeedForward, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
@@ -46,7 +46,53 @@ def in_torch(op: ops.FeedForward, x: torch.Tensor, w1: torch.Tensor, w2: torch.T
     return act(x @ w1) @ w2
 
 
+def check_own_kernels(place: ranks.Place) -> None:
+    """A list of the user's own kernels through sy.fuse, in each of the three forms; what comes between stays in the heap."""
+    rank, size = place.rank, place.size
+    m, mine = 12 * size, slice(12 * rank, 12 * rank + 12)
+    plan = sy.plans.join(
+        [
+            sy.plans.all_gather(sy.plans.mesh_of(size), sy.Tensor("X", (m, K), "fp32"), split=2),
+            sy.plans.push_reduce(sy.plans.mesh_of(size), sy.Tensor("C", (m, N), "fp32")),
+        ],
+        [sy.Tensor("H", (m, F), "fp32")],
+    )
+    for number, (name, example) in enumerate(CALLS.items()):
+        group = of_folder(place.folder, rank, size, f"{place.run_id}-own-{number}", "host")
+        a, c = example.parameter, example.parameter.replace("a_", "c_")
+        bind = [{a: "X", c: "H"}, {a: "H", c: "C"}]
+        fused = sy.fuse([example.kernel] * 2, plan, bind=bind, group=group, host_delay=1e-3, seed=rank)
+        for call in range(2):
+            x = numbers((m, K), 10 * call, torch.float32)
+            weights = [
+                (numbers((K, F), 3 + r, torch.float32), numbers((F, N), 30 + r, torch.float32))
+                for r in range(size)
+            ]
+            h, out, (w1, w2) = torch.empty(m, F), torch.full((m, N), float("nan")), weights[rank]
+            given = ((x[mine].contiguous(), w1, h), (h, w2, out))
+            calls = []
+            for stage, tensors in enumerate(given):
+                grid, arguments = example.arguments(*tensors, Blocks(16, 16, 16, 2, 3))
+                calls.append(fused.call(stage, grid, **arguments))
+            fused.run(calls)
+            fused.check()
+            exact = sum(x @ up @ down for up, down in weights)  # of small integers
+            if not torch.equal(out[mine], exact[mine]):
+                raise RuntimeError(f"{name} twice, call {call}: the result differs")
+        if len(fused.prepared) != 1:
+            raise RuntimeError(f"{name}: prepared {len(fused.prepared)} times")
+        try:
+            fused.run(calls[:1])
+        except TypeError as error:
+            if "2 stages: give a Call for each" not in str(error):
+                raise
+        else:
+            raise RuntimeError("one call of two stages is taken")
+        fused.close()
+
+
 def work(place: ranks.Place, calls: int) -> int:
+    check_own_kernels(place)
     rng = random.Random(place.rank)
     count = 0
     m = 24 * place.size + (3 if place.size > 1 else 0)  # uneven shards, tiles that straddle them
@@ -56,8 +102,8 @@ def work(place: ranks.Place, calls: int) -> int:
     ):
         group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-{count}", "host")
         op = ops.FeedForward(
-            m, K, F, N, torch.float32, group, activation=activation, tilings=TILINGS, rows=rows, split=split, pull=pull,
-            host_delay=2e-3, seed=100 * count + place.rank, deadline=600,
+            m, K, F, N, torch.float32, group, activation=activation, host_delay=2e-3, seed=100 * count + place.rank, deadline=600,
+            strategy=ops.Strategy(TILINGS, chunking=ops.Chunking(rows), split=split, pull=pull),
         )  # fmt: skip
         first = sum(m // place.size + (r < m % place.size) for r in range(place.rank))
         mine = slice(first, first + op.shard_rows)
@@ -79,7 +125,7 @@ def work(place: ranks.Place, calls: int) -> int:
             right = sum(in_torch(op, x, *pair) for pair in weights)[mine]
             if not torch.allclose(out, right, rtol=1e-4, atol=1e-4):
                 raise RuntimeError(f"{what}: not what torch gives")
-        for buffer in op.fused.tensors.values():
+        for buffer in op.prepared.tensors.values():
             buffer.fill_(float("nan"))
         op.close()
         count += 1

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-cuts = pytest.importorskip("syncopate.cuts")
+cuts = pytest.importorskip("syncopate.strategy.cuts")
 
 
 @pytest.mark.parametrize("k", [64, 128, 1024, 4096, 4160, 8192])
@@ -27,7 +27,8 @@ def test_the_less_there_is_to_send_the_shorter_the_first_slice():
 def test_a_product_of_one_wave_goes_by_the_chunk_engine_in_slices():
     torch = pytest.importorskip("torch")
     for size in (2, 4, 8):
-        tiling, chunking = cuts.choose_cut(1024, 3584, 8192, size, torch.bfloat16, 132)
-        assert cuts.gemm_tiles(1024, 3584, tiling) <= 132 - chunking.engine_blocks
-        assert chunking.engine_blocks > 0
-        assert sum(chunking.slices) == 8192 and len(chunking.slices) > 1
+        chosen = cuts.choose_cut(1024, 3584, 8192, size, torch.bfloat16, 132)
+        assert cuts.gemm_tiles(1024, 3584, chosen.tilings[0]) <= 132 - chosen.engine_blocks
+        assert chosen.backend == "tma_dedicated" and chosen.engine_blocks > 0
+        slices = chosen.chunking.slices
+        assert sum(slices) == 8192 and len(slices) > 1

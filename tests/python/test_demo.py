@@ -182,9 +182,9 @@ def work(place):
         recorded.append(trace.record(fused, grid, **arguments))
     example.launch(fused, mine, w, outs[3], blocks)  # and a plain call after it
     assert all(torch.equal(out, whole @ w) for out in outs)
-    prepared = next(iter(fused._prepared.values()))
+    (prepared,) = fused.prepared
     assert prepared.op.table[4:7] == [0, 0, 0], "nothing is recorded any more"
-    assert prepared.schedule["schedule"]["phased"] == phased
+    assert prepared.schedule.phased == phased
     fused.close()
     return recorded
 

@@ -28,8 +28,8 @@ from syncopate.group import of_folder
 def work(place):
     torch.set_num_threads(1)
     group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
-    op = ops.AllGatherMatmul(48, 32, 32, torch.float32, group, tiling=ops.Tiling(16, 16, 16, 2, -1, "ieee", 2),
-                             deadline={deadline}, pull={pull})
+    chosen = ops.Strategy((ops.Tiling(16, 16, 16, 2, -1, "ieee", 2),), pull={pull})
+    op = ops.AllGatherMatmul(48, 32, 32, torch.float32, group, strategy=chosen, deadline={deadline})
     x, w = torch.ones(16, 32), torch.ones(32, 32)
     op(x, w)
     if place.rank == 2:

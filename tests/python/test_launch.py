@@ -6,7 +6,7 @@ import pytest
 
 triton = pytest.importorskip("triton")
 pytest.importorskip("torch")
-fused = pytest.importorskip("syncopate.fused")
+arguments = pytest.importorskip("syncopate.arguments")
 
 
 @triton.autotune(configs=[triton.Config({"B": b}) for b in (16, 32)], key=["n"])
@@ -17,7 +17,9 @@ def chosen(x_ptr, n, B: triton.language.constexpr, EVEN: triton.language.constex
 
 
 def bound(*args, **kwargs):
-    return fused.bind_launch(chosen, inspect.signature(fused.function_of(chosen)), args, kwargs).arguments
+    return arguments.bind_launch(
+        chosen, inspect.signature(arguments.function_of(chosen)), args, kwargs
+    ).arguments
 
 
 def test_what_autotune_and_heuristics_choose_can_be_given():
@@ -36,3 +38,18 @@ def test_a_missing_choice_names_who_makes_it():
 def test_a_missing_argument_that_nothing_chooses_is_named_alone():
     with pytest.raises(TypeError, match="^chosen needs a value for n$"):
         bound(None, B=16, EVEN=True)
+
+
+def test_kernels_that_triton_launches_get_scratch_for_their_descriptors():
+    """`run DIR --device cuda --check` launches the unfused kernel so, which may make descriptors."""
+    import torch
+    from syncopate import jit
+    from triton.runtime import _allocation
+
+    before = _allocation._allocator.get()
+    try:
+        jit.provide_scratch(torch.device("cpu"))
+        scratch = _allocation._allocator.get()(4096, 128, None)
+        assert scratch.numel() * scratch.element_size() == 4096 and scratch.data_ptr() % 64 == 0
+    finally:
+        triton.set_allocator(before)

@@ -19,12 +19,12 @@ import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 import syncopate as sy
-from syncopate import _syncopate, ops
+from syncopate import _syncopate, gemm
 from syncopate.kernels import matmul as library
 
 name, slices, transposed, bias, own = sys.argv[1], int(sys.argv[2]), *(bool(int(flag)) for flag in sys.argv[3:6])
 ranks, m, n, k = 8, 8192, 3584, 8192
-tiling = ops.choose_tiling(m, n, k, torch.bfloat16, 132)
+tiling = sy.strategy.choose_tiling(m, n, k, torch.bfloat16, 132)
 if name == "matmul_mixed":  # 12 columns of wide tiles, four of narrow ones
     tiling = dataclasses.replace(tiling, block_n=256, num_wide=12)
 else:
@@ -55,8 +55,8 @@ if own:
     plan = sy.plans.push_exchange(mesh, x, "A", produced=False, own_transient=True, **cut)
 tensors = {p: (shapes[p], [], "bf16", blocks[p]) for p in blocks}
 source = Path(library.__file__).read_text()
-artifact = _syncopate.fuse(source, library.__file__, name, plan, {"a_desc": "A"}, {**scalars, **constants}, tensors,
-                           [132, 1, 1], "cuda", 132, True)
+stage = (source, library.__file__, name, {"a_desc": "A"}, {**scalars, **constants}, tensors, (132, 1, 1))
+artifact = _syncopate.fuse([stage], plan, "cuda", 132)
 
 
 def measure(path):
@@ -76,7 +76,7 @@ def measure(path):
             signature[parameter] = "*i32" if parameter.startswith("sy_") else "i32"
             attributes[(index,)] = [["tt.divisibility", 16]]
     compiled = triton.compile(ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes),
-                              target=GPUTarget("cuda", 90, 32), options=ops.gemm_options(t))
+                              target=GPUTarget("cuda", 90, 32), options=gemm.gemm_options(t))
     ttgir = compiled.asm["ttgir"]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "k.ptx").write_text(compiled.asm["ptx"])
@@ -97,8 +97,8 @@ def measure(path):
 with tempfile.TemporaryDirectory() as folder:
     fused = Path(folder) / "fused.py"
     fused.write_text(artifact.kernel_source)
-    schedule = json.loads(artifact.schedule_json)["schedule"]
-    print(json.dumps({"phased": schedule["phased"], "own": "loads" in schedule, "original": measure(Path(library.__file__)), "fused": measure(fused)}))
+    schedule = artifact.schedule
+    print(json.dumps({"phased": schedule.phased, "own": schedule.loads is not None, "original": measure(Path(library.__file__)), "fused": measure(fused)}))
 """
 
 

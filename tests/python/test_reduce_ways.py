@@ -3,7 +3,9 @@
 import pytest
 
 torch = pytest.importorskip("torch")
-reduce_ways = pytest.importorskip("syncopate.reduce_ways")
+reduce_ways = pytest.importorskip("syncopate.strategy.reduce_ways")
+strategy = pytest.importorskip("syncopate.strategy")
+from syncopate.strategy import Problem, Strategy  # noqa: E402
 
 MODELS = {"8B": (4096, 14336), "70B": (8192, 28672), "GPT-3": (12288, 49152), "405B": (16384, 53248)}
 
@@ -81,7 +83,7 @@ def test_what_the_links_bound_goes_in_parts_or_is_read_at_the_end(m, k, size, wa
     chosen = reduce_ways.choose_reduce_scatter_way(m, 4096, k, torch.bfloat16, size, 132)
     assert str(chosen) == way
     if size > 1:
-        assert chosen.options["sum_parts"] == 1, "the sum that waits for the links is not cut once more"
+        assert chosen.strategy.sum_parts == 1, "the sum that waits for the links is not cut once more"
 
 
 def test_a_product_of_odd_columns_is_not_cut():
@@ -102,7 +104,7 @@ def test_what_the_last_round_makes_for_others_is_stored_there():
 def test_a_sum_that_awaits_the_links_is_not_cut():
     for m, n, k, parts in ((4096, 4096, 1792, 1), (8192, 8192, 3584, 8)):
         way = reduce_ways.choose_reduce_scatter_way(m, n, k, torch.bfloat16, 4, 132)
-        assert way.options == {"pull": False, "sum_parts": parts}
+        assert way.strategy == Strategy(sum_parts=parts)
 
 
 def test_a_way_has_a_name():
@@ -129,44 +131,49 @@ def test_a_name_of_no_way_is_refused(name):
         reduce_ways.Way.named(name)
 
 
+def complete(problem: Problem, **asked) -> dict:
+    """Of what is asked for on a GPU, how the contributions go in the end."""
+    made = strategy.complete(problem, Strategy(**asked))
+    return {
+        name: getattr(made, name) for name in ("plain_kernel", "pull", "backend", "engine_blocks", "split")
+    }
+
+
 @pytest.mark.parametrize(
     ("asked", "given"),
     [
-        ({}, {"plain_kernel": True, "pull": False, "backend": "ldst_dedicated", "engine_blocks": 32}),
-        ({"pull": True}, {"plain_kernel": False, "pull": True, "backend": "ldst_dedicated"}),
-        ({"pull": True, "backend": "tma_dedicated"},
-         {"plain_kernel": False, "pull": True, "backend": "tma_dedicated"}),
-        ({"plain_kernel": True, "engine_blocks": 8},
-         {"plain_kernel": True, "pull": False, "backend": "ldst_dedicated", "engine_blocks": 8}),
-        ({"plain_kernel": False}, {"plain_kernel": False, "pull": False}),
-        ({"split": 2}, {"plain_kernel": False, "pull": False, "split": 2}),
+        ({"pull": True}, (False, True, "ldst_dedicated", 8, 1)),
+        ({"pull": True, "backend": "tma_dedicated"}, (False, True, "tma_dedicated", 8, 1)),
+        ({"plain_kernel": True}, (True, False, "ldst_dedicated", 32, 1)),
+        ({"plain_kernel": True, "engine_blocks": 8}, (True, False, "ldst_dedicated", 8, 1)),
+        ({"split": 2}, (False, False, "tma_inline", 8, 2)),
+        ({"stored": 2}, (False, False, "auto", 8, 1)),
+        ({"pulled": 1}, (False, False, "auto", 8, 1)),
     ],
 )  # fmt: skip
-def test_an_operator_takes_the_way_unless_one_is_asked_for(asked, given, monkeypatch):
-    from syncopate import Group, ops, ops_produce
-
-    taken = {}
-    monkeypatch.setattr(Group, "multiprocessors", lambda self, on_host: 132)
-    monkeypatch.setattr(
-        ops_produce.FusedMatmul, "__init__", lambda self, *shape, **options: taken.update(options)
-    )
-    ops.MatmulAllReduce(512, 8192, 3584, torch.bfloat16, Group(0, 4, None, "cuda"), **asked)
-    assert taken.pop("device") == "cuda"
-    assert taken == given
+def test_what_is_asked_for_is_done_and_the_rest_filled_in(asked, given):
+    problem = Problem("matmul_all_reduce", 512, 8192, 3584, torch.bfloat16, 4, 132)
+    assert tuple(complete(problem, **asked).values()) == given
 
 
-@pytest.mark.parametrize(("n", "m", "axis"), [(8192, 1024, 1), (4096, 8192, 1), (8192, 512, None)])
-def test_an_operator_keeps_what_of_its_way_is_for_the_plan(n, m, axis, monkeypatch):
-    from syncopate import Group, ops, ops_produce
+def test_an_all_reduce_of_many_rounds_goes_part_by_part():
+    problem = Problem("matmul_all_reduce", 8192, 8192, 3584, torch.bfloat16, 2, 132)
+    assert complete(problem)["split"] == 4 and complete(problem)["backend"] == "auto"
 
-    taken = {}
-    monkeypatch.setattr(Group, "multiprocessors", lambda self, on_host: 132)
-    monkeypatch.setattr(
-        ops_produce.FusedMatmul, "__init__", lambda self, *shape, **options: taken.update(options)
-    )
-    op = ops.MatmulAllReduce(m, n, 3584 if n == 8192 else 1792, torch.bfloat16, Group(0, 4, None, "cuda"))
-    assert op.split_axis == axis
-    assert not taken.keys() & {"split_axis", "stored", "pulled"}, "the fused kernel does not know them"
+
+def test_what_is_chosen_is_the_way_and_complete():
+    problem = Problem("matmul_all_reduce", 512, 8192, 3584, torch.bfloat16, 4, 132)
+    chosen = strategy.choose(problem)
+    assert (chosen.plain_kernel, chosen.backend, chosen.engine_blocks) == (True, "ldst_dedicated", 32)
+    assert chosen.programs == 132 and len(chosen.tilings) == 1
+    beside = strategy.choose(Problem("matmul_all_reduce", 4096, 8192, 3584, torch.bfloat16, 4, 132))
+    assert beside.pull and beside.programs == 132 - beside.engine_blocks
+
+
+def test_on_the_host_nothing_is_chosen_but_tiles():
+    problem = Problem("matmul_all_reduce", 512, 8192, 3584, torch.bfloat16, 4, 4, "host")
+    chosen = strategy.choose(problem)
+    assert chosen == Strategy(tilings=chosen.tilings, programs=4, engine_blocks=8, split=1)
 
 
 @pytest.mark.parametrize(
@@ -181,28 +188,19 @@ def test_contributions_that_cannot_go_so_are_refused(options, why):
 
     with pytest.raises(ValueError, match=why):
         ops.MatmulReduceScatter(
-            512, 64, 64, torch.bfloat16, Group(0, 4, None, "host"), device="host", **options
+            512, 64, 64, torch.bfloat16, Group(0, 4, None, "host"), strategy=Strategy(**options)
         )
 
 
-def test_options_are_those_of_the_operators():
+def test_every_way_asks_for_a_backend_or_leaves_contributions_to_be_copied():
     for way in (reduce_ways.Way("after", 16), reduce_ways.Way("beside", 12, 4), reduce_ways.Way("inline")):
-        assert way.options["backend"] in ("ldst_dedicated", "tma_inline")
-    assert reduce_ways.Way("fused").options["pull"] is False, (
-        "an operator asked for nothing would choose a way itself"
-    )
+        assert way.strategy.backend in ("ldst_dedicated", "tma_inline")
+    assert reduce_ways.Way("fused").strategy == Strategy()
 
 
 @pytest.mark.parametrize("name", ["stored", "pulled"])
 def test_contributions_that_are_to_go_otherwise_do_though_one_round_of_tiles_would_be_stored(name):
-    from syncopate import Group, gemm, ops
-
-    for operator in (ops.MatmulReduceScatter, ops.MatmulAllReduce):
-        op = object.__new__(operator)
-        op.m, op.n, op.k, op.dtype, op.group = 1024, 4096, 1792, torch.bfloat16, Group(0, 4, None, "cuda")
-        op.tiling, op.programs = gemm.WIDE, 132
-        op.stored = op.pulled = 0
-        assert op._choose(True) == "tma_inline"
-        setattr(op, name, 1)
-        assert op._choose(True) == "auto"
-        assert op._backends()[:2] == ["auto", "auto"]
+    for operator in ("matmul_reduce_scatter", "matmul_all_reduce"):
+        problem = Problem(operator, 1024, 4096, 1792, torch.bfloat16, 4, 132)
+        assert complete(problem)["backend"] == "tma_inline"
+        assert complete(problem, **{name: 1})["backend"] == "auto"

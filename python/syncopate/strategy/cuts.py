@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from .gemm import NARROW, WIDE, Tiling, choose_tiling, gemm_tiles
+from .model import Chunking, Strategy
+from .tiling import NARROW, WIDE, Tiling, choose_tiling, gemm_tiles
 
 LINK_BYTES_PER_US = 340e3  # one copy engine, a shard of 16 MiB
 FLOPS_PER_US = 700e6  # a large bf16 product
 PHASE_US = 3.0  # what one more phase costs a tile
 ENGINE_BLOCKS = 8  # multiprocessors of the chunk engine: more are slower beside a GEMM
-
-
-@dataclass(frozen=True)
-class Chunking:
-    """How a shard, or a block for another rank, is cut and sent: `rows` chunks along M, each in `slices` along K, so many
-    equal ones or of these extents; all ranks' first slices travel first, or `peer_by_peer` all slices to one peer before
-    the next one's. By the copy engine, or with `engine_blocks` > 0 by the chunk engine on so many multiprocessors, which
-    the kernel then leaves free.
-    """
-
-    rows: int = 1
-    slices: int | tuple[int, ...] = 1
-    peer_by_peer: bool = False
-    engine_blocks: int = 0
-
-    @property
-    def slicing(self) -> dict[str, Any]:
-        """As options of a plan's template: what is sent of rows [M, K] is cut along K."""
-        if self.slices == 1:
-            return {}
-        option = "minor_sizes" if isinstance(self.slices, tuple) else "minor_split"
-        return {"minor_axis": 1, option: self.slices, "peer_by_peer": self.peer_by_peer}
 
 
 def growing_slices(k: int, block_k: int, sending: float, multiplying: float) -> tuple[int, ...]:
@@ -54,9 +31,7 @@ def growing_slices(k: int, block_k: int, sending: float, multiplying: float) -> 
     return tuple(end - begin for begin, end in itertools.pairwise(edges))
 
 
-def choose_cut(
-    m: int, n: int, k: int, size: int, dtype: torch.dtype, num_sms: int
-) -> tuple[Tiling, Chunking]:
+def choose_cut(m: int, n: int, k: int, size: int, dtype: torch.dtype, num_sms: int) -> Strategy:
     """Tiles and chunks by what was fastest on 2 and 4 x H200 (docs/performance.md, bench/results):
 
     - a product of one wave of tiles: the chunk engine, K in slices that grow. It is quicker than the copy engine with
@@ -68,7 +43,7 @@ def choose_cut(
     """
     tiling = choose_tiling(m, n, k, dtype, num_sms)
     if dtype.itemsize > 2 or size == 1:
-        return tiling, Chunking()
+        return _by_copies(tiling, Chunking())
     shard = m // size * k * dtype.itemsize
     sending = (size - 1) * shard / LINK_BYTES_PER_US
     multiplying = 2 * m * n * k / FLOPS_PER_US
@@ -79,10 +54,19 @@ def choose_cut(
             if rows * -(-n // one_wave.block_n) <= num_sms - ENGINE_BLOCKS:
                 tile = 2 * one_wave.block_m * one_wave.block_n * k * num_sms / FLOPS_PER_US
                 slices = growing_slices(k, one_wave.block_k, sending, tile)
-                return one_wave, Chunking(1, slices, engine_blocks=ENGINE_BLOCKS)
+                return Strategy(
+                    tilings=(one_wave,),
+                    chunking=Chunking(1, slices),
+                    backend="tma_dedicated",
+                    engine_blocks=ENGINE_BLOCKS,
+                )
         if sending > 0.6 * multiplying:
             fits = -(-rows // size) * -(-n // NARROW.block_n) <= num_sms
-            return NARROW if fits else WIDE, Chunking(1, 2, peer_by_peer=True)
+            return _by_copies(NARROW if fits else WIDE, Chunking(1, 2, peer_by_peer=True))
         if sending > multiplying / 3 and tiling.num_wide < 0 and gemm_tiles(m, n, tiling) <= 2 * num_sms:
-            return tiling, Chunking(1, 2, peer_by_peer=True)
-    return tiling, Chunking(2 if shard >= 16 << 20 and sending > multiplying / 3 else 1)
+            return _by_copies(tiling, Chunking(1, 2, peer_by_peer=True))
+    return _by_copies(tiling, Chunking(2 if shard >= 16 << 20 and sending > multiplying / 3 else 1))
+
+
+def _by_copies(tiling: Tiling, chunking: Chunking) -> Strategy:
+    return Strategy(tilings=(tiling,), chunking=chunking)

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from .gemm import NARROW, WIDE, choose_tiling, gemm_tiles, makespan
+from .model import Strategy
+from .tiling import NARROW, WIDE, choose_tiling, gemm_tiles, makespan
 
 AFTER_ROWS = 128  # rows a rank, up to which an all-reduce follows its product
 AFTER_ROWS_OF_ALL = 1024  # rows of all ranks, the same, from MANY ranks on
@@ -65,7 +66,7 @@ class Way:
               the sums, kernels that run beside the product's on what it leaves of all multiprocessors, one a part;
               "inline": tiles are stored at the owners, whose sums store themselves at all ranks; "mixed": of each rank's
               contributions the last `stored` so, the others copied; "narrow": the same by narrow tiles; "fused": copied, as
-              ops_produce has it, or with `split` in so many parts of columns; "pulled_last": copied, but the last `pulled`
+              an operator does by itself, or with `split` in so many parts of columns; "pulled_last": copied, but the last `pulled`
               contributions of each rank, which the sums read where they are. `sum_parts`: of a reduce-scatter's sums, at most
     """
 
@@ -97,10 +98,9 @@ class Way:
         return ":".join(map(str, [self.kind, *numbers]))
 
     @property
-    def options(self) -> dict[str, Any]:
-        """Of an operator."""
+    def strategy(self) -> Strategy:
         parts: dict[str, Any] = {"split": self.split, "split_axis": 1} if self.split > 1 else {}
-        return {
+        chosen: dict[str, Any] = {
             "after": {"plain_kernel": True, "backend": "ldst_dedicated", "engine_blocks": self.engine_blocks},
             "beside": {
                 "pull": True,
@@ -110,11 +110,12 @@ class Way:
             },
             "inline": {"backend": "tma_inline", **parts},
             "mixed": {"stored": self.stored},
-            "narrow": {"stored": self.stored, "tiling": NARROW},
-            "fused": {"pull": False, "sum_parts": self.sum_parts, **parts},
+            "narrow": {"stored": self.stored, "tilings": (NARROW,)},
+            "fused": {"sum_parts": self.sum_parts, **parts},
             "pulled": {"pull": True, "backend": "ldst_inline", **parts},
             "pulled_last": {"pulled": self.pulled, "sum_parts": 1},
-        }[self.kind]
+        }
+        return Strategy(**chosen[self.kind])
 
 
 def product_us(m: int, n: int, k: int, dtype: torch.dtype, programs: int, num_sms: int) -> float:

@@ -1,0 +1,100 @@
+"""The arguments of a launch as the front end takes them: by name, tensors described, scalars by value."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+DTYPE_NAMES = {
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+    torch.int8: "int8",
+    torch.uint8: "uint8",
+    torch.int16: "int16",
+    torch.int32: "int32",
+    torch.int64: "int64",
+}
+DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+def is_descriptor(value: Any) -> bool:
+    return hasattr(value, "base") and hasattr(value, "block_shape")
+
+
+def describe(value: Any) -> tuple[list[int], list[int], str, list[int]]:
+    """(shape, strides, dtype, block) of a tensor or descriptor argument, as the front end takes it."""
+    base = value.base if is_descriptor(value) else value
+    block = [int(n) for n in value.block_shape] if is_descriptor(value) else []
+    if base.dtype not in DTYPE_NAMES:
+        raise TypeError(f"tensors of dtype {base.dtype} are not supported")
+    shape = value.shape if is_descriptor(value) else base.shape
+    strides = value.strides if is_descriptor(value) else base.stride()
+    return [int(n) for n in shape], [int(n) for n in strides], DTYPE_NAMES[base.dtype], block
+
+
+def scalar(value: Any) -> Any:
+    """A scalar argument as the front end takes it: dtypes by name, constexprs by value."""
+    value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+    if isinstance(value, torch.dtype):
+        return DTYPE_NAMES[value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)
+
+
+def function_of(kernel: Any) -> Any:
+    """The Python function of a kernel, which may be wrapped (autotune, heuristics)."""
+    function = inspect.unwrap(getattr(kernel, "fn", kernel))
+    while hasattr(function, "fn"):
+        function = function.fn
+    return function
+
+
+def bind_launch(
+    kernel: Any, signature: inspect.Signature, args: tuple, kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """The arguments of a launch by name, defaults filled in. TypeError says which are missing, and who chooses them."""
+    given = signature.bind_partial(*args, **kwargs)
+    missing = [
+        name
+        for name, parameter in signature.parameters.items()
+        if name not in given.arguments and parameter.default is inspect.Parameter.empty
+    ]
+    if missing:
+        chosen = chosen_by(kernel)
+        needed = ", ".join(f"{name}{chosen.get(name, '')}" for name in missing)
+        raise TypeError(f"{function_of(kernel).__name__} needs a value for {needed}")
+    given.apply_defaults()
+    return given
+
+
+def chosen_by(kernel: Any) -> dict[str, str]:
+    """Of the parameters that @triton.autotune and @triton.heuristics choose, how: a fused kernel is given the choice."""
+    autotuned: dict[str, dict[Any, None]] = {}
+    computed: list[str] = []
+    layer = kernel
+    while hasattr(layer, "fn"):
+        for config in getattr(layer, "configs", ()):
+            for name, value in config.kwargs.items():
+                autotuned.setdefault(name, {})[value] = None
+        values = getattr(layer, "values", None)
+        computed += values if isinstance(values, Mapping) else ()
+        layer = layer.fn
+    chosen = {name: " (which @triton.heuristics computes: pass its result)" for name in computed}
+    for name, values in autotuned.items():
+        chosen[name] = f" (which @triton.autotune chooses: pass one of {', '.join(map(str, values))})"
+    return chosen
+
+
+def base_of(value: Any) -> torch.Tensor:
+    return value.base if is_descriptor(value) else value
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or is_descriptor(value)

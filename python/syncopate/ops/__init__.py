@@ -1,0 +1,41 @@
+"""Operators for tensor parallelism: drop-in replacements for a collective and a matmul run one after the other."""
+
+from ..strategy import Chunking, Strategy, Tiling
+from .block import FeedForward, feed_forward
+from .exchange import AllToAllMatmul, MatmulAllToAll, all_to_all_matmul, matmul_all_to_all
+from .gather import AllGatherMatmul, all_gather_matmul
+from .operator import Operator
+from .reduce import MatmulAllReduce, MatmulReduceScatter, matmul_all_reduce, matmul_reduce_scatter
+
+#: By their names in SPEC (`syncopate run SPEC`).
+OPERATORS: dict[str, type[Operator]] = {
+    kind.name: kind
+    for kind in (
+        AllGatherMatmul,
+        MatmulReduceScatter,
+        MatmulAllReduce,
+        MatmulAllToAll,
+        AllToAllMatmul,
+        FeedForward,
+    )
+}
+
+__all__ = [
+    "OPERATORS",
+    "AllGatherMatmul",
+    "AllToAllMatmul",
+    "Chunking",
+    "FeedForward",
+    "MatmulAllReduce",
+    "MatmulAllToAll",
+    "MatmulReduceScatter",
+    "Operator",
+    "Strategy",
+    "Tiling",
+    "all_gather_matmul",
+    "all_to_all_matmul",
+    "feed_forward",
+    "matmul_all_reduce",
+    "matmul_all_to_all",
+    "matmul_reduce_scatter",
+]

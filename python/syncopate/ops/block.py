@@ -1,0 +1,125 @@
+"""The feed-forward block of a tensor-parallel transformer as one program of two stages:
+
+y = sy.ops.feed_forward(x, w1, w2, activation="gelu")      reduce_scatter(act(all_gather(x) @ w1) @ w2)
+
+all-gather of x | stage 1: h = act(x @ w1), as rows of x arrive | stage 2: partial = h @ w2          |
+                                                                | rows leave as they are made, and are summed
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import plans
+from ..group import Group
+from ..strategy import Strategy
+from .operator import Operator, cached, count, members_of, problem_of, rows_of, summed
+
+
+class FeedForward(Operator):
+    """y = reduce_scatter(act(all_gather(x) @ w1) @ w2) for one shape: x [M / ranks, K], w1 [K, F], w2 [F, N] local, y
+    [M / ranks, N], the sum over ranks of this rank's rows. F: this rank's part of the inner width.
+
+    M need not be a multiple of the ranks: the first M % ranks of them hold one row more. `activation`: one of
+    kernels.matmul.ACTIVATIONS, applied to the fp32 product before it is rounded. Each rank's product is rounded to
+    `dtype` before the sum, which is accumulated as fp32 in rank order. Of the strategy, `chunking.rows` cuts a shard of x,
+    `split` one of y.
+    """
+
+    name = "feed_forward"
+    extents = ("M", "K", "F", "N")
+    keys = {"rows": "chunking.rows", "split": "split", "pull": "pull"}
+    flags = ("activation",)
+    bindings = ({"a_desc": "X", "c_desc": "H"}, {"a_desc": "H", "c_desc": "C"})
+    input = "X"
+    output = "C"
+
+    def __init__(
+        self,
+        m: int,
+        k: int,
+        f: int,
+        n: int,
+        dtype: torch.dtype = torch.bfloat16,
+        group: Group | Any | None = None,
+        *,
+        strategy: Strategy | None = None,
+        device: str = "cuda",
+        **options: Any,
+    ) -> None:
+        members = members_of(group, device)
+        self.f = f
+        super().__init__(problem_of(self.name, m, n, k, dtype, members, f), members, strategy, **options)
+
+    def make_plan(self, mesh, dtype):
+        chosen, x = self.strategy, plans.Tensor("X", (self.m, self.k), dtype)
+        y = plans.Tensor("C", (self.m, self.n), dtype)
+        return plans.join(
+            [
+                plans.all_gather(mesh, x, 0, chosen.chunking.rows, pull=chosen.pull),
+                plans.push_reduce(mesh, y, 0, chosen.split),
+            ],
+            [plans.Tensor("H", (self.m, self.f), dtype)],
+        )
+
+    @property
+    def out_rows(self) -> int:
+        return self.shard_rows
+
+    def shapes(self, rank):
+        rows = count(rows_of(self.m, self.group.size, rank))
+        return {"x": (rows, self.k), "w1": (self.k, self.f), "w2": (self.f, self.n)}
+
+    def calls(self, heap, x, weights, y):
+        up, down = self.products
+        return [up.call(heap["X"], weights[0], heap["H"]), down.call(heap["H"], weights[1], heap["C"])]
+
+    def __call__(
+        self, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        return self.run(x, (w1, w2), out)
+
+    def unfused(
+        self, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, h: torch.Tensor, c: torch.Tensor
+    ) -> torch.Tensor:
+        """The unmodified kernels on the whole input x [M, K], one after the other: c, this rank's part of the sum."""
+        up, down = self.products
+        up.run(x, w1, h)
+        down.run(h, w2, c)
+        return c
+
+    def reference(self, x, weights):
+        whole = torch.cat([x(rank) for rank in range(self.group.size)])
+
+        def part(rank: int) -> torch.Tensor:
+            h, c = (torch.full_like(self.empty(self.m, n), float("nan")) for n in (self.f, self.n))
+            return self.unfused(whole, *weights(rank), h, c)
+
+        total = summed(part(rank) for rank in range(self.group.size))
+        return total[rows_of(self.m, self.group.size, self.group.rank)]
+
+
+def feed_forward(
+    x: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    group: Group | Any | None = None,
+    out: torch.Tensor | None = None,
+    *,
+    activation: str = "",
+) -> torch.Tensor:
+    """reduce_scatter(act(all_gather(x) @ w1) @ w2), fused. x: this rank's rows [M / ranks, K], w1: [K, F], w2: [F, N];
+    returns [M / ranks, N]. `activation`: "", "relu", "gelu" or "silu". dtypes: bf16, fp16, fp32.
+
+    The same number of rows on every rank. Collective over `group` (a torch process group; default: the world). The first
+    call with a shape sets it up.
+    """
+    members = members_of(group, "cuda" if x.is_cuda else "host")
+    fits = x.dim() == w1.dim() == w2.dim() == 2 and x.shape[1] == w1.shape[0] and w1.shape[1] == w2.shape[0]
+    if not fits:
+        shapes = ", ".join(str(list(t.shape)) for t in (x, w1, w2))
+        raise ValueError(f"expected x [rows, K], w1 [K, F] and w2 [F, N], got {shapes}")
+    extents = (x.shape[0] * members.size, x.shape[1], w1.shape[1], w2.shape[1])
+    return cached(FeedForward, extents, x.dtype, members, activation=activation)(x, w1, w2, out)

@@ -1,0 +1,99 @@
+"""A product after or before an all-to-all of blocks of rows:
+
+y = sy.ops.matmul_all_to_all(x, w)          all_to_all(x @ w): x [M, K], y [M, N]
+y = sy.ops.all_to_all_matmul(x, w)          all_to_all(x) @ w
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import plans
+from ..group import Group
+from ..plans import INLINE
+from ..strategy import Problem
+from .operator import OneProduct, call_cached
+
+
+class Exchange(OneProduct):
+    """What the two have in common: M is a multiple of the ranks."""
+
+    @classmethod
+    def require(cls, problem: Problem) -> None:
+        super().require(problem)
+        if problem.m % problem.ranks:
+            raise ValueError(
+                f"an all-to-all sends blocks of equal size: {problem.m} rows are no multiple of {problem.ranks} ranks"
+            )
+
+    def check_problem(self) -> None:
+        self.require(self.problem)
+
+    @property
+    def block(self) -> slice:
+        """The rows that go to the rank of this number, or come from it."""
+        rows = self.m // self.group.size
+        return slice(self.group.rank * rows, (self.group.rank + 1) * rows)
+
+
+class MatmulAllToAll(Exchange):
+    """y = all_to_all(x @ w): block p of M / ranks rows of this rank's product becomes block r of y on rank p."""
+
+    name = "matmul_all_to_all"
+    bindings = ({"c_desc": "C"},)
+    output = "D"
+
+    def make_plan(self, mesh, dtype):
+        tensor = plans.Tensor("C", (self.m, self.n), dtype)
+        return plans.push_exchange(mesh, tensor, "D", self.strategy.split)
+
+    def reference(self, x, weights):
+        ranks = range(self.group.size)
+        return torch.cat([self.product_of(x(rank), weights(rank))[self.block] for rank in ranks])
+
+
+class AllToAllMatmul(Exchange):
+    """y = all_to_all(x) @ w: block p of M / ranks rows of x becomes block r of what rank p multiplies. The strategy's
+    `chunking` says how a block is cut and sent."""
+
+    name = "all_to_all_matmul"
+    keys = {"split": "chunking.rows", "backend": "backend"}
+    bindings = ({"a_desc": "A"},)
+    input = "X"
+
+    def make_plan(self, mesh, dtype):
+        chosen = self.strategy
+        return plans.push_exchange(
+            mesh,
+            plans.Tensor("X", (self.m, self.k), dtype),
+            "A",
+            chosen.chunking.rows,
+            produced=False,
+            transient=chosen.backend in INLINE,  # tiles read x at its ranks
+            own_transient=True,
+            **chosen.chunking.slicing,
+        )
+
+    def reference(self, x, weights):
+        blocks = [x(rank)[self.block] for rank in range(self.group.size)]
+        return self.product_of(torch.cat(blocks), weights(self.group.rank))
+
+
+def matmul_all_to_all(
+    x: torch.Tensor, w: torch.Tensor, group: Group | Any | None = None, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """all_to_all(x @ w) of equal blocks of rows, fused. x: [M, K], M a multiple of the ranks, w: [K, N] or the transpose of a
+    contiguous [N, K]; returns [M, N], whose block r comes from rank r. dtypes: bf16, fp16, fp32.
+
+    Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
+    """
+    return call_cached(MatmulAllToAll, x, w, group, out)
+
+
+def all_to_all_matmul(
+    x: torch.Tensor, w: torch.Tensor, group: Group | Any | None = None, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """all_to_all(x) @ w, fused: arguments as matmul_all_to_all; returns [M, N]."""
+    return call_cached(AllToAllMatmul, x, w, group, out)

@@ -1,0 +1,129 @@
+"""All-gather, then a product:
+
+y = sy.ops.all_gather_matmul(x, w)          act(all_gather(x) @ w + bias): x [M / ranks, K], w [K, N], y [M, N]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import plans
+from ..group import Group
+from ..places import check_operand
+from ..plans import INLINE
+from .operator import OneProduct, cached, count, is_transposed, members_of, rows_of
+
+
+class AllGatherMatmul(OneProduct):
+    """y = act(all_gather(x) @ w + bias) for one shape: x [M / ranks, K] on each rank, w [K, N] local, y [M, N] local.
+    `activation`: one of kernels.matmul.ACTIVATIONS, applied to the fp32 product; "": none. `bias`: calls give a bias [N],
+    added before it.
+
+    x is read where it is, or copied into the heap first if it cannot be: with M / ranks no multiple of a tile's rows, or rows
+    of x that do not begin at multiples of 16 bytes. `shard` is this rank's place in the heap. M need not be a multiple of the
+    ranks: the first M % ranks of them hold one row more. The result is the same, bit for bit, as that of the unfused kernel
+    on the gathered input.
+    """
+
+    name = "all_gather_matmul"
+    keys = {
+        "split": "chunking.rows",
+        "slices": "chunking.slices",
+        "pull": "pull",
+        "backend": "backend",
+    }
+    bindings = ({"a_desc": "A"},)
+    input = "A"
+
+    def __init__(self, *args: Any, bias: bool = False, **options: Any) -> None:
+        self.bias = bias
+        super().__init__(*args, **options)
+
+    def make_plan(self, mesh, dtype):
+        chosen = self.strategy
+        fetched = chosen.backend in INLINE  # tiles that fetch their rows themselves leave nothing behind
+        return plans.all_gather(
+            mesh,
+            plans.Tensor("A", (self.m, self.k), dtype),
+            0,
+            chosen.chunking.rows,
+            pull=chosen.pull or fetched,
+            transient=fetched or not chosen.pull,  # tiles may read the own shard where the caller has it
+            **chosen.chunking.slicing,
+        )
+
+    def shapes(self, rank):
+        rows = count(rows_of(self.m, self.group.size, rank))
+        bias = {"bias": (self.n,)} if self.bias else {}
+        return {"x": (rows, self.k), "w": self.products[0].w_shape, **bias}
+
+    def __call__(
+        self,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        out: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        if (bias is not None) != self.bias:
+            raise ValueError("bias: " + ("this op takes one" if self.bias else "this op was made without"))
+        return self.run(x, (w,) if bias is None else (w, bias), out)
+
+    def _check_operand(self, name, tensor, shape):
+        if name == "bias":
+            check_operand(name, tensor, shape, self.dtype, self.group.device)
+            if self.n > 1 and tensor.stride(0) != 1:
+                raise ValueError(f"bias: it must be contiguous, its stride is {tensor.stride(0)}")
+            return
+        super()._check_operand(name, tensor, shape)
+
+    def unfused(
+        self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The unmodified kernel on the whole input `a` [M, K]. Without `bias` where it takes one: 0."""
+        if bias is None and self.bias:
+            bias = w.new_zeros(self.n)
+        self.products[0].run(a, w, c, bias)
+        return c
+
+    def alone(self, prepared):
+        """On the chunks of the last call and its x, whose waits are over; no program is the last one, so nothing is posted."""
+        control = prepared.op.control_tensor.clone()
+        control[0] -= 1  # the last call's epoch, not the next one's
+        return {"sy_control": control}
+
+    def reference(self, x, weights):
+        whole = torch.cat([x(rank) for rank in range(self.group.size)])
+        return self.product_of(whole, weights(self.group.rank))
+
+
+def all_gather_matmul(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    group: Group | Any | None = None,
+    out: torch.Tensor | None = None,
+    *,
+    bias: torch.Tensor | None = None,
+    activation: str = "",
+) -> torch.Tensor:
+    """act(all_gather(x) @ w + bias), fused. x: [M / ranks, K], the same number of rows on every rank; w: [K, N], or the
+    transpose of a contiguous [N, K] (as a Linear layer keeps its weight); bias: [N]; returns [M, N]. `activation`: "",
+    "relu", "gelu" or "silu"; it and the bias are applied to the fp32 product. dtypes: bf16, fp16, fp32.
+
+    Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
+    """
+    members = members_of(group, "cuda" if x.is_cuda else "host")
+    if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[0]:
+        raise ValueError(f"expected x [rows, K] and w [K, N], got {list(x.shape)} and {list(w.shape)}")
+    transposed = is_transposed(w)
+    operator = cached(
+        AllGatherMatmul,
+        (x.shape[0] * members.size, w.shape[1], x.shape[1]),
+        x.dtype,
+        members,
+        w_transposed=transposed,
+        activation=activation,
+        bias=bias is not None,
+    )
+    return operator(x, w.t() if transposed else w, out, bias)

@@ -1,0 +1,355 @@
+"""What all operators have in common. An operator says what its products, its plan and its tensors are, and little else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from .. import _syncopate, plans, trace
+from ..arguments import DTYPE_NAMES
+from ..fused import Call, FusedKernel, Stage
+from ..gemm import Product, require_activation, require_supported
+from ..group import Group, of_process_group
+from ..places import OutputPlaces, check_operand
+from ..prepared import Prepared
+from ..strategy import PROGRAMS_ON_HOST, Problem, Strategy, choose, complete
+
+#: Of a call of the operator on `rank`: its x, or its weights.
+Data = Callable[[int], torch.Tensor]
+Weights = Callable[[int], tuple[torch.Tensor, ...]]
+
+
+class Operator:
+    """One or more products fused with a plan, for one shape. Collective: all ranks construct and call it alike.
+
+    `strategy`: how it is done; what it leaves open is filled in, and without one the fastest known is taken (`strategy`
+    says which). `deadline`: seconds that any wait may last. `host_delay`, `seed`: as of sy.fuse.
+    """
+
+    name: ClassVar[str]  # in SPEC (`syncopate run`), and of its problems
+    extents: ClassVar[tuple[str, ...]] = ("M", "N", "K")  # in SPEC
+    keys: ClassVar[Mapping[str, str]] = {"split": "split", "backend": "backend"}  # in SPEC → of the strategy
+    flags: ClassVar[tuple[str, ...]] = ()  # of the constructor, in SPEC
+    bindings: ClassVar[
+        tuple[Mapping[str, str], ...]
+    ]  # of each product's kernel: parameter → tensor of the plan
+    input: ClassVar[str] = ""  # the plan's tensor that is x; "": a kernel reads x itself
+    output: ClassVar[str] = ""  # the plan's tensor that is y; "": a kernel writes y itself
+
+    def __init__(
+        self,
+        problem: Problem,
+        group: Group,
+        strategy: Strategy | None,
+        *,
+        w_transposed: bool = False,
+        activation: str = "",
+        deadline: float = 30.0,
+        host_delay: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        for shape in problem.products:
+            require_supported(*shape, problem.dtype)
+        require_activation(activation)
+        self.problem, self.group, self.dtype = problem, group, problem.dtype
+        self.m, self.n, self.k = problem.m, problem.n, problem.k
+        self.w_transposed, self.activation = w_transposed, activation
+        cuda = group.device == "cuda"
+        self.device = torch.device("cuda", group.ordinal) if cuda else torch.device("cpu")
+        self.strategy = choose(problem) if strategy is None else complete(problem, strategy)
+        self.check_problem()
+        self.plan = self.make_plan(plans.mesh_of(group.size), DTYPE_NAMES[problem.dtype])
+        activations = (activation, *[""] * len(problem.products))  # of the first product
+        self.products = [
+            Product(*shape, tiling, self.strategy.programs, w_transposed, act)
+            for shape, tiling, act in zip(problem.products, self.strategy.tilings, activations, strict=False)
+        ]
+        self.fused = FusedKernel(
+            [Stage(p.kernel, bind) for p, bind in zip(self.products, self.bindings, strict=True)],
+            self.plan,
+            group,
+            self.strategy,
+            deadline=deadline,
+            host_delay=host_delay,
+            seed=seed,
+        )
+        self.prepared: Prepared | None = None
+        self._places = OutputPlaces(self.plan, group.rank, self.output) if self.output else None
+        self._shapes = self.shapes(group.rank)
+
+    # What an operator says of itself.
+
+    def check_problem(self) -> None:
+        """Raises ValueError for what this operator, or this strategy of it, cannot do."""
+
+    def make_plan(self, mesh: plans.Mesh, dtype: str) -> _syncopate.Plan:
+        raise NotImplementedError
+
+    def shapes(self, rank: int) -> dict[str, tuple[int, ...]]:
+        """Of x and then of the weights, on `rank`."""
+        return {"x": (self.m, self.k), "w": self.products[0].w_shape}
+
+    @property
+    def shard_rows(self) -> int:
+        """Rows of this rank's shard of M."""
+        return count(rows_of(self.m, self.group.size, self.group.rank))
+
+    @property
+    def out_rows(self) -> int:
+        """Rows of y on this rank."""
+        return self.m
+
+    def calls(
+        self,
+        heap: Mapping[str, torch.Tensor],
+        x: torch.Tensor,
+        weights: Sequence[torch.Tensor],
+        y: torch.Tensor,
+    ) -> list[Call]:
+        """What each kernel is called with; `heap`: the plan's tensors."""
+        raise NotImplementedError
+
+    def reference(self, x: Data, weights: Weights) -> torch.Tensor:
+        """What the unfused kernels and a collective make of all ranks' data: y of this rank."""
+        raise NotImplementedError
+
+    # What follows from it.
+
+    @classmethod
+    def require(cls, problem: Problem) -> None:
+        """Raises ValueError for a problem that the operator cannot do, before anything is set up."""
+        for shape in problem.products:
+            require_supported(*shape, problem.dtype)
+
+    @property
+    def tiling(self) -> Any:
+        return self.strategy.tilings[0]
+
+    @property
+    def grid(self) -> tuple[int]:
+        return self.products[0].grid
+
+    @property
+    def kernel(self) -> Any:
+        return self.products[0].kernel
+
+    def prepare(self, *weights: torch.Tensor) -> Prepared:
+        """Fuses and compiles on first use, for these weights or stand-ins. Collective."""
+        if self.prepared is None:
+            _, *given = (self.empty(*shape) for shape in self._shapes.values())
+            given[: len(weights)] = weights
+            x = None if self.input else self.empty(self.m, self.k)
+            y = None if self.output else self.empty(self.m, self.n)
+            self.prepared = self.fused.prepare_calls(self.calls(_StandIns(self), x, given, y))
+        return self.prepared
+
+    def shard(self) -> torch.Tensor:
+        """This rank's place for x in the heap: what is written there is not copied."""
+        return self.fused.shard(self.prepare(), self.input)
+
+    def result(self) -> torch.Tensor:
+        """y's own place in the heap. It holds y until the next call, if y is given as `out`."""
+        view = self.fused.result(self.prepare(), self.output)
+        return view if self.out_rows else self.empty(0, self.n)
+
+    def run(
+        self, x: torch.Tensor, weights: tuple[torch.Tensor, ...], out: torch.Tensor | None
+    ) -> torch.Tensor:
+        """One call. `out`, where given, is the output."""
+        self.check_operands((x, *weights), out)
+        if out is None:
+            out = self.empty(self.out_rows, self.n)
+        prepared = self._place(x, weights, out)
+        outside = (
+            weights if self.input else (x, *weights)
+        )  # what kernels read or write that is not in the heap
+        if not self.output:
+            outside = (*outside, out)
+        key = (*[tensor.data_ptr() for tensor in outside], prepared.op.own_place())
+        prepared.launch(key, lambda: self._arguments(x, weights, out))
+        return out
+
+    def record(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> trace.Trace:
+        """One more call, recorded (syncopate.trace). The first one on a GPU compiles: take the second."""
+        out = self.empty(self.out_rows, self.n) if out is None else out
+        prepared = self._place(x, weights, out)
+        options = self.calls(prepared.tensors, x, weights, out)[0].options
+        recorder = trace.recorder_of(prepared, options)
+        return recorder.call(prepared.arguments(0, self._arguments(x, weights, out)[0]))
+
+    def run_local(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> None:
+        """The fused kernel alone, on a GPU after a call: what the added lines cost (for benchmarks). It counts in a copy of
+        the control block; what it sends inline it does send."""
+        prepared = self.prepare(*weights)
+        if self.strategy.plain_kernel:
+            for product, call in zip(
+                self.products, self.calls(prepared.tensors, x, weights, out), strict=True
+            ):
+                product.kernel[call.grid](**call.arguments, **call.options)
+            return
+        y = self.empty(self.m, self.n) if out is None else out
+
+        def full() -> dict[str, Any]:
+            arguments = prepared.arguments(0, self._arguments(x, weights, y)[0])
+            return arguments | self.alone(prepared)
+
+        given = (x, *weights) if out is None else (x, *weights, out)
+        prepared.launch_alone(("alone", *[t.data_ptr() for t in given], prepared.op.own_place()), full)
+
+    def alone(self, prepared: Prepared) -> dict[str, Any]:
+        """For run_local: a control block, and a table by which nobody waits and nothing is posted."""
+        return {
+            "sy_control": prepared.op.control_tensor.clone(),
+            "sy_schedule": trace.without_signals(prepared.op.table_tensor),
+        }
+
+    def check(self) -> None:
+        """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
+        self.fused.check()
+
+    def close(self) -> None:
+        """Frees the heap. Collective."""
+        self.prepared = None
+        self.fused.close()
+
+    def empty(self, *shape: int) -> torch.Tensor:
+        return torch.empty(*shape, dtype=self.dtype, device=self.device)
+
+    def check_operands(self, operands: Sequence[torch.Tensor], out: torch.Tensor | None) -> None:
+        for (name, shape), tensor in zip(self._shapes.items(), operands, strict=True):
+            self._check_operand(name, tensor, shape)
+        if out is not None:
+            self._check_operand("out", out, (self.out_rows, self.n))
+
+    def _check_operand(self, name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
+        check_operand(name, tensor, shape, self.dtype, self.group.device)
+        if tensor.stride(-1) != 1 and tensor.numel():
+            raise ValueError(f"{name}: the last axis must be contiguous, its stride is {tensor.stride(-1)}")
+
+    def _place(self, x: torch.Tensor, weights: Sequence[torch.Tensor], out: torch.Tensor) -> Prepared:
+        """Tells the op where x and y are."""
+        prepared = self.prepared or self.prepare(*weights)
+        if self.input:
+            prepared.op.set_input(self.input, x.data_ptr(), x.stride())
+        if self._places:
+            self._places.give(prepared.op, out)
+        return prepared
+
+    def _arguments(
+        self, x: torch.Tensor, weights: Sequence[torch.Tensor], out: torch.Tensor
+    ) -> list[dict[str, Any]]:
+        return [call.arguments for call in self.calls(self.prepared.tensors, x, weights, out)]
+
+
+class OneProduct(Operator):
+    """An operator around y = x [M, K] @ w [K, N]. It is made as `Kind(m, n, k, dtype, group, strategy=…)`, and called with
+    x, w and maybe the tensor that takes y. `w_transposed`: w is given as [N, K]."""
+
+    def __init__(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: torch.dtype = torch.bfloat16,
+        group: Group | Any | None = None,
+        *,
+        strategy: Strategy | None = None,
+        device: str = "cuda",
+        **options: Any,
+    ) -> None:
+        members = members_of(group, device)
+        super().__init__(problem_of(self.name, m, n, k, dtype, members), members, strategy, **options)
+
+    def __call__(self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        return self.run(x, (w,), out)
+
+    def calls(self, heap, x, weights, y):
+        (bound,) = self.bindings
+        x = heap[bound["a_desc"]] if "a_desc" in bound else x
+        y = heap[bound["c_desc"]] if "c_desc" in bound else y
+        return [self.products[0].call(x, weights[0], y, *weights[1:])]
+
+    def unfused(self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        """The unmodified kernel alone: c [M, N] = a [M, K] @ w."""
+        self.products[0].run(a, w, c)
+        return c
+
+    def product_of(self, a: torch.Tensor, weights: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """The same into a new tensor."""
+        return self.unfused(a, *weights, torch.full_like(self.empty(self.m, self.n), float("nan")))
+
+
+class _StandIns(dict):
+    """The plan's tensors, made when asked for."""
+
+    def __init__(self, operator: Operator) -> None:
+        super().__init__()
+        self._operator = operator
+
+    def __missing__(self, name: str) -> torch.Tensor:
+        shape = next(shape for tensor, shape, _ in self._operator.plan.tensors if tensor == name)
+        made = self[name] = self._operator.empty(*shape)
+        return made
+
+
+def members_of(group: Group | Any | None, device: str) -> Group:
+    return group if isinstance(group, Group) else of_process_group(group, device)
+
+
+def problem_of(name: str, m: int, n: int, k: int, dtype: torch.dtype, group: Group, f: int = 0) -> Problem:
+    num_sms = group.multiprocessors(PROGRAMS_ON_HOST)
+    return Problem(name, m, n, k, dtype, group.size, num_sms, group.device, f)
+
+
+def rows_of(m: int, size: int, rank: int) -> slice:
+    """Those of `rank`'s shard of m rows; the first m % size ranks have one row more."""
+    base, extra = divmod(m, size)
+    first = rank * base + min(rank, extra)
+    return slice(first, first + base + (rank < extra))
+
+
+def count(rows: slice) -> int:
+    return rows.stop - rows.start
+
+
+def summed(parts: Sequence[torch.Tensor] | Any) -> torch.Tensor:
+    """In rank order as fp32, rounded once: as the runtime sums."""
+    total = None
+    for part in parts:
+        dtype = part.dtype
+        total = part.float() if total is None else total + part.float()
+    return total.to(dtype)
+
+
+_operators: dict[Hashable, Operator] = {}
+
+
+def cached(
+    kind: type[Operator], extents: tuple[int, ...], dtype: torch.dtype, group: Group, **options: Any
+) -> Operator:
+    """The operator of that kind and shape, made on first use. Collective then."""
+    key = (kind, extents, dtype, id(group), *options.values())
+    operator = _operators.get(key)
+    if operator is None:
+        operator = _operators[key] = kind(*extents, dtype, group, **options)
+    return operator
+
+
+def is_transposed(w: torch.Tensor) -> bool:
+    """Whether w [K, N] is the transpose of a contiguous [N, K], as a Linear layer keeps its weight."""
+    return w.stride(0) == 1 and w.stride(1) == w.shape[0] and w.shape[0] > 1
+
+
+def call_cached(
+    kind: type[OneProduct], x: torch.Tensor, w: torch.Tensor, group: Any, out: torch.Tensor | None
+) -> torch.Tensor:
+    """kind's function of x [M, K] and w [K, N]."""
+    members = members_of(group, "cuda" if x.is_cuda else "host")
+    if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[0]:
+        raise ValueError(f"expected x [M, K] and w [K, N], got {list(x.shape)} and {list(w.shape)}")
+    transposed = is_transposed(w)
+    extents = (x.shape[0], w.shape[1], x.shape[1])
+    operator = cached(kind, extents, x.dtype, members, w_transposed=transposed)
+    return operator(x, w.t() if transposed else w, out)

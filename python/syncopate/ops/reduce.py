@@ -1,0 +1,105 @@
+"""A product whose contributions are summed over ranks while its kernel runs:
+
+    y = sy.ops.matmul_reduce_scatter(x, w)      reduce_scatter(x @ w): x [M, K / ranks], w [K / ranks, N], y [M / ranks, N]
+    y = sy.ops.matmul_all_reduce(x, w)          all_reduce(x @ w): y [M, N]
+
+Each rank's product is rounded to the dtype, as the unfused pair does; sums are accumulated as fp32 in rank order: the same
+input gives the same bits on every run. M need not be a multiple of the ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import plans
+from ..group import Group
+from .operator import OneProduct, call_cached, rows_of, summed
+
+
+class Reduction(OneProduct):
+    """What the two have in common. With `pull` owners read the contributions where they are, by the chunk engine beside the
+    kernel; with `plain_kernel` they do so after it. With `stored` so many of each rank's contributions, its last, are stored
+    at their owners tile by tile, and the earlier ones copied; with `pulled` so many, the last, are read by their owners'
+    sums where they are."""
+
+    bindings = ({"c_desc": "C"},)
+    output = "C"
+    everywhere = False  # all ranks get all sums
+
+    def check_problem(self) -> None:
+        chosen, size = self.strategy, self.group.size
+        for name, count in (("stored", chosen.stored), ("pulled", chosen.pulled)):
+            if not 0 <= count < max(size, 1):
+                raise ValueError(f"{name}: expected 0 to {size - 1} of the contributions, got {count}")
+            if count and (chosen.pull or chosen.plain_kernel):
+                raise ValueError(f"{name}: with pull or plain_kernel every contribution is read where it is")
+        if chosen.stored and chosen.pulled:
+            raise ValueError("stored, pulled: the last contributions are either stored or pulled")
+
+    def make_plan(self, mesh, dtype):
+        chosen = self.strategy
+        pull = chosen.pull or chosen.plain_kernel
+        if self.everywhere:
+            axis = int(pull) if chosen.split_axis is None else chosen.split_axis
+            by_part = chosen.split > 1
+        else:
+            axis = chosen.split_axis or 0
+            by_part = pull or bool(chosen.split_axis)
+        # Of the contributions to the next rank, to the one after it, …
+        sent = self.group.size - 1 - chosen.stored - chosen.pulled
+        backends = ["auto"] * sent + ["tma_inline"] * chosen.stored + ["ldst_inline"] * chosen.pulled
+        return plans.push_reduce(
+            mesh,
+            plans.Tensor("C", (self.m, self.n), dtype),
+            0,
+            chosen.split,
+            all=self.everywhere,
+            by_part=by_part,
+            pulled=self.group.size - 1 if pull else chosen.pulled,
+            split_axis=axis,
+            backends=backends,
+        )
+
+    def reference(self, x, weights):
+        total = summed(self.product_of(x(rank), weights(rank)) for rank in range(self.group.size))
+        return total if self.everywhere else total[rows_of(self.m, self.group.size, self.group.rank)]
+
+
+class MatmulReduceScatter(Reduction):
+    """y = reduce_scatter(x @ w): x [M, K] and w [K, N] local, y [M / ranks, N], the sum over ranks of this rank's rows. The
+    first M % ranks of them get one row more."""
+
+    name = "matmul_reduce_scatter"
+
+    @property
+    def out_rows(self) -> int:
+        return self.shard_rows
+
+
+class MatmulAllReduce(Reduction):
+    """y = all_reduce(x @ w), the same bits on all ranks: x [M, K] and w [K, N] local, y [M, N]. Each rank sums its rows
+    chunk by chunk and sends them on. With `pull` and `plain_kernel` each rank stores its sums at all ranks; beside the
+    kernel by parts of columns (`split`)."""
+
+    name = "matmul_all_reduce"
+    everywhere = True
+
+
+def matmul_reduce_scatter(
+    x: torch.Tensor, w: torch.Tensor, group: Group | Any | None = None, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """reduce_scatter(x @ w), fused. x: [M, K], w: [K, N] or the transpose of a contiguous [N, K]; returns this rank's
+    M / ranks rows of the sum over ranks, [M / ranks, N]. dtypes: bf16, fp16, fp32.
+
+    Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
+    """
+    return call_cached(MatmulReduceScatter, x, w, group, out)
+
+
+def matmul_all_reduce(
+    x: torch.Tensor, w: torch.Tensor, group: Group | Any | None = None, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """all_reduce(x @ w), fused: as matmul_reduce_scatter, and returns the whole sum [M, N] on every rank."""
+    return call_cached(MatmulAllReduce, x, w, group, out)

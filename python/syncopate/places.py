@@ -1,0 +1,107 @@
+"""Where in a tensor lies what a rank holds of it, and whether what it is given fits."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from . import _syncopate
+from .arguments import DTYPE_NAMES, base_of
+
+
+def shard_box(plan: _syncopate.Plan, rank: int, tensor: str) -> list[tuple[int, int]] | None:
+    """The box of `tensor` that `rank` holds initially; None when it holds none. Several boxes: their bounding box."""
+    boxes = [region for name, region in plan.initial(rank) if name == tensor]
+    if not boxes:
+        return None
+    return [(min(b[d][0] for b in boxes), max(b[d][1] for b in boxes)) for d in range(len(boxes[0]))]
+
+
+def shard_view(plan: _syncopate.Plan, rank: int, tensor: str, buffer: torch.Tensor) -> torch.Tensor:
+    return box_view(shard_box(plan, rank, tensor), buffer)
+
+
+def box_view(box: list[tuple[int, int]] | None, buffer: torch.Tensor) -> torch.Tensor:
+    if box is None:
+        return buffer[tuple(slice(0, 0) for _ in buffer.shape)]
+    return buffer[tuple(slice(begin, end) for begin, end in box)]
+
+
+def final_boxes(plan: _syncopate.Plan, rank: int, tensor: str) -> list[list[tuple[int, int]]]:
+    """What `rank` holds of `tensor` at the end."""
+    return [box for name, box, _ in plan.final(rank) if name == tensor]
+
+
+def final_box(plan: _syncopate.Plan, rank: int, tensor: str) -> list[tuple[int, int]] | None:
+    """The box around all of that; None when there is nothing."""
+    boxes = final_boxes(plan, rank, tensor)
+    if not boxes:
+        return None
+    return [(min(b[d][0] for b in boxes), max(b[d][1] for b in boxes)) for d in range(len(boxes[0]))]
+
+
+class OutputPlaces:
+    """Where in a tensor of the user's the boxes lie that `rank` holds of `tensor` at the end: the user's is of the whole
+    tensor's shape, or of the box around them all. Worked out once, as every call asks."""
+
+    def __init__(self, plan: _syncopate.Plan, rank: int, tensor: str) -> None:
+        self.tensor = tensor
+        self.boxes = [
+            box for box in final_boxes(plan, rank, tensor) if all(begin < end for begin, end in box)
+        ]
+        self.whole = tuple(next(shape for name, shape, _ in plan.tensors if name == tensor))
+        self.first = [begin for begin, _ in final_box(plan, rank, tensor) or []]
+
+    def give(self, op: _syncopate.FusedOp, value: torch.Tensor) -> None:
+        """Has `op` bring them into `value`."""
+        address, strides, size = value.data_ptr(), value.stride(), value.element_size()
+        first = [0] * len(strides) if value.shape == self.whole else self.first
+        for box in self.boxes:
+            skipped = sum((b - f) * s for (b, _), f, s in zip(box, first, strides, strict=True))
+            op.set_output(self.tensor, address + skipped * size, strides, box)
+
+
+def check_output(plan, rank, tensor, parameter, value, shape, dtype, device, ordinal) -> None:
+    """As check_shard, for a tensor that the kernel makes: the shape is that of what this rank holds at the end."""
+    box = final_box(plan, rank, tensor)
+    expected = [end - begin for begin, end in box] if box else [0] * len(shape)
+    _check_place(f"{parameter} (bound to {tensor}, rank {rank})", value, shape, dtype, device, ordinal,
+                 expected, "what this rank holds at the end, of shape")  # fmt: skip
+
+
+def check_shard(plan, rank, tensor, parameter, value, shape, dtype, device, ordinal) -> None:
+    """Raises ValueError, naming parameter and tensor, when an argument is not this rank's shard of a plan tensor."""
+    box = shard_box(plan, rank, tensor)
+    expected = [end - begin for begin, end in box] if box else [0] * len(shape)
+    _check_place(f"{parameter} (bound to {tensor}, rank {rank})", value, shape, dtype, device, ordinal,
+                 expected, "this rank's shard of shape")  # fmt: skip
+
+
+def _check_place(where, value, shape, dtype, device, ordinal, expected, what) -> None:
+    base = base_of(value)
+    if list(base.shape) not in (expected, list(shape)) and math.prod(expected) > 0:
+        raise ValueError(f"{where}: expected {what} {expected}, got {list(base.shape)}")
+    if DTYPE_NAMES[base.dtype] != dtype:
+        raise ValueError(f"{where}: expected dtype {dtype}, got {DTYPE_NAMES[base.dtype]}")
+    if device == "cuda" and (not base.is_cuda or base.device.index != ordinal):
+        raise ValueError(f"{where}: expected a tensor on cuda:{ordinal}, got one on {base.device}")
+    if device == "host" and base.device.type != "cpu":
+        raise ValueError(f"{where}: expected a tensor on the host, got one on {base.device}")
+    if base.numel() and base.stride(-1) != 1:
+        raise ValueError(f"{where}: the last axis must be contiguous, its stride is {base.stride(-1)}")
+
+
+DEVICE_TYPES = {"cuda": "cuda", "host": "cpu"}  # torch's names of the devices
+
+
+def check_operand(
+    name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: str
+) -> None:
+    """Raises ValueError, naming the operand, unless it has this shape and dtype and lies on `device`."""
+    if tensor.shape != shape:
+        raise ValueError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
+    if tensor.dtype != dtype:
+        raise ValueError(f"{name}: expected dtype {dtype}, got {tensor.dtype}")
+    if tensor.device.type != DEVICE_TYPES[device]:
+        raise ValueError(f"{name}: expected a tensor on {device}, got one on {tensor.device}")

@@ -1,0 +1,179 @@
+"""A fused program in memory, ready to be launched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from . import _syncopate, interpreter, jit
+from .arguments import DTYPES, is_descriptor
+from .group import Group
+from .items import flat, nested
+from .places import OutputPlaces
+
+
+@dataclass
+class EmittedStage:
+    """A stage's emitted kernel: a JITFunction, or interpreted, and on a GPU what it was compiled to."""
+
+    kernel: Any
+    grid: tuple[int, int, int]
+    bind: dict[str, str]
+    accumulates: list[str]  # parameters into which the kernel adds: they start as the user says
+    compiled: jit.Compiled | None = None
+
+
+class Prepared:
+    """A fused program for one set of arguments: its op (memory, signals, transfers) and its compiled kernels.
+
+    `tensors`: by name of a plan's tensor, this rank's whole buffer in the heap.
+    """
+
+    def __init__(
+        self,
+        artifact: _syncopate.Artifact,
+        group: Group,
+        kernels: Sequence[Any],
+        *,
+        deadline: float,
+        host_delay: float = 0.0,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        """`kernels`: of each stage. Collective: all ranks make the same. `options`: of the op (name, engine_blocks)."""
+        self.artifact, self.schedule = artifact, artifact.schedule
+        heap = _syncopate.SymmetricHeap(group.device, group.ordinal, group.rendezvous, artifact.heap_bytes)
+        self.op = _syncopate.FusedOp(
+            heap,
+            artifact,
+            deadline_ms=int(deadline * 1000),
+            max_delay_us=int(host_delay * 1e6),
+            seed=seed,
+            **options,
+        )
+        self.tensors = {
+            name: self.op.tensor(name).view(DTYPES[dtype]).view(shape)
+            for name, shape, dtype in artifact.plan.tensors
+        }
+        self.stages = [
+            EmittedStage(unwrapped(kernel), stage.grid, stage.bindings, stage.accumulates)
+            for kernel, stage in zip(kernels, artifact.stages, strict=True)
+        ]
+        self.outputs: dict[str, OutputPlaces] = {}  # of tensors that the kernels make
+        self.recorder: Any = None  # trace.Recorder, once a call was recorded
+        self._packed: dict[Hashable, Any] | None = {} if group.device == "cuda" else None
+        self._by_row = set(self.schedule.tensors_by_row)
+
+    @property
+    def source(self) -> str:
+        """Of the emitted kernel, the first one of several."""
+        return self.artifact.kernel_source
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        return self.stages[0].grid
+
+    def arguments(self, index: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Of a stage's emitted kernel: bound parameters are replaced by their place in the heap, and what fuse has added
+        is what it is now: where tiles read what the rank was given changes with set_input."""
+        stage, full = self.stages[index], flat(given)
+        for parameter, tensor in stage.bind.items():
+            buffer, value = self.tensors[tensor], full[parameter]
+            if tensor in self._by_row:
+                buffer = flat_rows(self.op, buffer)
+            if is_descriptor(value):
+                block = list(value.block_shape)
+                buffer = type(value)(buffer, list(buffer.shape), list(buffer.stride()), block)
+            full[parameter] = buffer
+        if self.schedule.plain:
+            return nested(full)
+        own = {"sy_schedule": self.op.table_tensor_of(index), "sy_control": self.op.control_tensor}
+        if (place := self.op.own_place()) is not None:
+            _, pitch, distance = place
+            read = next(full[p] for p, tensor in stage.bind.items() if tensor == self.schedule.loads.tensor)
+            own["sy_own"] = descriptor_of_own(self.op, read, pitch) if is_descriptor(read) else distance
+        return nested(full) | own
+
+    def compile(self, given: Sequence[Mapping[str, Any]], options: Sequence[Mapping[str, Any]]) -> None:
+        """On a GPU, for arguments like these."""
+        if self._packed is None:
+            return
+        for index, stage in enumerate(self.stages):
+            full = self.arguments(index, given[index])
+            stage.compiled = jit.compile_kernel(stage.kernel, full, stage.grid, dict(options[index]))
+
+    def launch(self, key: Hashable, given: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
+        """One call. `given`: the arguments of each stage; asked for only where there is none packed for `key`."""
+        if self._packed is None:
+            self.interpret([self.arguments(index, items) for index, items in enumerate(given())])
+            return
+        packed = self._packed.get(key)
+        if packed is None:
+            packed = self._packed[key] = [
+                (stage.compiled.kernel, list(stage.grid), stage.compiled.pack(self.arguments(index, items)))
+                for index, (stage, items) in enumerate(zip(self.stages, given(), strict=True))
+            ]
+        if len(packed) == 1:
+            kernel, grid, arguments = packed[0]
+            self.op.call(kernel, grid, jit.current_stream(), arguments)
+        else:
+            self.op.call_stages(packed, jit.current_stream())
+
+    def launches(self) -> list[tuple]:
+        """On a GPU, of each stage what the last new arguments were packed to: kernel, grid and arguments."""
+        return next(reversed(self._packed.values()))
+
+    def interpret(self, full: Sequence[Mapping[str, Any]]) -> None:
+        """One call of the emitted kernels in the interpreter, with these arguments."""
+        self.op.begin_call()
+        try:
+            for stage, arguments in zip(self.stages, full, strict=True):
+                interpreter.launch(stage.kernel, stage.grid, dict(arguments))
+        except BaseException:
+            self.op.end_call(ran=False)
+            raise
+        self.op.end_call()
+
+    def launch_alone(self, key: Hashable, full: Callable[[], dict[str, Any]]) -> None:
+        """The compiled kernel of one stage without its op, with the arguments that `full` gives once."""
+        if self._packed is None:
+            raise NotImplementedError("on the host there is no compiled kernel to launch")
+        packed = self._packed.get(key)
+        if packed is None:
+            arguments = full()
+            packed = self._packed[key] = self.stages[0].compiled.pack(arguments), arguments  # kept alive
+        self.stages[0].compiled.kernel.launch(list(self.grid), jit.current_stream(), packed[0])
+
+    def close(self) -> None:
+        """Collective."""
+        self.tensors.clear()
+        self.recorder = None
+        self.op.destroy()
+
+
+def unwrapped(kernel: Any) -> Any:
+    """The JITFunction, or interpreted function, of a kernel that may be autotuned."""
+    while hasattr(kernel, "fn") and not hasattr(kernel, "arg_names"):
+        kernel = kernel.fn
+    return kernel
+
+
+def descriptor_of_own(op: Any, given: Any, pitch: int) -> Any:
+    """As the descriptor `given` of a tensor in the heap, of what this rank was given of it."""
+    rows, columns = given.shape
+    size = given.base.dtype.itemsize
+    whole = op.own_rows((rows - 1) * pitch + columns * size).view(given.base.dtype)
+    strides = [pitch // size, 1]
+    base = whole.as_strided((rows, columns), strides)
+    return type(given)(base, [rows, columns], strides, list(given.block_shape))
+
+
+def flat_rows(op: Any, own: torch.Tensor) -> torch.Tensor:
+    """All ranks' heaps as rows like those of `own`: what a kernel is given that addresses them all."""
+    flat, row = op.flat_heaps().view(own.dtype), math.prod(own.shape[1:])
+    rows = flat.numel() // row
+    return flat[: rows * row].view(rows, *own.shape[1:])

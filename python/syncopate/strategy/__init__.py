@@ -1,0 +1,25 @@
+"""Strategies: how a problem is carried out, and the only place that chooses.
+
+strategy.choose(Problem("matmul_all_reduce", m, n, k, torch.bfloat16, ranks=8, num_sms=132))
+sy.ops.MatmulAllReduce(m, n, k, strategy=Strategy(split=2, backend="copy_engine"))
+"""
+
+from .choose import SMALL, choose, complete
+from .model import DEDICATED, PROGRAMS_ON_HOST, Chunking, Problem, Strategy
+from .reduce_ways import Way
+from .tiling import Tiling, choose_tiling, gemm_tiles
+
+__all__ = [
+    "DEDICATED",
+    "PROGRAMS_ON_HOST",
+    "SMALL",
+    "Chunking",
+    "Problem",
+    "Strategy",
+    "Tiling",
+    "Way",
+    "choose",
+    "choose_tiling",
+    "complete",
+    "gemm_tiles",
+]
