@@ -2,13 +2,15 @@
 // out and by whom that is done. To add one: its name (plan/model/plan.hpp), a file in src/fuse/backends/ that
 // fills a row, a line in the list of backend.cpp, and an executor in runtime/ where no existing one does it.
 //
-//   backend          host  cuda  lane      in order   what its row refuses
-//   copy_engine       –     yes  copies    yes        more than three strided levels; a sum is a kernel of
-//   its own tma_dedicated    yes    yes  engine    no         what is no multiple of 16 bytes ldst_dedicated
-//   yes    yes  engine    no         the same tma_inline       yes    yes  inlined   –          what the
-//   kernel neither stores nor loads through a descriptor ldst_inline      yes    yes  inlined   – what
-//   neither the kernel nor a sum stores or loads by pointers nccl              –     yes  library   yes all
-//   but collectives host             yes     –   host      no         nothing
+//   backend         host  cuda  lane     in order  what its row refuses
+//   --------------  ----  ----  -------  --------  ------------------------------------------------
+//   copy_engine     -     yes   copies   yes       more than three strided levels (sums: none)
+//   tma_dedicated   yes   yes   engine   no        what is no multiple of 16 bytes
+//   ldst_dedicated  yes   yes   engine   no        the same
+//   tma_inline      yes   yes   inlined  -         what no descriptor of the kernel stores or loads
+//   ldst_inline     yes   yes   inlined  -         what no pointers, and no sum, store or load
+//   nccl            -     yes   library  yes       all but collectives
+//   host            yes   -     host     no        nothing
 #pragma once
 
 #include <cstdint>

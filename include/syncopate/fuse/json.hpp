@@ -1,17 +1,17 @@
 // Schedules as JSON, the value of "schedule" in schema `syncopate.schedule/1` (emit/artifact.hpp has the
 // rest).
 //
-//   {"mesh": [["gpu", 8]], "tensors": {"A": {"shape": [512, 256], "dtype": "bf16"}},
+//   {"mesh": [["gpu", 8]],
+//    "tensors": {"A": {"shape": [512, 256], "dtype": "bf16"}},
 //    "stages": [{"slots": 8, "phased": false}],
-//    "ranks": [{"signals": [["arrived", 1, 0], ["consumed", 2, -1]],           kind, rank, op
-//               "slots": [[3, 1, 0, 0], …],                                    see below
-//               "chunks": [{"chunk": {"tensor": "C", "region": […]}, "posts": [[0, 3]], "slots": [0, 2]}, …],
+//    "ranks": [{"signals": [["arrived", 1, 0], ["consumed", 2, -1]],          kind, rank, op
+//               "slots": [[3, 1, 0, 0], ...],                                 see below
+//               "chunks": [{"chunk": {"tensor": "C", "region": [...]}, "posts": [[0, 3]], "slots": [0, 2]}],
 //               "transfers": [{"op": [0, 0], "backend": "host", "src_rank": 0, "dst_rank": 1,
-//                              "src": {"tensor": "A", "region": [[0, 64], [0, 256]]}, "dst": {…}, "reduce":
-//                              "sum", "waits": [[0, 0]], "posts": [[1, 0]]}, …],      waits: signal, lag;
-//                              posts: rank, signal
-//               "begin_posts": [], "begin_waits": [], "kernel_posts": [], "end_waits": [], "end_posts": []},
-//               …]}
+//                              "src": {"tensor": "A", "region": [[0, 64], [0, 256]]}, "dst": {...},
+//                              "waits": [[0, 0]],                             signal, lag
+//                              "posts": [[1, 0]]}],                           rank, signal
+//               "begin_posts": [], "begin_waits": [], "kernel_posts": [], "end_waits": [], "end_posts": []}]}
 //
 // A slot is a row of integers: tile, number of waits, signal and lag of each, then for each phase:
 // iteration_end, number of waits, signal and lag of each. "chunks" is there where the rank's tiles make some;

@@ -41,9 +41,7 @@ bool is_staged(const fuse::Transfer& transfer) {
 std::string describe_joining(const fuse::Schedule& schedule, int rank, int signal) {
     const fuse::RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
     const auto size = static_cast<int>(schedule.ranks.size());
-    const int place =
-        (word::word_of(signal) - emit::joined_word(own, 0, size, 0)) /
-        word::signal_stride;
+    const int place = (word::word_of(signal) - emit::joined_word(own, 0, size, 0)) / word::signal_stride;
     for (const fuse::Transfer& transfer : own.transfers) {
         if (place < 0 || !transfer.collective || transfer.collective->number != place / 2 / size) continue;
         return fmt::format("rank {} has not {} {} (op {} of rank {})", place / 2 % size,

@@ -1,5 +1,6 @@
 // Which executor carries out which backend: the runtime's half of a backend's row (fuse/backend.hpp says what
-// a backend may carry, and in which lane). The rest of the runtime asks for the executor and names no backend.
+// a backend may carry, and in which lane). The rest of the runtime asks for the executor and names no
+// backend.
 //
 //   executor   on cuda                                        on host
 //   streams    copies and sums on streams (late_transfers)    threads in their place (host_streams)
