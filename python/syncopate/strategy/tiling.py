@@ -9,7 +9,7 @@ import torch
 
 # A narrow tile (half as wide) takes this share of a wide one's time: its shared-memory traffic per product is
 # higher. Measured on H200, bf16: 0.61 to 0.63 by the two warpgroups that a wide one needs, 0.51 to 0.53 by one, where there
-# are no wide ones (bench/results/gemm_warps_1xH200_2026-11-22.txt).
+# are no wide ones (docs/performance_log.md).
 NARROW_COST = 0.62
 NARROW_ALONE_COST = 0.54
 
@@ -50,7 +50,7 @@ def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, num_sms: int) -> T
         exact = not torch.backends.cuda.matmul.allow_tf32
         # Without tensor cores a tile lives in registers: small, or it spills.
         return Tiling(64, 64, 32, 2, -1, "ieee") if exact else Tiling(128, 128, 32, 4, -1)
-    # Few tiles are best made by many multiprocessors: the smallest that do in one round (bench/results/gemm_small_…).
+    # Few tiles are best made by many multiprocessors: the smallest that do in one round (docs/performance_log.md).
     for small in (Tiling(64, 64, 128, 6, -1), Tiling(64, 128, 128, 4, -1)):
         if gemm_tiles(m, n, small) <= num_sms:
             return small
