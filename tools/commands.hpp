@@ -1,5 +1,5 @@
 // The subcommands of `syncopate`, one file per group, and how a callback ends the command: by returning (exit
-// 0), or by throwing Exit. Exit codes are those of DESIGN.md §7.
+// 0), or by throwing Exit. Exit codes are those of ErrorClass (result.hpp).
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// The `syncopate` command: parses the command line and maps how it ended to an exit code (DESIGN.md §7).
+// The `syncopate` command: parses the command line and maps how it ended to an exit code.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>

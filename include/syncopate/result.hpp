@@ -22,7 +22,7 @@ struct Location {
     [[nodiscard]] std::string to_string() const;
 };
 
-/// The exit codes of the command (DESIGN.md §7).
+/// The exit codes of the command.
 enum class ErrorClass : std::uint8_t {
     input = 1,    ///< the input is wrong
     usage = 2,    ///< the command line is wrong

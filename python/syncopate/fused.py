@@ -1,4 +1,4 @@
-"""Kernels fused with a plan, called like the kernels they came from (DESIGN.md §8): of one stage, or of several that run
+"""Kernels fused with a plan, called like the kernels they came from: of one stage, or of several that run
 one after the other on one stream. Transfers of all stages run beside all of them, with one set of signals and one begin
 and end of a call.
 

@@ -18,7 +18,7 @@ from typing import Any
 
 
 class RankError(RuntimeError):
-    """What went wrong on which rank. `exit_code` as DESIGN.md §7."""
+    """What went wrong on which rank. `exit_code` as the command's."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)

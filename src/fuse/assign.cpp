@@ -50,29 +50,6 @@ private:
     std::map<std::int32_t, std::string> why_;  ///< by number: the objection
 };
 
-}  // namespace
-
-Result<std::vector<Backend>> legal_backends(const plan::Plan& plan, plan::OpRef ref, Device device,
-                                            const InlineObjection& kernel) {
-    if (plan.op(ref).kind == plan::OpKind::collective) {
-        const auto backend = CollectiveBackends(plan, device).of(ref);
-        if (!backend) return backend.error();
-        return std::vector<Backend>{*backend};
-    }
-    const Backend best = device == Device::host ? Backend::host : Backend::copy_engine;
-    std::string why = backend_objection({plan, ref, best, kernel}, device);
-    if (!why.empty()) return error_at(ref, std::move(why));
-    std::vector<Backend> legal{best};
-    for (const BackendTraits& row : backend_rows()) {
-        const Backend other = row.backend;
-        if (other == best || row.lane == LaneKind::library) continue;
-        if (backend_objection({plan, ref, other, kernel}, device).empty()) legal.push_back(other);
-    }
-    return legal;
-}
-
-namespace {
-
 constexpr std::array kInline{Backend::tma_inline, Backend::ldst_inline};
 
 /// A copy within a rank costs nothing where the tile that makes it can be stored there in the first place, or

@@ -1,5 +1,5 @@
 // Schedules made by hand: the direct all-gather of one tensor along axis 0, by pushes or by pulls, with the
-// guards that fuse derives (fuse/guards.hpp). One slot per rank's chunk, the own one first.
+// guards that fuse derives (fuse/guard.hpp). One slot per rank's chunk, the own one first.
 #pragma once
 
 #include <cstdint>

@@ -48,11 +48,6 @@ inline constexpr std::size_t kMostSumSources = 15;
                                                  const std::vector<plan::OpRef>& contributions,
                                                  plan::Backend preferred);
 
-/// The backends that can carry out the op on `device`, best first. Fails, with rank and op, if there is none.
-[[nodiscard]] Result<std::vector<plan::Backend>> legal_backends(const plan::Plan& plan, plan::OpRef op,
-                                                                Device device,
-                                                                const InlineObjection& kernel = {});
-
 /// A backend for each op of a lowered plan. Fails, with rank and op, on a collective or an explicit backend
 /// that is not legal, saying why. `kernel` says why tiles or sums cannot carry out an op; `own` why tiles
 /// cannot read what the rank was given (own_load_objection); null: nothing goes inline.

@@ -1,4 +1,4 @@
-// What fuse takes: a kernel with its bindings, and a plan (DESIGN.md §5).
+// What fuse takes: a kernel with its bindings, and a plan.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Verification of a plan (DESIGN.md §3.2). No finding means: whatever the timing, every op runs, none races
+// Verification of a plan. No finding means: whatever the timing, every op runs, none races
 // with another, none reads what has not arrived, and every rank ends with what `final` asks for.
 //
 // The semantics:

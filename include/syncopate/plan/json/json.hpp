@@ -1,4 +1,4 @@
-// Plans as JSON, schema `syncopate.plan/1` (DESIGN.md §3.1).
+// Plans as JSON, schema `syncopate.plan/1`.
 //
 // Reading is strict: an unknown, missing or repeated key, a wrong type or a number that does not fit is an
 // error at its line and column, with a path such as `ranks[2].ops[5].src.region[0]`. What the schema can

@@ -1,4 +1,4 @@
-// The communication plan: for each rank a list of ops that move chunks of tensors (DESIGN.md §1, §3).
+// The communication plan: for each rank a list of ops that move chunks of tensors.
 // A plan is a plain value. It says nothing about kernels or hardware.
 #pragma once
 
