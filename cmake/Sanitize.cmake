@@ -12,7 +12,7 @@ set(sanitizers -fsanitize=address,undefined -fno-sanitize=null,alignment,vptr,ob
 function(syncopate_sanitized_program name)
     add_executable(${name}_sanitized EXCLUDE_FROM_ALL
         $<TARGET_OBJECTS:syncopate_sanitized> $<TARGET_OBJECTS:${name}>)
-    target_link_libraries(${name}_sanitized PRIVATE pugixml ${ARGN})
+    target_link_libraries(${name}_sanitized PRIVATE fmt pugixml ${ARGN})
     target_link_options(${name}_sanitized PRIVATE ${sanitizers})
     add_dependencies(sanitized ${name}_sanitized)
 endfunction()
