@@ -1,0 +1,121 @@
+// Affine expressions and ranges over named integers, as statements of kernels (kernel/stated/) and files of
+// chains write them:
+//
+//      128*y : 128*y + 128        (m+1)*BLOCK_M        cdiv(K, BLOCK_K)        :        m
+//
+//      range   ::= [sum] ":" [sum] | sum              one sum i is the range i : i + 1
+//      sum     ::= product {("+" | "-") product}
+//      product ::= factor {("*" | "//" | "%") factor}
+//      factor  ::= number | name | "-" factor | "(" sum ")" | function "(" sum {"," sum} ")"
+//
+// Functions are cdiv(a, b), min and max. `//` and `%` round down, cdiv rounds up. Reading a text needs no
+// values. Binding it gives each name a number or makes it a coordinate, and the result is one affine form:
+// what is multiplied, divided or compared must come to numbers there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "syncopate/result.hpp"
+
+namespace syncopate::affine {
+
+/// constant + the sum of coefficients[i] * coordinate i.
+struct Form {
+    std::int64_t constant = 0;
+    std::vector<std::int64_t> coefficients{};  ///< the last one is not 0
+
+    [[nodiscard]] static Form number(std::int64_t value) { return {value, {}}; }
+    [[nodiscard]] static Form coordinate(std::size_t index);
+
+    [[nodiscard]] bool is_number() const { return coefficients.empty(); }
+    /// Of coordinate `index`; 0 past the last one that counts.
+    [[nodiscard]] std::int64_t coefficient(std::size_t index) const {
+        return index < coefficients.size() ? coefficients[index] : 0;
+    }
+    /// The value at these coordinates, of which there are enough. Beyond 62 bits it stays at the nearest
+    /// value of 62 bits.
+    [[nodiscard]] std::int64_t at(std::span<const std::int64_t> coordinates) const;
+    bool operator==(const Form&) const = default;
+};
+
+/// What the names of an expression stand for.
+using Names = std::map<std::string, Form, std::less<>>;
+
+/// A text that has been read.
+class Expression {
+public:
+    /// `subject` says in messages what the text is: "the count of axis m". Fails with the column of what is
+    /// wrong and an excerpt.
+    [[nodiscard]] static Result<Expression> parse(std::string_view text, std::string subject);
+
+    /// Fails with the column where a name is not among `names`, where the result is not affine, where a
+    /// divisor is not above 0, and where a number leaves 62 bits.
+    [[nodiscard]] Result<Form> bind(const Names& names) const;
+    /// The same where all names must be numbers.
+    [[nodiscard]] Result<std::int64_t> number(const Names& names) const;
+
+    [[nodiscard]] const std::string& text() const { return text_; }
+    /// The names in it, each once, in the order of the text.
+    [[nodiscard]] std::vector<std::string> names() const;
+
+private:
+    friend class Reader;
+
+    enum class Kind : std::uint8_t {
+        number,
+        name,
+        negate,
+        add,
+        subtract,
+        multiply,
+        divide,
+        modulo,
+        cdiv,
+        min,
+        max
+    };
+    struct Node {
+        Kind kind = Kind::number;
+        std::size_t begin = 0, end = 0;   ///< bytes of the text
+        std::int64_t value = 0;           ///< of a number
+        std::size_t left = 0, right = 0;  ///< operands, by index; they come before the node
+    };
+
+    [[nodiscard]] Error error(const Node& node, const std::string& problem) const;
+    [[nodiscard]] std::string text_of(const Node& node) const {
+        return text_.substr(node.begin, node.end - node.begin);
+    }
+    [[nodiscard]] Result<Form> combine(const Node& node, const Form& left, const Form& right) const;
+
+    std::string text_;
+    std::string subject_;
+    std::vector<Node> nodes_;  ///< the last one is the whole
+};
+
+/// A range of which both ends are forms.
+struct BoundRange {
+    Form begin;
+    Form end;
+};
+
+/// A half-open range along one axis of a tensor: from `begin`, or the axis' own begin, up to `end`, or the
+/// axis' own end.
+struct Range {
+    std::optional<Expression> begin;
+    std::optional<Expression> end;
+    bool single = false;  ///< one element, `begin`; there is no `end`
+
+    [[nodiscard]] static Result<Range> parse(std::string_view text, const std::string& subject);
+    /// `extent`: of the axis, where the range leaves an end open.
+    [[nodiscard]] Result<BoundRange> bind(const Names& names, std::int64_t extent) const;
+};
+
+}  // namespace syncopate::affine
