@@ -1,0 +1,55 @@
+// Choose: the strategy of a problem, and the only place that chooses, for C++, Python and the command alike.
+// The stored winner, where there is one that is legal; else the best by the estimate.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "syncopate/result.hpp"
+#include "syncopate/tune/machine.hpp"
+#include "syncopate/tune/problem.hpp"
+#include "syncopate/tune/strategy.hpp"
+
+namespace syncopate::tune {
+
+/// What a store of measured strategies answers.
+struct Stored {
+    Strategy strategy;
+    double us = 0;     ///< as it was measured
+    std::string note;  ///< where it comes from, for people: "tuned 2026-11-23", "of M=4096"
+};
+
+/// Where winners of earlier searches are. A store that cannot be read answers nothing.
+class Store {
+public:
+    Store() = default;
+    Store(const Store&) = delete;
+    Store& operator=(const Store&) = delete;
+    virtual ~Store() = default;
+    /// The winner of the problem, or of the nearest one whose strategy is to be tried.
+    [[nodiscard]] virtual std::optional<Stored> find(const Problem& problem) const = 0;
+};
+
+struct ChooseOptions {
+    /// Whether the caller can run the unfused pair: it has a process group of the vendors' library.
+    bool unfused = true;
+};
+
+struct Choice {
+    Strategy strategy;  ///< complete
+    double us = 0;      ///< measured, or by the estimate
+    bool measured = false;
+    std::string note;  ///< why this one, for people
+};
+
+/// Never fails: a problem of which nothing is known gets the default strategy, completed.
+[[nodiscard]] Choice choose(const Problem& problem, const Machine& machine, const Store* store = nullptr,
+                            const ChooseOptions& options = {});
+
+/// `given` with everything that it leaves open: tiles, programs, backend, engine blocks, split.
+[[nodiscard]] Strategy complete(const Problem& problem, const Machine& machine, const Strategy& given);
+
+/// Why the runtime cannot carry out the (complete) strategy for the problem; "" where it can.
+[[nodiscard]] std::string strategy_objection(const Problem& problem, const Strategy& strategy);
+
+}  // namespace syncopate::tune

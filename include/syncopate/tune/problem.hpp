@@ -1,0 +1,94 @@
+// A problem: an operator, its extents, its dtype, and the ranks that it runs on. Everything that is given and
+// nothing that is chosen.
+//
+//     all_gather_matmul:M=8192,N=3584,K=8192,dtype=bf16     a SPEC, as the command line takes it
+//     all_gather_matmul:M=8192,N=3584,K=8192,dtype=bf16,ranks=8,sms=132     the key of a problem
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "syncopate/plan/model/plan.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::tune {
+
+/// One extent of a problem, in elements ("M", 8192).
+struct Extent {
+    std::string name;
+    std::int64_t value = 0;
+    bool operator==(const Extent&) const = default;
+};
+
+/// One option that is a word ("kind", "ring").
+struct Word {
+    std::string name;
+    std::string value;
+    bool operator==(const Word&) const = default;
+};
+
+/// (M, N, K) of a product x [M, K] @ w [K, N].
+struct ProductShape {
+    std::int64_t m = 0;
+    std::int64_t n = 0;
+    std::int64_t k = 0;
+    bool operator==(const ProductShape&) const = default;
+};
+
+struct Problem {
+    std::string op;               ///< "all_gather_matmul": a row of operators()
+    std::vector<Extent> extents;  ///< in the order of the operator's row; all of them
+    std::vector<Word> words;      ///< options that are words, in the order of the operator's row
+    plan::DType dtype = plan::DType::bf16;
+    std::int32_t ranks = 1;
+    std::int32_t num_sms = 0;  ///< multiprocessors of a rank's device; 0: those of the machine
+
+    /// The extent of this name; 0 where the problem has none.
+    [[nodiscard]] std::int64_t extent(std::string_view name) const;
+    [[nodiscard]] std::string_view word(std::string_view name) const;  ///< "" where there is none
+    /// The products of one rank, one after another; none for what is no operator of products.
+    [[nodiscard]] std::vector<ProductShape> products() const;
+    /// Canonical: equal problems have equal keys, and parse_problem gives an equal problem back.
+    [[nodiscard]] std::string key() const;
+    bool operator==(const Problem&) const = default;
+};
+
+/// What is known of an operator by its name.
+struct OperatorRow {
+    /// What an operator's transfers are to its products.
+    enum class Kind : std::uint8_t {
+        gathers,    ///< all-gather before a product
+        exchanges,  ///< all-to-all before a product
+        scatters,   ///< reduce-scatter after a product
+        reduces,    ///< all-reduce after a product
+        sends,      ///< all-to-all after a product
+        block,      ///< a gathered product and a scattered one
+        other,      ///< has no products of its own here: attention, chains
+    };
+    std::string_view name;
+    Kind kind = Kind::other;
+    std::vector<std::string_view> extents;  ///< required ones first, in the order of SPEC
+    std::size_t required = 0;               ///< so many of them
+    std::vector<std::int64_t> defaults;     ///< of the others
+    std::vector<std::string_view> words;    ///< options that are words
+    bool equal_blocks = false;              ///< M has to be a multiple of the ranks
+};
+
+[[nodiscard]] std::span<const OperatorRow> operators();
+/// The row of a name; nullptr where there is none.
+[[nodiscard]] const OperatorRow* operator_row(std::string_view name);
+
+/// A problem from a SPEC or a key. What the text leaves open is taken from the arguments; `dtype` is bf16 by
+/// default. Fails (ErrorClass::usage), naming the part that is wrong: an unknown operator or key, an extent
+/// that is missing, given twice or not positive, or rows that the operator cannot divide.
+[[nodiscard]] Result<Problem> parse_problem(std::string_view text, std::int32_t ranks = 1,
+                                            std::int32_t num_sms = 0);
+
+/// Why no operator of the library can do the problem; "" where one can. Extents and dtype are as the kernels
+/// take them: bf16, fp16 or fp32, and rows of whole 16 bytes along N and K.
+[[nodiscard]] std::string problem_objection(const Problem& problem);
+
+}  // namespace syncopate::tune

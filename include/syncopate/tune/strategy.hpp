@@ -1,0 +1,94 @@
+// A strategy: everything that may be chosen for a problem, as one value. It names no problem, so one strategy
+// serves many shapes.
+//
+//     placement     fused | before | after | unfused        where the transfers are to the product
+//     plan          rows, slices, split, pull, stored, …    options of the operator's template
+//     backend       copy_engine, tma_dedicated, …           of all transfers that the plan leaves open
+//     tiles         which tiles cover each product, and how one is made
+//     tile_order    among tiles that may run alike
+//
+// A field that is not set is open: complete() (choose.hpp) fills it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "syncopate/plan/model/plan.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::tune {
+
+/// Where an operator's transfers are to its product.
+enum class Placement : std::uint8_t {
+    fused,    ///< tiles wait for chunks, or chunks leave as their tiles are made
+    before,   ///< all transfers end before the unmodified kernel begins
+    after,    ///< the chunk engine moves what the unmodified kernel made when it has ended
+    unfused,  ///< the vendors' libraries: a product, and a collective before or after it
+};
+[[nodiscard]] std::string_view name_of(Placement placement);
+
+/// The order in which tiles run that nothing else orders.
+enum class TileOrder : std::uint8_t {
+    kernel,   ///< the kernel's own
+    rows,     ///< row by row
+    columns,  ///< column by column
+    snake,    ///< row by row, every other one backwards
+    grouped,  ///< in groups of rows, column by column within a group
+};
+[[nodiscard]] std::string_view name_of(TileOrder order);
+
+/// Which tiles cover a product [m, n], and how one is made.
+struct TileConfig {
+    std::int32_t block_m = 128;
+    std::int32_t block_n = 256;
+    std::int32_t block_k = 64;
+    std::int32_t stages = 4;         ///< of the pipeline of loads
+    std::int32_t warps = 0;          ///< 0: as many as the kernel takes for such a tile
+    std::int32_t split_k = 1;        ///< programs that share the reduction of one tile
+    std::int32_t num_wide = -1;      ///< columns of wide tiles, the rest half as wide; -1: one tile shape
+    std::int32_t group_m = 8;        ///< rows of tiles that the kernel's own order walks together
+    std::string precision = "tf32";  ///< of fp32 products: "tf32" or "ieee"
+    bool operator==(const TileConfig&) const = default;
+};
+
+/// How a shard, or a block for another rank, is cut and sent, where transfers come before the product.
+struct Chunking {
+    std::int32_t rows = 1;             ///< chunks along M
+    std::vector<std::int64_t> slices;  ///< extents along K of the slices of each; empty: num_slices
+    std::int32_t num_slices = 1;       ///< equal ones, where `slices` is empty
+    bool peer_by_peer = false;         ///< all slices to one peer before the next peer's
+    bool operator==(const Chunking&) const = default;
+};
+
+struct Strategy {
+    Placement placement = Placement::fused;
+    std::vector<TileConfig> tiles;           ///< of each product; one may stand for all; empty: open
+    std::optional<std::int32_t> programs;    ///< of each kernel's grid, at most
+    Chunking chunking;                       ///< of what comes before a product
+    std::optional<std::int32_t> split;       ///< chunks of each shard that a product makes
+    std::optional<std::int32_t> split_axis;  ///< the axis that `split` cuts; open: the plan's own
+    bool pull = false;                       ///< receivers fetch; of sums: owners read contributions
+    std::int32_t stored = 0;                 ///< contributions, the last made, stored tile by tile
+    std::int32_t pulled = 0;                 ///< contributions, the last made, read by their owner's sum
+    plan::Backend backend = plan::Backend::automatic;
+    std::optional<std::int32_t> engine_blocks;  ///< multiprocessors of the chunk engine
+    std::int32_t sum_parts = 8;                 ///< into which a sum is cut at most
+    bool phases = true;                         ///< a tile may begin its loop on the chunks that have come
+    TileOrder tile_order = TileOrder::kernel;
+
+    bool operator==(const Strategy&) const = default;
+};
+
+/// A short readable name. Different strategies have different names; what is as by default is not said:
+/// "unfused", "copy_engine/rows=2/128x256x64s4", "after/ldst_dedicated:32/64x128x128s4".
+[[nodiscard]] std::string name_of(const Strategy& strategy);
+
+/// As one line of JSON; what is as by default is left out. strategy_from_json gives an equal one back.
+[[nodiscard]] std::string to_json(const Strategy& strategy);
+/// Strict: an unknown key, a wrong type or a figure out of range is an error that names its path.
+[[nodiscard]] Result<Strategy> strategy_from_json(std::string_view text, const std::string& file_name = {});
+
+}  // namespace syncopate::tune

@@ -1,0 +1,57 @@
+// What each figure of a machine means: the schema of its file.
+#include <array>
+
+#include "syncopate/tune/machine.hpp"
+
+namespace syncopate::tune {
+
+std::span<const FigureRow> machine_figures() {
+    using R = Rates;
+    constexpr std::string_view kUs = "us";
+    constexpr std::string_view kGb = "GB/s";
+    constexpr std::string_view kTf = "TFLOP/s";
+    constexpr std::string_view kShare = "1";
+    // clang-format off
+    static constexpr std::array kRows{
+        FigureRow{"sm_tflops", kTf, "16-bit products, one multiprocessor while all work", &R::sm_tflops},
+        FigureRow{"sm_tf32_tflops", kTf, "the same of fp32 products by tf32", &R::sm_tf32_tflops},
+        FigureRow{"sm_fp32_tflops", kTf, "the same of exact fp32 products", &R::sm_fp32_tflops},
+        FigureRow{"sm_load_gbps", kGb, "operands into one multiprocessor while all load", &R::sm_load_gbps},
+        FigureRow{"mixed_narrow", kShare, "a narrow tile beside wide ones: times what it takes alone", &R::mixed_narrow},
+        FigureRow{"tile_us", kUs, "a tile's begin and end that nothing hides", &R::tile_us},
+        FigureRow{"memory_gbps", kGb, "reading the device's memory", &R::memory_gbps},
+        FigureRow{"library_product", kShare, "the vendor's product: times the best of our tile configurations", &R::library_product},
+        FigureRow{"call_us", kUs, "a replayed call that does nothing", &R::call_us},
+        FigureRow{"kernel_us", kUs, "each further kernel of a call", &R::kernel_us},
+        FigureRow{"fused_us", kUs, "what a fused kernel takes more than a plain one", &R::fused_us},
+        FigureRow{"poll_us", kUs, "a wait that is over, at a program's first tile", &R::poll_us},
+        FigureRow{"phase_us", kUs, "each further phase of a tile", &R::phase_us},
+        FigureRow{"beside_copies", kShare, "a product beside copies: times what it takes alone", &R::beside_copies},
+        FigureRow{"beside_sums", kShare, "a product beside a kernel that sums: the same", &R::beside_sums},
+        FigureRow{"sum_gbps", kGb, "a sum, read and written in a device's own memory", &R::sum_gbps},
+        FigureRow{"sum_us", kUs, "each sum: its launch and its wait", &R::sum_us},
+        FigureRow{"store_gbps", kGb, "sums stored at peers while nothing else runs", &R::store_gbps},
+        FigureRow{"store_stall_gbps", kGb, "tiles stored at peers, as the product waits for them", &R::store_stall_gbps},
+        FigureRow{"store_us", kUs, "what stores at peers take beside their bytes", &R::store_us},
+        FigureRow{"read_gbps", kGb, "a sum that reads at a peer whose sum reads here", &R::read_gbps},
+        FigureRow{"read_us", kUs, "what such a sum takes beside its bytes", &R::read_us},
+        FigureRow{"part_us", kUs, "each further part of what is summed beside the product", &R::part_us},
+        FigureRow{"last_us", kUs, "the last part's way to all ranks beside its bytes", &R::last_us},
+        FigureRow{"after_us", kUs, "the chunk engine after a product, beside its bytes", &R::after_us},
+        FigureRow{"after_gbps", kGb, "the same: read and stored when nothing else runs", &R::after_gbps},
+        FigureRow{"after_unit_bytes", "B", "bytes that a block of it has on their way at once", &R::after_unit_bytes},
+        FigureRow{"after_blocks", "1", "blocks of it that are worth it", &R::after_blocks},
+        FigureRow{"pulled_us", kUs, "sums that read at peers beside the product, beside their bytes", &R::pulled_us},
+        FigureRow{"pulled_slow_gbps", kGb, "the same: their bytes over what they slow the product down by", &R::pulled_slow_gbps},
+        FigureRow{"engine_gbps", "GB/s by blocks", "the chunk engine's copies beside a product", nullptr, &R::engine_gbps},
+        FigureRow{"engine_sum_gbps", "GB/s by blocks", "its sums, read and stored at peers, beside a product", nullptr, &R::engine_sum_gbps},
+        FigureRow{"library_gather_us", "us by MiB", "the vendor's all-gather as a call, by what comes into a rank", nullptr, &R::library_gather_us},
+        FigureRow{"library_scatter_us", "us by MiB", "the vendor's reduce-scatter as a call, by what comes into a rank", nullptr, &R::library_scatter_us},
+        FigureRow{"library_reduce_us", "us by MiB", "the vendor's all-reduce as a call, by what comes into a rank, in one of its two steps", nullptr, &R::library_reduce_us},
+        FigureRow{"library_exchange_us", "us by MiB", "the vendor's all-to-all as a call, by what comes into a rank", nullptr, &R::library_exchange_us},
+    };
+    // clang-format on
+    return kRows;
+}
+
+}  // namespace syncopate::tune

@@ -1,0 +1,225 @@
+#include "syncopate/tune/problem.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "syncopate/names.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+constexpr std::int64_t kLargestExtent = std::int64_t{1} << 40;
+constexpr std::int64_t kMostSms = 100'000;
+
+Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
+
+std::optional<std::int64_t> integer(std::string_view text) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+    return value;
+}
+
+std::vector<std::string_view> operator_names() {
+    std::vector<std::string_view> names;
+    for (const OperatorRow& row : operators()) names.push_back(row.name);
+    return names;
+}
+
+/// What the text of a problem said, before it is put in the order of the operator's row.
+struct Given {
+    std::vector<Extent> extents;
+    std::vector<Word> words;
+    std::optional<plan::DType> dtype;
+    std::optional<std::int32_t> ranks;
+    std::optional<std::int32_t> num_sms;
+};
+
+Result<std::int64_t> positive(std::string_view name, std::string_view value, std::int64_t most) {
+    const std::optional<std::int64_t> number = integer(value);
+    if (!number || *number < 1 || *number > most)
+        return usage(
+            fmt::format("{}: expected an integer from 1 to {}, got \"{}\"", name, most, escaped(value)));
+    return *number;
+}
+
+template <typename Values>
+bool has(const Values& values, std::string_view name) {
+    return std::any_of(values.begin(), values.end(), [&](const auto& entry) { return entry.name == name; });
+}
+
+Status take(const OperatorRow& row, std::string_view name, std::string_view value, Given& given) {
+    const auto twice = [&] { return usage(fmt::format("{} is given twice", name)); };
+    if (name == "dtype") {
+        if (given.dtype) return twice();
+        given.dtype = plan::dtype_from(value);
+        if (!given.dtype) return usage(fmt::format("dtype: \"{}\" is none that is known", escaped(value)));
+        return Done{};
+    }
+    if (name == "ranks" || name == "sms") {
+        auto& place = name == "ranks" ? given.ranks : given.num_sms;
+        if (place) return twice();
+        const auto number = positive(name, value, name == "ranks" ? plan::kMaxRanks : kMostSms);
+        if (!number) return number.error();
+        place = static_cast<std::int32_t>(*number);
+        return Done{};
+    }
+    if (std::ranges::find(row.extents, name) != row.extents.end()) {
+        if (has(given.extents, name)) return twice();
+        const auto number = positive(name, value, kLargestExtent);
+        if (!number) return number.error();
+        given.extents.push_back({std::string(name), *number});
+        return Done{};
+    }
+    if (std::ranges::find(row.words, name) != row.words.end()) {
+        if (has(given.words, name)) return twice();
+        if (value.empty()) return usage(fmt::format("{}: expected a word after =", name));
+        given.words.push_back({std::string(name), std::string(value)});
+        return Done{};
+    }
+    std::vector<std::string_view> known(row.extents);
+    known.insert(known.end(), row.words.begin(), row.words.end());
+    known.insert(known.end(), {"dtype", "ranks", "sms"});
+    const std::string hint = did_you_mean(name, known);
+    return usage(fmt::format("{} has no \"{}\"{}", row.name, escaped(name),
+                             hint.empty() ? fmt::format("; there are {}", fmt::join(known, ", ")) : hint));
+}
+
+}  // namespace
+
+std::span<const OperatorRow> operators() {
+    using Kind = OperatorRow::Kind;
+    static const std::array kRows{
+        OperatorRow{"all_gather_matmul", Kind::gathers, {"M", "N", "K"}, 3, {}, {}, false},
+        OperatorRow{"all_to_all_matmul", Kind::exchanges, {"M", "N", "K"}, 3, {}, {}, true},
+        OperatorRow{"matmul_reduce_scatter", Kind::scatters, {"M", "N", "K"}, 3, {}, {}, false},
+        OperatorRow{"matmul_all_reduce", Kind::reduces, {"M", "N", "K"}, 3, {}, {}, false},
+        OperatorRow{"matmul_all_to_all", Kind::sends, {"M", "N", "K"}, 3, {}, {}, true},
+        OperatorRow{"feed_forward", Kind::block, {"M", "K", "F", "N"}, 4, {}, {"activation"}, false},
+        OperatorRow{"attention",
+                    Kind::other,
+                    {"S", "B", "H", "HKV", "D", "causal"},
+                    1,
+                    {1, 32, 8, 128, 1},
+                    {"kind"},
+                    false},
+        OperatorRow{"mlp_chain", Kind::other, {"M", "H", "F"}, 3, {}, {}, false},
+    };
+    return kRows;
+}
+
+const OperatorRow* operator_row(std::string_view name) {
+    for (const OperatorRow& row : operators()) {
+        if (row.name == name) return &row;
+    }
+    return nullptr;
+}
+
+std::int64_t Problem::extent(std::string_view name) const {
+    for (const Extent& known : extents) {
+        if (known.name == name) return known.value;
+    }
+    return 0;
+}
+
+std::string_view Problem::word(std::string_view name) const {
+    for (const Word& known : words) {
+        if (known.name == name) return known.value;
+    }
+    return {};
+}
+
+std::vector<ProductShape> Problem::products() const {
+    const OperatorRow* row = operator_row(op);
+    if (row == nullptr || row->kind == OperatorRow::Kind::other) return {};
+    const std::int64_t m = extent("M");
+    const std::int64_t n = extent("N");
+    const std::int64_t k = extent("K");
+    if (row->kind != OperatorRow::Kind::block) return {{m, n, k}};
+    const std::int64_t f = extent("F");
+    return {{m, f, k}, {m, n, f}};
+}
+
+std::string Problem::key() const {
+    std::string text = op + ":";
+    for (const Extent& known : extents) text += fmt::format("{}={},", known.name, known.value);
+    for (const Word& known : words) text += fmt::format("{}={},", known.name, known.value);
+    return text + fmt::format("dtype={},ranks={},sms={}", plan::name_of(dtype), ranks, num_sms);
+}
+
+Result<Problem> parse_problem(std::string_view text, std::int32_t ranks, std::int32_t num_sms) {
+    const std::size_t colon = text.find(':');
+    const std::string_view name = text.substr(0, colon);
+    const OperatorRow* row = operator_row(name);
+    if (row == nullptr) {
+        const std::vector<std::string_view> known = operator_names();
+        const std::string hint = did_you_mean(name, known);
+        return usage(
+            fmt::format("there is no operator \"{}\"{}", escaped(name),
+                        hint.empty() ? fmt::format("; there are {}", fmt::join(known, ", ")) : hint));
+    }
+    Given given;
+    std::string_view rest = colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
+    while (!rest.empty()) {
+        const std::size_t comma = rest.find(',');
+        const std::string_view part = rest.substr(0, comma);
+        rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 1);
+        const std::size_t equals = part.find('=');
+        if (equals == std::string_view::npos)
+            return usage(fmt::format("\"{}\": expected NAME=VALUE", escaped(part)));
+        const Status taken = take(*row, part.substr(0, equals), part.substr(equals + 1), given);
+        if (!taken) return taken.error();
+    }
+    Problem problem{.op = std::string(name),
+                    .dtype = given.dtype.value_or(plan::DType::bf16),
+                    .ranks = given.ranks.value_or(ranks),
+                    .num_sms = given.num_sms.value_or(num_sms)};
+    for (std::size_t i = 0; i < row->extents.size(); ++i) {
+        const auto at = std::ranges::find(given.extents, row->extents[i], &Extent::name);
+        if (at != given.extents.end()) {
+            problem.extents.push_back(*at);
+        } else if (i >= row->required) {
+            problem.extents.push_back({std::string(row->extents[i]), row->defaults[i - row->required]});
+        } else {
+            return usage(fmt::format(
+                "{} needs {}: {}", row->name, row->extents[i],
+                fmt::join(row->extents.begin(),
+                          row->extents.begin() + static_cast<std::ptrdiff_t>(row->required), ", ")));
+        }
+    }
+    for (const std::string_view word : row->words) {
+        const auto at = std::ranges::find(given.words, word, &Word::name);
+        if (at != given.words.end()) problem.words.push_back(*at);
+    }
+    if (const std::string objection = problem_objection(problem); !objection.empty()) return usage(objection);
+    return problem;
+}
+
+std::string problem_objection(const Problem& problem) {
+    const OperatorRow* row = operator_row(problem.op);
+    if (row == nullptr) return fmt::format("there is no operator \"{}\"", escaped(problem.op));
+    if (row->kind == OperatorRow::Kind::other) return {};
+    using plan::DType;
+    if (problem.dtype != DType::bf16 && problem.dtype != DType::fp16 && problem.dtype != DType::fp32)
+        return fmt::format("expected dtype bf16, fp16 or fp32, got {}", plan::name_of(problem.dtype));
+    const auto multiple = static_cast<std::int64_t>(16 / plan::size_of(problem.dtype));
+    for (const Extent& known : problem.extents) {
+        if (known.name != "M" && known.value % multiple != 0) {
+            return fmt::format("{} must be a multiple of {} for {} (TMA takes rows of 16 bytes), got {}",
+                               known.name, multiple, plan::name_of(problem.dtype), known.value);
+        }
+    }
+    const std::int64_t m = problem.extent("M");
+    if (row->equal_blocks && m % problem.ranks != 0) {
+        return fmt::format("an all-to-all sends blocks of equal size: {} rows are no multiple of {} ranks", m,
+                           problem.ranks);
+    }
+    return {};
+}
+
+}  // namespace syncopate::tune

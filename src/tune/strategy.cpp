@@ -1,0 +1,66 @@
+#include "syncopate/tune/strategy.hpp"
+
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace syncopate::tune {
+namespace {
+
+std::string words_of(const TileConfig& tile) {
+    const TileConfig usual;
+    std::string text = fmt::format("{}x{}x{}s{}", tile.block_m, tile.block_n, tile.block_k, tile.stages);
+    if (tile.warps != usual.warps) text += fmt::format("w{}", tile.warps);
+    if (tile.split_k != usual.split_k) text += fmt::format("k{}", tile.split_k);
+    if (tile.num_wide != usual.num_wide) text += fmt::format("+{}wide", tile.num_wide);
+    if (tile.group_m != usual.group_m) text += fmt::format("g{}", tile.group_m);
+    if (tile.precision != usual.precision) text += "-" + tile.precision;
+    return text;
+}
+
+/// What transfers go by, with the multiprocessors of those that have some.
+std::string words_of(plan::Backend backend, std::optional<std::int32_t> blocks) {
+    const std::string name(plan::name_of(backend));
+    return blocks ? fmt::format("{}:{}", name, *blocks) : name;
+}
+
+}  // namespace
+
+std::string_view name_of(Placement placement) {
+    static constexpr std::array<std::string_view, 4> kNames{"fused", "before", "after", "unfused"};
+    return kNames[static_cast<std::size_t>(placement)];
+}
+
+std::string_view name_of(TileOrder order) {
+    static constexpr std::array<std::string_view, 5> kNames{"kernel", "rows", "columns", "snake", "grouped"};
+    return kNames[static_cast<std::size_t>(order)];
+}
+
+std::string name_of(const Strategy& strategy) {
+    const Strategy usual;
+    std::vector<std::string> words;
+    if (strategy.placement != usual.placement) words.emplace_back(name_of(strategy.placement));
+    if (strategy.backend != usual.backend || strategy.engine_blocks)
+        words.push_back(words_of(strategy.backend, strategy.engine_blocks));
+    if (strategy.pull) words.emplace_back("pull");
+    if (strategy.stored != 0) words.push_back(fmt::format("stored={}", strategy.stored));
+    if (strategy.pulled != 0) words.push_back(fmt::format("pulled={}", strategy.pulled));
+    const Chunking& cut = strategy.chunking;
+    if (cut.rows != 1) words.push_back(fmt::format("rows={}", cut.rows));
+    if (!cut.slices.empty()) words.push_back(fmt::format("slices=[{}]", fmt::join(cut.slices, "+")));
+    if (cut.num_slices != 1) words.push_back(fmt::format("slices={}", cut.num_slices));
+    if (cut.peer_by_peer) words.emplace_back("peer_by_peer");
+    if (strategy.split) words.push_back(fmt::format("split={}", *strategy.split));
+    if (strategy.split_axis) words.push_back(fmt::format("axis={}", *strategy.split_axis));
+    if (strategy.sum_parts != usual.sum_parts) words.push_back(fmt::format("sums={}", strategy.sum_parts));
+    if (!strategy.phases) words.emplace_back("whole");
+    if (strategy.tile_order != usual.tile_order)
+        words.push_back(fmt::format("order={}", name_of(strategy.tile_order)));
+    for (const TileConfig& tile : strategy.tiles) words.push_back(words_of(tile));
+    if (strategy.programs) words.push_back(fmt::format("programs={}", *strategy.programs));
+    return words.empty() ? std::string(name_of(strategy.placement))
+                         : fmt::format("{}", fmt::join(words, "/"));
+}
+
+}  // namespace syncopate::tune

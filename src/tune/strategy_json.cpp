@@ -1,0 +1,234 @@
+// A strategy as JSON.
+#include <array>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "syncopate/json_decoder.hpp"
+#include "syncopate/json_text.hpp"
+#include "syncopate/names.hpp"
+#include "syncopate/tune/strategy.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+constexpr std::int32_t kMostTiles = 16;
+constexpr std::int32_t kMostSlices = 1024;
+constexpr std::size_t kNumPlacements = 4;
+constexpr std::size_t kNumTileOrders = 5;
+
+class StrategyDecoder : private JsonDecoder {
+public:
+    using JsonDecoder::JsonDecoder;
+
+    Result<Strategy> decode() {
+        if (!strategy()) return error();
+        return std::move(made_);
+    }
+
+private:
+    template <typename Enum>
+    bool word(Index node, const JsonPath& path, std::size_t count, Enum& out) {
+        std::string_view text;
+        if (!string(node, path, text)) return false;
+        std::vector<std::string_view> names;
+        for (std::size_t i = 0; i < count; ++i) {
+            names.push_back(name_of(static_cast<Enum>(i)));
+            if (names.back() != text) continue;
+            out = static_cast<Enum>(i);
+            return true;
+        }
+        return fail(node, path,
+                    fmt::format("is \"{}\"; expected one of {}", escaped(text), fmt::join(names, ", ")));
+    }
+
+    bool optional(Index node, const JsonPath& path, std::int64_t lowest, std::optional<std::int32_t>& out) {
+        std::int32_t value = 0;
+        if (!integer(node, path, lowest, kMost, value)) return false;
+        out = value;
+        return true;
+    }
+
+    bool strategy() {
+        const JsonPath root;
+        static constexpr std::array<JsonField, 14> kFields{{{"placement", false},
+                                                            {"tiles", false},
+                                                            {"programs", false},
+                                                            {"chunking", false},
+                                                            {"split", false},
+                                                            {"split_axis", false},
+                                                            {"pull", false},
+                                                            {"stored", false},
+                                                            {"pulled", false},
+                                                            {"backend", false},
+                                                            {"engine_blocks", false},
+                                                            {"sum_parts", false},
+                                                            {"phases", false},
+                                                            {"tile_order", false}}};
+        std::array<Index, kFields.size()> at;
+        if (!fields(0, root, kFields, at)) return false;
+        const auto [placement, tiles, programs, chunking, split, split_axis, pull, stored, pulled, backend,
+                    engine_blocks, sum_parts, phases, tile_order] = at;
+        const auto path = [&](std::string_view key) { return JsonPath{&root, key}; };
+        return (!has(placement) || word(placement, path("placement"), kNumPlacements, made_.placement)) &&
+               (!has(tiles) || tiles_at(tiles, path("tiles"))) &&
+               (!has(programs) || optional(programs, path("programs"), 1, made_.programs)) &&
+               (!has(chunking) || chunking_at(chunking, path("chunking"))) &&
+               (!has(split) || optional(split, path("split"), 1, made_.split)) &&
+               (!has(split_axis) || optional(split_axis, path("split_axis"), 0, made_.split_axis)) &&
+               (!has(pull) || boolean(pull, path("pull"), made_.pull)) &&
+               (!has(stored) || integer(stored, path("stored"), 0, kMost, made_.stored)) &&
+               (!has(pulled) || integer(pulled, path("pulled"), 0, kMost, made_.pulled)) &&
+               (!has(backend) || word(backend, path("backend"), plan::kNumBackends, made_.backend)) &&
+               (!has(engine_blocks) ||
+                optional(engine_blocks, path("engine_blocks"), 0, made_.engine_blocks)) &&
+               (!has(sum_parts) || integer(sum_parts, path("sum_parts"), 1, kMost, made_.sum_parts)) &&
+               (!has(phases) || boolean(phases, path("phases"), made_.phases)) &&
+               (!has(tile_order) || word(tile_order, path("tile_order"), kNumTileOrders, made_.tile_order));
+    }
+
+    bool tiles_at(Index node, const JsonPath& path) {
+        if (!list(node, path, "a list of tile configurations", kMostTiles)) return false;
+        return each(node, path, [&](Index entry, const JsonPath& entry_path) {
+            return tile(entry, entry_path, made_.tiles.emplace_back());
+        });
+    }
+
+    bool tile(Index node, const JsonPath& path, TileConfig& out) {
+        static constexpr std::array<JsonField, 9> kFields{{{"block_m", true},
+                                                           {"block_n", true},
+                                                           {"block_k", true},
+                                                           {"stages", true},
+                                                           {"warps", false},
+                                                           {"split_k", false},
+                                                           {"num_wide", false},
+                                                           {"group_m", false},
+                                                           {"precision", false}}};
+        std::array<Index, kFields.size()> at;
+        if (!fields(node, path, kFields, at)) return false;
+        const auto [block_m, block_n, block_k, stages, warps, split_k, num_wide, group_m, precision] = at;
+        const auto figure = [&](Index value, std::string_view key, std::int64_t lowest, std::int32_t& place) {
+            return !has(value) || integer(value, JsonPath{&path, key}, lowest, kMost, place);
+        };
+        if (!figure(block_m, "block_m", 1, out.block_m) || !figure(block_n, "block_n", 1, out.block_n) ||
+            !figure(block_k, "block_k", 1, out.block_k) || !figure(stages, "stages", 1, out.stages) ||
+            !figure(warps, "warps", 0, out.warps) || !figure(split_k, "split_k", 1, out.split_k) ||
+            !figure(num_wide, "num_wide", -1, out.num_wide) || !figure(group_m, "group_m", 1, out.group_m))
+            return false;
+        if (!has(precision)) return true;
+        std::string_view text;
+        const JsonPath precision_path{&path, "precision"};
+        if (!string(precision, precision_path, text)) return false;
+        if (text != "tf32" && text != "ieee")
+            return fail(precision, precision_path, "is \"" + escaped(text) + "\"; expected tf32 or ieee");
+        out.precision = text;
+        return true;
+    }
+
+    bool chunking_at(Index node, const JsonPath& path) {
+        static constexpr std::array<JsonField, 3> kFields{
+            {{"rows", false}, {"slices", false}, {"peer_by_peer", false}}};
+        std::array<Index, kFields.size()> at;
+        if (!fields(node, path, kFields, at)) return false;
+        Chunking& cut = made_.chunking;
+        const auto [rows, slices, peer_by_peer] = at;
+        if (has(rows) && !integer(rows, JsonPath{&path, "rows"}, 1, kMost, cut.rows)) return false;
+        if (has(peer_by_peer) && !boolean(peer_by_peer, JsonPath{&path, "peer_by_peer"}, cut.peer_by_peer))
+            return false;
+        if (!has(slices)) return true;
+        const JsonPath slices_path{&path, "slices"};
+        if (document_.type(slices) == Type::integer)
+            return integer(slices, slices_path, 1, kMost, cut.num_slices);
+        if (!list(slices, slices_path, "a number of slices, or a list of their extents", kMostSlices))
+            return false;
+        return each(slices, slices_path, [&](Index entry, const JsonPath& entry_path) {
+            return integer(entry, entry_path, 1, std::numeric_limits<std::int64_t>::max(),
+                           cut.slices.emplace_back());
+        });
+    }
+
+    Strategy made_;
+};
+
+/// Members of an object, those that differ from what is usual.
+class Members {
+public:
+    void add(std::string_view key, const std::string& value) {
+        text_ += fmt::format("{}\"{}\": {}", text_.empty() ? "" : ", ", key, value);
+    }
+    template <typename T>
+    void number(std::string_view key, const T& value, const T& usual) {
+        if (value != usual) add(key, fmt::format("{}", value));
+    }
+    void optional(std::string_view key, const std::optional<std::int32_t>& value) {
+        if (value) add(key, fmt::format("{}", *value));
+    }
+    [[nodiscard]] bool empty() const { return text_.empty(); }
+    [[nodiscard]] std::string object() const { return "{" + text_ + "}"; }
+
+private:
+    std::string text_;
+};
+
+std::string quoted(std::string_view word) { return json_quoted(std::string(word)); }
+
+std::string json_of(const TileConfig& tile) {
+    const TileConfig usual;
+    Members members;
+    members.add("block_m", fmt::format("{}", tile.block_m));
+    members.add("block_n", fmt::format("{}", tile.block_n));
+    members.add("block_k", fmt::format("{}", tile.block_k));
+    members.add("stages", fmt::format("{}", tile.stages));
+    members.number("warps", tile.warps, usual.warps);
+    members.number("split_k", tile.split_k, usual.split_k);
+    members.number("num_wide", tile.num_wide, usual.num_wide);
+    members.number("group_m", tile.group_m, usual.group_m);
+    if (tile.precision != usual.precision) members.add("precision", quoted(tile.precision));
+    return members.object();
+}
+
+}  // namespace
+
+Result<Strategy> strategy_from_json(std::string_view text, const std::string& file_name) {
+    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
+    if (!document) return document.error();
+    return StrategyDecoder(*document, text, file_name, "the strategy").decode();
+}
+
+std::string to_json(const Strategy& strategy) {
+    const Strategy usual;
+    Members members;
+    if (strategy.placement != usual.placement) members.add("placement", quoted(name_of(strategy.placement)));
+    if (!strategy.tiles.empty()) {
+        std::vector<std::string> tiles;
+        for (const TileConfig& tile : strategy.tiles) tiles.push_back(json_of(tile));
+        members.add("tiles", fmt::format("[{}]", fmt::join(tiles, ", ")));
+    }
+    members.optional("programs", strategy.programs);
+    Members cut;
+    cut.number("rows", strategy.chunking.rows, usual.chunking.rows);
+    if (strategy.chunking.slices.empty()) {
+        cut.number("slices", strategy.chunking.num_slices, usual.chunking.num_slices);
+    } else {
+        cut.add("slices", fmt::format("[{}]", fmt::join(strategy.chunking.slices, ", ")));
+    }
+    cut.number("peer_by_peer", strategy.chunking.peer_by_peer, false);
+    if (!cut.empty()) members.add("chunking", cut.object());
+    members.optional("split", strategy.split);
+    members.optional("split_axis", strategy.split_axis);
+    members.number("pull", strategy.pull, usual.pull);
+    members.number("stored", strategy.stored, usual.stored);
+    members.number("pulled", strategy.pulled, usual.pulled);
+    if (strategy.backend != usual.backend) members.add("backend", quoted(plan::name_of(strategy.backend)));
+    members.optional("engine_blocks", strategy.engine_blocks);
+    members.number("sum_parts", strategy.sum_parts, usual.sum_parts);
+    members.number("phases", strategy.phases, usual.phases);
+    if (strategy.tile_order != usual.tile_order)
+        members.add("tile_order", quoted(name_of(strategy.tile_order)));
+    return members.object();
+}
+
+}  // namespace syncopate::tune

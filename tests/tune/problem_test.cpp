@@ -1,0 +1,61 @@
+#include "syncopate/tune/problem.hpp"
+
+#include <gtest/gtest.h>
+
+namespace syncopate::tune {
+namespace {
+
+TEST(Problem, IsReadFromASpec) {
+    const Result<Problem> problem =
+        parse_problem("all_gather_matmul:M=8192,N=3584,K=4096,dtype=fp16", 8, 132);
+    ASSERT_TRUE(problem) << problem.error().to_string();
+    EXPECT_EQ(problem->extent("M"), 8192);
+    EXPECT_EQ(problem->dtype, plan::DType::fp16);
+    EXPECT_EQ(problem->ranks, 8);
+    EXPECT_EQ(problem->products(), (std::vector<ProductShape>{{8192, 3584, 4096}}));
+}
+
+TEST(Problem, HasAKeyFromWhichAnEqualOneIsRead) {
+    for (const char* spec : {"all_gather_matmul:K=8192,N=3584,M=64,ranks=4",
+                             "feed_forward:M=1024,K=512,F=256,N=64,activation=gelu",
+                             "attention:S=4096,kind=ring,causal=1", "mlp_chain:M=256,H=12288,F=6144"}) {
+        const Result<Problem> problem = parse_problem(spec, 2, 132);
+        ASSERT_TRUE(problem) << problem.error().to_string();
+        const Result<Problem> again = parse_problem(problem->key());
+        ASSERT_TRUE(again) << again.error().to_string();
+        EXPECT_EQ(*again, *problem);
+        EXPECT_EQ(again->key(), problem->key());
+    }
+    EXPECT_EQ(parse_problem("all_gather_matmul:K=64,N=32,M=16", 2, 4)->key(),
+              "all_gather_matmul:M=16,N=32,K=64,dtype=bf16,ranks=2,sms=4");
+}
+
+TEST(Problem, OfAFeedForwardBlockHasTwoProducts) {
+    const Result<Problem> problem = parse_problem("feed_forward:M=1024,K=512,F=256,N=64");
+    ASSERT_TRUE(problem);
+    EXPECT_EQ(problem->products(), (std::vector<ProductShape>{{1024, 256, 512}, {1024, 64, 256}}));
+}
+
+TEST(Problem, IsRefusedWithWhatIsWrong) {
+    const auto message = [](const char* spec) {
+        const Result<Problem> problem = parse_problem(spec, 3);
+        EXPECT_FALSE(problem) << spec;
+        return problem ? std::string() : problem.error().message;
+    };
+    EXPECT_EQ(message("all_gather_matmull:M=1"),
+              "there is no operator \"all_gather_matmull\"; did you mean \"all_gather_matmul\"?");
+    EXPECT_EQ(message("all_gather_matmul:M=1,N=8"), "all_gather_matmul needs K: M, N, K");
+    EXPECT_EQ(message("all_gather_matmul:M=1,M=2"), "M is given twice");
+    EXPECT_EQ(message("all_gather_matmul:M=0,N=8,K=8"),
+              "M: expected an integer from 1 to 1099511627776, got \"0\"");
+    EXPECT_EQ(message("all_gather_matmul:M=8,N=8,K=8,split=2"),
+              "all_gather_matmul has no \"split\"; there are M, N, K, dtype, ranks, sms");
+    EXPECT_EQ(message("all_gather_matmul:M"), "\"M\": expected NAME=VALUE");
+    EXPECT_EQ(message("all_gather_matmul:M=8,N=9,K=8"),
+              "N must be a multiple of 8 for bf16 (TMA takes rows of 16 bytes), got 9");
+    EXPECT_EQ(message("matmul_all_to_all:M=8,N=8,K=8"),
+              "an all-to-all sends blocks of equal size: 8 rows are no multiple of 3 ranks");
+}
+
+}  // namespace
+}  // namespace syncopate::tune

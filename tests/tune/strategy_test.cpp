@@ -1,0 +1,90 @@
+#include "syncopate/tune/strategy.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace syncopate::tune {
+namespace {
+
+/// Strategies of which each differs from the first in one field.
+std::vector<Strategy> one_field_each() {
+    std::vector<Strategy> made(1);
+    const auto add = [&](auto change) { change(made.emplace_back()); };
+    for (const Placement placement : {Placement::before, Placement::after, Placement::unfused})
+        add([&](Strategy& s) { s.placement = placement; });
+    add([](Strategy& s) { s.tiles = {TileConfig{}}; });
+    add([](Strategy& s) { s.tiles = {TileConfig{}, TileConfig{}}; });
+    add([](Strategy& s) { s.tiles = {TileConfig{.block_m = 64}}; });
+    add([](Strategy& s) { s.tiles = {TileConfig{.block_n = 64}}; });
+    add([](Strategy& s) { s.tiles = {TileConfig{.block_k = 128}}; });
+    add([](Strategy& s) { s.tiles = {TileConfig{.stages = 6}}; });
+    add([](Strategy& s) { s.tiles = {TileConfig{.warps = 4}}; });
+    add([](Strategy& s) { s.tiles = {TileConfig{.split_k = 4}}; });
+    add([](Strategy& s) { s.tiles = {TileConfig{.num_wide = 0}}; });
+    add([](Strategy& s) { s.tiles = {TileConfig{.group_m = 4}}; });
+    add([](Strategy& s) { s.tiles = {TileConfig{.precision = "ieee"}}; });
+    add([](Strategy& s) { s.programs = 128; });
+    add([](Strategy& s) { s.chunking.rows = 2; });
+    add([](Strategy& s) { s.chunking.num_slices = 2; });
+    add([](Strategy& s) { s.chunking.slices = {2}; });
+    add([](Strategy& s) { s.chunking.slices = {384, 1536}; });
+    add([](Strategy& s) { s.chunking.peer_by_peer = true; });
+    add([](Strategy& s) { s.split = 1; });
+    add([](Strategy& s) { s.split = 2; });
+    add([](Strategy& s) { s.split_axis = 1; });
+    add([](Strategy& s) { s.pull = true; });
+    add([](Strategy& s) { s.stored = 2; });
+    add([](Strategy& s) { s.pulled = 2; });
+    add([](Strategy& s) { s.engine_blocks = 16; });
+    for (std::size_t i = 1; i < plan::kNumBackends; ++i)
+        add([&](Strategy& s) { s.backend = static_cast<plan::Backend>(i); });
+    add([](Strategy& s) { s.sum_parts = 1; });
+    add([](Strategy& s) { s.phases = false; });
+    for (const TileOrder order : {TileOrder::rows, TileOrder::columns, TileOrder::snake, TileOrder::grouped})
+        add([&](Strategy& s) { s.tile_order = order; });
+    return made;
+}
+
+TEST(Strategy, HasANameOfItsOwn) {
+    std::set<std::string> names;
+    for (const Strategy& strategy : one_field_each()) {
+        EXPECT_TRUE(names.insert(name_of(strategy)).second) << name_of(strategy);
+    }
+}
+
+TEST(Strategy, IsNamedForPeople) {
+    EXPECT_EQ(name_of(Strategy{}), "fused");
+    EXPECT_EQ(name_of(Strategy{.placement = Placement::unfused}), "unfused");
+    EXPECT_EQ(name_of(Strategy{.placement = Placement::after,
+                               .tiles = {{.block_m = 64, .block_n = 128, .block_k = 128}},
+                               .backend = plan::Backend::ldst_dedicated,
+                               .engine_blocks = 32}),
+              "after/ldst_dedicated:32/64x128x128s4");
+}
+
+TEST(Strategy, IsTheSameAfterJson) {
+    for (const Strategy& strategy : one_field_each()) {
+        const Result<Strategy> again = strategy_from_json(to_json(strategy));
+        ASSERT_TRUE(again) << to_json(strategy) << ": " << again.error().to_string();
+        EXPECT_EQ(*again, strategy) << to_json(strategy);
+    }
+}
+
+TEST(Strategy, IsRefusedWithThePathOfWhatIsWrong) {
+    const auto message = [](const char* text) {
+        const Result<Strategy> strategy = strategy_from_json(text, "s.json");
+        EXPECT_FALSE(strategy) << text;
+        return strategy ? std::string() : strategy.error().to_string();
+    };
+    EXPECT_NE(message(R"({"placement": "somewhere"})").find("s.json:1:15: placement is \"somewhere\""),
+              std::string::npos);
+    EXPECT_NE(message(R"({"sums": 2})").find("sums"), std::string::npos);
+    EXPECT_NE(message(R"({"tiles": [{"block_m": 0}]})").find("tiles[0]"), std::string::npos);
+    EXPECT_NE(message(R"({"split": 0})").find("split is 0"), std::string::npos);
+    EXPECT_NE(message(R"({"chunking": {"slices": [0]}})").find("chunking.slices[0]"), std::string::npos);
+    EXPECT_NE(message("[]").find("object"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace syncopate::tune
