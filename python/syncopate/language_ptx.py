@@ -24,8 +24,15 @@ def _of_slot(base: str, word: int) -> str:
     return _at(base, layout.FIRST_SLOT + word)
 
 
-def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results: str) -> str:
-    """The PTX of a wait.
+def _together(by_warp: bool) -> str:
+    """Holds the threads that call until all of them are here: those of the program, or of the one warp that calls."""
+    return "bar.warp.sync 0xffffffff;" if by_warp else "bar.sync 0;"
+
+
+def _wait_ptx(
+    schedule: str, control: str, slot: str, load_bounds: str, results: str, by_warp: bool = False
+) -> str:
+    """The PTX of a wait. `by_warp`: one warp alone calls it, else the whole program.
 
     `schedule`, `control` and `slot` are operands. `load_bounds` changes sy_at and sy_end, the offsets (in words) of the
     first wait and past the last one, where they are not those of the slot; `results` sets the outputs.
@@ -43,6 +50,15 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
     A deadline is looked at on every 64th poll; whoever finds it over writes the fault words, the first one wins, and
     every later wait of the call then returns at once, so that the kernel ends (with a result that nobody may use).
     """
+    leave_other_warps = (
+        ""
+        if by_warp
+        else """
+        mov.u32 sy_t, %tid.x;
+        setp.ge.u32 sy_p, sy_t, 32;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni SY_FENCE;"""
+    )
     return f"""
     {{
         .reg .pred sy_p;
@@ -56,10 +72,7 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
         {load_bounds}
         setp.ge.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_DONE;
-        mov.u32 sy_t, %tid.x;
-        setp.ge.u32 sy_p, sy_t, 32;
-        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
-        @sy_p bra.uni SY_FENCE;
+        {leave_other_warps}
     SY_WAIT:
         mul.wide.s32 sy_addr, sy_at, {_WORD};
         add.s64 sy_addr, {schedule}, sy_addr;
@@ -109,7 +122,7 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
         setp.lt.s32 sy_p, sy_at, sy_end;
         @sy_p bra.uni SY_WAIT;
     SY_FENCE:
-        bar.sync 0;
+        {_together(by_warp)}
         fence.proxy.async.global;
     SY_DONE:
         {results}
@@ -117,37 +130,45 @@ def _wait_ptx(schedule: str, control: str, slot: str, load_bounds: str, results:
     """
 
 
-_ACQUIRE = tl.constexpr(_wait_ptx("$1", "$2", "$3", "", "mov.b32 $0, sy_tile_r;"))
-
 # A phase's pair in the table is {iteration_end, wait_end}; the pair before it, that of the phase before (or of the
 # slot), says where its iterations and its waits begin.
-_ACQUIRE_PHASE = tl.constexpr(
-    _wait_ptx(
-        "$2",
-        "$3",
-        "$4",
-        f"""
+_PHASE_BOUNDS = f"""
         mad.lo.s32 sy_at, $5, {layout.PAIR_WORDS}, sy_phase_r;
         mul.wide.s32 sy_addr, sy_at, {_WORD};
         add.s64 sy_addr, $2, sy_addr;
         ld.global.v2.b32 {{sy_lo, sy_at}}, [sy_addr + -{_PAIR}];
         ld.global.v2.b32 {{sy_hi, sy_end}}, [sy_addr];
-        """,
-        "mov.b32 $0, sy_lo; mov.b32 $1, sy_hi;",
-    )
-)
+        """
+
+
+def _acquire(by_warp: bool) -> tl.constexpr:
+    return tl.constexpr(_wait_ptx("$1", "$2", "$3", "", "mov.b32 $0, sy_tile_r;", by_warp))
+
+
+def _acquire_phase(by_warp: bool) -> tl.constexpr:
+    results = "mov.b32 $0, sy_lo; mov.b32 $1, sy_hi;"
+    return tl.constexpr(_wait_ptx("$2", "$3", "$4", _PHASE_BOUNDS, results, by_warp))
+
+
+_ACQUIRE = _acquire(by_warp=False)
+_ACQUIRE_PHASE = _acquire_phase(by_warp=False)
+WAIT_BY_WARP = _acquire(by_warp=True)
+WAIT_PHASE_BY_WARP = _acquire_phase(by_warp=True)
+
 
 # Thread 0 of the last program to end posts. Its own program's reads are over (the barrier before), the other
 # programs' by the acquire-release count; the fence and the release at system scope publish that to the peers.
 # The kernel may have been started beside the one before it in its stream: griddepcontrol.wait (a no-op otherwise) lets it
 # end only after that one. Then the last program advances the epoch, for the next call.
-_FINISH = tl.constexpr(f"""
+def _finish_ptx(thread: str) -> str:
+    """`thread`: the register that is 0 in the thread that acts."""
+    return f"""
     {{
         .reg .pred sy_p;
         .reg .b32 sy_t, sy_old, sy_epoch, sy_posts, sy_at, sy_lo, sy_hi;
         .reg .b64 sy_addr, sy_distance;
         mov.b32 $0, 0;
-        mov.u32 sy_t, %tid.x;
+        mov.u32 sy_t, {thread};
         setp.ne.s32 sy_p, sy_t, 0;
         @sy_p bra SY_DONE;
         ld.global.b32 sy_epoch, {_at("$2", layout.EPOCH)};
@@ -184,7 +205,11 @@ _FINISH = tl.constexpr(f"""
         griddepcontrol.wait;
     SY_DONE:
     }}
-    """)
+    """
+
+
+_FINISH = tl.constexpr(_finish_ptx("%tid.x"))
+FINISH_BY_WARP = tl.constexpr(_finish_ptx("%laneid"))
 
 
 # A tile is stored. Every thread waits until its own TMA stores are complete (Triton itself waits only until they have
@@ -194,8 +219,8 @@ _FINISH = tl.constexpr(f"""
 # too). Where others are to be told, it also counts; the tile that counts last acquires and releases at system scope (one
 # fence for all posts), and sets the count back for the next call. What the chunk's record says is fetched while the stores
 # complete. The votes keep the first warp whole, and branches uniform: see _wait_ptx. A slot below 0 stands for no tile.
-def _post_ptx(when: str, told: str) -> str:
-    """`when`: all slots, or those whose makes_end has the bit at_once ("now"), or those without ("later"). `told`: which
+def _post_ptx(when: str, told: str, by_warp: bool = False) -> str:
+    """`by_warp`: one warp alone calls it, else the whole program. `when`: all slots, or those whose makes_end has the bit at_once ("now"), or those without ("later"). `told`: which
     chunks also count: "all", or the "some" that others than streams wait for."""
     leave = {"all": "", "now": "@!sy_p bra.uni SY_DONE;", "later": "@sy_p bra.uni SY_DONE;"}[when]
     unless_told = {"all": "", "some": "@sy_p bra.uni SY_NEXT;"}[told]
@@ -224,8 +249,8 @@ def _post_ptx(when: str, told: str) -> str:
         @sy_p bra.uni SY_DONE;
         {fetch_record}
         cp.async.bulk.wait_group 0;
-        bar.sync 0;
-        mov.u32 sy_t, %tid.x;
+        {_together(by_warp)}
+        mov.u32 sy_t, {"%laneid" if by_warp else "%tid.x"};
         setp.ge.u32 sy_p, sy_t, 32;
         vote.sync.all.pred sy_p, sy_p, 0xffffffff;
         @sy_p bra.uni SY_DONE;
@@ -273,3 +298,4 @@ def _post_ptx(when: str, told: str) -> str:
 _POST = tl.constexpr(_post_ptx("all", "some"))
 _POST_NOW = tl.constexpr(_post_ptx("now", "some"))
 _POST_LATER = tl.constexpr(_post_ptx("later", "some"))
+POST_BY_WARP = tl.constexpr(_post_ptx("all", "some", by_warp=True))

@@ -1,0 +1,185 @@
+"""One GPU: the library's GEMM kernels against cuBLAS, and what following a schedule costs.
+
+    python bench/gemm/gemm.py [--shapes MxNxK …] [--rows 16 64 …] [--check] [--csv FILE] [--waits]
+
+Every row's candidates take turns as graph replays, so that clocks and power limits are the same for all. A time is the
+median over rounds; inputs rotate through copies larger than the L2 cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+from syncopate.kernels.gluon_matmul import GluonTiling, gluon_arguments, gluon_matmul, make_workspace
+
+#: N, K: GLUON.md's eight, and shapes in between.
+SHAPES = [
+    (2304, 7168),
+    (7168, 2304),
+    (3584, 8192),
+    (8192, 3584),
+    (1792, 4096),
+    (4096, 1792),
+    (6144, 12288),
+    (12288, 6144),
+]
+ROWS = [16, 64, 128, 256, 512, 1024, 2048, 4096, 8192]
+TILINGS = [
+    GluonTiling(64, 64, 128, 6),
+    GluonTiling(64, 128, 64, 8),
+    GluonTiling(64, 256, 64, 4),
+    GluonTiling(128, 64, 64, 7),
+    GluonTiling(128, 128, 64, 5),
+    GluonTiling(128, 256, 64, 3),
+]
+SPLITS = [1, 2, 3, 4, 6, 8]
+PLAIN = [(128, 256, 64, 3), (128, 128, 64, 4), (64, 256, 64, 4)]
+
+
+def candidates(m: int, n: int, sms: int) -> list[GluonTiling]:
+    """The tilings that may be best: not more columns of waste than a half, and K split only where programs are left."""
+    found = []
+    for tiling in TILINGS:
+        if tiling.block_m == 128 and m <= 64:
+            continue
+        tiles = tiling.tiles(m, n)
+        for split in SPLITS:
+            if split > 1 and tiles * split > sms * 1.05:
+                continue
+            if tiles * split < sms / 3 and split != SPLITS[-1]:
+                continue
+            found.append(GluonTiling(tiling.block_m, tiling.block_n, tiling.block_k, tiling.stages, split))
+    return found
+
+
+def name_of(t: GluonTiling) -> str:
+    return f"{t.block_m}x{t.block_n}x{t.block_k}/{t.stages}" + (
+        f" split {t.split_k}" if t.split_k > 1 else ""
+    )
+
+
+def gluon_call(
+    a: Any, w: Any, c: Any, shape: tuple[int, int, int], tiling: GluonTiling, **options: Any
+) -> Callable[[], None]:
+    m, n, _ = shape
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    gated = options.get("gated", False)
+    arguments = gluon_arguments(
+        a, w, c, shape, tiling, workspace=make_workspace(tiling, m, n, a.device, gated), **options
+    )
+    grid = tiling.grid(m, n, sms)
+    return lambda: gluon_matmul[grid](**arguments, **tiling.options())
+
+
+def plain_call(a: Any, w: Any, c: Any, tiling: tuple[int, int, int, int]) -> Callable[[], None]:
+    from syncopate.gemm import Product
+    from syncopate.strategy import Tiling
+
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    block_m, block_n, block_k, stages = tiling
+    product = Product(a.shape[0], w.shape[1], a.shape[1], Tiling(block_m, block_n, block_k, stages, -1), sms)
+    return lambda: product.run(a, w, c)
+
+
+def replays(calls: list[Callable[[], None]]) -> torch.cuda.CUDAGraph:
+    """A graph of the calls in order."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for call in calls:
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    return graph
+
+
+def measure(graphs: dict[str, tuple[torch.cuda.CUDAGraph, int]], rounds: int = 7) -> dict[str, float]:
+    """Median µs of a call, of graphs of so many calls each."""
+    times: dict[str, list[float]] = {}
+    for turn in range(rounds + 1):
+        for name, (graph, count) in graphs.items():
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            if turn:
+                times.setdefault(name, []).append(start.elapsed_time(end) * 1e3 / count)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def operands(m: int, n: int, k: int, copies: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+    return [(random(m, k), random(k, n) / math.sqrt(k), random(m, n)) for _ in range(copies)]
+
+
+def row(m: int, n: int, k: int, with_plain: bool) -> dict[str, float]:
+    """µs by candidate."""
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    copies = min(max(2, math.ceil(120e6 / (2 * (m * k + k * n + m * n)))), 8)
+    data = operands(m, n, k, copies)
+    count = copies * max(1, round(200 / max(m * n * k * 2 / 600e6 * 1e-6 * 1e6, 10) / copies))
+    sets = [data[i % copies] for i in range(count)]
+    kept = []  # what graphs read must live as long as they
+    graphs = {"cublas": (replays([lambda s=s: torch.mm(s[0], s[1], out=s[2]) for s in sets]), count)}
+    if with_plain:
+        for tiling in PLAIN:
+            if tiling[0] == 128 and m <= 64:
+                continue
+            made = [plain_call(*s, tiling) for s in data]
+            kept.append(made)
+            graphs["plain " + "x".join(map(str, tiling))] = (
+                replays([made[i % copies] for i in range(count)]),
+                count,
+            )
+    for tiling in candidates(m, n, sms):
+        made = [gluon_call(*s, (m, n, k), tiling) for s in data]
+        kept.append(made)
+        graphs[name_of(tiling)] = (replays([made[i % copies] for i in range(count)]), count)
+    return measure(graphs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shapes", nargs="*", default=[f"{n}x{k}" for n, k in SHAPES], help="NxK")
+    parser.add_argument("--rows", nargs="*", type=int, default=ROWS)
+    parser.add_argument("--plain", action="store_true", help="also the plain Triton kernel")
+    parser.add_argument("--csv", help="append each candidate's time")
+    options = parser.parse_args()
+    print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}")
+    ratios: list[float] = []
+    for shape in options.shapes:
+        n, k = map(int, shape.split("x"))
+        for m in options.rows:
+            times = row(m, n, k, options.plain)
+            cublas = times["cublas"]
+            ours = {name: us for name, us in times.items() if "/" in name}
+            best = min(ours, key=ours.get)
+            plain = min((us for name, us in times.items() if name.startswith("plain")), default=math.nan)
+            ratios.append(cublas / ours[best])
+            print(
+                f"{m:5} {n:6} {k:6}  cublas {cublas:7.1f}  plain {plain:7.1f}  gluon {ours[best]:7.1f}  {ratios[-1]:.2f}  {best}",
+                flush=True,
+            )
+            if options.csv:
+                with open(options.csv, "a", newline="") as file:
+                    csv.writer(file).writerows((m, n, k, name, round(us, 2)) for name, us in times.items())
+    print(f"geometric mean {statistics.geometric_mean(ratios):.3f}, least {min(ratios):.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""What a Gluon kernel calls to follow a schedule: the tile of a slot, waits before its loads, posts after its stores.
+
+A warp-specialised kernel calls these from partitions of one warp: the loader awaits, the storer posts. The other
+partitions only ask which tile a slot holds. All read the table that emitted kernels read, and the same control block
+(include/syncopate/emit/layout.hpp). `schedule` and `control` are their addresses (int64).
+
+Memory order:
+- sy_await, sy_await_phase: `ld.acquire.sys` of each signal, then `fence.proxy.async` in every thread of the warp. TMA
+  loads that this warp issues afterwards see what the writer stored before it released the signal. Loads of other warps
+  do not, unless an mbarrier of the block orders them behind this warp.
+- sy_post: waits until all bulk stores that this warp issued are complete and visible (not only read from shared
+  memory), then releases. It does not cover stores by other warps, unless an mbarrier orders these before it.
+- sy_finish: as sy_post, for the whole program. The caller must know that the program's other warps read and write
+  nothing any more.
+No wait is unbounded: past the control block's deadline it writes the fault words and returns (language_ptx.py).
+"""
+
+import triton.experimental.gluon.language as gl
+from triton.experimental import gluon
+
+from ._syncopate import layout
+from .language_ptx import FINISH_BY_WARP, POST_BY_WARP, WAIT_BY_WARP, WAIT_PHASE_BY_WARP
+
+__all__ = [
+    "sy_await",
+    "sy_await_phase",
+    "sy_finish",
+    "sy_load_row",
+    "sy_num_phases",
+    "sy_num_slots",
+    "sy_post",
+    "sy_row",
+    "sy_tile",
+]
+
+_NUM_SLOTS = gl.constexpr(layout.NUM_SLOTS)
+_LOADS = gl.constexpr(layout.LOADS)
+_FIRST_SLOT = gl.constexpr(layout.FIRST_SLOT)
+_SLOT_WORDS = gl.constexpr(layout.SLOT_WORDS)
+_SLOT_TILE = gl.constexpr(layout.SLOT_TILE)
+_SLOT_PHASES = gl.constexpr(layout.SLOT_PHASES)
+_SLOT_STORE = gl.constexpr(layout.SLOT_STORE)
+_PAIR_WORDS = gl.constexpr(layout.PAIR_WORDS)
+_PHASE_HEAD = gl.constexpr(layout.PHASE_HEAD)
+
+
+@gluon.jit
+def _words(schedule):
+    return schedule.to(gl.int64).to(gl.pointer_type(gl.int32), bitcast=True)
+
+
+@gluon.jit
+def sy_num_slots(schedule):
+    """How many slots (int32) this rank's schedule has. Program p of P runs slots p, p + P, …"""
+    return gl.load(_words(schedule) + _NUM_SLOTS)
+
+
+@gluon.jit
+def sy_tile(schedule, slot):
+    """The tile of `slot` (int32). It waits for nothing."""
+    return gl.load(_words(schedule) + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_TILE)
+
+
+@gluon.jit
+def sy_await(schedule, control, slot):
+    """The tile of `slot` (int32), once the signals that all of it waits for have come. By one whole warp."""
+    return gl.inline_asm_elementwise(
+        WAIT_BY_WARP, "=r,l,l,r", [schedule, control, slot], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def sy_num_phases(schedule, slot):
+    """Into how many ranges the loop of `slot` is cut that are awaited one by one; 0: it runs whole after sy_await."""
+    words = _words(schedule)
+    begin = gl.load(words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_PHASES)
+    phases = 0
+    if begin != 0:
+        phases = gl.load(words + begin - _PHASE_HEAD)
+    return phases
+
+
+@gluon.jit
+def sy_await_phase(schedule, control, slot, phase):
+    """The iterations [begin, end) of range `phase` of `slot`, once the signals that it waits for have come. By one whole
+    warp."""
+    return gl.inline_asm_elementwise(
+        WAIT_PHASE_BY_WARP,
+        "=r,=r,l,l,r,r",
+        [schedule, control, slot, phase],
+        dtype=(gl.int32, gl.int32),
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
+def sy_post(schedule, control, slot):
+    """The tile of `slot` is stored by this warp's bulk stores: counts it in the chunks that it writes into; the last tile
+    of a chunk lets it go. By one whole warp."""
+    gl.inline_asm_elementwise(
+        POST_BY_WARP, "=r,l,l,r", [schedule, control, slot], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def sy_finish(schedule, control):
+    """Ends this program's part of the call; the call's last program tells the ranks that may now overwrite what was read
+    here. By one whole warp, once."""
+    gl.inline_asm_elementwise(
+        FINISH_BY_WARP, "=r,l,l", [schedule, control], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def sy_row(schedule, slot):
+    """What is added to the first coordinate (int32) where the tile of `slot` is stored: at a peer, through a descriptor
+    that spans the heaps of all ranks."""
+    return gl.load(_words(schedule) + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_STORE)
+
+
+@gluon.jit
+def sy_load_row(schedule, slot):
+    """What is added to the first coordinate (int32) where the tile of `slot` loads what it fetches from a peer."""
+    words = _words(schedule)
+    return gl.load(words + gl.load(words + _LOADS) + _PAIR_WORDS * slot)
