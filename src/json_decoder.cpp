@@ -99,6 +99,16 @@ bool JsonDecoder::boolean(Index node, const JsonPath& path, bool& out) {
     return true;
 }
 
+bool JsonDecoder::one_of(Index node, const JsonPath& path, std::string_view what,
+                         std::span<const std::string_view> names, std::size_t& index) {
+    std::string_view name;
+    if (!string(node, path, name)) return false;
+    index = static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
+    return index < names.size() || fail(node, path,
+                                        fmt::format("is \"{}\", not a known {}; expected one of {}",
+                                                    escaped(name), what, join_words(names)));
+}
+
 bool JsonDecoder::number(Index node, const JsonPath& path, double lowest, double highest, double& out) {
     double value = 0;
     if (document_.type(node) == Type::integer) {

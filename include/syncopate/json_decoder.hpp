@@ -1,11 +1,14 @@
 // What any strict decoder of a JsonDocument needs: known keys, types, ranges, and errors that say where.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "syncopate/json_document.hpp"
 
@@ -21,6 +24,12 @@ struct JsonPath {
     [[nodiscard]] std::string to_string() const;
 };
 
+/// Where a value is.
+struct JsonAt {
+    JsonDocument::Index node = 0;
+    const JsonPath* path = nullptr;
+};
+
 struct JsonField {
     std::string_view key;
     bool required;
@@ -28,6 +37,17 @@ struct JsonField {
 
 /// "a, b, c"
 [[nodiscard]] std::string join_words(std::span<const std::string_view> words);
+
+/// The names of an enumeration's first `Count` enumerators, by name_of.
+template <typename Enum, std::size_t Count>
+[[nodiscard]] std::span<const std::string_view> names_of() {
+    static const auto kNames = [] {
+        std::array<std::string_view, Count> all;
+        for (std::size_t i = 0; i < Count; ++i) all[i] = name_of(static_cast<Enum>(i));
+        return all;
+    }();
+    return kNames;
+}
 
 /// The base of a decoder. Each method returns false once an error is recorded, and the caller then stops: the
 /// first error is the one kept.
@@ -55,6 +75,16 @@ protected:
     bool tuple(Index node, const JsonPath& path, std::string_view expected);  ///< a list of two
     bool string(Index node, const JsonPath& path, std::string_view& out);
     bool boolean(Index node, const JsonPath& path, bool& out);
+    /// A string that is one of `names`, of a `what`; `index`: which.
+    bool one_of(Index node, const JsonPath& path, std::string_view what,
+                std::span<const std::string_view> names, std::size_t& index);
+    template <typename Enum, std::size_t Count>
+    bool enumerator(Index node, const JsonPath& path, std::string_view what, Enum& out) {
+        std::size_t index = 0;
+        if (!one_of(node, path, what, names_of<Enum, Count>(), index)) return false;
+        out = static_cast<Enum>(index);
+        return true;
+    }
     /// A number of any kind in [lowest, highest].
     bool number(Index node, const JsonPath& path, double lowest, double highest, double& out);
 
@@ -78,16 +108,21 @@ protected:
 
     /// Records "PATH PROBLEM" at the node's place; returns false.
     bool fail(Index node, const JsonPath& path, const std::string& problem);
+    /// Records what a decoder of a part has recorded.
+    bool fail(Error error) {
+        error_ = std::move(error);
+        return false;
+    }
 
     const JsonDocument& document_;
+    std::string_view text_;
+    const std::string& file_name_;
     Location context_;  ///< the rank and op being decoded, for errors
 
 private:
     bool integer_in(Index node, const JsonPath& path, std::int64_t lowest, std::int64_t highest,
                     std::int64_t& out);
 
-    std::string_view text_;
-    const std::string& file_name_;
     std::string_view subject_;
     std::optional<Error> error_;
 };

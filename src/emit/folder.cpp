@@ -16,10 +16,8 @@ namespace {
 
 constexpr const char* kExpected = "; expected a folder made by `syncopate fuse`";
 
-Error not_written_by_fuse(const std::string& file, const std::string& why) {
-    Location where;
-    where.file = file;
-    return Error{"not what `syncopate fuse` writes: " + why, where};
+Error not_written_by_fuse(const Error& why) {
+    return Error{"not what `syncopate fuse` writes: " + why.message, why.location};
 }
 
 bool is_utf8(const std::string& text) {
@@ -85,11 +83,12 @@ Result<Artifact> artifact_from_folder(const std::string& folder) {
     if (!schedule) return schedule.error();
     Artifact artifact;
     artifact.schedule_json = *std::move(schedule);
-    Result<Launch> launch = launch_from_json(artifact.schedule_json);
-    if (!launch) return not_written_by_fuse(file, launch.error().to_string());
+    Result<Launch> launch = launch_from_json(artifact.schedule_json, file);
+    if (!launch) return not_written_by_fuse(launch.error());
     artifact.launch = *std::move(launch);
     for (const KernelLaunch& stage : artifact.launch.stages) {
-        if (const auto why = misfit(stage, artifact.launch.plan)) return not_written_by_fuse(file, *why);
+        if (const auto why = misfit(stage, artifact.launch.plan))
+            return not_written_by_fuse(Error{*why, {file}});
     }
     artifact.sources.resize(artifact.launch.stages.size());
     for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {

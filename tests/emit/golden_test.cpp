@@ -315,7 +315,7 @@ TEST(Difference, ShowsHunksWithTwoLinesAroundEachChange) {
 TEST(ScheduleFile, NestedWithoutEndIsRefused) {
     const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
     const auto launch = launch_from_json("{\"plan\": " + deep + "}", "schedule.json");
-    EXPECT_EQ(launch.error().to_string(), "schedule.json: nested more than 64 deep");
+    EXPECT_EQ(launch.error().to_string(), "schedule.json:1:41: nested more than 32 deep");
 }
 
 }  // namespace

@@ -36,22 +36,23 @@ TEST(ScheduleJson, NamesThePathOfWhatIsWrong) {
         const auto result = schedule_from_json(json, "s.json");
         return result.ok() ? std::string() : result.error().to_string();
     };
-    EXPECT_EQ(message("{"), "s.json: the schedule is not JSON");
+    EXPECT_EQ(message("{").substr(0, 7), "s.json:");
     EXPECT_NE(message(replaced(text, "\"phased\"", "\"fazed\"")).find("unknown key \"fazed\""),
               std::string::npos);
-    EXPECT_NE(
-        message(replaced(text, "\"slots\":2", "\"slots\":3")).find("ranks[0].slots: expected 3 entries"),
-        std::string::npos);
+    EXPECT_NE(message(replaced(text, "\"slots\":2", "\"slots\":3"))
+                  .find("ranks[0].slots has 2 entries; the stages have 3 slots"),
+              std::string::npos);
     EXPECT_NE(message(replaced(text, "\"backend\":\"host\"", "\"backend\":\"tpu\""))
                   .find("ranks[0].transfers[0].backend"),
               std::string::npos);
-    EXPECT_NE(
-        message(replaced(text, "\"dst_rank\":0", "\"dst_rank\":2")).find("expected an integer from 0 to 1"),
-        std::string::npos);
-    EXPECT_NE(message(replaced(text, "\"arrived\"", "\"arived\"")).find("unknown name \"arived\""),
+    EXPECT_NE(message(replaced(text, "\"dst_rank\":0", "\"dst_rank\":2")).find("expected 0 to 1"),
               std::string::npos);
+    EXPECT_NE(
+        message(replaced(text, "\"arrived\"", "\"arived\"")).find("ranks[0].signals[0][0] is \"arived\""),
+        std::string::npos);
     EXPECT_NE(message("[]").find("expected an object"), std::string::npos);
-    EXPECT_NE(message(replaced(text, "\"slots\": [[0,", "\"slots\": [[1,")).find("taken by an earlier slot"),
+    EXPECT_NE(message(replaced(text, "\"slots\":[[0,", "\"slots\":[[1,"))
+                  .find("has a tile that an earlier slot has"),
               std::string::npos);
 }
 
@@ -67,11 +68,12 @@ TEST(ScheduleJson, SaysWhereTilesReadAtOtherRanks) {
     EXPECT_EQ(to_json(*schedule), text);
     EXPECT_EQ(schedule->loads, (LoadForm{0, false}));
     const auto message = [](const std::string& json) { return schedule_from_json(json).error().to_string(); };
-    EXPECT_NE(message(replaced(text, R"("by":"element")", R"("by":"byte")")).find("loads.by: expected"),
+    EXPECT_NE(message(replaced(text, R"("by":"element")", R"("by":"byte")")).find("loads.by is \"byte\""),
               std::string::npos);
-    EXPECT_NE(message(replaced(text, R"(, "loads": {"tensor":"A","by":"element"})", "")).find("no \"loads\""),
+    EXPECT_NE(message(replaced(text, R"(,"loads":{"tensor":"A","by":"element"})", ""))
+                  .find("without the schedule's \"loads\""),
               std::string::npos);
-    EXPECT_NE(message(replaced(text, R"(1,"A",0])", R"(2,"A",0])")).find("expected an integer from 0 to 1"),
+    EXPECT_NE(message(replaced(text, R"(1,"A",0])", R"(2,"A",0])")).find("expected 0 to 1"),
               std::string::npos);
 }
 
@@ -93,7 +95,8 @@ TEST(ScheduleJson, SaysThatTilesReadWhatTheirRankWasGiven) {
 
 TEST(ScheduleJson, ATextNestedWithoutEndIsRefused) {
     const std::string nested = std::string(1'000'000, '[') + std::string(1'000'000, ']');
-    EXPECT_EQ(schedule_from_json(nested, "s.json").error().to_string(), "s.json: nested more than 64 deep");
+    EXPECT_EQ(schedule_from_json(nested, "s.json").error().to_string(),
+              "s.json:1:33: nested more than 32 deep");
 }
 
 TEST(ScheduleJson, NeverCrashesOnATruncatedText) {

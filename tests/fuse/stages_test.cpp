@@ -80,7 +80,8 @@ TEST(Stages, MustCoverAllSlotsWhenRead) {
     const std::string count = "\"slots\":4";
     ASSERT_NE(text.find(count), std::string::npos);
     text.replace(text.find(count), count.size(), "\"slots\":3");
-    EXPECT_NE(schedule_from_json(text).error().to_string().find("ranks[0].slots: expected 11 entries"),
+    EXPECT_NE(schedule_from_json(text).error().to_string().find(
+                  "ranks[0].slots has 12 entries; the stages have 11 slots"),
               std::string::npos);
 }
 

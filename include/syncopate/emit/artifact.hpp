@@ -4,17 +4,16 @@
 // schedule_json, schema `syncopate.schedule/1`:
 //
 //   {"schema": "syncopate.schedule/1",
-//    "kernel": "matmul", "file": "matmul.py",
-//    "parameters": [["a_ptr", "pointer"], ["M", "scalar"], ["BLOCK_M", "constant"], ...],   of the user's
-//    kernel "arguments": {"M": 512, "BLOCK_M": 128, "ACTIVATION": null, ...}, "tensors": {"a_ptr": {"shape":
-//    [512, 256], "dtype": "bf16", "strides": [...], "block": [...]}, ...}, "bindings": {"a_ptr": "A"},
-//    "accumulates": ["c_ptr"],              only if there are some
-//    "grid": [8, 1, 1], "num_sms": 132, "device": "host",
-//    "plan": {...},                         syncopate.plan/1
-//    "schedule": {...}}                     fuse/json.hpp
-//
-// A program of several stages has "stages", a list of objects with the keys from "kernel" to "grid", instead
-// of those keys.
+//    "stages": [                            one for each kernel
+//     {"kernel": "matmul", "file": "matmul.py",
+//      "parameters": [["a_ptr", "pointer"], ["M", "scalar"], ["BLOCK_M", "constant"], …],   of the user's
+//      kernel "arguments": {"M": 512, "BLOCK_M": 128, "ACTIVATION": null, …}, "tensors": {"a_ptr": {"shape":
+//      [512, 256], "dtype": "bf16", "strides": […], "block": […]}, …}, "bindings": {"a_ptr": "A"},
+//      "accumulates": ["c_ptr"],            only if there are some
+//      "grid": [8, 1, 1]}],
+//    "num_sms": 132, "device": "host",
+//    "plan": {…},                           syncopate.plan/1
+//    "schedule": {…}}                       fuse/json.hpp
 #pragma once
 
 #include <array>

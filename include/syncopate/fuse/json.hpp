@@ -25,6 +25,7 @@
 #include <string_view>
 
 #include "syncopate/fuse/schedule.hpp"
+#include "syncopate/json_decoder.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::fuse {
@@ -32,11 +33,14 @@ namespace syncopate::fuse {
 /// The signal's kind as the JSON names it.
 [[nodiscard]] std::string_view name_of(SignalMeaning::Kind kind);
 
-/// One slot list, transfer or signal list a line; no trailing newline.
+/// One rank, chunk or transfer a line; no trailing newline.
 [[nodiscard]] std::string to_json(const Schedule& schedule);
 
 /// Strict: an unknown or missing key, a wrong type, a name or index that does not exist is an error that
-/// gives the path, such as `ranks[2].slots[5]`. `file_name` is for messages.
+/// gives line, column and path, such as `ranks[2].slots[5]`. `file_name` is for messages.
 [[nodiscard]] Result<Schedule> schedule_from_json(std::string_view text, const std::string& file_name = {});
+/// The same of a part of a document, which was parsed from `text`.
+[[nodiscard]] Result<Schedule> schedule_from_json(const JsonDocument& document, std::string_view text,
+                                                  const std::string& file_name, JsonAt at);
 
 }  // namespace syncopate::fuse

@@ -14,27 +14,19 @@
 namespace syncopate::plan {
 namespace {
 
-template <typename Enum, std::size_t Count>
-std::array<std::string_view, Count> names() {
-    std::array<std::string_view, Count> all;
-    for (std::size_t i = 0; i < Count; ++i) all[i] = name_of(static_cast<Enum>(i));
-    return all;
-}
-
 /// Turns the document into a Plan. Each method returns false once an error is recorded; only the first one is
 /// kept.
 class PlanDecoder : private JsonDecoder {
 public:
     using JsonDecoder::JsonDecoder;
 
-    Result<Plan> decode() {
-        if (!plan()) return error();
+    Result<Plan> decode(JsonAt at) {
+        if (!plan(at.node, *at.path)) return error();
         return std::move(plan_);
     }
 
 private:
-    bool plan() {
-        const JsonPath root;
+    bool plan(Index node, const JsonPath& root) {
         static constexpr std::array<JsonField, 7> kFields{{{"schema", true},
                                                            {"mesh", true},
                                                            {"tensors", true},
@@ -43,7 +35,7 @@ private:
                                                            {"produced", false},
                                                            {"ranks", true}}};
         std::array<Index, kFields.size()> at;
-        if (!fields(0, root, kFields, at)) return false;
+        if (!fields(node, root, kFields, at)) return false;
         const auto [schema, mesh_at, tensors_at, initial, final, produced, ranks_at] = at;
         std::string_view name;
         const JsonPath schema_path{&root, "schema"};
@@ -331,22 +323,6 @@ private:
         });
     }
 
-    template <typename Enum, std::size_t Count>
-    bool enumerator(Index node, const JsonPath& path, std::string_view what, Enum& out) {
-        std::string_view name;
-        if (!string(node, path, name)) return false;
-        static const std::array<std::string_view, Count> kNames = names<Enum, Count>();
-        for (std::size_t i = 0; i < Count; ++i) {
-            if (kNames[i] == name) {
-                out = static_cast<Enum>(i);
-                return true;
-            }
-        }
-        return fail(node, path,
-                    fmt::format("is \"{}\", not a known {}; expected one of {}", escaped(name), what,
-                                join_words(kNames)));
-    }
-
     Plan plan_;
     std::unordered_map<std::string_view, std::int32_t> tensor_index_;  ///< names lie in document_
     std::int64_t num_ops_ = 0;
@@ -357,7 +333,13 @@ private:
 Result<Plan> from_json(std::string_view text, const std::string& file_name) {
     const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
     if (!document) return document.error();
-    return PlanDecoder(*document, text, file_name).decode();
+    const JsonPath root;
+    return from_json(*document, text, file_name, {0, &root});
+}
+
+Result<Plan> from_json(const JsonDocument& document, std::string_view text, const std::string& file_name,
+                       JsonAt at) {
+    return PlanDecoder(document, text, file_name).decode(at);
 }
 
 }  // namespace syncopate::plan

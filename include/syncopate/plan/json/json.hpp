@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "syncopate/json_decoder.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
@@ -18,6 +19,10 @@ namespace syncopate::plan {
 /// of the mesh exactly once. Fails with one error, the first found; its location has the line, the column
 /// and, inside an op, the rank and the op. Linear in the text: about 3 s and 1.2 GB for a million ops.
 [[nodiscard]] Result<Plan> from_json(std::string_view text, const std::string& file_name = {});
+
+/// The same of a part of a document, which was parsed from `text`.
+[[nodiscard]] Result<Plan> from_json(const JsonDocument& document, std::string_view text,
+                                     const std::string& file_name, JsonAt at);
 
 /// `plan` as JSON, one op per line, with a trailing newline. Keys that hold their default are left out.
 /// from_json(to_json(plan)) equals `plan` for every plan that from_json or a template made; every tensor
