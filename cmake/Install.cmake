@@ -20,6 +20,11 @@ foreach(part IN ITEMS syncopate_base syncopate_plan syncopate_ingest syncopate_k
         target_sources(syncopate_whole PRIVATE $<TARGET_OBJECTS:${part}>)
     endif()
 endforeach()
+if(TARGET sqlite_amalgamation)
+    target_sources(syncopate_whole PRIVATE $<TARGET_OBJECTS:sqlite_amalgamation>)
+else()
+    target_link_libraries(syncopate_whole INTERFACE $<INSTALL_INTERFACE:sqlite3>)  # the distribution's: -lsqlite3
+endif()
 target_include_directories(syncopate_whole INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(syncopate_whole INTERFACE cxx_std_20)
 set_target_properties(syncopate_whole PROPERTIES

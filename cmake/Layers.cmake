@@ -101,7 +101,7 @@ function(syncopate_layer_tests name)
     target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
     target_compile_definitions(${program} PRIVATE SYNCOPATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     target_link_libraries(${program} PRIVATE
-        syncopate_${name} nlohmann_json tree_sitter_python gtest_main syncopate_warnings)
+        syncopate_${name} nlohmann_json sqlite tree_sitter_python gtest_main syncopate_warnings)
     syncopate_use_precompiled_tests(${program})
     set(shards 4)
     math(EXPR last "${shards} - 1")
