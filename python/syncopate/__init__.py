@@ -5,6 +5,11 @@ from .fused import Call, FusedKernel, fuse
 from .group import Group
 from .plans import Mesh, Plan, Tensor
 from .strategy import Chunking, Strategy, Tiling
+from .torch import custom_ops as _custom_ops  # noqa: F401 - torch.ops.syncopate
+from .torch import gradients as _gradients  # noqa: F401
+from .torch.buckets import deterministic
+from .torch.calls import close
+from .torch.report import current as report
 
 __all__ = [
     "Call",
@@ -17,15 +22,29 @@ __all__ = [
     "Tensor",
     "Tiling",
     "fuse",
+    "close",
+    "deterministic",
+    "inductor",
     "ops",
+    "parallel",
     "plans",
+    "report",
     "strategy",
+    "symm_mem",
 ]
+
+#: Imported when asked for: they import Triton, Inductor, or DTensor.
+_LAZY = {
+    "ops": ".ops",
+    "inductor": ".torch.inductor",
+    "symm_mem": ".torch.symm_mem",
+    "parallel": ".torch.parallel",
+}
 
 
 def __getattr__(name: str):
-    if name == "ops":  # imports Triton: only when asked for
+    if name in _LAZY:
         import importlib
 
-        return importlib.import_module(".ops", __name__)
+        return importlib.import_module(_LAZY[name], __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

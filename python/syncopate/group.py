@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from . import _syncopate
 
@@ -33,7 +35,25 @@ class Group:
         return torch.cuda.get_device_properties(self.ordinal).multi_processor_count
 
 
-_groups: dict[tuple[Any, str], Group] = {}
+# By process group, which is not kept alive, and device.
+_groups: WeakKeyDictionary[Any, dict[str, Group]] = WeakKeyDictionary()
+_made: Counter[tuple[tuple[int, ...], str]] = Counter()  # groups of these ranks so far, in this process
+
+
+def alive() -> list[Group]:
+    """Those whose process groups have not been destroyed."""
+    import torch.distributed as dist
+
+    known = dist.distributed_c10d._world.pg_map if dist.is_initialized() else {}
+    for process_group in list(_groups):
+        if process_group not in known:
+            del _groups[process_group]
+    return [group for devices in _groups.values() for group in devices.values()]
+
+
+def known(process_group: Any) -> list[Group]:
+    """The groups made of a process group so far."""
+    return list(_groups.get(process_group, {}).values())
 
 
 def of_process_group(process_group: Any, device: str) -> Group:
@@ -46,12 +66,18 @@ def of_process_group(process_group: Any, device: str) -> Group:
             "torch.distributed is not initialised: call init_process_group, or pass a syncopate Group"
         )
     process_group = process_group or dist.group.WORLD
-    key = (process_group, device)
-    if key not in _groups:
+    devices = _groups.get(process_group)
+    if devices is None:
+        devices = _groups[process_group] = {}
+    if device not in devices:
         rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
         ranks = dist.get_process_group_ranks(process_group)
+        # A store outlives process groups: a later one of the same ranks must not find what an earlier one left there.
+        made = _made[tuple(ranks), device]
+        _made[tuple(ranks), device] += 1
         store = dist.PrefixStore(
-            f"syncopate/{'-'.join(map(str, ranks))}/{device}", dist.distributed_c10d._get_default_store()
+            f"syncopate/{'-'.join(map(str, ranks))}/{device}/{made}",
+            dist.distributed_c10d._get_default_store(),
         )
 
         def put(name: str, value: bytes) -> None:
@@ -63,8 +89,8 @@ def of_process_group(process_group: Any, device: str) -> Group:
 
         ordinal = torch.cuda.current_device() if device == "cuda" else 0
         rendezvous = _syncopate.CallbackRendezvous(rank, size, put, get)
-        _groups[key] = Group(rank, size, rendezvous, device, ordinal, keep=(store, put, get))
-    return _groups[key]
+        devices[device] = Group(rank, size, rendezvous, device, ordinal, keep=(store, put, get))
+    return devices[device]
 
 
 def of_folder(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import math
+import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +69,7 @@ class Prepared:
         self.recorder: Any = None  # trace.Recorder, once a call was recorded
         self._packed: dict[Hashable, Any] | None = {} if group.device == "cuda" else None
         self._by_row = set(self.schedule.tensors_by_row)
+        _alive.add(self)
 
     @property
     def source(self) -> str:
@@ -153,6 +156,23 @@ class Prepared:
         self.tensors.clear()
         self.recorder = None
         self.op.destroy()
+
+    def end(self) -> None:
+        """Ends the threads that move a host op's chunks. No call may follow."""
+        if self._packed is None:
+            self.tensors.clear()
+            self.recorder = self.op = None
+
+
+_alive: weakref.WeakSet[Prepared] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """A program may end without close(). The interpreter kills what still runs while it takes itself down, and a C++ thread
+    that dies so, or is not joined, takes the process with it; so they end before."""
+    for prepared in list(_alive):
+        prepared.end()
 
 
 def unwrapped(kernel: Any) -> Any:

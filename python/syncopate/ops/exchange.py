@@ -56,12 +56,26 @@ class MatmulAllToAll(Exchange):
 
 class AllToAllMatmul(Exchange):
     """y = all_to_all(x) @ w: block p of M / ranks rows of x becomes block r of what rank p multiplies. The strategy's
-    `chunking` says how a block is cut and sent."""
+    `chunking` says how a block is cut and sent. `keep`: what has come stays in the heap for the caller (`gathered`)."""
 
     name = "all_to_all_matmul"
     keys = {"split": "chunking.rows", "backend": "backend"}
     bindings = ({"a_desc": "A"},)
     input = "X"
+
+    def __init__(self, *args: Any, keep: bool = False, **options: Any) -> None:
+        self.keep = keep
+        super().__init__(*args, **options)
+
+    def check_problem(self) -> None:
+        super().check_problem()
+        if self.keep and self.strategy.backend in INLINE:
+            raise ValueError(f"keep: tiles that fetch x themselves ({self.strategy.backend}) keep nothing")
+
+    def gathered(self) -> torch.Tensor:
+        """With `keep`: the blocks that came with the last call, [M, K] in the heap. They are the caller's until this rank's
+        next call."""
+        return self.fused.result(self.prepare(), "A")
 
     def make_plan(self, mesh, dtype):
         chosen = self.strategy
@@ -72,7 +86,7 @@ class AllToAllMatmul(Exchange):
             chosen.chunking.rows,
             produced=False,
             transient=chosen.backend in INLINE,  # tiles read x at its ranks
-            own_transient=True,
+            own_transient=not self.keep,
             **chosen.chunking.slicing,
         )
 

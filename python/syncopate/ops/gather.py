@@ -1,6 +1,7 @@
 """All-gather, then a product:
 
 y = sy.ops.all_gather_matmul(x, w)          act(all_gather(x) @ w + bias): x [M / ranks, K], w [K, N], y [M, N]
+y = sy.ops.all_gather_matmul(x, w, axis=1)  the same of columns: x [M, K / ranks]
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from .. import plans
 from ..group import Group
 from ..places import check_operand
 from ..plans import INLINE
+from ..strategy import Strategy
 from .operator import OneProduct, cached, count, is_transposed, members_of, rows_of
 
 
@@ -25,6 +27,9 @@ class AllGatherMatmul(OneProduct):
     of x that do not begin at multiples of 16 bytes. `shard` is this rank's place in the heap. M need not be a multiple of the
     ranks: the first M % ranks of them hold one row more. The result is the same, bit for bit, as that of the unfused kernel
     on the gathered input.
+
+    `axis` 1: x is this rank's columns [M, K / ranks], K a multiple of the ranks. `keep`: the gathered x stays in the heap
+    for the caller (`gathered`).
     """
 
     name = "all_gather_matmul"
@@ -37,9 +42,31 @@ class AllGatherMatmul(OneProduct):
     bindings = ({"a_desc": "A"},)
     input = "A"
 
-    def __init__(self, *args: Any, bias: bool = False, **options: Any) -> None:
-        self.bias = bias
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        *args: Any,
+        bias: bool = False,
+        axis: int = 0,
+        keep: bool = False,
+        strategy: Strategy | None = None,
+        **options: Any,
+    ) -> None:
+        self.bias, self.axis, self.keep = bias, axis, keep
+        if axis and strategy is None:
+            strategy = Strategy()  # what is known to be fast is about shards of rows
+        super().__init__(*args, strategy=strategy, **options)
+
+    def check_problem(self) -> None:
+        if self.axis not in (0, 1):
+            raise ValueError(f"axis: expected 0 (rows) or 1 (columns), got {self.axis}")
+        if self.axis and self.k % self.group.size:
+            raise ValueError(f"axis=1: K must be a multiple of the ranks, got {self.k} and {self.group.size}")
+        if self.axis and self.strategy.chunking.slices != 1:
+            raise ValueError(
+                "axis=1: shards are columns already, so the strategy cannot cut them into slices"
+            )
+        if self.keep and self.strategy.backend in INLINE:
+            raise ValueError(f"keep: tiles that fetch x themselves ({self.strategy.backend}) keep nothing")
 
     def make_plan(self, mesh, dtype):
         chosen = self.strategy
@@ -47,17 +74,23 @@ class AllGatherMatmul(OneProduct):
         return plans.all_gather(
             mesh,
             plans.Tensor("A", (self.m, self.k), dtype),
-            0,
+            self.axis,
             chosen.chunking.rows,
             pull=chosen.pull or fetched,
-            transient=fetched or not chosen.pull,  # tiles may read the own shard where the caller has it
+            # Tiles may read the own shard where the caller has it.
+            transient=fetched or not (chosen.pull or self.keep),
             **chosen.chunking.slicing,
         )
 
     def shapes(self, rank):
         rows = count(rows_of(self.m, self.group.size, rank))
+        x = (self.m, self.k // self.group.size) if self.axis else (rows, self.k)
         bias = {"bias": (self.n,)} if self.bias else {}
-        return {"x": (rows, self.k), "w": self.products[0].w_shape, **bias}
+        return {"x": x, "w": self.products[0].w_shape, **bias}
+
+    def gathered(self) -> torch.Tensor:
+        """With `keep`: what the last call gathered, [M, K] in the heap. It is the caller's until this rank's next call."""
+        return self.fused.result(self.prepare(), "A")
 
     def __call__(
         self,
@@ -94,7 +127,7 @@ class AllGatherMatmul(OneProduct):
         return {"sy_control": control}
 
     def reference(self, x, weights):
-        whole = torch.cat([x(rank) for rank in range(self.group.size)])
+        whole = torch.cat([x(rank) for rank in range(self.group.size)], self.axis)
         return self.product_of(whole, weights(self.group.rank))
 
 
@@ -106,24 +139,28 @@ def all_gather_matmul(
     *,
     bias: torch.Tensor | None = None,
     activation: str = "",
+    axis: int = 0,
 ) -> torch.Tensor:
-    """act(all_gather(x) @ w + bias), fused. x: [M / ranks, K], the same number of rows on every rank; w: [K, N], or the
-    transpose of a contiguous [N, K] (as a Linear layer keeps its weight); bias: [N]; returns [M, N]. `activation`: "",
-    "relu", "gelu" or "silu"; it and the bias are applied to the fp32 product. dtypes: bf16, fp16, fp32.
+    """act(all_gather(x) @ w + bias), fused. x: [M / ranks, K], the same number of rows on every rank, or with `axis` 1
+    [M, K / ranks]; w: [K, N], or the transpose of a contiguous [N, K] (as a Linear layer keeps its weight); bias: [N];
+    returns [M, N]. `activation`: "", "relu", "gelu" or "silu"; it and the bias are applied to the fp32 product. dtypes:
+    bf16, fp16, fp32.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """
     members = members_of(group, "cuda" if x.is_cuda else "host")
-    if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[0]:
+    columns = members.size if axis else 1
+    if x.dim() != 2 or w.dim() != 2 or x.shape[1] * columns != w.shape[0]:
         raise ValueError(f"expected x [rows, K] and w [K, N], got {list(x.shape)} and {list(w.shape)}")
     transposed = is_transposed(w)
     operator = cached(
         AllGatherMatmul,
-        (x.shape[0] * members.size, w.shape[1], x.shape[1]),
+        (x.shape[0] * (1 if axis else members.size), w.shape[1], w.shape[0]),
         x.dtype,
         members,
         w_transposed=transposed,
         activation=activation,
         bias=bias is not None,
+        axis=axis,
     )
     return operator(x, w.t() if transposed else w, out, bias)

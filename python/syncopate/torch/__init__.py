@@ -1,0 +1,13 @@
+"""PyTorch's face: custom ops, the slot of torch's own fused ops, a pass of Inductor, and parallel styles.
+
+    custom_ops   torch.ops.syncopate.*: schemas, fake implementations; gradients.py: their backward
+    calls        which operator carries out a call: memory of its own for each shape and stream; what is not taken
+    unfused      the same functions as a collective and a product one after the other
+    buckets      for how many rows a strategy is chosen; the deterministic mode
+    symm_mem     sy.symm_mem.override(): torch.ops.symm_mem.fused_* go to the custom ops
+    inductor     sy.inductor.enable(): graphs.py finds collectives next to products, rewrite.py puts custom ops there
+    parallel     styles for parallelize_module that run fused without a compiler
+    report       what was fused, what was not, and why
+
+docs/pytorch.md says what to expect of each.
+"""

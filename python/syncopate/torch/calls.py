@@ -1,0 +1,164 @@
+"""Which operator carries out a call of a custom op: one for each shape, group and stream, each with memory of its own, so
+that calls on several streams may be in flight together. What an operator cannot do is left to the unfused pair, and counted
+with the reason; that is decided alike on all ranks, from what they all know."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+from torch.distributed import distributed_c10d as c10d
+
+from .. import _syncopate, jit
+from ..group import Group, alive, known, of_process_group
+from . import buckets, report
+
+DEVICES = {"cuda": "cuda", "cpu": "host"}
+
+#: Bytes of symmetric heap that all operators here may hold on a rank. Beyond, those that were used least recently are closed.
+limit_bytes = 16 << 30
+
+
+class _Entry:
+    """An operator, or why there is none. `captured`: a CUDA graph may replay it, so it stays."""
+
+    __slots__ = ("bytes", "captured", "group", "operator", "reason")
+
+    def __init__(self, group: Group, operator: Any = None, reason: str = "") -> None:
+        self.group, self.operator, self.reason = group, operator, reason
+        self.bytes = operator.prepared.artifact.heap_bytes if operator else 0
+        self.captured = False
+
+
+_entries: OrderedDict[tuple[Hashable, ...], _Entry] = OrderedDict()
+
+
+def find(name: str, x: torch.Tensor, group_name: str, extents: tuple[int, ...], **options: Any) -> Any:
+    """The operator `name` (of ops.OPERATORS) of these extents, prepared; None where the unfused pair is to run. Collective
+    when it is new."""
+    device = DEVICES.get(x.device.type)
+    if device is None:
+        report.count(name, f"device {x.device.type} is neither cuda nor cpu")
+        return None
+    group = of_process_group(c10d._resolve_process_group(group_name), device)
+    cuda = device == "cuda"
+    stream = jit.current_stream() if cuda else 0
+    shared = (name, extents, x.dtype, id(group), buckets.generation(), *options.items())
+    key = (stream, *shared)
+    entry = _entries.get(key)
+    if entry is None:
+        if cuda and torch.cuda.is_current_stream_capturing():
+            entry = _warmed_up(name, shared)
+        else:
+            entry = _entries[key] = _made(name, x, group, extents, options)
+    else:
+        _entries.move_to_end(key)
+    if cuda and not entry.captured and torch.cuda.is_current_stream_capturing():
+        entry.captured = True
+    report.count(name, entry.reason or report.FUSED)
+    return entry.operator
+
+
+def _warmed_up(name: str, shared: tuple[Hashable, ...]) -> _Entry:
+    """The entry that was used last, of another stream: nothing can be set up while a stream is captured."""
+    for key in reversed(_entries):
+        if key[1:] == shared:
+            return _entries[key]
+    raise RuntimeError(
+        f"syncopate.{name}: called for the first time while a CUDA graph is captured; call it once before, since its "
+        "set-up allocates memory and is collective"
+    )
+
+
+def _made(
+    name: str, x: torch.Tensor, group: Group, extents: tuple[int, ...], options: dict[str, Any]
+) -> _Entry:
+    drop_gone()
+    reason = refusal(x, group)
+    if reason:
+        return _Entry(group, reason=reason)
+    from ..ops import OPERATORS
+
+    kind = OPERATORS[name]
+    try:
+        strategy = _strategy(name, extents, x.dtype, group, options)
+        operator = kind(*extents, x.dtype, group, strategy=strategy, **options)
+        operator.prepare()
+    except (ValueError, _syncopate.SyncopateError) as error:
+        return _Entry(group, reason=str(error))
+    entry = _Entry(group, operator)
+    _make_room(entry.bytes)
+    return entry
+
+
+def refusal(x: torch.Tensor, group: Group) -> str:
+    """Why no fused op takes x on this group; "" if one may."""
+    if group.size == 1:
+        return "one rank: there is nothing to overlap"
+    if group.device == "host":
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            return "on the CPU kernels run in Triton's interpreter: set TRITON_INTERPRET=1 before Triton is imported"
+    elif torch.cuda.get_device_capability(group.ordinal)[0] < 9:
+        return "the GPU has no TMA (compute capability 9.0)"
+    return ""
+
+
+def _strategy(
+    name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group, options: dict[str, Any]
+) -> Any:
+    """The one that is chosen for the bucket of M; None: the operator knows its own."""
+    from ..ops.operator import problem_of
+    from ..strategy import choose
+
+    if options.get("axis"):  # its tiles do not depend on M: columns are gathered
+        return None
+    m, *others = extents
+    if name == "feed_forward":
+        k, f, n = others
+    else:
+        (n, k), f = others, 0
+    rows = buckets.bucket(m)
+    rows = -(-rows // group.size) * group.size
+    return choose(problem_of(name, rows, n, k, dtype, group, f))
+
+
+def _make_room(needed: int) -> None:
+    """Closes what was used least recently. All ranks made the same calls, so they close the same operators."""
+    held = needed + sum(entry.bytes for entry in _entries.values())
+    for key in list(_entries):
+        if held <= limit_bytes:
+            return
+        entry = _entries[key]
+        if entry.operator is not None and not entry.captured:
+            held -= entry.bytes
+            del _entries[key]
+            entry.operator.close()
+
+
+def drop_gone() -> None:
+    """Forgets the operators of groups that were destroyed. Their peers may be gone, so nothing is closed collectively."""
+    there = {id(group) for group in alive()}
+    for key, entry in list(_entries.items()):
+        if id(entry.group) not in there:
+            del _entries[key]
+
+
+def close(group: Any = None) -> None:
+    """Closes the operators of a process group; None: all of them. Collective over the group's ranks. Call it before the
+    group is destroyed, or leave it: what is left is dropped when the next operator is made."""
+    drop_gone()
+    closed = None if group is None else {id(one) for one in known(group)}
+    for key, entry in list(_entries.items()):
+        if closed is None or id(entry.group) in closed:
+            del _entries[key]
+            if entry.operator is not None:
+                entry.operator.close()
+
+
+def held() -> tuple[int, int]:
+    """How many operators there are, and their bytes of heap on this rank."""
+    made = [entry for entry in _entries.values() if entry.operator is not None]
+    return len(made), sum(entry.bytes for entry in made)

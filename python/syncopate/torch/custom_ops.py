@@ -1,0 +1,172 @@
+"""torch.ops.syncopate.*: the operators as custom ops, which torch.compile and torch.export take as they are.
+
+    all_gather_matmul(x, w, group_name, bias=None, *, activation="", axis=0, module="") → act(all_gather(x) @ w + bias)
+    all_gather_matmuls(x, [w, …], group_name, *, return_gathered=False, module="")     → [all_gather(x) @ w, …(, all_gather(x))]
+    matmul_reduce_scatter(x, w, group_name, *, module="")                               → reduce_scatter(x @ w)
+    matmul_all_reduce(x, w, group_name, *, replicated_grad=False, module="")            → all_reduce(x @ w)
+    matmul_all_to_all(x, w, group_name, *, module="")                                   → all_to_all(x @ w)
+    all_to_all_matmul(x, w, group_name, *, module="")                                   → all_to_all(x) @ w
+    feed_forward(x, w1, w2, group_name, *, activation="", module="")    → reduce_scatter(act(all_gather(x) @ w1) @ w2)
+
+Shapes are those of syncopate.ops. `group_name`: of a torch process group (ProcessGroup.group_name). `module`: the name of the
+user's module, for errors. Operands of a layout that the kernels do not take are copied; what they cannot do at all (dtype,
+sizes, group, device) is done by the collective and the product one after the other, and counted (report.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import fused, unfused
+
+library = torch.library.Library("syncopate", "DEF")
+
+TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+
+
+def custom_op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Defines the op, with one implementation for both devices. `fake`: shapes only."""
+    name = schema.partition("(")[0]
+
+    def define(implementation: Callable[..., Any]) -> Callable[..., Any]:
+        library.define(schema, tags=TAGS)
+        for key in ("CPU", "CUDA"):
+            library.impl(name, implementation, key)
+        torch.library.register_fake(f"syncopate::{name}", fake, lib=library)
+        return implementation
+
+    return define
+
+
+def require(fits: bool, expected: str, *given: torch.Tensor) -> None:
+    if not fits:
+        raise ValueError(f"expected {expected}, got {', '.join(str(list(t.shape)) for t in given)}")
+
+
+def require_product(x: torch.Tensor, w: torch.Tensor, columns: int = 1) -> None:
+    fits = x.dim() == w.dim() == 2 and x.shape[1] * columns == w.shape[0]
+    require(fits, "x [rows, K] and w [K, N]", x, w)
+
+
+def require_shares(x: torch.Tensor, group_name: str) -> None:
+    size = unfused.size_of(group_name)
+    require(x.shape[0] % size == 0, f"rows that {size} ranks can share", x)
+
+
+def _gather(x, w, group_name, bias=None, *, activation="", axis=0, module=""):
+    size = unfused.size_of(group_name)
+    require_product(x, w, size if axis else 1)
+    return x.new_empty(x.shape[0] * (1 if axis else size), w.shape[1])
+
+
+@custom_op(
+    "all_gather_matmul(Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str activation='', int axis=0, "
+    "str module='') -> Tensor",
+    _gather,
+)
+def all_gather_matmul(x, w, group_name, bias=None, *, activation="", axis=0, module=""):
+    require_product(x, w, unfused.size_of(group_name) if axis else 1)
+    y = fused.all_gather_matmul(x, w, group_name, bias, activation, axis, module)
+    return unfused.all_gather_matmul(x, w, group_name, bias, activation, axis) if y is None else y
+
+
+def _gathers(x, ws, group_name, *, return_gathered=False, module=""):
+    for w in ws:
+        require_product(x, w)
+    m = x.shape[0] * unfused.size_of(group_name)
+    made = [x.new_empty(m, w.shape[1]) for w in ws]
+    return made + ([x.new_empty(m, x.shape[1])] if return_gathered else [])
+
+
+@custom_op(
+    "all_gather_matmuls(Tensor x, Tensor[] ws, str group_name, *, bool return_gathered=False, str module='') -> Tensor[]",
+    _gathers,
+)
+def all_gather_matmuls(x, ws, group_name, *, return_gathered=False, module=""):
+    require(bool(ws), "at least one w", x)
+    for w in ws:
+        require_product(x, w)
+    made = fused.all_gather_matmuls(x, ws, group_name, return_gathered, module)
+    return unfused.all_gather_matmuls(x, ws, group_name, return_gathered) if made is None else made
+
+
+def _scatter(x, w, group_name, *, module=""):
+    require_product(x, w)
+    return x.new_empty(x.shape[0] // unfused.size_of(group_name), w.shape[1])
+
+
+@custom_op("matmul_reduce_scatter(Tensor x, Tensor w, str group_name, *, str module='') -> Tensor", _scatter)
+def matmul_reduce_scatter(x, w, group_name, *, module=""):
+    require_product(x, w)
+    require_shares(x, group_name)
+    y = fused.sent("matmul_reduce_scatter", x, w, group_name, module)
+    return unfused.matmul_reduce_scatter(x, w, group_name) if y is None else y
+
+
+def _whole(x, w, group_name, *, replicated_grad=False, module=""):
+    require_product(x, w)
+    return x.new_empty(x.shape[0], w.shape[1])
+
+
+@custom_op(
+    "matmul_all_reduce(Tensor x, Tensor w, str group_name, *, bool replicated_grad=False, str module='') -> Tensor",
+    _whole,
+)
+def matmul_all_reduce(x, w, group_name, *, replicated_grad=False, module=""):
+    require_product(x, w)
+    y = fused.sent("matmul_all_reduce", x, w, group_name, module)
+    return unfused.matmul_all_reduce(x, w, group_name) if y is None else y
+
+
+@custom_op("matmul_all_to_all(Tensor x, Tensor w, str group_name, *, str module='') -> Tensor", _whole)
+def matmul_all_to_all(x, w, group_name, *, module=""):
+    require_product(x, w)
+    require_shares(x, group_name)
+    y = fused.sent("matmul_all_to_all", x, w, group_name, module)
+    return unfused.matmul_all_to_all(x, w, group_name) if y is None else y
+
+
+@custom_op("all_to_all_matmul(Tensor x, Tensor w, str group_name, *, str module='') -> Tensor", _whole)
+def all_to_all_matmul(x, w, group_name, *, module=""):
+    require_product(x, w)
+    require_shares(x, group_name)
+    y = fused.sent("all_to_all_matmul", x, w, group_name, module)
+    return unfused.all_to_all_matmul(x, w, group_name) if y is None else y
+
+
+def _block(x, w1, w2, group_name, *, activation="", module=""):
+    return x.new_empty(x.shape[0], w2.shape[1])
+
+
+@custom_op(
+    "feed_forward(Tensor x, Tensor w1, Tensor w2, str group_name, *, str activation='', str module='') -> Tensor",
+    _block,
+)
+def feed_forward(x, w1, w2, group_name, *, activation="", module=""):
+    fits = x.dim() == w1.dim() == w2.dim() == 2 and x.shape[1] == w1.shape[0] and w1.shape[1] == w2.shape[0]
+    require(fits, "x [rows, K], w1 [K, F] and w2 [F, N]", x, w1, w2)
+    y = fused.feed_forward(x, w1, w2, group_name, activation, module)
+    return unfused.feed_forward(x, w1, w2, group_name, activation) if y is None else y
+
+
+def _gradients(grad, x, w, group_name, *, exchanged, module=""):
+    return x.new_empty(x.shape), w.new_empty(w.shape)
+
+
+@custom_op(
+    "sent_matmul_backward(Tensor grad, Tensor x, Tensor w, str group_name, *, bool exchanged, str module='') -> "
+    "(Tensor, Tensor)",
+    _gradients,
+)
+def sent_matmul_backward(grad, x, w, group_name, *, exchanged, module=""):
+    """Gradients of x and w of matmul_reduce_scatter, or with `exchanged` of matmul_all_to_all: what comes to this rank is
+    multiplied by the transposed w as it arrives, and then by x where it lies in the heap."""
+    name = "all_to_all_matmul" if exchanged else "all_gather_matmul"
+    made = fused.kept(name, grad, w.t(), group_name, module)
+    if made is None:
+        whole = (unfused.exchange if exchanged else unfused.gather)(grad, group_name)
+        made = torch.mm(whole, w.t()), whole
+    return made[0], torch.mm(x.t(), made[1])

@@ -1,0 +1,116 @@
+"""Calls of the operators with operands of any layout. Each function returns None where nothing fused does: calls.py counts
+why, and the caller runs something else. Shapes are those of syncopate.ops; `module` names the user's module in errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .. import _syncopate
+from . import calls
+from .unfused import size_of
+
+
+def rows(x: torch.Tensor) -> torch.Tensor:
+    """x [rows, columns] as TMA descriptors take it: rows contiguous, each beginning at a multiple of 16 bytes."""
+    size = x.element_size()
+    fits = x.stride(1) == 1 and x.stride(0) * size % 16 == 0 and x.data_ptr() % 16 == 0
+    return x if fits or not x.numel() else x.clone(memory_format=torch.contiguous_format)
+
+
+def weight(w: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    """w [K, N] as the kernels take it, and whether that is its transpose [N, K]."""
+    if w.stride(0) == 1 and w.stride(1) >= w.shape[0] and w.shape[0] > 1:
+        return rows(w.t()), True
+    return rows(w), False
+
+
+def run(module: str, operator: Any, *arguments: Any) -> torch.Tensor:
+    """One call. An error of it says in which of the user's modules."""
+    try:
+        return operator(*arguments)
+    except _syncopate.SyncopateError as error:
+        if module:
+            error.add_note(f"in {module}")
+        raise
+
+
+def all_gather_matmul(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    group_name: str,
+    bias: torch.Tensor | None = None,
+    activation: str = "",
+    axis: int = 0,
+    module: str = "",
+) -> torch.Tensor | None:
+    given, transposed = weight(w)
+    operator = calls.find(
+        "all_gather_matmul",
+        x,
+        group_name,
+        (x.shape[0] * (1 if axis else size_of(group_name)), w.shape[1], w.shape[0]),
+        w_transposed=transposed,
+        activation=activation,
+        bias=bias is not None,
+        axis=axis,
+    )
+    if operator is None:
+        return None
+    return run(module, operator, rows(x), given, None, None if bias is None else bias.contiguous())
+
+
+def all_gather_matmuls(
+    x: torch.Tensor,
+    ws: Sequence[torch.Tensor],
+    group_name: str,
+    return_gathered: bool = False,
+    module: str = "",
+) -> list[torch.Tensor] | None:
+    """The widest product runs beside the gather, the others on what it has gathered."""
+    first = max(range(len(ws)), key=lambda i: ws[i].shape[1])
+    made = kept("all_gather_matmul", x, ws[first], group_name, module)
+    if made is None:
+        return None
+    y, whole = made
+    products = [y if i == first else torch.mm(whole, w) for i, w in enumerate(ws)]
+    return products + ([whole.clone()] if return_gathered else [])
+
+
+def kept(
+    name: str, x: torch.Tensor, w: torch.Tensor, group_name: str, module: str = ""
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """A call of all_gather_matmul or all_to_all_matmul, and what it has gathered: that is the heap's, until the next call
+    of the same shape."""
+    given, transposed = weight(w)
+    m = x.shape[0] * (size_of(group_name) if name == "all_gather_matmul" else 1)
+    extents = (m, w.shape[1], w.shape[0])
+    operator = calls.find(name, x, group_name, extents, w_transposed=transposed, keep=True)
+    if operator is None:
+        return None
+    return run(module, operator, rows(x), given), operator.gathered()
+
+
+def sent(
+    name: str, x: torch.Tensor, w: torch.Tensor, group_name: str, module: str = ""
+) -> torch.Tensor | None:
+    """A call of an operator of x [M, K] and w: what it makes is sent, or x is exchanged."""
+    given, transposed = weight(w)
+    extents = (x.shape[0], w.shape[1], x.shape[1])
+    operator = calls.find(name, x, group_name, extents, w_transposed=transposed)
+    return None if operator is None else run(module, operator, rows(x), given)
+
+
+def feed_forward(
+    x: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    group_name: str,
+    activation: str = "",
+    module: str = "",
+) -> torch.Tensor | None:
+    extents = (x.shape[0] * size_of(group_name), x.shape[1], w1.shape[1], w2.shape[1])
+    operator = calls.find("feed_forward", x, group_name, extents, activation=activation)
+    return None if operator is None else run(module, operator, rows(x), rows(w1), rows(w2))

@@ -1,0 +1,150 @@
+"""The backward of the custom ops, fused as well. With g the gradient of y:
+
+    all_gather_matmul       x: reduce_scatter(g @ wᵀ)         w: all_gather(xᵀ, columns) @ g    the gathered x is not kept
+    matmul_reduce_scatter   x: all_gather(g) @ wᵀ             w: xᵀ @ the same gathered g, where it lies in the heap
+    matmul_all_to_all       x: all_to_all(g) @ wᵀ             w: xᵀ @ what came
+    all_to_all_matmul       x: all_to_all(g @ wᵀ)             w: all_to_all(x)ᵀ @ g
+    matmul_all_reduce       x: all_reduce(g) @ wᵀ             w: xᵀ @ all_reduce(g); with replicated_grad g is the sum already
+    feed_forward            by those of its two halves
+
+These are the adjoints that torch's functional collectives have. Where every rank computes the same loss from the whole y of an
+all-reduce (RowwiseParallel with a replicated output), g is not to be summed again: `replicated_grad`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import unfused
+from .custom_ops import library
+
+ops = torch.ops.syncopate
+
+
+def derived(pre: torch.Tensor, grad: torch.Tensor, activation: str) -> torch.Tensor:
+    """The gradient of the activation's input, `pre`."""
+    if activation == "relu":
+        return torch.where(pre > 0, grad, torch.zeros_like(grad))
+    if activation == "gelu":
+        return torch.ops.aten.gelu_backward(grad, pre, approximate="tanh")
+    return torch.ops.aten.silu_backward(grad, pre) if activation == "silu" else grad
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
+    ctx.group_name = next(given for given in inputs if isinstance(given, str))
+    ctx.options = dict(keyword_only_inputs)
+    lists = [given if isinstance(given, (list, tuple)) else [given] for given in inputs]
+    ctx.save_for_backward(*[t for given in lists for t in given if isinstance(t, torch.Tensor)])
+
+
+def _gathered_product(x, w, grad, group_name, module, needs) -> tuple[Any, Any]:
+    """Of x and w, of y = all_gather(x) @ w."""
+    grad_x = grad_w = None
+    if needs[0]:
+        grad_x = ops.matmul_reduce_scatter(grad, w.t(), group_name, module=module)
+    if needs[1]:
+        grad_w = ops.all_gather_matmul(x.t().contiguous(), grad, group_name, axis=1, module=module)
+    return grad_x, grad_w
+
+
+def _gathered_columns(x, w, grad, group_name, module, needs) -> tuple[Any, Any]:
+    """The same where columns are gathered."""
+    grad_x = grad_w = None
+    if needs[0]:
+        grad_x = ops.matmul_reduce_scatter(w, grad.t(), group_name, module=module).t()
+    if needs[1]:
+        grad_w = ops.all_gather_matmul(x.t().contiguous(), grad, group_name, module=module)
+    return grad_x, grad_w
+
+
+def all_gather_matmul(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    x, w, *bias = ctx.saved_tensors
+    module, axis, activation = (ctx.options[name] for name in ("module", "axis", "activation"))
+    grad = grad.contiguous()
+    if activation:
+        pre = ops.all_gather_matmul(x, w, ctx.group_name, bias[0] if bias else None, axis=axis, module=module)
+        grad = derived(pre, grad, activation)
+    of = _gathered_columns if axis else _gathered_product
+    grad_x, grad_w = of(x, w, grad, ctx.group_name, module, ctx.needs_input_grad)
+    return grad_x, grad_w, None, grad.sum(0) if bias else None
+
+
+def all_gather_matmuls(ctx: Any, grads: list[torch.Tensor]) -> tuple[Any, ...]:
+    x, *ws = ctx.saved_tensors
+    module = ctx.options["module"]
+    of_products = list(grads[: len(ws)])
+    grad = torch.cat(of_products, 1)
+    w = torch.cat([one.t() for one in ws]).t()  # [K, N of all], as the transpose of a contiguous one
+    grad_x, grad_ws = None, [None] * len(ws)
+    if ctx.needs_input_grad[0]:
+        grad_x = ops.matmul_reduce_scatter(grad, w.t(), ctx.group_name, module=module)
+        if ctx.options["return_gathered"]:
+            grad_x = grad_x + unfused.scatter(grads[-1], ctx.group_name)
+    if any(ctx.needs_input_grad[1]):
+        together = ops.all_gather_matmul(x.t().contiguous(), grad, ctx.group_name, axis=1, module=module)
+        grad_ws = list(together.split([one.shape[1] for one in ws], 1))
+    return grad_x, grad_ws, None
+
+
+def _of_sent(exchanged: bool) -> Any:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        x, w = ctx.saved_tensors
+        module = ctx.options["module"]
+        if ctx.needs_input_grad[0] and ctx.needs_input_grad[1]:
+            grad_x, grad_w = ops.sent_matmul_backward(
+                grad.contiguous(), x, w, ctx.group_name, exchanged=exchanged, module=module
+            )
+            return grad_x, grad_w, None
+        if ctx.needs_input_grad[0]:
+            fused = ops.all_to_all_matmul if exchanged else ops.all_gather_matmul
+            return fused(grad.contiguous(), w.t(), ctx.group_name, module=module), None, None
+        whole = (unfused.exchange if exchanged else unfused.gather)(grad, ctx.group_name)
+        return None, torch.mm(x.t(), whole), None
+
+    return backward
+
+
+def all_to_all_matmul(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    x, w = ctx.saved_tensors
+    module, grad_x, grad_w = ctx.options["module"], None, None
+    if ctx.needs_input_grad[0]:
+        grad_x = ops.matmul_all_to_all(grad.contiguous(), w.t(), ctx.group_name, module=module)
+    if ctx.needs_input_grad[1]:
+        grad_w = torch.mm(unfused.exchange(x, ctx.group_name).t(), grad)
+    return grad_x, grad_w, None
+
+
+def matmul_all_reduce(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    x, w = ctx.saved_tensors
+    if not ctx.options["replicated_grad"]:
+        grad = unfused.reduce(grad, ctx.group_name)
+    grad_x = torch.mm(grad, w.t()) if ctx.needs_input_grad[0] else None
+    return grad_x, torch.mm(x.t(), grad) if ctx.needs_input_grad[1] else None, None
+
+
+def feed_forward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    """The inner activations are made again: the first half runs once more, beside its gather."""
+    x, w1, w2 = ctx.saved_tensors
+    module, activation = ctx.options["module"], ctx.options["activation"]
+    pre = ops.all_gather_matmul(x, w1, ctx.group_name, module=module)
+    h = unfused.activated(pre, activation)
+    grad_h, grad_w2 = ops.sent_matmul_backward(
+        grad.contiguous(), h, w2, ctx.group_name, exchanged=False, module=module
+    )
+    grad_pre = derived(pre, grad_h, activation)
+    grad_x, grad_w1 = _gathered_product(x, w1, grad_pre, ctx.group_name, module, ctx.needs_input_grad)
+    return grad_x, grad_w1, grad_w2 if ctx.needs_input_grad[2] else None, None
+
+
+for _name, _backward in {
+    "all_gather_matmul": all_gather_matmul,
+    "all_gather_matmuls": all_gather_matmuls,
+    "matmul_reduce_scatter": _of_sent(exchanged=False),
+    "matmul_all_to_all": _of_sent(exchanged=True),
+    "all_to_all_matmul": all_to_all_matmul,
+    "matmul_all_reduce": matmul_all_reduce,
+    "feed_forward": feed_forward,
+}.items():
+    torch.library.register_autograd(f"syncopate::{_name}", _backward, setup_context=_remember, lib=library)

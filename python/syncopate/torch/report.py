@@ -1,0 +1,84 @@
+"""What was fused, what was left, and why: of compiled graphs a row for each collective next to a product, of calls a count
+for each operator and reason."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+FUSED = "fused"
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A collective of a compiled graph that stands next to a product.
+
+    `graph`: "forward", "backward" or "inference". `made`: the custom op that took its place, "" if it was left, and then
+    `reason` says why. `where`: the user's line, FILE:LINE, and `module` the user's module, as far as the graph knows them;
+    of a backward graph those of the forward code.
+    """
+
+    graph: str
+    collective: str
+    product: str
+    made: str
+    reason: str
+    where: str
+    module: str
+
+    def __str__(self) -> str:
+        outcome = f"→ {self.made}" if self.made else f"left: {self.reason}"
+        place = " ".join(filter(None, (self.where, self.module)))
+        return f"{self.graph:9} {self.collective:15} {self.product:28} {outcome}" + (
+            f"   ({place})" if place else ""
+        )
+
+
+@dataclass
+class Report:
+    """`rewrites`: in the order in which graphs were compiled. `calls`: (operator, outcome) → how often since the start;
+    the outcome is "fused", or why a collective and a product were run instead."""
+
+    rewrites: list[Rewrite] = field(default_factory=list)
+    calls: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def fused(self) -> list[Rewrite]:
+        return [row for row in self.rewrites if row.made]
+
+    @property
+    def left(self) -> list[Rewrite]:
+        return [row for row in self.rewrites if not row.made]
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.fused)} of {len(self.rewrites)} collectives next to products were fused"]
+        lines += [str(row) for row in self.rewrites]
+        lines += [f"{count:8} calls of {name}: {outcome}" for (name, outcome), count in self.calls.items()]
+        return "\n".join(lines)
+
+
+_lock = threading.Lock()  # backward runs in threads of its own
+_rewrites: list[Rewrite] = []
+_calls: Counter[tuple[str, str]] = Counter()
+
+
+def add(row: Rewrite) -> None:
+    with _lock:
+        _rewrites.append(row)
+
+
+def count(name: str, outcome: str) -> None:
+    with _lock:
+        _calls[name, outcome] += 1
+
+
+def current() -> Report:
+    with _lock:
+        return Report(list(_rewrites), dict(_calls))
+
+
+def clear() -> None:
+    with _lock:
+        _rewrites.clear()
+        _calls.clear()

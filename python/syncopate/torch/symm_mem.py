@@ -1,0 +1,171 @@
+"""The slot that torch's asynchronous tensor parallelism has for its fused products:
+
+    with sy.symm_mem.override() as ours:          # or ours = sy.symm_mem.override(), and later ours.restore()
+        …                                         # torch.ops.symm_mem.fused_* are Syncopate's
+    print(ours)                                   # how many calls were taken, how many passed on, and why
+
+Torch's own pass (torch._inductor.config._micro_pipeline_tp) and trainers that call the two ops use Syncopate so, unchanged.
+What no operator here takes goes to torch's implementation, and is counted. While an override lasts, torch's pass finds symmetric
+memory enabled for every group: ours needs no set-up, and torch's own sets itself up when it is called.
+
+    fused_all_gather_matmul(A, Bs, gather_dim, group_name, *, return_A) → (A | None, [A @ B, …])
+    fused_matmul_reduce_scatter(A, B, "sum" | "avg", scatter_dim, group_name)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections import Counter
+from typing import Any
+
+import torch
+from torch.distributed import _symmetric_memory as torchs
+
+from . import fused, report
+from .unfused import size_of
+
+GATHER = "symm_mem::fused_all_gather_matmul"
+SCATTER = "symm_mem::fused_matmul_reduce_scatter"
+
+
+class Override:
+    """Lasts until `restore`. `taken`, `passed_on`: by op, the number of calls."""
+
+    def __init__(self) -> None:
+        self.taken: Counter[str] = Counter()
+        self.passed_on: Counter[str] = Counter()
+        self._enabled = torchs.is_symm_mem_enabled_for_group
+        torchs.is_symm_mem_enabled_for_group = lambda group_name: True
+        self._library = torch.library.Library("symm_mem", "IMPL")
+        with _no_warning():
+            for key, gather, scatter in (
+                ("CUDA", torchs._fused_all_gather_matmul, torchs._fused_matmul_reduce_scatter),
+                (
+                    "CPU",
+                    torchs._fused_all_gather_matmul_fallback,
+                    torchs._fused_matmul_reduce_scatter_fallback,
+                ),
+            ):
+                self._library.impl("fused_all_gather_matmul", self._gather_or(gather), key)
+                self._library.impl("fused_matmul_reduce_scatter", self._scatter_or(scatter), key)
+
+    def __enter__(self) -> Override:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
+
+    def restore(self) -> None:
+        """torch's own implementations are back."""
+        if self._library is not None:
+            self._library._destroy()
+            self._library = None
+            torchs.is_symm_mem_enabled_for_group = self._enabled
+
+    def __str__(self) -> str:
+        rows = [
+            f"{name}: {self.taken[name]} calls taken, {self.passed_on[name]} passed on"
+            for name in (GATHER, SCATTER)
+        ]
+        reasons = [
+            f"    {name}: {outcome}"
+            for name, outcome in report.current().calls
+            if outcome != report.FUSED
+            and name in (GATHER, SCATTER, "all_gather_matmul", "matmul_reduce_scatter")
+        ]
+        return "\n".join(rows + reasons)
+
+    def _gather_or(self, original: Any) -> Any:
+        def gather(A, Bs, gather_dim, group_name, *, return_A=True):
+            made = all_gather_matmul(A, Bs, gather_dim, group_name, return_A)
+            self._count(GATHER, made)
+            return original(A, Bs, gather_dim, group_name, return_A=return_A) if made is None else made
+
+        return gather
+
+    def _scatter_or(self, original: Any) -> Any:
+        def scatter(A, B, reduce_op, scatter_dim, group_name):
+            made = matmul_reduce_scatter(A, B, reduce_op, scatter_dim, group_name)
+            self._count(SCATTER, made)
+            return original(A, B, reduce_op, scatter_dim, group_name) if made is None else made
+
+        return scatter
+
+    def _count(self, name: str, made: Any) -> None:
+        (self.passed_on if made is None else self.taken)[name] += 1
+
+
+def override() -> Override:
+    """Takes the two ops, for CUDA and, where ranks are processes of this host, for CPU tensors."""
+    return Override()
+
+
+@contextlib.contextmanager
+def _no_warning() -> Any:
+    """torch warns that a kernel is registered in another one's place: that is what was asked for."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*verrid.*")
+        yield
+
+
+def all_gather_matmul(
+    A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int, group_name: str, return_A: bool
+) -> tuple[torch.Tensor | None, list[torch.Tensor]] | None:
+    """With the strides that torch's own gives; None: it is not taken."""
+    reason = _not_products(A, Bs, gather_dim)
+    last = gather_dim % max(A.dim(), 1) == A.dim() - 1
+    if not reason and last and (len(Bs) > 1 or return_A):
+        reason = "a gather of the last axis for several products, or one that is returned"
+    if reason:
+        report.count(GATHER, reason)
+        return None
+    if last:
+        y = fused.all_gather_matmul(A.flatten(0, -2), Bs[0], group_name, axis=1)
+        return None if y is None else (None, [y.view(*A.shape[:-1], -1)])
+    axis = gather_dim % A.dim()
+    moved = A.movedim(axis, 0)
+    leading = [moved.shape[0] * size_of(group_name), *moved.shape[1:-1]]
+    made = fused.all_gather_matmuls(moved.flatten(0, -2), Bs, group_name, return_A)
+    if made is None:
+        return None
+    back = [one.view(*leading, one.shape[1]).movedim(0, axis) for one in made]
+    return (back.pop() if return_A else None), back
+
+
+def matmul_reduce_scatter(
+    A: torch.Tensor, B: torch.Tensor, reduce_op: str, scatter_dim: int, group_name: str
+) -> torch.Tensor | None:
+    """Contiguous, as torch's own gives it; None: it is not taken."""
+    reason = _not_products(A, [B], scatter_dim)
+    if not reason and reduce_op not in ("sum", "avg"):
+        reason = f"reduce_op {reduce_op} is neither sum nor avg"
+    if not reason and [*A.shape[:-1], B.shape[1]][scatter_dim] % size_of(group_name):
+        reason = "the ranks cannot share the axis that is scattered"
+    if reason:
+        report.count(SCATTER, reason)
+        return None
+    axis = scatter_dim % A.dim()
+    if axis == A.dim() - 1:  # columns of A @ B are rows of its transpose, Bᵀ @ Aᵀ
+        y = fused.sent("matmul_reduce_scatter", B.t(), A.flatten(0, -2).t(), group_name)
+        y = None if y is None else y.t().reshape(*A.shape[:-1], -1)
+    else:
+        moved = A.movedim(axis, 0)
+        y = fused.sent("matmul_reduce_scatter", moved.flatten(0, -2), B, group_name)
+        if y is not None:
+            leading = [moved.shape[0] // size_of(group_name), *moved.shape[1:-1]]
+            y = y.view(*leading, y.shape[1]).movedim(0, axis).contiguous()
+    if y is not None and reduce_op == "avg":
+        y = y.div_(size_of(group_name))
+    return y
+
+
+def _not_products(A: torch.Tensor, Bs: list[torch.Tensor], axis: int) -> str:
+    """Why these are no products of one A with matrices; torch's own implementation then says what is wrong."""
+    if not Bs:
+        return "no product"
+    if A.dim() < 2 or any(B.dim() != 2 for B in Bs) or not -A.dim() <= axis < A.dim():
+        return "A is no matrix of rows, a B is none, or the axis is not A's"
+    if any(B.dtype != A.dtype for B in Bs):
+        return "A and B differ in dtype"
+    return ""

@@ -1,0 +1,300 @@
+"""torch.ops.syncopate.* on host ranks of a gloo process group; run by test_torch.py.
+
+    host_torch.py RANKS
+
+Exits 1 with the first thing that is wrong.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+
+import syncopate as sy  # noqa: E402
+import torch  # noqa: E402
+import torch._dynamo.testing  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from syncopate import ranks  # noqa: E402
+from syncopate.torch import calls, report, unfused  # noqa: E402
+from torch.distributed import _functional_collectives as functional  # noqa: E402
+
+ops = torch.ops.syncopate
+
+
+def expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise RuntimeError(what)
+
+
+def close(actual: torch.Tensor, exact: torch.Tensor, what: str) -> None:
+    torch.testing.assert_close(
+        actual.float(), exact.float(), rtol=1e-4, atol=1e-4, msg=lambda text: f"{what}: {text}"
+    )
+
+
+def data(*shape: int, seed: int, own: bool = True) -> torch.Tensor:
+    """Of this rank, or alike on all."""
+    generator = torch.Generator().manual_seed(seed + (1000 * dist.get_rank() if own else 0))
+    return torch.randn(*shape, generator=generator)
+
+
+def gather(x: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    return functional.all_gather_tensor_autograd(x, dim, dist.group.WORLD)
+
+
+def scatter(x: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    return functional.reduce_scatter_tensor_autograd(x, "sum", dim, dist.group.WORLD)
+
+
+def exchange(x: torch.Tensor) -> torch.Tensor:
+    return functional.all_to_all_single_autograd(x, None, None, dist.group.WORLD)
+
+
+def activated(x: torch.Tensor, name: str) -> torch.Tensor:
+    return unfused.activated(x, name)
+
+
+def cases(group: str, size: int):
+    """(name, shapes of the operands, fused, the same of torch's own differentiable collectives)."""
+    m, k, n = 16 * size, 32, 24
+    yield (
+        "all_gather_matmul",
+        [(16, k), (k, n)],
+        lambda x, w: ops.all_gather_matmul(x, w, group),
+        (lambda x, w: gather(x) @ w),
+    )
+    yield (
+        "bias, gelu",
+        [(16, k), (k, n), (n,)],
+        (lambda x, w, b: ops.all_gather_matmul(x, w, group, b, activation="gelu")),
+        lambda x, w, b: activated(gather(x) @ w + b, "gelu"),
+    )
+    yield (
+        "columns",
+        [(16 * size, k), (k * size, n)],
+        (lambda x, w: ops.all_gather_matmul(x, w, group, axis=1)),
+        lambda x, w: gather(x, 1) @ w,
+    )
+    yield (
+        "weight of a Linear",
+        [(16, k), (n, k)],
+        (lambda x, w: ops.all_gather_matmul(x, w.t(), group)),
+        lambda x, w: gather(x) @ w.t(),
+    )
+    yield (
+        "two products and x",
+        [(16, k), (k, n), (k, 16)],
+        (lambda x, v, w: torch.cat(ops.all_gather_matmuls(x, [v, w], group, return_gathered=True), 1)),
+        lambda x, v, w: torch.cat([gather(x) @ v, gather(x) @ w, gather(x)], 1),
+    )
+    yield (
+        "matmul_reduce_scatter",
+        [(m, k), (k, n)],
+        lambda x, w: ops.matmul_reduce_scatter(x, w, group),
+        (lambda x, w: scatter(x @ w)),
+    )
+    yield (
+        "matmul_all_to_all",
+        [(m, k), (k, n)],
+        lambda x, w: ops.matmul_all_to_all(x, w, group),
+        (lambda x, w: exchange(x @ w)),
+    )
+    yield (
+        "all_to_all_matmul",
+        [(m, k), (k, n)],
+        lambda x, w: ops.all_to_all_matmul(x, w, group),
+        (lambda x, w: exchange(x) @ w),
+    )
+    yield (
+        "feed_forward",
+        [(16, k), (k, 40), (40, n)],
+        (lambda x, v, w: ops.feed_forward(x, v, w, group, activation="silu")),
+        lambda x, v, w: scatter(activated(gather(x) @ v, "silu") @ w),
+    )
+
+
+def check_values_and_gradients(group: str, size: int) -> None:
+    """Of all operators; and nothing of them ran unfused."""
+    report.clear()
+    for number, (name, shapes, fused, plain) in enumerate(cases(group, size)):
+        given = [data(*shape, seed=10 * number + i).requires_grad_() for i, shape in enumerate(shapes)]
+        again = [t.detach().clone().requires_grad_() for t in given]
+        y, exact = fused(*given), plain(*again)
+        close(y, exact, name)
+        g = data(*y.shape, seed=500 + number)
+        y.backward(g)
+        exact.backward(g)
+        for i, (one, other) in enumerate(zip(given, again, strict=True)):
+            close(one.grad, other.grad, f"{name}, gradient {i}")
+    left = [key for key in sy.report().calls if key[1] != "fused"]
+    expect(not left, f"not fused: {left}")
+
+
+def check_all_reduce(group: str, size: int) -> None:
+    """Its gradient is the sum of all ranks' unless they have it already."""
+    x, w = data(16, 32, seed=1).requires_grad_(), data(32, 24, seed=2).requires_grad_()
+    for replicated in (False, True):
+        x.grad = w.grad = None
+        y = ops.matmul_all_reduce(x, w, group, replicated_grad=replicated)
+        total = (x @ w).detach()
+        dist.all_reduce(total)
+        close(y, total, "matmul_all_reduce")
+        g = data(16, 24, seed=3, own=not replicated)
+        y.backward(g)
+        if not replicated:
+            dist.all_reduce(g)
+        close(x.grad, g @ w.t(), "gradient of x")
+        close(w.grad, x.t() @ g, "gradient of w")
+
+
+def check_other_layouts(group: str, size: int) -> None:
+    """Operands whose rows are apart, not contiguous, or at odd addresses; gradients that are expanded."""
+    x, w = data(16, 64, seed=4), data(64, 48, seed=5)
+    whole = unfused.gather(x, group)
+    odd = torch.cat([torch.zeros(1), x.flatten()])[1:].view(16, 64)
+    for what, a in (
+        ("rows apart", torch.cat([x, x], 1)[:, :64]),
+        ("odd", odd),
+        ("columns", x.t().clone().t()),
+    ):
+        close(ops.all_gather_matmul(a, w, group), whole @ w, what)
+    wide = torch.cat([w, w], 1)
+    close(ops.all_gather_matmul(x, wide[:, :48], group), whole @ w, "a slice of w")
+    close(ops.all_gather_matmul(x, torch.stack([w, w], 2)[:, :, 0], group), whole @ w, "strided w")
+    leaf = x.clone().requires_grad_()
+    ops.all_gather_matmul(leaf, w, group).sum().backward()
+    close(leaf.grad, unfused.scatter(torch.ones(16 * size, 48) @ w.t(), group), "an expanded gradient")
+
+
+def check_what_is_left(group: str, size: int) -> None:
+    """What no kernel takes is right, too, and said."""
+    report.clear()
+    for dtype, k, n, said in (
+        (torch.float64, 32, 24, "expected dtype bf16, fp16 or fp32"),
+        (torch.float32, 33, 24, "K must be a multiple of 4"),
+        (torch.float32, 32, 23, "N must be a multiple of 4"),
+    ):
+        x, w = data(16, k, seed=6).to(dtype), data(k, n, seed=7).to(dtype)
+        close(ops.all_gather_matmul(x, w, group), unfused.gather(x, group) @ w, said)
+        y = ops.matmul_reduce_scatter(x.repeat(size, 1), w, group)
+        close(y, unfused.scatter((x @ w).repeat(size, 1), group), said)
+        found = [outcome for (name, outcome), _ in sy.report().calls.items() if said in outcome]
+        expect(len(found) >= 1, f"{said!r} is not said in {sy.report().calls}")
+    expect("fused" not in {outcome for _, outcome in sy.report().calls}, "nothing of this is fused")
+    for wrong in ((data(16, 32, seed=1), data(31, 8, seed=1)), (data(3, 4, 4, seed=1), data(4, 8, seed=1))):
+        try:
+            ops.all_gather_matmul(*wrong, group)
+        except ValueError as error:
+            expect("expected x [rows, K] and w [K, N]" in str(error), str(error))
+        else:
+            expect(False, "operands that do not fit are not refused")
+
+
+def check_buckets(group: str, size: int) -> None:
+    """Rows of different batches, and rows owned by different ranks, have the same bits for a fixed strategy."""
+    w = data(96, 24, seed=8, own=False)
+    x = data(40 * size, 96, seed=9, own=False)
+    rank = dist.get_rank()
+    with sy.deterministic(rows=256):
+        results = {}
+        for rows in (8, 12, 40):
+            whole = x[: rows * size]
+            y = ops.all_gather_matmul(whole[rank * rows : (rank + 1) * rows], w, group)
+            total = ops.matmul_reduce_scatter(whole * (rank + 1), w, group)
+            results[rows] = y, unfused.gather(total, group)
+        for rows, (y, total) in results.items():
+            expect(
+                torch.equal(y, results[40][0][: rows * size]),
+                f"{rows} rows: other bits than in a batch of 40",
+            )
+            expect(torch.equal(total, results[40][1][: rows * size]), f"{rows} rows: other sums than in 40")
+        used = {key[2]: e.operator.strategy.tilings for key, e in calls._entries.items() if key[5] == 256}
+        expect(len(used) >= 3 and len(set(used.values())) <= 2, f"one tiling for every M: {used}")
+
+
+def check_profiler_and_compile(group: str, size: int) -> None:
+    """The profiler shows ops by name; torch.compile keeps one graph for every M, and gives the same gradients."""
+    x, w = data(16, 32, seed=1), data(32, 24, seed=2)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        ops.all_gather_matmul(x, w, group)
+    names = {event.name for event in profile.events()}
+    expect("syncopate::all_gather_matmul" in names, f"the profiler shows {sorted(names)[:20]}")
+
+    def block(x, v, w):
+        h = torch.relu(ops.all_gather_matmul(x, v, group))
+        return ops.matmul_reduce_scatter(h, w, group).square().mean()
+
+    torch._dynamo.reset()
+    graphs = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(block, fullgraph=True, dynamic=True, backend=graphs)
+    for rows in (16, 24, 32):
+        a = data(rows, 32, seed=rows)
+        given = [t.requires_grad_() for t in (a.clone(), data(32, 24, seed=2), data(24, 32, seed=3))]
+        again = [t.detach().clone().requires_grad_() for t in given]
+        loss, eager = compiled(*given), block(*again)
+        close(loss, eager, "compiled")
+        loss.backward()
+        eager.backward()
+        for one, other in zip(given, again, strict=True):
+            close(one.grad, other.grad, "a gradient of the compiled block")
+    expect(graphs.frame_count == 1, f"{graphs.frame_count} graphs for three sizes of M")
+
+    class Gather(torch.nn.Module):
+        def forward(self, x, w):
+            return ops.all_gather_matmul(x, w, group)
+
+    exported = torch.export.export(
+        Gather(), (x, w), dynamic_shapes=({0: torch.export.Dim("rows", min=2)}, None)
+    )
+    other = data(24, 32, seed=11)
+    close(exported.module()(other, w), ops.all_gather_matmul(other, w, group), "exported")
+
+
+def check_teardown(group: str, size: int) -> None:
+    """New groups of the same ranks, closed or only destroyed, leave nothing behind."""
+    cycles = int(os.environ.get("SYNCOPATE_CYCLES", "3"))
+    x, w = data(8, 16, seed=1), data(16, 8, seed=2)
+    exact = ops.all_gather_matmul(x, w, group)
+    before = calls.held()
+    for cycle in range(cycles):
+        again = dist.new_group(list(range(size)))
+        close(ops.all_gather_matmul(x, w, again.group_name), exact, f"group {cycle}")
+        expect(calls.held()[0] == before[0] + 1, f"cycle {cycle}: {calls.held()} operators, {before} before")
+        if cycle % 2:
+            sy.close(again)
+        dist.destroy_process_group(again)
+        calls.drop_gone()
+        expect(calls.held() == before, f"cycle {cycle}: {calls.held()} are left of {before}")
+    small = calls.limit_bytes
+    calls.limit_bytes = 1
+    ops.all_gather_matmul(data(12, 16, seed=1), w, group)
+    expect(calls.held()[0] == 1, f"beyond the limit {calls.held()} are held")
+    calls.limit_bytes = small
+    close(ops.all_gather_matmul(x, w, group), exact, "after it was closed to make room")
+
+
+CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
+
+
+def check(place: ranks.Place) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(Path(place.folder) / "store"), place.size)
+    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
+    for one in CHECKS:
+        one(dist.group.WORLD.group_name, place.size)
+    sy.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    chosen = sys.argv[2:]
+    CHECKS = [one for one in CHECKS if not chosen or one.__name__ in chosen]
+    try:
+        ranks.run(int(sys.argv[1]), check, timeout=1800)
+    except ranks.RankError as error:
+        print(error)
+        sys.exit(1)
+    print(f"ok: {len(CHECKS)} checks", flush=True)

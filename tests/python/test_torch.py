@@ -1,0 +1,52 @@
+"""PyTorch's face on host ranks: custom ops with their gradients, torch's own fused ops, compiled graphs, parallel styles."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, SWEEP
+
+pytest.importorskip("triton")
+pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.mark.parametrize("ranks", [2, 4] if SWEEP else [2])
+def test_custom_ops_and_their_gradients_are_those_of_the_unfused_pairs_on(ranks, run):
+    cycles = "1000" if SWEEP and ranks == 2 else "3"
+    outcome = run(sys.executable, "-W", "ignore", HERE / "host_torch.py", ranks, SYNCOPATE_CYCLES=cycles)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "ok: " in outcome.out
+
+
+# Two ranks end as programs do, with their ops and groups as they are. What is registered first runs last.
+UNCLOSED = """
+import atexit, os, sys, tempfile
+os.environ["TRITON_INTERPRET"] = "1"
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+atexit.register(lambda: print("left", threads() - before, flush=True))
+import torch
+import torch.distributed as dist
+import syncopate as sy
+from syncopate import ops
+
+folder, before = tempfile.mkdtemp(), threads()
+child = os.fork()
+torch.set_num_threads(1)
+store = dist.FileStore(os.path.join(folder, "store"), 2)
+dist.init_process_group("gloo", store=store, rank=int(child == 0), world_size=2)
+before = threads()
+ops.all_gather_matmul(torch.ones(8, 16), torch.ones(16, 8))
+print("during", threads() - before, flush=True)
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_program_that_closes_nothing_leaves_no_thread_to_the_end_of_the_interpreter(run):
+    outcome = run(sys.executable, "-W", "ignore", "-c", UNCLOSED, PYTHONPATH=str(ROOT / "python"))
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert sorted(set(outcome.out.splitlines())) == ["during 1", "left 0"]
