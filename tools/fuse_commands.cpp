@@ -29,6 +29,7 @@ struct StageOptions {
     std::vector<std::string> bind;
     std::vector<std::string> args;
     std::vector<std::string> tensors;
+    std::vector<std::string> values;
     std::string grid;
 };
 
@@ -99,6 +100,11 @@ kernel::Arguments parse_arguments(const StageOptions& options) {
         auto [name, tensor] = or_fail_usage(kernel::parse_tensor(text));
         if (!arguments.tensors.emplace(name, std::move(tensor)).second)
             fail_usage("--tensor gives " + name + " twice");
+    }
+    for (const std::string& text : options.values) {
+        auto [name, values] = or_fail_usage(kernel::parse_values(text));
+        if (const Status status = kernel::set_values(arguments, name, std::move(values)); !status)
+            fail_usage(status.error().message);
     }
     if (!options.grid.empty()) arguments.grid = or_fail_usage(kernel::parse_grid(options.grid));
     return arguments;
@@ -279,6 +285,10 @@ void add_stage_options(CLI::App& command, StageOptions& stage) {
         .add_option("--tensor", stage.tensors,
                     "PARAMETER=512x256:bf16[:STRIDES][@BLOCK]; a bound one follows the plan")
         ->allow_extra_args(false);
+    command
+        .add_option("--values", stage.values,
+                    "the elements of an integer tensor, where the host knows them: cu_seqlens=0,137,2178")
+        ->allow_extra_args(false);
     command.add_option("--grid", stage.grid, "programs per axis, where the kernel does not tell: 3,2,2");
 }
 
@@ -289,8 +299,9 @@ void parse_further_stage(std::vector<std::string> words, StageOptions& stage) {
     try {
         command.parse(std::move(words));
     } catch (const CLI::ParseError& error) {
-        fail_usage(std::string("--then: ") + error.what() +
-                   "; after it come FILE.py:NAME, --bind, --args, --tensor and --grid of one more kernel");
+        fail_usage(
+            std::string("--then: ") + error.what() +
+            "; after it come FILE.py:NAME, --bind, --args, --tensor, --values and --grid of one more kernel");
     }
 }
 

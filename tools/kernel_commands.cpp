@@ -128,6 +128,7 @@ struct ShowOptions {
     std::string file;
     std::vector<std::string> args;
     std::vector<std::string> tensors;
+    std::vector<std::string> values;
     std::string grid;
     std::int32_t num_sms = 132;
     bool json = false;
@@ -162,6 +163,11 @@ void show(const ShowOptions& options) {
         if (!arguments.tensors.emplace(key, std::move(tensor)).second)
             fail(Error{"tensor `" + key + "` is given twice", {}, ErrorClass::usage});
     }
+    for (const std::string& text : options.values) {
+        auto [key, values] = or_fail(kernel::parse_values(text));
+        if (const Status status = kernel::set_values(arguments, key, std::move(values)); !status)
+            fail(status.error());
+    }
     if (!options.grid.empty()) arguments.grid = or_fail(kernel::parse_grid(options.grid));
     const std::string source = or_fail(read_file(path));
     const kernel::Explained explained =
@@ -187,6 +193,10 @@ void register_kernel_commands(CLI::App& app) {
     command->add_option("--args", options->args, "Values of scalar parameters: M=512,N=512,BLOCK_M=128,…");
     command->add_option("--tensor", options->tensors,
                         "A tensor: a_ptr=512x256:bf16[:STRIDES][@BLOCK]; may be repeated");
+    command->add_option(
+        "--values", options->values,
+        "The elements of an integer tensor, where the host knows them: cu_seqlens=0,137,2178; "
+        "may be repeated");
     command->add_option("--grid", options->grid,
                         "Programs of the launch, where they do not follow from the kernel: 3,2,2");
     command->add_option("--num-sms", options->num_sms, "What a grid that asks for the number of SMs gets")

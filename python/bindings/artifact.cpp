@@ -241,6 +241,14 @@ std::map<std::string, std::tuple<std::vector<std::int64_t>, std::string, std::ve
     return made;
 }
 
+std::map<std::string, std::vector<std::int64_t>> values(const StageView& stage) {
+    std::map<std::string, std::vector<std::int64_t>> made;
+    for (const auto& [name, tensor] : stage.launch.arguments.tensors) {
+        if (!tensor.values.empty()) made.emplace(name, tensor.values);
+    }
+    return made;
+}
+
 std::vector<StageView> stages(const emit::Artifact& artifact) {
     std::vector<StageView> views;
     for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {
@@ -273,6 +281,7 @@ void bind_artifact(nb::module_& m) {
                      })
         .def_prop_ro("scalars", &scalars, "By parameter.")
         .def_prop_ro("tensors", &tensors, "By parameter: (shape, dtype, block of a descriptor).")
+        .def_prop_ro("values", &values, "By parameter: the elements of integer tensors that the host knows.")
         .def_prop_ro("bindings", [](const StageView& s) { return s.launch.bindings; })
         .def_prop_ro(
             "accumulates", [](const StageView& s) { return s.launch.accumulates; },

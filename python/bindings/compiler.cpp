@@ -87,8 +87,11 @@ using Grid = std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>>
 using StageTuple = std::tuple<std::string, std::string, std::string, std::map<std::string, std::string>,
                               nb::dict, std::map<std::string, TensorTuple>, Grid>;
 
+/// By parameter, the elements of integer tensors that the host knows.
+using Values = std::map<std::string, std::vector<std::int64_t>>;
+
 kernel::Arguments arguments_of(const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
-                               const Grid& grid, std::int32_t num_sms) {
+                               const Values& values, const Grid& grid, std::int32_t num_sms) {
     kernel::Arguments arguments;
     arguments.num_sms = num_sms;
     if (grid) arguments.grid = {std::get<0>(*grid), std::get<1>(*grid), std::get<2>(*grid)};
@@ -100,6 +103,10 @@ kernel::Arguments arguments_of(const nb::dict& scalars, const std::map<std::stri
         const auto& [shape, strides, dtype, block] = tensor;
         arguments.tensors[parameter] = {
             .shape = shape, .strides = strides, .dtype = dtype_of(dtype), .block = block};
+    }
+    for (const auto& [parameter, elements] : values) {
+        const Status status = kernel::set_values(arguments, parameter, elements);
+        if (!status) throw nb::value_error(status.error().message.c_str());
     }
     return arguments;
 }
@@ -122,9 +129,9 @@ nb::list to_list(const std::set<std::string>& names) {
 
 nb::dict analyse_source(const std::string& source, const std::string& file, const std::string& name,
                         const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
-                        const Grid& grid, std::int32_t num_sms) {
-    const kernel::Kernel found = unwrap(
-        emit::language_of(file).analyse(source, file, name, arguments_of(scalars, tensors, grid, num_sms)));
+                        const Grid& grid, std::int32_t num_sms, const Values& values) {
+    const kernel::Kernel found = unwrap(emit::language_of(file).analyse(
+        source, file, name, arguments_of(scalars, tensors, values, grid, num_sms)));
     nb::dict made;
     nb::list axes;
     for (const kernel::TileAxis& axis : found.axes)
@@ -142,10 +149,15 @@ nb::dict analyse_source(const std::string& source, const std::string& file, cons
 
 emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
                            const std::string& device, std::int32_t num_sms, bool phases,
-                           const std::string& backend, std::int64_t sum_parts, bool plain_kernel) {
+                           const std::string& backend, std::int64_t sum_parts, bool plain_kernel,
+                           const std::vector<Values>& values) {
+    if (!values.empty() && values.size() != stages.size())
+        throw nb::value_error("values: give a mapping for each stage, or none at all");
     std::vector<emit::StageText> texts;
-    for (const auto& [source, file, name, bindings, scalars, tensors, grid] : stages)
-        texts.push_back({source, file, name, arguments_of(scalars, tensors, grid, num_sms), bindings});
+    for (const auto& [source, file, name, bindings, scalars, tensors, grid] : stages) {
+        const Values known = values.empty() ? Values{} : values[texts.size()];
+        texts.push_back({source, file, name, arguments_of(scalars, tensors, known, grid, num_sms), bindings});
+    }
     fuse::Options options;
     options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     options.phases = phases;
@@ -294,8 +306,10 @@ void bind_compiler(nb::module_& m) {
     m.def("fuse", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"), nb::arg("num_sms"),
           nb::arg("phases") = true, nb::arg("backend") = "auto",
           nb::arg("sum_parts") = fuse::Options{}.most_sum_parts, nb::arg("plain_kernel") = false,
+          nb::arg("values") = std::vector<Values>(),
           "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
-          "them with a plan and emits them; see emit/artifact.hpp.");
+          "them with a plan and emits them; see emit/artifact.hpp. `values`: of each stage, the elements of "
+          "integer tensors that the host knows, by parameter.");
     m.def(
         "join_plans",
         [](const std::vector<plan::Plan>& parts,
@@ -307,6 +321,7 @@ void bind_compiler(nb::module_& m) {
         nb::arg("plans"), nb::arg("tensors"));
     m.def("analyse", &analyse_source, nb::arg("source"), nb::arg("file"), nb::arg("kernel"),
           nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("num_sms") = 132,
+          nb::arg("values") = Values(),
           "What the front end finds: axes as (name, count, block), grid, the reduction loop's variable, and "
           "for each "
           "tile (program, boxes read by parameter, boxes written, parameters whose boxes may be too large: "

@@ -38,6 +38,13 @@ def describe(value: Any) -> tuple[list[int], list[int], str, list[int]]:
     return [int(n) for n in shape], [int(n) for n in strides], DTYPE_NAMES[base.dtype], block
 
 
+def elements_of(values: Any) -> list[int]:
+    """The elements of an integer tensor, or of a sequence, in row-major order."""
+    if is_tensor(values):
+        values = base_of(values).reshape(-1).tolist()
+    return [int(value) for value in values]
+
+
 def scalar(value: Any) -> Any:
     """A scalar argument as the front end takes it: dtypes by name, constexprs by value."""
     value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value

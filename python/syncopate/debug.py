@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from . import _syncopate, interpreter
-from .arguments import LAUNCH_OPTIONS, base_of, describe, function_of, is_tensor, scalar
+from .arguments import LAUNCH_OPTIONS, base_of, describe, elements_of, function_of, is_tensor, scalar
 from .items import flat
 
 
@@ -171,8 +171,11 @@ class Places:
         return tuple(tuple(int(n) for n in place) for place in zip(*axes, strict=True))
 
 
-def analyse(kernel: Any, grid: Sequence[int], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What the front end finds for these arguments; see `_syncopate.analyse`."""
+def analyse(
+    kernel: Any, grid: Sequence[int] | None, arguments: Mapping[str, Any], values: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What the front end finds for these arguments; see `_syncopate.analyse`. No `grid`: it has to follow from the kernel.
+    `values`: integer tensors among the arguments whose elements it may know."""
     function = function_of(kernel)
     file = inspect.getsourcefile(function) or "<unknown>"
     items = flat(arguments)
@@ -182,7 +185,8 @@ def analyse(kernel: Any, grid: Sequence[int], arguments: Mapping[str, Any]) -> d
         function.__name__,
         {name: scalar(value) for name, value in items.items() if not is_tensor(value)},
         {name: describe(value) for name, value in items.items() if is_tensor(value)},
-        list((tuple(grid) + (1, 1, 1))[:3]),
+        None if grid is None else (tuple(grid) + (1, 1, 1))[:3],
+        values={name: elements_of(items[name]) for name in values},
     )
 
 

@@ -34,7 +34,7 @@ class FolderStage:
 
     def __init__(self, stage: Any, folder: Path) -> None:
         self.grid, self.bindings, self.tensors = stage.grid, stage.bindings, stage.tensors
-        self.scalars, self.accumulates = stage.scalars, stage.accumulates
+        self.scalars, self.accumulates, self.values = stage.scalars, stage.accumulates, stage.values
         fused, original = (folder / file for file in stage.files)
         self.emitted = load_kernel(fused, stage.source, stage.kernel, stage.kernel)
         self.original = load_kernel(original, stage.original, stage.kernel, stage.kernel + "_original")
@@ -189,11 +189,15 @@ class FolderRun:
         }
 
     def _data(self, name: str, index: int, shared: bool, rank: int = 0, stage: int = 0) -> torch.Tensor:
-        """Small integers, exact in every dtype; the same on all ranks where `shared`, else `rank`'s. New for every call."""
+        """Small integers, exact in every dtype; the same on all ranks where `shared`, else `rank`'s. New for every call,
+        but for tensors whose values the folder gives."""
         if shared:
             shape, dtype = next((s, d) for t, s, d in self.plan.tensors if t == name)
         else:
             shape, dtype, _ = self.stages[stage].tensors[name]
+            if name in self.stages[stage].values:
+                given = torch.tensor(self.stages[stage].values[name], dtype=DTYPES[dtype])
+                return given.reshape(shape).to(self.device)
         seed = (
             zlib.crc32(name.encode())
             + 7919 * index

@@ -20,7 +20,16 @@ from typing import Any
 import torch
 
 from . import _syncopate, jit
-from .arguments import LAUNCH_OPTIONS, base_of, bind_launch, describe, function_of, is_tensor, scalar
+from .arguments import (
+    LAUNCH_OPTIONS,
+    base_of,
+    bind_launch,
+    describe,
+    elements_of,
+    function_of,
+    is_tensor,
+    scalar,
+)
 from .group import Group, of_process_group
 from .items import flat
 from .places import OutputPlaces, box_view, check_output, check_shard, final_box, shard_view
@@ -30,10 +39,12 @@ from .strategy import Strategy
 
 @dataclass(frozen=True)
 class Stage:
-    """A kernel, and which of its parameters are which tensors of the plan."""
+    """A kernel, which of its parameters are which tensors of the plan, and the elements of integer tensors that it is known
+    to be called with."""
 
     kernel: Any
     bind: Mapping[str, str]
+    values: dict[str, list[int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -54,11 +65,13 @@ class _Taken:
     scalars: dict[str, Any]
     tensors: dict[str, tuple[list[int], list[int], str, list[int]]]
     options: dict[str, Any]
+    values: dict[str, list[int]]
 
     @property
     def key(self) -> tuple:
         return (
             self.grid,
+            tuple((name, tuple(elements)) for name, elements in self.values.items()),
             tuple(self.scalars.items()),
             tuple(
                 (name, *map(tuple, (s, t)), d, tuple(b), base_of(self.items[name]).device)
@@ -180,7 +193,7 @@ class FusedKernel:
             raise TypeError(
                 f"the program has {len(self.stages)} stages: give a Call for each, got {len(calls)}"
             )
-        taken = [_take(call) for call in calls]
+        taken = [_take(call, stage.values) for call, stage in zip(calls, self.stages, strict=True)]
         key = tuple(one.key for one in taken)
         prepared = self._prepared.get(key)
         if prepared is None:
@@ -195,6 +208,8 @@ class FusedKernel:
             raise ValueError(f"the plan is for {self.plan.num_ranks} ranks, the group has {group.size}")
         for index, one in enumerate(taken):
             self._bind_to_plan(index, one, group, device)
+            for name in one.values if cuda else ():  # on the host each call is held against them
+                _check_values(name, one)
         artifact = self._fuse(taken, device, group.multiprocessors(132))
         self._require_whole_sums(artifact, taken)
         prepared = Prepared(
@@ -239,6 +254,7 @@ class FusedKernel:
             backend=chosen.backend,
             sum_parts=chosen.sum_parts,
             plain_kernel=chosen.plain_kernel,
+            values=[one.values for one in taken],
         )
 
     def _require_whole_sums(self, artifact: _syncopate.Artifact, taken: Sequence[_Taken]) -> None:
@@ -262,13 +278,35 @@ class FusedKernel:
         return kernels
 
 
-def _take(call: Call) -> _Taken:
+def _check_values(name: str, one: _Taken) -> None:
+    """Whether a launch passes the elements that the kernel was compiled for."""
+    given, known = elements_of(one.items[name]), one.values[name]
+    if given != known:
+        at = next((i for i, (g, k) in enumerate(zip(given, known, strict=False)) if g != k), None)
+        what = (
+            f"element {at} is {given[at]}, not {known[at]}"
+            if at is not None
+            else f"has {len(given)} elements"
+        )
+        raise ValueError(
+            f"{name}: the launch's tensor {what}: its values are given as {len(known)} elements; change `stages[…].values` of the FusedKernel"
+        )
+
+
+def _take(call: Call, values: dict[str, list[int]]) -> _Taken:
     items = flat(call.arguments)
     scalars = {name: scalar(value) for name, value in items.items() if not is_tensor(value)}
     grid = call.grid(scalars) if callable(call.grid) else call.grid
     grid = (tuple(int(n) for n in grid) + (1, 1, 1))[:3]
     tensors = {name: describe(value) for name, value in items.items() if is_tensor(value)}
-    return _Taken(grid, items, scalars, tensors, call.options)
+    for name in values:
+        if name not in tensors:
+            raise ValueError(f"values: {name} is no tensor of this launch")
+    taken = _Taken(grid, items, scalars, tensors, call.options, {n: list(v) for n, v in values.items()})
+    for name in values:
+        if not base_of(items[name]).is_cuda:
+            _check_values(name, taken)
+    return taken
 
 
 def fuse(
@@ -277,6 +315,7 @@ def fuse(
     bind: Mapping[str, str] | Sequence[Mapping[str, str]],
     group: Group | Any | None = None,
     *,
+    values: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     strategy: Strategy | None = None,
     deadline: float = 30.0,
     host_delay: float = 0.0,
@@ -288,9 +327,16 @@ def fuse(
     each. `group`: a torch process group (default: the world). `strategy`: how transfers go, and what the kernel is made to
     do (Strategy, its fields that are marked). `deadline`: seconds that any wait may last before the call fails with the
     rank, op and chunk that did not come. `host_delay`, `seed`: on the host, seconds by which chunks are late at random.
+    `values`: parameter name → the elements of an integer tensor (a sequence, or a tensor) that every launch passes, such as
+    the offsets of sequences: what the kernel loads from it is then known. Of a list of kernels one mapping each. Launches
+    are held against it: each of them on the host, on a GPU the first one. `FusedKernel.stages[i].values` may be
+    changed between calls, to prepare for other elements.
     """
-    if isinstance(bind, Mapping):
-        stages = [Stage(kernel, dict(bind))]
-    else:
-        stages = [Stage(one, dict(names)) for one, names in zip(kernel, bind, strict=True)]
+    one_kernel = isinstance(bind, Mapping)
+    kernels, binds = ([kernel], [bind]) if one_kernel else (list(kernel), list(bind))
+    known = [values or {}] if one_kernel else list(values or [{}] * len(kernels))
+    stages = [
+        Stage(one, dict(names), {name: elements_of(of) for name, of in elements.items()})
+        for one, names, elements in zip(kernels, binds, known, strict=True)
+    ]
     return FusedKernel(stages, plan, group, strategy, deadline=deadline, host_delay=host_delay, seed=seed)

@@ -105,7 +105,8 @@ private:
             at, required("shape", numbers(tensor.shape)),
             required("dtype", this->name(tensor.dtype, "dtype", names_of<plan::DType, plan::kNumDTypes>())),
             optional("strides", !tensor.strides.empty(), numbers(tensor.strides)),
-            optional("block", !tensor.block.empty(), numbers(tensor.block)));
+            optional("block", !tensor.block.empty(), numbers(tensor.block)),
+            optional("values", !tensor.values.empty(), numbers(tensor.values)));
     }
 
     bool scalar(JsonAt at, kernel::Scalar& scalar) {

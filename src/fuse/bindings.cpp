@@ -65,6 +65,11 @@ Status check_bindings(const BoundKernel& program) {
                         tensor_name + " of the plan is " + shape_text(tensor.shape, tensor.dtype) +
                         ": leave --tensor " + name + " out, or make the plan for this shape");
         }
+        if (!argument->second.values.empty()) {
+            return here("parameter " + name + " is bound to " + tensor_name +
+                        ", which the ranks fill, so that its values cannot be given: leave --values " + name +
+                        " out, or do not bind it");
+        }
         if (!is_row_major(argument->second)) {
             return here("parameter " + name + " is bound to " + tensor_name +
                         ", which lies contiguous in row-major order, so its strides cannot be others: leave "

@@ -20,6 +20,7 @@ class Case:
     outputs: list[tuple[torch.Tensor, torch.Tensor]] = field(
         default_factory=list
     )  # and (what it holds, what it must)
+    values: tuple[str, ...] = ()  # integer tensors whose elements the front end may know
     tolerance: float = 0.0  # largest difference from it, relative to its largest value; 0: the same bits
     axes: dict[str, int] | tuple[int, ...] | None = (
         None  # the tile space: counts by axis, or counts; None: not looked at

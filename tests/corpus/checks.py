@@ -12,7 +12,7 @@ from typing import Any
 import syncopate as sy
 import torch
 from syncopate import debug, interpreter, ranks
-from syncopate.arguments import DTYPE_NAMES, base_of, function_of, is_descriptor, is_tensor
+from syncopate.arguments import DTYPE_NAMES, base_of, elements_of, function_of, is_descriptor, is_tensor
 from syncopate.group import of_folder
 from syncopate.items import flat, nested
 from syncopate.places import shard_box
@@ -38,6 +38,10 @@ def full_arguments(case: Case) -> dict[str, Any]:
     bound = inspect.signature(function_of(case.kernel)).bind(**case.args)
     bound.apply_defaults()
     return dict(bound.arguments)
+
+
+def values_of(case: Case) -> dict[str, list[int]]:
+    return {name: elements_of(flat(case.args)[name]) for name in case.values}
 
 
 def differ(got: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> str:
@@ -78,12 +82,12 @@ def check_footprint(make: Callable[[int], Case]) -> None:
     arguments = full_arguments(case)
     if case.refused:
         try:
-            debug.analyse(case.kernel, case.grid, arguments)
+            debug.analyse(case.kernel, case.grid, arguments, case.values)
         except sy._syncopate.SyncopateError as error:
             expect(case.refused in str(error), f"the diagnostic is '{error}', expected '{case.refused}'")
             return
         raise Wrong(f"no diagnostic; expected '{case.refused}'")
-    analysis = debug.analyse(case.kernel, case.grid, arguments)
+    analysis = debug.analyse(case.kernel, case.grid, arguments, case.values)
     touches, places = debug.record(case.kernel, case.grid, arguments), debug.Places(arguments)
     out = debug.outside(touches, places, analysis)
     expect(not out, "unsound: " + "; ".join(map(str, out[:3])))
@@ -125,7 +129,7 @@ def expect_equal(touches: list, places: debug.Places, analysis: dict, marked: se
 
 def check_space(make: Callable[[int], Case]) -> None:
     case = make(0)
-    analysis = debug.analyse(case.kernel, case.grid, full_arguments(case))
+    analysis = debug.analyse(case.kernel, case.grid, full_arguments(case), case.values)
     found = {name: count for name, count, _ in analysis["axes"] if count > 1}  # a whole row is no choice
     names, counts = list(found), tuple(found.values())
     if isinstance(case.axes, dict):
@@ -181,7 +185,14 @@ def check_gather(make: Callable[[int], Case]) -> None:
         plan, bind = gather_plan(case)
         group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
         fused = sy.fuse(
-            case.kernel, plan, bind=bind, group=group, host_delay=1e-3, seed=place.rank, deadline=30
+            case.kernel,
+            plan,
+            bind=bind,
+            group=group,
+            values=values_of(case),
+            host_delay=1e-3,
+            seed=place.rank,
+            deadline=30,
         )
         arguments = flat(full_arguments(case))
         for parameter, tensor in bind.items():
@@ -215,7 +226,14 @@ def check_scatter(make: Callable[[int], Case]) -> None:
         plan, bind = scatter_plan(case)
         group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
         fused = sy.fuse(
-            case.kernel, plan, bind=bind, group=group, host_delay=1e-3, seed=place.rank, deadline=30
+            case.kernel,
+            plan,
+            bind=bind,
+            group=group,
+            values=values_of(case),
+            host_delay=1e-3,
+            seed=place.rank,
+            deadline=30,
         )
         arguments = flat(full_arguments(case))
         fused[case.grid](**nested(arguments))
@@ -272,7 +290,7 @@ def emit(make: Callable[[int], Case], folder: Path) -> list[dict[str, Any]]:
                 {n: debug.scalar(v) for n, v in arguments.items() if not is_tensor(v)},
                 tensors, (case.grid + (1, 1, 1))[:3],
             )],
-            plan, "cuda", 132,
+            plan, "cuda", 132, values=[values_of(case)],
         )  # fmt: skip
         path = folder / f"{function.__name__}_{form}.py"
         path.write_text(artifact.kernel_source)

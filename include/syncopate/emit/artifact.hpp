@@ -8,7 +8,8 @@
 //     {"kernel": "matmul", "file": "matmul.py",
 //      "parameters": [["a_ptr", "pointer"], ["M", "scalar"], ["BLOCK_M", "constant"], …],   of the user's
 //      kernel "arguments": {"M": 512, "BLOCK_M": 128, "ACTIVATION": null, …}, "tensors": {"a_ptr": {"shape":
-//      [512, 256], "dtype": "bf16", "strides": […], "block": […]}, …}, "bindings": {"a_ptr": "A"},
+//      [512, 256], "dtype": "bf16", "strides": […], "block": […], "values": […]}, …},
+//      "bindings": {"a_ptr": "A"},
 //      "accumulates": ["c_ptr"],            only if there are some
 //      "grid": [8, 1, 1]}],
 //    "num_sms": 132, "device": "host",

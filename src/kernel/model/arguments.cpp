@@ -1,6 +1,9 @@
 // The notations of the command line for arguments, tensors and grids.
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <limits>
+#include <utility>
 
 #include "syncopate/kernel/model/arguments.hpp"
 
@@ -109,6 +112,31 @@ Result<std::pair<std::string, TensorArgument>> parse_tensor(const std::string& t
     if (!tensor.block.empty() && tensor.block.size() != tensor.shape.size())
         return usage("`" + text + "` needs one block size per axis");
     return std::pair{text.substr(0, equals), std::move(tensor)};
+}
+
+Result<std::pair<std::string, std::vector<std::int64_t>>> parse_values(const std::string& text) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+        return usage("`" + text + "` gives no values; write NAME=0,137,2178");
+    const auto values = integers(text.substr(equals + 1), ',', std::numeric_limits<std::int64_t>::min());
+    if (!values) return values.error();
+    return std::pair(text.substr(0, equals), *values);
+}
+
+Status set_values(Arguments& arguments, const std::string& name, std::vector<std::int64_t> values) {
+    const auto [place, is_new] = arguments.tensors.try_emplace(name);
+    TensorArgument& tensor = place->second;
+    if (!tensor.values.empty()) return usage("the values of `" + name + "` are given twice");
+    if (is_new) {
+        const bool wide = std::ranges::any_of(values, [](std::int64_t x) {
+            return x < std::numeric_limits<std::int32_t>::min() ||
+                   x > std::numeric_limits<std::int32_t>::max();
+        });
+        tensor.shape = {static_cast<std::int64_t>(values.size())};
+        tensor.dtype = wide ? plan::DType::int64 : plan::DType::int32;
+    }
+    tensor.values = std::move(values);
+    return Done{};
 }
 
 Result<std::array<std::int64_t, 3>> parse_grid(const std::string& text) {

@@ -27,6 +27,9 @@ struct TensorArgument {
     std::vector<std::int64_t> strides;  ///< empty: row-major contiguous
     plan::DType dtype = plan::DType::bf16;
     std::vector<std::int64_t> block;  ///< host-made descriptors: the block shape; otherwise empty
+    /// The elements of an integer tensor, in row-major order, where the host knows them (offsets of
+    /// sequences, a page table): what is loaded from it is then exact. Empty: not known.
+    std::vector<std::int64_t> values{};
 };
 
 /// Everything that a launch fixes. A kernel is analysed for one set of arguments.
@@ -38,9 +41,16 @@ struct Arguments {
     std::int32_t num_sms = 132;  ///< what a grid that asks for the number of SMs gets
 };
 
-/// Parses "M=512,ACT=None,x=1.5,flag=True" / "a_ptr=512x256:bf16[:256,1][@128x64]" / "3,2,2".
+/// Parses "M=512,ACT=None,x=1.5,flag=True" / "a_ptr=512x256:bf16[:256,1][@128x64]" / "3,2,2" /
+/// "cu_seqlens=0,137,2178".
 [[nodiscard]] Result<std::map<std::string, Scalar>> parse_scalars(const std::string& text);
 [[nodiscard]] Result<std::pair<std::string, TensorArgument>> parse_tensor(const std::string& text);
 [[nodiscard]] Result<std::array<std::int64_t, 3>> parse_grid(const std::string& text);
+[[nodiscard]] Result<std::pair<std::string, std::vector<std::int64_t>>> parse_values(const std::string& text);
+
+/// Gives tensor `name` its elements. One that is not given yet becomes a vector of int32 (int64 where an
+/// element needs it). Fails where it has elements already.
+[[nodiscard]] Status set_values(Arguments& arguments, const std::string& name,
+                                std::vector<std::int64_t> values);
 
 }  // namespace syncopate::kernel

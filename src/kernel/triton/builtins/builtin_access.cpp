@@ -13,12 +13,17 @@ BuiltinCall::Made BuiltinCall::access() {
         return ev_.descriptor_access(e_, pointer, nullptr, is_load, is_store, &check);
     }
     const Value mask = argument(is_load ? 1 : e_.text == "atomic_cas" ? 9 : 2, "mask");
+    Value other = is_load && arguments_.size() > 2 ? arguments_[2] : Value{};
     for (const auto& [key, value] : e_.keywords) {
-        if (key == "other" || key == "value" || key == "val") (void)ev_.evaluate(*value, frame_);
+        if (key != "other" && key != "value" && key != "val") continue;
+        other = ev_.evaluate(*value, frame_);
     }
     if (ev_.stopped()) return Value{};
     ev_.touch(e_, pointer, mask.kind == ValueKind::undefined ? nullptr : &mask, !is_store, !is_load);
-    return is_store ? tainted({}) : unknown();
+    if (ev_.stopped()) return Value{};
+    if (is_store) return tainted({});
+    const Made found = is_load ? ev_.looked_up(e_, pointer, mask, other) : std::nullopt;
+    return found ? *found : unknown();
 }
 
 BuiltinCall::Made BuiltinCall::descriptor_access() {

@@ -176,6 +176,9 @@ void Evaluator::fail_access(const SourceRange& where, const Expr* why, std::stri
 
 void Evaluator::note_call(const Expr& e, std::int32_t param, bool read, bool write) {
     const std::pair call(&e, param);
+    if (write && table_of(param) != nullptr)
+        fail(e.where, "the values of `" + name_of(param) + "` are given, but " + quoted(module_, e.where) +
+                          " stores to it: leave its --values out");
     if (write) ++stores_;
     if (read && latest_load_ != call) {
         latest_load_ = call;

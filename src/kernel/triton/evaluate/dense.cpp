@@ -320,6 +320,8 @@ Evaluator::Known Evaluator::work_out(const Lazy& lazy, std::vector<std::int64_t>
         const Known known = fill(lazy.from[i], wanted, from[static_cast<std::size_t>(i)]);
         if (known != Known::yes) return known;
     }
+    if (lazy.what == What::look_up)
+        return look_up_all(lazy, from[0], from[1], from[2], out) ? Known::yes : Known::data;
     if (combine(lazy, from, size, out)) return Known::yes;
     const Elements &a = from[0], &b = from[1];
     const Shape first = lazy.count > 0 ? shape_of(lazy.from[0]) : Shape{};

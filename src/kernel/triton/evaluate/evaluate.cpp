@@ -39,6 +39,7 @@ Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& argum
     override_read_.resize(count);
     override_write_.resize(count);
     tensors.resize(count);
+    tables_.resize(count);
     stack_.resize(kStack);
     for (const Parameter& parameter : kernel_.parameters) memory_names.push_back(parameter.name);
     for (const Directive& directive : directives_) {
@@ -141,6 +142,13 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
 Value Evaluator::fail(const SourceRange& where, std::string message) {
     if (!error_) error_ = module_.error(where, std::move(message));
     return {};
+}
+
+/// "program 3", "program (3, 1, 0)": the one that is being run, or the first one of a line.
+std::string Evaluator::program_text() const {
+    const std::string x = std::to_string(program_[0]);
+    if (grid_[1] <= 1 && grid_[2] <= 1) return "program " + x;
+    return "program (" + x + ", " + std::to_string(program_[1]) + ", " + std::to_string(program_[2]) + ")";
 }
 
 Value Evaluator::division_by_zero(const Expr& e) {

@@ -161,8 +161,10 @@ public:
         std::string why;
     };
     std::optional<NoTiles> no_tiles;
-    bool arithmetic_error = false;  ///< the last failure was a division by zero: an id outside the tile space
-    bool grid_asked = false;        ///< tl.num_programs was called
+    /// The last failure was a division by zero, or a look beyond a tensor's elements: an id outside the tile
+    /// space.
+    bool arithmetic_error = false;
+    bool grid_asked = false;  ///< tl.num_programs was called
 
 private:
     friend class BuiltinCall;  // builtins/
@@ -272,6 +274,8 @@ private:
 
     // evaluate_bind.cpp
     [[nodiscard]] Error unknown_parameter(const std::string& name) const;
+    [[nodiscard]] Status check_values(const std::string& name, const TensorArgument& tensor,
+                                      const SourceRange& where) const;
     [[nodiscard]] Status check_tensor(const std::string& name, const TensorArgument& tensor,
                                       const SourceRange& where) const;
     [[nodiscard]] Result<Value> given(const std::string& name, std::int32_t parameter);
@@ -408,6 +412,17 @@ private:
     Value permuted(const Expr& e, const Value& value, std::span<const std::int32_t> axes);
     Value reshaped(const Expr& e, const Value& value, const Shape& shape);
 
+    // look_up.cpp: elements that the launch gives
+    [[nodiscard]] const std::vector<std::int64_t>* table_of(std::int32_t memory) const;
+    std::optional<Value> looked_up(const Expr& e, const Value& pointer, const Value& mask,
+                                   const Value& other);
+    Value number_looked_up(const Expr& e, std::int32_t memory, const Affine& at);
+    [[nodiscard]] std::optional<std::int64_t> element(std::int32_t memory, std::int64_t offset) const;
+    Value no_element(const Expr& e, std::int32_t memory, std::int64_t offset);
+    bool look_up_all(const Lazy& lazy, std::span<const std::int64_t> offsets,
+                     std::span<const std::int64_t> holds, std::span<const std::int64_t> otherwise,
+                     std::vector<std::int64_t>& out);
+
     // operators.cpp: numbers, and which rule applies
     Value unary(const Expr& e, const Value& a);
     Value binary(const Expr& e, Operator op, const Value& a, const Value& b);
@@ -475,6 +490,7 @@ private:
 
     // evaluate.cpp: failing, sources and limits
     Value fail(const SourceRange& where, std::string message);
+    [[nodiscard]] std::string program_text() const;
     Value division_by_zero(const Expr& e);
     Value not_affine(const Expr& e);
     Value opaque(const Expr& why, std::uint64_t taint);
@@ -540,6 +556,8 @@ private:
     std::tuple<const Expr*, std::int32_t, const Expr*, std::int64_t> latest_form_;
     const Stmt* last_in_body_ = nullptr;
     const Stmt* last_in_loop_ = nullptr;
+    std::vector<const std::vector<std::int64_t>*>
+        tables_;  // by memory: its elements, where the launch gives them
     std::vector<bool> override_read_, override_write_;
     std::vector<std::int32_t> stated_;  // by directive: the memory whose footprint it states
     std::vector<Box> boxes_;

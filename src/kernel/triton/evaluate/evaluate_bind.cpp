@@ -1,7 +1,10 @@
 // What the parameters are when a program starts: the numbers, tensors and descriptors that the arguments
 // give, checked to fit, or their default values.
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "kernel/triton/analyse/item_name.hpp"
@@ -18,6 +21,18 @@ bool any_begins(const Map& map, const std::string& start) {
     return found != map.end() && found->first.starts_with(start);
 }
 
+/// The least and the largest whole number of a type, as far as 64 signed bits hold them; nothing for others.
+std::optional<std::pair<std::int64_t, std::int64_t>> integer_range(plan::DType dtype) {
+    const std::string_view name = plan::name_of(dtype);
+    const bool is_signed = name.starts_with("int");
+    if (!is_signed && !name.starts_with("uint")) return std::nullopt;
+    const std::size_t bits = 8 * plan::size_of(dtype);
+    const std::int64_t most = bits == 64  ? INT64_MAX
+                              : is_signed ? (std::int64_t{1} << (bits - 1)) - 1
+                                          : (std::int64_t{1} << bits) - 1;
+    return std::pair(is_signed ? -most - 1 : std::int64_t{0}, most);
+}
+
 }  // namespace
 
 Error Evaluator::unknown_parameter(const std::string& name) const {
@@ -30,6 +45,28 @@ Error Evaluator::unknown_parameter(const std::string& name) const {
     return module_.error(kernel_.name_range, "kernel `" + kernel_.name + "` has no parameter `" + name + "`" +
                                                  did_you_mean(name, names) + "; it has " +
                                                  (list.empty() ? "none" : list));
+}
+
+/// What must hold of a tensor whose elements a launch gives.
+Status Evaluator::check_values(const std::string& name, const TensorArgument& tensor,
+                               const SourceRange& where) const {
+    const std::string type(plan::name_of(tensor.dtype));
+    const auto range = integer_range(tensor.dtype);
+    if (!range)
+        return module_.error(where, "the values of `" + name + "` are given, but it is of " + type +
+                                        ": only those of whole numbers can be, such as int32");
+    std::int64_t size = 1;
+    for (const std::int64_t extent : tensor.shape) size = wrap_multiply(size, extent);
+    if (size != static_cast<std::int64_t>(tensor.values.size()))
+        return module_.error(where, "`" + name + "` has " + std::to_string(size) + " elements, but " +
+                                        std::to_string(tensor.values.size()) +
+                                        " values are given: give one for each, in row-major order");
+    for (const std::int64_t value : tensor.values) {
+        if (value < range->first || value > range->second)
+            return module_.error(where, "the value " + std::to_string(value) + " of `" + name +
+                                            "` does not fit " + type + ": give its dtype with --tensor");
+    }
+    return Done{};
 }
 
 /// What must hold of any tensor that a launch gives.
@@ -64,6 +101,9 @@ Status Evaluator::check_tensor(const std::string& name, const TensorArgument& te
                                         "` is larger than any shared memory: give a block of at "
                                         "most 2^24 elements an axis");
     }
+    if (!tensor.values.empty()) {
+        if (const Status status = check_values(name, tensor, where); !status) return status;
+    }
     const auto negative = [](std::int64_t x) { return x < 0; };
     if (std::any_of(tensor.shape.begin(), tensor.shape.end(), negative) ||
         std::any_of(tensor.strides.begin(), tensor.strides.end(), negative)) {
@@ -84,6 +124,7 @@ Result<Value> Evaluator::given_tensor(const std::string& name, const TensorArgum
     const Parameter& declared = kernel_.parameters[static_cast<std::size_t>(parameter)];
     const auto m = static_cast<std::size_t>(memory);
     tensors[m] = TensorView(tensor);
+    tables_[m] = tensor.values.empty() ? nullptr : &tensor.values;
     Value value;
     if (tensor.block.empty() && declared.descriptor) {
         return module_.error(declared.where,
@@ -143,6 +184,7 @@ Result<Value> Evaluator::given(const std::string& name, std::int32_t parameter) 
                 list->push_back(false);
             param_read_taint.push_back(0);
             tensors.emplace_back();
+            tables_.push_back(nullptr);
             tuple_items.push_back({name, parameter, memory});
         }
         return given_tensor(name, tensor->second, parameter, memory);

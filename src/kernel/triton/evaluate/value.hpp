@@ -184,6 +184,7 @@ struct Lazy {
         where,  ///< from[0] ? from[1] : from[2]
         least,  ///< of from[0] and from[1]
         most,
+        look_up,  ///< from[1] ? the element of tensor `axis` at the address from[0] : from[2]
         absolute,
         permute,     ///< axis j is axis `axes[j]` of from[0]; -1: a new one
         reshape,     ///< the elements of from[0] in the same order
