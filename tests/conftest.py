@@ -4,8 +4,12 @@ A test marked `sweep` (every size, many ranks, many cases) runs where SYNCOPATE_
 SYNCOPATE_NO_SKIPS is set, as by `make test`, nothing may be skipped but for want of a GPU or a network, or where a GPU is there.
 """
 
+import atexit
+import functools
 import os
 import subprocess
+import sys
+import tempfile
 import time
 import uuid
 from dataclasses import dataclass
@@ -57,6 +61,23 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
+@functools.cache
+def warm_python() -> str:
+    """What tests start Python with where they do not test how it starts: see warm_python.py."""
+    script = Path(__file__).resolve().parent / "warm_python.py"
+    folder = tempfile.TemporaryDirectory(prefix="warm-")
+    address = f"{folder.name}/socket"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [sys.executable, script, "--serve", address]
+    server = subprocess.Popen(words, env={**environment, "OMP_NUM_THREADS": "1"}, cwd="/")
+    atexit.register(lambda: (server.terminate(), server.wait(), folder.cleanup()))
+    while not os.path.exists(address):
+        assert server.poll() is None, "the warm Python has ended"
+        time.sleep(0.05)
+    os.environ["SYNCOPATE_WARM"] = address
+    return str(script)
+
+
 @dataclass
 class Outcome:
     code: int
@@ -81,7 +102,8 @@ def shared_memory() -> set[str]:
 
 
 class Runner:
-    """Runs commands, each checked to leave no process, no shared memory and no temporary folder behind."""
+    """Runs commands, each checked to leave no process, no shared memory and no temporary folder behind. Python is the warm
+    one."""
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
@@ -93,8 +115,9 @@ class Runner:
         mark = uuid.uuid4().hex
         before = shared_memory()
         settings = {"TMPDIR": str(self.scratch), "SYNCOPATE_TEST": mark, "OMP_NUM_THREADS": "1"}
+        settings["SYNCOPATE_PYTHON"] = warm_python()
         done = subprocess.run(
-            [str(word) for word in words],
+            [warm_python() if word == sys.executable else str(word) for word in words],
             input=stdin,
             capture_output=True,
             text=True,

@@ -2,11 +2,10 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import HUNG
+from conftest import HUNG, warm_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,7 +82,7 @@ def test_accesses_outside_a_footprint_are_named_by_their_line(tmp_path):
     for name, directive in FORMS.items():
         (tmp_path / f"{name}.py").write_text(KERNELS.format(name=name, directive=directive))
     result = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(python=str(ROOT / "python"), folder=str(tmp_path))],
+        [warm_python(), "-c", PROGRAM.format(python=str(ROOT / "python"), folder=str(tmp_path))],
         capture_output=True,
         text=True,
         timeout=HUNG,
@@ -102,7 +101,7 @@ from syncopate import debug
 debug.check_footprints(right.right, (1,), torch.zeros(4), torch.zeros(4, dtype=torch.int32), torch.zeros(4), B=4)
 """
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HUNG,
+        [warm_python(), "-c", program], capture_output=True, text=True, timeout=HUNG,
         env={**os.environ, "TRITON_INTERPRET": "0"},
     )  # fmt: skip
     assert result.returncode == 1 and "set TRITON_INTERPRET=1" in result.stderr, result.stderr[-2000:]

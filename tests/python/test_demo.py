@@ -4,14 +4,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 import textwrap
 from collections import defaultdict
 from pathlib import Path
 
 import goldens
 import pytest
-from conftest import HUNG
+from conftest import HUNG, warm_python
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = goldens.folder()
@@ -24,7 +23,7 @@ pytest.importorskip("syncopate._syncopate")
 def run_python(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess:
     path = os.pathsep.join([str(ROOT / "python"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
-        [sys.executable, *arguments],
+        [warm_python(), *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,

@@ -6,13 +6,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import goldens
 import pytest
-from conftest import HUNG
+from conftest import HUNG, warm_python
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = goldens.folder()
@@ -33,7 +32,7 @@ sys.modules["syncopate"] = package
 def run_python(code: str, **environment: str) -> str:
     """A fresh interpreter: whether Triton interprets or compiles is decided when it is imported."""
     result = subprocess.run(
-        [sys.executable, "-c", ONLY_LANGUAGE + code],
+        [warm_python(), "-c", ONLY_LANGUAGE + code],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},

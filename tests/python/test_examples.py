@@ -137,8 +137,10 @@ def check(case):
 @pytest.mark.skipif(not BINARY.exists(), reason=f"{BINARY} is not built")
 @pytest.mark.parametrize("case", CASES)
 def test_inferred_footprints_are_what_the_interpreter_touches(case):
+    from conftest import warm_python
+
     run = subprocess.run(
-        [sys.executable, __file__, case],
+        [warm_python(), __file__, case],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
@@ -149,8 +151,10 @@ def test_inferred_footprints_are_what_the_interpreter_touches(case):
 
 @pytest.mark.parametrize("example", sorted({case[0] for case in CASES.values()}))
 def test_an_example_runs_alone(example):
+    from conftest import warm_python
+
     run = subprocess.run(
-        [sys.executable, ROOT / "examples" / example],
+        [warm_python(), ROOT / "examples" / example],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,

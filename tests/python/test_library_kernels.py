@@ -4,10 +4,9 @@ pipelining of the kernels they came from. No GPU is needed."""
 import json
 import os
 import subprocess
-import sys
 
 import pytest
-from conftest import HUNG, ROOT
+from conftest import HUNG, ROOT, warm_python
 
 pytest.importorskip("triton")
 pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
@@ -116,7 +115,7 @@ def test_a_fused_library_kernel_keeps_the_pipelining_of_its_original(
     script.write_text(SCRIPT)
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     result = subprocess.run(
-        [sys.executable, script, name, str(slices), *(str(int(flag)) for flag in (transposed, bias, own))],
+        [warm_python(), script, name, str(slices), *(str(int(flag)) for flag in (transposed, bias, own))],
         capture_output=True,
         text=True,
         timeout=HUNG,

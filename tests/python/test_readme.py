@@ -3,10 +3,10 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from conftest import warm_python
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -29,7 +29,7 @@ def run(*command, cwd, **environment):
 def test_the_program_in_python_runs_on_two_host_ranks(tmp_path):
     (tmp_path / "gemm.py").write_text(block("python", "sy.fuse("))
     path = os.pathsep.join([str(ROOT / "python"), str(ROOT / "examples"), os.environ.get("PYTHONPATH", "")])
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun = [warm_python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = run(
         *torchrun, "gemm.py", cwd=tmp_path, PYTHONPATH=path, TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES=""
     )
@@ -45,7 +45,7 @@ def test_the_commands_print_what_the_readme_shows(tmp_path):
     commands = [line[2:].replace("$PWD/", f"{ROOT}/").replace(" examples/", f" {ROOT}/examples/")
                 for line in shown if line.startswith("$ ")]  # fmt: skip
     script = "\n".join(["set -e", *commands])
-    done = run("bash", "-c", script, cwd=tmp_path, SYNCOPATE_PYTHON=sys.executable)
+    done = run("bash", "-c", script, cwd=tmp_path, SYNCOPATE_PYTHON=warm_python())
     assert done.returncode == 0, done.stderr[-4000:]
     for line in (line for line in shown if not line.startswith("$ ") and not line.startswith("rank ")):
         assert line == "…" or line in done.stdout

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import HUNG
+from conftest import HUNG, warm_python
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(os.environ.get("SYNCOPATE_BIN", ROOT / "build" / "bin" / "syncopate"))
@@ -45,8 +45,9 @@ EXAMPLES = {
 
 def syncopate(*arguments, expect: int = 0) -> subprocess.CompletedProcess:
     result = subprocess.run(
-        [str(COMMAND), *map(str, arguments)], capture_output=True, text=True, timeout=HUNG, cwd=ROOT
-    )
+        [str(COMMAND), *map(str, arguments)], capture_output=True, text=True, timeout=HUNG, cwd=ROOT,
+        env={**os.environ, "SYNCOPATE_PYTHON": warm_python()},
+    )  # fmt: skip
     assert result.returncode == expect, f"exit {result.returncode}: {result.stdout}{result.stderr}"
     return result
 
