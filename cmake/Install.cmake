@@ -14,7 +14,7 @@ endif()
 
 add_library(syncopate_whole STATIC)
 foreach(part IN ITEMS syncopate_base syncopate_plan syncopate_ingest syncopate_kernel syncopate_fuse syncopate_emit
-                      syncopate_runtime syncopate_tune fmt pugixml tree_sitter tree_sitter_python)
+                      syncopate_runtime syncopate_tune syncopate_sync fmt pugixml tree_sitter tree_sitter_python)
     get_target_property(type ${part} TYPE)
     if(NOT type STREQUAL "INTERFACE_LIBRARY")
         target_sources(syncopate_whole PRIVATE $<TARGET_OBJECTS:${part}>)

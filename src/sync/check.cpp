@@ -1,0 +1,339 @@
+#include "syncopate/sync/check.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "sync/orders.hpp"
+#include "sync/overlaps.hpp"
+#include "sync/replay.hpp"
+
+namespace syncopate::sync {
+namespace {
+
+constexpr std::int64_t kMostSteps = 2'000'000'000;
+constexpr std::int64_t kStepsToCount = 200'000'000;  // to say how many more blocks a finding is about
+
+class Checker {
+public:
+    Checker(const Chain& chain, const Generated& generated)
+        : chain_(chain), generated_(generated), calls_(chain, generated.synchronization) {
+        for (const std::vector<std::int32_t>& order : generated.synchronization.orders)
+            places_.push_back(places_in(order));
+    }
+
+    std::vector<Finding> run() && {
+        find_conflicts();
+        replay();
+        find_deadlocks();
+        std::ranges::stable_sort(findings_, {}, [](const Finding& finding) { return finding.kind; });
+        return std::move(findings_);
+    }
+
+private:
+    using Node = Unrolled::Node;
+
+    /// What a finding is about; one for each.
+    struct Subject {
+        Finding::Kind kind;
+        std::size_t stage;  ///< of the later block
+        std::size_t from;   ///< of the earlier block
+        std::string tensor;
+        bool reads;          ///< the later block reads
+        bool writes;         ///< the earlier block writes
+        std::int32_t calls;  ///< between the two
+        auto operator<=>(const Subject&) const = default;
+    };
+    struct Found {
+        std::int64_t block = -1;  ///< the later one
+        std::int64_t earlier = -1;
+        std::set<std::int64_t> blocks;  ///< all later ones
+        bool unproved = false;          ///< the budget was spent before anything was found
+    };
+
+    [[nodiscard]] const Footprints& boxes(std::size_t stage, std::size_t tensor) const {
+        return generated_.boxes[stage * chain_.tensors.size() + tensor];
+    }
+
+    void find_conflicts() {
+        std::size_t tensor = 0;
+        for (const auto& [name, extents] : chain_.tensors) {
+            for (std::size_t later = 0; later < chain_.stages.size(); ++later) {
+                for (std::size_t earlier = 0; earlier < chain_.stages.size(); ++earlier) {
+                    const Footprints& of_later = boxes(later, tensor);
+                    const Footprints& of_earlier = boxes(earlier, tensor);
+                    find(name, later, of_later.reads, true, earlier, of_earlier.writes, true);
+                    find(name, later, of_later.writes, false, earlier, of_earlier.reads, false);
+                    find(name, later, of_later.writes, false, earlier, of_earlier.writes, true);
+                }
+            }
+            ++tensor;
+        }
+    }
+
+    void find(const std::string& tensor, std::size_t later, const BlockBoxes& of_later, bool reads,
+              std::size_t earlier, const BlockBoxes& of_earlier, bool writes) {
+        if (of_later.empty() || of_earlier.empty()) return;
+        const bool between_calls = calls_.num_calls() > 1;
+        if (earlier > later && !between_calls) return;
+        const Overlaps shared = overlaps(of_later, of_earlier);
+        const auto kind = reads ? Finding::Kind::early_read : Finding::Kind::overwrite;
+        const auto add = [&](std::int32_t call, std::int32_t calls, auto&& comes_earlier) {
+            const Subject subject{kind, later, earlier, tensor, reads, writes, calls};
+            for (std::int64_t block = 0; block < chain_.stages[later].num_blocks(); ++block) {
+                for (const std::int32_t other : shared.of(block)) {
+                    if (comes_earlier(other, block)) judge(subject, call + calls, block, call, other);
+                }
+            }
+        };
+        for (std::int32_t call = 0; call < calls_.num_calls(); ++call) {
+            if (earlier < later) {
+                add(call, 0, [](std::int32_t, std::int64_t) { return true; });
+            } else if (earlier == later && !(writes && !reads)) {  // blocks of one stage may add to one place
+                add(call, 0, [&](std::int32_t other, std::int64_t block) {
+                    return places_[later][static_cast<std::size_t>(other)] <
+                           places_[later][static_cast<std::size_t>(block)];
+                });
+            }
+            if (call + 1 < calls_.num_calls()) add(call, 1, [](std::int32_t, std::int64_t) { return true; });
+        }
+    }
+
+    /// The later block must not pass its waits before the earlier one has completed.
+    void judge(const Subject& subject, std::int32_t later_call, std::int64_t later, std::int32_t earlier_call,
+               std::int32_t earlier) {
+        if (subject.reads && chain_.stages[subject.stage].is_early(subject.tensor)) {
+            blame(subject, later, earlier);
+            return;
+        }
+        if (is_awaited(subject, later, earlier)) return;
+        const Node node = calls_.node(later_call, subject.stage, later);
+        if (calls_.waits(node).empty()) {
+            blame(subject, later, earlier);
+            return;
+        }
+        open_[calls_.node(earlier_call, subject.from, earlier)].push_back(
+            {subject_number(subject), node, later, earlier});
+    }
+
+    /// Whether one of the later block's semaphores counts all who post it, the earlier block among them. That
+    /// settles it where calls are ordered.
+    [[nodiscard]] bool is_awaited(const Subject& subject, std::int64_t later, std::int32_t earlier) const {
+        if (calls_.num_calls() > 1) return false;
+        for (const Link& link : generated_.synchronization.links) {
+            if (link.stage != static_cast<std::int32_t>(subject.stage) || link.array < 0 || link.lag != 0 ||
+                link.from != static_cast<std::int32_t>(subject.from)) {
+                continue;
+            }
+            const SemaphoreArray& array =
+                generated_.synchronization.arrays[static_cast<std::size_t>(link.array)];
+            const std::int32_t semaphore = array.of_block[static_cast<std::size_t>(earlier)];
+            if (semaphore < 0) continue;
+            for (const Wait& wait : link.waits[static_cast<std::size_t>(later)]) {
+                if (wait.semaphore == semaphore &&
+                    wait.count >= array.posts[static_cast<std::size_t>(semaphore)]) {
+                    return true;
+                }
+            }
+        }
+        return false;
+    }
+
+    void blame(const Subject& subject, std::int64_t later, std::int64_t earlier) {
+        Found& found = found_[subject];
+        const std::vector<std::int32_t>& places = places_[subject.stage];
+        const bool first = found.block < 0 || places[static_cast<std::size_t>(later)] <
+                                                  places[static_cast<std::size_t>(found.block)];
+        if (first) found.block = later, found.earlier = earlier;
+        found.blocks.insert(later);
+    }
+
+    std::int32_t subject_number(const Subject& subject) {
+        const auto [at, added] =
+            subject_numbers_.emplace(subject, static_cast<std::int32_t>(subjects_.size()));
+        if (added) subjects_.push_back(subject);
+        return at->second;
+    }
+
+    /// What no wait settles directly: runs that hold the earlier block.
+    void replay() {
+        std::int64_t steps = 0;
+        for (const auto& [held, pairs] : open_) {
+            const bool only_counts = std::ranges::all_of(pairs, [&](const Pair& pair) {
+                const auto found = found_.find(subjects_[static_cast<std::size_t>(pair.subject)]);
+                return found != found_.end() && found->second.block >= 0;
+            });
+            if (steps > (only_counts ? kStepsToCount : kMostSteps)) {
+                if (only_counts) continue;
+                for (const Pair& pair : pairs)
+                    found_[subjects_[static_cast<std::size_t>(pair.subject)]].unproved = true;
+                continue;
+            }
+            steps += calls_.effort();
+            const std::vector<bool> passes = calls_.passing(held);
+            for (const Pair& pair : pairs) {
+                if (passes[static_cast<std::size_t>(pair.node)])
+                    blame(subjects_[static_cast<std::size_t>(pair.subject)], pair.later, pair.earlier);
+            }
+        }
+        for (const auto& [subject, found] : found_) report(subject, found);
+    }
+
+    [[nodiscard]] std::string name_of_block(std::size_t stage, std::int64_t block) const {
+        const auto [x, y, z] = chain_.stages[stage].block(block);
+        return fmt::format("block ({}, {}, {}) of stage {}", x, y, z, chain_.stages[stage].name);
+    }
+
+    /// The first box that the two blocks share.
+    [[nodiscard]] std::string shared_box(const Subject& subject, const Found& found) const {
+        const auto tensor = static_cast<std::size_t>(
+            std::distance(chain_.tensors.begin(), chain_.tensors.find(subject.tensor)));
+        const Footprints& later = boxes(subject.stage, tensor);
+        const Footprints& earlier = boxes(subject.from, tensor);
+        const auto at = [](const BlockBoxes& boxes, std::int64_t block) -> const std::vector<plan::Region>& {
+            return boxes[static_cast<std::size_t>(block)];
+        };
+        for (const plan::Region& mine : at(subject.reads ? later.reads : later.writes, found.block)) {
+            for (const plan::Region& other :
+                 at(subject.writes ? earlier.writes : earlier.reads, found.earlier)) {
+                if (const auto box = plan::intersect(mine, other))
+                    return subject.tensor + plan::to_string(*box);
+            }
+        }
+        return subject.tensor;
+    }
+
+    /// "it awaits nothing of it", "it awaits semaphore 0 until 4 posts, and 8 blocks post it".
+    [[nodiscard]] std::string what_it_awaits(const Subject& subject, const Found& found) const {
+        if (subject.reads && chain_.stages[subject.stage].is_early(subject.tensor))
+            return fmt::format("{} is among its early inputs, which are read before its waits",
+                               subject.tensor);
+        for (const Link& link : generated_.synchronization.links) {
+            if (link.stage != static_cast<std::int32_t>(subject.stage) || link.array < 0 ||
+                link.from != static_cast<std::int32_t>(subject.from)) {
+                continue;
+            }
+            const SemaphoreArray& array =
+                generated_.synchronization.arrays[static_cast<std::size_t>(link.array)];
+            const std::int32_t posted = array.of_block[static_cast<std::size_t>(found.earlier)];
+            const std::vector<Wait>& waits = link.waits[static_cast<std::size_t>(found.block)];
+            for (const Wait& wait : waits) {
+                if (wait.semaphore == posted) {
+                    return fmt::format("it awaits {} of the {} posts on semaphore {}", wait.count,
+                                       array.posts[static_cast<std::size_t>(posted)], posted);
+                }
+            }
+            if (!waits.empty())
+                return fmt::format("it awaits semaphore {}, and that block posts semaphore {}",
+                                   waits.front().semaphore, posted);
+        }
+        return fmt::format("it awaits nothing of stage {}", chain_.stages[subject.from].name);
+    }
+
+    void report(const Subject& subject, const Found& found) {
+        if (found.block < 0) {
+            if (found.unproved)
+                add(Finding::Kind::malformed, subject.stage, -1,
+                    fmt::format(
+                        "too large to judge: what it touches of {} and no wait settles takes more than {} "
+                        "steps",
+                        subject.tensor, kMostSteps));
+            return;
+        }
+        const std::string other = name_of_block(subject.from, found.earlier);
+        const std::string when = subject.calls == 0 ? "" : " in the call before";
+        std::string message = fmt::format(
+            "it {} {} before {} has {}{}; {}", subject.reads ? "reads" : "writes", shared_box(subject, found),
+            other, subject.writes ? "written it" : "read it", when, what_it_awaits(subject, found));
+        if (found.blocks.size() > 1)
+            message += fmt::format(" (and {} more blocks alike)", found.blocks.size() - 1);
+        add(subject.kind, subject.stage, found.block, std::move(message));
+    }
+
+    void find_deadlocks() {
+        const std::vector<Unrolled::Stuck> stuck = calls_.stuck();
+        for (std::size_t stage = 0; stage < chain_.stages.size(); ++stage) {
+            std::int64_t first = -1;
+            std::int64_t count = 0;
+            Node at = Unrolled::kNobody;
+            for (std::int32_t call = 0; call < calls_.num_calls() && first < 0; ++call) {
+                for (const std::int32_t block : generated_.synchronization.orders[stage]) {
+                    const Node node = calls_.node(call, stage, block);
+                    if (stuck[static_cast<std::size_t>(node)].wait < 0) continue;
+                    ++count;
+                    if (first < 0) first = block, at = node;
+                }
+            }
+            if (first < 0) continue;
+            const Unrolled::Stuck& how = stuck[static_cast<std::size_t>(at)];
+            const Unrolled::NodeWait& wait = calls_.waits(at)[static_cast<std::size_t>(how.wait)];
+            std::string message = fmt::format(
+                "it awaits {} posts of a semaphore that {} while it holds its multiprocessor", wait.threshold,
+                how.posts == 0 ? std::string("may get none") : fmt::format("may get only {}", how.posts));
+            if (chain_.launch == Chain::Launch::any)
+                message += ": nothing makes the stages before it start first (launch: any)";
+            if (count > 1) message += fmt::format(" (and {} more blocks alike)", count - 1);
+            add(Finding::Kind::deadlock, stage, first, std::move(message));
+        }
+    }
+
+    void add(Finding::Kind kind, std::size_t stage, std::int64_t block, std::string message) {
+        Finding finding{kind, chain_.stages[stage].name, {-1, -1, -1}, std::move(message)};
+        if (block >= 0) finding.block = chain_.stages[stage].block(block);
+        findings_.push_back(std::move(finding));
+    }
+
+    struct Pair {
+        std::int32_t subject;
+        Node node;  ///< the later block
+        std::int64_t later;
+        std::int64_t earlier;
+    };
+
+    const Chain& chain_;
+    const Generated& generated_;
+    Unrolled calls_;
+    std::vector<std::vector<std::int32_t>> places_;  ///< by stage and block
+    std::map<Node, std::vector<Pair>> open_;         ///< by the earlier block
+    std::vector<Subject> subjects_;
+    std::map<Subject, std::int32_t> subject_numbers_;
+    std::map<Subject, Found> found_;
+    std::vector<Finding> findings_;
+};
+
+}  // namespace
+
+std::string_view name_of(Finding::Kind kind) {
+    constexpr std::array<std::string_view, 4> kNames{"malformed", "early_read", "deadlock", "overwrite"};
+    return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string Finding::to_string() const {
+    std::string where = stage.empty() ? std::string() : "stage " + stage;
+    if (block[0] >= 0) where += fmt::format(" block ({}, {}, {})", block[0], block[1], block[2]);
+    return fmt::format("{}{}{}: {}", where, where.empty() ? "" : ": ", name_of(kind), message);
+}
+
+Verdict check(const Chain& chain) {
+    Generated generated = generate(chain);
+    Verdict verdict;
+    for (Malformed& malformed : generated.malformed) {
+        Finding finding{Finding::Kind::malformed, "", {-1, -1, -1}, std::move(malformed.message)};
+        if (malformed.stage >= 0) {
+            const Stage& stage = chain.stages[static_cast<std::size_t>(malformed.stage)];
+            finding.stage = stage.name;
+            if (malformed.block >= 0) finding.block = stage.block(malformed.block);
+        }
+        verdict.findings.push_back(std::move(finding));
+    }
+    if (!verdict.findings.empty()) return verdict;
+    verdict.findings = Checker(chain, generated).run();
+    verdict.synchronization = std::move(generated.synchronization);
+    return verdict;
+}
+
+}  // namespace syncopate::sync

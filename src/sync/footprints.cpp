@@ -1,0 +1,88 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "sync/block_values.hpp"
+#include "syncopate/sync/chain.hpp"
+
+namespace syncopate::sync {
+namespace {
+
+/// A range of one axis, at many blocks.
+struct BlockRange {
+    BlockRange(const affine::Range& range, std::int64_t extent_of) : extent(extent_of), single(range.single) {
+        if (range.begin) begin.emplace(*range.begin);
+        if (range.end) end.emplace(*range.end);
+    }
+
+    /// Clipped to the axis; empty where nothing is left.
+    [[nodiscard]] Result<plan::Interval> at(const Block& block) const {
+        plan::Interval interval{0, extent};
+        if (begin) {
+            const Result<std::int64_t> value = begin->at(block);
+            if (!value) return value.error();
+            interval.begin = *value;
+        }
+        if (single) {
+            interval.end = interval.begin + 1;
+        } else if (end) {
+            const Result<std::int64_t> value = end->at(block);
+            if (!value) return value.error();
+            interval.end = *value;
+        }
+        return plan::Interval{std::max<std::int64_t>(interval.begin, 0), std::min(interval.end, extent)};
+    }
+
+    std::optional<BlockExpression> begin, end;
+    std::int64_t extent;
+    bool single;
+};
+
+Result<std::vector<std::vector<plan::Region>>> boxes_of(const std::vector<BoxText>& texts, const Stage& stage,
+                                                        const std::string& tensor,
+                                                        const std::vector<std::int64_t>& extents) {
+    std::vector<std::vector<plan::Region>> boxes(static_cast<std::size_t>(stage.num_blocks()));
+    for (const BoxText& text : texts) {
+        std::vector<BlockRange> ranges;
+        for (std::size_t axis = 0; axis < extents.size(); ++axis)
+            ranges.emplace_back(text[axis], extents[axis]);
+        for (std::int64_t block = 0; block < stage.num_blocks(); ++block) {
+            const Block at = stage.block(block);
+            plan::Region region;
+            for (const BlockRange& range : ranges) {
+                const Result<plan::Interval> interval = range.at(at);
+                if (!interval) {
+                    return Error{fmt::format("stage {}, tensor {}, block ({}, {}, {}): {}", stage.name,
+                                             tensor, at[0], at[1], at[2], interval.error().message)};
+                }
+                region.push_back(*interval);
+            }
+            if (!plan::is_empty(region)) boxes[static_cast<std::size_t>(block)].push_back(std::move(region));
+        }
+    }
+    return boxes;
+}
+
+}  // namespace
+
+Result<Footprints> footprints(const Chain& chain, const Stage& stage, const std::string& tensor) {
+    Footprints made;
+    const std::vector<std::int64_t>& extents = chain.tensors.at(tensor);
+    const auto fill = [&](const auto& touched, std::vector<std::vector<plan::Region>>& boxes) -> Status {
+        const auto found = touched.find(tensor);
+        if (found == touched.end()) return Done{};
+        auto evaluated = boxes_of(found->second, stage, tensor, extents);
+        if (!evaluated) return evaluated.error();
+        boxes = *std::move(evaluated);
+        return Done{};
+    };
+    if (Status read = fill(stage.reads, made.reads); !read) return read.error();
+    if (Status written = fill(stage.writes, made.writes); !written) return written.error();
+    return made;
+}
+
+}  // namespace syncopate::sync

@@ -1,0 +1,28 @@
+// Which blocks of one stage touch what which blocks of another one touch.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "syncopate/plan/model/region.hpp"
+
+namespace syncopate::sync {
+
+using BlockBoxes = std::vector<std::vector<plan::Region>>;  ///< by block
+
+/// Blocks that touch the same boxes need the same: they are one class.
+struct Overlaps {
+    std::vector<std::int32_t> class_of;             ///< by block
+    std::vector<std::vector<std::int32_t>> blocks;  ///< by class: the others' blocks, rising
+
+    [[nodiscard]] const std::vector<std::int32_t>& of(std::int64_t block) const {
+        return blocks[static_cast<std::size_t>(class_of[static_cast<std::size_t>(block)])];
+    }
+};
+
+/// For each block of `mine` the blocks of `others` that share an element with it; either may be empty:
+/// nothing is touched then. Time: for each class the others whose boxes begin near its own along the best
+/// axis.
+[[nodiscard]] Overlaps overlaps(const BlockBoxes& mine, const BlockBoxes& others);
+
+}  // namespace syncopate::sync

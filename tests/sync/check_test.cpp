@@ -1,0 +1,125 @@
+#include "chains.hpp"
+
+#include "cpu_time.hpp"
+
+namespace syncopate::sync::test {
+namespace {
+
+using Kinds = std::vector<std::string>;
+
+TEST(Check, AcceptsAConsumerThatAwaitsItsRow) {
+    EXPECT_EQ(findings(products(R"(, "waits": {"Y": {"policy": "row"}})")), "");
+}
+
+TEST(Check, AcceptsEveryNamedPolicyThatGroupsWhatIsNeeded) {
+    for (const char* policy : {"tile", "row", "strided", "consecutive", "halo", "batched", "auto"})
+        EXPECT_EQ(findings(products(std::string(R"(, "waits": {"Y": ")") + policy + "\"}")), "") << policy;
+}
+
+TEST(Check, NamesTheTileThatReadsTooEarly) {
+    EXPECT_EQ(
+        findings(products(R"(, "waits": {"Y": "none"})")),
+        "stage down block (0, 0, 0): early_read: it reads Y[0:128, 0:128] before block (0, 0, 0) of stage up "
+        "has written it; it awaits nothing of stage up (and 7 more blocks alike)\n");
+}
+
+TEST(Check, RefusesACountThatSomePostsFulfil) {
+    EXPECT_EQ(
+        findings(products(R"(, "waits": {"Y": {"policy": "custom", "semaphore": "y", "count": 7}})")),
+        "stage down block (0, 0, 0): early_read: it reads Y[0:128, 0:128] before block (0, 0, 0) of stage up "
+        "has written it; it awaits 7 of the 8 posts on semaphore 0 (and 7 more blocks alike)\n");
+}
+
+TEST(Check, RefusesACountThatNobodyFulfils) {
+    EXPECT_EQ(kinds(products(R"(, "waits": {"Y": {"policy": "custom", "semaphore": "y", "count": 9}})")),
+              Kinds{"deadlock"});
+}
+
+TEST(Check, RefusesAWaitForASemaphoreThatNobodyPosts) {
+    EXPECT_EQ(kinds(products(R"(, "waits": {"Y": {"policy": "custom", "semaphore": "y", "awaits": "y+2"}})")),
+              (Kinds{"deadlock"}));
+}
+
+TEST(Check, RefusesOneRowWhereATileSpansTwo) {
+    const std::string chain = R"({"schema": "syncopate.chain/1", "tensors": {"Y": [512, 256]}, "stages": [
+        {"name": "up", "grid": [2, 4], "writes": {"Y": ["128*y:128*y+128", "128*x:128*x+128"]}},
+        {"name": "down", "grid": [1, 2], "reads": {"Y": ["256*y:256*y+256", ":"]}, "waits": {"Y": POLICY}}]})";
+    const auto with = [&](const std::string& policy) {
+        std::string text = chain;
+        return text.replace(text.find("POLICY"), 6, policy);
+    };
+    EXPECT_EQ(kinds(with(R"({"policy": "custom", "semaphore": "y", "awaits": "2*y"})")), Kinds{"early_read"});
+    EXPECT_EQ(findings(with(R"({"policy": "custom", "semaphore": "y", "awaits": "2*y:2*y+2"})")), "");
+    EXPECT_EQ(findings(with(R"("row")")), "");
+}
+
+TEST(Check, AcceptsATransitiveWait) {
+    // `last` reads what `first` wrote, and waits only for `middle`, which waited for it.
+    const std::string chain = R"({"schema": "syncopate.chain/1", "tensors": {"A": [4], "B": [4]}, "stages": [
+        {"name": "first", "grid": [4], "writes": {"A": ["x"]}},
+        {"name": "middle", "grid": [4], "reads": {"A": ["x"]}, "writes": {"B": ["x"]}},
+        {"name": "last", "grid": [4], "reads": {"A": ["x"], "B": ["x"]}, "waits": {"A": "none", "B": "tile"}}]})";
+    EXPECT_EQ(findings(chain), "");
+}
+
+TEST(Check, RefusesWaitsWhereNothingOrdersTheStages) {
+    EXPECT_EQ(kinds(products("", "", R"(, "launch": "any")")), Kinds{"deadlock"});
+}
+
+TEST(Check, RefusesABufferThatALaterStageOverwrites) {
+    const std::string chain = R"({"schema": "syncopate.chain/1", "tensors": {"A": [4], "B": [4]}, "stages": [
+        {"name": "first", "grid": [4], "reads": {"A": ["x-1:x+2"]}, "writes": {"B": ["x"]}},
+        {"name": "second", "grid": [4], "reads": {"B": ["READS"]}, "writes": {"A": ["x"]}}]})";
+    const auto with = [&](const std::string& reads) {
+        std::string text = chain;
+        return text.replace(text.find("READS"), 5, reads);
+    };
+    // Two convolutions that share two buffers: whoever reads A[x] is awaited for its own B.
+    EXPECT_EQ(findings(with("x-1:x+2")), "");
+    EXPECT_EQ(kinds(with("x")), Kinds{"overwrite"});
+}
+
+TEST(Check, RefusesOverlappedCallsWithoutGuards) {
+    // The next call writes what is still read, and its posts count for those of this call that are missing.
+    EXPECT_EQ(kinds(products("", "", R"(, "calls": "overlapped")")), (Kinds{"early_read", "overwrite"}));
+}
+
+TEST(Check, AcceptsOverlappedCallsWithGuards) {
+    EXPECT_EQ(findings(products("", R"(, "guards": {"Y": "auto"})", R"(, "calls": "overlapped")")), "");
+}
+
+TEST(Check, RefusesAGuardThatAwaitsMoreThanComes) {
+    EXPECT_EQ(kinds(products("", R"(, "guards": {"Y": {"policy": "row", "count": 9}})")), Kinds{"malformed"});
+}
+
+TEST(Check, RefusesAnEarlyInputThatTheChainWrites) {
+    EXPECT_EQ(kinds(products(R"(, "early": ["Y"])")), Kinds{"early_read"});
+}
+
+TEST(Check, RefusesTilesOfOneStageThatAwaitLaterOnes) {
+    const std::string chain = R"({"schema": "syncopate.chain/1", "tensors": {"A": [4]}, "stages": [
+        {"name": "scan", "grid": [4]ORDER, "reads": {"A": ["x-1"]}, "writes": {"A": ["x"]}, "waits": {"A": WAITS}}]})";
+    const auto with = [&](const std::string& order, const std::string& waits) {
+        std::string text = chain;
+        text.replace(text.find("ORDER"), 5, order);
+        return text.replace(text.find("WAITS"), 5, waits);
+    };
+    EXPECT_EQ(findings(with("", R"("auto")")), "");
+    EXPECT_EQ(kinds(with(R"(, "tickets": false)", R"("auto")")), Kinds{"deadlock"});
+    EXPECT_EQ(kinds(with("", R"_({"policy": "custom", "semaphore": "x", "awaits": "min(x+1, 3)"})_")),
+              Kinds{"deadlock"});
+}
+
+TEST(Check, JudgesALargeChainQuickly) {
+    std::string chain =
+        R"({"schema": "syncopate.chain/1", "tensors": {"Y": [12288, 49152], "Z": [12288, 12288]},
+      "stages": [{"name": "up", "grid": [384, 96], "writes": {"Y": ["128*y:128*y+128", "128*x:128*x+128"]}},
+        {"name": "down", "grid": [96, 96], "reads": {"Y": ["128*y:128*y+128", ":"]},
+         "writes": {"Z": ["128*y:128*y+128", "128*x:128*x+128"]}}]})";
+    const double before = ::syncopate::test::cpu_seconds();
+    EXPECT_EQ(findings(chain), "");
+    EXPECT_LT(::syncopate::test::cpu_seconds() - before, 20);
+}
+
+}  // namespace
+}  // namespace syncopate::sync::test
