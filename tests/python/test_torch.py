@@ -19,6 +19,13 @@ def test_custom_ops_and_their_gradients_are_those_of_the_unfused_pairs_on(ranks,
     assert "ok: " in outcome.out
 
 
+@pytest.mark.parametrize("ranks", [2, 4] if SWEEP else [2])
+def test_compiled_models_are_rewritten_and_say_how_on(ranks, run):
+    outcome = run(sys.executable, "-W", "ignore", HERE / "host_inductor.py", ranks)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "ok: " in outcome.out
+
+
 # Two ranks end as programs do, with their ops and groups as they are. What is registered first runs last.
 UNCLOSED = """
 import atexit, os, sys, tempfile

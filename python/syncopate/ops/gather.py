@@ -12,7 +12,6 @@ import torch
 
 from .. import plans
 from ..group import Group
-from ..places import check_operand
 from ..plans import INLINE
 from ..strategy import Strategy
 from .operator import OneProduct, cached, count, is_transposed, members_of, rows_of
@@ -20,8 +19,7 @@ from .operator import OneProduct, cached, count, is_transposed, members_of, rows
 
 class AllGatherMatmul(OneProduct):
     """y = act(all_gather(x) @ w + bias) for one shape: x [M / ranks, K] on each rank, w [K, N] local, y [M, N] local.
-    `activation`: one of kernels.matmul.ACTIVATIONS, applied to the fp32 product; "": none. `bias`: calls give a bias [N],
-    added before it.
+    `activation`: one of kernels.matmul.ACTIVATIONS, applied to the fp32 product after the bias; "": none.
 
     x is read where it is, or copied into the heap first if it cannot be: with M / ranks no multiple of a tile's rows, or rows
     of x that do not begin at multiples of 16 bytes. `shard` is this rank's place in the heap. M need not be a multiple of the
@@ -45,13 +43,12 @@ class AllGatherMatmul(OneProduct):
     def __init__(
         self,
         *args: Any,
-        bias: bool = False,
         axis: int = 0,
         keep: bool = False,
         strategy: Strategy | None = None,
         **options: Any,
     ) -> None:
-        self.bias, self.axis, self.keep = bias, axis, keep
+        self.axis, self.keep = axis, keep
         if axis and strategy is None:
             strategy = Strategy()  # what is known to be fast is about shards of rows
         super().__init__(*args, strategy=strategy, **options)
@@ -85,40 +82,11 @@ class AllGatherMatmul(OneProduct):
     def shapes(self, rank):
         rows = count(rows_of(self.m, self.group.size, rank))
         x = (self.m, self.k // self.group.size) if self.axis else (rows, self.k)
-        bias = {"bias": (self.n,)} if self.bias else {}
-        return {"x": x, "w": self.products[0].w_shape, **bias}
+        return {**super().shapes(rank), "x": x}
 
     def gathered(self) -> torch.Tensor:
         """With `keep`: what the last call gathered, [M, K] in the heap. It is the caller's until this rank's next call."""
         return self.fused.result(self.prepare(), "A")
-
-    def __call__(
-        self,
-        x: torch.Tensor,
-        w: torch.Tensor,
-        out: torch.Tensor | None = None,
-        bias: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        if (bias is not None) != self.bias:
-            raise ValueError("bias: " + ("this op takes one" if self.bias else "this op was made without"))
-        return self.run(x, (w,) if bias is None else (w, bias), out)
-
-    def _check_operand(self, name, tensor, shape):
-        if name == "bias":
-            check_operand(name, tensor, shape, self.dtype, self.group.device)
-            if self.n > 1 and tensor.stride(0) != 1:
-                raise ValueError(f"bias: it must be contiguous, its stride is {tensor.stride(0)}")
-            return
-        super()._check_operand(name, tensor, shape)
-
-    def unfused(
-        self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """The unmodified kernel on the whole input `a` [M, K]. Without `bias` where it takes one: 0."""
-        if bias is None and self.bias:
-            bias = w.new_zeros(self.n)
-        self.products[0].run(a, w, c, bias)
-        return c
 
     def alone(self, prepared):
         """On the chunks of the last call and its x, whose waits are over; no program is the last one, so nothing is posted."""

@@ -245,7 +245,8 @@ class Operator:
 
 class OneProduct(Operator):
     """An operator around y = x [M, K] @ w [K, N]. It is made as `Kind(m, n, k, dtype, group, strategy=…)`, and called with
-    x, w and maybe the tensor that takes y. `w_transposed`: w is given as [N, K]."""
+    x, w and maybe the tensor that takes y. `w_transposed`: w is given as [N, K]. `bias`: calls give a bias [N] of this rank's
+    as well, which is added to the fp32 product."""
 
     def __init__(
         self,
@@ -257,13 +258,34 @@ class OneProduct(Operator):
         *,
         strategy: Strategy | None = None,
         device: str = "cuda",
+        bias: bool = False,
         **options: Any,
     ) -> None:
+        self.bias = bias
         members = members_of(group, device)
         super().__init__(problem_of(self.name, m, n, k, dtype, members), members, strategy, **options)
 
-    def __call__(self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        return self.run(x, (w,), out)
+    def __call__(
+        self,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        out: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        if (bias is not None) != self.bias:
+            raise ValueError("bias: " + ("this op takes one" if self.bias else "this op was made without"))
+        return self.run(x, (w,) if bias is None else (w, bias), out)
+
+    def shapes(self, rank):
+        return {**super().shapes(rank), **({"bias": (self.n,)} if self.bias else {})}
+
+    def _check_operand(self, name, tensor, shape):
+        if name == "bias":
+            check_operand(name, tensor, shape, self.dtype, self.group.device)
+            if self.n > 1 and tensor.stride(0) != 1:
+                raise ValueError(f"bias: it must be contiguous, its stride is {tensor.stride(0)}")
+            return
+        super()._check_operand(name, tensor, shape)
 
     def calls(self, heap, x, weights, y):
         (bound,) = self.bindings
@@ -271,14 +293,19 @@ class OneProduct(Operator):
         y = heap[bound["c_desc"]] if "c_desc" in bound else y
         return [self.products[0].call(x, weights[0], y, *weights[1:])]
 
-    def unfused(self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        """The unmodified kernel alone: c [M, N] = a [M, K] @ w."""
-        self.products[0].run(a, w, c)
+    def unfused(
+        self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The unmodified kernel alone: c [M, N] = a [M, K] @ w + bias. Without `bias` where it takes one: 0."""
+        if bias is None and self.bias:
+            bias = w.new_zeros(self.n)
+        self.products[0].run(a, w, c, bias)
         return c
 
     def product_of(self, a: torch.Tensor, weights: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """The same into a new tensor."""
-        return self.unfused(a, *weights, torch.full_like(self.empty(self.m, self.n), float("nan")))
+        w, *bias = weights
+        return self.unfused(a, w, torch.full_like(self.empty(self.m, self.n), float("nan")), *bias)
 
 
 class _StandIns(dict):

@@ -53,7 +53,7 @@ def find(name: str, x: torch.Tensor, group_name: str, extents: tuple[int, ...], 
         if cuda and torch.cuda.is_current_stream_capturing():
             entry = _warmed_up(name, shared)
         else:
-            entry = _entries[key] = _made(name, x, group, extents, options)
+            entry = _entries[key] = _made(name, x, group_name, group, extents, options)
     else:
         _entries.move_to_end(key)
     if cuda and not entry.captured and torch.cuda.is_current_stream_capturing():
@@ -74,10 +74,15 @@ def _warmed_up(name: str, shared: tuple[Hashable, ...]) -> _Entry:
 
 
 def _made(
-    name: str, x: torch.Tensor, group: Group, extents: tuple[int, ...], options: dict[str, Any]
+    name: str,
+    x: torch.Tensor,
+    group_name: str,
+    group: Group,
+    extents: tuple[int, ...],
+    options: dict[str, Any],
 ) -> _Entry:
     drop_gone()
-    reason = refusal(x, group)
+    reason = refusal(x.device.type, group_name)
     if reason:
         return _Entry(group, reason=reason)
     from ..ops import OPERATORS
@@ -94,11 +99,15 @@ def _made(
     return entry
 
 
-def refusal(x: torch.Tensor, group: Group) -> str:
-    """Why no fused op takes x on this group; "" if one may."""
+def refusal(device_type: str, group_name: str) -> str:
+    """Why no fused op does on this device and group, whatever the shapes; "" if some may."""
+    device = DEVICES.get(device_type)
+    if device is None:
+        return f"device {device_type} is neither cuda nor cpu"
+    group = of_process_group(c10d._resolve_process_group(group_name), device)
     if group.size == 1:
         return "one rank: there is nothing to overlap"
-    if group.device == "host":
+    if device == "host":
         if os.environ.get("TRITON_INTERPRET") != "1":
             return "on the CPU kernels run in Triton's interpreter: set TRITON_INTERPRET=1 before Triton is imported"
     elif torch.cuda.get_device_capability(group.ordinal)[0] < 9:

@@ -2,10 +2,10 @@
 
     all_gather_matmul(x, w, group_name, bias=None, *, activation="", axis=0, module="") → act(all_gather(x) @ w + bias)
     all_gather_matmuls(x, [w, …], group_name, *, return_gathered=False, module="")     → [all_gather(x) @ w, …(, all_gather(x))]
-    matmul_reduce_scatter(x, w, group_name, *, module="")                               → reduce_scatter(x @ w)
-    matmul_all_reduce(x, w, group_name, *, replicated_grad=False, module="")            → all_reduce(x @ w)
-    matmul_all_to_all(x, w, group_name, *, module="")                                   → all_to_all(x @ w)
-    all_to_all_matmul(x, w, group_name, *, module="")                                   → all_to_all(x) @ w
+    matmul_reduce_scatter(x, w, group_name, bias=None, *, module="")                               → reduce_scatter(x @ w)
+    matmul_all_reduce(x, w, group_name, bias=None, *, replicated_grad=False, module="")            → all_reduce(x @ w)
+    matmul_all_to_all(x, w, group_name, bias=None, *, module="")                                   → all_to_all(x @ w)
+    all_to_all_matmul(x, w, group_name, bias=None, *, module="")                                   → all_to_all(x) @ w
     feed_forward(x, w1, w2, group_name, *, activation="", module="")    → reduce_scatter(act(all_gather(x) @ w1) @ w2)
 
 Shapes are those of syncopate.ops. `group_name`: of a torch process group (ProcessGroup.group_name). `module`: the name of the
@@ -93,48 +93,57 @@ def all_gather_matmuls(x, ws, group_name, *, return_gathered=False, module=""):
     return unfused.all_gather_matmuls(x, ws, group_name, return_gathered) if made is None else made
 
 
-def _scatter(x, w, group_name, *, module=""):
+def _scatter(x, w, group_name, bias=None, *, module=""):
     require_product(x, w)
     return x.new_empty(x.shape[0] // unfused.size_of(group_name), w.shape[1])
 
 
-@custom_op("matmul_reduce_scatter(Tensor x, Tensor w, str group_name, *, str module='') -> Tensor", _scatter)
-def matmul_reduce_scatter(x, w, group_name, *, module=""):
+@custom_op(
+    "matmul_reduce_scatter(Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str module='') -> Tensor",
+    _scatter,
+)
+def matmul_reduce_scatter(x, w, group_name, bias=None, *, module=""):
     require_product(x, w)
     require_shares(x, group_name)
-    y = fused.sent("matmul_reduce_scatter", x, w, group_name, module)
-    return unfused.matmul_reduce_scatter(x, w, group_name) if y is None else y
+    y = fused.sent("matmul_reduce_scatter", x, w, group_name, bias, module)
+    return unfused.matmul_reduce_scatter(x, w, group_name, bias) if y is None else y
 
 
-def _whole(x, w, group_name, *, replicated_grad=False, module=""):
+def _whole(x, w, group_name, bias=None, *, replicated_grad=False, module=""):
     require_product(x, w)
     return x.new_empty(x.shape[0], w.shape[1])
 
 
 @custom_op(
-    "matmul_all_reduce(Tensor x, Tensor w, str group_name, *, bool replicated_grad=False, str module='') -> Tensor",
+    "matmul_all_reduce(Tensor x, Tensor w, str group_name, Tensor? bias=None, *, bool replicated_grad=False, str module='') -> Tensor",
     _whole,
 )
-def matmul_all_reduce(x, w, group_name, *, replicated_grad=False, module=""):
+def matmul_all_reduce(x, w, group_name, bias=None, *, replicated_grad=False, module=""):
     require_product(x, w)
-    y = fused.sent("matmul_all_reduce", x, w, group_name, module)
-    return unfused.matmul_all_reduce(x, w, group_name) if y is None else y
+    y = fused.sent("matmul_all_reduce", x, w, group_name, bias, module)
+    return unfused.matmul_all_reduce(x, w, group_name, bias) if y is None else y
 
 
-@custom_op("matmul_all_to_all(Tensor x, Tensor w, str group_name, *, str module='') -> Tensor", _whole)
-def matmul_all_to_all(x, w, group_name, *, module=""):
-    require_product(x, w)
-    require_shares(x, group_name)
-    y = fused.sent("matmul_all_to_all", x, w, group_name, module)
-    return unfused.matmul_all_to_all(x, w, group_name) if y is None else y
-
-
-@custom_op("all_to_all_matmul(Tensor x, Tensor w, str group_name, *, str module='') -> Tensor", _whole)
-def all_to_all_matmul(x, w, group_name, *, module=""):
+@custom_op(
+    "matmul_all_to_all(Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str module='') -> Tensor",
+    _whole,
+)
+def matmul_all_to_all(x, w, group_name, bias=None, *, module=""):
     require_product(x, w)
     require_shares(x, group_name)
-    y = fused.sent("all_to_all_matmul", x, w, group_name, module)
-    return unfused.all_to_all_matmul(x, w, group_name) if y is None else y
+    y = fused.sent("matmul_all_to_all", x, w, group_name, bias, module)
+    return unfused.matmul_all_to_all(x, w, group_name, bias) if y is None else y
+
+
+@custom_op(
+    "all_to_all_matmul(Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str module='') -> Tensor",
+    _whole,
+)
+def all_to_all_matmul(x, w, group_name, bias=None, *, module=""):
+    require_product(x, w)
+    require_shares(x, group_name)
+    y = fused.sent("all_to_all_matmul", x, w, group_name, bias, module)
+    return unfused.all_to_all_matmul(x, w, group_name, bias) if y is None else y
 
 
 def _block(x, w1, w2, group_name, *, activation="", module=""):
@@ -153,20 +162,20 @@ def feed_forward(x, w1, w2, group_name, *, activation="", module=""):
 
 
 def _gradients(grad, x, w, group_name, *, exchanged, module=""):
-    return x.new_empty(x.shape), w.new_empty(w.shape)
+    return x.new_empty(x.shape), w.new_empty(w.shape), x.new_empty(w.shape[1])
 
 
 @custom_op(
     "sent_matmul_backward(Tensor grad, Tensor x, Tensor w, str group_name, *, bool exchanged, str module='') -> "
-    "(Tensor, Tensor)",
+    "(Tensor, Tensor, Tensor)",
     _gradients,
 )
 def sent_matmul_backward(grad, x, w, group_name, *, exchanged, module=""):
-    """Gradients of x and w of matmul_reduce_scatter, or with `exchanged` of matmul_all_to_all: what comes to this rank is
-    multiplied by the transposed w as it arrives, and then by x where it lies in the heap."""
+    """Gradients of x, w and a bias of matmul_reduce_scatter, or with `exchanged` of matmul_all_to_all: what comes to this
+    rank is multiplied by the transposed w as it arrives, and then by x where it lies in the heap."""
     name = "all_to_all_matmul" if exchanged else "all_gather_matmul"
     made = fused.kept(name, grad, w.t(), group_name, module)
     if made is None:
         whole = (unfused.exchange if exchanged else unfused.gather)(grad, group_name)
         made = torch.mm(whole, w.t()), whole
-    return made[0], torch.mm(x.t(), made[1])
+    return made[0], torch.mm(x.t(), made[1]), made[1].sum(0)

@@ -94,13 +94,20 @@ def kept(
 
 
 def sent(
-    name: str, x: torch.Tensor, w: torch.Tensor, group_name: str, module: str = ""
+    name: str,
+    x: torch.Tensor,
+    w: torch.Tensor,
+    group_name: str,
+    bias: torch.Tensor | None = None,
+    module: str = "",
 ) -> torch.Tensor | None:
     """A call of an operator of x [M, K] and w: what it makes is sent, or x is exchanged."""
     given, transposed = weight(w)
     extents = (x.shape[0], w.shape[1], x.shape[1])
-    operator = calls.find(name, x, group_name, extents, w_transposed=transposed)
-    return None if operator is None else run(module, operator, rows(x), given)
+    operator = calls.find(name, x, group_name, extents, w_transposed=transposed, bias=bias is not None)
+    if operator is None:
+        return None
+    return run(module, operator, rows(x), given, None, None if bias is None else bias.contiguous())
 
 
 def feed_forward(

@@ -90,38 +90,41 @@ def all_gather_matmuls(ctx: Any, grads: list[torch.Tensor]) -> tuple[Any, ...]:
 
 def _of_sent(exchanged: bool) -> Any:
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-        x, w = ctx.saved_tensors
+        x, w, *bias = ctx.saved_tensors
         module = ctx.options["module"]
         if ctx.needs_input_grad[0] and ctx.needs_input_grad[1]:
-            grad_x, grad_w = ops.sent_matmul_backward(
+            grad_x, grad_w, grad_bias = ops.sent_matmul_backward(
                 grad.contiguous(), x, w, ctx.group_name, exchanged=exchanged, module=module
             )
-            return grad_x, grad_w, None
-        if ctx.needs_input_grad[0]:
+            return grad_x, grad_w, None, grad_bias if bias else None
+        if ctx.needs_input_grad[0] and not bias:
             fused = ops.all_to_all_matmul if exchanged else ops.all_gather_matmul
-            return fused(grad.contiguous(), w.t(), ctx.group_name, module=module), None, None
+            return fused(grad.contiguous(), w.t(), ctx.group_name, module=module), None, None, None
         whole = (unfused.exchange if exchanged else unfused.gather)(grad, ctx.group_name)
-        return None, torch.mm(x.t(), whole), None
+        grad_x = torch.mm(whole, w.t()) if ctx.needs_input_grad[0] else None
+        grad_w = torch.mm(x.t(), whole) if ctx.needs_input_grad[1] else None
+        return grad_x, grad_w, None, whole.sum(0) if bias else None
 
     return backward
 
 
 def all_to_all_matmul(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    x, w = ctx.saved_tensors
+    x, w, *bias = ctx.saved_tensors
     module, grad_x, grad_w = ctx.options["module"], None, None
     if ctx.needs_input_grad[0]:
         grad_x = ops.matmul_all_to_all(grad.contiguous(), w.t(), ctx.group_name, module=module)
     if ctx.needs_input_grad[1]:
         grad_w = torch.mm(unfused.exchange(x, ctx.group_name).t(), grad)
-    return grad_x, grad_w, None
+    return grad_x, grad_w, None, grad.sum(0) if bias else None
 
 
 def matmul_all_reduce(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    x, w = ctx.saved_tensors
+    x, w, *bias = ctx.saved_tensors
     if not ctx.options["replicated_grad"]:
         grad = unfused.reduce(grad, ctx.group_name)
     grad_x = torch.mm(grad, w.t()) if ctx.needs_input_grad[0] else None
-    return grad_x, torch.mm(x.t(), grad) if ctx.needs_input_grad[1] else None, None
+    grad_w = torch.mm(x.t(), grad) if ctx.needs_input_grad[1] else None
+    return grad_x, grad_w, None, grad.sum(0) if bias else None
 
 
 def feed_forward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
@@ -130,7 +133,7 @@ def feed_forward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     module, activation = ctx.options["module"], ctx.options["activation"]
     pre = ops.all_gather_matmul(x, w1, ctx.group_name, module=module)
     h = unfused.activated(pre, activation)
-    grad_h, grad_w2 = ops.sent_matmul_backward(
+    grad_h, grad_w2, _ = ops.sent_matmul_backward(
         grad.contiguous(), h, w2, ctx.group_name, exchanged=False, module=module
     )
     grad_pre = derived(pre, grad_h, activation)

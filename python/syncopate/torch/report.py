@@ -42,6 +42,9 @@ class Report:
 
     rewrites: list[Rewrite] = field(default_factory=list)
     calls: dict[tuple[str, str], int] = field(default_factory=dict)
+    cached: int = (
+        0  # graphs that Inductor took from its cache, as they were rewritten when they were compiled
+    )
 
     @property
     def fused(self) -> list[Rewrite]:
@@ -54,6 +57,8 @@ class Report:
     def __str__(self) -> str:
         lines = [f"{len(self.fused)} of {len(self.rewrites)} collectives next to products were fused"]
         lines += [str(row) for row in self.rewrites]
+        if self.cached:
+            lines.append(f"{self.cached} graphs came from Inductor's cache, without rows here")
         lines += [f"{count:8} calls of {name}: {outcome}" for (name, outcome), count in self.calls.items()]
         return "\n".join(lines)
 

@@ -148,7 +148,7 @@ def matmul_reduce_scatter(
     axis = scatter_dim % A.dim()
     if axis == A.dim() - 1:  # columns of A @ B are rows of its transpose, Bᵀ @ Aᵀ
         y = fused.sent("matmul_reduce_scatter", B.t(), A.flatten(0, -2).t(), group_name)
-        y = None if y is None else y.t().reshape(*A.shape[:-1], -1)
+        y = None if y is None else y.t().contiguous().view(*A.shape[:-1], -1)
     else:
         moved = A.movedim(axis, 0)
         y = fused.sent("matmul_reduce_scatter", moved.flatten(0, -2), B, group_name)

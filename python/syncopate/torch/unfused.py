@@ -54,7 +54,7 @@ def all_gather_matmul(
     axis: int = 0,
 ) -> torch.Tensor:
     whole = gather(x, group_name, axis)
-    return activated(torch.mm(whole, w) if bias is None else torch.addmm(bias, whole, w), activation)
+    return activated(product(whole, w, bias), activation)
 
 
 def all_gather_matmuls(
@@ -64,20 +64,32 @@ def all_gather_matmuls(
     return [torch.mm(whole, w) for w in ws] + ([whole] if return_gathered else [])
 
 
-def matmul_reduce_scatter(x: torch.Tensor, w: torch.Tensor, group_name: str) -> torch.Tensor:
-    return scatter(torch.mm(x, w), group_name)
+def product(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    return torch.mm(x, w) if bias is None else torch.addmm(bias, x, w)
 
 
-def matmul_all_reduce(x: torch.Tensor, w: torch.Tensor, group_name: str) -> torch.Tensor:
-    return reduce(torch.mm(x, w), group_name)
+def matmul_reduce_scatter(
+    x: torch.Tensor, w: torch.Tensor, group_name: str, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    return scatter(product(x, w, bias), group_name)
 
 
-def matmul_all_to_all(x: torch.Tensor, w: torch.Tensor, group_name: str) -> torch.Tensor:
-    return exchange(torch.mm(x, w), group_name)
+def matmul_all_reduce(
+    x: torch.Tensor, w: torch.Tensor, group_name: str, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    return reduce(product(x, w, bias), group_name)
 
 
-def all_to_all_matmul(x: torch.Tensor, w: torch.Tensor, group_name: str) -> torch.Tensor:
-    return torch.mm(exchange(x, group_name), w)
+def matmul_all_to_all(
+    x: torch.Tensor, w: torch.Tensor, group_name: str, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    return exchange(product(x, w, bias), group_name)
+
+
+def all_to_all_matmul(
+    x: torch.Tensor, w: torch.Tensor, group_name: str, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    return product(exchange(x, group_name), w, bias)
 
 
 def feed_forward(

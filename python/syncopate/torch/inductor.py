@@ -1,0 +1,101 @@
+"""A pass of Inductor that puts Syncopate's ops where a compiled graph has a collective next to a product:
+
+    sy.inductor.enable()               # before compiling; sy.inductor.disable() takes it away
+    model = torch.compile(model)
+    …
+    print(sy.inductor.report())        # each collective next to a product: what happened, or why not, and the user's line
+
+It runs before Inductor's own passes, on forward and backward graphs. What it leaves, torch's asynchronous tensor parallelism
+may still take.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._inductor import config, custom_graph_pass
+from torch._inductor.pattern_matcher import stable_topological_sort
+from torch.fx import Graph, Node
+
+from . import report as reports
+from .graphs import COLLECTIVES, LeftError, c10d, kind_of, line_of, module_of, neighbours, text_of
+from .rewrite import REWRITES
+
+FORWARD_ONLY = (c10d.all_gather_into_tensor.default,)
+BACKWARD_ONLY = (c10d.reduce_scatter_tensor.default, c10d.all_reduce.default)
+FILES = tuple(
+    str(Path(__file__).with_name(f"{name}.py")) for name in ("inductor", "graphs", "rewrite", "activations")
+)
+
+
+class Pass(custom_graph_pass.CustomGraphPass):
+    """The pass, after what was configured before. Graphs of Inductor's cache were rewritten when they were compiled."""
+
+    def __init__(self, before: Any) -> None:
+        self.before = before if isinstance(before, (list, tuple)) else [before] if before else []
+
+    def __call__(self, graph: Graph) -> None:
+        for one in self.before:
+            one(graph)
+        rewrite(graph)
+
+    def uuid(self) -> Any:
+        others = [one.uuid() if hasattr(one, "uuid") else None for one in self.before]
+        if None in others:
+            return None
+        return custom_graph_pass.get_hash_for_files(FILES, torch.__version__), *others
+
+
+def rewrite(graph: Graph) -> None:
+    """Rewrites an ATen graph, and reports."""
+    kind = kind_of(graph)
+    for node in [node for node in graph.nodes if node.op == "call_function" and node.target in COLLECTIVES]:
+        near = [] if node.target in BACKWARD_ONLY else neighbours(node, forward=True)
+        near += [] if node.target in FORWARD_ONLY else neighbours(node, forward=False)
+        if not near:
+            continue
+        described = COLLECTIVES[node.target], text_of(near[0])
+        where, module = line_of(node), module_of(node)
+        made = reason = ""
+        try:
+            made = REWRITES[node.target](node)
+        except LeftError as left:
+            reason = str(left)
+        _clear(graph, node)
+        reports.add(reports.Rewrite(kind, *described, made, reason, where, module))
+    graph.lint()
+
+
+def _clear(graph: Graph, collective: Node) -> None:
+    """Takes out what nobody reads any more, the collective as well: alone it would still run, as waits count as effects."""
+    stable_topological_sort(graph)  # users of what was gathered may stand before the product
+    graph.eliminate_dead_code()
+    for wait in [user for user in collective.users if not user.users]:
+        graph.erase_node(wait)
+    if not collective.users and any(node is collective for node in graph.nodes):
+        graph.erase_node(collective)
+
+
+def enable() -> None:
+    """From now on, graphs that are compiled are rewritten. Does nothing if it is enabled."""
+    if not isinstance(config.post_grad_custom_pre_pass, Pass):
+        config.post_grad_custom_pre_pass = Pass(config.post_grad_custom_pre_pass)
+
+
+def disable() -> None:
+    """Puts back what was configured before."""
+    current = config.post_grad_custom_pre_pass
+    if isinstance(current, Pass):
+        config.post_grad_custom_pre_pass = (
+            current.before[0] if len(current.before) == 1 else current.before
+        ) or None
+
+
+def report() -> reports.Report:
+    """What happened so far: rows of graphs compiled in this process, and counts of calls. What Inductor took from its
+    cache has no rows; `cached` says how many graphs these were."""
+    made = reports.current()
+    made.cached = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"]
+    return made

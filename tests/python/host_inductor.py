@@ -1,0 +1,403 @@
+"""Compiled tensor-parallel models on host ranks: the same losses and gradients as eager ones, and a report that says what was
+fused; run by test_torch.py.
+
+    host_inductor.py RANKS [CHECK …]
+
+Exits 1 with the first thing that is wrong.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+
+import syncopate as sy  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from syncopate import ranks  # noqa: E402
+from syncopate.torch import inductor, report, symm_mem  # noqa: E402
+from torch import nn  # noqa: E402
+from torch._dynamo.backends.common import aot_autograd  # noqa: E402
+from torch._functorch.partitioners import min_cut_rematerialization_partition  # noqa: E402
+from torch._inductor.decomposition import select_decomp_table  # noqa: E402
+from torch.distributed import _symmetric_memory as torchs  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.tensor import Replicate, Shard  # noqa: E402
+from torch.distributed.tensor.parallel import (  # noqa: E402
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+functional = torch.distributed._functional_collectives
+
+
+def expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise RuntimeError(what)
+
+
+def close(actual: torch.Tensor, exact: torch.Tensor, what: str) -> None:
+    torch.testing.assert_close(actual, exact, rtol=1e-4, atol=1e-5, msg=lambda text: f"{what}: {text}")
+
+
+def rewriting(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
+    inductor.rewrite(graph.graph)
+    graph.recompile()
+    return graph
+
+
+#: Inductor's graphs and the pass, without code generation.
+rewritten = aot_autograd(
+    fw_compiler=rewriting,
+    bw_compiler=rewriting,
+    decompositions=select_decomp_table(),
+    partition_fn=min_cut_rematerialization_partition,
+)
+
+
+class FeedForward(nn.Module):
+    """SwiGLU, and a block with biases and relu behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(16)
+        self.gate, self.up = nn.Linear(16, 32, bias=False), nn.Linear(16, 32, bias=False)
+        self.down = nn.Linear(32, 16, bias=False)
+        self.widen, self.narrow = nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.norm(x)
+        x = x + self.down(nn.functional.silu(self.gate(h)) * self.up(h))
+        return x + self.narrow(torch.relu(self.widen(x)))
+
+
+def plan_of(sequence: bool) -> dict:
+    """Of torch's own styles: activations sharded along the sequence between the layers, or replicated."""
+    if not sequence:
+        columns, rows = ColwiseParallel(), RowwiseParallel()
+        return {"gate": columns, "up": columns, "widen": columns, "down": rows, "narrow": rows}
+    columns = ColwiseParallel(input_layouts=Shard(1))
+    rows = RowwiseParallel(output_layouts=Shard(1))
+    return {
+        "norm": SequenceParallel(use_local_output=True),
+        **dict.fromkeys(("gate", "up", "widen"), columns),
+        **dict.fromkeys(("down", "narrow"), rows),
+    }
+
+
+def made(mesh, sequence: bool) -> nn.Module:
+    torch.manual_seed(0)
+    return parallelize_module(FeedForward(), mesh, plan_of(sequence))
+
+
+def trained(model, run, x: torch.Tensor) -> tuple[list[float], list[torch.Tensor]]:
+    """Losses of a few steps, and the last gradients."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = run(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, [
+        parameter.grad.to_local() for parameter in model.parameters() if hasattr(parameter.grad, "to_local")
+    ]
+
+
+def compare(mesh, sequence: bool, backend) -> report.Report:
+    x = torch.randn(2, 4, 16, generator=torch.Generator().manual_seed(3 + dist.get_rank() * sequence))
+    eager = made(mesh, sequence)
+    losses, gradients = trained(eager, eager, x)
+    report.clear()
+    torch._dynamo.reset()
+    model = made(mesh, sequence)
+    own_losses, own_gradients = trained(model, torch.compile(model, backend=backend, fullgraph=True), x)
+    expect(
+        torch.allclose(torch.tensor(losses), torch.tensor(own_losses), rtol=1e-4), f"{losses} {own_losses}"
+    )
+    for one, other in zip(own_gradients, gradients, strict=True):
+        close(one, other, "a gradient")
+    return sy.inductor.report()
+
+
+def names(rows) -> list[str]:
+    return [f"{row.graph} {row.made}" for row in rows]
+
+
+def check_sequence_parallel(mesh) -> None:
+    """Gathers of the sequence before products, scatters behind them, forward and backward."""
+    said = compare(mesh, True, rewritten)
+    expect(not said.left, f"left:\n{said}")
+    expect(sorted(names(said.fused)) == SEQUENCE_PARALLEL, f"fused:\n{said}\n{sorted(names(said.fused))}")
+    expect(all(row.where.startswith(f"{__file__}:") for row in said.rewrites), f"lines:\n{said}")
+    expect({row.module for row in said.rewrites} >= {"down", "widen", "narrow"}, f"modules:\n{said}")
+    fused = {name for (name, outcome), _ in said.calls.items() if outcome == "fused"}
+    expect(fused == {"all_gather_matmul", "matmul_reduce_scatter"}, f"calls:\n{said}")
+
+
+SEQUENCE_PARALLEL = [
+    "backward all_gather_matmuls of 1 returning x",
+    "backward all_gather_matmuls of 1 returning x",
+    "backward matmul_reduce_scatter",
+    "backward matmul_reduce_scatter",
+    "backward matmul_reduce_scatter",
+    "forward all_gather_matmuls of 1 returning x",
+    "forward all_gather_matmuls of 2 returning x",
+    "forward matmul_reduce_scatter",
+    "forward matmul_reduce_scatter",
+]
+
+
+def check_tensor_parallel(mesh) -> None:
+    """All-reduces behind products."""
+    said = compare(mesh, False, rewritten)
+    fused = names(said.fused)
+    expect(fused.count("forward matmul_all_reduce") == 2, f"fused:\n{said}")
+    expect(not said.left, f"left:\n{said}")
+
+
+def check_functions(mesh) -> None:
+    """What functions with torch's functional collectives become, with the right values."""
+    group, size = dist.group.WORLD, dist.get_world_size()
+    rank = dist.get_rank()
+
+    def data(*shape: int, seed: int, own: bool = True) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(seed + 100 * rank * own)
+        return torch.randn(*shape, generator=generator)
+
+    w, b, half = data(16, 24, seed=1), data(24, seed=2), data(16 * size, 24, seed=3)
+    pair, wide = data(2, 16, 24, seed=8), data(24, 8 * size, seed=9)
+    square, tall, odd = data(16, 16, seed=4), data(8 * size, 24, seed=5), data(16, 23, seed=6)
+
+    def gather(x, dim=0):
+        return functional.all_gather_tensor(x, dim, group)
+
+    def scatter(x, dim=0):
+        return functional.reduce_scatter_tensor(x, "sum", dim, group)
+
+    def exchange(x):
+        return functional.all_to_all_single(x, None, None, group)
+
+    gelu = nn.functional.gelu
+    cases = [
+        ("all_gather_matmul", lambda x: gather(x) @ w, (8, 16)),
+        ("all_gather_matmul", lambda x: gather(x, 1) @ w, (2, 4, 16)),
+        ("all_gather_matmul bias", lambda x: torch.addmm(b, gather(x), w), (8, 16)),
+        ("all_gather_matmul bias relu", lambda x: nn.functional.linear(gather(x), w.t(), b).relu(), (8, 16)),
+        ("all_gather_matmul silu", lambda x: nn.functional.silu(gather(x, 1) @ w), (2, 4, 16)),
+        ("all_gather_matmul gelu", lambda x: gelu(gather(x) @ w, approximate="tanh"), (8, 16)),
+        ("all_gather_matmul", lambda x: gelu(gather(x) @ w), (8, 16)),
+        ("all_gather_matmul of columns", lambda x: gather(x, 1) @ half, (8, 16)),
+        ("all_gather_matmul of columns", lambda x: gather(x).t() @ tall, (8, 16)),
+        ("all_gather_matmuls of 2", two_products(gather, w, square), (8, 16)),
+        ("matmul_reduce_scatter", lambda x: scatter(x @ w), (8 * size, 16)),
+        ("matmul_reduce_scatter", lambda x: scatter(x @ w, 1), (2, 4 * size, 16)),
+        ("matmul_reduce_scatter", lambda x: scatter(x @ w, 1), (8, 16)),
+        ("matmul_reduce_scatter", lambda x: scatter(torch.addmm(b, x, w)), (8 * size, 16)),
+        ("matmul_reduce_scatter", lambda x: scatter(x @ w + (2 * x) @ w), (8 * size, 16)),
+        ("matmul_all_reduce", lambda x: functional.all_reduce(x @ w, "sum", group), (8, 16)),
+        (
+            "matmul_all_reduce",
+            lambda x: functional.all_reduce(nn.functional.linear(x, w.t(), b), "avg", group),
+            (2, 4, 16),
+        ),
+        ("matmul_all_to_all", lambda x: exchange(x @ w), (8 * size, 16)),
+        ("all_to_all_matmul", lambda x: exchange(x) @ w, (8 * size, 16)),
+        ("left: the product is read elsewhere, too", read_twice(scatter, w), (8 * size, 16)),
+        (
+            "left: the product's result is changed before it is sent",
+            lambda x: scatter((x @ w).double()),
+            None,
+        ),
+        ("left: extents must be multiples of 4", lambda x: gather(x) @ odd, (8, 16)),
+        ("left: expected dtype bf16, fp16 or fp32", lambda x: gather(x.double()) @ w.double(), (8, 16)),
+        ("left: it reduces by max", lambda x: functional.all_reduce(x @ w, "max", group), (8, 16)),
+        ("left: its product is of another form", lambda x: torch.bmm(gather(x).view(2, -1, 16), pair), None),
+        ("left: what is gathered is the product's second operand", lambda x: wide @ gather(x), (8, 16)),
+    ]
+    wrong = []
+    for said, function, shape in cases:
+        x = data(*(shape or (8 * size, 16)), seed=7)
+        exact = function(x)
+        report.clear()
+        torch._dynamo.reset()
+        with torch.no_grad():
+            y = torch.compile(function, backend=rewritten, fullgraph=True)(x)
+        rows = sy.inductor.report().rewrites
+        outcome = " and ".join(row.made or f"left: {row.reason}" for row in rows)
+        right = outcome.startswith(said) if said.startswith("left") else outcome == said
+        if not right or not all(row.graph == "inference" and __file__ in row.where for row in rows):
+            wrong.append(f"expected {said!r}, got {list(map(str, rows))}")
+        if not torch.allclose(y, exact, rtol=1e-4, atol=1e-4):
+            wrong.append(f"{said}: differs by {(y - exact).abs().max()}")
+    expect(not wrong, "\n".join(wrong))
+
+
+def two_products(gather, w, square):
+    def function(x):
+        whole = gather(x)
+        return (whole @ w)[:, :16] + whole @ square
+
+    return function
+
+
+def read_twice(scatter, w):
+    def function(x):
+        y = x @ w
+        return scatter(y) + y.sum()
+
+    return function
+
+
+def check_dynamic_rows(mesh) -> None:
+    """One graph for every M."""
+    group, w = dist.group.WORLD, torch.randn(16, 24, generator=torch.Generator().manual_seed(1))
+
+    def function(x):
+        return functional.all_gather_tensor(x, 1, group) @ w
+
+    report.clear()
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend=rewritten, fullgraph=True)
+    for rows in (4, 6, 8):
+        x = torch.randn(2, rows, 16)
+        torch._dynamo.mark_dynamic(x, 1)
+        close(compiled(x), function(x), f"{rows} rows")
+    said = sy.inductor.report()
+    expect(names(said.rewrites) == ["inference all_gather_matmul"], f"one graph:\n{said}")
+
+
+def check_inductor(mesh) -> None:
+    """The pass within Inductor itself."""
+    inductor.enable()
+    group, w = dist.group.WORLD, torch.randn(16, 24, generator=torch.Generator().manual_seed(1))
+
+    def function(x):
+        return torch.relu(functional.all_gather_tensor(x, 0, group) @ w)
+
+    report.clear()
+    torch._dynamo.reset()
+    x = torch.randn(8, 16)
+    with torch.no_grad(), torch._inductor.config.patch(force_disable_caches=True):
+        close(torch.compile(function, fullgraph=True)(x), function(x), "compiled by Inductor")
+    said = sy.inductor.report()
+    inductor.disable()
+    expect(names(said.rewrites) == ["inference all_gather_matmul relu"], f"Inductor:\n{said}")
+    expect(said.calls == {("all_gather_matmul", "fused"): 1}, f"calls:\n{said}")
+
+
+def check_symm_mem(mesh) -> None:
+    """torch's own fused ops are taken, with its values and strides, or passed on; its own pass finds them."""
+    name, size = dist.group.WORLD.group_name, dist.get_world_size()
+    seed = torch.Generator().manual_seed(11 + dist.get_rank())
+
+    def data(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=seed)
+
+    gather, scatter = torchs._fused_all_gather_matmul_fallback, torchs._fused_matmul_reduce_scatter_fallback
+    gathers = [
+        (data(8, 16), [data(16, 24)], 0, True),
+        (data(2, 4, 16), [data(16, 24), data(16, 8)], 1, True),
+        (data(2, 4, 16), [data(16, 24)], 0, False),
+        (data(8, 16), [data(16 * size, 24)], 1, False),
+        (data(8, 16), [data(16 * size, 24)], 1, True),
+    ]
+    scatters = [
+        (data(8 * size, 16), data(16, 24), "sum", 0),
+        (data(2, 4 * size, 16), data(16, 24), "avg", 1),
+        (data(8, 16), data(16, 12 * size), "sum", 1),
+        (data(8 * size, 16).double(), data(16, 24).double(), "sum", 0),
+    ]
+    report.clear()
+    with sy.symm_mem.override() as ours:
+        for a, bs, dim, whole in gathers:
+            made = torch.ops.symm_mem.fused_all_gather_matmul(a, bs, dim, name, return_A=whole)
+            exact = gather(a, bs, dim, name, return_A=whole)
+            expect((made[0] is None) == (not whole), "A is returned where it is asked for")
+            for one, other in zip(
+                [*made[1], *filter(None.__ne__, made[:1])],
+                [*exact[1], *filter(None.__ne__, exact[:1])],
+                strict=True,
+            ):
+                close(one, other, f"gather along {dim}")
+                expect(one.stride() == other.stride(), f"gather along {dim}: {one.stride()} {other.stride()}")
+        for a, b, reduce, dim in scatters:
+            one = torch.ops.symm_mem.fused_matmul_reduce_scatter(a, b, reduce, dim, name)
+            other = scatter(a, b, reduce, dim, name)
+            close(one, other, f"scatter along {dim}")
+            expect(one.stride() == other.stride(), f"scatter along {dim}: {one.stride()} {other.stride()}")
+        taken = ours.taken[symm_mem.GATHER], ours.taken[symm_mem.SCATTER]
+        expect(taken == (4, 3) and ours.passed_on.total() == 2, f"{ours}")
+        expect("expected dtype bf16, fp16 or fp32" in str(ours), str(ours))
+
+        graph = traced_by_torchs_pass(name, size, data(16, 24))
+        expect("symm_mem" in str(graph), "torch's pass finds its ops usable while the override lasts")
+        x = data(8, 16)
+        close(graph(x)[0], functional.all_gather_tensor(x, 0, name) @ graph.weight, "by torch's pass")
+        expect(ours.taken[symm_mem.GATHER] == 5, f"{ours}")
+    try:
+        torch.ops.symm_mem.fused_matmul_reduce_scatter(*scatters[0], name)
+    except NotImplementedError:
+        pass  # on the CPU torch has none of its own
+    else:
+        expect(False, "the override ends")
+    expect(not torchs.is_symm_mem_enabled_for_group(name), "and so does what it says of groups")
+
+
+def traced_by_torchs_pass(name: str, size: int, w: torch.Tensor) -> torch.fx.GraphModule:
+    """all_gather(x) @ w as torch's asynchronous tensor parallelism rewrites it."""
+    from torch._inductor.fx_passes import micro_pipeline_tp
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def function(x):
+        gathered = torch.ops._c10d_functional.all_gather_into_tensor(x, size, name)
+        return (torch.ops._c10d_functional.wait_tensor(gathered) @ w,)
+
+    graph = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(torch.randn(8, 16))
+    available, dist.is_nccl_available = dist.is_nccl_available, lambda: True
+    try:
+        micro_pipeline_tp.micro_pipeline_tp_pass(graph.graph)
+    finally:
+        dist.is_nccl_available = available
+    # Inductor has a lowering of its own for this one.
+    for node in list(graph.graph.nodes):
+        if "force_stride_order" in str(node.target):
+            node.replace_all_uses_with(node.args[0])
+            graph.graph.erase_node(node)
+    graph.recompile()
+    graph.weight = w
+    return graph
+
+
+CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
+
+
+def check(place: ranks.Place) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(Path(place.folder) / "store"), place.size)
+    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
+    mesh = init_device_mesh("cpu", (place.size,))
+    for one in CHECKS:
+        one(mesh)
+    sy.close()
+    dist.destroy_process_group()
+
+
+__all__ = ["PrepareModuleInput", "Replicate"]
+
+if __name__ == "__main__":
+    chosen = sys.argv[2:]
+    CHECKS = [one for one in CHECKS if not chosen or one.__name__ in chosen]
+    try:
+        ranks.run(int(sys.argv[1]), check, timeout=1800)
+    except ranks.RankError as error:
+        print(error)
+        sys.exit(1)
+    print(f"ok: {len(CHECKS)} checks", flush=True)
