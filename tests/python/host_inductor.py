@@ -201,7 +201,7 @@ def check_functions(mesh) -> None:
         ("matmul_reduce_scatter", lambda x: scatter(x @ w, 1), (2, 4 * size, 16)),
         ("matmul_reduce_scatter", lambda x: scatter(x @ w, 1), (8, 16)),
         ("matmul_reduce_scatter", lambda x: scatter(torch.addmm(b, x, w)), (8 * size, 16)),
-        ("matmul_reduce_scatter", lambda x: scatter(x @ w + (2 * x) @ w), (8 * size, 16)),
+        ("matmul_reduce_scatter", lambda x: scatter(x @ w + (2 * x) @ w + (3 * x) @ w), (8 * size, 16)),
         ("matmul_all_reduce", lambda x: functional.all_reduce(x @ w, "sum", group), (8, 16)),
         (
             "matmul_all_reduce",

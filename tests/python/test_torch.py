@@ -14,16 +14,28 @@ HERE = Path(__file__).resolve().parent
 @pytest.mark.parametrize("ranks", [2, 4] if SWEEP else [2])
 def test_custom_ops_and_their_gradients_are_those_of_the_unfused_pairs_on(ranks, run):
     cycles = "1000" if SWEEP and ranks == 2 else "3"
-    outcome = run(sys.executable, "-W", "ignore", HERE / "host_torch.py", ranks, SYNCOPATE_CYCLES=cycles)
+    outcome = run(sys.executable, HERE / "host_torch.py", ranks, SYNCOPATE_CYCLES=cycles)
     assert outcome.code == 0, outcome.out + outcome.err
     assert "ok: " in outcome.out
 
 
 @pytest.mark.parametrize("ranks", [2, 4] if SWEEP else [2])
 def test_compiled_models_are_rewritten_and_say_how_on(ranks, run):
-    outcome = run(sys.executable, "-W", "ignore", HERE / "host_inductor.py", ranks)
+    outcome = run(sys.executable, HERE / "host_inductor.py", ranks)
     assert outcome.code == 0, outcome.out + outcome.err
     assert "ok: " in outcome.out
+
+
+@pytest.mark.parametrize("how", ["torch,styles,compiled" if SWEEP else "torch,styles"])
+def test_the_example_trains_to_the_same_losses_by(how, run):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = ["--device", "cpu", "--small", "--steps", "3", "--how", how]
+    outcome = run(
+        *launch, ROOT / "examples" / "llama.py", *words, TRITON_INTERPRET="1", PYTHONPATH=str(ROOT / "python")
+    )
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "the losses are the same" in outcome.out
+    assert "all_gather_matmul: fused" in outcome.out
 
 
 # Two ranks end as programs do, with their ops and groups as they are. What is registered first runs last.
@@ -57,6 +69,6 @@ if child:
 
 
 def test_a_program_that_closes_nothing_leaves_no_thread_to_the_end_of_the_interpreter(run):
-    outcome = run(sys.executable, "-W", "ignore", "-c", UNCLOSED, PYTHONPATH=str(ROOT / "python"))
+    outcome = run(sys.executable, "-c", UNCLOSED, PYTHONPATH=str(ROOT / "python"))
     assert outcome.code == 0, outcome.out + outcome.err
     assert sorted(set(outcome.out.splitlines())) == ["during 1", "left 0"]

@@ -315,7 +315,7 @@ def _finish(collective: Collective, write: Writer, y: Node, reduce: str) -> None
 
 def _operands(tensor: Node, whole: Node | None = None) -> tuple[Node, Node, Node | None]:
     """a, b and what is added, of a @ b + added, which the collective's input `tensor` is, or is put together of (`whole`).
-    A sum of two products is one of their operands side by side."""
+    A sum of products is one of their operands side by side."""
     way = way_to_matrix(tensor if whole is None else whole)
     matrix = way[-1]
     if "syncopate" in str(matrix.target):
@@ -335,15 +335,27 @@ def _operands(tensor: Node, whole: Node | None = None) -> tuple[Node, Node, Node
             raise LeftError("the product adds more than a value a column")
         _require_kernel(a, b)
         return a, b, bias
-    if is_call(matrix, aten.add.Tensor) and not matrix.kwargs:
-        parts = [way_to_matrix(arg)[-1] if isinstance(arg, Node) else arg for arg in matrix.args]
-        if all(is_call(part, MM) and len(part.users) == 1 for part in parts):
-            write = Writer(matrix, matrix)
-            a = write.call(aten.cat.default, [part.args[0] for part in parts], 1)
-            b = write.call(aten.cat.default, [part.args[1] for part in parts], 0)
-            _require_kernel(a, b)
-            return a, b, None
+    parts = _summed(matrix)
+    if len(parts) > 1 and all(is_call(part, MM) for part in parts):
+        write = Writer(matrix, matrix)
+        a = write.call(aten.cat.default, [part.args[0] for part in parts], 1)
+        b = write.call(aten.cat.default, [part.args[1] for part in parts], 0)
+        _require_kernel(a, b)
+        return a, b, None
     raise LeftError(f"the product's result is changed before it is sent, by {matrix.name}")
+
+
+def _summed(node: Node) -> list[Node]:
+    """What `node` is the sum of, each of them read by it alone."""
+    if not is_call(node, aten.add.Tensor) or node.kwargs:
+        return [node]
+    parts = []
+    for arg in node.args:
+        way = way_to_matrix(arg) if isinstance(arg, Node) else [node]
+        if any(len(one.users) > 1 for one in way):
+            return [node]
+        parts += _summed(way[-1])
+    return parts
 
 
 def rewrite_reduce(node: Node) -> str:

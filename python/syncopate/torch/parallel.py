@@ -1,0 +1,176 @@
+"""Styles for torch.distributed.tensor.parallel.parallelize_module that run fused without a compiler: drop-ins for torch's.
+
+    from syncopate.torch.parallel import ColwiseParallel, RowwiseParallel, SharedInput      # or sy.parallel
+    parallelize_module(block, mesh, {
+        "attention": SharedInput("wq", "wk", "wv"),                  # one gather for the three
+        "attention.wq": ColwiseParallel(input_layouts=Shard(1)), …
+        "attention.wo": RowwiseParallel(output_layouts=Shard(1)),
+    })
+
+A Linear whose input is sharded along an axis of rows is an all-gather and a product, one whose output is to be sharded so a product
+and a reduce-scatter, one whose output is to be replicated a product and an all-reduce. Anything else is done as torch's style
+of that name does it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard, parallel
+from torch.distributed.tensor.placement_types import Placement
+
+ops = torch.ops.syncopate
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def rows_axis(placement: Placement, dims: int) -> int | None:
+    """The axis that a placement shards, if it is one of rows, not of columns."""
+    if not isinstance(placement, Shard):
+        return None
+    axis = placement.dim % dims
+    return axis if axis < dims - 1 else None
+
+
+class _Fused:
+    """What the two styles share: forward is replaced, parameters stay DTensors, as torch's style makes them."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        if not isinstance(module, nn.Linear) or device_mesh.ndim != 1:
+            return super()._apply(module, device_mesh)
+        hooks = module._forward_pre_hooks, module._forward_hooks
+        before = [set(kind) for kind in hooks]
+        made = super()._apply(module, device_mesh)
+        for kind, own in zip(hooks, before, strict=True):  # torch's style would gather and scatter in hooks
+            for added in set(kind) - own:
+                del kind[added]
+        plain = type(made).forward.__get__(made)
+        made.forward = lambda x: self._forward(made, device_mesh, plain, x)
+        return made
+
+    def _wrapped(self, y: torch.Tensor, mesh: DeviceMesh, placement: Placement) -> torch.Tensor:
+        if self.use_local_output:
+            return y
+        return DTensor.from_local(y, mesh, [placement], run_check=False)
+
+    def _plain(self, module: nn.Module, mesh: DeviceMesh, plain: Any, x: torch.Tensor) -> torch.Tensor:
+        """As torch's style does it."""
+        desired = getattr(self, "desired_input_layouts", None)
+        x = self._prepare_input_fn(self.input_layouts, desired, module, (x,), mesh)
+        return self._prepare_output_fn(self.output_layouts, self.use_local_output, module, plain(x), mesh)
+
+
+class ColwiseParallel(_Fused, parallel.ColwiseParallel):
+    """y = all_gather(x) @ weightᵀ + bias of this rank's columns, fused where x is sharded along an axis of rows
+    (`input_layouts`, or the DTensor that comes)."""
+
+    def _forward(self, module: nn.Module, mesh: DeviceMesh, plain: Any, x: torch.Tensor) -> torch.Tensor:
+        given = x.placements[0] if isinstance(x, DTensor) else self.input_layouts[0]
+        axis = rows_axis(given, x.dim())
+        if axis is None:
+            return self._plain(module, mesh, plain, x)
+        shared = getattr(module, "_syncopate_shared", None)
+        shard = local(x)
+        if shared is not None:
+            return self._laid_out(shared.take(module, x, shard, axis, mesh), mesh)
+        bias = None if module.bias is None else module.bias.to_local()
+        moved = shard.movedim(axis, 0)
+        y = ops.all_gather_matmul(
+            moved.reshape(-1, shard.shape[-1]), module.weight.to_local().t(), mesh.get_group().group_name, bias,
+            module=str(module),
+        )  # fmt: skip
+        return self._laid_out(_unflattened(y, moved, axis), mesh)
+
+    def _laid_out(self, y: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
+        if self.output_layouts[0] in (Shard(-1), Shard(y.dim() - 1)):
+            return self._wrapped(y, mesh, Shard(y.dim() - 1))
+        made = DTensor.from_local(y, mesh, [Shard(y.dim() - 1)], run_check=False)
+        return self._prepare_output_fn(self.output_layouts, self.use_local_output, None, made, mesh)
+
+
+class RowwiseParallel(_Fused, parallel.RowwiseParallel):
+    """y = reduce_scatter or all_reduce(x @ weightᵀ) + bias, fused where the output is to be sharded along an axis of rows, or
+    replicated (`output_layouts`)."""
+
+    def _forward(self, module: nn.Module, mesh: DeviceMesh, plain: Any, x: torch.Tensor) -> torch.Tensor:
+        given = x.placements[0] if isinstance(x, DTensor) else self.input_layouts[0]
+        wanted = self.output_layouts[0]
+        columns = isinstance(given, Shard) and given.dim % x.dim() == x.dim() - 1
+        axis = rows_axis(wanted, x.dim())
+        if not columns or (axis is None and wanted != Replicate()):
+            return self._plain(module, mesh, plain, x)
+        x, name = local(x), mesh.get_group().group_name
+        operands = module.weight.to_local().t(), name, _share_of_bias(module, mesh.size())
+        if axis is None:
+            y = ops.matmul_all_reduce(
+                x.reshape(-1, x.shape[-1]), *operands, replicated_grad=True, module=str(module)
+            )
+            return self._wrapped(y.view(*x.shape[:-1], -1), mesh, wanted)
+        moved = x.movedim(axis, 0)
+        y = ops.matmul_reduce_scatter(moved.reshape(-1, x.shape[-1]), *operands, module=str(module))
+        y = y.view(moved.shape[0] // mesh.size(), *moved.shape[1:-1], -1).movedim(0, axis)
+        return self._wrapped(y, mesh, wanted)
+
+
+def _share_of_bias(module: nn.Module, ranks: int) -> torch.Tensor | None:
+    """What each rank adds of a replicated bias: the sum over ranks is the bias. Its gradient is that of the whole bias, and
+    the same on all ranks."""
+    if module.bias is None:
+        return None
+    bias = local(module.bias)
+    return bias.detach() / ranks + (bias - bias.detach())
+
+
+def _unflattened(y: torch.Tensor, moved: torch.Tensor, axis: int) -> torch.Tensor:
+    """Rows of all ranks, which come in the order of `moved`'s first axis, with that axis where it was."""
+    ranks = y.shape[0] // max(1, moved[..., 0].numel())
+    return y.view(ranks * moved.shape[0], *moved.shape[1:-1], -1).movedim(0, axis)
+
+
+class SharedInput(parallel.ParallelStyle):
+    """For the parent of several Linears with ColwiseParallel that all get the same sharded tensor: it is gathered once, and the
+    first one that is called makes the products of all."""
+
+    def __init__(self, *linears: str) -> None:
+        super().__init__()
+        self.names = linears
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        shared = _Shared([module.get_submodule(name) for name in self.names])
+        for linear in shared.linears:
+            linear._syncopate_shared = shared
+        return module
+
+
+class _Shared:
+    """Products that wait for their Linears to be called."""
+
+    def __init__(self, linears: list[nn.Module]) -> None:
+        self.linears = linears
+        self.x: torch.Tensor | None = None
+        self.made: dict[int, torch.Tensor] = {}
+
+    def take(
+        self, linear: nn.Module, x: torch.Tensor, shard: torch.Tensor, axis: int, mesh: DeviceMesh
+    ) -> torch.Tensor:
+        if self.x is not x or id(linear) not in self.made:
+            moved = shard.movedim(axis, 0)
+            products = ops.all_gather_matmuls(
+                moved.reshape(-1, shard.shape[-1]),
+                [one.weight.to_local().t() for one in self.linears],
+                mesh.get_group().group_name,
+                module=", ".join(map(str, self.linears)),
+            )
+            self.x = x
+            self.made = {
+                id(one): _unflattened(y if one.bias is None else y + one.bias.to_local(), moved, axis)
+                for one, y in zip(self.linears, products, strict=True)
+            }
+        y = self.made.pop(id(linear))
+        if not self.made:
+            self.x = None
+        return y
