@@ -91,6 +91,7 @@ struct FormView {
     std::string tensor;
     bool by_row;
     bool own;
+    std::int32_t copies;
 };
 
 /// A kernel of an artifact and what it is called with.
@@ -179,7 +180,8 @@ void bind_schedule(nb::module_& m) {
     nb::class_<FormView>(m, "Form", "How a kernel stores or loads at other ranks.")
         .def_ro("tensor", &FormView::tensor)
         .def_ro("by_row", &FormView::by_row, "through a descriptor that spans all heaps; else by pointers")
-        .def_ro("own", &FormView::own, "only what the rank itself was given");
+        .def_ro("own", &FormView::own, "only what the rank itself was given")
+        .def_ro("copies", &FormView::copies, "places where a tile is stored, at most");
     nb::class_<fuse::Schedule>(m, "Schedule", "What every rank does in a call; see fuse/schedule.hpp.")
         .def_prop_ro("num_ranks", [](const fuse::Schedule& s) { return s.ranks.size(); })
         .def_prop_ro("num_stages", [](const fuse::Schedule& s) { return s.stages.size(); })
@@ -199,14 +201,14 @@ void bind_schedule(nb::module_& m) {
             "stores",
             [](const fuse::Schedule& s) -> std::optional<FormView> {
                 if (!s.stores) return std::nullopt;
-                return FormView{tensor_name(s, s.stores->tensor), s.stores->by_row, false};
+                return FormView{tensor_name(s, s.stores->tensor), s.stores->by_row, false, s.stores->copies};
             },
             "How tiles are stored at other ranks, if some are.")
         .def_prop_ro(
             "loads",
             [](const fuse::Schedule& s) -> std::optional<FormView> {
                 if (!s.loads) return std::nullopt;
-                return FormView{tensor_name(s, s.loads->tensor), s.loads->by_row, s.loads->own};
+                return FormView{tensor_name(s, s.loads->tensor), s.loads->by_row, s.loads->own, 1};
             },
             "How tiles load what is not in the kernel's own place, if some do.")
         .def_prop_ro("tensors_by_row", &runtime::tensors_by_row,

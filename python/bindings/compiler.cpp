@@ -18,8 +18,11 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "syncopate/affine.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/emit/language.hpp"
+#include "syncopate/emit/table.hpp"
+#include "syncopate/kernel/model/compare.hpp"
 #include "syncopate/plan/check/check.hpp"
 #include "syncopate/plan/draw/show.hpp"
 #include "syncopate/plan/json/json.hpp"
@@ -139,12 +142,34 @@ nb::dict analyse_source(const std::string& source, const std::string& file, cons
     made["axes"] = axes;
     made["grid"] = nb::make_tuple(found.grid[0], found.grid[1], found.grid[2]);
     made["reduction"] = found.loops.empty() ? nb::none() : nb::cast(found.loops.front().variable);
+    nb::list loops;
+    for (const kernel::Loop& loop : found.loops) {
+        nb::list slices;
+        for (const kernel::LoopSlice& slice : loop.slices)
+            slices.append(nb::make_tuple(slice.param, slice.dim, slice.base, slice.step, slice.extent));
+        loops.append(nb::make_tuple(loop.variable, loop.trips, loop.divisible, slices));
+    }
+    made["loops"] = loops;
     nb::list tiles;
     for (const kernel::Tile& tile : found.tiles)
         tiles.append(nb::make_tuple(tile.program, to_dict(tile.read_boxes), to_dict(tile.write_boxes),
                                     to_list(tile.inexact_reads), to_list(tile.inexact_writes)));
     made["tiles"] = tiles;
     return made;
+}
+
+/// The kernel of a stage, without its bindings.
+kernel::Kernel kernel_of(const StageTuple& stage, std::int32_t num_sms) {
+    const auto& [source, file, name, bindings, scalars, tensors, grid] = stage;
+    return unwrap(emit::language_of(file).analyse(source, file, name,
+                                                  arguments_of(scalars, tensors, {}, grid, num_sms)));
+}
+
+std::int64_t evaluate(const std::string& text, const std::string& subject,
+                      const std::map<std::string, std::int64_t>& numbers) {
+    affine::Names names;
+    for (const auto& [name, value] : numbers) names.emplace(name, affine::Form::number(value));
+    return unwrap(unwrap(affine::Expression::parse(text, subject)).number(names));
 }
 
 emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
@@ -319,10 +344,25 @@ void bind_compiler(nb::module_& m) {
             return unwrap(plan::join(parts, added));
         },
         nb::arg("plans"), nb::arg("tensors"));
+    m.def(
+        "require_same_footprints",
+        [](const StageTuple& stated, const StageTuple& found, std::int32_t num_sms) {
+            unwrap(kernel::require_same_footprints(kernel_of(stated, num_sms), kernel_of(found, num_sms)));
+        },
+        nb::arg("stated"), nb::arg("found"), nb::arg("num_sms") = 132,
+        "Raises InputError, naming parameter and tile, where the tiles of two kernels, stages as `fuse` "
+        "takes "
+        "them, do not touch the same; see kernel/model/compare.hpp.");
+    m.def("evaluate", &evaluate, nb::arg("text"), nb::arg("subject"), nb::arg("numbers"),
+          "A whole-number expression (syncopate/affine.hpp) where names have these values.");
+    m.def("identity_table", &emit::identity_table, nb::arg("num_tiles"), nb::arg("num_programs"),
+          "The words by which a kernel that follows a table runs alone; see emit/table.hpp.");
     m.def("analyse", &analyse_source, nb::arg("source"), nb::arg("file"), nb::arg("kernel"),
           nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("num_sms") = 132,
           nb::arg("values") = Values(),
-          "What the front end finds: axes as (name, count, block), grid, the reduction loop's variable, and "
+          "What the front end finds: axes as (name, count, block), grid, the reduction loop's variable, "
+          "loops as "
+          "(variable, trips, divisible, slices), a slice as (parameter, axis, base, step, extent), and "
           "for each "
           "tile (program, boxes read by parameter, boxes written, parameters whose boxes may be too large: "
           "read, written); see kernel/kernel.hpp.");

@@ -19,6 +19,7 @@ KernelLaunch launch_of(const fuse::Stage& stage, const plan::Plan& plan, const f
     launch.arguments.grid =
         options.num_programs ? std::array<std::int64_t, 3>{*options.num_programs, 1, 1} : kernel.grid;
     launch.bindings = stage.bindings;
+    launch.programs_per_tile = kernel.programs_per_tile;
     for (const auto& [name, tensor] : stage.bindings) {
         const kernel::Param* param = kernel.find_param(name);
         const auto makes = [&, t = plan.find_tensor(tensor)](const plan::Holding& holding) {
@@ -58,7 +59,7 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
                                         artifact.sources.size());
         if (!source) return source.error();
         artifact.sources.push_back(
-            {*std::move(source), (*language)->original(stage.kernel), std::string((*language)->suffix)});
+            {*std::move(source), (*language)->original(stage.kernel), suffix_of(stage.kernel.file)});
         launch.stages.push_back(launch_of(stage, program.plan, options));
     }
     launch.device = options.device;

@@ -92,7 +92,7 @@ Result<Artifact> artifact_from_folder(const std::string& folder) {
     }
     artifact.sources.resize(artifact.launch.stages.size());
     for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {
-        artifact.sources[stage].suffix = language_of(artifact.launch.stages[stage].file).suffix;
+        artifact.sources[stage].suffix = suffix_of(artifact.launch.stages[stage].file);
         for (const auto& [stem, text] : {std::pair{"kernel", &artifact.sources[stage].kernel},
                                          std::pair{"original", &artifact.sources[stage].original}}) {
             Result<std::string> read = text_of(path_of(kernel_file(artifact, stem, stage)));

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "emit/stated/stated.hpp"
 #include "emit/triton/triton.hpp"
 #include "syncopate/emit/emit.hpp"
 #include "syncopate/emit/language.hpp"
@@ -8,7 +9,7 @@
 namespace syncopate::emit {
 namespace {
 
-constexpr std::array kLanguages{triton::kTriton};
+constexpr std::array kLanguages{triton::kTriton, stated::kStated};
 
 }  // namespace
 
@@ -18,6 +19,14 @@ const Language& language_of(std::string_view file) {
     const auto found = std::ranges::find_if(
         kLanguages, [&](const Language& language) { return file.ends_with(language.suffix); });
     return found == kLanguages.end() ? kLanguages.front() : *found;
+}
+
+std::string suffix_of(std::string_view file) {
+    const std::size_t name =
+        file.find_last_of('/') == std::string_view::npos ? 0 : file.find_last_of('/') + 1;
+    const std::size_t dot = file.find_last_of('.');
+    const bool has_one = dot != std::string_view::npos && dot > name && dot + 1 < file.size();
+    return std::string(has_one ? file.substr(dot) : languages().front().suffix);
 }
 
 Result<const Language*> language_of(const kernel::Kernel& kernel) {

@@ -82,6 +82,8 @@ private:
                                [this](JsonAt inner, auto& value) { return tensor(inner, value); })),
             required("bindings", this->map(launch.bindings, word)),
             optional("accumulates", !launch.accumulates.empty(), this->list(launch.accumulates, word)),
+            optional("programs_per_tile", launch.programs_per_tile != 1,
+                     this->integer(launch.programs_per_tile, 1, kMost)),
             required("grid", [&](JsonAt inner) { return grid(inner, launch.arguments); }));
     }
 

@@ -250,4 +250,16 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     return words;
 }
 
+std::vector<std::int32_t> identity_table(std::int64_t num_tiles, std::int64_t num_programs) {
+    std::vector<std::int32_t> words(
+        static_cast<std::size_t>(table::first_slot + table::slot_words * num_tiles), 0);
+    words[table::num_slots] = static_cast<std::int32_t>(num_tiles);
+    words[table::num_programs] = static_cast<std::int32_t>(num_programs);
+    for (std::size_t tile = 0; tile < static_cast<std::size_t>(num_tiles); ++tile) {
+        words[table::first_slot + table::slot_words * tile + table::slot_tile] =
+            static_cast<std::int32_t>(tile);
+    }
+    return words;
+}
+
 }  // namespace syncopate::emit

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -54,7 +53,8 @@ Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel
     std::vector<std::int64_t> result;
     result.reserve(kernel.tiles.size());
     if (programs == own) {
-        for (const kernel::Tile& tile : kernel.tiles) result.push_back(tile.program);
+        for (std::size_t slot = 0; slot < kernel.tiles.size(); ++slot)
+            result.push_back(kernel.tiles[static_cast<std::size_t>(kernel.tile_at(slot))].program);
         return result;
     }
     if (!kernel.persistent) {
@@ -80,16 +80,16 @@ public:
           deadlines_(deadlines()) {}
 
     /// By rank and slot. `phases`: tiles may start before all that they need has come.
-    [[nodiscard]] std::vector<std::vector<std::int64_t>> by_arrival(bool phases) const {
+    [[nodiscard]] std::vector<std::vector<std::int64_t>> by_arrival(const kernel::Kernel& kernel,
+                                                                    bool phases) const {
         std::vector<std::vector<std::int64_t>> tiles(nodes_.first.size());
         for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
             const std::vector<Times> times = times_of(rank, phases);
-            tiles[rank].resize(nodes_.class_of.size());
-            std::iota(tiles[rank].begin(), tiles[rank].end(), 0);
+            for (std::size_t position = 0; position < nodes_.class_of.size(); ++position)
+                tiles[rank].push_back(kernel.tile_at(position));
             const auto key = [&](std::int64_t tile) {
                 const Times& time = times[nodes_.class_of[tile]];
-                return std::tuple(time.first, time.last, deadlines_.empty() ? 0 : deadlines_[rank][tile],
-                                  tile);
+                return std::tuple(time.first, time.last, deadlines_.empty() ? 0 : deadlines_[rank][tile]);
             };
             std::ranges::stable_sort(tiles[rank], {}, key);
         }
@@ -239,13 +239,13 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         // it.
         const kernel::Loop* loop = kernel.loops.empty() ? nullptr : &kernel.loops.front();
         if (options.phases && loop != nullptr && loop->divisible && loop->trips > 1) {
-            made.tiles = ordering.by_arrival(true);
+            made.tiles = ordering.by_arrival(kernel, true);
             made.trips = loop->trips;
             made.phased = waits_in_loop(stage_waits(graph, placement, stage, made));
         }
         if (made.phased) continue;
         made.trips = 0;
-        made.tiles = ordering.by_arrival(false);
+        made.tiles = ordering.by_arrival(kernel, false);
         if (kernel.persistent) ordering.repack(kernel, made);
     }
     return orders;

@@ -24,7 +24,8 @@ constexpr double kMostDisorder = 0.1;
 std::vector<Region> pieces_of(const kernel::Kernel& kernel, const std::string& parameter,
                               const Region& chunk) {
     std::vector<Region> pieces;
-    for (const kernel::Tile& tile : kernel.tiles) {
+    for (std::size_t position = 0; position < kernel.tiles.size(); ++position) {
+        const kernel::Tile& tile = kernel.tiles[static_cast<std::size_t>(kernel.tile_at(position))];
         Region piece;
         for (const Region& box : kernel::boxes_written(tile, parameter)) {
             if (const std::optional<Region> part = intersect(box, chunk))

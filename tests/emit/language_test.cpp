@@ -41,7 +41,7 @@ TEST(Language, AKernelOfNoLanguageIsNotEmitted) {
     const auto artifact = make_artifact(stated());
     ASSERT_FALSE(artifact.ok());
     EXPECT_EQ(artifact.error().message,
-              "kernel matmul has no source in a language that can be emitted: triton");
+              "kernel matmul has no source in a language that can be emitted: triton, stated");
 }
 
 }  // namespace

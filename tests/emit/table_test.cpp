@@ -103,5 +103,19 @@ TEST(Table, HasNoMakesWhereTilesMakeNothing) {
     EXPECT_EQ(table_of(schedule, 0, 4096, 1)[table::first_slot + table::slot_makes], 0);
 }
 
+TEST(Table, OfAKernelAloneHasEveryTileInOrder) {
+    const std::vector<std::int32_t> words = identity_table(3, 2);
+    ASSERT_EQ(words.size(), static_cast<std::size_t>(table::first_slot + 3 * table::slot_words));
+    EXPECT_EQ(words[table::num_slots], 3);
+    EXPECT_EQ(words[table::num_programs], 2);
+    EXPECT_EQ(words[table::num_kernel_posts], 0);
+    for (std::size_t slot = 0; slot < 3; ++slot) {
+        const std::size_t record = table::first_slot + table::slot_words * slot;
+        EXPECT_EQ(words[record + table::slot_tile], static_cast<std::int32_t>(slot));
+        EXPECT_EQ(words[record + table::slot_waits], words[record + table::slot_waits + 1]) << "no waits";
+        EXPECT_EQ(words[record + table::slot_makes], words[record + table::slot_makes + 1]) << "no posts";
+    }
+}
+
 }  // namespace
 }  // namespace syncopate::emit

@@ -11,6 +11,7 @@
 //      [512, 256], "dtype": "bf16", "strides": […], "block": […], "values": […]}, …},
 //      "bindings": {"a_ptr": "A"},
 //      "accumulates": ["c_ptr"],            only if there are some
+//      "programs_per_tile": 2,              only if they share tiles
 //      "grid": [8, 1, 1]}],
 //    "num_sms": 132, "device": "host",
 //    "plan": {…},                           syncopate.plan/1
@@ -45,11 +46,13 @@ struct KernelLaunch {
     /// Parameters bound to what the kernel makes that it also reads (atomic_add): they start as the user
     /// says.
     std::vector<std::string> accumulates{};
+    std::int64_t programs_per_tile = 1;  ///< as kernel::Kernel's
 
+    /// Those that share tiles count as one.
     [[nodiscard]] std::int64_t num_programs() const {
         const std::array<std::int64_t, 3> grid =
             arguments.grid.value_or(std::array<std::int64_t, 3>{1, 1, 1});
-        return grid[0] * grid[1] * grid[2];
+        return grid[0] * grid[1] * grid[2] / programs_per_tile;
     }
 };
 

@@ -42,6 +42,9 @@ struct Language {
 /// The language of a file, by its suffix.
 [[nodiscard]] const Language& language_of(std::string_view file);
 
+/// That of a kernel's own file, ".py" or ".cu"; of one without any, the first language's.
+[[nodiscard]] std::string suffix_of(std::string_view file);
+
 /// The language that a kernel came in. Fails where none of them can write it.
 [[nodiscard]] Result<const Language*> language_of(const kernel::Kernel& kernel);
 

@@ -46,4 +46,8 @@ namespace syncopate::emit {
                                                    std::span<const std::uint64_t> offsets = {},
                                                    std::size_t stage = 0);
 
+/// The table by which a kernel that follows one runs alone: every tile, in order, waiting for nothing and
+/// posting nothing.
+[[nodiscard]] std::vector<std::int32_t> identity_table(std::int64_t num_tiles, std::int64_t num_programs);
+
 }  // namespace syncopate::emit

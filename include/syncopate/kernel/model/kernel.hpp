@@ -114,12 +114,22 @@ struct Kernel {
     std::vector<Tile> tiles;                    ///< tiles[i].id == i
     std::array<std::int64_t, 3> grid{1, 1, 1};  ///< programs per axis
     bool persistent = false;                    ///< a program runs several tiles, one after another
+    /// Programs that share a tile, each a part of it; one of them ends the call for all.
+    std::int64_t programs_per_tile = 1;
+    std::vector<std::int64_t> traversal;  ///< ids in the order in which tiles run by themselves; empty: by id
     std::vector<Loop> loops;
     std::vector<ParamAccess> accesses;  ///< loads, then stores, in the order of the file
     Arguments arguments;
     std::shared_ptr<const Origin> origin;
 
-    [[nodiscard]] std::int64_t num_programs() const { return grid[0] * grid[1] * grid[2]; }
+    /// Those that share tiles count as one.
+    [[nodiscard]] std::int64_t num_programs() const {
+        return grid[0] * grid[1] * grid[2] / programs_per_tile;
+    }
+    /// The tile that runs as the `position`-th.
+    [[nodiscard]] std::int64_t tile_at(std::size_t position) const {
+        return traversal.empty() ? static_cast<std::int64_t>(position) : traversal[position];
+    }
     [[nodiscard]] const Param* find_param(const std::string& param) const;
 };
 
