@@ -4,6 +4,8 @@ from . import plans, strategy
 from .fused import Call, FusedKernel, fuse
 from .group import Group
 from .plans import Mesh, Plan, Tensor
+from .stated import StatedKernel, kernel
+from .statement_check import check_statement
 from .strategy import Chunking, Strategy, Tiling
 from .torch import custom_ops as _custom_ops  # noqa: F401 - torch.ops.syncopate
 from .torch import gradients as _gradients  # noqa: F401
@@ -18,13 +20,16 @@ __all__ = [
     "Group",
     "Mesh",
     "Plan",
+    "StatedKernel",
     "Strategy",
     "Tensor",
     "Tiling",
-    "fuse",
+    "check_statement",
     "close",
     "deterministic",
+    "fuse",
     "inductor",
+    "kernel",
     "ops",
     "parallel",
     "plans",

@@ -34,6 +34,7 @@ from .group import Group, of_process_group
 from .items import flat
 from .places import OutputPlaces, box_view, check_output, check_shard, final_box, shard_view
 from .prepared import Prepared
+from .stated import StatedKernel, grid_of, on_gpu, without_filled
 from .strategy import Strategy
 
 
@@ -54,6 +55,34 @@ class Call:
     grid: Any
     arguments: dict[str, Any]
     options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class _Text:
+    """What the front end reads of a stage's kernel: Triton source, or a statement."""
+
+    kernel: Any
+    source: str
+    file: str
+
+    @property
+    def name(self) -> str:
+        return function_of(self.kernel).__name__
+
+    @classmethod
+    def of(cls, kernel: Any) -> _Text:
+        if isinstance(kernel, StatedKernel):
+            return cls(kernel, kernel.statement, kernel.file + ".kernel.json")
+        file = inspect.getsourcefile(function_of(kernel)) or "<unknown>"
+        return cls(kernel, Path(file).read_text(), file)
+
+    def load(self, stage: Any) -> Any:
+        """The emitted kernel, as if it stood in its user's module. A stated one is left as it is."""
+        if isinstance(self.kernel, StatedKernel):
+            return self.kernel
+        module = inspect.getmodule(function_of(self.kernel))
+        loaded = jit.load_module(stage.source, stage.kernel, module.__package__ if module else None)
+        return getattr(loaded, stage.kernel)
 
 
 @dataclass
@@ -108,10 +137,11 @@ class FusedKernel:
         self.stages, self.plan, self.group = list(stages), plan, group
         self.strategy = strategy or Strategy()
         self._timing = {"deadline": deadline, "host_delay": host_delay, "seed": seed}
-        self._functions = [function_of(stage.kernel) for stage in self.stages]
-        self._files = [inspect.getsourcefile(function) or "<unknown>" for function in self._functions]
-        self._sources = [Path(file).read_text() for file in self._files]
-        self._signatures = [inspect.signature(function) for function in self._functions]
+        self._signatures = [
+            k.signature if isinstance(k, StatedKernel) else inspect.signature(function_of(k))
+            for k in (stage.kernel for stage in self.stages)
+        ]
+        self._texts = {"cuda": [_Text.of(stage.kernel) for stage in self.stages]}
         self._held = {name for rank in range(plan.num_ranks) for name, _ in plan.initial(rank)}
         self._prepared: dict[tuple, Prepared] = {}
 
@@ -122,8 +152,8 @@ class FusedKernel:
 
     @property
     def source(self) -> str:
-        """The file of the first stage's kernel."""
-        return self._sources[0]
+        """The file of the first stage's kernel, or its statement."""
+        return self._texts["cuda"][0].source
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         return lambda *args, **kwargs: self.run([self.call(0, grid, *args, **kwargs)])
@@ -193,12 +223,26 @@ class FusedKernel:
             raise TypeError(
                 f"the program has {len(self.stages)} stages: give a Call for each, got {len(calls)}"
             )
-        taken = [_take(call, stage.values) for call, stage in zip(calls, self.stages, strict=True)]
+        taken = [
+            _take(_standing_in(stage.kernel, call), stage.values)
+            for stage, call in zip(self.stages, calls, strict=True)
+        ]
         key = tuple(one.key for one in taken)
         prepared = self._prepared.get(key)
         if prepared is None:
+            for stage, call in zip(self.stages, calls, strict=True):
+                self._check_statement(stage, call)
             prepared = self._prepared[key] = self._prepare(taken)
         return prepared, [one.items for one in taken]
+
+    def _check_statement(self, stage: Stage, call: Call) -> None:
+        """A stated kernel is held against the one that stands in for it on host, if there is one."""
+        if not isinstance(stage.kernel, StatedKernel):
+            return
+        given = without_filled(call.arguments)
+        shapes = {name: (shape, dtype) for name, shape, dtype in self.plan.tensors}
+        whole = {p: shapes[t] for p, t in stage.bind.items() if t in shapes and is_tensor(given.get(p))}
+        stage.kernel.require_host_alike(given, grid_of(call.grid, given), whole)
 
     def _prepare(self, taken: Sequence[_Taken]) -> Prepared:
         cuda = any(base_of(one.items[name]).is_cuda for one in taken for name in one.tensors)
@@ -210,12 +254,13 @@ class FusedKernel:
             self._bind_to_plan(index, one, group, device)
             for name in one.values if cuda else ():  # on the host each call is held against them
                 _check_values(name, one)
-        artifact = self._fuse(taken, device, group.multiprocessors(132))
+        texts = self._texts_on(device)
+        artifact = self._fuse(taken, texts, device, group.multiprocessors(132))
         self._require_whole_sums(artifact, taken)
         prepared = Prepared(
             artifact,
             group,
-            self._load(artifact),
+            [text.load(stage) for text, stage in zip(texts, artifact.stages, strict=True)],
             engine_blocks=8 if self.strategy.engine_blocks is None else max(1, self.strategy.engine_blocks),
             **self._timing,
         )
@@ -227,7 +272,7 @@ class FusedKernel:
         whole = {name: (list(shape), dtype) for name, shape, dtype in self.plan.tensors}
         for parameter, tensor in self.stages[index].bind.items():
             if parameter not in one.tensors:
-                name = self._functions[index].__name__
+                name = self._texts["cuda"][index].name
                 raise ValueError(f"bind: {parameter} is not a tensor parameter of {name}")
             if tensor not in whole:
                 raise ValueError(f"bind: the plan has no tensor {tensor}")
@@ -237,12 +282,19 @@ class FusedKernel:
             check(self.plan, group.rank, tensor, parameter, value, shape, dtype, device, group.ordinal)
             one.tensors[parameter] = (shape, [], dtype, one.tensors[parameter][3])
 
-    def _fuse(self, taken: Sequence[_Taken], device: str, num_sms: int) -> _syncopate.Artifact:
+    def _texts_on(self, device: str) -> list[_Text]:
+        """On host a stated kernel's own one stands in."""
+        if device not in self._texts:
+            kernels = [stage.kernel for stage in self.stages]
+            self._texts[device] = [_Text.of(k.host if isinstance(k, StatedKernel) else k) for k in kernels]
+        return self._texts[device]
+
+    def _fuse(
+        self, taken: Sequence[_Taken], texts: Sequence[_Text], device: str, num_sms: int
+    ) -> _syncopate.Artifact:
         stages = [
-            (source, file, function.__name__, dict(stage.bind), one.scalars, one.tensors, one.grid)
-            for source, file, function, stage, one in zip(
-                self._sources, self._files, self._functions, self.stages, taken, strict=True
-            )
+            (text.source, text.file, text.name, dict(stage.bind), one.scalars, one.tensors, one.grid)
+            for text, stage, one in zip(texts, self.stages, taken, strict=True)
         ]
         chosen = self.strategy
         return _syncopate.fuse(
@@ -268,14 +320,16 @@ class FusedKernel:
                         f"from; got {given}"
                     )
 
-    def _load(self, artifact: _syncopate.Artifact) -> list[Any]:
-        """The emitted kernels, as if they stood in their users' modules."""
-        kernels = []
-        for function, stage in zip(self._functions, artifact.stages, strict=True):
-            module = inspect.getmodule(function)
-            loaded = jit.load_module(stage.source, stage.kernel, module.__package__ if module else None)
-            kernels.append(getattr(loaded, stage.kernel))
-        return kernels
+
+def _standing_in(kernel: Any, call: Call) -> Call:
+    """The call as it is launched: of a stated kernel on host, that of the kernel that stands in there."""
+    if not isinstance(kernel, StatedKernel):
+        return call
+    arguments = without_filled(call.arguments)
+    grid = grid_of(call.grid, arguments)
+    if on_gpu(arguments):
+        return Call(grid, arguments, call.options)
+    return Call(*kernel.on_host(grid, arguments), call.options)
 
 
 def _check_values(name: str, one: _Taken) -> None:
@@ -296,8 +350,7 @@ def _check_values(name: str, one: _Taken) -> None:
 def _take(call: Call, values: dict[str, list[int]]) -> _Taken:
     items = flat(call.arguments)
     scalars = {name: scalar(value) for name, value in items.items() if not is_tensor(value)}
-    grid = call.grid(scalars) if callable(call.grid) else call.grid
-    grid = (tuple(int(n) for n in grid) + (1, 1, 1))[:3]
+    grid = grid_of(call.grid, items)
     tensors = {name: describe(value) for name, value in items.items() if is_tensor(value)}
     for name in values:
         if name not in tensors:
@@ -321,7 +374,7 @@ def fuse(
     host_delay: float = 0.0,
     seed: int = 0,
 ) -> FusedKernel:
-    """Makes a distributed kernel from a Triton kernel for one GPU, or a list of them, and a plan.
+    """Makes a distributed kernel from a Triton kernel for one GPU, or a stated one (sy.kernel), or a list of them, and a plan.
 
     `bind`: parameter name → plan tensor, of a parameter that is a tuple, an item: `a_ptrs[0]`; of a list of kernels one of
     each. `group`: a torch process group (default: the world). `strategy`: how transfers go, and what the kernel is made to

@@ -1,16 +1,24 @@
-"""The products behind the operators, by kernels.matmul and kernels.matmul_mixed."""
+"""The products behind the operators: by kernels.gluon_matmul on Hopper, for 16-bit inputs; else by the plain kernels
+kernels.matmul and kernels.matmul_mixed, which also run on host."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .arguments import DTYPE_NAMES
 from .fused import Call
 from .kernels import matmul as kernels
+from .stated import without_filled
 from .strategy import Tiling, gemm_tiles
+
+if TYPE_CHECKING:
+    from .kernels.gluon_matmul import GluonTiling
+
+HOPPER = 9  # the compute capability's first figure
+SHARED_BYTES = 232448  # that a block may take of a Hopper multiprocessor's shared memory
 
 
 def require_supported(m: int, n: int, k: int, dtype: torch.dtype) -> None:
@@ -33,9 +41,17 @@ def require_activation(activation: str) -> None:
         raise ValueError(f"activation: expected one of {kernels.ACTIVATIONS}, got {activation!r}")
 
 
-@dataclass(frozen=True)
+def uses_gluon(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether products of this type on this device are made by kernels.gluon_matmul."""
+    if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
+        return False
+    return torch.cuda.get_device_capability(device)[0] == HOPPER
+
+
+@dataclass
 class Product:
-    """c [m, n] = act(a [m, k] @ w [k, n] + bias [n]), or w [n, k] with `w_transposed`, by at most `programs` programs."""
+    """c [m, n] = act(a [m, k] @ w [k, n] + bias [n]), or w [n, k] with `w_transposed`, by at most `programs` programs.
+    `gluon`: by the stated kernel, not by a plain one."""
 
     m: int
     n: int
@@ -44,9 +60,15 @@ class Product:
     programs: int
     w_transposed: bool = False
     activation: str = ""
+    gluon: bool = False
+    _workspace: torch.Tensor | None = field(default=None, repr=False, compare=False)
 
     @property
     def kernel(self) -> Any:
+        if self.gluon:
+            from .kernels.stated_matmul import stated_matmul
+
+            return stated_matmul(self.w_transposed)
         return kernels.matmul_mixed if self.tiling.num_wide >= 0 else kernels.matmul
 
     @property
@@ -55,12 +77,17 @@ class Product:
 
     @property
     def grid(self) -> tuple[int]:
+        if self.gluon:
+            return gluon_tiling(self.tiling, self.m, self.n, self.k).grid(self.m, self.n, self.programs)
         return (gemm_programs(self.m, self.n, self.tiling, self.programs),)
 
     def call(
         self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None
     ) -> Call:
         """What the kernel is called with; `a` may be a rank's shard of the whole."""
+        if self.gluon:
+            tiling = gluon_tiling(self.tiling, self.m, self.n, self.k)
+            return Call(self.grid, self.gluon_arguments(a, w, c, bias), tiling.options())
         return Call(self.grid, self.arguments(a, w, c, bias), gemm_options(self.tiling))
 
     def run(
@@ -70,16 +97,37 @@ class Product:
         call = self.call(a, w, c, bias)
         self.kernel[call.grid](**call.arguments, **call.options)
 
+    def gluon_arguments(
+        self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> dict[str, Any]:
+        """Of kernels.gluon_matmul, without what is filled."""
+        from .kernels.gluon_matmul import gluon_arguments, make_workspace
+
+        tiling = gluon_tiling(self.tiling, self.m, self.n, self.k)
+        if self._workspace is None:
+            self._workspace = make_workspace(tiling, self.m, self.n, w.device)
+        return without_filled(
+            gluon_arguments(
+                _not_empty(a, self.k),
+                w,
+                c,
+                (self.m, self.n, self.k),
+                tiling,
+                w_transposed=self.w_transposed,
+                bias=bias,
+                workspace=self._workspace,
+                activation=self.activation,
+                B_EARLY=True,  # w is nothing that a plan brings
+            )
+        )
+
     def arguments(
         self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None
     ) -> dict[str, Any]:
+        """Of a plain kernel."""
         from triton.tools.tensor_descriptor import TensorDescriptor
 
         t = self.tiling
-        if a.shape[0] == 0:
-            a = a.new_empty(
-                1, self.k
-            )  # a descriptor cannot be empty; this rank holds nothing that could be read
         split_store = 2 if t.block_n == 256 or t.num_wide >= 0 else 1
 
         def weights(width: int) -> Any:
@@ -87,7 +135,7 @@ class Product:
             return TensorDescriptor.from_tensor(w, block)
 
         arguments: dict[str, Any] = {
-            "a_desc": TensorDescriptor.from_tensor(a, [t.block_m, t.block_k]),
+            "a_desc": TensorDescriptor.from_tensor(_not_empty(a, self.k), [t.block_m, t.block_k]),
             "b_desc": weights(t.block_n),
             "c_desc": TensorDescriptor.from_tensor(c, [t.block_m, t.block_n // split_store]),
             "M": self.m,
@@ -110,6 +158,25 @@ class Product:
         else:
             arguments["SPLIT_STORE"] = split_store
         return arguments
+
+
+def _not_empty(a: torch.Tensor, k: int) -> torch.Tensor:
+    """A descriptor cannot be empty; a rank that holds nothing of `a` is given what it does not read."""
+    return a if a.shape[0] else a.new_empty(1, k)
+
+
+def gluon_tiling(t: Tiling, m: int, n: int, k: int) -> GluonTiling:
+    """The tiles of kernels.gluon_matmul for a strategy's: one shape, of which as many stages are kept as fit into shared memory.
+    In the place of wide and narrow tiles come those of the two that make more of the product."""
+    from .kernels.gluon_matmul import GluonTiling
+
+    block_n = min(t.block_n, 256)
+    if t.num_wide >= 0 and t.num_wide * t.block_n < n // 2:
+        block_n //= 2
+    made = GluonTiling(min(t.block_m, 128), block_n, t.block_k, t.stages, getattr(t, "split_k", 1), t.group_m)
+    while made.stages > 2 and made.shared_bytes(2) > SHARED_BYTES:
+        made = replace(made, stages=made.stages - 1)
+    return made
 
 
 def gemm_programs(m: int, n: int, t: Tiling, programs: int) -> int:

@@ -6,7 +6,7 @@ import atexit
 import math
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from .arguments import DTYPES, is_descriptor
 from .group import Group
 from .items import flat, nested
 from .places import OutputPlaces
+from .stated import ADDRESSES, StatedKernel
 
 
 @dataclass
@@ -27,6 +28,14 @@ class EmittedStage:
     bind: dict[str, str]
     accumulates: list[str]  # parameters into which the kernel adds: they start as the user says
     compiled: jit.Compiled | None = None
+    stated: StatedKernel | None = None  # it is one, and follows the table by itself
+
+    def launched(self, full: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as a launch takes them: a stated kernel gets addresses."""
+        if self.stated is None:
+            return dict(full)
+        tensors = {n: v for n, v in full.items() if n in ADDRESSES and isinstance(v, torch.Tensor)}
+        return dict(full) | {name: value.data_ptr() for name, value in tensors.items()}
 
 
 class Prepared:
@@ -62,7 +71,13 @@ class Prepared:
             for name, shape, dtype in artifact.plan.tensors
         }
         self.stages = [
-            EmittedStage(unwrapped(kernel), stage.grid, stage.bindings, stage.accumulates)
+            EmittedStage(
+                unwrapped(kernel),
+                stage.grid,
+                stage.bindings,
+                stage.accumulates,
+                stated=kernel if isinstance(kernel, StatedKernel) else None,
+            )
             for kernel, stage in zip(kernels, artifact.stages, strict=True)
         ]
         self.outputs: dict[str, OutputPlaces] = {}  # of tensors that the kernels make
@@ -88,13 +103,15 @@ class Prepared:
             buffer, value = self.tensors[tensor], full[parameter]
             if tensor in self._by_row:
                 buffer = flat_rows(self.op, buffer)
-            if is_descriptor(value):
-                block = list(value.block_shape)
-                buffer = type(value)(buffer, list(buffer.shape), list(buffer.stride()), block)
-            full[parameter] = buffer
+            full[parameter] = descriptor_like(value, buffer) if is_descriptor(value) else buffer
         if self.schedule.plain:
-            return nested(full)
+            alone = stage.stated.filled(stage.grid, full) if stage.stated else {}
+            return nested(full) | alone
         own = {"sy_schedule": self.op.table_tensor_of(index), "sy_control": self.op.control_tensor}
+        if stage.stated is not None:
+            own |= stage.stated.flags(self.schedule)
+            if "sy_own" in stage.stated.parameters:
+                own["sy_own"] = None
         if (place := self.op.own_place()) is not None:
             _, pitch, distance = place
             read = next(full[p] for p, tensor in stage.bind.items() if tensor == self.schedule.loads.tensor)
@@ -106,7 +123,7 @@ class Prepared:
         if self._packed is None:
             return
         for index, stage in enumerate(self.stages):
-            full = self.arguments(index, given[index])
+            full = stage.launched(self.arguments(index, given[index]))
             stage.compiled = jit.compile_kernel(stage.kernel, full, stage.grid, dict(options[index]))
 
     def launch(self, key: Hashable, given: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
@@ -117,8 +134,11 @@ class Prepared:
         packed = self._packed.get(key)
         if packed is None:
             packed = self._packed[key] = [
-                (stage.compiled.kernel, list(stage.grid), stage.compiled.pack(self.arguments(index, items)))
-                for index, (stage, items) in enumerate(zip(self.stages, given(), strict=True))
+                (stage.compiled.kernel, list(stage.grid), stage.compiled.pack(stage.launched(arguments)))
+                for stage, arguments in (
+                    (stage, self.arguments(index, items))
+                    for index, (stage, items) in enumerate(zip(self.stages, given(), strict=True))
+                )
             ]
         if len(packed) == 1:
             kernel, grid, arguments = packed[0]
@@ -147,8 +167,11 @@ class Prepared:
             raise NotImplementedError("on the host there is no compiled kernel to launch")
         packed = self._packed.get(key)
         if packed is None:
-            arguments = full()
-            packed = self._packed[key] = self.stages[0].compiled.pack(arguments), arguments  # kept alive
+            arguments, stage = full(), self.stages[0]
+            packed = self._packed[key] = (
+                stage.compiled.pack(stage.launched(arguments)),
+                arguments,
+            )  # kept alive
         self.stages[0].compiled.kernel.launch(list(self.grid), jit.current_stream(), packed[0])
 
     def close(self) -> None:
@@ -188,8 +211,12 @@ def descriptor_of_own(op: Any, given: Any, pitch: int) -> Any:
     size = given.base.dtype.itemsize
     whole = op.own_rows((rows - 1) * pitch + columns * size).view(given.base.dtype)
     strides = [pitch // size, 1]
-    base = whole.as_strided((rows, columns), strides)
-    return type(given)(base, [rows, columns], strides, list(given.block_shape))
+    return descriptor_like(given, whole.as_strided((rows, columns), strides))
+
+
+def descriptor_like(given: Any, base: torch.Tensor) -> Any:
+    """As the descriptor `given`, of another tensor."""
+    return replace(given, base=base, shape=list(base.shape), strides=list(base.stride()))
 
 
 def flat_rows(op: Any, own: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 from .. import _syncopate, plans, trace
 from ..arguments import DTYPE_NAMES
 from ..fused import Call, FusedKernel, Stage
-from ..gemm import Product, require_activation, require_supported
+from ..gemm import Product, require_activation, require_supported, uses_gluon
 from ..group import Group, of_process_group
 from ..places import OutputPlaces, check_operand
 from ..prepared import Prepared
@@ -63,7 +63,14 @@ class Operator:
         self.plan = self.make_plan(plans.mesh_of(group.size), DTYPE_NAMES[problem.dtype])
         activations = (activation, *[""] * len(problem.products))  # of the first product
         self.products = [
-            Product(*shape, tiling, self.strategy.programs, w_transposed, act)
+            Product(
+                *shape,
+                tiling,
+                self.strategy.programs,
+                w_transposed,
+                act,
+                gluon=uses_gluon(problem.dtype, self.device),
+            )
             for shape, tiling, act in zip(problem.products, self.strategy.tilings, activations, strict=False)
         ]
         self.fused = FusedKernel(

@@ -1,0 +1,148 @@
+"""Stated kernels: their statement is held against the kernel that stands in on host, they are fused like inferred ones, and
+their host kernels run in their place. No GPU is needed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import HUNG, ROOT, SWEEP
+
+pytest.importorskip("triton")
+pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4] if SWEEP else [3])
+def test_a_stated_kernel_is_fused_and_runs_as_its_host_kernel_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_stated.py", ranks)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert f"{ranks} ranks: identical" in outcome.out
+
+
+def in_fresh_python(script: str) -> str:
+    """What a script prints that imports stated_kernels. Gluon and the interpreter do not share a process with other tests."""
+    path = os.pathsep.join([str(ROOT / "python"), str(HERE), str(ROOT / "tests")])
+    environment = os.environ | {"PYTHONPATH": path}
+    environment.pop("TRITON_INTERPRET", None)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=HUNG, env=environment
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+SCALE = """
+import torch, syncopate as sy
+from stated_kernels import BOX, stated
+x, y = torch.empty(50, 40), torch.empty(50, 40)
+arguments = dict(x_ptr=x, y_ptr=y, M=50, N=40, factor=2.0, BLOCK_M=16, BLOCK_N=16)
+def refusal(**changed):
+    try:
+        stated(**changed).require_host_alike(arguments, (4, 1, 1))
+    except sy._syncopate.InputError as error:
+        return str(error).split(": ", 1)[1]
+    return "alike"
+"""
+
+
+def test_a_statement_that_is_not_the_host_kernel_s_is_refused_with_parameter_and_tile():
+    printed = in_fresh_python(
+        SCALE
+        + """
+print(refusal())
+print(refusal(reads={"x_ptr": ["m*BLOCK_M : (m+1)*BLOCK_M", "0 : (n+1)*BLOCK_N"]}))
+print(refusal(writes={"y_ptr": ["m*BLOCK_M : (m+1)*BLOCK_M", "n*BLOCK_N : n*BLOCK_N + 15"]}))
+print(refusal(tiles={"m": "2", "n": "cdiv(N, BLOCK_N)"}))
+print(refusal(tiles={"m": "cdiv(M, BLOCK)", "n": "cdiv(N, BLOCK_N)"}).splitlines()[0])
+"""
+    ).splitlines()
+    assert printed == [
+        "alike",
+        "statement of scale_rows: tile 1 (m = 0, n = 1) is stated to read [0:16, 0:32] of x_ptr, and scale_rows_plain "
+        "reads [0:16, 16:32]",
+        "statement of scale_rows: tile 0 (m = 0, n = 0) is stated to write [0:16, 0:15] of y_ptr, and no tile of "
+        "scale_rows_plain does",
+        "statement of scale_rows: it states 6 tiles, and scale_rows_plain has 12",
+        "statement of scale_rows: the count of tile axis m, column 9: `BLOCK` has no value here",
+    ]
+
+
+def test_what_is_filled_is_left_out_of_calls_and_follows_the_schedule():
+    printed = in_fresh_python(
+        SCALE
+        + """
+kernel = stated()
+print(list(kernel.signature.parameters))
+try:
+    sy.kernel(kernel.fn, {"m": "1"}, {}, {"y_ptr": [":", ":"]}).on_host((1, 1, 1), arguments)
+except ValueError as error:
+    print(error)
+"""
+    ).splitlines()
+    assert printed[0] == "['x_ptr', 'y_ptr', 'M', 'N', 'factor', 'BLOCK_M', 'BLOCK_N', 'POISON']"
+    assert printed[1] == (
+        "scale_rows has no interpreter: state `host=`, a Triton kernel of the same tiles, to run it there"
+    )
+
+
+GEMM = """
+import torch
+from syncopate import _syncopate
+from syncopate.kernels.gluon_matmul import GluonTiling, gluon_arguments
+from syncopate.kernels.stated_matmul import stated_matmul
+from syncopate.stated import without_filled
+for transposed in (False, True):
+    for m, n, k in ((300, 264, 200), (64, 1024, 512)):
+        for tiling in (GluonTiling(128, 128, 64, 4), GluonTiling(64, 64, 128, 4, 2, 3)):
+            a, c = torch.empty(m, k, dtype=torch.bfloat16), torch.empty(m, n, dtype=torch.bfloat16)
+            w = torch.empty((n, k) if transposed else (k, n), dtype=torch.bfloat16)
+            arguments = without_filled(gluon_arguments(a, w, c, (m, n, k), tiling, w_transposed=transposed))
+            grid = (*tiling.grid(m, n, 10), 1, 1)
+            stated_matmul(transposed).require_host_alike(arguments, grid)
+            found = _syncopate.analyse(*stated_matmul(transposed).stage(arguments, grid)[:3], *
+                                       stated_matmul(transposed).stage(arguments, grid)[4:])
+            (variable, trips, divisible, slices), = found["loops"]
+            assert (variable, divisible) == ("k", True) and len(slices) == 2, found["loops"]
+            assert trips == -(-k // tiling.block_k)
+print("alike")
+"""
+
+
+def test_the_library_s_gemm_states_what_its_plain_kernel_touches():
+    assert in_fresh_python(GEMM) == "alike\n"
+
+
+PLANS = """
+import torch, syncopate as sy
+from syncopate import _syncopate
+from syncopate.kernels.gluon_matmul import GluonTiling, gluon_arguments
+from syncopate.kernels.stated_matmul import stated_matmul
+from syncopate.stated import without_filled
+m, n, k, ranks = 2048, 1024, 512, 4
+tiling = GluonTiling(128, 128, 64, 4)
+a, c = torch.empty(m, k, dtype=torch.bfloat16), torch.empty(m, n, dtype=torch.bfloat16)
+arguments = without_filled(gluon_arguments(a, torch.empty(k, n, dtype=torch.bfloat16), c, (m, n, k), tiling))
+source, file, name, _, *rest = stated_matmul().stage(arguments, (*tiling.grid(m, n, 132), 1, 1))
+mesh = sy.plans.mesh_of(ranks)
+A, C = sy.Tensor("A", (m, k), "bf16"), sy.Tensor("C", (m, n), "bf16")
+def fused(plan, bind, **options):
+    return _syncopate.fuse([(source, file, name, bind, *rest)], plan, "cuda", 132, **options)
+gathered = fused(sy.plans.all_gather(mesh, A, minor_axis=1, minor_split=4), {"a_desc": "A"})
+assert gathered.kernel_source == open(file.removesuffix(".kernel.json")).read()
+print(gathered.schedule.loads, gathered.schedule.stores)
+fetched = fused(sy.plans.all_gather(mesh, A, pull=True, transient=True), {"a_desc": "A"}, backend="tma_inline")
+print(stated_matmul().flags(fetched.schedule))
+pushed = fused(sy.plans.push_reduce(mesh, C), {"c_desc": "C"}, backend="tma_inline")
+print(stated_matmul().flags(pushed.schedule))
+"""
+
+
+def test_the_library_s_gemm_is_fused_for_gpus_with_the_flags_of_its_schedule():
+    printed = in_fresh_python(PLANS).splitlines()
+    assert printed == [
+        "None None",
+        "{'FUSED': True, 'FETCHED': True, 'PUSHED': False}",
+        "{'FUSED': True, 'FETCHED': False, 'PUSHED': True}",
+    ]
