@@ -381,7 +381,7 @@ void bind_launch(nb::module_& module) {
                          std::int32_t num_warps, std::int32_t num_ctas, std::int64_t global_scratch_size,
                          std::int64_t global_scratch_align, std::int64_t profile_scratch_size,
                          std::int64_t profile_scratch_align, bool cooperative, bool programmatic,
-                         std::optional<int> ordinal, bool beside) {
+                         std::optional<int> ordinal, bool beside, bool triton) {
                  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(image.c_str()),
                                                         image.size());
                  const nb::gil_scoped_release released;
@@ -396,12 +396,13 @@ void bind_launch(nb::module_& module) {
                       .global_scratch_align = global_scratch_align,
                       .profile_scratch_size = profile_scratch_size,
                       .profile_scratch_align = profile_scratch_align,
+                      .triton = triton,
                       .beside = beside}));
              }),
              "image"_a, "name"_a, "shared_bytes"_a, "num_warps"_a, "num_ctas"_a = 1,
              "global_scratch_size"_a = 0, "global_scratch_align"_a = 1, "profile_scratch_size"_a = 0,
              "profile_scratch_align"_a = 1, "cooperative"_a = false, "programmatic"_a = false,
-             "ordinal"_a = nb::none(), "beside"_a = false)
+             "ordinal"_a = nb::none(), "beside"_a = false, "triton"_a = true)
         .def(
             "launch",
             [](CudaKernel& kernel, const std::vector<std::uint32_t>& grid, CudaStream stream,

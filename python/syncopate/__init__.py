@@ -1,6 +1,7 @@
 """Syncopate: distributed kernels in which computing and communicating overlap tile by tile."""
 
 from . import plans, strategy
+from .cuda_source import cuda_kernel
 from .fused import Call, FusedKernel, fuse
 from .group import Group
 from .plans import Mesh, Plan, Tensor
@@ -26,6 +27,7 @@ __all__ = [
     "Tiling",
     "check_statement",
     "close",
+    "cuda_kernel",
     "deterministic",
     "fuse",
     "inductor",

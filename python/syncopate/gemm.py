@@ -1,5 +1,5 @@
-"""The products behind the operators: by kernels.gluon_matmul on Hopper, for 16-bit inputs; else by the plain kernels
-kernels.matmul and kernels.matmul_mixed, which also run on host."""
+"""The products behind the operators: of few rows by kernels.gluon_matmul on Hopper, for 16-bit inputs; else by the plain
+kernels kernels.matmul and kernels.matmul_mixed, which also run on host."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from .kernels.gluon_matmul import GluonTiling
 
 HOPPER = 9  # the compute capability's first figure
+# Up to so many rows the Gluon kernel takes down to half of the plain ones' time; with more, tiles of two widths and the own
+# shard read in place make these as fast (docs/performance_log.md, "GEMM on one GPU").
+GLUON_ROWS = 1024
 SHARED_BYTES = 232448  # that a block may take of a Hopper multiprocessor's shared memory
 
 
@@ -41,9 +44,9 @@ def require_activation(activation: str) -> None:
         raise ValueError(f"activation: expected one of {kernels.ACTIVATIONS}, got {activation!r}")
 
 
-def uses_gluon(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether products of this type on this device are made by kernels.gluon_matmul."""
-    if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
+def uses_gluon(m: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether a product of m rows of this type on this device is made by kernels.gluon_matmul."""
+    if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16) or m > GLUON_ROWS:
         return False
     return torch.cuda.get_device_capability(device)[0] == HOPPER
 

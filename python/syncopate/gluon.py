@@ -29,6 +29,7 @@ __all__ = [
     "sy_num_phases",
     "sy_num_slots",
     "sy_post",
+    "sy_reads_own",
     "sy_row",
     "sy_tile",
 ]
@@ -124,3 +125,10 @@ def sy_load_row(schedule, slot):
     """What is added to the first coordinate (int32) where the tile of `slot` loads what it fetches from a peer."""
     words = _words(schedule)
     return gl.load(words + gl.load(words + _LOADS) + _PAIR_WORDS * slot)
+
+
+@gluon.jit
+def sy_reads_own(schedule, slot):
+    """Whether the tile of `slot` loads what this rank was given where that is, through sy_own: at the same coordinates."""
+    words = _words(schedule)
+    return gl.load(words + gl.load(words + _LOADS) + _PAIR_WORDS * slot) != 0

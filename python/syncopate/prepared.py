@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import math
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -124,7 +125,9 @@ class Prepared:
             return
         for index, stage in enumerate(self.stages):
             full = stage.launched(self.arguments(index, given[index]))
-            stage.compiled = jit.compile_kernel(stage.kernel, full, stage.grid, dict(options[index]))
+            compiler = getattr(stage.kernel, "compile_for", None)  # of CUDA C++
+            compiler = compiler or functools.partial(jit.compile_kernel, stage.kernel)
+            stage.compiled = compiler(full, stage.grid, dict(options[index]))
 
     def launch(self, key: Hashable, given: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
         """One call. `given`: the arguments of each stage; asked for only where there is none packed for `key`."""

@@ -29,6 +29,7 @@ that share a tile (`split`) one does so for all. `syncopate.gluon` has these cal
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -78,11 +79,28 @@ class StatedKernel:
         self.fn, self.host, self.host_arguments = fn, host, host_arguments
         function = function_of(fn)
         self.__name__, self.__doc__ = function.__name__, function.__doc__
-        self.file = inspect.getsourcefile(function) or "<unknown>"
+        self.file = getattr(function, "file", None) or inspect.getsourcefile(function) or "<unknown>"
         self.parameters = list(inspect.signature(function).parameters)
-        constants = [p.name for p in getattr(fn, "params", ()) if getattr(p, "is_constexpr", False)]
         self.split = split
-        self.statement = json.dumps(
+        self._tiles = dict(tiles)
+        self._said = {
+            "tiles": self._tiles,
+            "loops": dict(loops or {}),
+            "reads": dict(reads),
+            "writes": dict(writes),
+            "placed": list(placed),
+            "split": split,
+            "order": list(order),
+        }
+        self._identities: dict[tuple, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    @functools.cached_property
+    def statement(self) -> str:
+        """As JSON (include/syncopate/kernel/stated/statement.hpp), with the text of the kernel's file."""
+        constants = getattr(self.fn, "constants", None)  # of CUDA C++
+        if constants is None:
+            constants = [p.name for p in getattr(self.fn, "params", ()) if getattr(p, "is_constexpr", False)]
+        return json.dumps(
             {
                 "schema": "syncopate.kernel/1",
                 "kernel": self.__name__,
@@ -90,17 +108,9 @@ class StatedKernel:
                 "source": Path(self.file).read_text(),
                 "parameters": self.parameters,
                 "constants": constants,
-                "tiles": dict(tiles),
-                "loops": dict(loops or {}),
-                "reads": dict(reads),
-                "writes": dict(writes),
-                "placed": list(placed),
-                "split": split,
-                "order": list(order),
+                **self._said,
             }
         )
-        self._tiles = dict(tiles)
-        self._identities: dict[tuple, tuple[torch.Tensor, torch.Tensor]] = {}
 
     @property
     def signature(self) -> inspect.Signature:
@@ -232,7 +242,8 @@ def kernel(
     host: Any = None,
     host_arguments: Callable[[Mapping[str, Any], tuple[int, ...]], Mapping[str, Any]] | None = None,
 ) -> StatedKernel:
-    """A kernel that sy.fuse takes like a @triton.jit one, from `fn` and what it states of itself.
+    """A kernel that sy.fuse takes like a @triton.jit one, from `fn` (of @gluon.jit, or sy.cuda_kernel) and what it states of
+    itself.
 
     `tiles`: the axes of its tile space, each with its count; tiles are numbered row-major in this order, the last axis
     fastest. `loops`: loops inside a tile whose iterations the kernel awaits in phases, each with its count. `reads`,

@@ -73,7 +73,10 @@ def record(fused: Any, grid: Any, *args: Any, **kwargs: Any) -> Trace:
 
 
 def recorder_of(prepared: Any, options: dict[str, Any] | None = None) -> Recorder:
-    """The Recorder of a fused.Prepared. `options`: of launches."""
+    """The Recorder of a fused.Prepared. `options`: of launches. ValueError for a stated kernel, which writes no times."""
+    if prepared.stages[0].stated is not None:
+        name = prepared.stages[0].stated.__name__
+        raise ValueError(f"{name} is a stated kernel, which is not recorded: it makes no note of its times")
     if prepared.recorder is None:
         prepared.recorder = Recorder(
             prepared.op, prepared.artifact, options=options, like=prepared.stages[0].kernel

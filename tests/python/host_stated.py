@@ -9,22 +9,22 @@ from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "python")]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "python"), str(ROOT / "examples")]
 
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
+from stated_cuda import scale  # noqa: E402
 from stated_kernels import stated  # noqa: E402
 from syncopate import ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 
 
-def check_gather(place: ranks.Place) -> None:
+def check_gather(place: ranks.Place, kernel: sy.StatedKernel, x_name: str) -> None:
     m, n = 24 * place.size, 40
     mine = slice(24 * place.rank, 24 * (place.rank + 1))
     plan = sy.plans.all_gather(sy.plans.mesh_of(place.size), sy.Tensor("X", (m, n), "fp32"), split=2)
-    group = of_folder(place.folder, place.rank, place.size, place.run_id + "-gather", "host")
-    kernel = stated()
-    fused = sy.fuse(kernel, plan, bind={"x_ptr": "X"}, group=group, host_delay=1e-3, seed=place.rank)
+    group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-{kernel.__name__}", "host")
+    fused = sy.fuse(kernel, plan, bind={x_name: "X"}, group=group, host_delay=1e-3, seed=place.rank)
     for call in range(3):
         x = torch.randn(m, n, generator=torch.Generator().manual_seed(call))
         y = torch.full((m, n), float("nan"))
@@ -56,7 +56,8 @@ def check_scatter(place: ranks.Place) -> None:
 
 
 def work(place: ranks.Place) -> bool:
-    check_gather(place)
+    check_gather(place, stated(), "x_ptr")  # in Gluon
+    check_gather(place, scale, "x")  # in CUDA C++
     check_scatter(place)
     return True
 

@@ -4,7 +4,7 @@ import syncopate as sy
 import triton
 import triton.experimental.gluon.language as gl
 import triton.language as tl
-from syncopate.gluon import sy_await, sy_finish, sy_num_slots, sy_post
+from syncopate.gluon import sy_await, sy_finish, sy_num_slots, sy_post, sy_tile
 from triton.experimental import gluon
 
 
@@ -19,21 +19,27 @@ def scale_rows(
     sy_control,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
-    POISON: gl.constexpr = 0,  # what it reads beyond its statement: elements to the right
+    BEYOND: gl.constexpr = 0,  # elements to the right that it reads beyond its statement
+    WAITS: gl.constexpr = True,
+    POSTS: gl.constexpr = True,
 ):
     """y [M, N] = factor * x, by one warp a program."""
     layout: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [1, 1], [1, 0])
     num_n = gl.cdiv(N, BLOCK_N)
     for slot in range(gl.program_id(0), sy_num_slots(sy_schedule), gl.num_programs(0)):
-        tile = sy_await(sy_schedule, sy_control, slot)
+        if WAITS:
+            tile = sy_await(sy_schedule, sy_control, slot)
+        else:
+            tile = sy_tile(sy_schedule, slot)
         rows = tile // num_n * BLOCK_M + gl.arange(0, BLOCK_M, layout=gl.SliceLayout(1, layout))[:, None]
         columns = tile % num_n * BLOCK_N + gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, layout))[None, :]
         inside = (rows < M) & (columns < N)
         x = gl.load(x_ptr + rows * N + columns, mask=inside)
-        if POISON > 0:
-            x += gl.load(x_ptr + rows * N + columns + POISON, mask=inside & (columns + POISON < N), other=0.0)
+        if BEYOND > 0:
+            x += gl.load(x_ptr + rows * N + columns + BEYOND, mask=inside & (columns + BEYOND < N), other=0.0)
         gl.store(y_ptr + rows * N + columns, x * factor, mask=inside)
-        sy_post(sy_schedule, sy_control, slot)
+        if POSTS:
+            sy_post(sy_schedule, sy_control, slot)
     sy_finish(sy_schedule, sy_control)
 
 

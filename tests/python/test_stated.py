@@ -81,7 +81,10 @@ except ValueError as error:
     print(error)
 """
     ).splitlines()
-    assert printed[0] == "['x_ptr', 'y_ptr', 'M', 'N', 'factor', 'BLOCK_M', 'BLOCK_N', 'POISON']"
+    assert (
+        printed[0]
+        == "['x_ptr', 'y_ptr', 'M', 'N', 'factor', 'BLOCK_M', 'BLOCK_N', 'BEYOND', 'WAITS', 'POSTS']"
+    )
     assert printed[1] == (
         "scale_rows has no interpreter: state `host=`, a Triton kernel of the same tiles, to run it there"
     )
@@ -134,6 +137,8 @@ assert gathered.kernel_source == open(file.removesuffix(".kernel.json")).read()
 print(gathered.schedule.loads, gathered.schedule.stores)
 fetched = fused(sy.plans.all_gather(mesh, A, pull=True, transient=True), {"a_desc": "A"}, backend="tma_inline")
 print(stated_matmul().flags(fetched.schedule))
+own = fused(sy.plans.all_gather(mesh, A, transient=True), {"a_desc": "A"})
+print(stated_matmul().flags(own.schedule))
 pushed = fused(sy.plans.push_reduce(mesh, C), {"c_desc": "C"}, backend="tma_inline")
 print(stated_matmul().flags(pushed.schedule))
 """
@@ -143,6 +148,33 @@ def test_the_library_s_gemm_is_fused_for_gpus_with_the_flags_of_its_schedule():
     printed = in_fresh_python(PLANS).splitlines()
     assert printed == [
         "None None",
-        "{'FUSED': True, 'FETCHED': True, 'PUSHED': False}",
-        "{'FUSED': True, 'FETCHED': False, 'PUSHED': True}",
+        "{'FUSED': True, 'FETCHED': True, 'OWN': False, 'PUSHED': False}",
+        "{'FUSED': True, 'FETCHED': False, 'OWN': True, 'PUSHED': False}",
+        "{'FUSED': True, 'FETCHED': False, 'OWN': False, 'PUSHED': True}",
     ]
+
+
+CUDA = """
+import shutil, sys
+sys.path.insert(0, "EXAMPLES")
+from stated_cuda import scale
+from syncopate import _syncopate
+print(list(scale.signature.parameters))
+if shutil.which("nvcc") is None:
+    print("no toolkit")
+else:
+    print(len(scale.fn.cubin("sm_90a", {"BLOCK_M": 16, "BLOCK_N": 32})) > 1000)
+    try:
+        scale.fn.cubin("sm_90a", {"BLOCK_M": 16})
+    except _syncopate.InputError as error:
+        print("does not compile" in str(error), "BLOCK_N" in str(error))
+"""
+
+
+def test_a_kernel_in_cuda_is_compiled_with_its_constants(tmp_path, monkeypatch):
+    monkeypatch.setenv("SYNCOPATE_CACHE_DIR", str(tmp_path))
+    printed = in_fresh_python(CUDA.replace("EXAMPLES", str(ROOT / "examples"))).splitlines()
+    assert printed[0] == "['x', 'y', 'M', 'N', 'factor', 'BLOCK_M', 'BLOCK_N']"
+    if printed[1] == "no toolkit":
+        pytest.skip("no CUDA toolkit, as where there is no GPU")
+    assert printed[1:] == ["True", "True True"]

@@ -37,6 +37,7 @@ from ..gluon import (
     sy_num_phases,
     sy_num_slots,
     sy_post,
+    sy_reads_own,
     sy_row,
     sy_tile,
 )
@@ -133,6 +134,7 @@ def _load_b(b_desc, column, k, N, b_ring, full, stage, B_TRANSPOSED: gl.constexp
 def _load(
     a_desc,
     b_desc,
+    sy_own,
     M,
     N,
     K,
@@ -154,6 +156,7 @@ def _load(
     FUSED: gl.constexpr,
     B_EARLY: gl.constexpr,
     FETCHED: gl.constexpr,
+    OWN: gl.constexpr,
 ):
     """The loader. B_EARLY: the first blocks of b leave before the first wait (b is nothing that a plan brings)."""
     NUM_B: gl.constexpr = 2 if GATED else 1
@@ -185,6 +188,9 @@ def _load(
         row = tile // num_n * BLOCK_M
         if FETCHED:
             row += sy_load_row(sy_schedule, slot)
+        own = False
+        if OWN:
+            own = sy_reads_own(sy_schedule, slot)
         column = tile % num_n * BLOCK_N
         for phase in range(gl.maximum(phases, 1)):
             begin = k_begin
@@ -201,7 +207,13 @@ def _load(
                     loaded = early > 0
                     early -= 1
                 mbarrier.expect(full.index(stage), BYTES, pred=not loaded)
-                _load_a(a_desc, row, k, a_ring, full, stage, CONSUMERS)
+                if OWN:
+                    if own:
+                        _load_a(sy_own, row, k, a_ring, full, stage, CONSUMERS)
+                    else:
+                        _load_a(a_desc, row, k, a_ring, full, stage, CONSUMERS)
+                else:
+                    _load_a(a_desc, row, k, a_ring, full, stage, CONSUMERS)
                 if not loaded:
                     _load_b(b_desc, column, k, N, b_ring, full, stage, B_TRANSPOSED, GATED)
                 stage, parity = _next(stage, parity, STAGES)
@@ -470,6 +482,7 @@ def gluon_matmul(
     K,
     sy_schedule,
     sy_control,
+    sy_own,  # OWN: as a_desc, of what this rank was given; else None
     sy_workspace,  # SPLIT_K > 1: fp32, MAX_SPLIT_TILES words of 0 and a tile of partial sums for each program; else None
     BLOCK_M: gl.constexpr,  # 64 * CONSUMERS
     BLOCK_N: gl.constexpr,
@@ -486,6 +499,7 @@ def gluon_matmul(
     B_EARLY: gl.constexpr = False,
     FETCHED: gl.constexpr = False,
     PUSHED: gl.constexpr = False,
+    OWN: gl.constexpr = False,
 ):
     NUM_B: gl.constexpr = 2 if GATED else 1
     a_ring = gl.allocate_shared_memory(a_desc.dtype, [STAGES * CONSUMERS, 64, BLOCK_K], a_desc.layout)
@@ -586,6 +600,7 @@ def gluon_matmul(
                     (
                         a_desc,
                         b_desc,
+                        sy_own,
                         M,
                         N,
                         K,
@@ -607,6 +622,7 @@ def gluon_matmul(
                         FUSED,
                         B_EARLY,
                         FETCHED,
+                        OWN,
                     ),
                 ),
                 (
@@ -681,6 +697,7 @@ def gluon_matmul(
                     (
                         a_desc,
                         b_desc,
+                        sy_own,
                         M,
                         N,
                         K,
@@ -702,6 +719,7 @@ def gluon_matmul(
                         FUSED,
                         B_EARLY,
                         FETCHED,
+                        OWN,
                     ),
                 ),
                 (
@@ -809,6 +827,7 @@ def gluon_arguments(
         "K": k,
         "sy_schedule": 0,
         "sy_control": 0,
+        "sy_own": None,
         "sy_workspace": workspace,
         "BLOCK_M": tiling.block_m,
         "BLOCK_N": tiling.block_n,

@@ -69,7 +69,7 @@ class Operator:
                 self.strategy.programs,
                 w_transposed,
                 act,
-                gluon=uses_gluon(problem.dtype, self.device),
+                gluon=uses_gluon(problem.m, problem.dtype, self.device),
             )
             for shape, tiling, act in zip(problem.products, self.strategy.tilings, activations, strict=False)
         ]

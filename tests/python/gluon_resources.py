@@ -1,0 +1,121 @@
+"""What the library's Gluon kernels take of a Hopper multiprocessor, compiled here for sm_90 without a GPU; run by
+test_gluon_resources.py.
+
+    gluon_resources.py            prints the table
+    gluon_resources.py --write    replaces gluon_resources.csv beside this file
+"""
+
+import csv
+import io
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = Path(__file__).with_suffix(".csv")
+FIELDS = ("kernel", "registers", "spilled_bytes", "stack_bytes", "shared_bytes")
+sys.path[:0] = [str(ROOT / "python")]
+
+import torch  # noqa: E402
+import triton  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.runtime import driver  # noqa: E402
+
+
+class Sm90:
+    """A driver without a device: it says what to compile for."""
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, _device: int = 0) -> int:
+        return 0
+
+
+def gemms():
+    """(name, tiling, arguments besides the usual ones): what the operators and bench/gemm launch."""
+    from syncopate.kernels.gluon_matmul import GluonTiling
+
+    fused = {"FUSED": True, "B_EARLY": True}
+    yield "64x64x128/6 fused", GluonTiling(64, 64, 128, 6), fused
+    yield "64x64x128/6 split 2 fused", GluonTiling(64, 64, 128, 6, 2), fused
+    yield "64x128x128/4 fused", GluonTiling(64, 128, 128, 4), fused
+    yield "64x256x64/4", GluonTiling(64, 256, 64, 4), {}
+    yield "128x128x64/5 fused pushed", GluonTiling(128, 128, 64, 5), fused | {"PUSHED": True}
+    yield "128x256x64/3", GluonTiling(128, 256, 64, 3), {}
+    yield "128x256x64/3 fused", GluonTiling(128, 256, 64, 3), fused
+    yield (
+        "128x256x64/3 fused fetched gelu",
+        GluonTiling(128, 256, 64, 3),
+        fused
+        | {
+            "FETCHED": True,
+            "activation": "gelu",
+        },
+    )
+    yield "128x256x64/3 fused own", GluonTiling(128, 256, 64, 3), fused | {"OWN": True}
+    yield "128x256x64/3 fused transposed", GluonTiling(128, 256, 64, 3), fused | {"w_transposed": True}
+    yield "128x128x64/4 gated", GluonTiling(128, 128, 64, 4), {"gated": True, "activation": "silu"}
+
+
+def compile_gemm(tiling, options):
+    from syncopate import jit
+    from syncopate.kernels.gluon_matmul import gluon_arguments, gluon_matmul, make_workspace
+
+    m, n, k = 1024, 4096, 2048
+
+    def empty(*shape):
+        return torch.empty(shape, dtype=torch.bfloat16)
+
+    gated = options.get("gated", False)
+    w = empty(n, k) if options.get("w_transposed") else empty(k, n * (1 + gated))
+    arguments = gluon_arguments(
+        empty(m, k),
+        w,
+        empty(m, n),
+        (m, n, k),
+        tiling,
+        workspace=make_workspace(tiling, m, n, "cpu", gated),
+        **options,
+    )
+    if arguments.get("OWN"):
+        arguments["sy_own"] = arguments["a_desc"]
+    arguments["sy_schedule"] = arguments["sy_control"] = 1 << 40  # addresses
+    return gluon_matmul.warmup(*jit.in_order(gluon_matmul, arguments), grid=(132,), **tiling.options())
+
+
+def resources(binary) -> dict[str, int]:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary.asm["cubin"])
+        file.flush()
+        command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = dict(re.findall(r"\b(REG|STACK|LOCAL):(\d+)", printed))
+    return {
+        "registers": int(found["REG"]),
+        "spilled_bytes": int(found["LOCAL"]),
+        "stack_bytes": int(found["STACK"]),
+        "shared_bytes": int(binary.metadata.shared),
+    }
+
+
+def table() -> str:
+    driver.set_active(Sm90())
+    text = io.StringIO()
+    rows = csv.DictWriter(text, FIELDS, lineterminator="\n")
+    rows.writeheader()
+    for name, tiling, options in gemms():
+        rows.writerow({"kernel": f"gluon_matmul {name}"} | resources(compile_gemm(tiling, dict(options))))
+    return text.getvalue()
+
+
+if __name__ == "__main__":
+    made = table()
+    if "--write" in sys.argv[1:]:
+        TABLE.write_text(made)
+    print(made, end="")
