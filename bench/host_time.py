@@ -8,15 +8,22 @@ ours: the driver's calls. M as given, N and K of Llama 8B by eight. `×` is torc
 
 from __future__ import annotations
 
+import argparse
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from tensor_parallel import ON_GPU, Progress, parse, start, sy
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))  # PYTHONPATH comes first
+
+import syncopate as sy  # noqa: E402
+from syncopate.bench.session import Progress, start  # noqa: E402
 
 HIDDEN, LOCAL = 4096, 1792
 CALLS = 40
@@ -91,10 +98,15 @@ def rows(m: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    options = parse(__doc__)
-    if not ON_GPU:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", default="", help="M, comma-separated")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--budget", type=float, default=600)
+    parser.add_argument("--json", default="", help="write the report here")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
         raise SystemExit("host_time.py: host ranks run the kernel themselves; it needs GPUs")
-    start()
+    start(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), "")
     progress = Progress(options)
     try:
         tokens = [int(text) for text in (options.tokens or "128,1024,4096").split(",")]

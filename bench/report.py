@@ -21,10 +21,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import results  # noqa: E402
+from syncopate.bench.table import ROWS, TITLES, markdown_table, unpacked  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/performance.md")
-TITLES = {name: title for title, name in results.OPERATORS.items()}
 MODELS = ("8B", "70B", "GPT-3", "405B")  # of these the means are taken
 PEERS = ("unfused", "async_tp", "two_shot", "one_shot")
 BLOCK = re.compile(r"(<!-- table: (.*?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -81,11 +81,6 @@ def latest(lines: Sequence[dict[str, str]]) -> Shapes:
     return found
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
 def mean(shapes: Sequence[Shape]) -> str:
     return f"{statistics.geometric_mean(shape.speed for shape in shapes):.2f}" if shapes else ""
 
@@ -102,7 +97,7 @@ def summary(shapes: Shapes, *gpus: str) -> str:
             ]
             if any(cells):
                 rows.append([title, str(count), *cells])
-    return table(["operator", "GPUs", *(f"M = {m}" for m in every_m)], rows)
+    return markdown_table(["operator", "GPUs", *(f"M = {m}" for m in every_m)], rows)
 
 
 def speeds(shapes: Shapes, operator: str, *gpus: str) -> str:
@@ -118,7 +113,7 @@ def speeds(shapes: Shapes, operator: str, *gpus: str) -> str:
         rows.append([model, *(f"{s.ours:.0f} ({s.speed:.2f})" if s else "" for s in found)])
     head = [f"{count} GPUs: {m}" if i == 0 or columns[i - 1][0] != count else str(m)
             for i, (count, m) in enumerate(columns)]  # fmt: skip
-    return table(["model", *head], rows)
+    return markdown_table(["model", *head], rows)
 
 
 def when(shapes: Shapes) -> str:
@@ -135,13 +130,13 @@ def when(shapes: Shapes) -> str:
                 for (date, commit), every_m in sorted(runs.items())
             ]
             rows.append([title, str(count), "; ".join(text)])
-    return table(["operator", "GPUs", "date (commit): shapes"], rows)
+    return markdown_table(["operator", "GPUs", "date (commit): shapes"], rows)
 
 
 def backends(shapes: Shapes, gpus: str) -> str:
     """The runs in which every transfer went by one backend; `NAME:n`: with n multiprocessors."""
     lines = [line for line in results.read() if line["run"] == "backends" and line["gpus"] == gpus]
-    times = [results.unpacked(line["other"]) for line in lines]
+    times = [unpacked(line["other"]) for line in lines]
     names = sorted(
         {name for row in times for name in row}, key=lambda name: (name.split(":")[0], len(name), name)
     )
@@ -151,7 +146,9 @@ def backends(shapes: Shapes, gpus: str) -> str:
         rows.append(
             [TITLES[line["operator"]], line["model"], line["M"], f"{float(line['unfused']):.0f}", *cells]
         )
-    return table(["operator", "model", "M", "unfused", *(f"`{name}`" for name in names)], rows)
+    return markdown_table(
+        ["operator", "model", "M", "unfused", *(f"`{name}`" for name in names)], rows
+    )
 
 
 def host_time(shapes: Shapes, gpus: str) -> str:
@@ -163,7 +160,7 @@ def host_time(shapes: Shapes, gpus: str) -> str:
         rows.append(
             [f"`{e['operator']}`", str(e["M"]), f"{torch:.0f}", f"{ours:.0f}", f"**{torch / ours:.2f}**"]
         )
-    return table(["operator", "M", "torch", "ours", "×"], rows)
+    return markdown_table(["operator", "M", "torch", "ours", "×"], rows)
 
 
 KINDS: dict[str, Callable[..., str]] = {
@@ -178,12 +175,12 @@ KINDS: dict[str, Callable[..., str]] = {
 def full(shapes: Shapes, operator: str, gpus: int) -> str:
     """All columns of one operator, µs."""
     chosen = [s for (name, count, _, _), s in shapes.items() if (name, count) == (operator, gpus)]
-    names = [c for c in dict.fromkeys(results.ROWS.values()) if any(s.us(c) is not None for s in chosen)]
+    names = [c for c in ROWS if any(s.us(c) is not None for s in chosen)]
     rows = []
     for shape in sorted(chosen, key=lambda s: (s.k * s.n, s.m)):
         times = [f"{us:.0f}" if us is not None else "" for us in map(shape.us, names)]
         rows.append([shape.model, str(shape.m), *times, f"{shape.speed:.2f}", f"{shape.bound:.2f}"])
-    return table(["model", "M", *names, "×", "bound"], rows)
+    return markdown_table(["model", "M", *names, "×", "bound"], rows)
 
 
 def rewritten(page: str, shapes: Shapes) -> str:

@@ -32,7 +32,6 @@ import itertools
 import json
 import multiprocessing
 import re
-import runpy
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -48,8 +47,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))  # PYTHONPA
 
 import syncopate as sy  # noqa: E402
 from syncopate import _syncopate  # noqa: E402
+from syncopate.bench import shapes  # noqa: E402
 
-BENCH = Path(sy.__file__).resolve().parents[2] / "bench"
 LOCAL_RANKS = 8
 MULTIPROCESSORS = 132
 PARTS = ("schedule", "launch", "source")
@@ -60,8 +59,6 @@ FIRST = 4  # differences that are printed of a case and part
 class Operator:
     """`call` takes operands and a group; `kind` is its class; `operands`: their shapes, of the product and the ranks."""
 
-    bench: str
-    title: str  # of the table in that bench
     call: str
     kind: str
     operands: Callable[[Any, int], list[tuple[int, int]]]
@@ -81,14 +78,12 @@ def two_products(shape: Any, ranks: int) -> list[tuple[int, int]]:
 
 
 OPERATORS = {
-    "ag_gemm": Operator("ag_gemm", "all-gather + GEMM", "all_gather_matmul", "AllGatherMatmul", sharded_rows),
-    "gemm_rs": Operator(
-        "gemm_rs", "GEMM + reduce-scatter", "matmul_reduce_scatter", "MatmulReduceScatter", all_rows
-    ),
-    "gemm_ar": Operator("gemm_ar", "GEMM + all-reduce", "matmul_all_reduce", "MatmulAllReduce", all_rows),
-    "a2a_gemm": Operator("a2a_gemm", "all-to-all + GEMM", "all_to_all_matmul", "AllToAllMatmul", all_rows),
-    "gemm_a2a": Operator("a2a_gemm", "GEMM + all-to-all", "matmul_all_to_all", "MatmulAllToAll", all_rows),
-    "feed_forward": Operator("ag_gemm", "all-gather + GEMM", "feed_forward", "FeedForward", two_products),
+    "ag_gemm": Operator("all_gather_matmul", "AllGatherMatmul", sharded_rows),
+    "gemm_rs": Operator("matmul_reduce_scatter", "MatmulReduceScatter", all_rows),
+    "gemm_ar": Operator("matmul_all_reduce", "MatmulAllReduce", all_rows),
+    "a2a_gemm": Operator("all_to_all_matmul", "AllToAllMatmul", all_rows),
+    "gemm_a2a": Operator("matmul_all_to_all", "MatmulAllToAll", all_rows),
+    "feed_forward": Operator("feed_forward", "FeedForward", two_products),
 }
 
 WAYS = [
@@ -138,7 +133,7 @@ VARIED = [("8B", 1024), ("70B", 4096)]  # the shapes of which there are variants
 @dataclass(frozen=True)
 class Case:
     operator: str
-    shape: Any  # tensor_parallel.Shape
+    shape: shapes.Shape
     ranks: int
     variant: str = ""
 
@@ -172,18 +167,22 @@ class Captured(Exception):  # noqa: N818 - it is no error
         self.artifact = artifact
 
 
-@functools.cache
-def bench_of(name: str) -> dict[str, Any]:
-    made = runpy.run_path(str(BENCH / name / f"{name}.py"))
-    sys.modules["tensor_parallel"].HOST_SCALE = 1  # the shapes of GPUs
-    return made
-
-
 def shapes_of(operator: str) -> list[Any]:
-    made = bench_of(OPERATORS[operator].bench)
-    benches = made["BENCHES"] if "BENCHES" in made else [made["BENCH"]]
-    bench = next(bench for bench in benches if bench.title == OPERATORS[operator].title)
-    return bench.shapes(LOCAL_RANKS)
+    """F divided by 8, as on H200."""
+    sharded = "K" if operator in ("gemm_rs", "gemm_ar", "gemm_a2a") else "N"
+    tokens = (128, 512, 1024, 4096, 8192) if operator == "gemm_ar" else (1024, 4096, 8192)
+    every = shapes.shapes_of(sharded, shapes.widths(""), tokens, LOCAL_RANKS, 1, 1)
+    others = {name: shapes.MODELS[name] for name in ("LLaMA-7B", "Qwen2-72B")}
+    return [*every, *shapes.shapes_of(sharded, others, (8192,), LOCAL_RANKS, 1, 1)]
+
+
+def parse_chunking(text: str) -> sy.Strategy:
+    """From ROWSxSLICES[p][:eBLOCKS], such as 2x1, 1x2p and 1x4:e8."""
+    cut, _, engine = text.partition(":e")
+    rows, slices = map(int, cut.rstrip("p").split("x"))
+    chunking = sy.Chunking(rows, slices, cut.endswith("p"))
+    by_engine = {"backend": "tma_dedicated", "engine_blocks": int(engine)} if engine else {}
+    return sy.Strategy(chunking=chunking, **by_engine)
 
 
 @functools.cache
@@ -227,7 +226,7 @@ def strategy_of(case: Case, kind: Any) -> sy.Strategy | None:
     if name == "way":
         return sy.strategy.Way.named(value).strategy
     if name == "cut":
-        return bench_of("ag_gemm")["parse_chunking"](value)
+        return parse_chunking(value)
     asked = {kind.keys.get(name, name): value if name == "backend" else ast.literal_eval(value)}
     if case.operator == "ag_gemm" and value not in sy.plans.INLINE:  # how x is cut is chosen all the same
         s = case.shape

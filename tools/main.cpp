@@ -47,6 +47,8 @@ int run(int argc, char** argv) {
     register_kernel_commands(app);
     register_fuse_commands(app, std::move(then));
     register_run_commands(app);
+    register_tune_commands(app);
+    register_bench_commands(app);
     register_sync_commands(app);
     try {
         std::reverse(words.begin(), words.end());  // as CLI11 takes them

@@ -1,72 +1,13 @@
-// `syncopate run`: hands the work to Python, which alone can call Triton's JIT. The command itself only finds
-// the interpreter and the package.
-#include <unistd.h>
-
-#include <array>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
+// `syncopate run`: hands the work to Python, which alone can call Triton's JIT.
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "commands.hpp"
+#include "tools/commands.hpp"
+#include "tools/python_command.hpp"
 
 namespace syncopate::tools {
 namespace {
-
-namespace fs = std::filesystem;
-
-/// The checkout that this binary was built in: the nearest folder above it that has python/syncopate.
-fs::path find_checkout() {
-    std::error_code error;
-    fs::path at = fs::read_symlink("/proc/self/exe", error);
-    for (at = at.parent_path(); !error && at.has_relative_path(); at = at.parent_path()) {
-        if (fs::exists(at / "python" / "syncopate" / "__init__.py")) return at;
-    }
-    return {};
-}
-
-/// The interpreter that pip installed this binary beside, or nothing.
-fs::path find_python_beside() {
-    std::error_code error;
-    const fs::path python = fs::read_symlink("/proc/self/exe", error).parent_path() / "python3";
-    return !error && fs::exists(python) ? python : fs::path();
-}
-
-/// Replaces this process by `python -m MODULE ARGUMENTS…`. SYNCOPATE_PYTHON names the interpreter; otherwise
-/// it is the one beside this binary, where pip installed it, otherwise the checkout's .venv has it, otherwise
-/// it is python3.
-[[noreturn]] void run_python(const std::string& module, const std::vector<std::string>& arguments) {
-    const fs::path beside = find_python_beside();
-    const fs::path checkout = beside.empty() ? find_checkout() : fs::path();
-    std::string python = "python3";
-    if (const char* named = std::getenv("SYNCOPATE_PYTHON"); named != nullptr && *named != '\0') {
-        python = named;
-    } else if (!beside.empty()) {
-        python = beside.string();
-    } else if (!checkout.empty() && fs::exists(checkout / ".venv" / "bin" / "python")) {
-        python = (checkout / ".venv" / "bin" / "python").string();
-    }
-    if (!checkout.empty()) {
-        std::string path = (checkout / "python").string();
-        if (const char* old = std::getenv("PYTHONPATH"); old != nullptr && *old != '\0')
-            path += std::string(":") + old;
-        ::setenv("PYTHONPATH", path.c_str(), 1);
-    }
-    std::vector<std::string> words{python, "-m", module};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    ::execvp(python.c_str(), argv.data());
-    fail(Error{
-        "cannot start " + python + ": " + std::strerror(errno) + "; set SYNCOPATE_PYTHON or run `make build`",
-        {},
-        ErrorClass::machine});
-}
 
 struct RunOptions {
     std::string spec;

@@ -8,7 +8,7 @@ there. So the kernel, the copies, what the links carry in each direction, the su
 what is not: that contributions come from, and go to, several GPUs, which may be late, and meet others' in the switch.
 docs/performance_log.md says how near the times come to those of as many GPUs.
 
-    mm          cuBLAS alone, all of x @ w
+    cublas      cuBLAS alone, all of x @ w
     default     the way that an operator for so many ranks takes by itself (syncopate.strategy)
     fused:2     other ways (--ways): inline, fused:P, mixed:N, narrow:N, pulled_last:N
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,16 +27,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "python"))  # PYTHONPATH comes first
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are imported
 
-from gemm_rs import BENCH, TOLERANCE  # noqa: E402
-from harness import Candidate, measure  # noqa: E402
+import syncopate as sy  # noqa: E402
 from syncopate import plans  # noqa: E402
-from syncopate.strategy import Way  # noqa: E402
-from syncopate.strategy.reduce_ways import choose_reduce_scatter_way  # noqa: E402
-from tensor_parallel import ON_GPU, Progress, Rotating, Setup, Shape, parse, start, sy  # noqa: E402
+from syncopate.bench.case import MatmulReduceScatter, Rotating, on_gpu  # noqa: E402
+from syncopate.bench.measure import Candidate, measure  # noqa: E402
+from syncopate.bench.session import Progress, start  # noqa: E402
+from syncopate.bench.shapes import Shape, shapes_of, widths  # noqa: E402
+from syncopate.strategy import Problem, Way  # noqa: E402
 
 H200_SMS = 132
+HOST_SCALE = 32
 KINDS = ("inline", "fused", "mixed", "narrow", "pulled_last")
 
 
@@ -107,86 +112,128 @@ class Emulated(sy.ops.MatmulReduceScatter):
         return self.m // self.ranks
 
 
-def emulating(ranks: int, way: Way) -> type[Emulated]:
-    """The operator of a way that `ranks` ranks would take."""
-    if way.kind not in KINDS:
-        raise ValueError(f"way {way}: expected one of {', '.join(KINDS)}")
-    if max(way.stored, way.pulled) >= ranks:
-        raise ValueError(f"way {way}: there are {ranks - 1} contributions")
-    return type("EmulatedWay", (Emulated,), {"ranks": ranks})
+class OneOfMany(MatmulReduceScatter):
+    """Each of two GPUs is one of `ranks` ranks; `kind` is the operator of the way that is measured."""
+
+    kind: Any = None
+
+    def __init__(self, shape: Shape, ranks: int) -> None:
+        self.ranks = ranks
+        super().__init__(shape)
+
+    def make_tensors(self):
+        m, n, k = self.shape.m, self.shape.n, self.shape.k
+        self.x, self.w, self.out = self.random(m, k), self.random(k, n), self.empty(m // self.ranks, n)
+        self.partial = self.empty(m, n)
+
+    def make_right(self):
+        """The own contribution, and all that the other GPU sends."""
+        shards = (self.ranks, self.shape.m // self.ranks, self.shape.n)
+        parts = [torch.mm(a, b).float().view(shards) for a, b in zip(self.x, self.w, strict=True)]
+        own = shard_of(self.rank, self.ranks)
+        right = []
+        for part in parts:
+            both = [torch.empty_like(part[own]) for _ in (0, 1)]
+            dist.all_gather(both, part.sum(0) - part[own])
+            right.append(part[own] + both[1 - self.rank])
+        return right
+
+    def way(self, name: str, strategy: sy.Strategy) -> Candidate:
+        self.kind = type("EmulatedWay", (Emulated,), {"ranks": self.ranks})
+        made = self.operators(strategy=strategy)
+        rows, own = self.shape.m // self.ranks, shard_of(self.rank, self.ranks)
+        sums = Rotating(op.prepare().tensors["C"][own * rows : (own + 1) * rows] for op in made)
+        replay = self.graphs(lambda i: made(i)(self.x(i), self.w(i), self.out(i)))
+
+        def afresh(i: int) -> torch.Tensor:
+            sums(i).fill_(float("nan"))
+            replay(i)
+            return sums(i)
+
+        self.expect(name, afresh)
+        return Candidate(name, replay, visible=False)
 
 
 def run_shape(shape: Shape, ranks: int, ways: list[str], rounds: int) -> dict[str, Any]:
     """The report's entry for one shape."""
-    m, n, k = shape.m, shape.n, shape.k
-    if m % ranks:
-        raise ValueError(f"M = {m} is no multiple of {ranks} ranks")
-    setup = Setup(shape)
-    x, w, out = setup.random(m, k), setup.random(k, n), setup.empty(m // ranks, n)
-    product = setup.empty(m, n)
-    parts = [torch.mm(a, b).float().view(ranks, m // ranks, n) for a, b in zip(x, w, strict=True)]
-    own = shard_of(setup.rank, ranks)
-    own_rows = slice(own * m // ranks, (own + 1) * m // ranks)
-    sent = [part.sum(0) - part[own] for part in parts]
-    come = [torch.empty_like(part) for part in sent]
-    for send, receive in zip(sent, come, strict=True):
-        both = [torch.empty_like(send) for _ in (0, 1)]
-        dist.all_gather(both, send)
-        receive.copy_(both[1 - setup.rank])
-    right = [part[own] + extra for part, extra in zip(parts, come, strict=True)]
-    num_sms = torch.cuda.get_device_properties(setup.device).multi_processor_count if ON_GPU else H200_SMS
-    chosen = choose_reduce_scatter_way(m, n, k, setup.dtype, ranks, num_sms)
+    if shape.m % ranks:
+        raise ValueError(f"M = {shape.m} is no multiple of {ranks} ranks")
+    case = OneOfMany(shape, ranks)
+    sms = torch.cuda.get_device_properties(case.device).multi_processor_count if on_gpu() else H200_SMS
+    problem = Problem("matmul_reduce_scatter", shape.m, shape.n, shape.k, case.dtype, ranks, sms)
+    chosen = sy.strategy.choose(problem)
     try:
-        candidates = [Candidate("mm", lambda i: torch.mm(x(i), w(i), out=product(i)), visible=False)]
-        for name in ["default", *ways]:
-            way = chosen if name == "default" else Way.named(name)
-            if name == "default" and way.kind not in KINDS:
-                setup.left_out[name] = f"{way} is not emulated"
-                continue
-            op = setup.operators(emulating(ranks, way), strategy=way.strategy)
-            sums = Rotating(o.prepare().tensors["C"][own_rows] for o in op)
-            replay = setup.graphs(lambda i, op=op: op(i)(x(i), w(i), out(i)))
-            setup.expect(name, replay, sums, right, TOLERANCE)
-            candidates.append(Candidate(name, replay, visible=False))
+        candidates = [Candidate("cublas", case.product, visible=False)]
+        if chosen.pull or chosen.plain_kernel:
+            case.left_out["default"] = "it is not emulated"
+        else:
+            candidates.append(case.way("default", chosen))
+        candidates += [case.way(name, Way.named(name).strategy) for name in ways]
         times = measure(candidates, rounds)
-        setup.check()
+        case.check()
         candidates.clear()
     finally:
-        setup.close()
-    return {"way": str(chosen), "rows": times, **({"left_out": setup.left_out} if setup.left_out else {})}
+        case.close()
+    return {"rows": times, **({"left_out": case.left_out} if case.left_out else {})}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def require_way(ranks: int, way: Way) -> None:
+    if way.kind not in KINDS:
+        raise ValueError(f"way {way}: expected one of {', '.join(KINDS)}")
+    if max(way.stored, way.pulled) >= ranks:
+        raise ValueError(f"way {way}: there are {ranks - 1} contributions")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=4, help="that are emulated")
+    parser.add_argument("--local-ranks", type=int, default=0, help="F is divided by this (default: --ranks)")
     parser.add_argument("--ways", default="", help="also these: fused:2,mixed:1,pulled_last:1,inline")
+    parser.add_argument("--shapes", default="", help="models, comma-separated")
+    parser.add_argument("--tokens", default="1024,4096,8192", help="M, comma-separated")
+    parser.add_argument("--rounds", type=int, default=15 if on_gpu() else 1)
+    parser.add_argument(
+        "--budget", type=float, default=110, help="seconds after which no further shape begins"
+    )
+    parser.add_argument("--json", default="", help="write the report here")
+    return parser.parse_args()
 
 
 def main() -> None:
-    options = parse(__doc__, add_options)
+    options = parse()
     ways = list(filter(None, options.ways.split(",")))
     try:
         if options.ranks < 2:
             raise ValueError(f"--ranks {options.ranks}: expected at least 2")
         for name in ways:
-            emulating(options.ranks, Way.named(name))
+            require_way(options.ranks, Way.named(name))
+        models, tokens = widths(options.shapes), [int(m) for m in options.tokens.split(",")]
     except ValueError as error:
         raise SystemExit(f"emulated.py: {error}") from None
-    start()
+    start(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), "")
     if dist.get_world_size() != 2:
         raise SystemExit(f"emulated.py runs on 2 ranks, not {dist.get_world_size()}")
     progress = Progress(options)
     progress.report["ranks"] = options.ranks
     failed = False
-    for shape in BENCH.chosen(options, options.local_ranks or options.ranks):
+    scale = 1 if on_gpu() else HOST_SCALE
+    for shape in shapes_of("K", models, tokens, options.local_ranks or options.ranks, scale, options.ranks):
         where = f"{shape.model:9} M={shape.m:5} N={shape.n:5} K={shape.k:5} |"
         if progress.out_of_time():
             progress.say(f"{where} not measured: {options.budget:.0f} s are over (--budget)")
             continue
-        entry = {"model": shape.model, "M": shape.m, "K": shape.k, "N": shape.n}
+        entry = {
+            "operator": "matmul_reduce_scatter",
+            "model": shape.model,
+            "M": shape.m,
+            "K": shape.k,
+            "N": shape.n,
+        }
         try:
             entry |= run_shape(shape, options.ranks, ways, options.rounds)
-            cells = " ".join(f"{name}={row['hidden_us']:.0f}" for name, row in entry["rows"].items())
-            progress.say(f"{where} {cells} (default: {entry['way']})")
+            progress.say(
+                f"{where} " + " ".join(f"{n}={row['hidden_us']:.0f}" for n, row in entry["rows"].items())
+            )
         except Exception as error:  # noqa: BLE001 - the other shapes are still to be measured
             failed = True
             entry["error"] = f"{type(error).__name__}: {str(error).strip()}"

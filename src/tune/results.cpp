@@ -1,11 +1,14 @@
 #include "syncopate/tune/results.hpp"
 
+#include <array>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace syncopate::tune {
 namespace {
@@ -127,6 +130,23 @@ TuningResult read_result(const Json& json, const std::string& path, std::string&
 }
 
 }  // namespace
+
+ResultKey key_of(const Problem& problem, const Scope& scope) {
+    ResultKey key{
+        .kernel = scope.kernel, .device = scope.device, .versions = scope.versions, .ranks = problem.ranks};
+    std::string_view rows_name;
+    for (const std::string_view name : std::array<std::string_view, 2>{"M", "S"}) {
+        if (rows_name.empty() && problem.extent(name) > 0) rows_name = name;
+    }
+    key.rows = problem.extent(rows_name);
+    key.family = problem.op + ":";
+    for (const Extent& known : problem.extents) {
+        if (known.name != rows_name) key.family += fmt::format("{}={},", known.name, known.value);
+    }
+    for (const Word& known : problem.words) key.family += fmt::format("{}={},", known.name, known.value);
+    key.family += fmt::format("dtype={}", plan::name_of(problem.dtype));
+    return key;
+}
 
 std::string results_to_json(const std::vector<TuningResult>& results) {
     Json list = Json::array();

@@ -1,53 +1,128 @@
-"""Every benchmark of operators runs on two host ranks, small: its rows are right, and what fails does not lose the rest."""
+"""`syncopate bench` runs on two host ranks, small: its rows are right, and what fails does not lose the rest."""
 
 import gzip
 import json
 import sys
+from csv import DictReader
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("triton")
+
+from syncopate.bench import table  # noqa: E402
+
 BENCH = Path(__file__).resolve().parents[2] / "bench"
-
-
-def launch(run, name, *arguments):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    return run(*torchrun, BENCH / name / f"{name}.py", "--local-ranks", "8", *arguments)
+PARTS = {"cublas", "collective", "triton", "unfused", "unfused_eager", "ours", "ours_eager", "ours_elsewhere"}
 
 
 @pytest.mark.parametrize(
-    ("name", "operators", "rows"),
+    ("operator", "vary", "more"),
     [
-        ("ag_gemm", 1, {"mm", "triton", "ag", "nccl+mm", "ours", "ours-x", "graph"}),
-        ("gemm_rs", 1, {"mm", "triton", "rs", "mm+nccl", "ours", "graph", "[2]", "after:2", "beside:2:2"}),
-        (
-            "gemm_ar",
-            1,
-            {"mm", "triton", "ar", "mm+nccl", "mm+nccl-e", "ours", "graph", "[2]", "after:2", "beside:2:2"},
-        ),
-        ("a2a_gemm", 2, {"mm", "triton", "a2a", "nccl", "nccl-e", "ours", "graph", "[2]"}),
+        ("all_gather_matmul", "chunking.rows=2", {"async_tp"}),
+        ("matmul_reduce_scatter", "split=2", {"async_tp"}),
+        ("matmul_all_reduce", "split=2", {"one_shot", "two_shot"}),
+        ("all_to_all_matmul", "chunking.rows=2", set()),
+        ("matmul_all_to_all", "split=2", set()),
+        ("feed_forward", "split=2", set()),
     ],
 )
-def test_bench_measures_its_rows_and_names_what_it_leaves_out(name, operators, rows, run, tmp_path):
-    report = tmp_path / "report.json"
-    more = ["--splits", "2"] if "[2]" in rows else []
-    if ways := sorted(row for row in rows if ":" in row):
-        more += ["--ways", ",".join(ways)]
-    outcome = launch(run, name, "--shapes", "8B", "--tokens", "1024", *more, "--json", report)
+def test_bench_measures_its_rows_and_names_what_it_leaves_out(operator, vary, more, syncopate, tmp_path):
+    report, csv, page = tmp_path / "report.json", tmp_path / "lines.csv", tmp_path / "page.md"
+    outcome = syncopate(
+        "bench", operator, "--shapes", "8B", "--tokens", "1024", "--vary", vary,
+        "--json", report, "--csv", csv, "--markdown", page,
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.out + outcome.err
+    (entry,) = json.loads(report.read_text())["table"]
+    known = PARTS - ({"triton"} if operator == "feed_forward" else set())
+    assert set(entry["rows"]) == known | {vary}
+    assert {"alone", *more} == set(
+        entry["left_out"]
+    )  # host ranks have no compiled kernel, and no symmetric memory
+    rows = {name: row["hidden_us"] for name, row in entry["rows"].items()}
+    assert entry["best"] == "unfused"
+    assert entry["vs_best"] == pytest.approx(rows["unfused"] / rows["ours"], abs=1e-3)
+    (line,) = list(DictReader(csv.open()))
+    assert float(line["ours"]) == pytest.approx(rows["ours"], abs=0.06)
+    assert line["other"].startswith(f"{vary}=")
+    assert f"| 8B | {entry['M']} |" in page.read_text()
+    assert "without alone: there is no compiled kernel on the host" in outcome.out
+
+
+def test_a_peer_is_one_small_file_and_any_width_is_a_shape(syncopate, tmp_path):
+    peer = tmp_path / "twice.py"
+    peer.write_text(
+        "OPERATORS = ('matmul_all_reduce',)\n"
+        "def make(case):\n"
+        "    def call(i):\n"
+        "        case.unfused(i)\n"
+        "        return case.unfused(i)\n"
+        "    return call\n"
+    )
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text("def make(case):\n    return lambda i: case.unfused(i).mul_(2)\n")
+    report, plot = tmp_path / "report.json", tmp_path / "speed.svg"
+    outcome = syncopate(
+        "bench", "matmul_all_reduce", "--shapes", "2048x5120", "--tokens", "512,1024", "--few",
+        "--peer", peer, "--peer", wrong, "--json", report, "--plot", plot,
+    )  # fmt: skip
     assert outcome.code == 0, outcome.out + outcome.err
     table = json.loads(report.read_text())["table"]
-    assert len(table) == operators
+    assert [(entry["M"], entry["N"], entry["K"]) for entry in table] == [(16, 64, 16), (32, 64, 16)]
     for entry in table:
-        copied = {"copied"} if entry["operator"] in ("GEMM + all-to-all", "GEMM + all-reduce") else set()
-        assert set(entry["rows"]) == rows | copied
-        assert "local" in entry["left_out"]  # there is no compiled kernel on the host
-        ratio = entry["rows"][_unfused(rows)]["hidden_us"] / entry["rows"]["graph"]["hidden_us"]
-        assert entry["vs_unfused"] == pytest.approx(ratio, abs=1e-3)
+        assert set(entry["rows"]) == {"ours", "cublas", "unfused", "twice"}
+        assert set(entry["speed"]) == {"unfused", "twice"}
+        assert "relative error" in entry["left_out"]["wrong"]
+    assert "<svg" in plot.read_text()
 
 
-def _unfused(rows):
-    return next(name for name in ("nccl+mm", "mm+nccl", "nccl") if name in rows)
+def test_a_backend_that_the_compiler_does_not_take_is_left_out(syncopate, tmp_path):
+    report = tmp_path / "report.json"
+    outcome = syncopate(
+        "bench", "all_gather_matmul", "--shapes", "8B", "--tokens", "1024", "--few",
+        "--vary", "backend=host,tma_dedicated,copy_engine", "--vary", "engine_blocks=4", "--json", report,
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.out + outcome.err
+    (entry,) = json.loads(report.read_text())["table"]
+    assert {"backend=host,engine_blocks=4", "backend=tma_dedicated,engine_blocks=4"} <= set(entry["rows"])
+    assert entry["left_out"]["backend=copy_engine,engine_blocks=4"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["gemm"], "gemm: no such operator; there are all_gather_matmul"),
+        (["--shapes", "7B"], "--shapes 7B: expected HIDDENxF"),
+        (["--tokens", "many"], "--tokens many: expected whole numbers"),
+        (["--vary", "split"], "--vary split: expected KEY=VALUE"),
+        (["--vary", "spilt=2"], "--vary spilt=2: a strategy has no such value"),
+        (["--peer", "nowhere.py"], "--peer nowhere.py: no such Python file"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_runs(words, message, syncopate):
+    outcome = syncopate("bench", *words)
+    assert outcome.code == 2
+    assert f"error: {message}" in outcome.err
+
+
+def test_a_shape_that_fails_is_reported_and_the_next_ones_are_tried(syncopate, tmp_path):
+    report = tmp_path / "report.json"
+    words = ["--shapes", "8B", "--tokens", "512,1024", "--few", "--peer", tmp_path / "broken.py"]
+    (tmp_path / "broken.py").write_text("def make(case):\n    raise KeyError('a bug')\n")
+    outcome = syncopate("bench", "matmul_all_reduce", *words, "--json", report)
+    assert outcome.code == 1
+    table = json.loads(report.read_text())["table"]
+    assert [entry["M"] for entry in table] == [16, 32], outcome.out + outcome.err
+    assert all("a bug" in entry["error"] for entry in table)
+    assert outcome.out.count("| FAILED") == 2
+
+
+def test_the_means_count_what_is_lost():
+    entries = [{"M": 16, "vs_best": 2.0}, {"M": 16, "vs_best": 0.5}, {"M": 64, "vs_best": 1.21}]
+    assert table.means(entries) == (
+        "Over the best peer, geometric means: M = 16: 1.00, M = 64: 1.21; all: 1.07. Lost: 1 of 3.\n"
+    )
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -59,37 +134,10 @@ def test_emulated_ranks_sum_what_as_many_would(ranks, run, tmp_path):
     outcome = run(*bench, "--shapes", "8B", "--tokens", "8192", "--ways", ",".join(ways), "--json", report)
     assert outcome.code == 0, outcome.out + outcome.err
     (entry,) = json.loads(report.read_text())["table"]
-    assert entry.keys() >= {"way", "rows"}
-    assert set(entry["rows"]) == {"mm", "default", *ways}
+    assert set(entry["rows"]) >= {"cublas", *ways}
     refused = run(*bench, "--ways", f"mixed:{ranks}")
     assert refused.code != 0
     assert f"there are {ranks - 1} contributions" in refused.err
-
-
-def test_a_shape_that_fails_is_reported_and_the_next_ones_are_tried(run, tmp_path):
-    report = tmp_path / "report.json"
-    outcome = launch(run, "ag_gemm", "--shapes", "8B", "--chunkings", "0x1", "--json", report)
-    assert outcome.code == 1
-    table = json.loads(report.read_text())["table"]
-    assert [entry["M"] for entry in table] == [32, 128, 256], outcome.out + outcome.err
-    assert all("split" in entry["error"] for entry in table)
-    assert outcome.out.count("FAILED") == 3
-
-
-def test_the_table_of_backends_gives_times_and_reasons(run, tmp_path):
-    report = tmp_path / "report.json"
-    outcome = launch(
-        run, "backends", "--shapes", "8B", "--sms", "8", "--operators", "ag_gemm,gemm_rs", "--json", report
-    )
-    assert outcome.code == 0, outcome.out + outcome.err
-    table = json.loads(report.read_text())["table"]
-    measured = {(e["operator"], e["backend"]) for e in table if "us" in e}
-    backends = ("unfused", "host", "tma_dedicated", "ldst_dedicated")
-    expected = {(o, b) for o in ("ag_gemm", "gemm_rs") for b in backends}
-    assert measured == expected | {("ag_gemm", "tma_inline"), ("gemm_rs", "tma_inline")}
-    refused = {e["backend"]: e["refused"] for e in table if e["operator"] == "gemm_rs" and "refused" in e}
-    assert "instead" in refused["copy_engine"]
-    assert "| gemm_rs | 8B 256 |" in outcome.out
 
 
 def test_schedules_without_gpus_are_compared_with_those_before(run, tmp_path):

@@ -11,11 +11,12 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 import report  # noqa: E402
 import results  # noqa: E402
+from syncopate.bench import table  # noqa: E402
 
 
 def entry(model, m, **rows):
-    times = {name.replace("_", "-"): {"hidden_us": us, "visible_us": us + 10} for name, us in rows.items()}
-    return {"operator": "all-gather + GEMM", "model": model, "M": m, "K": 4096, "N": 1792, "rows": times}
+    times = {name: {"hidden_us": us, "visible_us": us + 10} for name, us in rows.items()}
+    return {"operator": "all_gather_matmul", "model": model, "M": m, "K": 4096, "N": 1792, "rows": times}
 
 
 def measured(*entries):
@@ -31,12 +32,12 @@ def measured(*entries):
 
 def test_a_report_becomes_lines_of_the_table(tmp_path):
     path = tmp_path / "measured.csv"
-    made = measured(entry("8B", 1024, mm=20.04, async_tp=40.0, graph=30.0, variant=35.55))
+    made = measured(entry("8B", 1024, cublas=20.04, async_tp=40.0, ours=30.0, variant=35.55))
     made["table"].append(
-        {"operator": "all-gather + GEMM", "model": "70B", "M": 1024, "error": "out of memory"}
+        {"operator": "all_gather_matmul", "model": "70B", "M": 1024, "error": "out of memory"}
     )
-    results.append(results.lines_of(made, commit="abc1234"), path)
-    results.append(results.lines_of(made, run="again"), path)
+    results.append(table.lines_of(made, commit="abc1234"), path)
+    results.append(table.lines_of(made, run="again"), path)
     first, second = results.read(path)
     assert (first["operator"], first["gpus"], first["gpu"], first["commit"]) == (
         "ag_gemm",
@@ -50,31 +51,31 @@ def test_a_report_becomes_lines_of_the_table(tmp_path):
         "30.0",
         "",
     )
-    assert results.unpacked(first["other"]) == {"variant": 35.5}
-    assert results.unpacked(first["visible"])["mm"] == 30.0
+    assert table.unpacked(first["other"]) == {"variant": 35.5}
+    assert table.unpacked(first["visible"])["cublas"] == 30.0
     assert second["run"] == "again"
 
 
 def test_packed_names_may_hold_equals_signs():
-    assert results.unpacked(results.packed({"p=16": 2.0, "e4:1": 3.5})) == {"p=16": 2.0, "e4:1": 3.5}
+    assert table.unpacked(table.packed({"p=16": 2.0, "e4:1": 3.5})) == {"p=16": 2.0, "e4:1": 3.5}
 
 
 def test_a_written_report_reads_back_with_a_line_for_each_entry(tmp_path):
     path = tmp_path / "report.json"
-    made = measured(entry("8B", 1024, mm=20.0), entry("8B", 4096, mm=80.12345))
-    results.write_report(made, path)
-    assert json.loads(path.read_text())["table"][1]["rows"]["mm"]["hidden_us"] == 80.123
+    made = measured(entry("8B", 1024, cublas=20.0), entry("8B", 4096, cublas=80.12345))
+    table.write_report(made, path)
+    assert json.loads(path.read_text())["table"][1]["rows"]["cublas"]["hidden_us"] == 80.123
     assert len(path.read_text().splitlines()) < 14
 
 
 def test_the_last_run_without_a_name_counts(tmp_path):
     path = tmp_path / "measured.csv"
     before, now, other = (
-        measured(entry("8B", 1024, **{"nccl+mm": 60.0}, **rows))
-        for rows in ({"graph": 50.0}, {"async_tp": 45.0, "graph": 40.0}, {"graph": 99.0})
+        measured(entry("8B", 1024, unfused=60.0, **rows))
+        for rows in ({"ours": 50.0}, {"async_tp": 45.0, "ours": 40.0}, {"ours": 99.0})
     )
     for made, run in ((before, ""), (now, ""), (other, "other cuts")):
-        results.append(results.lines_of(made, run=run), path)
+        results.append(table.lines_of(made, run=run), path)
     (shape,) = report.latest(results.read(path)).values()
     assert (shape.ours, shape.best, shape.speed) == (40.0, 45.0, 1.125)
 

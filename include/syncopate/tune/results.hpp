@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "syncopate/result.hpp"
+#include "syncopate/tune/problem.hpp"
 
 namespace syncopate::tune {
 
@@ -28,6 +29,17 @@ struct ResultKey {
     std::int32_t ranks = 1;
     bool operator==(const ResultKey&) const = default;
 };
+
+/// What a result depends on besides its problem.
+struct Scope {
+    std::string kernel;    ///< hash of the kernel's source
+    std::string device;    ///< "NVIDIA H200", "host"
+    std::string versions;  ///< "syncopate 0.1.0, triton 3.6.0"
+};
+
+/// Where a problem's result is kept. Its rows are M, or the sequence's length where it has no M; its family
+/// is the rest of its key, without ranks and multiprocessors: "all_gather_matmul:N=3584,K=8192,dtype=bf16".
+[[nodiscard]] ResultKey key_of(const Problem& problem, const Scope& scope);
 
 /// One strategy that a search looked at. Times are µs of a call, medians of the maximum over ranks.
 struct Trial {

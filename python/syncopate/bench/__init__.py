@@ -1,0 +1,9 @@
+"""`syncopate bench`: operators against what people run today.
+
+case.py       a problem with its inputs: what an operator, its product and its collective are called with
+peers/        what they are compared with, one small file each
+measure.py    how a call is timed, candidates in turn
+rows.py       the rows of one shape: ours, peers, and strategies to compare
+table.py      columns, CSV, Markdown
+picture.py    the plot
+"""

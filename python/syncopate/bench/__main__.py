@@ -1,0 +1,187 @@
+"""syncopate bench [OPERATOR …]: operators over shapes and rows, against what people run today and the bound.
+
+One process a GPU, all GPUs of this machine, or under torchrun its ranks. Without a GPU the same rows run on host ranks over
+gloo, at 1/32 of each extent: this checks a bench, and its times mean nothing. Times are medians over rounds of the maximum
+over ranks; candidates of a shape take turns, inputs rotate past the L2 cache, and the host's time is hidden.
+
+    syncopate bench all_gather_matmul --shapes 70B,4096x11008 --tokens 16,512,4096 --plot speed.svg
+    syncopate bench matmul_all_reduce --vary split=1,2,4,8,16            one column a strategy
+    syncopate bench --vary backend=copy_engine,tma_dedicated,tma_inline --few
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="syncopate bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="default: all")
+    parser.add_argument("--shapes", default="", help="models, or HIDDENxF, comma-separated: 70B,4096x14336")
+    parser.add_argument("--tokens", default="", help="M, tokens of all ranks, comma-separated: 16,64,…,8192")
+    parser.add_argument("--local-ranks", type=int, default=8, help="F is divided by this (default 8)")
+    parser.add_argument("--ranks", type=int, default=0, help="processes (default: every GPU, or two on host)")
+    parser.add_argument("--vary", action="append", default=[], metavar="KEY=V1,V2",
+                        help="also ours with these values of its strategy; several: all combinations")  # fmt: skip
+    parser.add_argument("--peer", action="append", default=[], metavar="FILE.py", help="one more peer")
+    parser.add_argument("--few", action="store_true", help="only ours, whole peers and the product")
+    parser.add_argument("--rounds", type=int, default=0, help="default: 15; on host 1")
+    parser.add_argument("--scale", type=int, default=0, help="divide all extents (default: 1; on host 32)")
+    parser.add_argument(
+        "--budget", type=float, default=600, help="seconds after which no further shape begins"
+    )
+    parser.add_argument("--json", default="", help="write the report here, as bench/results.py takes it")
+    parser.add_argument("--csv", default="", help="write a line a shape here")
+    parser.add_argument("--markdown", default="", help="write tables here")
+    parser.add_argument("--plot", default="", help="draw speed over M here: FILE.svg or .png")
+    options = parser.parse_args(arguments)
+    for name in ("json", "csv", "markdown", "plot"):
+        file = getattr(options, name)
+        if file and not Path(file).absolute().parent.is_dir():
+            parser.error(f"--{name} {file}: no such folder")
+    return options
+
+
+def run_all(options: argparse.Namespace) -> dict[str, Any]:
+    """On each rank: every operator and shape. Returns the report."""
+    import torch
+    import torch.distributed as dist
+
+    from .case import CASES
+    from .peers import peers
+    from .rows import run_shape
+    from .session import Progress
+    from .shapes import TOKENS, shapes_of, widths
+
+    progress = Progress(options)
+    models, found = widths(options.shapes), peers(options.peer)
+    tokens = [int(m) for m in options.tokens.split(",") if m] or TOKENS
+    for operator in options.operators or CASES:
+        for shape in shapes_of(
+            CASES[operator].sharded, models, tokens, options.local_ranks, options.scale, dist.get_world_size()
+        ):
+            inner = f" F={shape.f}" if shape.f else ""
+            where = f"{operator:21} {shape.model:9} M={shape.m:5} N={shape.n:5} K={shape.k:5}{inner} |"
+            if progress.out_of_time():
+                progress.say(f"{where} not measured: {options.budget:.0f} s are over (--budget)")
+                continue
+            entry = {"operator": operator, "model": shape.model, "M": shape.m, "K": shape.k, "N": shape.n}
+            entry |= {"F": shape.f} if shape.f else {}
+            try:
+                entry |= run_shape(operator, shape, found, options)
+                progress.say(f"{where} {summary(entry)}")
+            except Exception as error:  # noqa: BLE001 - the other shapes are still to be measured
+                entry["error"] = f"{type(error).__name__}: {str(error).strip()}"
+                progress.say(f"{where} FAILED {entry['error']}")
+            progress.add(entry)
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+    dist.destroy_process_group()
+    return progress.report
+
+
+def summary(entry: dict[str, Any]) -> str:
+    cells = " ".join(f"{name}={row['hidden_us']:.0f}" for name, row in entry["rows"].items())
+    left = "".join(f"\n{'':24} without {name}: {why}" for name, why in entry.get("left_out", {}).items())
+    best = f" | {entry['best']} x{entry['vs_best']:.2f}" if "vs_best" in entry else ""
+    bound = f", bound {entry['bound']:.2f}" if "bound" in entry else ""
+    return cells + best + bound + left
+
+
+def finish(report: dict[str, Any], options: argparse.Namespace) -> int:
+    from .picture import draw
+    from .table import lines_of, to_markdown, write_csv
+
+    if options.csv:
+        write_csv(lines_of(report), Path(options.csv))
+    text = to_markdown(report)
+    if options.markdown:
+        Path(options.markdown).write_text(text)
+    print("\n" + text, end="")
+    if options.plot:
+        draw(report, options.plot)
+    return 1 if any("error" in entry for entry in report["table"]) else 0
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises ValueError for what is wrong on the command line, before any rank starts."""
+    from .case import CASES
+    from .peers import peers
+    from .rows import variations, varied
+    from .shapes import widths
+
+    for operator in options.operators:
+        if operator not in CASES:
+            raise ValueError(f"{operator}: no such operator; there are {', '.join(CASES)}")
+    from ..strategy import Strategy
+
+    for name, values in variations(options.vary):
+        try:
+            varied(Strategy(), values)
+        except (AttributeError, TypeError):
+            raise ValueError(f"--vary {name}: a strategy has no such value") from None
+    if not all(m.isdecimal() and int(m) > 0 for m in options.tokens.split(",") if m):
+        raise ValueError(f"--tokens {options.tokens}: expected whole numbers, comma-separated")
+    widths(options.shapes)
+    peers(options.peer)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    launched = "RANK" in os.environ and "WORLD_SIZE" in os.environ
+    ranks = 1
+    from ..ranks import RankError, gpu_count, run
+    from .session import start
+
+    try:
+        gpus = gpu_count()
+    except RankError:
+        gpus = 0
+    if not gpus:
+        from ..interpreter import enable
+
+        enable()  # before the kernels are imported
+    options.rounds = options.rounds or (15 if gpus else 1)
+    options.scale = options.scale or (1 if gpus else 32)
+    try:
+        check(options)
+        if options.plot:
+            from .picture import require_matplotlib
+
+            require_matplotlib()
+        if launched:
+            start(0, 0, "")
+            report = run_all(options)
+            return finish(report, options) if int(os.environ["RANK"]) == 0 else 0
+        ranks = options.ranks or (gpus or 2)
+        if gpus and ranks > gpus:
+            raise RankError(f"{ranks} ranks need {ranks} GPUs, this machine has {gpus}", 3)
+
+        def work(place: Any) -> dict[str, Any]:
+            start(place.rank, place.size, f"file://{place.folder}/process-group")
+            return run_all(options)
+
+        return finish(run(ranks, work, timeout=options.budget + 1800)[0], options)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
+    except RuntimeError as error:
+        code = getattr(error, "exit_code", None)
+        if code is None:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

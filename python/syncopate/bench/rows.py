@@ -1,0 +1,192 @@
+"""The rows of one shape: ours, its peers, and strategies that are compared. All times are µs of a call.
+
+cublas, collective, triton    parts: the product, the collective, our unmodified kernel, each alone
+alone                         our fused kernel alone, with its waits and posts
+unfused, async_tp, …          peers (peers/); NAME_eager: without a CUDA graph
+ours, ours_eager              as a CUDA graph, and not, with x and y where the operator likes them best
+ours_elsewhere                with x and y in tensors of the caller
+KEY=VALUE, …                  ours by other strategies (--vary), as CUDA graphs
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from .. import _syncopate
+from ..strategy import Strategy
+from .case import CASES, Case, on_gpu, synchronize
+from .measure import Candidate, measure
+from .peers import Peer
+from .shapes import Shape
+
+REFUSALS = (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError)
+
+
+def optional(
+    case: Case, name: str, make: Callable[[], Callable[[int], Any]], graph: bool, whole: bool = True
+) -> list[Candidate]:
+    """The row of what `make` gives, once it is found right; none, and the reason in the report, where the machine or the
+    shape refuses it."""
+    try:
+        call = make()
+        call(0)
+        synchronize()
+        if whole:
+            case.expect(name, call)
+        return [Candidate(name, case.graphs(call) if graph else call, visible=not graph)]
+    except REFUSALS as error:
+        case.left_out[name] = (str(error).splitlines() or [type(error).__name__])[0]
+        return []
+
+
+def variations(text: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """From ["split=1,2", "backend=copy_engine"]: each combination's name and values."""
+    axes = []
+    for item in text:
+        key, equals, values = item.partition("=")
+        if not equals or not values:
+            raise ValueError(f"--vary {item}: expected KEY=VALUE,VALUE,…, such as split=1,2,4")
+        axes.append([(key, value) for value in values.split(",")])
+    for combination in itertools.product(*axes) if axes else ():
+        name = ",".join(f"{key}={value}" for key, value in combination)
+        yield name, {key: value_of(value) for key, value in combination}
+
+
+def value_of(text: str) -> Any:
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    return {"true": True, "false": False}.get(text, text)
+
+
+def varied(usual: Strategy, values: dict[str, Any]) -> Strategy:
+    """`usual` with other values; those of its chunking and of its tiles have names with a dot."""
+    changed = usual
+    for key, value in values.items():
+        part, _, field = key.rpartition(".")
+        if part == "chunking":
+            changed = dataclasses.replace(
+                changed, chunking=dataclasses.replace(changed.chunking, **{field: value})
+            )
+        elif part == "tiles":
+            tiles = tuple(dataclasses.replace(tiling, **{field: value}) for tiling in changed.tilings)
+            changed = dataclasses.replace(changed, tilings=tiles)
+        else:
+            now = getattr(changed, key)
+            changed = dataclasses.replace(changed, **{key: bool(value) if isinstance(now, bool) else value})
+    return changed
+
+
+def require_backend(op: Any, backend: str) -> None:
+    """Raises where the compiler takes another backend for some transfer between ranks."""
+    schedule = op.prepare().schedule
+    transfers = [t for rank in range(schedule.num_ranks) for t in schedule.transfers(rank)]
+    taken = {t.backend for t in transfers if t.src_rank != t.dst_rank} - {backend}
+    if taken:
+        raise RuntimeError(f"its transfers go by {', '.join(sorted(taken))} instead")
+
+
+def rows_of(case: Case, peers: Sequence[Peer], options: argparse.Namespace) -> list[Candidate]:
+    usual = case.operators()
+    ours = case.ours(usual)
+    case.expect("ours", ours)
+    rows = [Candidate("ours", case.graphs(ours), visible=False)]
+    if not options.few:
+        rows.append(Candidate("ours_eager", ours))
+        rows += optional(case, "ours_elsewhere", lambda: case.ours(usual, elsewhere=True), graph=True)
+        rows += optional(case, "alone", lambda: alone(case, usual), graph=False, whole=False)
+    for peer in peers:
+        if not peer.does(case.operator) or (options.few and not peer.whole and peer.name != "cublas"):
+            continue
+        made = optional(case, peer.name, lambda peer=peer: peer.make(case), peer.graph, peer.whole)
+        rows += made
+        if made and peer.eager and not options.few:
+            rows += optional(case, f"{peer.name}_eager", lambda peer=peer: peer.make(case), False)
+    for name, values in variations(options.vary):
+
+        def other(values: dict[str, Any] = values) -> Callable[[int], Any]:
+            made = case.operators(strategy=varied(usual[0].strategy, values))
+            if "backend" in values:
+                require_backend(made[0], values["backend"])
+            return case.ours(made)
+
+        rows += optional(case, name, other, graph=True)
+    return rows
+
+
+def alone(case: Case, made: Any) -> Callable[[int], None]:
+    if not on_gpu():
+        raise NotImplementedError("there is no compiled kernel on the host")
+    if case.operator == "all_gather_matmul":
+        return lambda i: made(i).run_local(made(i).shard(), case.w(i), out=case.out(i))
+    return lambda i: made(i).run_local(case.x(i), *(w(i) for w in case.weights))
+
+
+def bound_of(op: Any, product_us: float, topology: str) -> float:
+    """What no schedule can go below: the product alone, or the transfers of the operator's plan on this machine's links."""
+    if not topology:
+        return product_us
+    return max(product_us, _syncopate.simulate(op.plan, topology, False).bound_us)
+
+
+def topology_of(ranks: int) -> str:
+    """The known machine of this device and so many ranks; "" where there is none."""
+    if not on_gpu():
+        return ""
+    import torch
+
+    device = re.sub(r"[^a-z0-9]", "", torch.cuda.get_device_name().lower().removeprefix("nvidia"))
+    return next((name for name in _syncopate.topology_names() if name == f"{device}x{ranks}"), "")
+
+
+def run_shape(
+    operator: str, shape: Shape, peers: Sequence[Peer], options: argparse.Namespace
+) -> dict[str, Any]:
+    """The report's entry for one shape."""
+    case = CASES[operator](shape)
+    try:
+        candidates = rows_of(case, peers, options)
+        times = measure(candidates, options.rounds)
+        case.check()
+        candidates.clear()
+        rivals = [name for name in times if any(p.whole and p.name == name for p in peers)]
+        entry: dict[str, Any] = {"rows": times, **ratios(times, rivals)}
+        op = case._operators[0]
+        if "cublas" in times:
+            bound = bound_of(op, times["cublas"]["hidden_us"], topology_of(case.size))
+            entry["bound_us"] = bound
+            entry["bound"] = times["ours"]["hidden_us"] / bound
+        entry["strategy"] = name_of(op.strategy)
+    finally:
+        case.close()
+    if case.left_out:
+        entry["left_out"] = case.left_out
+    return entry
+
+
+def ratios(times: dict[str, Any], rivals: Sequence[str]) -> dict[str, Any]:
+    """How many times as fast as each rival, and as the best of them; more than 1: ours is faster."""
+    ours = times["ours"]["hidden_us"]
+    speed = {name: times[name]["hidden_us"] / ours for name in rivals}
+    if not speed:
+        return {}
+    best = min(speed, key=speed.__getitem__)
+    return {"speed": speed, "best": best, "vs_best": speed[best]}
+
+
+def name_of(strategy: Strategy) -> str:
+    """What differs from a strategy that leaves all open."""
+    usual = Strategy()
+    changed = {f.name: getattr(strategy, f.name) for f in dataclasses.fields(strategy)}
+    said = {name: value for name, value in changed.items() if value != getattr(usual, name)}
+    tiles = said.pop("tilings", ())
+    parts = [f"{t.block_m}x{t.block_n}x{t.block_k}" for t in tiles[:1]]
+    for name, value in said.items():
+        if dataclasses.is_dataclass(value):
+            value = "x".join(map(str, dataclasses.astuple(value)[:2])).replace(" ", "")
+        parts.append(f"{name}={value}")
+    return " ".join(parts)

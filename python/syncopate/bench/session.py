@@ -1,0 +1,77 @@
+"""A run of a bench: the ranks' process group, what a report says of the machine, and the report as it grows."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .table import write_report
+
+
+def start(rank: int, size: int, store: str) -> None:
+    """Joins the process group; on a GPU, this process's own."""
+    init = {"init_method": store, "rank": rank, "world_size": size} if store else {}
+    if not torch.cuda.is_available():
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo", **init)
+        return
+    local = int(os.environ.get("LOCAL_RANK", rank))
+    torch.cuda.set_device(local)
+    dist.init_process_group("nccl", device_id=torch.device("cuda", local), **init)
+    try:
+        import torch.distributed._symmetric_memory as symmetric_memory
+
+        symmetric_memory.enable_symm_mem_for_group(dist.group.WORLD.group_name)
+    except (AttributeError, ImportError, RuntimeError):
+        pass  # its peers say so themselves
+
+
+def machine_facts() -> dict[str, Any]:
+    """What a report says about where it was measured."""
+    size = dist.get_world_size()
+    gpu = torch.cuda.is_available()
+    facts: dict[str, Any] = {
+        "machine": f"{size} x {torch.cuda.get_device_name()}" if gpu else f"{size} host ranks",
+        "date": datetime.date.today().isoformat(),
+        "torch": torch.__version__,
+        "command": " ".join(["syncopate bench", *sys.argv[1:]]),
+    }
+    if gpu:
+        facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"]
+        facts["driver"] = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+    return facts
+
+
+class Progress:
+    """Prints on rank 0, keeps the report's file up to date, and says when the time is used up."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.rank = dist.get_rank()
+        self.begin = time.monotonic()
+        self.report: dict[str, Any] = {**machine_facts(), "table": []}
+
+    def out_of_time(self) -> bool:
+        """The same answer on all ranks."""
+        late = [time.monotonic() - self.begin > self.options.budget]
+        dist.broadcast_object_list(late, src=0)
+        return late[0]
+
+    def say(self, text: str) -> None:
+        if self.rank == 0:
+            print(text, flush=True)
+
+    def add(self, entry: dict[str, Any]) -> None:
+        self.report["table"].append(entry)
+        if self.rank == 0 and self.options.json:
+            write_report(self.report, Path(self.options.json))

@@ -1,0 +1,183 @@
+"""Tables of what a bench has measured: one line a shape, as CSV and as Markdown. The columns are those of
+bench/results/measured.csv.
+
+    date, commit, run     when, of what code, and the name of a run that differs from the default
+    gpus, gpu, ranks      `ranks` is more than `gpus` where two GPUs stand for one of so many ranks
+    operator, model, M, N, K
+    cublas, triton        the product alone; our unmodified kernel alone
+    alone                 our fused kernel alone
+    collective            NCCL's collective alone
+    unfused, unfused_eager    collective and product one after the other; eager, where `unfused` is a CUDA graph
+    async_tp, two_shot, one_shot    torch's operators
+    ours, ours_eager      as a CUDA graph, and not
+    ours_elsewhere        with x (or y) in a tensor of the caller, where `ours` has it in the heap
+    other                 more rows, NAME=µs, with spaces between them
+    visible               rows with the host's time visible, likewise
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+KEYS = ["date", "commit", "run", "gpus", "gpu", "ranks", "operator", "model", "M", "N", "K"]
+ROWS = [
+    "cublas",
+    "triton",
+    "alone",
+    "collective",
+    "unfused",
+    "unfused_eager",
+    "async_tp",
+    "two_shot",
+    "one_shot",
+    "ours",
+    "ours_eager",
+    "ours_elsewhere",
+]
+COLUMNS = [*KEYS, *ROWS, "other", "visible", "versions"]
+
+#: Operator → its name in the table, and what people call it.
+OPERATORS = {
+    "all_gather_matmul": ("ag_gemm", "all-gather + GEMM"),
+    "matmul_reduce_scatter": ("gemm_rs", "GEMM + reduce-scatter"),
+    "matmul_all_reduce": ("gemm_ar", "GEMM + all-reduce"),
+    "all_to_all_matmul": ("a2a_gemm", "all-to-all + GEMM"),
+    "matmul_all_to_all": ("gemm_a2a", "GEMM + all-to-all"),
+    "feed_forward": ("feed_forward", "feed-forward block"),
+}
+SHORT = {operator: name for operator, (name, _) in OPERATORS.items()}
+TITLES = dict(OPERATORS.values())
+
+
+def packed(times: dict[str, float]) -> str:
+    return " ".join(f"{name}={us:.1f}" for name, us in times.items())
+
+
+def unpacked(text: str) -> dict[str, float]:
+    """The inverse of packed. A name may hold "=", but no space."""
+    return {name: float(us) for name, _, us in (item.rpartition("=") for item in text.split())}
+
+
+def line_of(keys: dict[str, Any], hidden: dict[str, float], visible: dict[str, float]) -> dict[str, str]:
+    """One line of the table; `hidden` and `visible` by the names of rows."""
+    line = {name: str(value) for name, value in keys.items()}
+    line |= {name: f"{us:.1f}" for name, us in hidden.items() if name in ROWS}
+    other = {name: us for name, us in hidden.items() if name not in ROWS}
+    return {**line, "other": packed(other), "visible": packed(visible)}
+
+
+def lines_of(report: dict[str, Any], run: str = "", commit: str = "") -> list[dict[str, str]]:
+    """A report as lines of the table; entries that failed are left out."""
+    gpus, _, gpu = report["machine"].partition(" x ")
+    if not gpu:
+        gpus, gpu = report["machine"].split()[0], "host"
+    versions = f"torch {report['torch']}, NCCL {report.get('nccl', '-')}, driver {report.get('driver', '-')}"
+    lines = []
+    for entry in report["table"]:
+        rows = entry.get("rows")
+        if not rows:
+            continue
+        keys = {
+            "date": report["date"],
+            "commit": commit,
+            "run": run,
+            "gpus": gpus,
+            "gpu": gpu.removeprefix("NVIDIA "),
+            "ranks": report.get("ranks", gpus),
+            "operator": SHORT[entry["operator"]],
+            **{name: entry[name] for name in ("model", "M", "N", "K")},
+            "versions": versions,
+        }
+        hidden = {name: times["hidden_us"] for name, times in rows.items()}
+        visible = {name: times["visible_us"] for name, times in rows.items() if "visible_us" in times}
+        lines.append(line_of(keys, hidden, visible))
+    return lines
+
+
+def write_csv(lines: Iterable[dict[str, str]], path: Path, append: bool = False) -> None:
+    """Writes lines with a head; with `append` at the end of what is there."""
+    begin = not (append and path.exists())
+    with path.open("w" if begin else "a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+        if begin:
+            writer.writeheader()
+        writer.writerows(lines)
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def to_markdown(report: dict[str, Any]) -> str:
+    """For each operator a table, a line a shape: all rows in µs, then ours over the best peer (losses in bold) and over the
+    bound; then the geometric means by M."""
+    parts = []
+    measured = [entry for entry in report["table"] if "rows" in entry]
+    for operator in dict.fromkeys(entry["operator"] for entry in measured):
+        entries = [entry for entry in measured if entry["operator"] == operator]
+        names = list(dict.fromkeys(name for entry in entries for name in entry["rows"]))
+        names.sort(key=lambda name: ROWS.index(name) if name in ROWS else len(ROWS))
+        rows = []
+        for entry in entries:
+            times = [f"{entry['rows'][n]['hidden_us']:.1f}" if n in entry["rows"] else "" for n in names]
+            rows.append([entry["model"], str(entry["M"]), *times, *verdict(entry)])
+        title = OPERATORS[operator][1]
+        parts.append(f"## {title}, µs, {report['machine']}\n\n")
+        parts.append(markdown_table(["model", "M", *names, "best peer", "×", "÷ bound"], rows))
+        parts.append("\n" + means(entries) + "\n")
+        parts += [
+            f"- {entry['model']}, M = {entry['M']}: without {name}: {why}\n"
+            for entry in entries
+            for name, why in entry.get("left_out", {}).items()
+        ]
+        parts.append("\n")
+    failed = [entry for entry in report["table"] if "error" in entry]
+    parts += [f"- {e['operator']}, {e['model']}, M = {e['M']}: FAILED: {e['error']}\n" for e in failed]
+    return "".join(parts)
+
+
+def verdict(entry: dict[str, Any]) -> list[str]:
+    if "vs_best" not in entry:
+        return ["", "", ""]
+    speed = f"{entry['vs_best']:.2f}"
+    bound = f"{entry['bound']:.2f}" if "bound" in entry else ""
+    return [entry["best"], f"**{speed}**" if entry["vs_best"] < 1 else speed, bound]
+
+
+def means(entries: Sequence[dict[str, Any]]) -> str:
+    """Geometric means over the best peer, by M, and how many shapes are lost."""
+    judged = [entry for entry in entries if "vs_best" in entry]
+    if not judged:
+        return ""
+    by_m = {m: [e["vs_best"] for e in judged if e["M"] == m] for m in sorted({e["M"] for e in judged})}
+    cells = ", ".join(f"M = {m}: {statistics.geometric_mean(values):.2f}" for m, values in by_m.items())
+    lost = sum(entry["vs_best"] < 1 for entry in judged)
+    every = statistics.geometric_mean(entry["vs_best"] for entry in judged)
+    return f"Over the best peer, geometric means: {cells}; all: {every:.2f}. Lost: {lost} of {len(judged)}.\n"
+
+
+def write_report(report: dict[str, Any], path: Path) -> None:
+    """JSON with one line for each thing measured."""
+    entries = next((name for name in ("table", "rows") if isinstance(report.get(name), list)), None)
+    head = {name: value for name, value in report.items() if name != entries}
+    text = json.dumps(_rounded(head), indent=1, ensure_ascii=False)
+    if entries is not None:
+        table = ",\n  ".join(json.dumps(_rounded(entry), ensure_ascii=False) for entry in report[entries])
+        text = f'{text[:-2]},\n "{entries}": [\n  {table}\n ]\n}}'
+    path.write_text(text + "\n")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return value

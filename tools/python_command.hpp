@@ -1,0 +1,14 @@
+// Handing a command to Python, which alone can call Triton's JIT.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace syncopate::tools {
+
+/// Replaces this process by `python -m MODULE ARGUMENTS…`. SYNCOPATE_PYTHON names the interpreter; otherwise
+/// it is the one beside this binary, where pip installed it, otherwise the checkout's .venv has it, otherwise
+/// it is python3.
+[[noreturn]] void run_python(const std::string& module, const std::vector<std::string>& arguments);
+
+}  // namespace syncopate::tools
