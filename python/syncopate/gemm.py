@@ -3,6 +3,7 @@ kernels kernels.matmul and kernels.matmul_mixed, which also run on host."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from .arguments import DTYPE_NAMES
 from .fused import Call
 from .kernels import matmul as kernels
 from .stated import without_filled
-from .strategy import Tiling, gemm_tiles
+from .strategy import Tiling, choose_tiling, gemm_tiles
 
 if TYPE_CHECKING:
     from .kernels.gluon_matmul import GluonTiling
@@ -74,6 +75,10 @@ class Product:
             return stated_matmul(self.w_transposed)
         return kernels.matmul_mixed if self.tiling.num_wide >= 0 else kernels.matmul
 
+    @functools.cached_property
+    def gluon_tiling(self) -> GluonTiling:
+        return gluon_tiling(self.tiling, self.m, self.n, self.k, self.programs)
+
     @property
     def w_shape(self) -> tuple[int, int]:
         return (self.n, self.k) if self.w_transposed else (self.k, self.n)
@@ -81,7 +86,7 @@ class Product:
     @property
     def grid(self) -> tuple[int]:
         if self.gluon:
-            return gluon_tiling(self.tiling, self.m, self.n, self.k).grid(self.m, self.n, self.programs)
+            return self.gluon_tiling.grid(self.m, self.n, self.programs)
         return (gemm_programs(self.m, self.n, self.tiling, self.programs),)
 
     def call(
@@ -89,7 +94,7 @@ class Product:
     ) -> Call:
         """What the kernel is called with; `a` may be a rank's shard of the whole."""
         if self.gluon:
-            tiling = gluon_tiling(self.tiling, self.m, self.n, self.k)
+            tiling = self.gluon_tiling
             return Call(self.grid, self.gluon_arguments(a, w, c, bias), tiling.options())
         return Call(self.grid, self.arguments(a, w, c, bias), gemm_options(self.tiling))
 
@@ -106,7 +111,7 @@ class Product:
         """Of kernels.gluon_matmul, without what is filled."""
         from .kernels.gluon_matmul import gluon_arguments, make_workspace
 
-        tiling = gluon_tiling(self.tiling, self.m, self.n, self.k)
+        tiling = self.gluon_tiling
         if self._workspace is None:
             self._workspace = make_workspace(tiling, self.m, self.n, w.device)
         return without_filled(
@@ -168,11 +173,15 @@ def _not_empty(a: torch.Tensor, k: int) -> torch.Tensor:
     return a if a.shape[0] else a.new_empty(1, k)
 
 
-def gluon_tiling(t: Tiling, m: int, n: int, k: int) -> GluonTiling:
-    """The tiles of kernels.gluon_matmul for a strategy's: one shape, of which as many stages are kept as fit into shared memory.
-    In the place of wide and narrow tiles come those of the two that make more of the product."""
+def gluon_tiling(t: Tiling, m: int, n: int, k: int, programs: int) -> GluonTiling:
+    """The tiles of kernels.gluon_matmul in the place of a strategy's. What is chosen for the plain kernels gives way to what is
+    quickest here; other tiles are kept, with as many stages as fit into shared memory, and of wide and narrow ones those that
+    make more of the product."""
     from .kernels.gluon_matmul import GluonTiling
+    from .kernels.gluon_tiles import quickest
 
+    if t == choose_tiling(m, n, k, torch.bfloat16, programs):
+        return quickest(m, n, k, programs)
     block_n = min(t.block_n, 256)
     if t.num_wide >= 0 and t.num_wide * t.block_n < n // 2:
         block_n //= 2

@@ -61,6 +61,7 @@ NO_PLACE = [
         r"and\.b32 \w+, sy_polls, 63;",
         r"mul\.wide\.u32 sy_limit, sy_t, 1000000;",
         r"prefetch\.global\.L1 \[\$\d\];",
+        r"bar\.warp\.sync 0xffffffff;",
     )
 ]
 

@@ -178,3 +178,49 @@ def test_a_kernel_in_cuda_is_compiled_with_its_constants(tmp_path, monkeypatch):
     if printed[1] == "no toolkit":
         pytest.skip("no CUDA toolkit, as where there is no GPU")
     assert printed[1:] == ["True", "True True"]
+
+
+RECORDED = """
+import os
+os.environ["TRITON_INTERPRET"] = "1"
+import torch, syncopate as sy
+from stated_kernels import stated
+x, y = torch.randn(20, 40), torch.empty(20, 40)
+print(sy.check_statement(stated(), x, y, 20, 40, 2.0, BLOCK_M=16, BLOCK_N=16))
+try:
+    sy.check_statement(stated(reads={"x_ptr": [":", "0"]}), x, y, 20, 40, 2.0, BLOCK_M=16, BLOCK_N=16)
+except sy._syncopate.InputError as error:
+    print("is stated to read [0:20, 0:1] of x_ptr" in str(error))
+# The tables of single tiles that a GPU is given, read by what an emitted kernel on host calls.
+from syncopate import language_host as sy_host
+from syncopate._syncopate import layout
+from syncopate.statement_check import _Table
+number = lambda value: int(value.handle.data.item())
+def of(table):
+    words, control = (torch.tensor(values, dtype=torch.int32) for values in (table.words, table.control))
+    for word in table.signals:
+        control[word] = 1
+    return words.data_ptr(), control.data_ptr(), words, control
+schedule, control, words, block = of(_Table(5, waits=True))
+print(number(sy_host.sy_acquire(schedule, control, 0)), words[layout.NUM_SLOTS].item())
+sy_host.sy_post(schedule, control, 0)
+sy_host.sy_finish(schedule, control)
+print(_Table(5, waits=True).left_undone(block.tolist()))
+schedule, control, words, block = of(_Table(7, phases=[3, 8]))
+print(number(sy_host.sy_acquire(schedule, control, 0)), number(sy_host.sy_num_phases(schedule, 0)))
+print([[number(at) for at in sy_host.sy_acquire_phase(schedule, control, 0, phase)] for phase in (0, 1)])
+print(_Table(7).left_undone(block.tolist()))
+"""
+
+
+def test_a_statement_is_held_against_runs():
+    printed = in_fresh_python(RECORDED).splitlines()
+    assert printed == [
+        "[]",
+        "True",
+        "5 1",
+        "[]",
+        "7 2",
+        "[[0, 3], [3, 8]]",
+        "['does not post what it has stored (sy_post)', 'ends its part of the call 0 times (sy_finish), not once']",
+    ]

@@ -1,0 +1,76 @@
+"""The tiles that the estimate chooses for the Gluon GEMM are about the fastest ones measured, and can be launched."""
+
+import csv
+import math
+from collections import defaultdict
+
+import pytest
+from conftest import ROOT
+
+pytest.importorskip("triton")
+pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
+
+
+def measured() -> dict[tuple[int, int, int], dict[str, float]]:
+    rows = defaultdict(dict)
+    lines = (ROOT / "bench" / "results" / "gemm_1xH200.csv").read_text().splitlines()
+    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
+        rows[int(row["M"]), int(row["N"]), int(row["K"])][row["kernel"]] = float(row["us"])
+    return rows
+
+
+def name_of(t) -> str:
+    """As bench/gemm writes it."""
+    return f"{t.block_m}x{t.block_n}x{t.block_k}/{t.stages}" + (
+        f" split {t.split_k}" if t.split_k > 1 else ""
+    )
+
+
+def test_the_choice_is_about_the_fastest_one_measured():
+    from syncopate.kernels.gluon_tiles import candidates, product_us
+
+    lost = {}
+    for shape, times in measured().items():
+        known = [t for t in candidates(*shape, 132) if name_of(t) in times]
+        chosen = min(known, key=lambda t: product_us(*shape, t, 132))
+        lost[shape] = times[name_of(chosen)] / min(times[name_of(t)] for t in known)
+    assert len(lost) == 56
+    assert math.exp(sum(map(math.log, lost.values())) / len(lost)) < 1.006
+    assert max(lost.values()) < 1.12, max(lost, key=lost.get)
+
+
+def test_every_candidate_fits_into_a_multiprocessor():
+    from syncopate.gemm import SHARED_BYTES
+    from syncopate.kernels.gluon_tiles import TILINGS
+
+    assert all(t.shared_bytes(2) <= SHARED_BYTES for t in TILINGS)
+
+
+@pytest.mark.parametrize("programs", [132, 116, 1])
+def test_a_few_rows_are_shared_out_and_odd_shapes_have_tiles(programs):
+    from syncopate.kernels.gluon_tiles import quickest
+
+    for m in (1, 16, 64, 65, 300, 1024):
+        for n, k in ((8, 8), (264, 200), (2304, 7168), (28672, 8192)):
+            t = quickest(m, n, k, programs)
+            assert t.tiles(m, n) >= 1 and t.grid(m, n, programs)[0] <= max(programs, t.split_k)
+    if programs == 132:
+        assert quickest(64, 2304, 7168, 132).split_k > 1
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_of_operators_are_stated_for_whatever_tiles_a_strategy_has(transposed):
+    import torch
+    from syncopate.gemm import Product
+    from syncopate.strategy import Tiling, choose_tiling
+
+    for m, n, k in ((16, 2304, 7168), (300, 264, 200), (1024, 3584, 8192)):
+        chosen = choose_tiling(m, n, k, torch.bfloat16, 132)
+        for tiling in (chosen, Tiling(128, 256, 64, 4, 3), Tiling(64, 64, 64, 4, -1)):
+            product = Product(m, n, k, tiling, 132, transposed, gluon=True)
+            a = torch.empty(m, k, dtype=torch.bfloat16)
+            w = torch.empty(product.w_shape, dtype=torch.bfloat16)
+            call = product.call(a, w, torch.empty(m, n, dtype=torch.bfloat16))
+            product.kernel.require_host_alike(call.arguments, (*call.grid, 1, 1))
+            assert set(call.arguments) <= set(product.kernel.signature.parameters)
+            assert call.grid[0] % call.arguments["SPLIT_K"] == 0
