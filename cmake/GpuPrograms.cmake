@@ -13,3 +13,20 @@ foreach(program IN LISTS programs)
     target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_link_libraries(${program} PRIVATE syncopate_runtime syncopate_warnings)
 endforeach()
+
+# syncopate_check_sync (tests/gpu/) and its kernels, for sm_80 and sm_90a: the header-only device code of sync/ compiles.
+if(cuda_include)
+    set(sync_kernels ${PROJECT_SOURCE_DIR}/tests/gpu/sync_kernels.cu)
+    set(sync_fatbin ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/sync_kernels.fatbin)
+    add_custom_command(OUTPUT ${sync_fatbin}
+        COMMAND ${SYNCOPATE_NVCC} -fatbin -O3 -std=c++17 -lineinfo
+            -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a
+            -I ${PROJECT_SOURCE_DIR}/include -Werror all-warnings
+            -MD -MF ${sync_fatbin}.d -MT ${sync_fatbin} -o ${sync_fatbin} ${sync_kernels}
+        DEPENDS ${sync_kernels} DEPFILE ${sync_fatbin}.d VERBATIM
+        COMMENT "Compiling the kernels of syncopate_check_sync")
+    syncopate_test_program(syncopate_check_sync ${PROJECT_SOURCE_DIR}/tests/gpu/check_sync.cpp ${sync_fatbin})
+    target_include_directories(syncopate_check_sync PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    target_include_directories(syncopate_check_sync SYSTEM PRIVATE ${cuda_include})
+    target_link_libraries(syncopate_check_sync PRIVATE syncopate_sync syncopate_warnings ${CMAKE_DL_LIBS})
+endif()

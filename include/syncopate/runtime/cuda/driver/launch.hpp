@@ -46,10 +46,10 @@ Result<TensorMap> make_tensor_map(const TensorMapRequest& request);
 /// The arguments of a launch. Build it once; set() changes one in place, so that a call allocates nothing.
 class KernelArguments {
 public:
-    /// Appends one argument and returns its index.
+    /// Appends one argument, a number or a structure by value, and returns its index.
     template <typename T>
     std::size_t add(T value) {
-        static_assert(std::is_arithmetic_v<T> || std::is_same_v<T, TensorMap>);
+        static_assert(std::is_trivially_copyable_v<T>);
         return append(&value, sizeof(T));
     }
     std::size_t add_pointer(std::uint64_t address) { return add(address); }

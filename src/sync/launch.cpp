@@ -1,0 +1,199 @@
+#include "syncopate/sync/launch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "syncopate/sync/check.hpp"
+#include "syncopate/sync/tables.hpp"
+
+#if SYNCOPATE_HAS_CUDA
+
+#include "runtime/cuda/driver/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_handles.hpp"
+
+namespace syncopate::sync {
+
+using runtime::CudaApi;
+using runtime::CurrentContext;
+using runtime::DeviceBuffer;
+
+struct DeviceChain::State {
+    std::shared_ptr<runtime::CudaContext> context;
+    Chain chain;
+    Tables tables;
+    bool overlaps = false;
+    std::unique_ptr<DeviceBuffer> memory;  ///< fault words, tickets, semaphores, tables
+    std::uint64_t fault = 0, tickets = 0, semaphores = 0;
+    std::vector<std::uint64_t> table;  ///< by stage
+};
+
+namespace {
+
+constexpr std::uint64_t kSector = 32;
+
+/// Addresses of what follows each other in one allocation.
+class Layout {
+public:
+    std::uint64_t add(std::uint64_t bytes) {
+        const std::uint64_t at = used_;
+        used_ = (used_ + bytes + kSector - 1) / kSector * kSector;
+        return at;
+    }
+    [[nodiscard]] std::uint64_t bytes() const { return used_; }
+
+private:
+    std::uint64_t used_ = 0;
+};
+
+Error refused(const Finding& finding) { return Error{"the chain is refused: " + finding.to_string()}; }
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceChain>> DeviceChain::make(std::shared_ptr<runtime::CudaContext> context,
+                                                       const Chain& chain, std::uint32_t deadline_ms) {
+    const Verdict verdict = sync::check(chain);
+    if (!verdict.ok()) return refused(verdict.findings.front());
+    const CudaApi& api = context->api();
+    auto state = std::make_unique<State>();
+    state->context = context;
+    state->chain = chain;
+    state->tables = make_tables(chain, verdict.synchronization);
+    CUdevice device = 0;
+    int major = 0;
+    SYNCOPATE_CUDA(api, cuDeviceGet, &device, context->ordinal());
+    SYNCOPATE_CUDA(api, cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+    state->overlaps = major >= 9 && chain.launch == Chain::Launch::after_start;
+
+    Layout layout;
+    state->fault = layout.add(kFaultWords * sizeof(std::uint32_t));
+    state->tickets = layout.add(chain.stages.size() * kSector);
+    state->semaphores =
+        layout.add(std::uint64_t{state->tables.num_semaphores} * kSemaphoreWords * sizeof(std::uint32_t));
+    for (const StageTable& table : state->tables.stages)
+        state->table.push_back(layout.add(table.words.size() * sizeof(std::uint32_t)));
+    Result<std::unique_ptr<DeviceBuffer>> memory = DeviceBuffer::create(context, layout.bytes());
+    if (!memory) return memory.error();
+    state->memory = *std::move(memory);
+    const std::uint64_t base = state->memory->address();
+    for (std::uint64_t* address : {&state->fault, &state->tickets, &state->semaphores}) *address += base;
+    for (std::uint64_t& address : state->table) address += base;
+
+    const CurrentContext current(*context);
+    SYNCOPATE_CUDA(api, cuMemsetD8Async, base, 0, layout.bytes(), nullptr);
+    const std::uint64_t deadline_at = state->fault + kDeadlineMs * sizeof(std::uint32_t);
+    SYNCOPATE_CUDA(api, cuMemcpyHtoDAsync, deadline_at, &deadline_ms, sizeof(deadline_ms), nullptr);
+    for (std::size_t stage = 0; stage < state->table.size(); ++stage) {
+        const std::vector<std::uint32_t>& words = state->tables.stages[stage].words;
+        SYNCOPATE_CUDA(api, cuMemcpyHtoDAsync, state->table[stage], words.data(),
+                       words.size() * sizeof(words[0]), nullptr);
+    }
+    if (Status done = context->synchronize(); !done) return done.error();
+    return std::unique_ptr<DeviceChain>(new DeviceChain(std::move(state)));
+}
+
+StageArguments DeviceChain::arguments(std::size_t stage, std::uint32_t blocks) const {
+    StageArguments made = state_->tables.stages[stage].arguments;
+    made.table = reinterpret_cast<const std::uint32_t*>(state_->table[stage]);
+    made.semaphores = reinterpret_cast<std::uint32_t*>(state_->semaphores);
+    made.ticket = reinterpret_cast<unsigned long long*>(state_->tickets + stage * kSector);
+    made.fault = reinterpret_cast<std::uint32_t*>(state_->fault);
+    made.draws += blocks;
+    return made;
+}
+
+Result<std::uint32_t> DeviceChain::input(std::size_t stage, const std::string& tensor) const {
+    const std::vector<std::string>& inputs = state_->tables.stages[stage].inputs;
+    const auto found = std::ranges::find(inputs, tensor);
+    if (found == inputs.end())
+        return Error{fmt::format("stage {} awaits no {}", state_->chain.stages[stage].name, tensor)};
+    return static_cast<std::uint32_t>(found - inputs.begin());
+}
+
+Status DeviceChain::launch(std::size_t stage, runtime::CudaKernel& kernel,
+                           const runtime::KernelArguments& arguments, runtime::CudaStream stream,
+                           std::uint32_t blocks) {
+    const Stage& of = state_->chain.stages[stage];
+    const bool overlapped = state_->chain.calls == Chain::Calls::overlapped;
+    if (blocks != 0 && (!of.tickets || overlapped)) {
+        return Error{fmt::format("stage {} cannot be persistent: {}", of.name,
+                                 overlapped ? "calls overlap" : "its tiles are not taken by tickets")};
+    }
+    const auto extent = [&](std::size_t axis) { return static_cast<std::uint32_t>(of.grid[axis]); };
+    // Tickets say which tile a block runs, so the shape of the grid does not matter, and y and z are short.
+    runtime::Grid grid{extent(0), extent(1), extent(2)};
+    if (of.tickets) grid = {blocks != 0 ? blocks : static_cast<std::uint32_t>(of.num_blocks()), 1, 1};
+    return kernel.launch(grid, stream, arguments, state_->overlaps && (stage > 0 || overlapped));
+}
+
+bool DeviceChain::overlaps() const { return state_->overlaps; }
+
+std::string DeviceChain::message() const {
+    if (state_->overlaps) return {};
+    return state_->context->name() +
+           " has no programmatic launch (it comes with sm_90): stages run in stream order, without overlap";
+}
+
+Status DeviceChain::check() const {
+    if (Status done = state_->context->synchronize(); !done) return done.error();
+    const CudaApi& api = state_->context->api();
+    const CurrentContext current(*state_->context);
+    std::array<std::uint32_t, kFaultWords> words{};
+    SYNCOPATE_CUDA(api, cuMemcpyDtoHAsync, words.data(), state_->fault, sizeof(words), nullptr);
+    if (Status done = state_->context->synchronize(); !done) return done.error();
+    if (words[kFault] == 0) return Done{};
+    const Stage& stage = state_->chain.stages[words[kFault] - 1];
+    const auto [x, y, z] = stage.block(words[kFaultTile]);
+    return Error{
+        fmt::format(
+            "stage {}, tile ({}, {}, {}) waited in vain for {} for {} ms: semaphore {} had {} posts, of {}",
+            stage.name, x, y, z, state_->tables.stages[words[kFault] - 1].inputs[words[kFaultInput]],
+            words[kDeadlineMs], words[kFaultSemaphore], words[kFaultSeen], words[kFaultAwaited]),
+        {},
+        ErrorClass::machine};
+}
+
+}  // namespace syncopate::sync
+
+#else
+
+namespace syncopate::sync {
+
+struct DeviceChain::State {};
+
+namespace {
+Error not_built() {
+    return Error{
+        "this is a build without CUDA: build where the CUDA toolkit is installed", {}, ErrorClass::machine};
+}
+}  // namespace
+
+Result<std::unique_ptr<DeviceChain>> DeviceChain::make(std::shared_ptr<runtime::CudaContext>,
+                                                       const Chain& chain, std::uint32_t) {
+    const Verdict verdict = sync::check(chain);
+    if (!verdict.ok()) return Error{"the chain is refused: " + verdict.findings.front().to_string()};
+    return not_built();
+}
+StageArguments DeviceChain::arguments(std::size_t, std::uint32_t) const { return {}; }
+Result<std::uint32_t> DeviceChain::input(std::size_t, const std::string&) const { return not_built(); }
+Status DeviceChain::launch(std::size_t, runtime::CudaKernel&, const runtime::KernelArguments&,
+                           runtime::CudaStream, std::uint32_t) {
+    return not_built();
+}
+bool DeviceChain::overlaps() const { return false; }
+std::string DeviceChain::message() const { return not_built().message; }
+Status DeviceChain::check() const { return not_built(); }
+
+}  // namespace syncopate::sync
+
+#endif
+
+namespace syncopate::sync {
+
+DeviceChain::DeviceChain(std::unique_ptr<State> state) : state_(std::move(state)) {}
+DeviceChain::~DeviceChain() = default;
+
+}  // namespace syncopate::sync
