@@ -281,6 +281,14 @@ void bind_artifact(nb::module_& m) {
                              s.launch.arguments.grid.value_or(std::array<std::int64_t, 3>{1, 1, 1});
                          return std::tuple(grid[0], grid[1], grid[2]);
                      })
+        .def_prop_ro(
+            "parameters",
+            [](const StageView& s) {
+                std::vector<std::string> names;
+                for (const auto& [name, kind] : s.launch.parameters) names.push_back(name);
+                return names;
+            },
+            "Of the user's kernel, by name.")
         .def_prop_ro("scalars", &scalars, "By parameter.")
         .def_prop_ro("tensors", &tensors, "By parameter: (shape, dtype, block of a descriptor).")
         .def_prop_ro("values", &values, "By parameter: the elements of integer tensors that the host knows.")

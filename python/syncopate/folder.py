@@ -36,6 +36,11 @@ class FolderStage:
         self.grid, self.bindings, self.tensors = stage.grid, stage.bindings, stage.tensors
         self.scalars, self.accumulates, self.values = stage.scalars, stage.accumulates, stage.values
         fused, original = (folder / file for file in stage.files)
+        if "sy_schedule" in stage.parameters:
+            raise RankError(
+                f"{original}: {stage.kernel} is a stated kernel, which is launched from Python: fuse it with sy.fuse, and "
+                "call the result"
+            )
         self.emitted = load_kernel(fused, stage.source, stage.kernel, stage.kernel)
         self.original = load_kernel(original, stage.original, stage.kernel, stage.kernel + "_original")
 

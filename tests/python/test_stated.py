@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import HUNG, ROOT, SWEEP
+from conftest import BINARY, HUNG, ROOT, SWEEP
 
 pytest.importorskip("triton")
 pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
@@ -224,3 +224,32 @@ def test_a_statement_is_held_against_runs():
         "[[0, 3], [3, 8]]",
         "['does not post what it has stored (sy_post)', 'ends its part of the call 0 times (sy_finish), not once']",
     ]
+
+
+STATEMENT = """{"schema": "syncopate.kernel/1", "kernel": "copy", "file": "copy.cu",
+ "parameters": ["x", "y", "n", "sy_schedule", "sy_control"],
+ "tiles": {"i": "cdiv(n, 64)"}, "reads": {"x": ["64*i : 64*i + 64"]}, "writes": {"y": ["64*i : 64*i + 64"]}}
+"""
+
+
+def test_the_command_takes_a_statement_in_the_place_of_a_kernel(run, tmp_path):
+    text = '// the user\'s\n\nextern "C" __global__ void copy(const float* x) {}\n'
+    (tmp_path / "copy.cu").write_text(text)
+    (tmp_path / "copy.kernel.json").write_text(STATEMENT)
+    statement, plan, folder = (tmp_path / name for name in ("copy.kernel.json", "plan.json", "out"))
+    tensors = ["--args", "n=100", "--tensor", "y=100:fp32"]
+    shown = run(BINARY, "kernel", "show", statement, *tensors, "--tensor", "x=100:fp32")
+    assert shown.code == 0, shown.err
+    assert "copy (copy.cu:3)" in shown.out and "reads  x[64:100]" in shown.out
+    assert (
+        run(BINARY, "plan", "make", "all_gather", "--ranks", 2, "--tensor", "X:100:fp32", "-o", plan).code
+        == 0
+    )
+    fused = run(BINARY, "fuse", statement, "--plan", plan, "--bind", "x=X", *tensors, "-o", folder)
+    assert fused.code == 0, fused.err
+    assert "out: copy on 2 ranks, 2 tiles each, 2 transfers, 3 waits" in fused.out
+    assert (folder / "kernel.cu").read_text() == (folder / "original.cu").read_text() == text
+    refused = run(BINARY, "run", folder, "--device", "host")
+    assert refused.code == 1 and "copy is a stated kernel, which is launched from Python" in refused.err
+    wrong = run(BINARY, "kernel", "show", statement, "--args", "m=100")
+    assert wrong.code == 1 and "the count of tile axis i, column 6: `n` has no value here" in wrong.err

@@ -10,6 +10,7 @@
 
 #include "kernel/stated/footprint.hpp"
 #include "syncopate/kernel/stated/statement.hpp"
+#include "syncopate/kernel/triton/analyse/analyse.hpp"
 #include "syncopate/names.hpp"
 
 namespace syncopate::kernel::stated {
@@ -372,7 +373,9 @@ Result<Explained> analyse_and_explain(const std::string& json, std::string file,
 Result<std::vector<ImportedFile>> imported_files(const std::string& json, const std::string& file) {
     const Result<Statement> statement = statement_from_json(json, file);
     if (!statement) return statement.error();
-    return std::vector<ImportedFile>{};
+    if (!statement->file.ends_with(".py")) return std::vector<ImportedFile>{};
+    const std::filesystem::path source = std::filesystem::path(file).parent_path() / statement->file;
+    return triton::imported_files(statement->source, source.string());
 }
 
 }  // namespace syncopate::kernel::stated

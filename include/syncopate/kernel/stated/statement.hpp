@@ -80,7 +80,7 @@ struct Text final : Origin {
 [[nodiscard]] Result<Explained> analyse_and_explain(const std::string& json, std::string file,
                                                     const std::string& name, const Arguments& arguments);
 
-/// None: who states a kernel keeps together what it needs.
+/// Of a kernel in Python, as kernel/triton finds them; else none.
 [[nodiscard]] Result<std::vector<ImportedFile>> imported_files(const std::string& json,
                                                                const std::string& file);
 
