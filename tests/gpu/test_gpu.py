@@ -24,6 +24,7 @@ SECTIONS = {
         "matrix", "mixed",
     ],
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],
+    "check_torch.py": ["gradients", "streams", "graphs", "rows", "compiled", "override"],
 }  # fmt: skip
 
 
@@ -33,7 +34,7 @@ ON_ONE = ("operators", "ways", "graphs")  # of check_gemm_rs.py
 @pytest.mark.parametrize(("script", "section"), [(s, name) for s in SECTIONS for name in SECTIONS[s]])
 def test_on_gpus(script, section):
     count = min(gpus(), 4)
-    if count == 1 and script == "check_gemm_rs.py" and section in ON_ONE:
+    if count == 1 and (script == "check_torch.py" or (script == "check_gemm_rs.py" and section in ON_ONE)):
         count = 2
     if count < 2:
         pytest.skip(f"{count} GPUs here, at least 2 are needed")

@@ -17,8 +17,8 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from syncopate import ranks  # noqa: E402
-from syncopate.torch import inductor, report, symm_mem  # noqa: E402
+from syncopate import prepared, ranks  # noqa: E402
+from syncopate.torch import calls, inductor, report, symm_mem  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from torch._functorch.partitioners import min_cut_rematerialization_partition  # noqa: E402
@@ -291,6 +291,21 @@ def check_inductor(mesh) -> None:
     inductor.disable()
     expect(names(said.rewrites) == ["inference all_gather_matmul relu"], f"Inductor:\n{said}")
     expect(said.calls == {("all_gather_matmul", "fused"): 1}, f"calls:\n{said}")
+
+
+def check_recompilations(mesh) -> None:
+    """Graphs that are compiled again add neither rows nor operators."""
+    group, w = dist.group.WORLD, torch.randn(16, 24, generator=torch.Generator().manual_seed(1))
+    report.clear()
+    before = None
+    for cycle in range(int(os.environ.get("SYNCOPATE_CYCLES", "4"))):
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda x: functional.all_gather_tensor(x, 0, group) @ w, backend=rewritten)
+        compiled(torch.ones(8, 16))
+        said, held = sy.inductor.report(), (calls.held(), len(prepared._alive))
+        expect(len(said.rewrites) == 1, f"cycle {cycle}:\n{said}")
+        before = before or held
+        expect(held == before, f"cycle {cycle}: {held}, {before} before")
 
 
 def check_symm_mem(mesh) -> None:

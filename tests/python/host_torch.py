@@ -276,6 +276,27 @@ def check_teardown(group: str, size: int) -> None:
     close(ops.all_gather_matmul(x, w, group), exact, "after it was closed to make room")
 
 
+def check_absent(group: str, size: int) -> None:
+    """A rank that stays away: the error names op, chunk and module, and the next call works again."""
+    x, w = data(20, 16, seed=1), data(16, 8, seed=2)
+    calls.deadline = 1.0
+    exact = ops.all_gather_matmul(x, w, group)
+    if dist.get_rank() == 0:
+        try:
+            ops.all_gather_matmul(x, w, group, module="layers.0.wq")
+        except RuntimeError as error:
+            expect("has not arrived within 1000 ms" in str(error), str(error))
+            expect("in layers.0.wq" in error.__notes__, f"notes: {error.__notes__}")
+        else:
+            expect(False, "the absent rank is noticed")
+    else:
+        (operator,) = [e.operator for k, e in calls._entries.items() if k[2] == (20 * size, 8, 16)]
+        calls.forget(operator)
+    dist.barrier()
+    calls.deadline = 30.0
+    close(ops.all_gather_matmul(x, w, group), exact, "after a fault")
+
+
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
 
 

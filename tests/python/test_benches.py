@@ -140,6 +140,20 @@ def test_emulated_ranks_sum_what_as_many_would(ranks, run, tmp_path):
     assert f"there are {ranks - 1} contributions" in refused.err
 
 
+def test_a_block_gives_the_same_results_each_way(run, tmp_path):
+    report = tmp_path / "report.json"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    small = "--models small --rows 16 --tokens 4 --behind 8 --rounds 1 --losses 2".split()
+    words = [*small, "--ways", "eager,styles", "--json", report]
+    outcome = run(*torchrun, BENCH / "layer" / "layer.py", *words, TRITON_INTERPRET="1")
+    assert outcome.code == 0, outcome.out + outcome.err
+    made = json.loads(report.read_text())
+    assert [(row["case"], set(row["us"])) for row in made["blocks"]] == [
+        (case, {"eager", "styles"}) for case in ("forward", "train", "decode")
+    ]
+    assert len(made["losses"]["styles"]) == 2
+
+
 def test_schedules_without_gpus_are_compared_with_those_before(run, tmp_path):
     command = [
         sys.executable,

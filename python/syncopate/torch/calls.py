@@ -21,6 +21,9 @@ DEVICES = {"cuda": "cuda", "cpu": "host"}
 #: Bytes of symmetric heap that all operators here may hold on a rank. Beyond, those that were used least recently are closed.
 limit_bytes = 16 << 30
 
+#: Seconds that any wait of an operator that is made from now on may last.
+deadline = 30.0
+
 
 class _Entry:
     """An operator, or why there is none. `captured`: a CUDA graph may replay it, so it stays."""
@@ -90,7 +93,7 @@ def _made(
     kind = OPERATORS[name]
     try:
         strategy = _strategy(name, extents, x.dtype, group, options)
-        operator = kind(*extents, x.dtype, group, strategy=strategy, **options)
+        operator = kind(*extents, x.dtype, group, strategy=strategy, deadline=deadline, **options)
         operator.prepare()
     except (ValueError, _syncopate.SyncopateError) as error:
         return _Entry(group, reason=str(error))
@@ -113,6 +116,13 @@ def refusal(device_type: str, group_name: str) -> str:
     elif torch.cuda.get_device_capability(group.ordinal)[0] < 9:
         return "the GPU has no TMA (compute capability 9.0)"
     return ""
+
+
+def forget(operator: Any) -> None:
+    """Of one that has failed: a fault is final for it. The next call makes another one, with the ranks that are left."""
+    for key, entry in list(_entries.items()):
+        if entry.operator is operator:
+            del _entries[key]
 
 
 def _strategy(

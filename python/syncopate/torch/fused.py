@@ -28,10 +28,11 @@ def weight(w: torch.Tensor) -> tuple[torch.Tensor, bool]:
 
 
 def run(module: str, operator: Any, *arguments: Any) -> torch.Tensor:
-    """One call. An error of it says in which of the user's modules."""
+    """One call. An error of it says in which of the user's modules, and ends the operator."""
     try:
         return operator(*arguments)
     except _syncopate.SyncopateError as error:
+        calls.forget(operator)
         if module:
             error.add_note(f"in {module}")
         raise

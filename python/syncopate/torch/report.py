@@ -37,7 +37,7 @@ class Rewrite:
 
 @dataclass
 class Report:
-    """`rewrites`: in the order in which graphs were compiled. `calls`: (operator, outcome) → how often since the start;
+    """`rewrites`: in the order in which graphs were first compiled. `calls`: (operator, outcome) → how often since the start;
     the outcome is "fused", or why a collective and a product were run instead."""
 
     rewrites: list[Rewrite] = field(default_factory=list)
@@ -64,13 +64,13 @@ class Report:
 
 
 _lock = threading.Lock()  # backward runs in threads of its own
-_rewrites: list[Rewrite] = []
+_rewrites: dict[Rewrite, int] = {}  # and how often: a graph that is compiled again adds no row
 _calls: Counter[tuple[str, str]] = Counter()
 
 
 def add(row: Rewrite) -> None:
     with _lock:
-        _rewrites.append(row)
+        _rewrites[row] = _rewrites.get(row, 0) + 1
 
 
 def count(name: str, outcome: str) -> None:

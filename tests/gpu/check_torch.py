@@ -1,0 +1,185 @@
+"""PyTorch's face on real GPUs, one process each; on one GPU ranks share it:
+
+    torchrun --nproc-per-node 2 tests/gpu/check_torch.py [SECTION …]
+
+What other ranks hold is made anew from seeds, so that nothing is compared with a collective. See SECTIONS at the end.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+
+import syncopate as sy  # noqa: E402
+from sections import expect, rank, run, size  # noqa: E402
+from syncopate.torch import calls, report  # noqa: E402
+
+ops = torch.ops.syncopate
+functional = torch.distributed._functional_collectives
+ROWS, K, N = 256, 512, 384  # rows of a shard
+DTYPE = torch.bfloat16
+
+
+def name() -> str:
+    return dist.group.WORLD.group_name
+
+
+def data(*shape: int, seed: int, of: int | None = None) -> torch.Tensor:
+    """Of rank `of`; without one, of this rank."""
+    generator = torch.Generator("cuda").manual_seed(seed + 1000 * (rank() if of is None else of))
+    return (torch.randn(*shape, generator=generator, device="cuda") / shape[-1] ** 0.25).to(DTYPE)
+
+
+def of_all(*shape: int, seed: int) -> list[torch.Tensor]:
+    return [data(*shape, seed=seed, of=one).double() for one in range(size())]
+
+
+def near(actual: torch.Tensor, exact: torch.Tensor, what: str) -> None:
+    error = ((actual.double() - exact).norm() / exact.norm()).item()
+    expect(error < 8e-3, f"{what}: relative error {error:.1e}")
+
+
+def mine(whole: torch.Tensor) -> torch.Tensor:
+    return whole.chunk(size())[rank()]
+
+
+def gradients() -> None:
+    """Of gather and scatter, against fp64 of all ranks' data; nothing runs unfused."""
+    report.clear()
+    xs, ws, gs = of_all(ROWS, K, seed=1), of_all(K, N, seed=2), of_all(ROWS * size(), N, seed=3)
+    x, w = data(ROWS, K, seed=1).requires_grad_(), data(K, N, seed=2).requires_grad_()
+    y = ops.all_gather_matmul(x, w, name())
+    y.backward(gs[rank()].to(DTYPE))
+    near(y, torch.cat(xs) @ ws[rank()], "all_gather_matmul")
+    near(x.grad, mine(sum(g @ one.t() for g, one in zip(gs, ws, strict=True))), "gradient of x")
+    near(w.grad, torch.cat(xs).t() @ gs[rank()], "gradient of w")
+
+    xs, gs = of_all(ROWS * size(), K, seed=4), of_all(ROWS, N, seed=5)
+    x, w = data(ROWS * size(), K, seed=4).requires_grad_(), data(K, N, seed=2).requires_grad_()
+    y = ops.matmul_reduce_scatter(x, w, name())
+    y.backward(gs[rank()].to(DTYPE))
+    near(y, mine(sum(a @ b for a, b in zip(xs, ws, strict=True))), "matmul_reduce_scatter")
+    near(x.grad, torch.cat(gs) @ ws[rank()].t(), "gradient of what is scattered")
+    near(w.grad, xs[rank()].t() @ torch.cat(gs), "gradient of its weight")
+    left = [key for key in sy.report().calls if key[1] != "fused"]
+    expect(not left, f"not fused: {left}")
+
+
+def streams() -> None:
+    """Calls of one shape in flight on two streams, each with memory of its own, fresh data each time."""
+    sides = [torch.cuda.Stream() for _ in range(2)]
+    given = [[data(ROWS, K, seed=10 * i + s) for s in range(2)] for i in range(4)]
+    w = data(K, N, seed=2)
+    made: list[list[torch.Tensor]] = []
+    torch.cuda.synchronize()
+    for pair in given:
+        row = []
+        for side, x in zip(sides, pair, strict=True):
+            with torch.cuda.stream(side):
+                row.append(ops.all_gather_matmul(x, w, name()))
+        made.append(row)
+    torch.cuda.synchronize()
+    for i, row in enumerate(made):
+        for s, y in enumerate(row):
+            near(y, torch.cat(of_all(ROWS, K, seed=10 * i + s)) @ w.double(), f"call {i} on stream {s}")
+    used = {key[0] for key, entry in calls._entries.items() if entry.operator is not None}
+    expect(len(used) >= 2, f"operators of {len(used)} streams")
+
+
+def graphs() -> None:
+    """A captured call is replayed on fresh data, mixed with eager ones; the first call cannot be a captured one."""
+    x, w = data(ROWS, K, seed=20), data(K, N, seed=2)
+    ops.all_gather_matmul(x, w, name())
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        y = ops.all_gather_matmul(x, w, name())
+    for turn in range(4):
+        x.copy_(data(ROWS, K, seed=30 + turn))
+        graph.replay()
+        near(y, torch.cat(of_all(ROWS, K, seed=30 + turn)) @ w.double(), f"replay {turn}")
+        near(ops.all_gather_matmul(x, w, name()), y.double(), f"eager call {turn}")
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
+        try:
+            ops.all_gather_matmul(x[:-64], w, name())
+        except RuntimeError as error:
+            expect("while a CUDA graph is captured" in str(error), str(error))
+        else:
+            expect(False, "a first call is captured")
+
+
+def rows() -> None:
+    """Batches of different sizes: the same bits a row, in the deterministic mode."""
+    w = data(K, N, seed=2, of=0)
+    whole = data(512 * size(), K, seed=40, of=0)
+    with sy.deterministic(rows=1024):
+        made = {}
+        for count in (64, 200, 512):
+            x = whole[: count * size()]
+            made[count] = ops.all_gather_matmul(
+                x[rank() * count : (rank() + 1) * count].contiguous(), w, name()
+            )
+    for count, y in made.items():
+        expect(torch.equal(y, made[512][: count * size()]), f"{count} rows have other bits")
+
+
+def compiled() -> None:
+    """A function with collectives, through Inductor: rewritten, right, and the profiler shows the op."""
+    report.clear()
+    sy.inductor.enable()
+    w, v = data(K, N, seed=2), data(N, K, seed=6)
+    group = dist.group.WORLD
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(functional.all_gather_tensor(x, 0, group) @ w)
+        return functional.reduce_scatter_tensor(h @ v, "sum", 0, group)
+
+    with torch.no_grad():
+        made = torch.compile(function, fullgraph=True)
+        made(data(ROWS, K, seed=7))
+        with torch.profiler.profile() as profile:
+            y = made(data(ROWS, K, seed=7))
+            torch.cuda.synchronize()
+    sy.inductor.disable()
+    whole, ws, vs = torch.cat(of_all(ROWS, K, seed=7)), of_all(K, N, seed=2), of_all(N, K, seed=6)
+    near(y, mine(sum((whole @ a).relu() @ b for a, b in zip(ws, vs, strict=True))), "compiled")
+    said = sy.inductor.report()
+    expect(
+        [row.made for row in said.rewrites] == ["all_gather_matmul relu", "matmul_reduce_scatter"], f"{said}"
+    )
+    shown = {event.name for event in profile.events()}
+    expect("syncopate::all_gather_matmul" in shown, "the profiler does not show the op")
+
+
+def override() -> None:
+    """torch's own fused ops are taken on CUDA, and given back."""
+    x, bs = data(2, ROWS // 2, K, seed=8), [data(K, N, seed=2), data(K, N // 2, seed=9)]
+    with sy.symm_mem.override() as ours:
+        a, ys = torch.ops.symm_mem.fused_all_gather_matmul(x, bs, 1, name(), return_A=True)
+        y = torch.ops.symm_mem.fused_matmul_reduce_scatter(a, bs[0], "avg", 1, name())
+    whole = torch.cat(of_all(2, ROWS // 2, K, seed=8), 1)
+    near(a, whole, "A")
+    for made, b in zip(ys, bs, strict=True):
+        near(made, whole @ b.double(), "a product of A")
+    total = sum(whole @ b for b in of_all(K, N, seed=2)) / size()
+    near(y, total.chunk(size(), 1)[rank()], "scattered along axis 1")
+    expect(ours.taken.total() == 2 and not ours.passed_on, str(ours))
+
+
+SECTIONS = {
+    "gradients": gradients,
+    "streams": streams,
+    "graphs": graphs,
+    "rows": rows,
+    "compiled": compiled,
+    "override": override,
+}
+
+if __name__ == "__main__":
+    sys.exit(run(SECTIONS))
