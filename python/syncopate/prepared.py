@@ -39,6 +39,11 @@ class EmittedStage:
         return dict(full) | {name: value.data_ptr() for name, value in tensors.items()}
 
 
+MOST_PACKED = (
+    4096  # sets of arguments that are kept: a program that allocates has other addresses at each call
+)
+
+
 class Prepared:
     """A fused program for one set of arguments: its op (memory, signals, transfers) and its compiled kernels.
 
@@ -136,6 +141,8 @@ class Prepared:
             return
         packed = self._packed.get(key)
         if packed is None:
+            if len(self._packed) >= MOST_PACKED:
+                self._packed.clear()
             packed = self._packed[key] = [
                 (stage.compiled.kernel, list(stage.grid), stage.compiled.pack(stage.launched(arguments)))
                 for stage, arguments in (
