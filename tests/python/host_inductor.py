@@ -143,11 +143,11 @@ def check_sequence_parallel(mesh) -> None:
 
 
 SEQUENCE_PARALLEL = [
-    "backward all_gather_matmuls of 1 returning x",
-    "backward all_gather_matmuls of 1 returning x",
+    "backward all_gather_matmuls of 1 returning x",  # the bias's gradient reads the gathered one, too
     "backward matmul_reduce_scatter",
     "backward matmul_reduce_scatter",
     "backward matmul_reduce_scatter",
+    "backward sent_matmul_backward",
     "forward all_gather_matmuls of 1 returning x",
     "forward all_gather_matmuls of 2 returning x",
     "forward matmul_reduce_scatter",

@@ -5,7 +5,8 @@
     unfused      the same functions as a collective and a product one after the other
     buckets      for how many rows a strategy is chosen; the deterministic mode
     symm_mem     sy.symm_mem.override(): torch.ops.symm_mem.fused_* go to the custom ops
-    inductor     sy.inductor.enable(): graphs.py finds collectives next to products, rewrite.py puts custom ops there
+    inductor     sy.inductor.enable(): graphs.py finds collectives next to products, rewrite_*.py put
+                 custom ops there
     parallel     styles for parallelize_module that run fused without a compiler
     report       what was fused, what was not, and why
 

@@ -36,6 +36,8 @@ class _Entry:
         self.captured = False
 
 
+SLOWER = "the collective and the product one after the other are estimated to be faster"
+
 _entries: OrderedDict[tuple[Hashable, ...], _Entry] = OrderedDict()
 
 
@@ -92,7 +94,9 @@ def _made(
 
     kind = OPERATORS[name]
     try:
-        strategy = _strategy(name, extents, x.dtype, group, options)
+        strategy = None if options.get("axis") else _strategy(name, extents, x.dtype, group)
+        if getattr(strategy, "unfused", False):
+            return _Entry(group, reason=SLOWER)
         operator = kind(*extents, x.dtype, group, strategy=strategy, deadline=deadline, **options)
         operator.prepare()
     except (ValueError, _syncopate.SyncopateError) as error:
@@ -125,15 +129,19 @@ def forget(operator: Any) -> None:
             del _entries[key]
 
 
-def _strategy(
-    name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group, options: dict[str, Any]
-) -> Any:
-    """The one that is chosen for the bucket of M; None: the operator knows its own."""
-    from ..ops.operator import problem_of
-    from ..strategy import choose
+def preference(
+    name: str, extents: tuple[int, ...], dtype: torch.dtype, group_name: str, device_type: str
+) -> str:
+    """Why the unfused pair is to be taken for these extents, where a fused op would do; "" if it is not."""
+    group = of_process_group(c10d._resolve_process_group(group_name), DEVICES[device_type])
+    return SLOWER if getattr(_strategy(name, extents, dtype, group), "unfused", False) else ""
 
-    if options.get("axis"):  # its tiles do not depend on M: columns are gathered
-        return None
+
+def _strategy(name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group) -> Any:
+    """The one that is chosen for the bucket of M. In the deterministic mode it is a fused one."""
+    from ..ops.operator import problem_of
+    from ..strategy import Strategy, choose, complete
+
     m, *others = extents
     if name == "feed_forward":
         k, f, n = others
@@ -141,7 +149,11 @@ def _strategy(
         (n, k), f = others, 0
     rows = buckets.bucket(m)
     rows = -(-rows // group.size) * group.size
-    return choose(problem_of(name, rows, n, k, dtype, group, f))
+    problem = problem_of(name, rows, n, k, dtype, group, f)
+    chosen = choose(problem)
+    if getattr(chosen, "unfused", False) and buckets.generation():
+        return complete(problem, Strategy())
+    return chosen
 
 
 def _make_room(needed: int) -> None:

@@ -11,6 +11,7 @@ may still take.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,20 @@ from torch.fx import Graph, Node
 
 from . import report as reports
 from .graphs import COLLECTIVES, LeftError, c10d, kind_of, line_of, module_of, neighbours, text_of
-from .rewrite import REWRITES
+from .rewrite_gather import rewrite_gather
+from .rewrite_sent import rewrite_exchange, rewrite_reduce, rewrite_scatter
 
+REWRITES = {
+    c10d.all_gather_into_tensor.default: rewrite_gather,
+    c10d.reduce_scatter_tensor.default: rewrite_scatter,
+    c10d.all_reduce.default: rewrite_reduce,
+    c10d.all_to_all_single.default: rewrite_exchange,
+}
 FORWARD_ONLY = (c10d.all_gather_into_tensor.default,)
 BACKWARD_ONLY = (c10d.reduce_scatter_tensor.default, c10d.all_reduce.default)
 FILES = tuple(
-    str(Path(__file__).with_name(f"{name}.py")) for name in ("inductor", "graphs", "rewrite", "activations")
+    str(Path(__file__).with_name(f"{name}.py"))
+    for name in ("inductor", "graphs", "writer", "rewrite_gather", "rewrite_sent", "activations")
 )
 
 
@@ -45,7 +54,9 @@ class Pass(custom_graph_pass.CustomGraphPass):
         others = [one.uuid() if hasattr(one, "uuid") else None for one in self.before]
         if None in others:
             return None
-        return custom_graph_pass.get_hash_for_files(FILES, torch.__version__), *others
+        # What calls.refusal looks at: a graph that was left is not to be found where it would be rewritten.
+        machine = os.environ.get("TRITON_INTERPRET"), torch.cuda.is_available()
+        return custom_graph_pass.get_hash_for_files(FILES, torch.__version__), machine, *others
 
 
 def rewrite(graph: Graph) -> None:
@@ -97,5 +108,6 @@ def report() -> reports.Report:
     """What happened so far: rows of graphs compiled in this process, and counts of calls. What Inductor took from its
     cache has no rows; `cached` says how many graphs these were."""
     made = reports.current()
-    made.cached = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"]
+    counters = torch._dynamo.utils.counters
+    made.cached = counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"]
     return made

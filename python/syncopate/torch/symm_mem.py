@@ -47,8 +47,12 @@ class Override:
                     torchs._fused_matmul_reduce_scatter_fallback,
                 ),
             ):
-                self._library.impl("fused_all_gather_matmul", self._gather_or(gather), key)
-                self._library.impl("fused_matmul_reduce_scatter", self._scatter_or(scatter), key)
+                for name, ours in (
+                    ("fused_all_gather_matmul", self._gather_or(gather)),
+                    ("fused_matmul_reduce_scatter", self._scatter_or(scatter)),
+                ):
+                    # Some versions of torch refuse a second implementation unless told.
+                    self._library.impl(name, ours, key, allow_override=True)
 
     def __enter__(self) -> Override:
         return self

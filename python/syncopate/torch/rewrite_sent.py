@@ -1,0 +1,165 @@
+"""Puts custom ops where a graph sends a product's result: to a reduce-scatter, an all-reduce or an all-to-all; or has an
+all-to-all before a product. As rewrite_gather.py."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Node
+
+from .graphs import (
+    ADDMM,
+    MM,
+    Gathered,
+    LeftError,
+    aten,
+    depends,
+    is_call,
+    rows_of,
+    scattered_form,
+    shape_of,
+    way_to_matrix,
+)
+from .writer import (
+    Collective,
+    Writer,
+    bias_of,
+    by_rank,
+    is_lhs,
+    product_of,
+    replace,
+    require_choice,
+    require_kernel,
+    right_of,
+    used_besides,
+)
+
+ops = torch.ops.syncopate
+
+
+def rewrite_scatter(node: Node) -> str:
+    """mm → reduce_scatter."""
+    tensor, reduce, size, group = node.args
+    scatter = Collective.of(node, group)
+    if reduce not in ("sum", "avg"):
+        raise LeftError(f"it reduces by {reduce}")
+    form = scattered_form(tensor, size)
+    shape = shape_of(form.node)
+    columns = form.axis == len(shape) - 1
+    a, b, bias = _operands(tensor, form.node)
+    if bias is not None and columns:
+        raise LeftError("columns are scattered, and the product adds something")
+    if not columns:
+        require_choice(scatter, "matmul_reduce_scatter", a, b)
+    write = Writer(scatter.wait, node)
+    if columns:  # of a @ b: rows of its transpose
+        turned = [write.call(aten.permute.default, operand, [1, 0]) for operand in (b, a)]
+        y = write.call(ops.matmul_reduce_scatter.default, *turned, group, module=scatter.module)
+        y = write.call(aten.permute.default, y, [1, 0])
+    else:
+        a = by_rank(write, a, shape[:-1], form.axis, size)
+        y = write.call(ops.matmul_reduce_scatter.default, a, b, group, bias, module=scatter.module)
+    _finish(scatter, write, y, reduce)
+    return "matmul_reduce_scatter"
+
+
+def _finish(collective: Collective, write: Writer, y: Node, reduce: str) -> None:
+    """y, the sum over ranks of the product, in the place of the collective."""
+    y = write.reshape(y, shape_of(collective.wait))
+    if reduce == "avg":
+        y = write.call(aten.div.Tensor, y, collective.ranks)
+    replace(collective.wait, y)
+    replace(collective.node, y)
+
+
+def _operands(tensor: Node, whole: Node | None = None) -> tuple[Node, Node, Node | None]:
+    """a, b and what is added, of a @ b + added, which the collective's input `tensor` is, or is put together of (`whole`).
+    A sum of products is one of their operands side by side."""
+    way = way_to_matrix(tensor if whole is None else whole)
+    matrix = way[-1]
+    if "syncopate" in str(matrix.target):
+        raise LeftError("its product is fused with a collective already")
+    single = [*way[1:], *([way[0]] if whole is None or whole is tensor else [])]
+    if any(len(node.users) > 1 for node in single):
+        raise LeftError("the product is read elsewhere, too")
+    if whole is not None and whole is not tensor and any(not depends(tensor, user) for user in whole.users):
+        raise LeftError("the product is read elsewhere, too")
+    if is_call(matrix, MM):
+        require_kernel(*matrix.args)
+        return (*matrix.args, None)
+    if is_call(matrix, ADDMM) and not matrix.kwargs:
+        _, a, b = matrix.args
+        bias = bias_of(matrix)
+        if bias is None:
+            raise LeftError("the product adds more than a value a column")
+        require_kernel(a, b)
+        return a, b, bias
+    parts = _summed(matrix)
+    if len(parts) > 1 and all(is_call(part, MM) for part in parts):
+        write = Writer(matrix, matrix)
+        a = write.call(aten.cat.default, [part.args[0] for part in parts], 1)
+        b = write.call(aten.cat.default, [part.args[1] for part in parts], 0)
+        require_kernel(a, b)
+        return a, b, None
+    raise LeftError(f"the product's result is changed before it is sent, by {matrix.name}")
+
+
+def _summed(node: Node) -> list[Node]:
+    """What `node` is the sum of, each of them read by it alone."""
+    if not is_call(node, aten.add.Tensor) or node.kwargs:
+        return [node]
+    parts = []
+    for arg in node.args:
+        way = way_to_matrix(arg) if isinstance(arg, Node) else [node]
+        if any(len(one.users) > 1 for one in way):
+            return [node]
+        parts += _summed(way[-1])
+    return parts
+
+
+def rewrite_reduce(node: Node) -> str:
+    """mm → all_reduce."""
+    tensor, reduce, group = node.args
+    total = Collective.of(node, group)
+    if reduce not in ("sum", "avg"):
+        raise LeftError(f"it reduces by {reduce}")
+    a, b, bias = _operands(tensor)
+    require_choice(total, "matmul_all_reduce", a, b)
+    write = Writer(total.wait, node)
+    y = write.call(ops.matmul_all_reduce.default, a, b, group, bias, module=total.module)
+    _finish(total, write, y, reduce)
+    return "matmul_all_reduce"
+
+
+def rewrite_exchange(node: Node) -> str:
+    """mm → all_to_all, or all_to_all → mm, of equal blocks."""
+    tensor, out_splits, in_splits, group = node.args
+    exchange = Collective.of(node, group)
+    if len({*out_splits, *in_splits}) > 1:
+        raise LeftError("its blocks are not equal")
+    if is_call(way_to_matrix(tensor)[-1], MM, ADDMM):
+        a, b, bias = _operands(tensor)
+        require_choice(exchange, "matmul_all_to_all", a, b)
+        write = Writer(exchange.wait, node)
+        y = write.call(ops.matmul_all_to_all.default, a, b, group, bias, module=exchange.module)
+        replace(exchange.wait, write.reshape(y, shape_of(exchange.wait)))
+        return "matmul_all_to_all"
+    for rows in rows_of(exchange.wait):
+        products = [user for user in rows.users if is_lhs(user, rows)]
+        form = Gathered(exchange.wait, 0)
+        if not products:
+            continue
+        if len(products) > 1 or used_besides(exchange, form, {rows}, products):
+            raise LeftError("what is exchanged is read by more than one product")
+        (product,) = products
+        b = product.args[right_of(product)]
+        require_kernel(rows, b)
+        require_choice(exchange, "all_to_all_matmul", rows, b)
+        write = Writer(product, product)
+        x = write.reshape(exchange.input, [product_of(shape_of(tensor)[:-1]), shape_of(tensor)[-1]])
+        bias = bias_of(product)
+        y = write.call(ops.all_to_all_matmul.default, x, b, group, bias, module=exchange.module)
+        if is_call(product, ADDMM) and bias is None:
+            y = write.call(aten.add.Tensor, y, product.args[0])
+        replace(product, y)
+        return "all_to_all_matmul"
+    raise LeftError("its product is of another form than all_to_all(x) @ w")

@@ -1,0 +1,177 @@
+"""What rewriting a graph needs: new nodes with their values, a collective with what its arguments say, what may be fused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch.fx import Graph, Node, map_arg
+
+from . import calls
+from .graphs import (
+    ADDMM,
+    MM,
+    Gathered,
+    LeftError,
+    aten,
+    depends,
+    is_call,
+    module_of,
+    shape_of,
+    wait_of,
+)
+from .unfused import size_of
+
+KERNEL_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+class Writer:
+    """New nodes before one place of a graph, with the values that later passes read."""
+
+    def __init__(self, place: Node, source: Node) -> None:
+        self.graph: Graph = place.graph
+        self.place, self.source = place, source
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
+        with self.graph.inserting_before(self.place):
+            node = self.graph.call_function(target, args, kwargs)
+        fake_args, fake_kwargs = map_arg((args, kwargs), lambda n: n.meta["val"])
+        with detect_fake_mode([self.source.meta["val"]]):
+            node.meta["val"] = target(*fake_args, **fake_kwargs)
+        for key in ("stack_trace", "nn_module_stack", "fwd_nn_module_stack"):
+            if key in self.source.meta:
+                node.meta[key] = self.source.meta[key]
+        return node
+
+    def reshape(self, node: Node, shape: Sequence[Any]) -> Node:
+        if all(isinstance(n, int) for n in (*shape_of(node), *shape)) and shape_of(node) == list(shape):
+            return node
+        known = [size if isinstance(size, int) else -1 for size in shape]
+        if known.count(-1) > 1:
+            raise LeftError("several axes of unknown size")
+        return self.call(aten.reshape.default, node, known)
+
+    def move(self, node: Node, source: int, destination: int) -> Node:
+        if source == destination:
+            return node
+        order = list(range(len(shape_of(node))))
+        order.insert(destination, order.pop(source))
+        return self.call(aten.permute.default, node, order)
+
+
+@dataclass
+class Collective:
+    """One of the graph, with what its arguments say."""
+
+    node: Node
+    wait: Node
+    group: str
+    ranks: int
+    module: str
+
+    @classmethod
+    def of(cls, node: Node, group: str) -> Collective:
+        reason = calls.refusal(node.args[0].meta["val"].device.type, group)
+        if reason:
+            raise LeftError(reason)
+        return cls(node, wait_of(node), group, size_of(group), module_of(node))
+
+    @property
+    def input(self) -> Node:
+        return self.node.args[0]
+
+
+def is_lhs(user: Node, rows: Node) -> bool:
+    if is_call(user, MM):
+        return user.args[0] is rows and user.args[1] is not rows
+    plain = is_call(user, ADDMM) and not user.kwargs
+    return plain and user.args[1] is rows and user.args[2] is not rows and user.args[0] is not rows
+
+
+def right_of(product: Node) -> int:
+    """The place of the right operand among its arguments."""
+    return 2 if is_call(product, ADDMM) else 1
+
+
+def require_kernel(a: Node, *others: Node) -> None:
+    """What holds for every kernel, as far as the graph knows it; the rest is counted when it runs."""
+    dtype = a.meta["val"].dtype
+    if dtype not in KERNEL_DTYPES:
+        raise LeftError(f"expected dtype bf16, fp16 or fp32, got {dtype}")
+    if any(other.meta["val"].dtype != dtype for other in others):
+        raise LeftError("its operands differ in dtype")
+    multiple = 16 // dtype.itemsize
+    for matrix in (a, *others):
+        for size in shape_of(matrix)[-1:]:
+            if isinstance(size, int) and size % multiple:
+                raise LeftError(
+                    f"extents must be multiples of {multiple} for {dtype} (TMA takes rows of 16 bytes), got {size}"
+                )
+
+
+def require_choice(collective: Collective, name: str, a: Node, b: Node) -> None:
+    """Raises where the unfused pair is preferred for a [M, K] @ b [K, N]. Of unknown sizes that is asked when it runs."""
+    (m, k), n = shape_of(a), shape_of(b)[1]
+    if all(isinstance(size, int) for size in (m, n, k)):
+        value = a.meta["val"]
+        reason = calls.preference(name, (m, n, k), value.dtype, collective.group, value.device.type)
+        if reason:
+            raise LeftError(reason)
+
+
+def bias_of(product: Node) -> Node | None:
+    """Of an addmm, where the kernels take it: one value a column, of the product's dtype."""
+    if not is_call(product, ADDMM):
+        return None
+    bias = product.args[0]
+    value, own = bias.meta["val"], product.meta["val"]
+    fits = value.dim() == 1 and value.shape[0] == own.shape[1] and value.dtype == own.dtype
+    return bias if fits else None
+
+
+def used_besides(gather: Collective, form: Gathered, rows: set[Node], products: Sequence[Node]) -> bool:
+    """Whether anything but these products reads what is gathered."""
+    chain = {gather.wait, form.node, *rows}
+    for node in gather.wait.users:  # split, its items, cat
+        if node is not form.node and form.node is not gather.wait and depends(form.node, node):
+            chain.add(node)
+            chain.update(item for item in node.users if depends(form.node, item))
+    inside = {*chain, *products}
+    return any(user not in inside for node in chain for user in node.users)
+
+
+def in_order(write: Writer, form: Gathered, local: Sequence[Any], ranks: int, y: Node) -> Node:
+    """y's rows, which come rank by rank, in the order of the gathered tensor's: [M, columns]."""
+    if form.axis == 0:
+        return y
+    columns = shape_of(y)[1]
+    by_rank = write.reshape(y, [ranks, *local, columns])
+    return write.reshape(write.move(by_rank, 0, form.axis), shape_of(y))
+
+
+def by_rank(write: Writer, rows: Node, leading: Sequence[Any], axis: int, ranks: int) -> Node:
+    """rows [product of `leading`, columns] with the shards along `axis` one after the other."""
+    if axis == 0:
+        return rows
+    cut = [*leading[:axis], ranks, leading[axis] // ranks, *leading[axis + 1 :]]
+    split = write.reshape(rows, [*cut, shape_of(rows)[1]])
+    return write.reshape(write.move(split, axis, 0), shape_of(rows))
+
+
+def product_of(sizes: Sequence[Any]) -> Any:
+    made = 1
+    for size in sizes:
+        made = made * size
+    return made
+
+
+def position(node: Node) -> Any:
+    return node._sort_key
+
+
+def replace(old: Node, new: Node) -> None:
+    if old is not new:
+        old.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
