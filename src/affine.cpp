@@ -12,8 +12,8 @@
 namespace syncopate::affine {
 namespace {
 
-constexpr std::int64_t kLimit = std::int64_t{1} << 62;
-constexpr std::size_t kDeepest = 64;  ///< parentheses and signs inside each other
+constexpr std::int64_t kLimit = std::int64_t{1} << 61;  ///< so that differences fit 64 bits
+constexpr std::size_t kDeepest = 64;                    ///< parentheses and signs inside each other
 
 std::optional<std::int64_t> within(std::int64_t value, bool overflowed) {
     if (overflowed || value > kLimit || value < -kLimit) return std::nullopt;
@@ -253,16 +253,6 @@ Result<Expression> Expression::parse(std::string_view text, std::string subject)
     Result<Expression> made = reader.sum();
     if (made && !reader.ended()) return reader.unexpected("an operator or the end");
     return made;
-}
-
-std::vector<std::string> Expression::names() const {
-    std::vector<std::string> found;
-    for (const Node& node : nodes_) {
-        if (node.kind != Kind::name) continue;
-        if (std::string name = text_of(node); std::ranges::find(found, name) == found.end())
-            found.push_back(std::move(name));
-    }
-    return found;
 }
 
 Error Expression::error(const Node& node, const std::string& problem) const {

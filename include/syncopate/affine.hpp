@@ -40,8 +40,7 @@ struct Form {
     [[nodiscard]] std::int64_t coefficient(std::size_t index) const {
         return index < coefficients.size() ? coefficients[index] : 0;
     }
-    /// The value at these coordinates, of which there are enough. Beyond 62 bits it stays at the nearest
-    /// value of 62 bits.
+    /// The value at these coordinates, of which there are enough. Past 2^61 it stays there.
     [[nodiscard]] std::int64_t at(std::span<const std::int64_t> coordinates) const;
     bool operator==(const Form&) const = default;
 };
@@ -57,14 +56,12 @@ public:
     [[nodiscard]] static Result<Expression> parse(std::string_view text, std::string subject);
 
     /// Fails with the column where a name is not among `names`, where the result is not affine, where a
-    /// divisor is not above 0, and where a number leaves 62 bits.
+    /// divisor is not above 0, and where a number passes 2^61.
     [[nodiscard]] Result<Form> bind(const Names& names) const;
     /// The same where all names must be numbers.
     [[nodiscard]] Result<std::int64_t> number(const Names& names) const;
 
     [[nodiscard]] const std::string& text() const { return text_; }
-    /// The names in it, each once, in the order of the text.
-    [[nodiscard]] std::vector<std::string> names() const;
 
 private:
     friend class Reader;

@@ -89,16 +89,10 @@ TEST(Affine, AnErrorShowsTheText) {
 
 TEST(Affine, LargeNumbersAreRefusedAndDeepTextsEnd) {
     EXPECT_EQ(error_of("99999999999999999999"), "it, column 1: the number is too large");
-    EXPECT_EQ(error_of("4611686018427387904 * 2"), "it, column 1: `4611686018427387904 * 2` is too large");
+    EXPECT_EQ(error_of("2305843009213693952 * 2"), "it, column 1: `2305843009213693952 * 2` is too large");
     EXPECT_NE(error_of(std::string(100000, '(')).find("nested more than 64 deep"), std::string::npos);
     const std::vector<std::int64_t> far{std::int64_t{1} << 60};
-    EXPECT_EQ((Form{0, {1000}}).at(far), std::int64_t{1} << 62) << "it stays at the limit";
-}
-
-TEST(Affine, NamesComeInTheOrderOfTheText) {
-    const auto expression = Expression::parse("N*(y + x) + y", "it");
-    ASSERT_TRUE(expression.ok());
-    EXPECT_EQ(expression->names(), (std::vector<std::string>{"N", "y", "x"}));
+    EXPECT_EQ((Form{0, {1000}}).at(far), std::int64_t{1} << 61) << "it stays at the limit";
 }
 
 TEST(Affine, RangesHaveTwoEndsOrLeaveThemOpen) {

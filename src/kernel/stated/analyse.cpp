@@ -29,8 +29,8 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
 /// One launch of a stated kernel.
 class Statements {
 public:
-    Statements(const Statement& statement, const Arguments& arguments)
-        : statement_(statement), arguments_(arguments) {}
+    Statements(const Statement& statement, const Arguments& arguments, std::int64_t most_work)
+        : statement_(statement), arguments_(arguments), most_work_(most_work) {}
 
     Result<Kernel> run() {
         kernel_.file = statement_.file;
@@ -220,8 +220,11 @@ private:
                  ByParameter<plan::Region>& around, ByParameter<SharedBoxes>& boxes,
                  std::set<std::string>& inexact) {
         for (Footprint& footprint : footprints) {
-            const Result<const Touched*> touched = footprint.at(coordinates_, tile.coord, trips);
+            const Result<const Touched*> touched = footprint.at(coordinates_, tile.coord, trips, work_);
             if (!touched) return about(touched.error());
+            if (work_ > most_work_)
+                return about(
+                    Error{"its footprints have too many parts: state larger tiles, or fewer iterations"});
             const Touched& found = **touched;
             if (found.boxes.empty()) continue;
             const std::string& param = footprint.param();
@@ -316,6 +319,8 @@ private:
 
     const Statement& statement_;
     const Arguments& arguments_;
+    std::int64_t most_work_;
+    std::int64_t work_ = 0;
     Kernel kernel_;
     Coordinates coordinates_;
     std::vector<Number> trips_;  ///< by loop
@@ -334,9 +339,9 @@ Status check_names(const Statement& statement, const Arguments& arguments) {
 
 }  // namespace
 
-Result<Kernel> analyse(const Statement& statement, const Arguments& arguments) {
+Result<Kernel> analyse(const Statement& statement, const Arguments& arguments, std::int64_t most_work) {
     if (Status status = check_names(statement, arguments); !status) return status.error();
-    return Statements(statement, arguments).run();
+    return Statements(statement, arguments, most_work).run();
 }
 
 Result<Kernel> analyse(const std::string& json, std::string file, const std::string& name,

@@ -186,7 +186,7 @@ Interval Footprint::clipped(std::int64_t begin, std::int64_t end, std::size_t ax
 /// Along one axis, over all iterations; an axis that several loops walk, or one with too many gaps, has no
 /// intervals of its own: more than kMostBoxes come back.
 std::vector<Interval> Footprint::intervals(const Line& line, std::size_t axis,
-                                           std::span<const std::int64_t> trips) const {
+                                           std::span<const std::int64_t> trips, std::int64_t& work) const {
     std::vector<std::size_t> loops;
     for (std::size_t loop = 0; loop < trips.size(); ++loop) {
         if (line.begin_step[loop] != 0 || line.end_step[loop] != 0) loops.push_back(loop);
@@ -210,6 +210,7 @@ std::vector<Interval> Footprint::intervals(const Line& line, std::size_t axis,
     }
     std::vector<Interval> all;
     std::vector<std::int64_t> at(trips.size(), 0);
+    work += iterations;
     do {
         all.push_back(
             clipped(moved(line.begin, line.begin_step, at), moved(line.end, line.end_step, at), axis));
@@ -219,7 +220,8 @@ std::vector<Interval> Footprint::intervals(const Line& line, std::size_t axis,
 
 /// Adds what each combination of iterations touches, one by one; false where that is too much.
 bool Footprint::walk(const std::vector<Line>& lines, std::span<const std::int64_t> trips,
-                     const std::vector<std::size_t>& loops, std::vector<Region>& boxes) const {
+                     const std::vector<std::size_t>& loops, std::vector<Region>& boxes,
+                     std::int64_t& work) const {
     std::int64_t iterations = 1;
     for (const std::size_t loop : loops) {
         iterations *= std::min(trips[loop], kMostIterations + 1);
@@ -233,6 +235,7 @@ bool Footprint::walk(const std::vector<Line>& lines, std::span<const std::int64_
             box.push_back(
                 clipped(moved(line.begin, line.begin_step, at), moved(line.end, line.end_step, at), axis));
         }
+        work += 1 + static_cast<std::int64_t>(boxes.size());
         unite(boxes, box);
     } while (boxes.size() <= kMostOblique && advance(at, trips, loops));
     return boxes.size() <= kMostOblique;
@@ -255,7 +258,8 @@ Region Footprint::around(const std::vector<Line>& lines, std::span<const std::in
     return box;
 }
 
-Touched Footprint::touch(const std::vector<Line>& lines, std::span<const std::int64_t> trips) const {
+Touched Footprint::touch(const std::vector<Line>& lines, std::span<const std::int64_t> trips,
+                         std::int64_t& work) const {
     Touched touched;
     std::vector<std::size_t> loops;  // that walk some axis
     bool oblique = false;            // one of them walks two
@@ -270,15 +274,16 @@ Touched Footprint::touch(const std::vector<Line>& lines, std::span<const std::in
     std::vector<std::vector<Interval>> by_axis;
     std::size_t count = 1;
     for (std::size_t axis = 0; axis < lines.size(); ++axis) {
-        by_axis.push_back(intervals(lines[axis], axis, trips));
+        by_axis.push_back(intervals(lines[axis], axis, trips, work));
         count = std::min(count * by_axis.back().size(), kMostBoxes + 1);
     }
     if (count == 0) return touched;
     std::vector<Region> boxes;
     if (oblique) {
-        touched.exact = walk(lines, trips, loops, boxes);
+        touched.exact = walk(lines, trips, loops, boxes, work);
         if (touched.exact && boxes.empty()) return touched;
     } else if (touched.exact = count <= kMostBoxes; touched.exact) {
+        work += static_cast<std::int64_t>(count);
         boxes = product(by_axis);
     }
     if (!touched.exact) boxes.assign(1, around(lines, trips));
@@ -289,13 +294,14 @@ Touched Footprint::touch(const std::vector<Line>& lines, std::span<const std::in
 }
 
 Result<const Touched*> Footprint::at(const Coordinates& coordinates, std::span<const std::int64_t> tile,
-                                     std::span<const std::int64_t> trips) {
+                                     std::span<const std::int64_t> trips, std::int64_t& work) {
+    work += 1 + static_cast<std::int64_t>(axes_.size());
     Result<std::vector<Line>> lines = lines_at(coordinates, tile);
     if (!lines) return lines.error();
     std::pair key(*std::move(lines), std::vector<std::int64_t>(trips.begin(), trips.end()));
     auto found = known_.find(key);
     if (found == known_.end()) {
-        Touched touched = touch(key.first, trips);
+        Touched touched = touch(key.first, trips, work);
         found = known_.emplace(std::move(key), std::move(touched)).first;
     }
     return &found->second;

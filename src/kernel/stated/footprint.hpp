@@ -60,10 +60,10 @@ public:
 
     [[nodiscard]] const std::string& param() const { return param_; }
     /// What the tile touches, with so many iterations of each loop; no boxes: nothing. Tiles that touch the
-    /// same share it.
+    /// same share it. `work` counts what was looked at.
     [[nodiscard]] Result<const Touched*> at(const Coordinates& coordinates,
                                             std::span<const std::int64_t> tile,
-                                            std::span<const std::int64_t> trips);
+                                            std::span<const std::int64_t> trips, std::int64_t& work);
     /// How loop `loop` walks the tensor, if it does so along one axis and alike in all tiles.
     [[nodiscard]] std::optional<LoopSlice> slice(const Coordinates& coordinates, std::size_t loop) const;
     /// By how much the footprint moves along some axis from one tile to the next along tile axis `axis`; 0:
@@ -85,13 +85,16 @@ private:
 
     [[nodiscard]] Result<std::vector<Line>> lines_at(const Coordinates& coordinates,
                                                      std::span<const std::int64_t> tile) const;
-    [[nodiscard]] Touched touch(const std::vector<Line>& lines, std::span<const std::int64_t> trips) const;
+    [[nodiscard]] Touched touch(const std::vector<Line>& lines, std::span<const std::int64_t> trips,
+                                std::int64_t& work) const;
     [[nodiscard]] bool walk(const std::vector<Line>& lines, std::span<const std::int64_t> trips,
-                            const std::vector<std::size_t>& loops, std::vector<plan::Region>& boxes) const;
+                            const std::vector<std::size_t>& loops, std::vector<plan::Region>& boxes,
+                            std::int64_t& work) const;
     [[nodiscard]] plan::Region around(const std::vector<Line>& lines,
                                       std::span<const std::int64_t> trips) const;
     [[nodiscard]] std::vector<plan::Interval> intervals(const Line& line, std::size_t axis,
-                                                        std::span<const std::int64_t> trips) const;
+                                                        std::span<const std::int64_t> trips,
+                                                        std::int64_t& work) const;
     [[nodiscard]] plan::Interval clipped(std::int64_t begin, std::int64_t end, std::size_t axis) const;
 
     std::string param_;

@@ -236,6 +236,17 @@ TEST(Stated, WhatIsWrongIsNamed) {
               at + "reads of a_desc, axis 0, column 1: `k*k` is not affine: it multiplies coordinates");
 }
 
+TEST(Stated, AnalysingEnds) {
+    Statement statement = gemm();
+    statement.reads = {{"a_desc", {"k*16 : k*16 + 16", "k*BK + n : (k+1)*BK"}}};
+    EXPECT_TRUE(analyse(statement, of_gemm()).ok());
+    const auto refused = analyse(statement, of_gemm(), 10);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(
+        refused.error().message,
+        "statement of gemm: its footprints have too many parts: state larger tiles, or fewer iterations");
+}
+
 TEST(Stated, IsHeldAgainstAKernelOfTheSameTiles) {
     const Kernel kernel = analysed(gemm(), of_gemm());
     Statement columns_first = gemm();

@@ -20,6 +20,7 @@
 // its slot. A tensor in `placed` is loaded, or stored, where the slot says (sy_load_row, sy_row, …).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -55,6 +56,9 @@ struct Statement {
     std::vector<std::string> order{};   ///< what tiles are sorted by when they run by themselves
 };
 
+/// Tiles, boxes and iterations: some seconds.
+inline constexpr std::int64_t kMostWork = 40'000'000;
+
 inline constexpr std::string_view kLanguage = "stated";
 inline constexpr std::string_view kSuffix = ".kernel.json";
 
@@ -71,8 +75,10 @@ struct Text final : Origin {
 
 /// What the statement comes to for these arguments: every tile with its exact footprint. Without a grid there
 /// is a program for each tile; program p of P runs the slots p, p + P, …. Fails, naming parameter, axis and
-/// column, where an expression is wrong, a name has no value, or a statement does not fit its tensor.
-[[nodiscard]] Result<Kernel> analyse(const Statement& statement, const Arguments& arguments);
+/// column, where an expression is wrong, a name has no value, or a statement does not fit its tensor; and
+/// where there are more than `most_work` parts to look at.
+[[nodiscard]] Result<Kernel> analyse(const Statement& statement, const Arguments& arguments,
+                                     std::int64_t most_work = kMostWork);
 
 /// The same of a statement's JSON. `name`, unless empty, is that of the kernel.
 [[nodiscard]] Result<Kernel> analyse(const std::string& json, std::string file, const std::string& name,
