@@ -34,5 +34,6 @@ void bind_templates(nanobind::module_& module);  // templates.cpp
 void bind_simulate(nanobind::module_& module);   // simulate.cpp
 void bind_ingest(nanobind::module_& module);     // ingest.cpp
 void bind_layout(nanobind::module_& module);     // layout.cpp
+void bind_tune(nanobind::module_& module);       // tune.cpp
 
 }  // namespace syncopate::bindings

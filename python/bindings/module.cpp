@@ -76,5 +76,6 @@ NB_MODULE(_syncopate, module) {
     syncopate::bindings::bind_simulate(module);
     syncopate::bindings::bind_ingest(module);
     syncopate::bindings::bind_layout(module);
+    syncopate::bindings::bind_tune(module);
     syncopate::bindings::bind_runtime(module);
 }

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from . import _syncopate
 
@@ -22,6 +22,12 @@ class Group:
     device: str = "cuda"
     ordinal: int = 0
     keep: Any = field(default=None, repr=False)  # what must live as long as the rendezvous
+    torch_group: Any = field(default=None, repr=False)  # weakly: the process group that it was made of
+
+    @property
+    def process_group(self) -> Any | None:
+        """torch's, where the group was made of one that is still there."""
+        return None if self.torch_group is None else self.torch_group()
 
     def barrier(self, label: str) -> None:
         _syncopate.barrier(self.rendezvous, label)
@@ -89,7 +95,9 @@ def of_process_group(process_group: Any, device: str) -> Group:
 
         ordinal = torch.cuda.current_device() if device == "cuda" else 0
         rendezvous = _syncopate.CallbackRendezvous(rank, size, put, get)
-        devices[device] = Group(rank, size, rendezvous, device, ordinal, keep=(store, put, get))
+        devices[device] = Group(
+            rank, size, rendezvous, device, ordinal, keep=(store, put, get), torch_group=ref(process_group)
+        )
     return devices[device]
 
 

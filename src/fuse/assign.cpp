@@ -19,11 +19,6 @@ namespace {
 
 using plan::Backend;
 
-// Of what sums store at peers, beside the kernel, and of a rank's last sum, when little of the kernel is left
-// (docs/performance_log.md).
-constexpr std::int64_t kMostBytesStoredBySums = std::int64_t{4} << 20;
-constexpr std::int64_t kMostBytesStoredByTheLast = std::int64_t{32} << 20;
-
 /// What each collective goes by; fails where it cannot.
 class CollectiveBackends {
 public:

@@ -371,6 +371,29 @@ std::vector<plan::Region> parts_of_sum(const StagedProgram& program, const std::
 
 }  // namespace
 
+plan::Plan transfers_of(const Lowered& lowered) {
+    plan::Plan plan = lowered.plan;
+    std::map<std::int32_t, std::int32_t> added;  // by tensor: the one whose parts are added up to it
+    for (std::vector<plan::Op>& list : plan.ranks) {
+        for (plan::Op& op : list) {
+            if (op.kind == plan::OpKind::collective || op.src.region.size() == op.dst.region.size()) continue;
+            if (op.reduce == plan::Reduce::none) {
+                op.dst = op.src;
+                continue;
+            }
+            const auto [at, first] =
+                added.try_emplace(op.dst.tensor, static_cast<std::int32_t>(plan.tensors.size()));
+            if (first) {
+                plan::Tensor tensor = plan.tensors[static_cast<std::size_t>(op.dst.tensor)];
+                tensor.name += ".contributions";
+                plan.tensors.push_back(std::move(tensor));
+            }
+            op.src = {at->second, op.dst.region};
+        }
+    }
+    return plan;
+}
+
 bool can_reduce(plan::DType dtype) {
     using enum plan::DType;
     return dtype == bf16 || dtype == fp16 || dtype == fp32 || dtype == int32;

@@ -28,9 +28,9 @@ Arrivals on_equal_links(const Graph& graph, const Lowered& lowered, const Placem
     return arrivals;
 }
 
-Result<Arrivals> on_topology(const Graph& graph, const plan::Plan& plan, const Backends& backends,
+Result<Arrivals> on_topology(const Graph& graph, const Lowered& lowered, const Backends& backends,
                              const plan::Topology& topology) {
-    plan::Plan assigned = plan;
+    plan::Plan assigned = transfers_of(lowered);
     for (std::size_t rank = 0; rank < assigned.ranks.size(); ++rank) {
         for (std::size_t index = 0; index < assigned.ranks[rank].size(); ++index)
             assigned.ranks[rank][index].backend = backends[rank][index];
@@ -213,7 +213,7 @@ bool waits_in_loop(const StageWaits& waits) {
 Result<Arrivals> expect_arrivals(const Graph& graph, const Lowered& lowered, const Backends& backends,
                                  const Placement& placement, const Options& options) {
     Result<Arrivals> arrivals = options.topology
-                                    ? on_topology(graph, lowered.plan, backends, *options.topology)
+                                    ? on_topology(graph, lowered, backends, *options.topology)
                                     : on_equal_links(graph, lowered, placement);
     if (!arrivals) return arrivals;
     // What a rank's tiles load from its own memory is there.

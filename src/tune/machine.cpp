@@ -89,28 +89,16 @@ std::string measured_machine_path() {
     return folder + "/machine.json";
 }
 
-Result<NearestMachine> nearest_machine(std::string_view device, std::int32_t ranks, std::int32_t num_sms) {
-    if (const std::string named = environment("SYNCOPATE_MACHINE"); !named.empty()) {
-        Result<Machine> machine = find_machine(named);
-        if (!machine) return machine.error();
-        return NearestMachine{*std::move(machine), ""};
-    }
-    std::vector<Machine> known;
-    std::error_code missing;
-    std::string own;
-    if (const std::string path = measured_machine_path();
-        !path.empty() && std::filesystem::exists(path, missing)) {
-        Result<Machine> machine = find_machine(path);
-        if (!machine) return machine.error();
-        own = machine->name;
-        known.push_back(*std::move(machine));
-    }
+namespace {
+
+/// The nearest of `known` and of those that come with Syncopate. Among equals the first.
+Result<NearestMachine> nearest_of(std::vector<Machine> known, std::string_view device, std::int32_t ranks,
+                                  std::int32_t num_sms) {
     for (const std::string& name : machine_names()) {
         Result<Machine> machine = find_machine(name);
         if (!machine) return machine.error();
         known.push_back(*std::move(machine));
     }
-    // Among equals the first: what was measured here comes before what comes with Syncopate.
     const auto nearest =
         std::min_element(known.begin(), known.end(), [&](const Machine& a, const Machine& b) {
             return distance(a, device, ranks, num_sms) < distance(b, device, ranks, num_sms);
@@ -126,6 +114,30 @@ Result<NearestMachine> nearest_machine(std::string_view device, std::int32_t ran
         message = fmt::format("{} GPUs have not been measured; {} stands for them", ranks, nearest->name);
     }
     return NearestMachine{*nearest, message};
+}
+
+}  // namespace
+
+Result<NearestMachine> nearest_shipped_machine(std::string_view device, std::int32_t ranks,
+                                               std::int32_t num_sms) {
+    return nearest_of({}, device, ranks, num_sms);
+}
+
+Result<NearestMachine> nearest_machine(std::string_view device, std::int32_t ranks, std::int32_t num_sms) {
+    if (const std::string named = environment("SYNCOPATE_MACHINE"); !named.empty()) {
+        Result<Machine> machine = find_machine(named);
+        if (!machine) return machine.error();
+        return NearestMachine{*std::move(machine), ""};
+    }
+    std::vector<Machine> measured_here;
+    std::error_code missing;
+    const std::string path = measured_machine_path();
+    if (!path.empty() && std::filesystem::exists(path, missing)) {
+        Result<Machine> machine = find_machine(path);
+        if (!machine) return machine.error();
+        measured_here.push_back(*std::move(machine));
+    }
+    return nearest_of(std::move(measured_here), device, ranks, num_sms);
 }
 
 }  // namespace syncopate::tune

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "syncopate/tune/measured.hpp"
+
 namespace syncopate::tune {
 namespace {
 
@@ -78,6 +80,34 @@ TEST(Machine, MayBeAFile) {
     EXPECT_EQ(*find_machine(path), machine);
     EXPECT_NE(find_machine("h20x8").error().message.find("did you mean \"h200x8\"?"), std::string::npos);
     std::filesystem::remove_all(folder);
+}
+
+TEST(Measured, TakesWhatWasMeasuredAndMarksTheRest) {
+    Result<Measurement> measurement = measurement_from_json(
+        R"({"figures": {"sm_tflops": {"value": 7.5, "source": "a product"}}, "links": {"gbps": 800, "push_us": 3}})");
+    ASSERT_TRUE(measurement) << measurement.error().to_string();
+    measurement->device = "NVIDIA B300";
+    measurement->devices = 8;
+    measurement->num_sms = 148;
+    const Result<Machine> machine = machine_of(*measurement);
+    ASSERT_TRUE(machine) << machine.error().to_string();
+    EXPECT_EQ(machine->rates.sm_tflops, 7.5);
+    EXPECT_EQ(machine->sources.find("sm_tflops")->second, "measured here: a product");
+    EXPECT_EQ(machine->rates.sum_us, find_machine("h200x8")->rates.sum_us);
+    EXPECT_TRUE(machine->sources.find("sum_us")->second.starts_with("that of h200x8: "));
+    EXPECT_FALSE(machine->measured);
+    EXPECT_EQ(machine->topology.links.front().gbps, 800);
+    EXPECT_EQ(machine->num_sms, 148);
+    const Result<Machine> again = machine_from_json(to_json(*machine));
+    ASSERT_TRUE(again) << again.error().to_string();
+    EXPECT_EQ(*again, *machine);
+}
+
+TEST(Measured, RefusesWhatIsNoFigure) {
+    EXPECT_FALSE(measurement_from_json("[]"));
+    EXPECT_FALSE(measurement_from_json(R"({"figures": {"speed": {"value": 1, "source": ""}}})"));
+    EXPECT_FALSE(measurement_from_json(R"({"figures": {"tile_us": {"value": -1, "source": ""}}})"));
+    EXPECT_FALSE(measurement_from_json(R"({"links": {"gbps": 0}})"));
 }
 
 TEST(Curve, IsALineBetweenItsPoints) {

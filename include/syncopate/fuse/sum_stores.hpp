@@ -19,6 +19,11 @@
 
 namespace syncopate::fuse {
 
+/// Bytes that sums store at peers beside the kernel, at most, and those of a rank's last sum, when little of
+/// the kernel is left (docs/performance_log.md).
+inline constexpr std::int64_t kMostBytesStoredBySums = std::int64_t{4} << 20;
+inline constexpr std::int64_t kMostBytesStoredByTheLast = std::int64_t{32} << 20;
+
 inline constexpr std::int32_t kMostSumStores = 15;  ///< peers of one sum
 
 /// Why the sum that op `ref` of the lowered plan follows cannot carry it out; empty if it can. It can if the

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "syncopate/result.hpp"
+#include "syncopate/fuse/backend.hpp"
 #include "syncopate/tune/machine.hpp"
 #include "syncopate/tune/problem.hpp"
 #include "syncopate/tune/strategy.hpp"
@@ -33,6 +33,9 @@ public:
 struct ChooseOptions {
     /// Whether the caller can run the unfused pair: it has a process group of the vendors' library.
     bool unfused = true;
+    /// On the host none is faster than another: the default strategy, completed.
+    fuse::Device device = fuse::Device::cuda;
+    bool exact_fp32 = false;  ///< fp32 products without tf32
 };
 
 struct Choice {
@@ -47,7 +50,8 @@ struct Choice {
                             const ChooseOptions& options = {});
 
 /// `given` with everything that it leaves open: tiles, programs, backend, engine blocks, split.
-[[nodiscard]] Strategy complete(const Problem& problem, const Machine& machine, const Strategy& given);
+[[nodiscard]] Strategy complete(const Problem& problem, const Machine& machine, const Strategy& given,
+                                const ChooseOptions& options = {});
 
 /// Why the runtime cannot carry out the (complete) strategy for the problem; "" where it can.
 [[nodiscard]] std::string strategy_objection(const Problem& problem, const Strategy& strategy);

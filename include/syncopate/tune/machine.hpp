@@ -42,8 +42,11 @@ struct Rates {
     double sm_load_gbps = 0;
     double mixed_narrow = 0;
     double tile_us = 0;
+    double idle_gain = 0;
     double memory_gbps = 0;
-    double library_product = 0;
+    double library_load_gbps = 0;
+    double library_tile_us = 0;
+    double library_call_us = 0;
     double call_us = 0;
     double kernel_us = 0;
     double fused_us = 0;
@@ -59,13 +62,20 @@ struct Rates {
     double read_gbps = 0;
     double read_us = 0;
     double part_us = 0;
+    double copied_part_us = 0;
     double last_us = 0;
+    double engine_us = 0;
+    double engine_ldst = 0;
     double after_us = 0;
     double after_gbps = 0;
     double after_unit_bytes = 0;
     double after_blocks = 0;
+    double after_full_blocks = 0;
     double pulled_us = 0;
     double pulled_slow_gbps = 0;
+    double crossing_gbps = 0;
+    double stored_contended = 0;
+    Curve tile_store_gbps;
     Curve engine_gbps;
     Curve engine_sum_gbps;
     Curve library_gather_us;
@@ -122,6 +132,9 @@ struct NearestMachine {
 /// likewise. Fails where a named file is wrong.
 [[nodiscard]] Result<NearestMachine> nearest_machine(std::string_view device, std::int32_t ranks,
                                                      std::int32_t num_sms = 0);
+/// The same of those that come with Syncopate only.
+[[nodiscard]] Result<NearestMachine> nearest_shipped_machine(std::string_view device, std::int32_t ranks,
+                                                             std::int32_t num_sms = 0);
 
 /// Where `tune --measure-machine` writes, and nearest_machine looks: machine.json in $SYNCOPATE_CACHE_DIR, or
 /// in ~/.cache/syncopate. "" where there is neither.

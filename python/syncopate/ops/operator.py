@@ -15,6 +15,7 @@ from ..group import Group, of_process_group
 from ..places import OutputPlaces, check_operand
 from ..prepared import Prepared
 from ..strategy import PROGRAMS_ON_HOST, Problem, Strategy, choose, complete
+from .unfused import PAIRS, Unfused
 
 #: Of a call of the operator on `rank`: its x, or its weights.
 Data = Callable[[int], torch.Tensor]
@@ -58,8 +59,9 @@ class Operator:
         self.w_transposed, self.activation = w_transposed, activation
         cuda = group.device == "cuda"
         self.device = torch.device("cuda", group.ordinal) if cuda else torch.device("cpu")
-        self.strategy = choose(problem) if strategy is None else complete(problem, strategy)
+        self.strategy = self.chosen(group) if strategy is None else complete(problem, strategy)
         self.check_problem()
+        self._pair = self._unfused_pair() if self.strategy.unfused else None
         self.plan = self.make_plan(plans.mesh_of(group.size), DTYPE_NAMES[problem.dtype])
         activations = (activation, *[""] * len(problem.products))  # of the first product
         self.products = [
@@ -85,6 +87,32 @@ class Operator:
         self.prepared: Prepared | None = None
         self._places = OutputPlaces(self.plan, group.rank, self.output) if self.output else None
         self._shapes = self.shapes(group.rank)
+
+    def chosen(self, group: Group) -> Strategy:
+        """The fastest known that this operator can carry out."""
+        made = choose(self.problem, unfused=not self._unfused_objection(group))
+        if getattr(self, "keep", False) and made.backend in plans.INLINE:  # tiles that fetch x keep nothing
+            return complete(self.problem, Strategy(backend="copy_engine"))
+        return made
+
+    def _unfused_objection(self, group: Group) -> str:
+        """Why torch's libraries cannot run the operator; "" if they can."""
+        if group.process_group is None:
+            return "it takes a torch.distributed process group"
+        if self.name not in PAIRS:
+            return f"there is no pair of a collective and a product for {self.name}"
+        if getattr(self, "axis", 0) or getattr(self, "keep", False):
+            return "it gathers rows, and keeps nothing"
+        if getattr(self, "bias", False) and self.name != "all_gather_matmul":
+            return "it takes no bias"
+        return ""
+
+    def _unfused_pair(self) -> Unfused:
+        if objection := self._unfused_objection(self.group):
+            raise ValueError(f"unfused: {objection}")
+        size = self.group.size
+        rows = [count(rows_of(self.m, size, rank)) for rank in range(size)]
+        return Unfused(self.group.process_group, rows, self.group.rank)
 
     # What an operator says of itself.
 
@@ -142,9 +170,9 @@ class Operator:
     def kernel(self) -> Any:
         return self.products[0].kernel
 
-    def prepare(self, *weights: torch.Tensor) -> Prepared:
-        """Fuses and compiles on first use, for these weights or stand-ins. Collective."""
-        if self.prepared is None:
+    def prepare(self, *weights: torch.Tensor) -> Prepared | None:
+        """Fuses and compiles on first use, for these weights or stand-ins; None where the strategy is unfused. Collective."""
+        if self.prepared is None and self._pair is None:
             _, *given = (self.empty(*shape) for shape in self._shapes.values())
             given[: len(weights)] = weights
             x = None if self.input else self.empty(self.m, self.k)
@@ -154,10 +182,14 @@ class Operator:
 
     def shard(self) -> torch.Tensor:
         """This rank's place for x in the heap: what is written there is not copied."""
+        if self._pair is not None:
+            return self.empty(*self._shapes["x"])
         return self.fused.shard(self.prepare(), self.input)
 
     def result(self) -> torch.Tensor:
         """y's own place in the heap. It holds y until the next call, if y is given as `out`."""
+        if self._pair is not None:
+            return self.empty(self.out_rows, self.n)
         view = self.fused.result(self.prepare(), self.output)
         return view if self.out_rows else self.empty(0, self.n)
 
@@ -168,6 +200,8 @@ class Operator:
         self.check_operands((x, *weights), out)
         if out is None:
             out = self.empty(self.out_rows, self.n)
+        if self._pair is not None:
+            return PAIRS[self.name](self._pair, self, x, weights, out)
         prepared = self._place(x, weights, out)
         outside = (
             weights if self.input else (x, *weights)
@@ -180,6 +214,8 @@ class Operator:
 
     def record(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> trace.Trace:
         """One more call, recorded (syncopate.trace). The first one on a GPU compiles: take the second."""
+        if self._pair is not None:
+            raise ValueError("unfused: the vendors' libraries record nothing; give a fused strategy")
         out = self.empty(self.out_rows, self.n) if out is None else out
         prepared = self._place(x, weights, out)
         options = self.calls(prepared.tensors, x, weights, out)[0].options
@@ -189,6 +225,8 @@ class Operator:
     def run_local(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> None:
         """The fused kernel alone, on a GPU after a call: what the added lines cost (for benchmarks). It counts in a copy of
         the control block; what it sends inline it does send."""
+        if self._pair is not None:
+            raise ValueError("unfused: there is no fused kernel to run alone")
         prepared = self.prepare(*weights)
         if self.strategy.plain_kernel:
             for product, call in zip(

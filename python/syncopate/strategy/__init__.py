@@ -1,13 +1,13 @@
-"""Strategies: how a problem is carried out, and the only place that chooses.
+"""Strategies: how a problem is carried out. What chooses is tune/, in C++.
 
 strategy.choose(Problem("matmul_all_reduce", m, n, k, torch.bfloat16, ranks=8, num_sms=132))
 sy.ops.MatmulAllReduce(m, n, k, strategy=Strategy(split=2, backend="copy_engine"))
 """
 
-from .choose import SMALL, choose, complete
+from .choose import SMALL, choose, complete, from_json, key_of, to_json
 from .model import DEDICATED, PROGRAMS_ON_HOST, Chunking, Problem, Strategy
-from .reduce_ways import Way
 from .tiling import Tiling, choose_tiling, gemm_tiles
+from .ways import Way
 
 __all__ = [
     "DEDICATED",
@@ -21,5 +21,8 @@ __all__ = [
     "choose",
     "choose_tiling",
     "complete",
+    "from_json",
     "gemm_tiles",
+    "key_of",
+    "to_json",
 ]

@@ -1,94 +1,108 @@
-"""Who chooses: the strategy of a problem, by what was fastest where it was measured (docs/performance.md), and what a
-strategy leaves open."""
+"""Who chooses: tune::choose, in C++. Here its answers become what the operators use, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import json
+import warnings
+from functools import lru_cache
+from typing import Any
 
-from .cuts import choose_cut
-from .model import DEDICATED, Problem, Strategy
-from .reduce_ways import (
-    blocks_after_kernel,
-    choose_all_reduce_way,
-    choose_reduce_scatter_way,
-    stored_at_peers,
-)
-from .tiling import Tiling, choose_tiling, gemm_tiles
+import torch
 
-ENGINE_BLOCKS = 8  # multiprocessors of the chunk engine that reach the speed of a link
-MOST_PARTS = 4  # of a shard, in an all-reduce, each of two rounds of tiles
-REDUCTIONS = ("matmul_reduce_scatter", "matmul_all_reduce")
-SENDS_ITS_PRODUCT = (*REDUCTIONS, "matmul_all_to_all")
+from .. import _syncopate
+from ..arguments import DTYPE_NAMES
+from .model import Chunking, Problem, Strategy
+from .tiling import Tiling, exact_fp32
 
 #: Tiles with which a small problem has several of them, for Triton's interpreter.
 SMALL = Tiling(32, 32, 32, 2, -1, "ieee", 2)
 
 
-def _cut(problem: Problem) -> Strategy:
+def key_of(problem: Problem) -> str:
+    """As C++ reads it (tune/problem.hpp)."""
     p = problem
-    return choose_cut(p.m, p.n, p.k, p.ranks, p.dtype, p.num_sms)
+    inner = f",F={p.f}" if p.f else ""
+    dtype = DTYPE_NAMES[p.dtype]
+    return (
+        f"{p.operator}:M={p.m},N={p.n},K={p.k}{inner},dtype={dtype},ranks={max(1, p.ranks)},sms={p.num_sms}"
+    )
 
 
-def _scattered(problem: Problem) -> Strategy:
-    p = problem
-    return choose_reduce_scatter_way(p.m, p.n, p.k, p.dtype, p.ranks, p.num_sms).strategy
+def to_json(strategy: Strategy) -> str:
+    """As C++ reads it (tune/strategy.hpp). What is open is left out."""
+    s = strategy
+    cut: dict[str, Any] = {"rows": s.chunking.rows, "peer_by_peer": s.chunking.peer_by_peer}
+    cut["slices"] = s.chunking.slices if isinstance(s.chunking.slices, int) else list(s.chunking.slices)
+    made: dict[str, Any] = {
+        "placement": "unfused" if s.unfused else "after" if s.plain_kernel else "fused",
+        "tiles": [vars(tiling) for tiling in s.tilings],
+        "chunking": cut,
+        "pull": s.pull,
+        "stored": s.stored,
+        "pulled": s.pulled,
+        "backend": s.backend,
+        "sum_parts": s.sum_parts,
+        "phases": s.phases,
+    }
+    open_ones = {name: getattr(s, name) for name in ("programs", "split", "split_axis", "engine_blocks")}
+    return json.dumps(made | {name: value for name, value in open_ones.items() if value is not None})
 
 
-def _reduced(problem: Problem) -> Strategy:
-    p = problem
-    return choose_all_reduce_way(p.m, p.n, p.k, p.dtype, p.ranks, p.num_sms).strategy
+def from_json(text: str) -> Strategy:
+    """The inverse of to_json."""
+    read = json.loads(text)
+    placement = read.pop("placement", "fused")
+    cut = read.pop("chunking", {})
+    slices = cut.get("slices", 1)
+    chunking = Chunking(
+        cut.get("rows", 1),
+        slices if isinstance(slices, int) else tuple(slices),
+        cut.get("peer_by_peer", False),
+    )
+    tilings = tuple(Tiling(**{"num_wide": -1} | tile) for tile in read.pop("tiles", []))
+    return Strategy(
+        tilings=tilings,
+        chunking=chunking,
+        plain_kernel=placement == "after",
+        unfused=placement == "unfused",
+        **read,
+    )
 
 
-CHOOSERS: dict[str, Callable[[Problem], Strategy]] = {
-    "all_gather_matmul": _cut,
-    "all_to_all_matmul": _cut,
-    "matmul_reduce_scatter": _scattered,
-    "matmul_all_reduce": _reduced,
-}
+@lru_cache
+def _device_name() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 
 
-def choose(problem: Problem) -> Strategy:
-    """The fastest known, complete. On the host none is faster than another."""
-    chooser = CHOOSERS.get(problem.operator) if problem.device == "cuda" else None
-    return complete(problem, chooser(problem) if chooser else Strategy())
+@lru_cache
+def _say_what_stands_in(device: str, ranks: int) -> None:
+    message = _syncopate.tune.machine_message(device, ranks)
+    if message:
+        warnings.warn(f"syncopate: {message}", stacklevel=4)
+
+
+def choose(problem: Problem, *, unfused: bool = True) -> Strategy:
+    """The fastest known, complete: what tuning has found, or the best by the estimate. On the host none is faster than
+    another. `unfused`: whether the vendors' pair can be run, which takes a process group of torch."""
+    if problem.device == "cuda" and _device_name():
+        _say_what_stands_in(_device_name(), max(1, problem.ranks))
+    chosen, _, _, _ = _syncopate.tune.choose(
+        key_of(problem),
+        device=_device_name(),
+        cuda=problem.device == "cuda",
+        unfused=unfused,
+        exact_fp32=exact_fp32(),
+    )
+    return from_json(chosen)
 
 
 def complete(problem: Problem, given: Strategy) -> Strategy:
     """`given` with everything that it leaves open."""
-    made = _with_engine(problem, given)
-    beside = problem.device == "cuda" and made.backend in DEDICATED and not made.plain_kernel
-    programs = made.programs or problem.num_sms - (made.engine_blocks if beside else 0)
-    shapes = problem.products
-    tilings = made.tilings or tuple(choose_tiling(*shape, problem.dtype, programs) for shape in shapes)
-    if len(tilings) == 1:
-        tilings *= len(shapes)
-    made = replace(made, programs=programs, tilings=tilings)
-    if problem.device == "cuda" and made.backend == "auto" and problem.operator in SENDS_ITS_PRODUCT:
-        made = _with_backend(problem, made)
-    return replace(made, split=made.split or 1)
-
-
-def _with_engine(problem: Problem, given: Strategy) -> Strategy:
-    """With the backend of owners that read contributions, and the blocks of the chunk engine."""
-    blocks = given.engine_blocks
-    if problem.operator in REDUCTIONS and given.backend == "auto" and (given.plain_kernel or given.pull):
-        if given.plain_kernel and blocks is None:
-            blocks = blocks_after_kernel(problem.m, problem.n, problem.dtype, problem.ranks)
-        given = replace(given, backend="ldst_dedicated")
-    return replace(given, engine_blocks=ENGINE_BLOCKS if blocks is None else blocks)
-
-
-def _with_backend(problem: Problem, given: Strategy) -> Strategy:
-    """How what a product makes leaves a GPU: copied, or stored at its destination tile by tile."""
-    tiles = gemm_tiles(problem.m, problem.n, given.tilings[0])
-    if problem.operator == "matmul_all_reduce" and given.split is None:
-        # While one part is made, the one before is summed and sent.
-        split = max(1, min(MOST_PARTS, round(tiles / given.programs / 2)))
-        given = replace(given, split=split)
-        if split > 1:
-            return given
-    one_way = not (given.stored or given.pulled)
-    if one_way and stored_at_peers(problem.m // max(problem.ranks, 1), tiles, given.programs):
-        return replace(given, backend="tma_inline")
-    return given
+    made = _syncopate.tune.complete(
+        key_of(problem),
+        to_json(given),
+        device=_device_name(),
+        cuda=problem.device == "cuda",
+        exact_fp32=exact_fp32(),
+    )
+    return from_json(made)

@@ -73,6 +73,7 @@ class Strategy:
     sum_parts *     into how many parts a sum is cut at most, each summed beside the kernel once its own tiles are made
     plain_kernel *  the kernel is left as it is, and the chunk engine moves what it makes when it has ended
     phases *        a tile may begin its reduction loop on the chunks that have arrived
+    unfused         the vendors' libraries: a product, and a collective before or after it
     """
 
     tilings: tuple[Tiling, ...] = ()
@@ -88,6 +89,7 @@ class Strategy:
     sum_parts: int = 8
     plain_kernel: bool = False
     phases: bool = True
+    unfused: bool = False
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Strategy:

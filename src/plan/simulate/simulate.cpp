@@ -134,6 +134,10 @@ private:
             const OpRef ref = line.ops[line.next];
             const std::int32_t event = graph_.event(ref);
             if (now_ < rank_starts(line.rank) || open_[static_cast<std::size_t>(event)] > 0) return;
+            if (const OpTiming* known = timing_of(ref); known != nullptr && known->ready_us > now_) {
+                schedule(known->ready_us, Kind::start_of_rank, static_cast<std::int32_t>(at));
+                return;
+            }
             ++line.next;
             OpTime& time = time_of(ref);
             time.start_us = now_;
@@ -149,8 +153,19 @@ private:
         advance(line);
     }
 
+    /// nullptr: nothing is known.
+    const OpTiming* timing_of(OpRef ref) const {
+        if (options_.timings.empty()) return nullptr;
+        return &options_.timings[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+    }
+
     void start(OpRef ref, std::int32_t event) {
         const Op& op = plan_.op(ref);
+        const OpTiming* known = timing_of(ref);
+        if (known != nullptr && known->lasts_us >= 0 && op.kind != OpKind::collective) {
+            schedule(now_ + known->lasts_us, op.kind == OpKind::local ? Kind::end : Kind::posted, event);
+            return;
+        }
         if (op.kind == OpKind::collective) {
             const auto members = graph_.members(event);
             if (++arrived_[static_cast<std::size_t>(event)] < static_cast<std::int32_t>(members.size()))
@@ -302,6 +317,12 @@ Result<Simulation> simulate(const Plan& plan, const Topology& topology, const Si
         const Finding& first = findings.front();
         return Error{std::string(name_of(first.kind)) + ": " + first.message,
                      {"", 0, 0, first.rank, first.op}};
+    }
+    if (!options.timings.empty()) {
+        bool fits = options.timings.size() == plan.ranks.size();
+        for (std::size_t rank = 0; fits && rank < plan.ranks.size(); ++rank)
+            fits = options.timings[rank].size() == plan.ranks[rank].size();
+        if (!fits) return Error{"the timings are not those of the plan's ops: there is one for each"};
     }
     const EventGraph graph(plan, collectives.groups);
     Result<StartOrder> order = start_order(plan, topology, graph);

@@ -54,6 +54,31 @@ double makespan(const Plan& plan, const Topology& topology) {
     return simulate(plan, topology).value().makespan_us;
 }
 
+TEST(Simulate, AnOpWaitsUntilWhatItSendsIsMade) {
+    const Plan plan = pushes(2, kMb, {{0, 1}, {0, 1}});
+    SimulateOptions options;
+    options.timings = {{{}, {.ready_us = 50}}, {}};
+    const Simulation run = *simulate(plan, star(2), options);
+    EXPECT_NEAR(run.ops[0][0].end_us, 13, 1e-9);
+    EXPECT_NEAR(run.ops[0][1].start_us, 50, 1e-9);
+    EXPECT_NEAR(run.makespan_us, 63, 1e-9);
+}
+
+TEST(Simulate, AnOpWhoseTimeIsKnownTakesThatLongAndNoLink) {
+    const Plan plan = pushes(3, kMb, {{0, 1}, {2, 1}});
+    SimulateOptions options;
+    options.timings = {{{.lasts_us = 4}}, {}, {{}}};
+    const Simulation run = *simulate(plan, star(3), options);
+    EXPECT_NEAR(run.ops[0][0].end_us, 4, 1e-9);
+    EXPECT_NEAR(run.ops[2][0].end_us, 13, 1e-9) << "it has the link for itself";
+}
+
+TEST(Simulate, TimingsAreThoseOfThePlansOps) {
+    SimulateOptions options;
+    options.timings = {{}, {}};
+    EXPECT_FALSE(simulate(pushes(2, kMb, {{0, 1}}), star(2), options));
+}
+
 TEST(Simulate, OnePushTakesStartUpBytesAndPost) {
     const Simulation run = *simulate(pushes(2, kMb, {{0, 1}}), star(2));
     EXPECT_NEAR(run.makespan_us, 2 + 10 + 1, 1e-9);

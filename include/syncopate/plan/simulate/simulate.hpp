@@ -67,8 +67,15 @@ struct Simulation {
     std::int32_t busiest_link = -1;        ///< -1: no link carries anything
 };
 
+/// What is known of one op from elsewhere.
+struct OpTiming {
+    double ready_us = 0;   ///< it does not start before: when a kernel will have made what it sends
+    double lasts_us = -1;  ///< how long it takes, whatever the machine's links carry; negative: not known
+};
+
 struct SimulateOptions {
     bool posts = true;  ///< false: ops end with their last byte, without post_us
+    std::vector<std::vector<OpTiming>> timings{};  ///< by rank and index of the op; empty: nothing is known
 };
 
 /// Rank r runs on device r. Fails if the plan has more ranks than the topology has devices, an op is

@@ -1,0 +1,241 @@
+"""How good the estimate is: against all strategies that bench/results/measured.csv holds, with no GPU.
+
+    python bench/tune/estimate.py                    rank correlation and regret of problems not used for the figures
+    python bench/tune/estimate.py --all              of all problems
+    python bench/tune/estimate.py --lines            also each problem: what the estimate chose, and what was best
+
+A problem here is one line of the table: strategies measured in one run, one after another. Its *regret* is the time of the
+strategy that the estimate puts first over the fastest one's; its *correlation* is Spearman's, of the estimated and measured
+times of four or more strategies. The figures of share/machines were set by lines of the models 8B and 405B (FITTED); the
+other models' are the test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+
+import results  # noqa: E402
+from syncopate import _syncopate  # noqa: E402
+
+FITTED = ("8B", "405B")
+OPERATORS = {
+    "ag_gemm": "all_gather_matmul",
+    "gemm_rs": "matmul_reduce_scatter",
+    "gemm_ar": "matmul_all_reduce",
+    "a2a_gemm": "all_to_all_matmul",
+    "gemm_a2a": "matmul_all_to_all",
+}
+WIDE = {"block_m": 128, "block_n": 256, "block_k": 64, "stages": 4}
+NARROW = {"block_m": 128, "block_n": 128, "block_k": 64, "stages": 6}
+LEAST = 4  # strategies of a line, for a correlation
+
+Json = dict[str, Any]
+
+
+def cut_of(name: str) -> Json | None:
+    """ "graph[2x1]": chunks of a shard, in slices along K, by copies."""
+    for begin in ("graph[", "["):
+        if name.startswith(begin) and name.endswith("]"):
+            numbers = name.removeprefix(begin).removesuffix("]").split("x")
+            if len(numbers) == 2 and all(n.isdecimal() for n in numbers):
+                rows, slices = map(int, numbers)
+                made: Json = {"backend": "copy_engine", "chunking": {"rows": rows, "slices": slices}}
+                return made | ({"tiles": [WIDE]} if slices > 1 else {})
+    return None
+
+
+def backend_of(name: str) -> Json | None:
+    """ "tma_dedicated:8": every transfer by it."""
+    backend, _, blocks = name.partition(":")
+    if backend not in ("copy_engine", "tma_dedicated", "ldst_dedicated", "tma_inline"):
+        return None
+    return {"backend": backend} | ({"engine_blocks": int(blocks)} if blocks else {})
+
+
+def way_of(name: str, operator: str) -> Json | None:
+    """ "beside:16:4": how a reduction is made."""
+    if name.startswith("col="):  # its name while it was a prototype
+        name = "beside:" + name.removeprefix("col=").replace(".", ":")
+    if name.startswith(("B=tma_inline", "part=tma_inline")):
+        split = name.rpartition(".")[2]
+        name = f"rows:{split}" if split.isdecimal() and split != "1" else "inline"
+    kind, *rest = name.split(":")
+    if not all(number.isdecimal() for number in rest):
+        return None
+    numbers = [int(number) for number in rest]
+    first = numbers[0] if numbers else 1
+    parts: Json = {"split": first, "split_axis": 1} if first > 1 else {"split": 1}
+    copied = {"backend": "copy_engine"} if operator == "gemm_rs" else {}
+    if kind == "after":
+        return {"placement": "after", "backend": "ldst_dedicated"} | (
+            {"engine_blocks": first} if numbers else {}
+        )
+    if kind == "beside" and len(numbers) == 2:
+        return {
+            "pull": True,
+            "backend": "ldst_dedicated",
+            "engine_blocks": numbers[0],
+            "split": numbers[1],
+            "split_axis": 1,
+        }
+    if kind == "inline":
+        return {"backend": "tma_inline"} | parts
+    if kind == "rows":
+        return {"backend": "tma_inline", "split": first}
+    if kind == "mixed":
+        return {"stored": first, "split": 1}
+    if kind == "narrow":
+        return {"stored": first, "tiles": [NARROW], "split": 1}
+    if kind == "fused":
+        if operator == "gemm_ar" and not numbers:
+            return {}  # in as many parts as are chosen
+        return copied | parts
+    if kind == "pulled":
+        return {"pull": True, "backend": "ldst_inline"} | parts
+    if kind == "pulled_last":
+        return {"pulled": first, "sum_parts": 1, "split": 1}
+    return None
+
+
+def strategy_of(name: str, operator: str) -> Json | None:
+    """What a row of the table measured; None: what is no strategy of today."""
+    if operator in ("gemm_rs", "gemm_ar"):
+        way = way_of(name, operator)
+        if way is not None:
+            return way
+    if operator == "ag_gemm":
+        cut = cut_of(name)
+        if cut is not None:
+            return cut
+    made = backend_of(name)
+    if made is not None and operator in ("ag_gemm", "a2a_gemm"):
+        made["chunking"] = {}
+    return made
+
+
+def unpacked(text: str) -> dict[str, float]:
+    """NAME=µs, with spaces between them. A name may hold "=", but no space."""
+    return {name: float(us) for name, _, us in (item.rpartition("=") for item in text.split())}
+
+
+class Line:
+    """Strategies of one problem: name → (measured, estimated) µs."""
+
+    def __init__(self, row: dict[str, str]) -> None:
+        self.row = row
+        spec = f"{OPERATORS[row['operator']]}:M={row['M']},N={row['N']},K={row['K']},dtype=bf16"
+        self.problem = f"{spec},ranks={row['ranks']},sms=132"
+        self.times: dict[str, tuple[float, float]] = {}
+        self.names: dict[str, str] = {}
+        measured = {"unfused": float(row["unfused"])} if row["unfused"] else {}
+        measured |= unpacked(row["other"])
+        for name, us in measured.items():
+            strategy = {"placement": "unfused"} if name == "unfused" else strategy_of(name, row["operator"])
+            if strategy is None:
+                continue
+            made = _syncopate.tune.estimate(self.problem, json.dumps(strategy), machine_of(int(row["ranks"])))
+            if not made["objection"]:
+                self.times[name] = (us, made["us"])
+
+    @property
+    def chosen(self) -> str:
+        return min(self.times, key=lambda name: self.times[name][1])
+
+    @property
+    def best(self) -> str:
+        return min(self.times, key=lambda name: self.times[name][0])
+
+    @property
+    def regret(self) -> float:
+        return self.times[self.chosen][0] / self.times[self.best][0]
+
+    @property
+    def correlation(self) -> float | None:
+        if len(self.times) < LEAST:
+            return None
+        return spearman(*zip(*self.times.values(), strict=True))
+
+    def __str__(self) -> str:
+        r = self.row
+        where = f"{r['operator']:8} {r['model']:9} M={r['M']:>5} ranks={r['ranks']} {r['date']} {r['run'][:24]:24}"
+        (us, guess), (best, best_guess) = self.times[self.chosen], self.times[self.best]
+        return (
+            f"{where} {len(self.times):2}  {self.regret:5.3f}  chose {self.chosen} {us:.0f} (estimated {guess:.0f}), "
+            f"best {self.best} {best:.0f} ({best_guess:.0f})"
+        )
+
+
+def machine_of(ranks: int) -> str:
+    return f"h200x{min((n for n in (2, 4, 8) if n >= ranks), default=8)}"
+
+
+def ranks_of(values: Sequence[float]) -> list[float]:
+    """Places in rising order; equal values share theirs."""
+    order = sorted(values)
+    return [order.index(value) + (order.count(value) - 1) / 2 for value in values]
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    x, y = ranks_of(a), ranks_of(b)
+    if len(set(x)) < 2 or len(set(y)) < 2:
+        return 0.0
+    return statistics.correlation(x, y)
+
+
+def summary(title: str, lines: Sequence[Line]) -> str:
+    if not lines:
+        return f"{title}: none"
+    regrets = [line.regret for line in lines]
+    correlations = [c for c in (line.correlation for line in lines) if c is not None]
+    problems = {(line.row["ranks"], line.problem) for line in lines}
+    errors = [abs(guess / us - 1) for line in lines for us, guess in line.times.values()]
+    mean = f"{statistics.mean(correlations):.2f}" if correlations else "-"
+    return (
+        f"{title:34} {len(lines):4} {len(problems):4} {len(errors):5}  {statistics.mean(regrets):.3f}  {max(regrets):.2f}"
+        f"   {mean:>5}   {100 * statistics.median(errors):.0f} %"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--all", action="store_true", help="also lines that the figures were set by")
+    parser.add_argument("--lines", action="store_true", help="print each line")
+    parser.add_argument("--fitted", action="store_true", help="only lines that the figures were set by")
+    parser.add_argument("--rows", default="", help="print all strategies of lines whose text holds this")
+    options = parser.parse_args()
+    lines = []
+    for row in results.read():
+        fitted = row["model"] in FITTED
+        if options.all or fitted == options.fitted:
+            line = Line(row)
+            if len(line.times) > 1:
+                lines.append(line)
+    if options.lines:
+        for line in sorted(lines, key=lambda one: -one.regret):
+            print(line)
+    for line in lines:
+        if options.rows and options.rows in f"{line} ":
+            print(line)
+            for name, (us, guess) in sorted(line.times.items(), key=lambda item: item[1][0]):
+                print(f"      {name:16} {us:7.1f} {guess:7.1f}")
+    print(f"{'':34} lines, problems, strategies; regret: mean, worst; correlation; error (median)")
+    print(summary("all", lines))
+    for operator in OPERATORS:
+        for ranks in ("2", "4", "8"):
+            some = [one for one in lines if one.row["operator"] == operator and one.row["ranks"] == ranks]
+            if some:
+                print(summary(f"{operator}, {ranks} ranks", some))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+// Measured: a machine file from what was measured on this machine, and from the nearest known machine for
+// what was not. The source of each figure says which of the two it is.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "syncopate/result.hpp"
+#include "syncopate/tune/machine.hpp"
+
+namespace syncopate::tune {
+
+struct MeasuredFigure {
+    double value = 0;
+    std::string source;
+};
+
+/// What a measurement found.
+struct Measurement {
+    std::string device;
+    std::int32_t devices = 1;
+    std::int32_t num_sms = 0;
+    std::map<std::string, MeasuredFigure, std::less<>> figures;  ///< by name of a figure that is no table
+    std::optional<double> link_gbps;     ///< a copy engine to another device, for many bytes
+    std::optional<double> link_push_us;  ///< its start-up
+};
+
+/// From JSON: {"figures": {NAME: {"value", "source"}}, "links": {"gbps", "push_us"}}. Fails on an unknown
+/// figure, or one that is not positive.
+[[nodiscard]] Result<Measurement> measurement_from_json(std::string_view text);
+
+/// The nearest known machine with what was measured in its place. `measured` is false where figures that take
+/// several devices are the other machine's.
+[[nodiscard]] Result<Machine> machine_of(const Measurement& measurement);
+
+}  // namespace syncopate::tune

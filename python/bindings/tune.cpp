@@ -1,0 +1,148 @@
+// Choosing a strategy. Problems cross as their keys, strategies as JSON.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "bindings.hpp"
+#include "syncopate/io.hpp"
+#include "syncopate/tune/candidates.hpp"
+#include "syncopate/tune/choose.hpp"
+#include "syncopate/tune/estimate.hpp"
+#include "syncopate/tune/machine.hpp"
+#include "syncopate/tune/measured.hpp"
+#include "syncopate/tune/problem.hpp"
+#include "syncopate/tune/strategy.hpp"
+#include "syncopate/tune/tiles.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace syncopate::bindings {
+namespace {
+
+/// What choosing is asked with, apart from the problem.
+tune::ChooseOptions options_of(bool cuda, bool unfused, bool exact_fp32) {
+    return {.unfused = unfused,
+            .device = cuda ? fuse::Device::cuda : fuse::Device::host,
+            .exact_fp32 = exact_fp32};
+}
+
+tune::Machine machine_of(const std::string& name, const tune::Problem& problem, const std::string& device) {
+    if (!name.empty()) return unwrap(tune::find_machine(name));
+    return unwrap(tune::nearest_machine(device, problem.ranks, problem.num_sms)).machine;
+}
+
+nb::dict dict_of(const tune::Estimate& estimate) {
+    nb::dict made;
+    made["us"] = estimate.us;
+    made["compute"] = estimate.compute;
+    made["communicate"] = estimate.communicate;
+    made["exposed"] = estimate.exposed;
+    made["fixed"] = estimate.fixed;
+    return made;
+}
+
+nb::tuple choose(const std::string& key, const std::string& machine, const std::string& device, bool cuda,
+                 bool unfused, bool exact_fp32) {
+    const tune::Problem problem = unwrap(tune::parse_problem(key));
+    const tune::Choice made = tune::choose(problem, machine_of(machine, problem, device), nullptr,
+                                           options_of(cuda, unfused, exact_fp32));
+    return nb::make_tuple(tune::to_json(made.strategy), made.us, made.measured, made.note);
+}
+
+std::string complete(const std::string& key, const std::string& strategy, const std::string& machine,
+                     const std::string& device, bool cuda, bool exact_fp32) {
+    const tune::Problem problem = unwrap(tune::parse_problem(key));
+    return tune::to_json(tune::complete(problem, machine_of(machine, problem, device),
+                                        unwrap(tune::strategy_from_json(strategy, "the strategy")),
+                                        options_of(cuda, true, exact_fp32)));
+}
+
+/// What is to be said of the machine that stands for a device; "" where it is known.
+std::string machine_message(const std::string& device, std::int32_t ranks, std::int32_t num_sms) {
+    return unwrap(tune::nearest_machine(device, ranks, num_sms)).message;
+}
+
+nb::dict estimate(const std::string& key, const std::string& strategy, const std::string& machine) {
+    const tune::Problem problem = unwrap(tune::parse_problem(key));
+    const tune::Machine on = machine_of(machine, problem, "");
+    const tune::Strategy whole =
+        tune::complete(problem, on, unwrap(tune::strategy_from_json(strategy, "the strategy")));
+    nb::dict made = dict_of(tune::estimate(problem, on, whole));
+    made["objection"] = tune::strategy_objection(problem, whole);
+    made["name"] = tune::name_of(whole);
+    return made;
+}
+
+nb::list rank(const std::string& key, const std::string& machine) {
+    const tune::Problem problem = unwrap(tune::parse_problem(key));
+    nb::list made;
+    for (const tune::Candidate& candidate :
+         tune::rank_candidates(problem, machine_of(machine, problem, ""))) {
+        nb::dict entry = dict_of(candidate.estimate);
+        entry["name"] = candidate.name;
+        entry["strategy"] = tune::to_json(candidate.strategy);
+        entry["pruned"] = candidate.pruned;
+        made.append(entry);
+    }
+    return made;
+}
+
+nb::dict tiles(std::int64_t m, std::int64_t n, std::int64_t k, const std::string& dtype,
+               std::int32_t programs, bool exact_fp32) {
+    const std::optional<plan::DType> type = plan::dtype_from(dtype);
+    if (!type) throw nb::value_error(("unknown dtype '" + dtype + "'").c_str());
+    const tune::Machine machine = unwrap(tune::nearest_machine("", 1)).machine;
+    const tune::TileConfig tile = tune::quickest_tiles(machine, *type, {m, n, k}, programs, exact_fp32);
+    nb::dict made;
+    made["block_m"] = tile.block_m;
+    made["block_n"] = tile.block_n;
+    made["block_k"] = tile.block_k;
+    made["stages"] = tile.stages;
+    made["num_wide"] = tile.num_wide;
+    made["precision"] = tile.precision;
+    made["group_m"] = tile.group_m;
+    return made;
+}
+
+/// Writes the machine file of a measurement. Returns its summary, and what is to be said about it.
+nb::tuple measured_machine(const std::string& device, std::int32_t devices, std::int32_t num_sms,
+                           const std::string& measured, const std::string& path) {
+    tune::Measurement measurement = unwrap(tune::measurement_from_json(measured));
+    measurement.device = device;
+    measurement.devices = devices;
+    measurement.num_sms = num_sms;
+    const tune::Machine machine = unwrap(tune::machine_of(measurement));
+    unwrap(write_file_atomically(path, tune::to_json(machine)));
+    const std::string summary = path + ": " + machine.about;
+    return nb::make_tuple(summary, machine.measured
+                                       ? std::string()
+                                       : "figures that were not measured here are marked so: their "
+                                         "sources name another machine");
+}
+
+}  // namespace
+
+void bind_tune(nb::module_& module) {
+    nb::module_ tune = module.def_submodule("tune", "Choosing a strategy for a problem");
+    tune.def("choose", choose, "problem"_a, "machine"_a = "", "device"_a = "", "cuda"_a = true,
+             "unfused"_a = true, "exact_fp32"_a = false);
+    tune.def("complete", complete, "problem"_a, "strategy"_a, "machine"_a = "", "device"_a = "",
+             "cuda"_a = true, "exact_fp32"_a = false);
+    tune.def("estimate", estimate, "problem"_a, "strategy"_a, "machine"_a = "");
+    tune.def("tiles", tiles, "m"_a, "n"_a, "k"_a, "dtype"_a, "programs"_a, "exact_fp32"_a = false);
+    tune.def("measured_machine_path", tune::measured_machine_path);
+    tune.def("measured_machine", measured_machine, "device"_a, "devices"_a, "num_sms"_a, "measured"_a,
+             "path"_a);
+    tune.def("machine_message", machine_message, "device"_a, "ranks"_a, "num_sms"_a = 0);
+    tune.def("rank", rank, "problem"_a, "machine"_a = "");
+    tune.def("name_of", [](const std::string& strategy) {
+        return tune::name_of(unwrap(tune::strategy_from_json(strategy, "the strategy")));
+    });
+}
+
+}  // namespace syncopate::bindings

@@ -1,0 +1,215 @@
+"""`syncopate tune --measure-machine`: what choices need to know of this machine, measured into a machine file.
+
+One GPU gives the rates of products and of its memory, and what launches cost; what takes two GPUs or more is measured where
+torch sees them (copies by size and direction), and else kept from the nearest known machine. Each figure's source says which.
+The file is written by C++ (tune/machine.hpp), which checks it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import _syncopate
+
+ROUNDS = 9
+SECONDS = 110  # at most; what is not measured by then keeps its figure
+MIB = 1 << 20
+
+
+class Progress:
+    """A bar on the error output, and the time that is left."""
+
+    def __init__(self, steps: int, seconds: float = SECONDS) -> None:
+        self.steps, self.done, self.end = steps, 0, time.monotonic() + seconds
+
+    @property
+    def in_time(self) -> bool:
+        return time.monotonic() < self.end
+
+    def step(self, what: str) -> None:
+        self.done += 1
+        width = 30
+        filled = width * self.done // max(1, self.steps)
+        bar = "#" * filled + "." * (width - filled)
+        end = "\n" if self.done == self.steps else ""
+        print(f"\r[{bar}] {self.done}/{self.steps} {what:40}", end=end, file=sys.stderr, flush=True)
+
+
+def microseconds(call: Callable[[], Any], torch: Any) -> float:
+    """Of one replay of `call`, captured as a CUDA graph: median between two events."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    times = []
+    for _ in range(ROUNDS):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(200_000)  # so that the host's time does not count
+        begin.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(1e3 * begin.elapsed_time(end))
+    return statistics.median(times)
+
+
+def product_times(torch: Any, progress: Progress) -> dict[tuple[int, int, int, int, int], float]:
+    """(M, N, K, block_m, block_n) → µs of the library's plain kernel on one round of tiles and on two."""
+    from .gemm import Product
+    from .strategy import Tiling
+
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    times = {}
+    for block_m, block_n, stages in ((128, 256, 4), (128, 128, 6)):
+        for k in (2048, 8192):
+            m, n = block_m * 11, block_n * (sms // 11)
+            tiling = Tiling(block_m, block_n, 64, stages, -1)
+            product = Product(m, n, k, tiling, sms)
+            x, w, y = (
+                torch.empty(*shape, dtype=torch.bfloat16, device="cuda") for shape in ((m, k), (k, n), (m, n))
+            )
+            x.normal_()
+            w.normal_()
+            if progress.in_time:
+                times[m, n, k, block_m, block_n] = microseconds(
+                    lambda p=product, x=x, w=w, y=y: p.run(x, w, y), torch
+                )
+            progress.step(f"product {m} x {n} x {k}, tiles {block_m} x {block_n}")
+    return times
+
+
+def local_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]]:
+    """Figures of one GPU: name → (value, how it was measured)."""
+    figures: dict[str, tuple[float, str]] = {}
+    small = torch.zeros(1, device="cuda")
+    figures["call_us"] = (microseconds(lambda: small.add_(1), torch), "one small kernel as a CUDA graph")
+    progress.step("a call of one kernel")
+    both = microseconds(lambda: (small.add_(1), small.add_(1)), torch)
+    figures["kernel_us"] = (
+        max(0.5, both - figures["call_us"][0]),
+        "two small kernels as a CUDA graph, less one",
+    )
+    progress.step("a second kernel")
+    large = torch.empty(512 * MIB, dtype=torch.uint8, device="cuda")
+    into = torch.empty_like(large)
+    copied = microseconds(lambda: into.copy_(large), torch)
+    figures["sum_gbps"] = (
+        2 * large.numel() / copied / 1e3 * 0.9,
+        "0.9 of a local copy of 512 MiB, read and written",
+    )
+    progress.step("a local copy")
+    words = large.view(torch.int32)
+    read = microseconds(lambda: words.max(), torch)
+    figures["memory_gbps"] = (large.numel() / read / 1e3, "the largest of 512 MiB of integers")
+    progress.step("reading memory")
+    times = product_times(torch, progress)
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    figures |= product_figures(times, sms)
+    library = library_times(torch, progress)
+    if library:
+        figures["library_call_us"] = (library, "the vendor's product of 64 x 64 x 64 as a CUDA graph")
+    return figures
+
+
+def product_figures(
+    times: dict[tuple[int, int, int, int, int], float], sms: int
+) -> dict[str, tuple[float, str]]:
+    """Rates of one multiprocessor from products of one round of tiles, of two depths: their difference has no fixed costs."""
+    by_tile: dict[tuple[int, int], dict[int, float]] = {}
+    for (_, _, k, block_m, block_n), us in times.items():
+        by_tile.setdefault((block_m, block_n), {})[k] = us
+    figures: dict[str, tuple[float, str]] = {}
+    for (block_m, block_n), of in by_tile.items():
+        if len(of) < 2:
+            continue
+        (short, short_us), (long, long_us) = sorted(of.items())
+        if long_us <= short_us:
+            continue
+        a_k = (long_us - short_us) / (long - short)  # µs of one step of K
+        source = f"plain kernel, one round of tiles {block_m} x {block_n} on {sms} multiprocessors, K = {long} less {short}"
+        if block_n > block_m:
+            figures["sm_tflops"] = (2 * block_m * block_n / a_k / 1e6, source)
+        else:
+            figures["sm_load_gbps"] = ((block_m + block_n) * 2 / a_k / 1e3, source)
+    return figures
+
+
+def library_times(torch: Any, progress: Progress) -> float | None:
+    x, y = (torch.zeros(64, 64, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    made = microseconds(lambda: torch.mm(x, x, out=y), torch) if progress.in_time else None
+    progress.step("the vendor's product")
+    return made
+
+
+def copy_times(torch: Any, progress: Progress) -> dict[int, float]:
+    """Bytes → µs of a copy from this GPU to another one by a copy engine."""
+    times = {}
+    for size in (64 << 10, MIB, 16 * MIB, 256 * MIB):
+        source = torch.empty(size, dtype=torch.uint8, device="cuda:0")
+        target = torch.empty(size, dtype=torch.uint8, device="cuda:1")
+        measured = []
+        for _ in range(ROUNDS if progress.in_time else 0):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda._sleep(200_000)
+            begin.record()
+            target.copy_(source, non_blocking=True)
+            end.record()
+            torch.cuda.synchronize()
+            measured.append(1e3 * begin.elapsed_time(end))
+        if measured:
+            times[size] = statistics.median(measured)
+        progress.step(f"a copy of {size >> 10} KiB to another GPU")
+    return times
+
+
+def link_figures(times: dict[int, float]) -> dict[str, float]:
+    """Of the topology: what a copy takes to start, and its rate."""
+    if len(times) < 2:
+        return {}
+    (small, small_us), *_, (large, large_us) = sorted(times.items())
+    return {"gbps": (large - small) / max(large_us - small_us, 1e-3) / 1e3, "push_us": max(0.5, small_us - 2)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="syncopate tune --measure-machine", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--output", default="")
+    options = parser.parse_args()
+    import torch
+
+    if not torch.cuda.is_available():
+        print("error: --measure-machine needs a GPU, and torch sees none", file=sys.stderr)
+        return 3
+    path = options.output or _syncopate.tune.measured_machine_path()
+    if not path:
+        print("error: neither HOME nor SYNCOPATE_CACHE_DIR is set: name a file with -o", file=sys.stderr)
+        return 2
+    count = torch.cuda.device_count()
+    peers = count > 1 and torch.cuda.can_device_access_peer(0, 1)
+    progress = Progress(4 + 4 + 1 + (4 if peers else 0))
+    figures = local_figures(torch, progress)
+    links = link_figures(copy_times(torch, progress)) if peers else {}
+    properties = torch.cuda.get_device_properties(0)
+    measured = {
+        "figures": {name: {"value": value, "source": source} for name, (value, source) in figures.items()},
+        "links": links,
+    }
+    text, message = _syncopate.tune.measured_machine(
+        properties.name, count, properties.multi_processor_count, json.dumps(measured), path
+    )
+    print(text)
+    if message:
+        print(message, file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Unfused: an operator as the vendors' libraries do it, a product and a collective before or after it. One strategy among the
+others, so no operator is slower than not using us. On cuda NCCL and cuBLAS; each op that is queued is torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+class Unfused:
+    """The collectives of one operator: `rows`, those of every rank's shard of M."""
+
+    def __init__(self, process_group: Any, rows: Sequence[int], rank: int) -> None:
+        self.group, self.rows, self.rank = process_group, list(rows), rank
+
+    @property
+    def even(self) -> bool:
+        return len(set(self.rows)) == 1
+
+    def gather(self, x: torch.Tensor) -> torch.Tensor:
+        """All shards, one below the other."""
+        whole = x.new_empty(sum(self.rows), x.shape[1])
+        if self.even:
+            dist.all_gather_into_tensor(whole, x.contiguous(), group=self.group)
+        else:
+            # Shards differ by a row: each is sent as long as the longest one.
+            most = max(self.rows)
+            padded = x.new_zeros(most, x.shape[1])
+            padded[: x.shape[0]] = x
+            parts = x.new_empty(most * len(self.rows), x.shape[1])
+            dist.all_gather_into_tensor(parts, padded, group=self.group)
+            cut = [part[:count] for part, count in zip(parts.split(most), self.rows, strict=True)]
+            torch.cat(cut, out=whole)
+        return whole
+
+    def scatter(self, product: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """This rank's rows of the sum over ranks."""
+        if self.even:
+            dist.reduce_scatter_tensor(out, product, group=self.group)
+        else:
+            dist.all_reduce(product, group=self.group)
+            begin = sum(self.rows[: self.rank])
+            out.copy_(product[begin : begin + self.rows[self.rank]])
+        return out
+
+    def reduce(self, product: torch.Tensor) -> torch.Tensor:
+        dist.all_reduce(product, group=self.group)
+        return product
+
+    def exchange(self, blocks: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        dist.all_to_all_single(out, blocks.contiguous(), group=self.group)
+        return out
+
+
+def activated(y: torch.Tensor, activation: str) -> torch.Tensor:
+    """In place. `activation`: one of kernels.matmul.ACTIVATIONS."""
+    if activation == "relu":
+        return y.relu_()
+    if activation == "gelu":
+        return y.copy_(torch.nn.functional.gelu(y, approximate="tanh"))
+    return y.copy_(torch.nn.functional.silu(y)) if activation == "silu" else y
+
+
+def all_gather_matmul(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor) -> torch.Tensor:
+    whole, (w, *bias) = pair.gather(x), weights
+    w = w.t() if op.w_transposed else w
+    if bias:
+        torch.addmm(bias[0], whole, w, out=out)
+    else:
+        torch.mm(whole, w, out=out)
+    return activated(out, op.activation)
+
+
+def all_to_all_matmul(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor) -> torch.Tensor:
+    return torch.mm(pair.exchange(x, torch.empty_like(x)), product_weight(op, weights), out=out)
+
+
+def matmul_reduce_scatter(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor) -> torch.Tensor:
+    return pair.scatter(torch.mm(x, product_weight(op, weights)), out)
+
+
+def matmul_all_reduce(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor) -> torch.Tensor:
+    return pair.reduce(torch.mm(x, product_weight(op, weights), out=out))
+
+
+def matmul_all_to_all(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor) -> torch.Tensor:
+    return pair.exchange(torch.mm(x, product_weight(op, weights)), out)
+
+
+def feed_forward(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor) -> torch.Tensor:
+    up, down = weights
+    inner = activated(torch.mm(pair.gather(x), up), op.activation)
+    return pair.scatter(torch.mm(inner, down), out)
+
+
+def product_weight(op: Any, weights: Sequence[torch.Tensor]) -> torch.Tensor:
+    return weights[0].t() if op.w_transposed else weights[0]
+
+
+#: By the operator's name.
+PAIRS: dict[str, Callable[..., torch.Tensor]] = {
+    function.__name__: function
+    for function in (
+        all_gather_matmul,
+        all_to_all_matmul,
+        feed_forward,
+        matmul_all_reduce,
+        matmul_all_to_all,
+        matmul_reduce_scatter,
+    )
+}

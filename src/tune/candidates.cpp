@@ -1,0 +1,228 @@
+#include "syncopate/tune/candidates.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "syncopate/fuse/backend.hpp"
+#include "syncopate/tune/choose.hpp"
+#include "syncopate/tune/tiles.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+using Kind = OperatorRow::Kind;
+using plan::Backend;
+
+constexpr std::int32_t kMostSplit = 8;
+constexpr std::int64_t kLeastSlice = 128;  // of K
+
+class Enumeration {
+public:
+    Enumeration(const Problem& problem, const Machine& machine)
+        : problem_(problem), machine_(machine), shapes_(problem.products()) {}
+
+    std::vector<Strategy> all() {
+        add({.placement = Placement::unfused});
+        add({});
+        add({.placement = Placement::before});
+        const OperatorRow* row = operator_row(problem_.op);
+        if (problem_.ranks == 1 || shapes_.empty()) return made_;
+        switch (row->kind) {
+            case Kind::gathers:
+            case Kind::exchanges: before(row->kind); break;
+            case Kind::scatters:
+            case Kind::reduces: reductions(); break;
+            case Kind::sends: departures(); break;
+            case Kind::block: blocks(); break;
+            case Kind::other: break;
+        }
+        return made_;
+    }
+
+private:
+    void add(const Strategy& strategy) {
+        Strategy whole = complete(problem_, machine_, strategy);
+        if (names_.insert(name_of(whole)).second) made_.push_back(std::move(whole));
+    }
+
+    /// Each backend that a device has, with each number of multiprocessors that was measured.
+    template <typename Visit>
+    void each_backend(const Curve& blocks, Visit visit) {
+        // Loads and stores before bulk copies: among equals the first counts.
+        const auto rows = fuse::backend_rows();
+        for (auto at = rows.rbegin(); at != rows.rend(); ++at) {
+            const fuse::BackendTraits& row = *at;
+            if (!row.on_cuda) continue;
+            Strategy strategy{.backend = row.backend};
+            if (row.lane != fuse::LaneKind::engine) {
+                visit(strategy);
+                continue;
+            }
+            for (const auto& [count, gbps] : blocks.points) {
+                strategy.engine_blocks = static_cast<std::int32_t>(count);
+                visit(strategy);
+            }
+        }
+    }
+
+    /// Those of one shape, which phases need.
+    [[nodiscard]] std::vector<TileConfig> one_shape() const {
+        return tile_configs(problem_.dtype, shapes_.front());
+    }
+
+    /// The extents of slices that grow as sending keeps up with multiplying: one is sent while the one before
+    /// is multiplied, so that nobody waits again.
+    [[nodiscard]] std::vector<std::int64_t> growing(const TileConfig& tile, std::int32_t count,
+                                                    double gbps) const {
+        const ProductShape& shape = shapes_.front();
+        const double bytes = static_cast<double>(shape.m) / problem_.ranks * static_cast<double>(shape.k) *
+                             static_cast<double>(plan::size_of(problem_.dtype)) * (problem_.ranks - 1);
+        const double sending = bytes / (std::max(1.0, gbps) * 1e3);
+        const double multiplying = tile_us(machine_, problem_.dtype, tile, tile.block_n, shape.k);
+        const double growth = std::clamp(multiplying / std::max(sending, 1e-3), 0.25, 8.0);
+        double whole = 0;
+        for (std::int32_t i = 0; i < count; ++i) whole += std::pow(growth, i);
+        const std::int64_t blocks = shape.k / tile.block_k;
+        std::vector<std::int64_t> extents;
+        std::int64_t before = 0;
+        double share = 0;
+        for (std::int32_t i = 0; i + 1 < count; ++i) {
+            share += std::pow(growth, i);
+            const std::int64_t edge =
+                std::max<std::int64_t>(before + 1, std::llround(static_cast<double>(blocks) * share / whole));
+            if (edge >= blocks) break;
+            extents.push_back((edge - before) * tile.block_k);
+            before = edge;
+        }
+        extents.push_back(shape.k - before * tile.block_k);
+        return extents;
+    }
+
+    void before(Kind kind) {
+        const std::int64_t k = shapes_.front().k;
+        each_backend(machine_.rates.engine_gbps, [&](Strategy strategy) {
+            if (fuse::is_inline(strategy.backend)) {
+                strategy.pull = kind == Kind::gathers;
+                add(strategy);
+                return;
+            }
+            for (const std::int32_t rows : {1, 2, 4}) {
+                strategy.chunking = {.rows = rows};
+                add(strategy);
+            }
+            for (const TileConfig& tile : one_shape()) {
+                strategy.tiles = {tile};
+                strategy.chunking = {};
+                add(strategy);
+                for (const std::int32_t count : {2, 3, 4}) {
+                    if (k / count < kLeastSlice || k % (std::int64_t{count} * tile.block_k) != 0) continue;
+                    for (const bool peer_by_peer : {true, false}) {
+                        strategy.chunking = {.num_slices = count, .peer_by_peer = peer_by_peer};
+                        add(strategy);
+                    }
+                }
+                if (!fuse::is_engine(strategy.backend) || k < 8 * kLeastSlice) continue;
+                for (const std::int32_t count : {2, 3, 4}) {
+                    const double gbps = machine_.rates.engine_gbps.at(strategy.engine_blocks.value_or(0));
+                    strategy.chunking = {.slices = growing(tile, count, gbps)};
+                    if (strategy.chunking.slices.size() > 1) add(strategy);
+                }
+            }
+            strategy.tiles.clear();
+            strategy.chunking = {};
+            strategy.pull = true;
+            if (kind == Kind::gathers && strategy.backend == Backend::copy_engine) add(strategy);
+        });
+    }
+
+    /// Parts of columns, and parts of rows.
+    template <typename Visit>
+    void each_cut(Strategy strategy, Visit visit) {
+        strategy.split = 1;
+        visit(strategy);
+        for (std::int32_t split = 2; split <= kMostSplit; ++split) {
+            strategy.split = split;
+            strategy.split_axis = 1;
+            visit(strategy);
+            if (split == 2 || split == 4) {
+                strategy.split_axis = 0;
+                visit(strategy);
+            }
+        }
+    }
+
+    void reductions() {
+        const std::int32_t others = problem_.ranks - 1;
+        each_backend(machine_.rates.engine_sum_gbps, [&](const Strategy& by) {
+            if (fuse::is_engine(by.backend)) {
+                Strategy pulled = by;
+                pulled.pull = true;
+                for (const std::int32_t split : {1, 2, 4, kMostSplit}) {
+                    pulled.split = split;
+                    if (split > 1) pulled.split_axis = 1;
+                    add(pulled);
+                }
+                return;
+            }
+            Strategy strategy = by;
+            strategy.pull = by.backend == Backend::ldst_inline;
+            each_cut(strategy, [&](const Strategy& cut) { add(cut); });
+        });
+        // Transfers whose backend is open are copied, and small sums stored at their peers by who adds them
+        // up.
+        each_cut({}, [&](Strategy cut) {
+            add(cut);
+            cut.backend = Backend::copy_engine;
+            cut.sum_parts = 1;
+            add(cut);
+        });
+        for (std::int32_t count = 1; count <= others; ++count) {
+            for (const TileConfig& tile : tiles_of_last_round()) {
+                add({.tiles = {tile}, .split = 1, .stored = count});
+                if (count == 1 && others > 1)
+                    add({.tiles = {tile}, .split = 1, .pulled = count, .sum_parts = 1});
+            }
+        }
+        add({.placement = Placement::after});
+        for (const auto& [count, gbps] : machine_.rates.engine_sum_gbps.points)
+            add({.placement = Placement::after, .engine_blocks = static_cast<std::int32_t>(count)});
+    }
+
+    /// The quickest tiles, and those of one shape.
+    [[nodiscard]] std::vector<TileConfig> tiles_of_last_round() const {
+        std::vector<TileConfig> tiles = one_shape();
+        const std::int32_t sms = problem_.num_sms > 0 ? problem_.num_sms : machine_.num_sms;
+        tiles.push_back(quickest_tiles(machine_, problem_.dtype, shapes_.back(), sms, false));
+        return tiles;
+    }
+
+    void departures() {
+        each_backend(machine_.rates.engine_gbps, [&](Strategy strategy) {
+            for (const std::int32_t split : {1, 2, 4}) {
+                strategy.split = split;
+                add(strategy);
+            }
+        });
+    }
+
+    void blocks() {
+        for (const std::int32_t rows : {1, 2, 4}) {
+            for (const std::int32_t split : {1, 2, 4}) add({.chunking = {.rows = rows}, .split = split});
+        }
+    }
+
+    const Problem& problem_;
+    const Machine& machine_;
+    std::vector<ProductShape> shapes_;
+    std::vector<Strategy> made_;
+    std::set<std::string> names_;
+};
+
+}  // namespace
+
+std::vector<Strategy> candidates(const Problem& problem, const Machine& machine) {
+    return Enumeration(problem, machine).all();
+}
+
+}  // namespace syncopate::tune

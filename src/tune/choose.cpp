@@ -1,0 +1,55 @@
+#include "syncopate/tune/choose.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "syncopate/tune/candidates.hpp"
+#include "syncopate/tune/estimate.hpp"
+
+namespace syncopate::tune {
+
+std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& machine) {
+    std::vector<Candidate> ranked;
+    for (Strategy& strategy : candidates(problem, machine)) {
+        Candidate& made = ranked.emplace_back();
+        made.name = name_of(strategy);
+        made.strategy = std::move(strategy);
+        made.pruned = strategy_objection(problem, made.strategy);
+        if (made.pruned.empty()) made.estimate = estimate(problem, machine, made.strategy);
+        if (made.strategy.placement == Placement::unfused) made.name = name_of(Placement::unfused);
+    }
+    std::stable_sort(ranked.begin(), ranked.end(), [](const Candidate& a, const Candidate& b) {
+        if (a.pruned.empty() != b.pruned.empty()) return a.pruned.empty();
+        return a.pruned.empty() && a.estimate.us < b.estimate.us;
+    });
+    return ranked;
+}
+
+Choice choose(const Problem& problem, const Machine& machine, const Store* store,
+              const ChooseOptions& options) {
+    const Strategy usual = complete(problem, machine, {}, options);
+    if (options.device == fuse::Device::host || problem.products().empty())
+        return {.strategy = usual, .note = "the default"};
+    const auto runnable = [&](const Strategy& strategy) {
+        return strategy_objection(problem, strategy).empty() &&
+               (options.unfused || strategy.placement != Placement::unfused);
+    };
+    if (store != nullptr) {
+        if (const std::optional<Stored> stored = store->find(problem)) {
+            const Strategy strategy = complete(problem, machine, stored->strategy, options);
+            if (runnable(strategy))
+                return {.strategy = strategy, .us = stored->us, .measured = true, .note = stored->note};
+        }
+    }
+    const std::vector<Candidate> ranked = rank_candidates(problem, machine);
+    for (const Candidate& candidate : ranked) {
+        if (!candidate.pruned.empty() || !runnable(candidate.strategy)) continue;
+        return {.strategy = candidate.strategy,
+                .us = candidate.estimate.us,
+                .note = fmt::format("by the estimate on {}", machine.name)};
+    }
+    return {.strategy = usual, .note = "the default: no other is legal"};
+}
+
+}  // namespace syncopate::tune

@@ -1,0 +1,101 @@
+// Complete: what a strategy leaves open, by the same estimate that chooses.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "syncopate/fuse/backend.hpp"
+#include "syncopate/tune/choose.hpp"
+#include "syncopate/tune/estimate.hpp"
+#include "syncopate/tune/tiles.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+using Kind = OperatorRow::Kind;
+using plan::Backend;
+
+bool reduces(Kind kind) { return kind == Kind::scatters || kind == Kind::reduces; }
+
+/// The fewest blocks with which the chunk engine is nearly as fast as with any number.
+std::int32_t enough_blocks(const Machine& machine) {
+    constexpr double kNearly = 0.9;
+    const auto& points = machine.rates.engine_gbps.points;
+    double most = 0;
+    for (const auto& [blocks, gbps] : points) most = std::max(most, gbps);
+    for (const auto& [blocks, gbps] : points) {
+        if (gbps >= kNearly * most) return static_cast<std::int32_t>(blocks);
+    }
+    return 1;
+}
+
+/// Blocks of the chunk engine that sum a rank's part after the kernel: what keeps the links busy, and no
+/// more.
+std::int32_t blocks_after(const Problem& problem, const Machine& machine, const ProductShape& shape) {
+    const std::int64_t rows = (shape.m + problem.ranks - 1) / problem.ranks;
+    const double bytes =
+        static_cast<double>(rows * shape.n) * static_cast<double>(plan::size_of(problem.dtype));
+    const double blocks = std::ceil(bytes / machine.rates.after_unit_bytes);
+    return static_cast<std::int32_t>(std::clamp(blocks, 1.0, std::max(1.0, machine.rates.after_blocks)));
+}
+
+/// The quicker of two, each with what it leaves open as by default.
+Strategy quicker(const Problem& problem, const Machine& machine, Strategy usual, const Strategy& other) {
+    if (!strategy_objection(problem, other).empty()) return usual;
+    const auto us = [&](Strategy strategy) {
+        if (!strategy.split) strategy.split = 1;
+        return estimate(problem, machine, strategy).us;
+    };
+    return us(other) < us(usual) ? other : usual;
+}
+
+/// How what a product makes leaves a device, where that is open: copied, or stored at its destination tile by
+/// tile; and an all-reduce in how many parts.
+Strategy with_departure(const Problem& problem, const Machine& machine, Kind kind, Strategy made) {
+    Strategy best = made;
+    if (kind == Kind::reduces && !made.split) {
+        for (const std::int32_t split : {2, 4}) {
+            Strategy other = made;
+            other.split = split;
+            best = quicker(problem, machine, best, other);
+        }
+    }
+    if (made.stored != 0 || made.pulled != 0 || best.split.value_or(1) > 1) return best;
+    Strategy other = made;
+    other.backend = Backend::tma_inline;
+    return quicker(problem, machine, best, other);
+}
+
+}  // namespace
+
+Strategy complete(const Problem& problem, const Machine& machine, const Strategy& given,
+                  const ChooseOptions& options) {
+    const OperatorRow* row = operator_row(problem.op);
+    const std::vector<ProductShape> shapes = problem.products();
+    Strategy made = given;
+    if (row == nullptr || shapes.empty()) return made;
+    const bool cuda = options.device == fuse::Device::cuda;
+    const bool after = made.placement == Placement::after;
+    if (reduces(row->kind) && made.backend == Backend::automatic && (after || made.pull)) {
+        made.backend = Backend::ldst_dedicated;
+        if (after && !made.engine_blocks) made.engine_blocks = blocks_after(problem, machine, shapes.front());
+    }
+    if (!made.engine_blocks) made.engine_blocks = enough_blocks(machine);
+    const std::int32_t sms = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
+    const bool beside = cuda && fuse::is_engine(made.backend) && !after;
+    if (!made.programs) made.programs = std::max(1, sms - (beside ? *made.engine_blocks : 0));
+    if (made.tiles.empty()) {
+        for (const ProductShape& shape : shapes)
+            made.tiles.push_back(
+                quickest_tiles(machine, problem.dtype, shape, *made.programs, options.exact_fp32));
+    } else if (made.tiles.size() == 1 && shapes.size() > 1) {
+        made.tiles.resize(shapes.size(), made.tiles.front());
+    }
+    const bool sends = reduces(row->kind) || row->kind == Kind::sends;
+    if (cuda && sends && problem.ranks > 1 && made.backend == Backend::automatic &&
+        made.placement == Placement::fused)
+        made = with_departure(problem, machine, row->kind, made);
+    if (!made.split) made.split = 1;
+    return made;
+}
+
+}  // namespace syncopate::tune

@@ -1,0 +1,281 @@
+#include "syncopate/tune/estimate.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "syncopate/fuse/backend.hpp"
+#include "syncopate/fuse/sum_stores.hpp"
+#include "syncopate/tune/tiles.hpp"
+#include "tune/play.hpp"
+#include "tune/transfers.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+using Kind = OperatorRow::Kind;
+using plan::Backend;
+
+constexpr double kBytesPerUs = 1e3;   // of 1 GB/s
+constexpr double kMib = 1024 * 1024;  // bytes
+constexpr double kUnknown = 1e12;     // µs: of what cannot be simulated
+
+/// One product with what comes before or after it.
+class Part {
+public:
+    Part(const Problem& problem, const Machine& machine, const Strategy& strategy, const ProductShape& shape,
+         const TileConfig& tile, Kind kind)
+        : problem_(problem),
+          machine_(machine),
+          rates_(machine.rates),
+          strategy_(strategy),
+          shape_(shape),
+          tile_(tile),
+          kind_(kind),
+          grid_(tile_grid(shape.m, shape.n, tile)),
+          occupied_(occupancy(machine, problem.dtype, shape, tile, programs())) {
+        const double whole = static_cast<double>(shape.m) *
+                             static_cast<double>(comes_before() ? shape.k : shape.n) *
+                             static_cast<double>(plan::size_of(problem.dtype));
+        step_bytes_ = whole * (problem.ranks - 1) / problem.ranks;
+    }
+
+    [[nodiscard]] Estimate estimate() const {
+        Estimate made;
+        made.compute = product_us(machine_, problem_.dtype, shape_, tile_, programs());
+        made.fixed = rates_.call_us;
+        if (problem_.ranks == 1) {
+            made.us = made.fixed + made.compute;
+            return made;
+        }
+        if (strategy_.placement == Placement::unfused) return unfused();
+        if (strategy_.placement == Placement::after) return after(made);
+        made.fixed += rates_.fused_us;
+        if (comes_before()) return reads(made);
+        const bool all_read = reduces() && strategy_.pulled == problem_.ranks - 1;
+        if (strategy_.pull || all_read)
+            return fuse::is_engine(strategy_.backend) ? pulled_by_engine(made) : pulled_by_sums(made);
+        return makes(made);
+    }
+
+private:
+    [[nodiscard]] bool comes_before() const { return kind_ == Kind::gathers || kind_ == Kind::exchanges; }
+    [[nodiscard]] bool reduces() const { return kind_ == Kind::scatters || kind_ == Kind::reduces; }
+    [[nodiscard]] std::int32_t programs() const { return strategy_.programs.value_or(machine_.num_sms); }
+    [[nodiscard]] std::int32_t parts() const { return std::max(1, strategy_.split.value_or(1)); }
+    /// Bytes that go through each link in all steps.
+    [[nodiscard]] double moved_bytes() const { return step_bytes_ * (kind_ == Kind::reduces ? 2 : 1); }
+
+    static double over(double bytes, double gbps) {
+        return gbps <= 0 ? kUnknown : bytes / (gbps * kBytesPerUs);
+    }
+
+    /// The call's time with all its parts, where transfers and product end at `end` after a start of half the
+    /// fixed costs.
+    [[nodiscard]] static Estimate whole(Estimate made, double end) {
+        made.exposed = std::max(0.0, end - made.compute);
+        made.us = made.fixed + made.compute + made.exposed;
+        return made;
+    }
+
+    [[nodiscard]] Programs played(double start, double slower) const {
+        slower *= occupied_;
+        return {.count = programs(),
+                .start_us = start,
+                .wide_us = slower * tile_us(machine_, problem_.dtype, tile_, tile_.block_n, shape_.k),
+                .narrow_us = slower * tile_us(machine_, problem_.dtype, tile_, tile_.block_n / 2, shape_.k),
+                .phase_us = rates_.phase_us};
+    }
+
+    /// How much slower the product is beside transfers of so many µs.
+    [[nodiscard]] double slower(double communicate, double compute) const {
+        return 1 + (rates_.beside_copies - 1) * std::min(1.0, communicate / std::max(compute, 1e-3));
+    }
+
+    [[nodiscard]] double library_collective_us() const {
+        const double mib = step_bytes_ / kMib;
+        switch (kind_) {
+            case Kind::gathers: return rates_.library_gather_us.along(mib);
+            case Kind::scatters: return rates_.library_scatter_us.along(mib);
+            case Kind::reduces: return rates_.library_reduce_us.along(mib);
+            case Kind::exchanges:
+            case Kind::sends: return rates_.library_exchange_us.along(mib);
+            case Kind::block:
+            case Kind::other: break;
+        }
+        return 0;
+    }
+
+    [[nodiscard]] Estimate unfused() const {
+        Estimate made;
+        made.compute = library_product_us(machine_, problem_.dtype, shape_) - rates_.library_call_us;
+        made.communicate = library_collective_us();
+        made.fixed = rates_.kernel_us;
+        made.exposed = made.communicate;
+        made.us = made.fixed + made.compute + made.exposed;
+        return made;
+    }
+
+    /// Chunks arrive, tiles wait for them.
+    [[nodiscard]] Estimate reads(Estimate made) const {
+        const Result<std::vector<Arriving>> arriving =
+            arrivals(problem_, shape_, machine_, strategy_, kind_ == Kind::gathers);
+        if (!arriving) return whole(made, kUnknown);
+        for (const Arriving& chunk : *arriving) {
+            for (const double time : chunk.slices) made.communicate = std::max(made.communicate, time);
+        }
+        const std::vector<std::int64_t> extents = slices_of(strategy_.chunking, shape_.k);
+        std::vector<double> shares;
+        for (const std::int64_t extent : extents)
+            shares.push_back(static_cast<double>(extent) / static_cast<double>(shape_.k));
+        const double start = made.fixed / 2;
+        const double beside = slower(made.communicate, made.compute);
+        if (fuse::is_inline(strategy_.backend)) {
+            // Every column of tiles reads the rows at their owners anew.
+            made.communicate = over(step_bytes_ * static_cast<double>(grid_.columns()), rates_.read_gbps);
+            return whole(made, std::max(made.communicate, made.compute) + rates_.read_us);
+        }
+        const double end = play_reads(grid_, played(start + rates_.poll_us, beside), *arriving, shares);
+        return whole(made, std::max(end - start, made.compute));
+    }
+
+    /// Chunks leave as their tiles are made.
+    [[nodiscard]] Estimate makes(Estimate made) const {
+        if (strategy_.backend == Backend::tma_inline) return stored(made);
+        const bool everywhere = kind_ == Kind::reduces;
+        const MadeOrder order = made_order(problem_, shape_, strategy_, everywhere);
+        const std::vector<double> at_once(order.chunks.size() + 1, 0.0);
+        Strategy strategy = strategy_;
+        strategy.tiles = {tile_};
+        Problem problem = problem_;
+        if (problem.op == "feed_forward") problem.op = "matmul_reduce_scatter";
+        const auto sent = [&](const std::vector<double>& times) {
+            return departures(problem, shape_, machine_, strategy, order, times);
+        };
+        const Result<double> alone = sent(at_once);
+        if (!alone) return whole(made, kUnknown);
+        made.communicate = *alone;
+        double beside = slower(made.communicate, made.compute);
+        const double stored_bytes = step_bytes_ * strategy_.stored / (problem_.ranks - 1);
+        if (strategy_.stored > 0)
+            beside *= 1 + over(stored_bytes, rates_.store_stall_gbps) / std::max(made.compute, 1e-3);
+        if (everywhere && problem_.ranks > 2) {
+            // Sums that store at all ranks take multiprocessors from the tiles.
+            beside *= rates_.beside_sums;
+            const double chunk = step_bytes_ / (problem_.ranks - 1) / parts();
+            if (chunk <= static_cast<double>(fuse::kMostBytesStoredBySums) && parts() > 1 &&
+                strategy_.backend != Backend::copy_engine)
+                beside += over(step_bytes_ * (parts() - 1) / parts(), rates_.store_gbps) / made.compute;
+        }
+        const std::vector<double> times = play_makes(grid_, played(0, beside), order.chunks);
+        const Result<double> end = sent(times);
+        if (!end) return whole(made, kUnknown);
+        return whole(made, std::max(*end, times.back()) + rates_.copied_part_us * (parts() - 1));
+    }
+
+    /// When the own chunk of each part is complete, beside `slower`, and then the whole product.
+    [[nodiscard]] std::vector<double> parts_made(double slower) const {
+        const MadeOrder order = made_order(problem_, shape_, strategy_, kind_ == Kind::reduces);
+        const std::vector<double> times = play_makes(grid_, played(0, slower), order.chunks);
+        std::vector<double> made(static_cast<std::size_t>(parts()), 0);
+        for (std::size_t c = 0; c < order.chunks.size(); ++c) {
+            double& part = made[static_cast<std::size_t>(order.part[c])];
+            part = std::max(part, times[c]);
+        }
+        made.push_back(times.back());
+        return made;
+    }
+
+    /// Parts are summed one after another, each in `us` once it is complete.
+    [[nodiscard]] static double chained(const std::vector<double>& made, double us) {
+        double now = 0;
+        for (std::size_t part = 0; part + 1 < made.size(); ++part) now = std::max(now, made[part]) + us;
+        return std::max(now, made.back());
+    }
+
+    /// Tiles are stored at their destination.
+    [[nodiscard]] Estimate stored(Estimate made) const {
+        const double stall = over(step_bytes_, rates_.store_stall_gbps);
+        const double carried = over(step_bytes_, rates_.tile_store_gbps.at(step_bytes_ / kMib));
+        made.communicate = carried;
+        const double beside = 1 + stall / std::max(made.compute, 1e-3);
+        if (!reduces()) return whole(made, std::max(made.compute + stall, carried + made.compute / rounds()));
+        const double shard = step_bytes_ / (problem_.ranks - 1);
+        double us = rates_.sum_us + over((problem_.ranks + 1) * shard / parts(), rates_.sum_gbps);
+        if (kind_ == Kind::reduces) {
+            const double sums = over(step_bytes_, rates_.store_gbps);
+            made.communicate += sums;
+            us += rates_.store_us + sums / parts();
+        }
+        // What one round makes is stored by all at once when it ends.
+        std::vector<double> parts_end = parts_made(beside);
+        for (std::size_t part = 0; part + 1 < parts_end.size(); ++part)
+            parts_end[part] += carried / std::max<double>(parts(), rounds());
+        double& last = parts_end[parts_end.size() - 2];
+        last = std::max(last, carried + made.compute / rounds());
+        // Tiles and sums share the links.
+        return whole(made, std::max(chained(parts_end, us), made.communicate + made.compute / rounds()));
+    }
+
+    [[nodiscard]] double rounds() const {
+        return std::max(1.0, static_cast<double>(grid_.tiles()) / std::max(1, programs()));
+    }
+
+    /// The chunk engine reads contributions beside the kernel, one part after another.
+    [[nodiscard]] Estimate pulled_by_engine(Estimate made) const {
+        const double gbps = rates_.engine_sum_gbps.at(strategy_.engine_blocks.value_or(0));
+        made.communicate = over(moved_bytes(), gbps);
+        const double longer = std::max(made.compute, made.communicate);
+        const double shorter = std::min(made.compute, made.communicate);
+        return whole(made, longer + shorter / parts() + rates_.part_us * parts() + rates_.last_us);
+    }
+
+    /// Sums, kernels beside the product's, read contributions where they are.
+    [[nodiscard]] Estimate pulled_by_sums(Estimate made) const {
+        made.communicate = over(moved_bytes(), rates_.after_gbps);
+        const double us = rates_.pulled_us + over(moved_bytes() / parts(), rates_.read_gbps);
+        const double beside = over(moved_bytes() * (parts() - 1) / parts(), rates_.pulled_slow_gbps);
+        return whole(made, chained(parts_made(1 + beside / std::max(made.compute, 1e-3)), us));
+    }
+
+    /// The chunk engine sums when the plain kernel has ended.
+    [[nodiscard]] Estimate after(Estimate made) const {
+        const double busy = std::min(1.0, strategy_.engine_blocks.value_or(1) / rates_.after_full_blocks);
+        made.communicate = over(moved_bytes(), rates_.after_gbps * busy);
+        made.fixed += rates_.after_us;
+        return whole(made, made.compute + made.communicate);
+    }
+
+    const Problem& problem_;
+    const Machine& machine_;
+    const Rates& rates_;
+    const Strategy& strategy_;
+    const ProductShape& shape_;
+    const TileConfig& tile_;
+    Kind kind_;
+    TileGrid grid_;
+    double occupied_ = 1;    ///< a tile's time, as not all multiprocessors work all the time
+    double step_bytes_ = 0;  ///< into each rank in one step
+};
+
+}  // namespace
+
+Estimate estimate(const Problem& problem, const Machine& machine, const Strategy& strategy) {
+    const OperatorRow* row = operator_row(problem.op);
+    const std::vector<ProductShape> shapes = problem.products();
+    if (row == nullptr || shapes.empty() || strategy.tiles.empty()) return {};
+    const auto part = [&](std::size_t at, Kind kind) {
+        const TileConfig& tile = strategy.tiles[std::min(at, strategy.tiles.size() - 1)];
+        return Part(problem, machine, strategy, shapes[at], tile, kind).estimate();
+    };
+    if (row->kind != Kind::block) return part(0, row->kind);
+    const Estimate first = part(0, Kind::gathers);
+    const Estimate second = part(1, Kind::scatters);
+    const double shared = std::min(first.fixed, second.fixed);  // of one call
+    return {.us = first.us + second.us - shared,
+            .compute = first.compute + second.compute,
+            .communicate = first.communicate + second.communicate,
+            .exposed = first.exposed + second.exposed,
+            .fixed = first.fixed + second.fixed - shared};
+}
+
+}  // namespace syncopate::tune

@@ -1,0 +1,93 @@
+#include "syncopate/tune/measured.hpp"
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "syncopate/names.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+bool is_positive(const nlohmann::json& value) {
+    return value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() > 0;
+}
+
+Status read_figures(const nlohmann::json& figures, Measurement& made) {
+    for (const auto& [name, entry] : figures.items()) {
+        bool known = false;
+        for (const FigureRow& row : machine_figures()) known |= row.figure != nullptr && row.name == name;
+        if (!known) return Error{fmt::format("figures.{}: is no figure of a machine", escaped(name))};
+        if (!entry.is_object() || !entry.contains("value") || !is_positive(entry["value"]) ||
+            !entry.contains("source") || !entry["source"].is_string())
+            return Error{fmt::format("figures.{}: expected a positive value and its source", escaped(name))};
+        made.figures[name] = {entry["value"].get<double>(), entry["source"].get<std::string>()};
+    }
+    return Done{};
+}
+
+}  // namespace
+
+Result<Measurement> measurement_from_json(std::string_view text) {
+    const auto read = nlohmann::json::parse(text, nullptr, false);
+    if (!read.is_object()) return Error{"a measurement is a JSON object with figures and links"};
+    Measurement made;
+    if (read.contains("figures")) {
+        const Status figures = read_figures(read["figures"], made);
+        if (!figures) return figures.error();
+    }
+    if (!read.contains("links")) return made;
+    const auto& links = read["links"];
+    const auto take = [&](const char* name, std::optional<double>& place) -> Status {
+        if (!links.contains(name)) return Done{};
+        if (!is_positive(links[name]))
+            return Error{fmt::format("links.{}: expected a positive number", name)};
+        place = links[name].get<double>();
+        return Done{};
+    };
+    for (const Status& taken : {take("gbps", made.link_gbps), take("push_us", made.link_push_us)}) {
+        if (!taken) return taken.error();
+    }
+    return made;
+}
+
+Result<Machine> machine_of(const Measurement& measurement) {
+    Result<NearestMachine> nearest =
+        nearest_shipped_machine(measurement.device, measurement.devices, measurement.num_sms);
+    if (!nearest) return nearest.error();
+    const std::string other = nearest->machine.name;
+    Machine machine = std::move(nearest->machine);
+    machine.name = fmt::format("measured x{}", measurement.devices);
+    machine.device = measurement.device;
+    machine.num_sms = measurement.num_sms;
+    machine.about = fmt::format("{} x {}, measured by syncopate tune --measure-machine", measurement.devices,
+                                measurement.device);
+    bool all = true;
+    for (const FigureRow& row : machine_figures()) {
+        const auto measured = measurement.figures.find(row.name);
+        std::string& source = machine.sources[std::string(row.name)];
+        if (row.figure != nullptr && measured != measurement.figures.end()) {
+            machine.rates.*row.figure = measured->second.value;
+            source = "measured here: " + measured->second.source;
+        } else {
+            source = fmt::format("that of {}: {}", other, source);
+            all = false;
+        }
+    }
+    if (measurement.link_gbps) {
+        for (plan::Link& link : machine.topology.links) link.gbps = *measurement.link_gbps;
+        machine.topology_name.clear();
+    }
+    if (measurement.link_push_us) machine.topology.copy_engine.push_us = *measurement.link_push_us;
+    if (machine.topology.num_devices() != measurement.devices || machine.topology_name.empty()) {
+        machine.topology_name.clear();
+        machine.topology.name = machine.name;
+        machine.topology.about =
+            measurement.link_gbps ? "links measured here, the rest " + other : "that of " + other;
+    }
+    machine.measured = all;
+    return machine;
+}
+
+}  // namespace syncopate::tune

@@ -1,0 +1,135 @@
+// Which strategies the runtime can carry out. What a backend may carry is a row of fuse/backend.hpp; what an
+// operator's template and its kernels take is here.
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "syncopate/fuse/backend.hpp"
+#include "syncopate/tune/choose.hpp"
+#include "tune/transfers.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+using Kind = OperatorRow::Kind;
+using plan::Backend;
+
+constexpr std::int64_t kLeastSliceBlocks = 1;
+constexpr std::int32_t kMostDirectSources = 15;  // that one sum reads where they are (runtime/call/reduction)
+
+struct Question {
+    const Problem& problem;
+    const Strategy& strategy;
+    Kind kind;
+    ProductShape first;
+    ProductShape last;
+};
+
+bool gathers(Kind kind) { return kind == Kind::gathers || kind == Kind::exchanges || kind == Kind::block; }
+bool reduces(Kind kind) { return kind == Kind::scatters || kind == Kind::reduces; }
+
+std::string placement_objection(const Question& asked) {
+    const Strategy& s = asked.strategy;
+    if (s.placement == Placement::before)
+        return "no executor holds a plain kernel back until all transfers have ended";
+    if (s.placement != Placement::after) return {};
+    if (!reduces(asked.kind)) return "only sums of what a plain kernel has made follow it";
+    if (!fuse::is_engine(s.backend)) return "after a plain kernel the chunk engine moves what it made";
+    if (s.split.value_or(1) > 1) return "a plain kernel completes all parts at once";
+    return {};
+}
+
+std::string backend_objection(const Question& asked) {
+    const Strategy& s = asked.strategy;
+    if (s.backend == Backend::automatic) return {};
+    const fuse::BackendTraits& row = fuse::traits_of(s.backend);
+    const std::string name(plan::name_of(s.backend));
+    if (!row.on_cuda) return name + " does not exist on device cuda";
+    if (row.lane == fuse::LaneKind::library) return name + " carries out whole collectives: that is unfused";
+    if (s.backend == Backend::ldst_inline && !(reduces(asked.kind) && s.pull))
+        return "the kernels here store and load by descriptors, not by pointers";
+    if (asked.kind == Kind::block && (fuse::is_inline(s.backend) || fuse::is_engine(s.backend)))
+        return "a program of two stages sends by copies";
+    if (s.backend == Backend::tma_inline && s.pull && reduces(asked.kind))
+        return "owners read contributions by loads, not by a kernel's descriptors";
+    return {};
+}
+
+std::string reduction_objection(const Question& asked) {
+    const Strategy& s = asked.strategy;
+    const std::int32_t others = asked.problem.ranks - 1;
+    if (!reduces(asked.kind))
+        return s.stored != 0 || s.pulled != 0 ? "only contributions to sums are stored or pulled" : "";
+    if (s.stored < 0 || s.stored > std::max(0, others) || s.pulled < 0 || s.pulled > std::max(0, others))
+        return fmt::format("a rank makes {} contributions for others", others);
+    if (s.stored > 0 && s.pulled > 0) return "the last contributions are either stored or pulled";
+    if ((s.stored > 0 || s.pulled > 0) && (s.pull || s.placement == Placement::after))
+        return "with pull, or after the kernel, every contribution is read where it is";
+    const bool all_read = s.pull && s.backend == Backend::ldst_inline;
+    if ((all_read ? others : s.pulled) > kMostDirectSources)
+        return fmt::format("one sum reads at most {} contributions where they are", kMostDirectSources);
+    return {};
+}
+
+std::string cut_objection(const Question& asked) {
+    const Strategy& s = asked.strategy;
+    const Chunking& cut = s.chunking;
+    const bool sliced = cut.num_slices > 1 || !cut.slices.empty();
+    const std::int32_t ranks = asked.problem.ranks;
+    if (!gathers(asked.kind) && (cut.rows > 1 || sliced)) return "nothing comes before the product";
+    if (gathers(asked.kind) && cut.rows > std::max<std::int64_t>(1, asked.first.m / ranks))
+        return fmt::format("a shard has {} rows", asked.first.m / ranks);
+    if (sliced) {
+        const std::vector<std::int64_t> extents = slices_of(cut, asked.first.k);
+        if (std::accumulate(extents.begin(), extents.end(), std::int64_t{0}) != asked.first.k)
+            return fmt::format("the slices are not together K = {}", asked.first.k);
+        const std::int64_t block = s.tiles.empty() ? 1 : s.tiles.front().block_k;
+        for (const std::int64_t extent : extents) {
+            if (extent % block != 0 || extent < kLeastSliceBlocks * block)
+                return fmt::format("a slice of {} is no multiple of the tiles' {}", extent, block);
+        }
+        if (!s.tiles.empty() && s.tiles.front().num_wide >= 0)
+            return "a kernel of two tile shapes has no phases";
+        if (!s.phases) return "without phases a tile waits for all slices";
+    }
+    const std::int64_t split = s.split.value_or(1);
+    if (asked.kind == Kind::gathers || asked.kind == Kind::exchanges) return {};
+    if (s.split_axis.value_or(0) == 1) {
+        const std::int64_t block = s.tiles.empty() ? 1 : s.tiles.back().block_n;
+        if (split > 1 && asked.last.n % (split * block) != 0)
+            return fmt::format("{} parts of columns are no whole tiles", split);
+    } else if (split > std::max<std::int64_t>(1, asked.last.m / ranks)) {
+        return fmt::format("a shard has {} rows", asked.last.m / ranks);
+    }
+    return {};
+}
+
+std::string tile_objection(const Question& asked) {
+    for (const TileConfig& tile : asked.strategy.tiles) {
+        if (tile.num_wide >= 0 && plan::size_of(asked.problem.dtype) > 2)
+            return "two tile shapes are for 16-bit products";
+        if (tile.split_k > 1) return "the kernels here do not share a tile's reduction";
+    }
+    if (asked.strategy.tile_order != TileOrder::kernel)
+        return "the runtime runs tiles in the kernel's own order";
+    return {};
+}
+
+}  // namespace
+
+std::string strategy_objection(const Problem& problem, const Strategy& strategy) {
+    const OperatorRow* row = operator_row(problem.op);
+    if (row == nullptr) return "there is no operator " + problem.op;
+    if (const std::string objection = problem_objection(problem); !objection.empty()) return objection;
+    if (strategy.placement == Placement::unfused || row->kind == Kind::other) return {};
+    const std::vector<ProductShape> shapes = problem.products();
+    const Question asked{problem, strategy, row->kind, shapes.front(), shapes.back()};
+    for (const auto objection :
+         {placement_objection, backend_objection, reduction_objection, cut_objection, tile_objection}) {
+        if (std::string text = objection(asked); !text.empty()) return text;
+    }
+    return {};
+}
+
+}  // namespace syncopate::tune

@@ -1,0 +1,116 @@
+#include "tune/play.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <queue>
+
+namespace syncopate::tune {
+namespace {
+
+/// The programs' free times, soonest first.
+class Free {
+public:
+    explicit Free(const Programs& programs) {
+        for (std::int32_t i = 0; i < std::max(1, programs.count); ++i) times_.push(programs.start_us);
+    }
+    [[nodiscard]] double soonest() const { return times_.top(); }
+    void replace_soonest(double time) {
+        times_.pop();
+        times_.push(time);
+        last_ = std::max(last_, time);
+    }
+    [[nodiscard]] double last() const { return last_; }
+
+private:
+    std::priority_queue<double, std::vector<double>, std::greater<>> times_;
+    double last_ = 0;
+};
+
+bool overlap(std::int64_t begin, std::int64_t end, const Rows& range) {
+    return begin < range.end && range.begin < end;
+}
+
+double us_of(const TileGrid& grid, const Programs& programs, std::int64_t column) {
+    return column < grid.wide ? programs.wide_us : programs.narrow_us;
+}
+
+}  // namespace
+
+double play_reads(const TileGrid& grid, const Programs& programs, const std::vector<Arriving>& arriving,
+                  const std::vector<double>& shares) {
+    std::vector<std::vector<double>> ready(static_cast<std::size_t>(grid.rows),
+                                           std::vector<double>(shares.size(), 0));
+    for (const Arriving& chunk : arriving) {
+        const std::int64_t first = chunk.rows.begin / grid.block_m;
+        const std::int64_t last = std::min(grid.rows, (chunk.rows.end + grid.block_m - 1) / grid.block_m);
+        for (std::int64_t row = first; row < last; ++row) {
+            std::vector<double>& times = ready[static_cast<std::size_t>(row)];
+            for (std::size_t s = 0; s < shares.size(); ++s) times[s] = std::max(times[s], chunk.slices[s]);
+        }
+    }
+    std::stable_sort(ready.begin(), ready.end());
+    const auto play = [&](const std::vector<Rows>& passes) {
+        Free free(programs);
+        for (const Rows& pass : passes) {
+            for (const std::vector<double>& times : ready) {
+                for (std::int64_t column = pass.begin; column < pass.end; ++column) {
+                    const double us = us_of(grid, programs, column);
+                    double now = free.soonest();
+                    for (std::size_t s = 0; s < shares.size(); ++s)
+                        now = std::max(now, times[s]) + us * shares[s] + (s == 0 ? 0 : programs.phase_us);
+                    free.replace_soonest(now);
+                }
+            }
+        }
+        return free.last();
+    };
+    const double by_rows = play({{0, grid.columns()}});
+    if (grid.narrow == 0 || grid.wide == 0) return by_rows;
+    // Tiles of two lengths are packed: the long ones first, where that ends sooner.
+    return std::min(by_rows, play({{0, grid.wide}, {grid.wide, grid.columns()}}));
+}
+
+std::vector<double> play_makes(const TileGrid& grid, const Programs& programs,
+                               const std::vector<Made>& chunks) {
+    struct Tile {
+        std::size_t due = 0;
+        std::int64_t row = 0;
+        std::int64_t column = 0;
+    };
+    // Chunks are rows by columns of a grid themselves; which rows and columns of tiles touch which of them.
+    std::vector<Tile> tiles;
+    tiles.reserve(static_cast<std::size_t>(grid.tiles()));
+    std::vector<std::vector<std::size_t>> of_row(static_cast<std::size_t>(grid.rows));
+    for (std::size_t c = 0; c < chunks.size(); ++c) {
+        const std::int64_t first = chunks[c].rows.begin / grid.block_m;
+        const std::int64_t last = std::min(grid.rows, (chunks[c].rows.end + grid.block_m - 1) / grid.block_m);
+        for (std::int64_t row = first; row < last; ++row) of_row[static_cast<std::size_t>(row)].push_back(c);
+    }
+    const auto touches = [&](std::size_t chunk, std::int64_t column) {
+        const std::int64_t begin = grid.first_column(column);
+        return overlap(begin, begin + grid.width(column), chunks[chunk].columns);
+    };
+    for (std::int64_t row = 0; row < grid.rows; ++row) {
+        for (std::int64_t column = 0; column < grid.columns(); ++column) {
+            std::size_t due = chunks.size();
+            for (const std::size_t c : of_row[static_cast<std::size_t>(row)]) {
+                if (c < due && touches(c, column)) due = c;
+            }
+            tiles.push_back({due, row, column});
+        }
+    }
+    std::stable_sort(tiles.begin(), tiles.end(), [](const Tile& a, const Tile& b) { return a.due < b.due; });
+    Free free(programs);
+    std::vector<double> ends(chunks.size() + 1, programs.start_us);
+    for (const Tile& tile : tiles) {
+        const double end = free.soonest() + us_of(grid, programs, tile.column);
+        free.replace_soonest(end);
+        for (const std::size_t c : of_row[static_cast<std::size_t>(tile.row)]) {
+            if (touches(c, tile.column)) ends[c] = std::max(ends[c], end);
+        }
+    }
+    ends.back() = free.last();
+    return ends;
+}
+
+}  // namespace syncopate::tune

@@ -1,0 +1,372 @@
+#include "tune/transfers.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "syncopate/fuse/backend.hpp"
+#include "syncopate/fuse/lower.hpp"
+#include "syncopate/fuse/sum_stores.hpp"
+#include "syncopate/plan/templates/all_gather.hpp"
+#include "syncopate/plan/templates/push_reduce.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+using plan::Backend;
+
+constexpr double kBytesPerUs = 1e3;  // of 1 GB/s
+
+plan::Mesh mesh_of(std::int32_t ranks) { return {{{"gpu", ranks}}}; }
+
+bool is_reduction(const Problem& problem) {
+    const auto kind = operator_row(problem.op)->kind;
+    return kind == OperatorRow::Kind::scatters || kind == OperatorRow::Kind::reduces ||
+           kind == OperatorRow::Kind::block;
+}
+
+void send_all_by(plan::Plan& plan, Backend backend) {
+    for (std::vector<plan::Op>& list : plan.ranks) {
+        for (plan::Op& op : list) {
+            if (op.kind != plan::OpKind::local && op.backend == Backend::automatic) op.backend = backend;
+        }
+    }
+}
+
+std::vector<std::vector<plan::OpTiming>> timings_for(const plan::Plan& plan) {
+    std::vector<std::vector<plan::OpTiming>> timings;
+    for (const std::vector<plan::Op>& list : plan.ranks) timings.emplace_back(list.size());
+    return timings;
+}
+
+double latest(const plan::Simulation& simulation) {
+    double last = 0;
+    for (const auto& list : simulation.ops) {
+        for (const plan::OpTime& op : list) last = std::max(last, op.end_us);
+    }
+    return last;
+}
+
+Result<plan::Plan> reduction_plan(const Problem& problem, const ProductShape& shape, const Strategy& strategy,
+                                  bool everywhere) {
+    plan::PushReduceOptions options;
+    options.split = strategy.split.value_or(1);
+    options.split_axis = strategy.split_axis.value_or(0);
+    options.all = everywhere;
+    options.by_part = everywhere ? options.split > 1 : *options.split_axis != 0;
+    options.pulled = strategy.pulled;
+    const std::int32_t sent = problem.ranks - 1 - strategy.stored - strategy.pulled;
+    options.backends.assign(static_cast<std::size_t>(std::max(0, sent)), Backend::automatic);
+    options.backends.insert(options.backends.end(), static_cast<std::size_t>(strategy.stored),
+                            Backend::tma_inline);
+    options.backends.insert(options.backends.end(), static_cast<std::size_t>(strategy.pulled),
+                            Backend::ldst_inline);
+    return plan::push_reduce(mesh_of(problem.ranks), {"C", {shape.m, shape.n}, problem.dtype}, options);
+}
+
+/// The sums' and the sent sums' times; what the runtime does with a sum is a rule of fuse/assign.cpp.
+class ReductionTimes {
+public:
+    ReductionTimes(const Problem& problem, const ProductShape& shape, const Machine& machine,
+                   const Strategy& strategy, const MadeOrder& order, const std::vector<double>& made)
+        : problem_(problem), machine_(machine), strategy_(strategy), order_(order), made_(made) {
+        const double shard = static_cast<double>(rows_of_rank(shape.m, problem.ranks, 0).end);
+        bytes_ = shard * static_cast<double>(shape.n) * static_cast<double>(plan::size_of(problem.dtype)) /
+                 order.parts;
+        if (!machine.topology.links.empty())
+            link_bytes_per_us_ = machine.topology.links.front().gbps * kBytesPerUs;
+        const TileConfig& tile = strategy.tiles.back();
+        round_us_ = std::max(round_us_, tile_us(machine, problem.dtype, tile, tile.block_n, shape.k));
+    }
+
+    Result<double> end(const plan::Plan& before, const fuse::Lowered& lowered, bool everywhere,
+                       const plan::Topology& links) {
+        plan::Plan plan = fuse::transfers_of(lowered);
+        for (const auto& [pull, sum] : lowered.done_with) drop(plan, pull);
+        auto timings = timings_for(plan);
+        for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+            std::map<std::int32_t, std::int32_t> seen;  // by peer: parts that have been sent to it
+            std::map<std::int32_t, std::int32_t> sent;  // the same of sums
+            std::int32_t sums = 0;
+            for (std::size_t i = 0; i < plan.ranks[rank].size(); ++i) {
+                plan::Op& op = plan.ranks[rank][i];
+                plan::OpTiming& timing = timings[rank][i];
+                const bool contribution =
+                    i < before.ranks[rank].size() && before.ranks[rank][i].reduce != plan::Reduce::none;
+                if (contribution) {
+                    op.reduce = plan::Reduce::none;
+                    contribute(op, before.ranks[rank][i], static_cast<std::int32_t>(rank), seen, timing);
+                } else if (fuse::is_sum(op)) {
+                    sum(sums++, everywhere, timing);
+                } else if (stored_by_sum(sent[op.peer]++)) {
+                    timing.lasts_us = 0;
+                } else if (problem_.ranks > 2) {
+                    timing.lasts_us =
+                        links.copy_engine.push_us + bytes_ / (machine_.rates.crossing_gbps * kBytesPerUs);
+                }
+            }
+        }
+        const Result<plan::Simulation> simulation =
+            plan::simulate(plan, links, {.posts = true, .timings = std::move(timings)});
+        if (!simulation) return simulation.error();
+        // The kernel goes on to its own rows when its stores at peers are under way.
+        double stored = 0;
+        for (std::size_t i = 0; i < before.ranks.front().size(); ++i) {
+            if (plan.ranks.front()[i].backend == Backend::tma_inline)
+                stored = std::max(stored, simulation->ops.front()[i].end_us);
+        }
+        const double own = made_.back() - made(problem_.ranks - 1, order_.parts - 1);
+        return std::max(latest(*simulation), stored == 0 ? 0 : stored + own + machine_.rates.sum_us);
+    }
+
+private:
+    /// A pull that its sum does itself takes no time of its own.
+    static void drop(plan::Plan& plan, plan::OpRef ref) {
+        plan::Op& op = plan.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+        op.backend = Backend::ldst_inline;
+    }
+
+    [[nodiscard]] double made(std::int32_t offset, std::int32_t part) const {
+        for (std::size_t c = 0; c < order_.chunks.size(); ++c) {
+            if (order_.offset[c] == offset && order_.part[c] == part) return made_[c];
+        }
+        return made_.back();
+    }
+
+    void contribute(const plan::Op& op, const plan::Op& original, std::int32_t rank,
+                    std::map<std::int32_t, std::int32_t>& seen, plan::OpTiming& timing) {
+        const std::int32_t part = seen[original.peer]++;
+        const std::int32_t ranks = problem_.ranks;
+        const bool pulled = original.kind == plan::OpKind::pull;
+        const std::int32_t offset =
+            pulled ? (rank - original.peer + ranks) % ranks : (original.peer - rank + ranks) % ranks;
+        timing.ready_us = made(offset, part);
+        // Stored tile by tile while it is made: it shares the links with what is copied meanwhile.
+        if (op.backend == Backend::tma_inline) timing.ready_us = offset == 1 ? 0 : made(offset - 1, part);
+        if (op.backend == Backend::ldst_inline) timing.lasts_us = 0;
+    }
+
+    [[nodiscard]] bool stored_by_sum(std::int32_t part) const {
+        if (strategy_.backend == Backend::copy_engine) return false;
+        const bool last = part + 1 >= order_.parts;
+        return bytes_ <=
+               static_cast<double>(last ? fuse::kMostBytesStoredByTheLast : fuse::kMostBytesStoredBySums);
+    }
+
+    void sum(std::int32_t part, bool everywhere, plan::OpTiming& timing) {
+        const Rates& rates = machine_.rates;
+        timing.ready_us = made(0, part);
+        // What the kernel makes in several rounds is summed in parts as they are made, and the last part is
+        // left; but not where the last contribution comes after the own part.
+        const plan::Engine& copies = machine_.topology.copy_engine;
+        const double one = copies.push_us + copies.post_us + bytes_ / link_bytes_per_us_;
+        const std::int32_t others = problem_.ranks - 1;
+        const double arrives =
+            std::max(made(others, part) + one, made(1, part) + others * order_.parts * one);
+        const double own_us = made(0, part) - arrives;
+        const double parts = std::clamp(own_us / round_us_, 1.0, static_cast<double>(strategy_.sum_parts));
+        const double moved = (problem_.ranks + 1) * bytes_ / (rates.sum_gbps * kBytesPerUs);
+        timing.lasts_us = rates.sum_us + moved / parts;
+        if (fuse::is_engine(strategy_.backend)) {  // which sums on its own multiprocessors
+            const double gbps = rates.engine_sum_gbps.at(strategy_.engine_blocks.value_or(0));
+            timing.lasts_us = rates.sum_us + (problem_.ranks + 1) * bytes_ / (gbps * kBytesPerUs);
+        }
+        if (strategy_.pulled > 0)
+            timing.lasts_us += rates.read_us + strategy_.pulled * bytes_ / (rates.read_gbps * kBytesPerUs);
+        if (everywhere) timing.lasts_us += rates.store_us;
+        if (everywhere && stored_by_sum(part))
+            timing.lasts_us += (problem_.ranks - 1) * bytes_ / (rates.store_gbps * kBytesPerUs);
+    }
+
+    const Problem& problem_;
+    const Machine& machine_;
+    const Strategy& strategy_;
+    const MadeOrder& order_;
+    const std::vector<double>& made_;
+    double bytes_ = 0;  ///< of one chunk of a shard
+    double link_bytes_per_us_ = 1;
+    double round_us_ = 1;  ///< of one round of tiles
+};
+
+}  // namespace
+
+Rows rows_of_rank(std::int64_t m, std::int32_t ranks, std::int32_t rank) {
+    const std::int64_t base = m / ranks;
+    const std::int64_t extra = m % ranks;
+    const std::int64_t first = rank * base + std::min<std::int64_t>(rank, extra);
+    return {first, first + base + (rank < extra ? 1 : 0)};
+}
+
+std::vector<Rows> parts_of(Rows range, std::int32_t parts) {
+    std::vector<Rows> made;
+    for (std::int32_t part = 0; part < parts; ++part) {
+        const Rows rows = rows_of_rank(range.end - range.begin, parts, part);
+        if (rows.begin < rows.end) made.push_back({range.begin + rows.begin, range.begin + rows.end});
+    }
+    return made;
+}
+
+std::vector<std::int64_t> slices_of(const Chunking& chunking, std::int64_t k) {
+    if (!chunking.slices.empty()) return chunking.slices;
+    std::vector<std::int64_t> extents;
+    for (const Rows& slice : parts_of({0, k}, chunking.num_slices))
+        extents.push_back(slice.end - slice.begin);
+    return extents;
+}
+
+plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strategy& strategy) {
+    plan::Topology links = machine.topology;
+    if (links.num_devices() < ranks) {
+        const plan::LinkOptions option{
+            .gbps = links.links.empty() ? machine.rates.memory_gbps : links.links.front().gbps,
+            .latency_us = links.links.empty() ? 0 : links.links.front().latency_us};
+        plan::Topology larger = plan::switch_topology(ranks, option);
+        larger.copy_engine = links.copy_engine;
+        larger.sm = links.sm;
+        larger.local_gbps = links.local_gbps;
+        larger.local_us = links.local_us;
+        larger.start_us = links.start_us;
+        links = std::move(larger);
+    }
+    if (fuse::is_engine(strategy.backend)) {
+        links.sm.blocks = 0;
+        links.sm.lanes = 2;  // an op begins before the one before it has ended
+        links.start_us += machine.rates.engine_us;
+        links.sm.gbps = machine.rates.engine_gbps.at(strategy.engine_blocks.value_or(0));
+        if (strategy.backend == Backend::ldst_dedicated) links.sm.gbps *= machine.rates.engine_ldst;
+    }
+    return links;
+}
+
+Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShape& shape,
+                                       const Machine& machine, const Strategy& strategy, bool gathers) {
+    if (problem.ranks == 1) return std::vector<Arriving>{};
+    const Chunking& cut = strategy.chunking;
+    const plan::Tensor tensor{"A", {shape.m, shape.k}, problem.dtype};
+    const bool sliced = cut.num_slices > 1 || !cut.slices.empty();
+    Result<plan::Plan> made = Error{};
+    if (gathers) {
+        plan::TemplateOptions options;
+        options.split = cut.rows;
+        options.pull = strategy.pull;
+        options.minor_axis = sliced ? 1 : -1;
+        options.minor_split = cut.num_slices;
+        options.minor_sizes = cut.slices;
+        options.peer_by_peer = sliced && cut.peer_by_peer;
+        made = plan::all_gather(mesh_of(problem.ranks), tensor, options);
+    } else {
+        plan::PushExchangeOptions options;
+        options.produced = false;
+        options.split = cut.rows;
+        options.own_transient = true;
+        options.minor_axis = sliced ? 1 : -1;
+        options.minor_split = cut.num_slices;
+        options.minor_sizes = cut.slices;
+        options.peer_by_peer = sliced && cut.peer_by_peer;
+        made = plan::push_exchange(mesh_of(problem.ranks), tensor, "X", options);
+    }
+    if (!made) return made.error();
+    plan::Plan plan = *std::move(made);
+    send_all_by(plan, strategy.backend);
+    auto timings = timings_for(plan);
+    for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+        for (std::size_t i = 0; i < plan.ranks[rank].size(); ++i) {
+            if (plan.ranks[rank][i].kind == plan::OpKind::local)
+                timings[rank][i].lasts_us = 0;  // is not copied
+        }
+    }
+    const Result<plan::Simulation> simulation = plan::simulate(
+        plan, links_for(machine, problem.ranks, strategy), {.posts = true, .timings = std::move(timings)});
+    if (!simulation) return simulation.error();
+    const std::vector<std::int64_t> extents = slices_of(cut, shape.k);
+    std::vector<std::int64_t> begins(extents.size(), 0);
+    for (std::size_t s = 1; s < extents.size(); ++s) begins[s] = begins[s - 1] + extents[s - 1];
+    // What comes to rank 0; all ranks are alike.
+    std::map<std::int64_t, Arriving> chunks;  // by first row
+    for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+        for (std::size_t i = 0; i < plan.ranks[rank].size(); ++i) {
+            const plan::Op& op = plan.ranks[rank][i];
+            if (op.kind == plan::OpKind::local || op.destination_rank(static_cast<std::int32_t>(rank)) != 0)
+                continue;
+            const plan::Region& box = op.dst.region;
+            Arriving& chunk = chunks[box[0].begin];
+            chunk.rows = {box[0].begin, box[0].end};
+            chunk.slices.resize(extents.size(), 0);
+            const auto slice = std::lower_bound(begins.begin(), begins.end(), box[1].begin) - begins.begin();
+            double& time = chunk.slices[static_cast<std::size_t>(
+                std::min<std::ptrdiff_t>(slice, static_cast<std::ptrdiff_t>(extents.size()) - 1))];
+            time = std::max(time, simulation->ops[rank][i].end_us);
+        }
+    }
+    std::vector<Arriving> all;
+    for (auto& [row, chunk] : chunks) all.push_back(std::move(chunk));
+    return all;
+}
+
+MadeOrder made_order(const Problem& problem, const ProductShape& shape, const Strategy& strategy,
+                     bool reduces_everywhere) {
+    const std::int32_t ranks = problem.ranks;
+    const std::int32_t split = strategy.split.value_or(1);
+    const bool columns = strategy.split_axis.value_or(0) == 1;
+    const bool by_part = split > 1 && (columns || reduces_everywhere || strategy.pull);
+    MadeOrder order;
+    order.parts = split;
+    const auto add = [&](std::int32_t offset, std::int32_t part) {
+        const Rows shard = rows_of_rank(shape.m, ranks, offset % ranks);
+        const std::vector<Rows> cut = parts_of(columns ? Rows{0, shape.n} : shard, split);
+        if (static_cast<std::size_t>(part) >= cut.size()) return;
+        const Rows piece = cut[static_cast<std::size_t>(part)];
+        order.chunks.push_back(columns ? Made{shard, piece} : Made{piece, {0, shape.n}});
+        order.offset.push_back(offset % ranks);
+        order.part.push_back(part);
+    };
+    for (std::int32_t outer = 0; outer < (by_part ? split : ranks); ++outer) {
+        for (std::int32_t inner = 0; inner < (by_part ? ranks : split); ++inner)
+            add(1 + (by_part ? inner : outer), by_part ? outer : inner);
+    }
+    return order;
+}
+
+Result<double> departures(const Problem& problem, const ProductShape& shape, const Machine& machine,
+                          const Strategy& strategy, const MadeOrder& order, const std::vector<double>& made) {
+    if (problem.ranks == 1) return made.back();
+    plan::Topology links = links_for(machine, problem.ranks, strategy);
+    links.start_us = 0;
+    if (strategy.stored > 0) {
+        links.sm.push_us = links.sm.post_us = 0;  // with the tiles
+        for (plan::Link& link : links.links) link.contended = machine.rates.stored_contended;
+    }
+    const bool everywhere = operator_row(problem.op)->kind == OperatorRow::Kind::reduces;
+    if (is_reduction(problem)) {
+        Result<plan::Plan> plan = reduction_plan(problem, shape, strategy, everywhere);
+        if (!plan) return plan.error();
+        const Result<fuse::Lowered> lowered = fuse::lower(*plan);
+        if (!lowered) return lowered.error();
+        ReductionTimes times(problem, shape, machine, strategy, order, made);
+        return times.end(*plan, *lowered, everywhere, links);
+    }
+    plan::PushExchangeOptions options;
+    options.split = order.parts;
+    Result<plan::Plan> exchanged =
+        plan::push_exchange(mesh_of(problem.ranks), {"C", {shape.m, shape.n}, problem.dtype}, "D", options);
+    if (!exchanged) return exchanged.error();
+    send_all_by(*exchanged, strategy.backend);
+    auto timings = timings_for(*exchanged);
+    for (std::size_t rank = 0; rank < exchanged->ranks.size(); ++rank) {
+        std::size_t next = 0;  // ops come in the order of the chunks
+        for (std::size_t i = 0; i < exchanged->ranks[rank].size(); ++i) {
+            plan::OpTiming& timing = timings[rank][i];
+            timing.ready_us = next < made.size() ? made[next] : made.back();
+            ++next;
+            if (exchanged->ranks[rank][i].kind == plan::OpKind::local)
+                timing.lasts_us = 0;  // stored in place
+        }
+    }
+    const Result<plan::Simulation> simulation =
+        plan::simulate(*exchanged, links, {.posts = true, .timings = std::move(timings)});
+    if (!simulation) return simulation.error();
+    return latest(*simulation);
+}
+
+}  // namespace syncopate::tune

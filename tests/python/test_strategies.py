@@ -1,0 +1,123 @@
+"""Strategies: what tune::choose answers, as the operators use it."""
+
+import dataclasses
+
+import pytest
+
+torch = pytest.importorskip("torch")
+strategy = pytest.importorskip("syncopate.strategy")
+from syncopate.strategy import Chunking, Problem, Strategy, Tiling, Way  # noqa: E402
+
+MODELS = {"8B": (4096, 14336), "70B": (8192, 28672), "GPT-3": (12288, 49152), "405B": (16384, 53248)}
+WIDE = Tiling(128, 256, 64, 4, -1)
+
+
+def all_reduce(model: str, m: int, size: int) -> Strategy:
+    hidden, f = MODELS[model]
+    return strategy.choose(Problem("matmul_all_reduce", m, hidden, f // 8, torch.bfloat16, size, 132))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Strategy(),
+        Strategy(tilings=(WIDE, dataclasses.replace(WIDE, split_k=2)), programs=7, split=2, split_axis=1),
+        Strategy(chunking=Chunking(2, (384, 640), True), pull=True, backend="tma_dedicated", engine_blocks=3),
+        Strategy(chunking=Chunking(1, 4), phases=False, sum_parts=1, stored=1),
+        Strategy(plain_kernel=True, pulled=1),
+        Strategy(unfused=True),
+    ],
+)
+def test_a_strategy_is_the_same_after_json(given):
+    assert strategy.from_json(strategy.to_json(given)) == given
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("model", MODELS)
+def test_few_rows_are_summed_after_the_product(model, size):
+    """Measured: docs/performance_log.md, GEMM + all-reduce of M = 128."""
+    chosen = all_reduce(model, 128, size)
+    assert chosen.plain_kernel or chosen.backend == "ldst_inline", chosen
+
+
+@pytest.mark.parametrize("size", [4, 8])
+@pytest.mark.parametrize("model", ["70B", "GPT-3"])
+def test_many_rows_on_many_ranks_are_summed_beside_the_product(model, size):
+    chosen = all_reduce(model, 4096, size)
+    assert not chosen.plain_kernel and not chosen.unfused
+
+
+def test_what_is_chosen_is_complete():
+    for operator in ("all_gather_matmul", "matmul_reduce_scatter", "matmul_all_to_all", "all_to_all_matmul"):
+        problem = Problem(operator, 4096, 8192, 3584, torch.bfloat16, 8, 132)
+        chosen = strategy.choose(problem)
+        assert strategy.complete(problem, chosen) == chosen
+        assert chosen.programs <= 132 and len(chosen.tilings) == 1 and chosen.split >= 1
+
+
+def test_a_product_of_one_wave_goes_by_the_chunk_engine_in_slices():
+    """Measured: 70B, M = 1024 on two GPUs 114 us, 123 by copies (docs/performance_log.md)."""
+    chosen = strategy.choose(Problem("all_gather_matmul", 1024, 3584, 8192, torch.bfloat16, 2, 132))
+    assert chosen.backend in strategy.DEDICATED and chosen.programs == 132 - chosen.engine_blocks
+    slices = chosen.chunking.slices
+    assert slices > 1 if isinstance(slices, int) else sum(slices) == 8192 and len(slices) > 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ({"pull": True}, (False, True, "ldst_dedicated", 8, 1)),
+        ({"pull": True, "backend": "tma_dedicated"}, (False, True, "tma_dedicated", 8, 1)),
+        ({"plain_kernel": True}, (True, False, "ldst_dedicated", 32, 1)),
+        ({"plain_kernel": True, "engine_blocks": 8}, (True, False, "ldst_dedicated", 8, 1)),
+        ({"stored": 2}, (False, False, "auto", 8, 1)),
+        ({"pulled": 1}, (False, False, "auto", 8, 1)),
+    ],
+)  # fmt: skip
+def test_what_is_asked_for_is_done_and_the_rest_filled_in(asked, given):
+    problem = Problem("matmul_all_reduce", 512, 8192, 3584, torch.bfloat16, 4, 132)
+    made = strategy.complete(problem, Strategy(**asked))
+    assert (made.plain_kernel, made.pull, made.backend, made.engine_blocks, made.split) == given
+
+
+def test_on_the_host_nothing_is_chosen_but_tiles():
+    problem = Problem("matmul_all_reduce", 512, 8192, 3584, torch.bfloat16, 4, 4, "host")
+    chosen = strategy.choose(problem)
+    assert chosen == Strategy(tilings=chosen.tilings, programs=4, engine_blocks=8, split=1)
+
+
+def test_unfused_is_not_chosen_where_torch_cannot_run_it():
+    for m in (16, 128, 1024):
+        problem = Problem("matmul_all_reduce", m, 2048, 512, torch.bfloat16, 8, 132)
+        assert not strategy.choose(problem, unfused=False).unfused
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [({"stored": 4}, "^stored: .* 0 to 3"), ({"stored": -1}, "stored"),
+     ({"stored": 1, "pull": True}, "^stored: .*pull"), ({"stored": 1, "plain_kernel": True}, "^stored: .*plain_kernel"),
+     ({"pulled": 4}, "^pulled: .* 0 to 3"), ({"pulled": 2, "pull": True}, "^pulled: "),
+     ({"pulled": 1, "stored": 1}, "^stored, pulled: "), ({"unfused": True}, "^unfused: .*process group")],
+)  # fmt: skip
+def test_strategies_that_cannot_be_carried_out_are_refused(options, why):
+    from syncopate import Group, ops
+
+    with pytest.raises(ValueError, match=why):
+        ops.MatmulReduceScatter(
+            512, 64, 64, torch.bfloat16, Group(0, 4, None, "host"), strategy=Strategy(**options)
+        )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["after:32", "beside:16:8", "inline", "inline:4", "mixed:2", "narrow:2", "fused", "fused:2", "pulled:3",
+     "pulled_last:1"],
+)  # fmt: skip
+def test_a_way_has_a_name(name):
+    assert str(Way.named(name)) == name
+
+
+@pytest.mark.parametrize("name", ["", "before", "after:0", "after:1:2", "inline:1:1", "beside:a"])
+def test_a_name_of_no_way_is_refused(name):
+    with pytest.raises(ValueError, match="expected"):
+        Way.named(name)

@@ -1,0 +1,200 @@
+#include "syncopate/tune/choose.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "cpu_time.hpp"
+#include "syncopate/tune/candidates.hpp"
+#include "syncopate/tune/estimate.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+Problem problem_of(const std::string& spec, std::int32_t ranks = 8) {
+    const Result<Problem> problem = parse_problem(spec, ranks, 132);
+    EXPECT_TRUE(problem) << problem.error().to_string();
+    return *problem;
+}
+
+Machine machine_of(std::int32_t ranks) { return nearest_machine("", ranks)->machine; }
+
+const std::vector<std::string>& specs() {
+    static const std::vector<std::string> kSpecs{
+        "all_gather_matmul:M=8192,N=3584,K=8192",     "all_gather_matmul:M=130,N=72,K=64",
+        "matmul_reduce_scatter:M=1024,N=8192,K=3584", "matmul_reduce_scatter:M=16,N=2048,K=4096",
+        "matmul_all_reduce:M=4096,N=8192,K=3584",     "matmul_all_reduce:M=64,N=4096,K=1792,dtype=fp32",
+        "all_to_all_matmul:M=1024,N=3584,K=8192",     "matmul_all_to_all:M=1024,N=8192,K=3584",
+        "feed_forward:M=1024,K=4096,F=1792,N=4096",
+    };
+    return kSpecs;
+}
+
+/// A store with one answer.
+class OneResult : public Store {
+public:
+    explicit OneResult(Strategy strategy) : strategy_(std::move(strategy)) {}
+    std::optional<Stored> find(const Problem&) const override { return Stored{strategy_, 12.5, "tuned"}; }
+
+private:
+    Strategy strategy_;
+};
+
+TEST(Candidates, AreCompleteDifferentAndHoldTheUnfusedPair) {
+    for (const std::string& spec : specs()) {
+        for (const std::int32_t ranks : {1, 2, 8}) {
+            const Problem problem = problem_of(spec, ranks);
+            const Machine machine = machine_of(ranks);
+            std::set<std::string> names;
+            int unfused = 0;
+            for (const Strategy& strategy : candidates(problem, machine)) {
+                EXPECT_TRUE(names.insert(name_of(strategy)).second) << spec << ": " << name_of(strategy);
+                unfused += strategy.placement == Placement::unfused ? 1 : 0;
+                EXPECT_EQ(complete(problem, machine, strategy), strategy)
+                    << spec << ": " << name_of(strategy);
+                EXPECT_EQ(strategy.tiles.size(), problem.products().size());
+            }
+            EXPECT_EQ(unfused, 1) << spec;
+        }
+    }
+}
+
+TEST(Estimate, HasPartsThatAddUpForEveryLegalStrategy) {
+    for (const std::string& spec : specs()) {
+        for (const std::int32_t ranks : {2, 4, 8}) {
+            const Problem problem = problem_of(spec, ranks);
+            const std::vector<Candidate> ranked = rank_candidates(problem, machine_of(ranks));
+            ASSERT_FALSE(ranked.empty());
+            double before = 0;
+            for (const Candidate& candidate : ranked) {
+                if (!candidate.pruned.empty()) continue;
+                const Estimate& e = candidate.estimate;
+                EXPECT_GT(e.compute, 0) << spec << ": " << candidate.name;
+                EXPECT_LT(e.us, 1e6) << spec << ": " << candidate.name << " could not be simulated";
+                EXPECT_NEAR(e.us, e.compute + e.exposed + e.fixed, 1e-6 * e.us)
+                    << spec << ": " << candidate.name;
+                EXPECT_GE(e.us, before) << "the best comes first";
+                before = e.us;
+            }
+        }
+    }
+}
+
+TEST(Estimate, RanksAProblemInASecond) {
+    const Problem problem = problem_of("matmul_all_reduce:M=8192,N=16384,K=6656");
+    const Machine machine = machine_of(8);
+    const double before = test::cpu_seconds();
+    EXPECT_GT(rank_candidates(problem, machine).size(), 50U);
+    EXPECT_LT(test::cpu_seconds() - before, 5.0)
+        << "seconds of the CPU, on a slow machine without optimisation";
+}
+
+TEST(Estimate, HidesTransfersUnderALargeProductAndNotUnderASmallOne) {
+    const Machine machine = machine_of(8);
+    const auto exposed_share = [&](const std::string& spec) {
+        const Problem problem = problem_of(spec);
+        const Estimate e = estimate(problem, machine, complete(problem, machine, {}));
+        return e.exposed / e.communicate;
+    };
+    EXPECT_LT(exposed_share("all_gather_matmul:M=8192,N=6144,K=12288"), 0.1);
+    EXPECT_GT(exposed_share("all_gather_matmul:M=8192,N=512,K=12288"), 0.5);
+}
+
+TEST(Estimate, OfAFasterMachineIsShorter) {
+    const Problem problem = problem_of("all_gather_matmul:M=8192,N=512,K=12288");
+    const Machine slow = machine_of(8);
+    Machine fast = slow;
+    for (plan::Link& link : fast.topology.links) link.gbps *= 2;
+    const Strategy strategy = complete(problem, slow, {});
+    EXPECT_LT(estimate(problem, fast, strategy).us, 0.8 * estimate(problem, slow, strategy).us);
+}
+
+TEST(Estimate, OfMoreRanksThanTheMachineHasIsOnOneSwitch) {
+    const Problem problem = problem_of("all_gather_matmul:M=4096,N=1024,K=1024", 16);
+    const Machine machine = machine_of(8);
+    EXPECT_LT(estimate(problem, machine, complete(problem, machine, {})).us, 1e6);
+}
+
+TEST(Objection, SaysWhyTheRuntimeCannotCarryOutAStrategy) {
+    const auto why = [](const std::string& spec, const Strategy& strategy) {
+        return strategy_objection(problem_of(spec, 4), strategy);
+    };
+    const std::string gather = "all_gather_matmul:M=1024,N=512,K=1024";
+    const std::string reduce = "matmul_all_reduce:M=1024,N=512,K=1024";
+    EXPECT_EQ(why(gather, {}), "");
+    EXPECT_EQ(why(reduce, {.placement = Placement::unfused}), "");
+    EXPECT_NE(why(gather, {.placement = Placement::before}), "");
+    EXPECT_NE(why(gather, {.placement = Placement::after, .backend = plan::Backend::ldst_dedicated}), "");
+    EXPECT_EQ(why(reduce, {.placement = Placement::after, .backend = plan::Backend::ldst_dedicated}), "");
+    EXPECT_NE(why(gather, {.stored = 1}), "");
+    EXPECT_NE(why(reduce, {.stored = 4}), "");
+    EXPECT_NE(why(reduce, {.stored = 1, .pulled = 1}), "");
+    EXPECT_NE(why(reduce, {.backend = plan::Backend::nccl}), "");
+    EXPECT_NE(why(reduce, {.backend = plan::Backend::host}), "");
+    EXPECT_NE(why(reduce, {.chunking = {.rows = 2}}), "");
+    EXPECT_NE(why(gather, {.tiles = {TileConfig{}}, .chunking = {.slices = {100, 924}}}), "");
+    EXPECT_NE(why(gather, {.tiles = {TileConfig{}}, .chunking = {.slices = {512}}}), "");
+    EXPECT_EQ(why(gather, {.tiles = {TileConfig{}}, .chunking = {.slices = {256, 768}}}), "");
+}
+
+TEST(Choose, TakesTheBestByTheEstimate) {
+    const Problem problem = problem_of("all_gather_matmul:M=8192,N=3584,K=8192");
+    const Machine machine = machine_of(8);
+    const Choice choice = choose(problem, machine);
+    EXPECT_EQ(name_of(choice.strategy), rank_candidates(problem, machine).front().name);
+    EXPECT_FALSE(choice.measured);
+    EXPECT_EQ(choice.note, "by the estimate on h200x8");
+}
+
+TEST(Choose, TakesAStoredWinnerWhereTheRuntimeCanCarryItOut) {
+    const Problem problem = problem_of("matmul_all_reduce:M=1024,N=4096,K=1024");
+    const Machine machine = machine_of(8);
+    const OneResult legal({.split = 1, .stored = 2});
+    const Choice stored = choose(problem, machine, &legal);
+    EXPECT_EQ(stored.strategy.stored, 2);
+    EXPECT_TRUE(stored.measured);
+    EXPECT_EQ(stored.us, 12.5);
+    const OneResult illegal({.split = 1, .stored = 99});
+    EXPECT_FALSE(choose(problem, machine, &illegal).measured);
+    const OneResult unfused({.placement = Placement::unfused});
+    EXPECT_TRUE(choose(problem, machine, &unfused).measured);
+    EXPECT_FALSE(choose(problem, machine, &unfused, {.unfused = false}).measured);
+}
+
+TEST(Choose, TakesTheUnfusedPairOnlyWhereItCanBeRun) {
+    Machine machine = machine_of(2);
+    machine.rates.fused_us = 1e4;  // a fused kernel that nobody wants
+    machine.rates.after_us = 1e4;
+    const Problem problem = problem_of("matmul_all_reduce:M=1024,N=4096,K=1024", 2);
+    EXPECT_EQ(choose(problem, machine).strategy.placement, Placement::unfused);
+    EXPECT_NE(choose(problem, machine, nullptr, {.unfused = false}).strategy.placement, Placement::unfused);
+}
+
+TEST(Choose, TakesTheDefaultOnTheHost) {
+    const Problem problem = *parse_problem("matmul_all_reduce:M=512,N=8192,K=3584,ranks=4,sms=4");
+    const Choice choice = choose(problem, machine_of(4), nullptr, {.device = fuse::Device::host});
+    EXPECT_EQ(choice.strategy.backend, plan::Backend::automatic);
+    EXPECT_EQ(choice.strategy.programs, 4);
+    EXPECT_EQ(choice.strategy.split, 1);
+}
+
+TEST(Complete, LeavesWhatIsGivenAndFillsInTheRest) {
+    const Problem problem = problem_of("matmul_all_reduce:M=512,N=8192,K=3584", 4);
+    const Machine machine = machine_of(4);
+    const Strategy pulled = complete(problem, machine, {.pull = true});
+    EXPECT_EQ(pulled.backend, plan::Backend::ldst_dedicated);
+    EXPECT_EQ(pulled.programs, 132 - *pulled.engine_blocks);
+    const Strategy after = complete(problem, machine, {.placement = Placement::after, .engine_blocks = 8});
+    EXPECT_EQ(after.engine_blocks, 8);
+    EXPECT_EQ(after.programs, 132);
+    EXPECT_EQ(complete(problem, machine, {.stored = 2}).backend, plan::Backend::automatic);
+    const Strategy given{.tiles = {TileConfig{.block_m = 64}},
+                         .programs = 7,
+                         .split = 2,
+                         .backend = plan::Backend::copy_engine,
+                         .engine_blocks = 3};
+    EXPECT_EQ(complete(problem, machine, given), given);
+}
+
+}  // namespace
+}  // namespace syncopate::tune

@@ -1,0 +1,61 @@
+#include "syncopate/tune/tiles.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tune/play.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+Machine machine() { return *find_machine("h200x1"); }
+
+TEST(Tiles, CoverAProduct) {
+    const TileGrid one = tile_grid(1000, 500, {.block_m = 128, .block_n = 256});
+    EXPECT_EQ(one.tiles(), 8 * 2);
+    const TileGrid mixed = tile_grid(1000, 1000, {.block_m = 128, .block_n = 256, .num_wide = 2});
+    EXPECT_EQ(mixed.wide, 2);
+    EXPECT_EQ(mixed.narrow, 4);
+    EXPECT_EQ(mixed.first_column(3), 512 + 128);
+    EXPECT_EQ(mixed.width(3), 128);
+}
+
+TEST(Tiles, OfAProductTakeAsLongAsItsRoundsAndItsMemory) {
+    const TileConfig wide;
+    const double one = product_us(machine(), plan::DType::bf16, {1024, 256 * 132, 8192}, wide, 132);
+    const double two = product_us(machine(), plan::DType::bf16, {2048, 256 * 132, 8192}, wide, 132);
+    EXPECT_NEAR(two / one, 2, 0.01);
+    const double weights = 8192.0 * 256 * 132 * 2 / (machine().rates.memory_gbps * 1e3);
+    EXPECT_GE(product_us(machine(), plan::DType::bf16, {64, 256 * 132, 8192}, wide, 132), weights);
+}
+
+TEST(Tiles, AreSmallForAProductOfFewAndPackedForOneThatLeavesARest) {
+    EXPECT_EQ(quickest_tiles(machine(), plan::DType::bf16, {128, 1792, 4096}, 132, false).block_m, 64);
+    const TileConfig mixed = quickest_tiles(machine(), plan::DType::bf16, {4096, 3584, 8192}, 132, false);
+    EXPECT_GT(mixed.num_wide, 0);
+    EXPECT_EQ(quickest_tiles(machine(), plan::DType::fp32, {4096, 3584, 8192}, 132, true).precision, "ieee");
+}
+
+TEST(Play, WaitsForRowsThatArriveLate) {
+    const TileGrid grid = tile_grid(256, 256, {.block_m = 128, .block_n = 256});
+    const Programs programs{.count = 2, .start_us = 0, .wide_us = 10, .narrow_us = 5, .phase_us = 1};
+    EXPECT_DOUBLE_EQ(play_reads(grid, programs, {}, {1.0}), 10);
+    EXPECT_DOUBLE_EQ(play_reads(grid, programs, {{{128, 256}, {20}}}, {1.0}), 30);
+    // In two slices: the first half runs while the second one is on its way.
+    EXPECT_DOUBLE_EQ(play_reads(grid, programs, {{{128, 256}, {4, 20}}}, {0.5, 0.5}), 26);
+}
+
+TEST(Play, TellsWhenEachChunkIsComplete) {
+    const TileGrid grid = tile_grid(512, 256, {.block_m = 128, .block_n = 256});
+    const Programs programs{.count = 2, .start_us = 1, .wide_us = 10};
+    // Rows 256 to 512 are due first.
+    const std::vector<double> ends =
+        play_makes(grid, programs, {{{256, 512}, {0, 256}}, {{0, 256}, {0, 256}}});
+    EXPECT_EQ(ends, (std::vector<double>{11, 21, 21}));
+    // A tile that belongs to two chunks is made with the first of them.
+    const std::vector<double> ragged =
+        play_makes(grid, programs, {{{200, 512}, {0, 256}}, {{0, 200}, {0, 256}}});
+    EXPECT_EQ(ragged, (std::vector<double>{21, 21, 21}));
+}
+
+}  // namespace
+}  // namespace syncopate::tune

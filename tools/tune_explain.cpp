@@ -1,0 +1,92 @@
+#include "tools/tune_explain.hpp"
+
+#include <algorithm>
+#include <iostream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "syncopate/tune/estimate.hpp"
+#include "tools/commands.hpp"
+
+namespace syncopate::tools {
+namespace {
+
+constexpr int kUsualRanks = 8;
+constexpr std::size_t kLongestName = 72;
+
+template <typename T>
+T take(Result<T> result) {
+    if (!result) fail(result.error());
+    return *std::move(result);
+}
+
+void print_json(const tune::Problem& problem, const tune::Machine& machine,
+                const std::vector<tune::Candidate>& ranked) {
+    nlohmann::ordered_json strategies = nlohmann::ordered_json::array();
+    for (const tune::Candidate& candidate : ranked) {
+        const tune::Estimate& e = candidate.estimate;
+        nlohmann::ordered_json entry{{"name", candidate.name},
+                                     {"us", e.us},
+                                     {"parts",
+                                      {{"compute", e.compute},
+                                       {"communicate", e.communicate},
+                                       {"exposed", e.exposed},
+                                       {"fixed", e.fixed}}},
+                                     {"pruned", nullptr}};
+        if (!candidate.pruned.empty()) entry["pruned"] = candidate.pruned;
+        entry["strategy"] = nlohmann::ordered_json::parse(tune::to_json(candidate.strategy));
+        strategies.push_back(std::move(entry));
+    }
+    const nlohmann::ordered_json answer{
+        {"problem", problem.key()}, {"machine", machine.name}, {"strategies", std::move(strategies)}};
+    std::cout << answer.dump() << '\n';
+}
+
+void print_table(const tune::Problem& problem, const tune::Machine& machine,
+                 const std::vector<tune::Candidate>& ranked) {
+    std::cout << fmt::format("{} on {}\n{:>9} {:>9} {:>11} {:>9} {:>7}  strategy\n", problem.key(),
+                             machine.name, "us", "compute", "communicate", "exposed", "fixed");
+    std::size_t pruned = 0;
+    for (const tune::Candidate& candidate : ranked) {
+        if (!candidate.pruned.empty()) {
+            if (pruned++ == 0) std::cout << "pruned:\n";
+            std::cout << fmt::format("  {}: {}\n", candidate.name.substr(0, kLongestName), candidate.pruned);
+            continue;
+        }
+        const tune::Estimate& e = candidate.estimate;
+        std::cout << fmt::format("{:9.1f} {:9.1f} {:11.1f} {:9.1f} {:7.1f}  {}\n", e.us, e.compute,
+                                 e.communicate, e.exposed, e.fixed, candidate.name);
+    }
+}
+
+}  // namespace
+
+void explain(const std::string& spec, int ranks, const std::string& machine_name, bool json) {
+    tune::Problem problem = take(tune::parse_problem(spec, ranks > 0 ? ranks : kUsualRanks));
+    if (ranks > 0) problem.ranks = ranks;
+    if (const std::string objection = tune::problem_objection(problem); !objection.empty())
+        fail(Error{objection, {}, ErrorClass::usage});
+    tune::Machine machine;
+    if (machine_name.empty()) {
+        tune::NearestMachine nearest = take(tune::nearest_machine("", problem.ranks));
+        if (!nearest.message.empty()) std::cerr << nearest.message << '\n';
+        machine = std::move(nearest.machine);
+    } else {
+        machine = take(tune::find_machine(machine_name));
+        if (machine.num_devices() < problem.ranks) {
+            std::cerr << fmt::format("{} has {} GPUs; {} are estimated as if all were on one switch\n",
+                                     machine.name, machine.num_devices(), problem.ranks);
+        }
+    }
+    if (problem.num_sms == 0) problem.num_sms = machine.num_sms;
+    const std::vector<tune::Candidate> ranked = tune::rank_candidates(problem, machine);
+    if (json) {
+        print_json(problem, machine, ranked);
+    } else {
+        print_table(problem, machine, ranked);
+    }
+}
+
+}  // namespace syncopate::tools
