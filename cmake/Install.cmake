@@ -1,6 +1,6 @@
 # What is installed. `cmake --install`: the command, the headers, and all layers with the libraries that they use as one
 # static library, which find_package(syncopate) gives as syncopate::syncopate; no public header includes one of others.
-# In a wheel (pip install .): the extension and the command.
+# In a wheel (pip install .): the extension, the command, and the headers of users' CUDA kernels.
 include(GNUInstallDirs)
 
 if(SKBUILD)
@@ -9,6 +9,11 @@ if(SKBUILD)
     endif()
     install(TARGETS _syncopate LIBRARY DESTINATION syncopate COMPONENT python)
     install(TARGETS syncopate_command RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
+    # What a user's kernel in CUDA C++ includes (python/syncopate/cuda_source.py).
+    foreach(header IN ITEMS layout.hpp schedule_device.cuh)
+        install(FILES ${PROJECT_SOURCE_DIR}/include/syncopate/emit/${header}
+            DESTINATION syncopate/include/syncopate/emit COMPONENT python)
+    endforeach()
     return()
 endif()
 

@@ -20,7 +20,9 @@ from typing import Any
 
 from . import _syncopate, jit
 
-INCLUDE = Path(__file__).resolve().parents[2] / "include"
+_HERE = Path(__file__).resolve().parent
+#: Of an installed package beside this file, else the repository's.
+INCLUDE = _HERE / "include" if (_HERE / "include").is_dir() else _HERE.parents[1] / "include"
 HEADERS = ("syncopate/emit/schedule_device.cuh", "syncopate/emit/layout.hpp")
 
 
