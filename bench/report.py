@@ -146,9 +146,7 @@ def backends(shapes: Shapes, gpus: str) -> str:
         rows.append(
             [TITLES[line["operator"]], line["model"], line["M"], f"{float(line['unfused']):.0f}", *cells]
         )
-    return markdown_table(
-        ["operator", "model", "M", "unfused", *(f"`{name}`" for name in names)], rows
-    )
+    return markdown_table(["operator", "model", "M", "unfused", *(f"`{name}`" for name in names)], rows)
 
 
 def host_time(shapes: Shapes, gpus: str) -> str:

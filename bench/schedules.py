@@ -51,6 +51,7 @@ from syncopate.bench import shapes  # noqa: E402
 
 LOCAL_RANKS = 8
 MULTIPROCESSORS = 132
+HOPPER = (9, 0)
 PARTS = ("schedule", "launch", "source")
 FIRST = 4  # differences that are printed of a case and part
 
@@ -250,7 +251,7 @@ def parts_of(case: Case) -> dict[str, Any]:
             getattr(sy.ops, operator.call)(*operands, group=group)
 
     try:
-        with FakeTensorMode():
+        with FakeTensorMode(), mock.patch("torch.cuda.get_device_capability", return_value=HOPPER):
             artifact = capture(call)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this variant's answer
         if not case.variant:

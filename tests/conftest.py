@@ -23,6 +23,7 @@ EXAMPLES = ROOT / "examples"
 
 # Seconds after which a process counts as hung. No test is about them: a busy machine takes its time.
 HUNG = 1800
+os.environ.setdefault("SYNCOPATE_TUNE", "off")  # what somebody has tuned on this machine is no part of a test
 SWEEP = bool(os.environ.get("SYNCOPATE_SWEEP"))
 
 

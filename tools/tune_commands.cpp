@@ -1,7 +1,10 @@
-// `syncopate tune`: what tuning has found, and what the estimate says.
+// `syncopate tune`: finds strategies by measuring, which Python does; what was found, and what the estimate
+// says.
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "tools/commands.hpp"
 #include "tools/python_command.hpp"
@@ -14,26 +17,57 @@ namespace {
 struct TuneOptions {
     std::string spec;
     TuneStoreOptions store;
+    std::string device = "host";
     std::string machine;
     std::string output;
+    std::vector<std::string> vary;
+    double budget = 60;
     int ranks = 0;
+    bool again = false;
     bool explain = false;
     bool measure_machine = false;
     bool json = false;
 };
 
+void measure(const TuneOptions& options) {
+    std::vector<std::string> words{options.spec, "--device=" + options.device,
+                                   "--ranks=" + std::to_string(options.ranks),
+                                   fmt::format("--budget={}", options.budget)};
+    if (!options.machine.empty()) words.push_back("--machine=" + options.machine);
+    for (const std::string& values : options.vary) words.push_back("--vary=" + values);
+    if (options.again) words.emplace_back("--again");
+    if (options.json) words.emplace_back("--json");
+    run_python("syncopate.tuning", words);
+}
+
 }  // namespace
 
 void register_tune_commands(CLI::App& app) {
     auto options = std::make_shared<TuneOptions>();
-    CLI::App* tune = app.add_subcommand("tune", "what tuning has found: the store of results");
+    CLI::App* tune =
+        app.add_subcommand("tune", "find the fastest strategy of a problem by measuring, and keep it");
     tune->add_option(
         "spec", options->spec,
         "a problem: all_gather_matmul:M=8192,N=3584,K=8192,dtype=bf16; of the store also an operator");
     tune->add_flag("--explain", options->explain,
                    "rank all strategies of SPEC by the estimate, with no GPU: µs and of what they consist");
-    tune->add_option("--ranks", options->ranks, "of the problem; default: those of SPEC, or 8")
+    tune->add_option("--device", options->device, "that measures: host or cuda")
+        ->check(CLI::IsMember({"host", "cuda"}))
+        ->capture_default_str();
+    tune->add_option(
+            "--ranks", options->ranks,
+            "processes that measure; default: every GPU, or four on host. With --explain, of the problem; "
+            "default: those of SPEC, or 8")
         ->check(CLI::Range(1, 1024));
+    tune->add_option("--budget", options->budget, "seconds that the search may take")
+        ->check(CLI::Range(1.0, 1e6))
+        ->capture_default_str();
+    tune->add_option(
+            "--vary", options->vary,
+            "measure these variations of the default instead of all strategies: split=1,2,4; several: all "
+            "combinations")
+        ->allow_extra_args(false);
+    tune->add_flag("--again", options->again, "forget what earlier searches of SPEC have measured");
     tune->add_option("--machine", options->machine,
                      "whose rates the estimate takes, a name or a file; default: the nearest known one");
     tune->add_flag("--measure-machine", options->measure_machine,
@@ -57,10 +91,14 @@ void register_tune_commands(CLI::App& app) {
             run_python("syncopate.measure_machine", words);
         }
         if (run_tune_store(options->store, options->spec, options->json)) return;
-        fail(Error{
-            "tune: expected --explain, --measure-machine, --list, --show, --forget, --export or --import",
-            {},
-            ErrorClass::usage});
+        if (options->spec.empty()) {
+            fail(Error{
+                "tune: name a problem, such as all_gather_matmul:M=8192,N=3584,K=8192, or one of --list, "
+                "--export, --import and --measure-machine",
+                {},
+                ErrorClass::usage});
+        }
+        measure(*options);
     });
 }
 

@@ -164,10 +164,12 @@ def run_shape(shape: Shape, ranks: int, ways: list[str], rounds: int) -> dict[st
     chosen = sy.strategy.choose(problem)
     try:
         candidates = [Candidate("cublas", case.product, visible=False)]
-        if chosen.pull or chosen.plain_kernel:
-            case.left_out["default"] = "it is not emulated"
-        else:
+        try:
+            if chosen.pull or chosen.plain_kernel or chosen.unfused:
+                raise ValueError("it is not emulated")
             candidates.append(case.way("default", chosen))
+        except (RuntimeError, ValueError) as error:
+            case.left_out["default"] = str(error).splitlines()[0]
         candidates += [case.way(name, Way.named(name).strategy) for name in ways]
         times = measure(candidates, rounds)
         case.check()

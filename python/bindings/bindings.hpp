@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "syncopate/result.hpp"
+#include "syncopate/tune/store.hpp"
 
 namespace syncopate::bindings {
 
@@ -26,14 +27,18 @@ inline void unwrap(Status status) {
     if (!status) throw Raised(status.error());
 }
 
+/// Warns of what the store had to set aside.
+void warn_of(const tune::StoreFile& store);
+
 void bind_errors(nanobind::module_& module);
-void bind_runtime(nanobind::module_& module);    // runtime.cpp
-void bind_compiler(nanobind::module_& module);   // compiler.cpp
-void bind_artifact(nanobind::module_& module);   // artifact.cpp
-void bind_templates(nanobind::module_& module);  // templates.cpp
-void bind_simulate(nanobind::module_& module);   // simulate.cpp
-void bind_ingest(nanobind::module_& module);     // ingest.cpp
-void bind_layout(nanobind::module_& module);     // layout.cpp
-void bind_tune(nanobind::module_& module);       // tune.cpp
+void bind_runtime(nanobind::module_& module);      // runtime.cpp
+void bind_compiler(nanobind::module_& module);     // compiler.cpp
+void bind_artifact(nanobind::module_& module);     // artifact.cpp
+void bind_templates(nanobind::module_& module);    // templates.cpp
+void bind_simulate(nanobind::module_& module);     // simulate.cpp
+void bind_ingest(nanobind::module_& module);       // ingest.cpp
+void bind_layout(nanobind::module_& module);       // layout.cpp
+void bind_tune(nanobind::module_& module);         // tune.cpp
+void bind_tune_search(nanobind::module_& module);  // tune_search.cpp
 
 }  // namespace syncopate::bindings

@@ -78,4 +78,5 @@ NB_MODULE(_syncopate, module) {
     syncopate::bindings::bind_layout(module);
     syncopate::bindings::bind_tune(module);
     syncopate::bindings::bind_runtime(module);
+    syncopate::bindings::bind_tune_search(module);
 }

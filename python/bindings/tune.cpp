@@ -17,6 +17,7 @@
 #include "syncopate/tune/problem.hpp"
 #include "syncopate/tune/strategy.hpp"
 #include "syncopate/tune/tiles.hpp"
+#include "syncopate/tune/winners.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -46,11 +47,21 @@ nb::dict dict_of(const tune::Estimate& estimate) {
     return made;
 }
 
+/// With a kernel (its hash) what tuning has found for it is taken, unless SYNCOPATE_TUNE is off.
 nb::tuple choose(const std::string& key, const std::string& machine, const std::string& device, bool cuda,
-                 bool unfused, bool exact_fp32) {
+                 bool unfused, bool exact_fp32, const std::string& kernel, const std::string& versions) {
     const tune::Problem problem = unwrap(tune::parse_problem(key));
-    const tune::Choice made = tune::choose(problem, machine_of(machine, problem, device), nullptr,
-                                           options_of(cuda, unfused, exact_fp32));
+    std::optional<tune::StoreFile> file;
+    std::optional<tune::Winners> winners;
+    if (!kernel.empty() && unwrap(tune::tune_mode()) != tune::TuneMode::off) {
+        file.emplace();
+        winners.emplace(
+            *file, tune::Scope{.kernel = kernel, .device = cuda ? device : "host", .versions = versions});
+    }
+    const tune::Choice made =
+        tune::choose(problem, machine_of(machine, problem, device), winners ? &*winners : nullptr,
+                     options_of(cuda, unfused, exact_fp32));
+    if (file) warn_of(*file);
     return nb::make_tuple(tune::to_json(made.strategy), made.us, made.measured, made.note);
 }
 
@@ -130,7 +141,7 @@ nb::tuple measured_machine(const std::string& device, std::int32_t devices, std:
 void bind_tune(nb::module_& module) {
     nb::module_ tune = module.def_submodule("tune", "Choosing a strategy for a problem");
     tune.def("choose", choose, "problem"_a, "machine"_a = "", "device"_a = "", "cuda"_a = true,
-             "unfused"_a = true, "exact_fp32"_a = false);
+             "unfused"_a = true, "exact_fp32"_a = false, "kernel"_a = "", "versions"_a = "");
     tune.def("complete", complete, "problem"_a, "strategy"_a, "machine"_a = "", "device"_a = "",
              "cuda"_a = true, "exact_fp32"_a = false);
     tune.def("estimate", estimate, "problem"_a, "strategy"_a, "machine"_a = "");

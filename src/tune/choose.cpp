@@ -29,8 +29,6 @@ std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& ma
 Choice choose(const Problem& problem, const Machine& machine, const Store* store,
               const ChooseOptions& options) {
     const Strategy usual = complete(problem, machine, {}, options);
-    if (options.device == fuse::Device::host || problem.products().empty())
-        return {.strategy = usual, .note = "the default"};
     const auto runnable = [&](const Strategy& strategy) {
         return strategy_objection(problem, strategy).empty() &&
                (options.unfused || strategy.placement != Placement::unfused);
@@ -42,6 +40,8 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
                 return {.strategy = strategy, .us = stored->us, .measured = true, .note = stored->note};
         }
     }
+    if (options.device == fuse::Device::host || problem.products().empty())
+        return {.strategy = usual, .note = "the default"};
     const std::vector<Candidate> ranked = rank_candidates(problem, machine);
     for (const Candidate& candidate : ranked) {
         if (!candidate.pruned.empty() || !runnable(candidate.strategy)) continue;

@@ -111,21 +111,15 @@ def finish(report: dict[str, Any], options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> None:
     """Raises ValueError for what is wrong on the command line, before any rank starts."""
+    from ..tuning import check_variations
     from .case import CASES
     from .peers import peers
-    from .rows import variations, varied
     from .shapes import widths
 
     for operator in options.operators:
         if operator not in CASES:
             raise ValueError(f"{operator}: no such operator; there are {', '.join(CASES)}")
-    from ..strategy import Strategy
-
-    for name, values in variations(options.vary):
-        try:
-            varied(Strategy(), values)
-        except (AttributeError, TypeError):
-            raise ValueError(f"--vary {name}: a strategy has no such value") from None
+    check_variations(options.vary)
     if not all(m.isdecimal() and int(m) > 0 for m in options.tokens.split(",") if m):
         raise ValueError(f"--tokens {options.tokens}: expected whole numbers, comma-separated")
     widths(options.shapes)

@@ -42,11 +42,11 @@ class Case:
     tolerance: ClassVar[float] = 1e-2  # of a relative error, in the 2-norm
     in_heap: ClassVar[bool] = False  # whether `ours` leaves y in the operator's heap
 
-    def __init__(self, shape: Shape, seed: int = 1234) -> None:
+    def __init__(self, shape: Shape, seed: int = 1234, dtype: torch.dtype | None = None) -> None:
         self.shape = shape
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu() else torch.device("cpu")
-        self.dtype = torch.bfloat16 if on_gpu() else torch.float32
+        self.dtype = dtype or (torch.bfloat16 if on_gpu() else torch.float32)
         m, n, k = shape.m, shape.n, shape.k
         footprint = (
             2 * (m * k + (k + n) * max(shape.f, 1) + m * n) if shape.f else 2 * (m * k + k * n + m * n)
@@ -143,6 +143,13 @@ class Case:
         self, name: str, call: Callable[[int], torch.Tensor], right: Sequence[torch.Tensor] = ()
     ) -> None:
         """Raises on all ranks alike unless call(i) gives right[i], or what is right."""
+        errors = torch.tensor([self.error(call, right)], device=self.device)
+        dist.all_reduce(errors, op=dist.ReduceOp.MAX)
+        if not errors.item() <= self.tolerance:
+            raise RuntimeError(f"{name} is wrong: relative error {errors.item():.3g}")
+
+    def error(self, call: Callable[[int], torch.Tensor], right: Sequence[torch.Tensor] = ()) -> float:
+        """The largest relative error of call(i) on this rank, in the 2-norm."""
         worst = 0.0
         for i in range(self.count):
             self.out[i].fill_(float("nan"))
@@ -151,10 +158,11 @@ class Case:
             wanted = (right or self.right)[i].float()
             error = ((y.float() - wanted).norm() / wanted.norm().clamp_min(1e-30)).item()
             worst = max(worst, math.inf if math.isnan(error) else error)
-        errors = torch.tensor([worst], device=self.device)
-        dist.all_reduce(errors, op=dist.ReduceOp.MAX)
-        if not errors.item() <= self.tolerance:
-            raise RuntimeError(f"{name} is wrong: relative error {errors.item():.3g}")
+        return worst
+
+    def forget(self, operator: Any) -> None:
+        """Someone else has closed it."""
+        self._operators.remove(operator)
 
     def check(self) -> None:
         for operator in self._operators:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from .. import _syncopate, plans, trace
+from .. import _syncopate, plans, trace, tuning
 from ..arguments import DTYPE_NAMES
 from ..fused import Call, FusedKernel, Stage
 from ..gemm import Product, require_activation, require_supported, uses_gluon
@@ -89,8 +89,11 @@ class Operator:
         self._shapes = self.shapes(group.rank)
 
     def chosen(self, group: Group) -> Strategy:
-        """The fastest known that this operator can carry out."""
-        made = choose(self.problem, unfused=not self._unfused_objection(group))
+        """The fastest known that this operator can carry out. With SYNCOPATE_TUNE=auto it is found out first."""
+        if _syncopate.tune.mode() == "auto":
+            tuning.tune_once(self.problem, group)
+        rendezvous = group.rendezvous if group.size > 1 else None
+        made = choose(self.problem, unfused=not self._unfused_objection(group), rendezvous=rendezvous)
         if getattr(self, "keep", False) and made.backend in plans.INLINE:  # tiles that fetch x keep nothing
             return complete(self.problem, Strategy(backend="copy_engine"))
         return made

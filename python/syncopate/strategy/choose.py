@@ -81,9 +81,13 @@ def _say_what_stands_in(device: str, ranks: int) -> None:
         warnings.warn(f"syncopate: {message}", stacklevel=4)
 
 
-def choose(problem: Problem, *, unfused: bool = True) -> Strategy:
+def choose(problem: Problem, *, unfused: bool = True, rendezvous: Any = None) -> Strategy:
     """The fastest known, complete: what tuning has found, or the best by the estimate. On the host none is faster than
-    another. `unfused`: whether the vendors' pair can be run, which takes a process group of torch."""
+    another by the estimate. `unfused`: whether the vendors' pair can be run, which takes a process group of torch. With
+    the `rendezvous` of all ranks, rank 0 chooses for all, whose stores may differ. Collective then."""
+    from ..tuning import scope
+
+    found_with = scope(problem.device) if problem.device == "host" or _device_name() else {}
     if problem.device == "cuda" and _device_name():
         _say_what_stands_in(_device_name(), max(1, problem.ranks))
     chosen, _, _, _ = _syncopate.tune.choose(
@@ -92,7 +96,11 @@ def choose(problem: Problem, *, unfused: bool = True) -> Strategy:
         cuda=problem.device == "cuda",
         unfused=unfused,
         exact_fp32=exact_fp32(),
+        kernel=found_with.get("kernel", ""),
+        versions=found_with.get("versions", ""),
     )
+    if rendezvous is not None and _syncopate.tune.mode() != "off":
+        chosen = _syncopate.tune.share(rendezvous, chosen)
     return from_json(chosen)
 
 

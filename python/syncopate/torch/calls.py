@@ -150,7 +150,7 @@ def _strategy(name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Gr
     rows = buckets.bucket(m)
     rows = -(-rows // group.size) * group.size
     problem = problem_of(name, rows, n, k, dtype, group, f)
-    chosen = choose(problem)
+    chosen = choose(problem, rendezvous=group.rendezvous if group.size > 1 else None)
     if getattr(chosen, "unfused", False) and buckets.generation():
         return complete(problem, Strategy())
     return chosen

@@ -1,0 +1,379 @@
+"""`syncopate tune SPEC`: the fastest strategy of a problem on this machine, found by measuring and kept in the store.
+
+What is tried, and in which order, comes from the estimate; what wins, from the search (tune/search.hpp). Here are the calls
+that it measures: the operator by each strategy, and the unfused pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import hashlib
+import json
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+UNFUSED = "unfused"
+DEADLINE = 20.0  # seconds that a wait of a strategy under trial may last
+SLEEP_CYCLES = 1_000_000  # about half a millisecond, in which the host enqueues a call
+
+
+@functools.cache
+def kernel_hash() -> str:
+    """Of the sources of the library's kernels: a result holds for the kernels that it was measured with."""
+    digest = hashlib.sha256()
+    for file in sorted((Path(__file__).parent / "kernels").glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def scope(device: str) -> dict[str, str]:
+    """What a result depends on besides its problem."""
+    import torch
+    import triton
+
+    from . import _syncopate
+
+    name = torch.cuda.get_device_name() if device == "cuda" else "host"
+    versions = f"syncopate {_syncopate.version}, triton {triton.__version__}"
+    return {"kernel": kernel_hash(), "device": name, "versions": versions}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A strategy that takes part; `strategy` None: the unfused pair."""
+
+    name: str
+    text: str  # JSON
+    strategy: Any
+    estimate_us: float = 0.0
+    baseline: bool = False
+
+    @property
+    def entry(self) -> tuple[str, str, float, bool]:
+        return self.name, self.text, self.estimate_us, self.baseline
+
+
+def contenders_of(problem: Any, vary: Sequence[str] = (), machine: str = "") -> list[Contender]:
+    """The default strategy and the unfused pair, then all others by the estimate; with `vary` (as of `syncopate bench`)
+    variations of the default instead. On the host all have small tiles, so that there are several of them."""
+    from . import _syncopate
+    from .strategy import SMALL, Strategy, complete, from_json, key_of, to_json
+
+    host = problem.device == "host"
+
+    def whole(strategy: Any) -> Any:
+        return complete(problem, replace(strategy, tilings=(SMALL,)) if host else strategy)
+
+    usual = whole(Strategy())
+    ranked = [] if vary else _syncopate.tune.rank(key_of(problem), machine=machine)
+    estimates = {entry["strategy"]: entry["us"] for entry in ranked}
+    pair = next((e["us"] for e in ranked if e["name"] == UNFUSED), 0.0)
+    made = [
+        Contender("default", to_json(usual), usual, estimates.get(to_json(usual), 0.0), baseline=True),
+        Contender(UNFUSED, to_json(Strategy(unfused=True)), None, pair, baseline=True),
+    ]
+    seen = {contender.text for contender in made}
+    others: list[tuple[str, Any, float]] = []
+    if vary:
+        from .bench.rows import variations, varied
+
+        others = [(name, whole(varied(usual, values)), 1.0) for name, values in variations(vary)]
+    else:
+        likely = [e for e in ranked if not e["pruned"] and e["name"] != UNFUSED]
+        others = [(e["name"], whole(from_json(e["strategy"])), e["us"]) for e in likely]
+    for name, strategy, us in others:
+        text = to_json(strategy)
+        if text not in seen:
+            seen.add(text)
+            made.append(Contender(name, text, strategy, us))
+    return made
+
+
+class Measurer:
+    """Makes contenders ready on this rank and times their calls. What fails here is told to the search, which hears of all
+    ranks; so nothing here waits for another rank but calls themselves, whose waits have a deadline."""
+
+    def __init__(self, case: Any, contenders: Sequence[Contender], say: Callable[[str], None] | None) -> None:
+        import torch
+
+        self.case, self.contenders, self.say = case, contenders, say
+        self.calls: dict[int, Callable[[int], Any]] = {}
+        self.made: dict[int, Any] = {}
+        self.failed: set[int] = set()
+        self.turn = 0
+        self.begin = time.monotonic()
+        self.token = torch.zeros(1, device=case.device)
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.begin
+
+    def progress(self, share: float, what: str) -> None:
+        if self.say is not None:
+            self.say(_line(share, what))
+
+    def prepare(self, i: int) -> str:
+        """Compiles and runs a contender once for each set of inputs, and compares. "" or what is wrong."""
+        from .bench.case import on_gpu
+
+        case, contender = self.case, self.contenders[i]
+        self.failed.discard(i)
+        try:
+            if contender.strategy is None:
+                call = case.unfused
+            else:
+                self.made[i] = case.operators(strategy=contender.strategy, deadline=DEADLINE)
+                call = case.ours(self.made[i])
+            error = case.error(call)
+            if not error <= case.tolerance:
+                return f"it is wrong: relative error {error:.3g}"
+            self.calls[i] = case.graphs(call) if on_gpu() else call
+        except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as problem:
+            return (str(problem).splitlines() or [type(problem).__name__])[0]
+        return ""
+
+    def release(self, i: int) -> None:
+        from .bench.case import synchronize
+
+        synchronize()
+        self.calls.pop(i, None)
+        for operator in self.made.pop(i, ()):
+            operator.close()
+            self.case.forget(operator)
+
+    def measure(self, which: Sequence[int]) -> list[float]:
+        """µs of one call of each, the host's time hidden; infinity for what failed."""
+        self.turn += 1
+        times = self._on_gpu(which) if self.token.is_cuda else self._on_host(which)
+        for i in which:
+            for operator in self.made.get(i, ()):
+                try:
+                    operator.check()
+                except RuntimeError:
+                    self.failed.add(i)
+        return [math.inf if i in self.failed else us for i, us in zip(which, times, strict=True)]
+
+    def _call(self, i: int) -> None:
+        if i in self.failed:
+            return
+        try:
+            self.calls[i](self.turn)
+        except RuntimeError:
+            self.failed.add(i)
+
+    def _on_host(self, which: Sequence[int]) -> list[float]:
+        import torch.distributed as dist
+
+        times = []
+        for i in which:
+            dist.barrier()
+            begin = time.perf_counter()
+            self._call(i)
+            times.append((time.perf_counter() - begin) * 1e6)
+        return times
+
+    def _on_gpu(self, which: Sequence[int]) -> list[float]:
+        import torch
+        import torch.distributed as dist
+
+        events = []
+        for i in which:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda._sleep(SLEEP_CYCLES)
+            dist.all_reduce(self.token)  # a barrier on the device
+            start.record()
+            self._call(i)
+            end.record()
+            events.append((start, end))
+            torch.cuda.synchronize()
+        return [start.elapsed_time(end) * 1e3 for start, end in events]
+
+
+def _line(share: float, what: str) -> str:
+    from . import _syncopate
+
+    return _syncopate.tune.progress_line(share, what, shutil.get_terminal_size((100, 24)).columns - 1)
+
+
+def search(
+    problem: Any,
+    group: Any,
+    *,
+    budget: float = 60.0,
+    again: bool = False,
+    vary: Sequence[str] = (),
+    machine: str = "",
+    say: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Finds and stores the fastest strategy of a problem. Collective over the default process group of torch, which
+    `group` (a syncopate Group) must be. `budget`: seconds. Raises ValueError for a problem that cannot be measured."""
+    from . import _syncopate
+    from .bench.case import CASES
+    from .bench.shapes import Shape
+    from .strategy import key_of
+
+    if problem.operator not in CASES:
+        raise ValueError(f"{problem.operator} cannot be tuned; there are {', '.join(CASES)}")
+    if problem.m % problem.ranks:
+        raise ValueError(
+            f"M = {problem.m} is no multiple of {problem.ranks} ranks: such shapes are not tuned"
+        )
+    case = CASES[problem.operator](Shape("", problem.m, problem.n, problem.k, problem.f), dtype=problem.dtype)
+    contenders = contenders_of(problem, vary, machine)
+    measurer = Measurer(case, contenders, say)
+    try:
+        return _syncopate.tune.search(
+            key_of(problem),
+            contenders=[contender.entry for contender in contenders],
+            unfused=1,
+            budget=budget,
+            again=again,
+            measurer=measurer,
+            rendezvous=group.rendezvous,
+            **scope(problem.device),
+        )
+    finally:
+        case.close()
+
+
+def tune_once(problem: Any, group: Any) -> None:
+    """Searches, for 60 s or SYNCOPATE_TUNE_BUDGET, unless the store has a winner of just this problem. Collective. What cannot be tuned here is left as it is:
+    problems that are no benchmark's, groups that are not all ranks of torch.distributed."""
+    import torch.distributed as dist
+
+    from . import _syncopate
+    from .bench.case import CASES
+    from .strategy import key_of
+
+    whole = dist.is_initialized() and group.process_group is not None and dist.get_world_size() == group.size
+    if not whole or problem.operator not in CASES or problem.m % problem.ranks:
+        return
+    found = _syncopate.tune.stored(key_of(problem), **scope(problem.device)) if group.rank == 0 else ""
+    if not _syncopate.tune.share(group.rendezvous, found):
+        search(problem, group, budget=float(os.environ.get("SYNCOPATE_TUNE_BUDGET") or 60))
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Starts the ranks and searches; rank 0's result."""
+    from .ops.operator import members_of, problem_of
+    from .ranks import Place
+    from .ranks import run as run_ranks
+    from .run import Spec, rank_count, require_memory
+
+    check_variations(options.vary)
+    spec = Spec(options.spec)
+    ranks = rank_count(options)
+    extents = {name: value for name, value in spec.extents.items()}
+    require_memory(options, ranks, 2 * spec.bytes_of_a_rank(ranks))
+    if options.device == "host":
+        import torch  # noqa: F401 - imported once, before the ranks are forked
+        import triton  # noqa: F401
+
+    def work(place: Place) -> dict[str, Any]:
+        from .bench.session import start
+
+        start(place.rank, place.size, f"file://{place.folder}/process-group")
+        group = members_of(None, options.device)
+        problem = problem_of(spec.kind.name, dtype=spec.dtype, group=group, **extents)
+        terminal = sys.stderr.isatty()
+
+        def say(line: str) -> None:
+            sys.stderr.write(f"\r\033[K{line}" if terminal else f"{line}\n")
+            sys.stderr.flush()
+
+        shown = place.rank == 0 and not options.json
+        found = search(
+            problem,
+            group,
+            budget=options.budget,
+            again=options.again,
+            vary=options.vary,
+            machine=options.machine,
+            say=say if shown else None,
+        )
+        if shown and terminal:
+            sys.stderr.write("\n")
+        return found
+
+    return run_ranks(ranks, work, timeout=options.budget + 1800)[0]
+
+
+def check_variations(vary: Sequence[str]) -> None:
+    """Raises UsageError for what is no value of a strategy, before any rank starts."""
+    from .bench.rows import variations, varied
+    from .run import UsageError
+    from .strategy import Strategy
+
+    try:
+        for name, values in variations(vary):
+            try:
+                varied(Strategy(), values)
+            except (AttributeError, TypeError):
+                raise UsageError(f"--vary {name}: a strategy has no such value") from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def report(options: argparse.Namespace, found: dict[str, Any]) -> None:
+    if options.json:
+        print(json.dumps({"spec": options.spec, "device": options.device, **found}))
+        return
+    resumed = f", {found['resumed']} of them by an earlier search" if found["resumed"] else ""
+    measured = sum(trial["rounds"] > 0 for trial in found["trials"])
+    print(f"{options.spec}: {found['winner']}, {found['us']:,.1f} µs")
+    for name in ("default", "unfused"):
+        us = found[f"{name}_us"]
+        print(
+            f"  {us / found['us']:.2f} times as fast as {name} ({us:,.1f} µs)"
+            if us
+            else f"  {name} does not run here"
+        )
+    print(
+        f"  {measured} strategies measured{resumed}"
+        + ("" if found["in_time"] else "; the budget was over before all were")
+    )
+    for trial in found["trials"]:
+        if trial["refused"]:
+            print(f"  without {trial['name']}: {trial['refused']}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="syncopate tune", description=__doc__.splitlines()[0])
+    parser.add_argument("spec")
+    parser.add_argument("--device", choices=("host", "cuda"), default="host")
+    parser.add_argument("--ranks", type=int, default=0)
+    parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--machine", default="")
+    parser.add_argument("--vary", action="append", default=[])
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.device == "host":
+        from .interpreter import enable
+
+        enable()
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the case then is the host's, too
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    try:
+        report(options, run(options))
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001 - the command's outer face
+        code = getattr(error, "exit_code", 1 if isinstance(error, ValueError) else None)
+        if code is None:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return int(code)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

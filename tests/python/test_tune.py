@@ -1,0 +1,138 @@
+"""`syncopate tune` measures on host ranks, keeps what it finds, and operators take it from there."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+SPEC = "matmul_reduce_scatter:M=64,N=64,K=64,dtype=fp32"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def tune(syncopate, cache):
+    return lambda *words: syncopate("tune", *words, SYNCOPATE_CACHE=str(cache), SYNCOPATE_TUNE="read")
+
+
+WORKER = """
+import sys, torch, torch.distributed as dist
+from syncopate.interpreter import enable
+enable()
+import syncopate as sy
+dist.init_process_group("gloo")
+for m in map(int, sys.argv[1:]):
+    x, w = torch.ones(m, 64), torch.ones(64, 64)
+    y = sy.ops.matmul_reduce_scatter(x, w)
+    assert (y == 128).all()
+    (op,) = [op for op in sy.ops.operator._operators.values() if op.m == m]
+    if dist.get_rank() == 0:
+        print(m, "unfused" if op.strategy.unfused else "fused", op.strategy.split, flush=True)
+dist.destroy_process_group()
+"""
+
+
+def operators(run, tmp_path, cache, *rows, **environment):
+    """What two ranks take by themselves, by rows: rank 0's words."""
+    file = tmp_path / "worker.py"
+    file.write_text(WORKER)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    outcome = run(*torchrun, file, *rows, SYNCOPATE_CACHE=str(cache), **environment)
+    assert outcome.code == 0, outcome.out + outcome.err
+    return dict(line.split(" ", 1) for line in outcome.out.splitlines() if line[:1].isdigit()), outcome
+
+
+def test_tune_measures_stores_and_operators_take_the_winner(tune, run, tmp_path, cache):
+    found = tune(SPEC, "--ranks", "2", "--budget", "4", "--vary", "split=1,2", "--json")
+    assert found.code == 0, found.out + found.err
+    result = json.loads(found.out.splitlines()[-1])
+    names = {trial["name"] for trial in result["trials"]}
+    assert {"default", "unfused"} <= names
+    by_name = {trial["name"]: trial for trial in result["trials"]}
+    assert result["us"] <= min(result["default_us"], result["unfused_us"]) * 1.001
+    # The interpreter takes a hundred times as long as torch's product: so the pair wins here.
+    assert result["winner"] == "unfused"
+    assert by_name["default"]["ratio"] == pytest.approx(1)
+
+    listed = tune("--list")
+    assert listed.code == 0
+    assert SPEC in listed.out
+    assert "unfused" in listed.out
+    shown = tune("--show", SPEC)
+    assert shown.code == 0, shown.err
+    assert "2 ranks on host" in shown.out
+    assert "default" in shown.out
+
+    taken, _ = operators(run, tmp_path, cache, 64, 128, 1024, SYNCOPATE_TUNE="read")
+    assert taken["64"].startswith("unfused"), "the winner"
+    assert taken["128"].startswith("unfused"), "the nearest rows' winner"
+    assert taken["1024"].startswith("fused"), "nothing is near"
+    taken, _ = operators(run, tmp_path, cache, 64, SYNCOPATE_TUNE="off")
+    assert taken["64"].startswith("fused")
+
+    again = tune(SPEC, "--ranks", "2", "--budget", "4", "--vary", "split=1,2", "--json")
+    assert json.loads(again.out.splitlines()[-1])["resumed"] == len(result["trials"])
+
+
+def test_what_is_stored_is_exported_imported_and_forgotten(tune, tmp_path):
+    spec = "matmul_all_reduce:M=32,N=64,K=64,dtype=fp32"
+    found = tune(spec, "--ranks", "2", "--budget", "2", "--vary", "split=1")
+    assert found.code == 0, found.out + found.err
+    assert "times as fast as default" in found.out
+    assert "measuring the finalists again" in found.err
+    file = tmp_path / "results.json"
+    assert tune("--export", file, spec).code == 0
+    (result,) = json.loads(file.read_text())["results"]
+    assert result["family"] == "matmul_all_reduce:N=64,K=64,dtype=fp32"
+    assert (result["rows"], result["ranks"], result["device"]) == (32, 2, "host")
+    assert tune("--forget", spec).out == "forgot 1 result\n"
+    assert "nothing is stored" in tune("--list", spec).out
+    assert tune("--import", file).out == "1 of 1 results are new here\n"
+    assert tune("--import", file).out == "0 of 1 results are new here\n"
+    assert json.loads(tune("--show", spec, "--json").out)["results"] == [result]
+    file.write_text(file.read_text().replace('"rows": 32', '"rows": "many"'))
+    refused = tune("--import", file)
+    assert refused.code == 1
+    assert f"{file}: results[0].rows: expected a whole number" in refused.err
+
+
+def test_operators_tune_by_themselves_where_they_are_told_to(run, tmp_path, syncopate):
+    cache = tmp_path / "own"
+    taken, outcome = operators(run, tmp_path, cache, 32, SYNCOPATE_TUNE="auto", SYNCOPATE_TUNE_BUDGET="3")
+    assert taken["32"].startswith("unfused"), outcome.err
+    listed = syncopate("tune", "--list", SYNCOPATE_CACHE=str(cache))
+    assert "matmul_reduce_scatter:M=32,N=64,K=64,dtype=fp32" in listed.out
+
+
+def test_a_damaged_store_is_set_aside_and_operators_run(run, tmp_path):
+    cache = tmp_path / "damaged"
+    cache.mkdir()
+    (cache / "tuning.sqlite").write_text("no database " * 100)
+    taken, outcome = operators(run, tmp_path, cache, 32, SYNCOPATE_TUNE="read")
+    assert taken["32"].startswith("fused")
+    assert "is damaged" in outcome.err
+    assert list(cache.glob("tuning.sqlite.set-aside-1"))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["matmul:M=1"], 2, "no such operator"),
+        (["matmul_all_reduce:M=64,N=64"], 2, "K is missing"),
+        (["matmul_all_reduce:M=65,N=64,K=64", "--ranks", "2"], 1, "M = 65 is no multiple of 2 ranks"),
+        ([SPEC, "--vary", "spilt=1"], 2, "a strategy has no such value"),
+        (["--show", SPEC, "--list"], 2, "one of --list, --show"),
+        (["--forget"], 2, "name a problem, an operator, or all"),
+        (["--import", "nowhere.json"], 1, "nowhere.json"),
+    ],
+)
+def test_what_is_wrong_is_said(tune, words, code, message):
+    outcome = tune(*words)
+    assert outcome.code == code, outcome.out + outcome.err
+    assert message in outcome.err
+    assert Path("nowhere.json").exists() is False

@@ -1,0 +1,92 @@
+// choose() takes what tuning has found, where it is legal, and the estimate where nothing is.
+#include "syncopate/tune/winners.hpp"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "syncopate/tune/choose.hpp"
+#include "syncopate/tune/machine.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Scope kScope{.kernel = "k", .device = "NVIDIA H200", .versions = "v"};
+
+class WinnersTest : public testing::Test {
+protected:
+    void SetUp() override {
+        std::string pattern = (fs::temp_directory_path() / "syncopate-winners-XXXXXX").string();
+        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+        folder = pattern;
+        file.emplace(folder / "tuning.sqlite");
+    }
+    void TearDown() override {
+        file.reset();
+        fs::remove_all(folder);
+    }
+    static Problem problem(const std::string& rest, int ranks = 8) {
+        return *parse_problem("matmul_reduce_scatter:" + rest, ranks, 132);
+    }
+    void keep(const Problem& of, const std::string& strategy) {
+        ASSERT_TRUE(
+            file->put({.key = key_of(of, kScope), .strategy = strategy, .us = 42, .when = 1790000000}));
+    }
+
+    fs::path folder;
+    std::optional<StoreFile> file;
+};
+
+TEST_F(WinnersTest, KeysSayTheRowsApart) {
+    const ResultKey key = key_of(problem("M=1024,N=4096,K=1792"), kScope);
+    EXPECT_EQ(key.family, "matmul_reduce_scatter:N=4096,K=1792,dtype=bf16");
+    EXPECT_EQ(key.rows, 1024);
+    EXPECT_EQ(key.ranks, 8);
+    const ResultKey sequence = key_of(*parse_problem("attention:S=16384,kind=ring"), kScope);
+    EXPECT_EQ(sequence.rows, 16384);
+    EXPECT_EQ(sequence.family.find("S="), std::string::npos);
+}
+
+TEST_F(WinnersTest, ChooseTakesTheStoredWinner) {
+    const Machine machine = *find_machine("h200x8");
+    const Winners winners(*file, kScope);
+    const Problem of = problem("M=1024,N=4096,K=1792");
+    EXPECT_FALSE(choose(of, machine, &winners).measured);
+    keep(of, R"({"placement":"unfused"})");
+    const Choice choice = choose(of, machine, &winners);
+    EXPECT_TRUE(choice.measured);
+    EXPECT_EQ(choice.strategy.placement, Placement::unfused);
+    EXPECT_EQ(choice.us, 42);
+    EXPECT_EQ(choice.note, "tuned 2026-09-21");
+    EXPECT_FALSE(choose(of, machine, &winners, {.unfused = false}).measured) << "which cannot be run there";
+}
+
+TEST_F(WinnersTest, OtherRowsTakeTheNearestWinner) {
+    const Machine machine = *find_machine("h200x8");
+    const Winners winners(*file, kScope);
+    keep(problem("M=1024,N=4096,K=1792"), R"({"split":2})");
+    const Choice near = choose(problem("M=1536,N=4096,K=1792"), machine, &winners);
+    EXPECT_EQ(near.strategy.split, 2);
+    EXPECT_EQ(near.note, "tuned 2026-09-21 for 1024 rows");
+    EXPECT_FALSE(choose(problem("M=16,N=4096,K=1792"), machine, &winners).measured);
+    EXPECT_FALSE(choose(problem("M=1024,N=4096,K=3584"), machine, &winners).measured) << "another product";
+    EXPECT_FALSE(choose(problem("M=1024,N=4096,K=1792", 4), machine, &winners).measured) << "other ranks";
+}
+
+TEST_F(WinnersTest, WhatIsNotLegalOrNotReadableIsPassedOver) {
+    const Winners winners(*file, kScope);
+    const Problem of = problem("M=1024,N=4096,K=1792");
+    keep(of, R"({"stored":9})");  // there are seven contributions
+    keep(problem("M=2048,N=4096,K=1792"), "no JSON");
+    keep(problem("M=4096,N=4096,K=1792"), R"({"split":4})");
+    ASSERT_TRUE(winners.find(of));
+    EXPECT_EQ(winners.find(of)->strategy.split, 4);
+}
+
+}  // namespace
+}  // namespace syncopate::tune
