@@ -14,6 +14,8 @@ from torch.distributed import distributed_c10d as c10d
 
 from .. import _syncopate, jit
 from ..group import Group, alive, known, of_process_group
+from ..plans import INLINE
+from ..strategy import Strategy, choose, complete
 from . import buckets, report
 
 DEVICES = {"cuda": "cuda", "cpu": "host"}
@@ -94,8 +96,9 @@ def _made(
 
     kind = OPERATORS[name]
     try:
-        strategy = None if options.get("axis") else _strategy(name, extents, x.dtype, group)
-        if getattr(strategy, "unfused", False):
+        keep = options.get("keep", False)
+        strategy = None if options.get("axis") else _strategy(name, extents, x.dtype, group, keep)
+        if strategy is not None and strategy.unfused:
             return _Entry(group, reason=SLOWER)
         operator = kind(*extents, x.dtype, group, strategy=strategy, deadline=deadline, **options)
         operator.prepare()
@@ -129,18 +132,12 @@ def forget(operator: Any) -> None:
             del _entries[key]
 
 
-def preference(
-    name: str, extents: tuple[int, ...], dtype: torch.dtype, group_name: str, device_type: str
-) -> str:
-    """Why the unfused pair is to be taken for these extents, where a fused op would do; "" if it is not."""
-    group = of_process_group(c10d._resolve_process_group(group_name), DEVICES[device_type])
-    return SLOWER if getattr(_strategy(name, extents, dtype, group), "unfused", False) else ""
-
-
-def _strategy(name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group) -> Any:
-    """The one that is chosen for the bucket of M. In the deterministic mode it is a fused one."""
+def _strategy(
+    name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group, keep: bool = False
+) -> Strategy:
+    """The one that is chosen for the bucket of M, by rank 0 for all: collective. In the deterministic mode it is a fused one. `keep`: what is gathered has to
+    be in the heap, so tiles do not fetch it themselves."""
     from ..ops.operator import problem_of
-    from ..strategy import Strategy, choose, complete
 
     m, *others = extents
     if name == "feed_forward":
@@ -150,9 +147,9 @@ def _strategy(name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Gr
     rows = buckets.bucket(m)
     rows = -(-rows // group.size) * group.size
     problem = problem_of(name, rows, n, k, dtype, group, f)
-    chosen = choose(problem, rendezvous=group.rendezvous if group.size > 1 else None)
-    if getattr(chosen, "unfused", False) and buckets.generation():
-        return complete(problem, Strategy())
+    chosen = choose(problem, unfused=not buckets.generation(), rendezvous=group.rendezvous)
+    if keep and chosen.backend in INLINE:
+        return complete(problem, Strategy(backend="copy_engine"))
     return chosen
 
 

@@ -21,7 +21,6 @@ from .writer import (
     position,
     product_of,
     replace,
-    require_choice,
     require_kernel,
     right_of,
     used_besides,
@@ -77,9 +76,6 @@ def _take_sizes_of_shard(gather: Collective, form: Gathered) -> None:
 def _gather_rows(gather: Collective, form: Gathered, products: list[Node]) -> str:
     for product in products:
         require_kernel(gather.input, product.args[right_of(product)])
-        require_choice(
-            gather, "all_gather_matmul", product.args[right_of(product) - 1], product.args[right_of(product)]
-        )
     local = shape_of(gather.input)[:-1]
     k = shape_of(gather.input)[-1]
     rows = set(rows_of(form.node))

@@ -27,7 +27,6 @@ from .writer import (
     is_lhs,
     product_of,
     replace,
-    require_choice,
     require_kernel,
     right_of,
     used_besides,
@@ -48,8 +47,6 @@ def rewrite_scatter(node: Node) -> str:
     a, b, bias = _operands(tensor, form.node)
     if bias is not None and columns:
         raise LeftError("columns are scattered, and the product adds something")
-    if not columns:
-        require_choice(scatter, "matmul_reduce_scatter", a, b)
     write = Writer(scatter.wait, node)
     if columns:  # of a @ b: rows of its transpose
         turned = [write.call(aten.permute.default, operand, [1, 0]) for operand in (b, a)]
@@ -123,7 +120,6 @@ def rewrite_reduce(node: Node) -> str:
     if reduce not in ("sum", "avg"):
         raise LeftError(f"it reduces by {reduce}")
     a, b, bias = _operands(tensor)
-    require_choice(total, "matmul_all_reduce", a, b)
     write = Writer(total.wait, node)
     y = write.call(ops.matmul_all_reduce.default, a, b, group, bias, module=total.module)
     _finish(total, write, y, reduce)
@@ -138,7 +134,6 @@ def rewrite_exchange(node: Node) -> str:
         raise LeftError("its blocks are not equal")
     if is_call(way_to_matrix(tensor)[-1], MM, ADDMM):
         a, b, bias = _operands(tensor)
-        require_choice(exchange, "matmul_all_to_all", a, b)
         write = Writer(exchange.wait, node)
         y = write.call(ops.matmul_all_to_all.default, a, b, group, bias, module=exchange.module)
         replace(exchange.wait, write.reshape(y, shape_of(exchange.wait)))
@@ -153,7 +148,6 @@ def rewrite_exchange(node: Node) -> str:
         (product,) = products
         b = product.args[right_of(product)]
         require_kernel(rows, b)
-        require_choice(exchange, "all_to_all_matmul", rows, b)
         write = Writer(product, product)
         x = write.reshape(exchange.input, [product_of(shape_of(tensor)[:-1]), shape_of(tensor)[-1]])
         bias = bias_of(product)

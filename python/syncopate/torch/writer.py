@@ -112,16 +112,6 @@ def require_kernel(a: Node, *others: Node) -> None:
                 )
 
 
-def require_choice(collective: Collective, name: str, a: Node, b: Node) -> None:
-    """Raises where the unfused pair is preferred for a [M, K] @ b [K, N]. Of unknown sizes that is asked when it runs."""
-    (m, k), n = shape_of(a), shape_of(b)[1]
-    if all(isinstance(size, int) for size in (m, n, k)):
-        value = a.meta["val"]
-        reason = calls.preference(name, (m, n, k), value.dtype, collective.group, value.device.type)
-        if reason:
-            raise LeftError(reason)
-
-
 def bias_of(product: Node) -> Node | None:
     """Of an addmm, where the kernels take it: one value a column, of the product's dtype."""
     if not is_call(product, ADDMM):
