@@ -7,6 +7,7 @@ namespace syncopate::plan {
 namespace {
 
 constexpr double kBytesPerMicrosecond = 1e3;  // of 1 GB/s
+constexpr std::size_t kMostRefused = 1;       // that are asked when a flow ends, while a link is half full
 
 }  // namespace
 
@@ -122,10 +123,17 @@ void FlowNetwork::end(std::int32_t flow, double now) {
     for (std::size_t i = 0; i < left; ++i) {
         const auto id = static_cast<std::size_t>(touched[i]);
         std::deque<Waiting>& line = pipes_[id].waiting;
+        std::size_t refused = 0;
         while (!line.empty() && num_sharers_[id] < kMaxSharers) {
+            // Of a long line most wait for other links as well. The end of each flow that is left here asks
+            // again.
+            if (refused == kMostRefused && num_sharers_[id] >= kMaxSharers / 2) break;
             const Waiting next = line.front();
             line.pop_front();
-            if (!admit(next, now)) continue;  // in line at another link, which is full
+            if (!admit(next, now)) {  // in line at another link, which is full
+                ++refused;
+                continue;
+            }
             const auto pipes = pipes_of(next.flow);
             touched.insert(touched.end(), pipes.begin(), pipes.end());
         }

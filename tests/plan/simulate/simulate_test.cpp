@@ -18,6 +18,7 @@
 #include "syncopate/plan/draw/svg.hpp"
 #include "syncopate/plan/draw/trace.hpp"
 #include "syncopate/plan/lower/lower.hpp"
+#include "syncopate/plan/templates/all_gather.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::plan {
@@ -52,6 +53,21 @@ Plan pushes(std::int32_t ranks, std::int64_t bytes,
 
 double makespan(const Plan& plan, const Topology& topology) {
     return simulate(plan, topology).value().makespan_us;
+}
+
+TEST(Simulate, WhatWaitsForAFullLinkMovesInTheEnd) {
+    // On a torus links in the middle are full, and lines are long: nobody is forgotten in one.
+    const Topology torus = torus_topology({8, 8});
+    Topology many = torus;
+    many.copy_engine.lanes = 64;
+    const Plan plan = *all_gather({{{"gpu", 64}}}, {"A", {64, 1 << 16}, DType::bf16}, {});
+    for (const Topology& topology : {torus, many}) {
+        const Simulation run = *simulate(plan, topology);
+        for (const auto& ops : run.ops) {
+            for (const OpTime& op : ops) EXPECT_GT(op.end_us, op.start_us);
+        }
+        EXPECT_GE(run.makespan_us, run.bound.us);
+    }
 }
 
 TEST(Simulate, AnOpWaitsUntilWhatItSendsIsMade) {
