@@ -364,8 +364,8 @@ def _take(call: Call, values: dict[str, list[int]]) -> _Taken:
 
 def fuse(
     kernel: Any | Sequence[Any],
-    plan: _syncopate.Plan,
-    bind: Mapping[str, str] | Sequence[Mapping[str, str]],
+    plan: _syncopate.Plan | None = None,
+    bind: Mapping[str, str] | Sequence[Mapping[str, str]] = (),
     group: Group | Any | None = None,
     *,
     values: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
@@ -384,6 +384,9 @@ def fuse(
     the offsets of sequences: what the kernel loads from it is then known. Of a list of kernels one mapping each. Launches
     are held against it: each of them on the host, on a GPU the first one. `FusedKernel.stages[i].values` may be
     changed between calls, to prepare for other elements.
+
+    Without a plan: several kernels of one GPU that overlap tile by tile (ChainKernel); `bind` names the arrays that they
+    share, and `strategy` says nothing.
     """
     one_kernel = isinstance(bind, Mapping)
     kernels, binds = ([kernel], [bind]) if one_kernel else (list(kernel), list(bind))
@@ -392,4 +395,8 @@ def fuse(
         Stage(one, dict(names), {name: elements_of(of) for name, of in elements.items()})
         for one, names, elements in zip(kernels, binds, known, strict=True)
     ]
+    if plan is None:
+        from .chain import ChainKernel
+
+        return ChainKernel(stages, group, deadline=deadline, host_delay=host_delay, seed=seed)
     return FusedKernel(stages, plan, group, strategy, deadline=deadline, host_delay=host_delay, seed=seed)

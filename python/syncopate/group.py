@@ -101,6 +101,18 @@ def of_process_group(process_group: Any, device: str) -> Group:
     return devices[device]
 
 
+def alone(device: str) -> Group:
+    """A group of this process alone, on its current GPU or the host."""
+    import tempfile
+
+    import torch
+
+    folder = tempfile.TemporaryDirectory(prefix="syncopate-")
+    rendezvous = _syncopate.FileRendezvous(folder.name, 0, 1, "alone")
+    ordinal = torch.cuda.current_device() if device == "cuda" else 0
+    return Group(0, 1, rendezvous, device, ordinal, keep=folder)
+
+
 def of_folder(
     folder: str | os.PathLike[str], rank: int, size: int, run_id: str, device: str, ordinal: int = 0
 ) -> Group:

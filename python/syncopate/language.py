@@ -37,6 +37,7 @@ __all__ = [
     "sy_range",
     "sy_reads_own",
     "sy_row",
+    "sy_start_next",
     "sy_tile",
     "sy_tile_2d",
     "sy_tile_3d",
@@ -67,6 +68,7 @@ if triton.knobs.runtime.interpret:
         sy_range,
         sy_reads_own,
         sy_row,
+        sy_start_next,
         sy_tile,
         sy_tile_2d,
         sy_tile_3d,
@@ -98,6 +100,19 @@ else:
     @triton.jit
     def _address(block):
         return block.to(tl.int64, bitcast=False)
+
+    @triton.jit
+    def sy_start_next():
+        """Lets the stream's next kernel start once every program of this one has come here or ended, if it was launched so.
+        Orders no memory: that kernel waits for the tiles that it reads."""
+        return tl.inline_asm_elementwise(
+            "griddepcontrol.launch_dependents; mov.u32 $0, 0;",
+            "=r",
+            [],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
 
     @triton.jit
     def sy_tile(schedule, slot):

@@ -91,6 +91,10 @@ def _wait_all(table, control, slot, begin, end):
                 raise SyncopateFault(_fault_message(control))
 
 
+def sy_start_next():
+    """Nothing: programs of the host run one after another."""
+
+
 def sy_tile(schedule, slot):
     return _scalar(_words(schedule)[_slot_record(slot) + layout.SLOT_TILE])
 

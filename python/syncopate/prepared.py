@@ -59,10 +59,12 @@ class Prepared:
         deadline: float,
         host_delay: float = 0.0,
         seed: int = 0,
+        in_place: bool = False,
         **options: Any,
     ) -> None:
-        """`kernels`: of each stage. Collective: all ranks make the same. `options`: of the op (name, engine_blocks)."""
-        self.artifact, self.schedule = artifact, artifact.schedule
+        """`kernels`: of each stage. Collective: all ranks make the same. `options`: of the op (name, engine_blocks).
+        `in_place`: bound parameters keep the user's arrays."""
+        self.artifact, self.schedule, self._in_place = artifact, artifact.schedule, in_place
         heap = _syncopate.SymmetricHeap(group.device, group.ordinal, group.rendezvous, artifact.heap_bytes)
         self.op = _syncopate.FusedOp(
             heap,
@@ -105,7 +107,7 @@ class Prepared:
         """Of a stage's emitted kernel: bound parameters are replaced by their place in the heap, and what fuse has added
         is what it is now: where tiles read what the rank was given changes with set_input."""
         stage, full = self.stages[index], flat(given)
-        for parameter, tensor in stage.bind.items():
+        for parameter, tensor in () if self._in_place else stage.bind.items():
             buffer, value = self.tensors[tensor], full[parameter]
             if tensor in self._by_row:
                 buffer = flat_rows(self.op, buffer)

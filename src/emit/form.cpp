@@ -58,6 +58,7 @@ Form form_of(const fuse::BoundKernel& program, const fuse::Schedule& schedule, s
     Form form{.phased = schedule.stages[stage].phased,
               .produces = schedule.produces(stage),
               .awaits_chunks = awaits_chunks(schedule, stage),
+              .lets_next_start = stage + 1 < schedule.stages.size() && schedule.stages[stage + 1].overlaps,
               .can_wait = some_can_wait(schedule)};
     const auto param = [&](std::int32_t tensor, bool kernel::Param::* accessed) {
         return param_of(program, schedule, tensor, accessed);

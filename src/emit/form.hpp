@@ -21,10 +21,11 @@ struct InlineForm {
 };
 
 struct Form {
-    bool phased = false;         ///< the reduction loop waits in phases
-    bool produces = false;       ///< tiles make chunks
-    bool awaits_chunks = false;  ///< some tile waits for what an op brings
-    bool can_wait = false;       ///< some chunk can wait until its tiles' programs store their next ones
+    bool phased = false;           ///< the reduction loop waits in phases
+    bool produces = false;         ///< tiles make chunks
+    bool awaits_chunks = false;    ///< some tile waits for what an op brings
+    bool lets_next_start = false;  ///< the stage after it starts beside it
+    bool can_wait = false;         ///< some chunk can wait until its tiles' programs store their next ones
     std::optional<InlineForm> stores;
     std::optional<InlineForm> loads;
 };

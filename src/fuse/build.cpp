@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fuse/build_chain.hpp"
 #include "fuse/build_makes.hpp"
 #include "fuse/build_reads.hpp"
 #include "fuse/start_order.hpp"
@@ -83,6 +84,7 @@ Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const 
         if (Status status = add_chunks(one, stage, lowered, graph); !status) return status.error();
         add_written(one, written);
     }
+    add_chain(program, lowered.plan, graph);
     if (Status status = order_starts(graph); !status) return status.error();  // now that tiles are known
     add_boundaries(graph);
     return graph;

@@ -136,6 +136,7 @@ public:
                                         static_cast<std::int32_t>(c)});
                 graph_.in.emplace_back();
                 nodes.loads.emplace_back();
+                nodes.awaits.emplace_back();
             }
             for (const BoundParam& param : params_) {
                 const SupplyIndex index(supplies[rank][param.tensor]);

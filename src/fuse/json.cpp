@@ -414,7 +414,8 @@ private:
         const auto stage = [&](JsonAt inner, JsonOf<StageSlots> auto& slots) {
             if constexpr (Json::kReads) slots.first = first;
             if (!this->object(inner, required("slots", this->integer(slots.count, 0, kMost - first)),
-                              required("phased", this->flag(slots.phased)))) {
+                              required("phased", this->flag(slots.phased)),
+                              optional("overlaps", slots.overlaps, this->flag(slots.overlaps)))) {
                 return false;
             }
             first += slots.count;

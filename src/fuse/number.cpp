@@ -88,6 +88,7 @@ public:
     Schedule run() {
         number_completions();
         number_made();
+        number_awaited();
         for (std::size_t rank = 0; rank < signals_.size(); ++rank) {
             for (const Edge& edge : in_.guards.start[rank]) signals_[rank].add(meaning_of(edge));
         }
@@ -182,6 +183,21 @@ private:
         }
     }
 
+    /// What tiles of later stages wait for.
+    void number_awaited() {
+        for (std::size_t stage = 0; stage < graph_.stages.size(); ++stage) {
+            for (const std::vector<NodeId>& chunks : graph_.stages[stage].awaits) {
+                for (const NodeId chunk : chunks) {
+                    const std::int32_t rank = graph_[chunk].rank;
+                    const std::int32_t signal =
+                        signals_[static_cast<std::size_t>(rank)].add({Kind::made, made_ref(chunk)});
+                    std::vector<Post>& to = posts_of(chunk);
+                    if (to.empty()) to.push_back({rank, signal});
+                }
+            }
+        }
+    }
+
     [[nodiscard]] plan::OpRef made_ref(NodeId chunk) const {
         return {graph_[chunk].rank, graph_[chunk].index};
     }
@@ -203,7 +219,9 @@ private:
         std::int64_t first = 0;
         for (const StageOrder& order : in_.orders) {
             const auto slots = static_cast<std::int64_t>(order.program_of.size());
-            schedule.stages.push_back({first, slots, order.phased});
+            const std::size_t stage = schedule.stages.size();
+            const bool overlaps = stage < graph_.overlapping.size() && graph_.overlapping[stage];
+            schedule.stages.push_back({first, slots, order.phased, overlaps});
             first += slots;
         }
         schedule.stores = in_.stores.form;
@@ -244,6 +262,9 @@ private:
             const SlotWaits& waits = in_.synchronization.stages[stage][rank][slot];
             const std::int64_t tile = order.tiles[rank][slot];
             Slot& to = out.slots.emplace_back(Slot{tile, waits_for(rank, waits.ops), {}, {}});
+            for (const NodeId chunk : waits.chunks)
+                to.waits.push_back({signals_[rank].find(Kind::made, made_ref(chunk)), 0});
+            std::ranges::sort(to.waits);
             if (!in_.loads.at[rank].empty()) to.from = in_.loads.at[rank][static_cast<std::size_t>(tile)];
             for (const SlotWaits::Phase& phase : waits.phases)
                 to.phases.push_back({phase.iteration_end, waits_for(rank, phase.ops)});

@@ -70,8 +70,9 @@ Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel
 class Ordering {
 public:
     Ordering(const Graph& graph, const Lowered& lowered, const Placement& placement, const Arrivals& arrivals,
-             std::size_t stage)
+             std::size_t stage, const std::vector<StageOrder>& earlier)
         : graph_(graph),
+          earlier_(earlier),
           lowered_(lowered),
           placement_(placement),
           arrivals_(arrivals),
@@ -140,9 +141,24 @@ private:
             // once.
             for (const NodeId op : graph_.loads_of(stage_, node))
                 time.first = time.last = std::max(time.last, arrivals_[op]);
+            for (const NodeId chunk : graph_.awaited_by(stage_, node))
+                time.last = time.needed = std::max(time.last, made_at(rank, graph_.made_at(chunk)));
             if (!phases) time.first = time.last;
         }
         return times;
+    }
+
+    /// When an earlier stage has made a chunk, in millionths of a stage: its stages follow each other in the
+    /// estimate, and so do a stage's slots.
+    [[nodiscard]] std::int64_t made_at(std::size_t rank, const Made& made) const {
+        constexpr std::int64_t kStage = 1'000'000;
+        const std::vector<std::int64_t>& tiles = earlier_[static_cast<std::size_t>(made.stage)].tiles[rank];
+        std::vector<bool> makes(tiles.size(), false);
+        for (const std::int64_t tile : made.makers) makes[static_cast<std::size_t>(tile)] = true;
+        std::size_t last = tiles.size();
+        while (last > 0 && !makes[static_cast<std::size_t>(tiles[last - 1])]) --last;
+        return made.stage * kStage +
+               static_cast<std::int64_t>(last) * kStage / static_cast<std::int64_t>(tiles.size() + 1);
     }
 
     /// When what an op sends of what a kernel makes should be made; kNever: whenever.
@@ -193,6 +209,7 @@ private:
     }
 
     const Graph& graph_;
+    const std::vector<StageOrder>& earlier_;
     const Lowered& lowered_;
     const Placement& placement_;
     const Arrivals& arrivals_;
@@ -233,7 +250,8 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         const kernel::Kernel& kernel = program.stages[stage].kernel;
         auto program_of = programs_of_slots(kernel, options);
         if (!program_of) return program_of.error();
-        const Ordering ordering(graph, lowered, placement, arrivals, stage);
+        const std::vector<StageOrder> earlier = orders;
+        const Ordering ordering(graph, lowered, placement, arrivals, stage, earlier);
         StageOrder& made = orders.emplace_back(StageOrder{.program_of = *std::move(program_of)});
         // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read
         // it.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <unordered_map>
 
 namespace syncopate::fuse {
@@ -38,7 +39,11 @@ class Waiting {
 public:
     Waiting(const Graph& graph, const Placement& placement, std::size_t stage, const StageOrder& order,
             std::int32_t rank)
-        : order_(order), first_(graph.stages[stage].first[rank]), class_of_(graph.stages[stage].class_of) {
+        : graph_(graph),
+          stage_(stage),
+          order_(order),
+          first_(graph.stages[stage].first[rank]),
+          class_of_(graph.stages[stage].class_of) {
         for (std::int32_t c = 0; c < graph.stages[stage].num_classes; ++c) {
             steps_.push_back(steps_of(placement, graph.in[first_ + c], order.trips > 0));
             for (const Step& step : steps_.back())
@@ -55,11 +60,15 @@ public:
         const std::int64_t num_programs =
             order.program_of.empty() ? 0 : 1 + *std::ranges::max_element(order.program_of);
         seen_.assign(static_cast<std::size_t>(num_programs), std::vector<bool>(needed_.size(), false));
+        seen_chunks_.resize(static_cast<std::size_t>(num_programs));
     }
 
     SlotWaits take(std::size_t slot, std::int64_t tile) {
         std::vector<bool>& known = seen_[order_.program_of[slot]];
         SlotWaits waits;
+        for (const NodeId chunk : graph_.awaited_by(stage_, first_ + class_of_[tile])) {
+            if (seen_chunks_[order_.program_of[slot]].insert(chunk).second) waits.chunks.push_back(chunk);
+        }
         if (order_.trips > 0) waits.phases.push_back({order_.trips, {}});
         for (const Step& step : steps_[class_of_[tile]]) {
             std::vector<NodeId> unseen;
@@ -86,6 +95,8 @@ private:
                                         needed_.begin());
     }
 
+    const Graph& graph_;
+    std::size_t stage_;
     const StageOrder& order_;
     NodeId first_;
     const std::vector<std::int32_t>& class_of_;
@@ -94,7 +105,8 @@ private:
     /// What waiting for an op shows: itself and those of `needed_` that precede it, as indices into
     /// `needed_`.
     std::unordered_map<NodeId, std::vector<std::size_t>> shows_;
-    std::vector<std::vector<bool>> seen_;  ///< by program and index into `needed_`
+    std::vector<std::vector<bool>> seen_;        ///< by program and index into `needed_`
+    std::vector<std::set<NodeId>> seen_chunks_;  ///< by program
 };
 
 }  // namespace

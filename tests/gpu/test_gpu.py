@@ -71,3 +71,12 @@ def test_stated_kernels_on_one_gpu(section):
     result = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
     assert f"{section}: ok" in result.stdout
+
+
+def test_tile_synchronisation_on_one_gpu():
+    program = Path(__file__).resolve().parents[2] / "build" / "bin" / "syncopate_check_sync"
+    if gpus() < 1 or not program.exists():
+        pytest.skip("no GPU here, or the target `tests` is not built")
+    result = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "deadline: ok" in result.stdout

@@ -80,8 +80,12 @@ struct Graph {
         std::int32_t num_classes = 0;
         std::vector<std::vector<NodeId>>
             loads;  ///< by tiles node, from first[0] on: the ops that its tiles carry out
+        /// By tiles node likewise: the chunks of earlier stages that its tiles await. Only of programs
+        /// without ops, whose stages overlap; otherwise a stage starts when the one before it has ended.
+        std::vector<std::vector<NodeId>> awaits;
     };
     std::vector<StageNodes> stages;
+    std::vector<bool> overlapping;  ///< by stage: it starts beside the one before it; empty: none does
     std::vector<NodeId> begin, start, kernel, end;  ///< by rank
     /// One order in which all ops can start and complete; each rank starts its ops as they come in it. That
     /// is the order of its list, unless starting them one after another would block for ever (its first op
@@ -108,6 +112,10 @@ struct Graph {
     [[nodiscard]] const Made& made_at(NodeId chunk) const {
         const Node& node = (*this)[chunk];
         return made[static_cast<std::size_t>(node.rank)][static_cast<std::size_t>(node.index)];
+    }
+    [[nodiscard]] std::span<const NodeId> awaited_by(std::size_t stage, NodeId tiles) const {
+        const StageNodes& of = stages[stage];
+        return of.awaits[static_cast<std::size_t>(tiles - of.first.front())];
     }
     [[nodiscard]] std::span<const NodeId> loads_of(std::size_t stage, NodeId tiles) const {
         const StageNodes& of = stages[stage];

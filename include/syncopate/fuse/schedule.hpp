@@ -213,6 +213,9 @@ struct StageSlots {
     std::int64_t first = 0;
     std::int64_t count = 0;  ///< equal on all ranks; a slot's tile is one of so many
     bool phased = false;     ///< some slot has phases: the kernel is emitted with a nested loop
+    /// It starts once every program of the stage before has started, and its slots wait for that one's tiles;
+    /// else when that one has ended.
+    bool overlaps = false;
     bool operator==(const StageSlots&) const = default;
 };
 

@@ -25,9 +25,10 @@ struct SlotWaits {
         std::int64_t iteration_end = 0;
         std::vector<NodeId> ops;
     };
-    std::vector<NodeId> ops;    ///< before the tile starts
-    std::vector<Phase> phases;  ///< empty without phases; otherwise at least one; the first has no ops, the
-                                ///< last ends at the loop's end
+    std::vector<NodeId> ops;     ///< before the tile starts
+    std::vector<NodeId> chunks;  ///< of earlier stages, before the tile starts
+    std::vector<Phase> phases;   ///< empty without phases; otherwise at least one; the first has no ops, the
+                                 ///< last ends at the loop's end
 };
 
 /// By rank and slot of one stage.

@@ -9,7 +9,7 @@
 namespace syncopate::emit::triton {
 namespace {
 
-constexpr std::array<std::string_view, 36> kNames{"sy_acquire",    "sy_acquire_2d",
+constexpr std::array<std::string_view, 37> kNames{"sy_acquire",    "sy_acquire_2d",
                                                   "sy_acquire_3d", "sy_acquire_phase",
                                                   "sy_all_rows",   "sy_control",
                                                   "sy_copy",       "sy_finish",
@@ -23,10 +23,11 @@ constexpr std::array<std::string_view, 36> kNames{"sy_acquire",    "sy_acquire_2
                                                   "sy_post_last",  "sy_post_previous",
                                                   "sy_range",      "sy_reads_own",
                                                   "sy_row",        "sy_schedule",
-                                                  "sy_slot",       "sy_tile",
-                                                  "sy_tile_2d",    "sy_tile_3d",
-                                                  "sy_x",          "sy_y",
-                                                  "sy_z",          "SyncopateFault"};
+                                                  "sy_slot",       "sy_start_next",
+                                                  "sy_tile",       "sy_tile_2d",
+                                                  "sy_tile_3d",    "sy_x",
+                                                  "sy_y",          "sy_z",
+                                                  "SyncopateFault"};
 
 Status check_names(const SourceText& text) {
     for (const Identifier& identifier : text.facts().identifiers) {
@@ -74,6 +75,11 @@ Result<std::string> rewrite(const fuse::BoundKernel& program, const fuse::Schedu
 
     if (Status status = check_names(text); !status) return status.error();
     add_parameters(to);
+    if (form.lets_next_start) {
+        const std::uint32_t body = to.sites().body.begin;
+        edits.add_line_before(body, text.indent_at(body) + edits.use("sy_start_next") +
+                                        "()  # the next kernel may start: it waits for these tiles itself");
+    }
     const Result<SlotOfStore> slot = take_tiles(to);
     if (!slot) return slot.error();
     if (form.phased) {

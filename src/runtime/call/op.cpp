@@ -363,8 +363,11 @@ Status FusedOp::call(std::span<const Launch> stages, CudaStream stream) {
     if (Status begun = begin_call(stream); !begun) return begun;
     Status launched = Done{};
     for (const Launch& stage : stages) {
-        // A later stage reads what the one before it wrote, so it starts when that one has ended.
-        const bool early = &stage == &stages.front() && executor_->kernel_may_start_early();
+        // A later stage reads what the one before it wrote, so it starts when that one has ended, unless it
+        // waits for that one's tiles itself.
+        const auto number = static_cast<std::size_t>(&stage - stages.data());
+        const bool early =
+            number == 0 ? executor_->kernel_may_start_early() : schedule_.stages[number].overlaps;
         launched = stage.kernel->launch(stage.grid, stream, *stage.arguments, early);
         if (!launched) break;
     }

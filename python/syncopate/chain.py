@@ -1,0 +1,110 @@
+"""Kernels of one GPU that overlap tile by tile, with no plan and no transfers:
+
+    block = sy.fuse([up, down], bind=[{"a_ptr": "X", "c_ptr": "H"}, {"a_ptr": "H", "c_ptr": "Y"}])
+    block.run([block.call(0, up_grid, x, w1, h, …), block.call(1, down_grid, h, w2, y, …)])
+
+Each kernel waits for the tiles that it reads of what earlier ones write. Which these are follows from the kernels'
+footprints. Arrays stay where the user has them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import _syncopate
+from .arguments import base_of, is_tensor
+from .fused import FusedKernel, Stage, _Taken
+from .group import Group, alone
+from .prepared import Prepared
+
+
+def plan_of(tensors: Mapping[str, tuple[Sequence[int], str]]) -> _syncopate.Plan:
+    """The plan of one rank that holds all of these (shape, dtype) and moves nothing."""
+    text = {
+        "schema": "syncopate.plan/1",
+        "mesh": [["gpu", 1]],
+        "tensors": {name: {"shape": list(shape), "dtype": dtype} for name, (shape, dtype) in tensors.items()},
+        "initial": [
+            {"rank": 0, "tensor": name, "region": [[0, n] for n in shape]}
+            for name, (shape, _) in tensors.items()
+        ],
+        "final": [],
+        "ranks": [{"rank": 0, "ops": []}],
+    }
+    return _syncopate.plan_from_json(json.dumps(text), "<chain>")
+
+
+class ChainKernel(FusedKernel):
+    """Two or more kernels of one GPU as one program. What one kernel writes and another one touches must be bound, to the
+    same name and the same array in both; everything else may be.
+
+    A stage starts once every program of the one before it has started, and its tiles wait for the tiles that they read;
+    one that overwrites what an earlier stage touches starts when that one has ended. The result is that of the kernels in
+    stream order, bit for bit.
+    """
+
+    def __init__(self, stages: Sequence[Stage], group: Group | None = None, **timing: Any) -> None:
+        if len(stages) < 2:
+            raise ValueError("without a plan there are at least two kernels, for tiles to wait between")
+        super().__init__(stages, plan_of({}), group, **timing)
+        self._timing["in_place"] = True
+        self._checked: set[tuple] = set()
+
+    def set_places(self, prepared: Prepared, items: Sequence[Mapping[str, Any]]) -> None:
+        """Arrays stay where they are: they only have to be what the names say."""
+        key = tuple(base_of(v).data_ptr() for given in items for v in given.values() if is_tensor(v))
+        if key not in self._checked:
+            self._check_arrays(items)
+            self._checked.add(key)
+
+    def _check_arrays(self, items: Sequence[Mapping[str, Any]]) -> None:
+        """A name is one array, and no two stages share memory in any other way."""
+        places: dict[str, tuple[int, str]] = {}
+        used: list[tuple[int, int, int, str | None, str]] = []
+        for index, (stage, given) in enumerate(zip(self.stages, items, strict=True)):
+            for parameter, value in given.items():
+                if not is_tensor(value):
+                    continue
+                base, name = base_of(value), stage.bind.get(parameter)
+                where = f"{parameter} of stage {index}"
+                begin = base.data_ptr()
+                spans = ((n - 1) * s for n, s in zip(base.shape, base.stride(), strict=True))
+                end = begin + base.element_size() * (1 + sum(spans))
+                if name is not None and places.setdefault(name, (begin, where))[0] != begin:
+                    raise ValueError(f"{where} and {places[name][1]} are bound to {name}, and are two arrays")
+                used.append((begin, end, index, name, where))
+        used.sort(key=lambda one: one[0])
+        for at, (_, end, stage, name, where) in enumerate(used):
+            for other_begin, _, other_stage, other_name, other_where in used[at + 1 :]:
+                if other_begin >= end:
+                    break
+                if stage != other_stage and (name is None or name != other_name):
+                    raise ValueError(
+                        f"{where} and {other_where} share memory: bind both to one name, so that tiles wait for it"
+                    )
+
+    def _prepare(self, taken: Sequence[_Taken]) -> Prepared:
+        tensors: dict[str, tuple[list[int], str]] = {}
+        for index, (stage, one) in enumerate(zip(self.stages, taken, strict=True)):
+            for parameter, name in stage.bind.items():
+                if parameter not in one.tensors:
+                    raise ValueError(f"bind: {parameter} is not a tensor parameter of stage {index}")
+                shape, _, dtype, _ = one.tensors[parameter]
+                if not base_of(one.items[parameter]).is_contiguous():
+                    raise ValueError(
+                        f"{parameter}: it is bound, so its elements must follow each other without gaps"
+                    )
+                if tensors.setdefault(name, (shape, dtype)) != (shape, dtype):
+                    raise ValueError(
+                        f"{parameter} is {shape} of {dtype}, and {name} is {tensors[name][0]} of {tensors[name][1]}"
+                    )
+        self.plan = plan_of(tensors)
+        if self.group is None:
+            cuda = any(base_of(one.items[name]).is_cuda for one in taken for name in one.tensors)
+            self.group = alone("cuda" if cuda else "host")
+        return super()._prepare(taken)
+
+    def _bind_to_plan(self, index: int, one: _Taken, group: Group, device: str) -> None:
+        """Arrays are taken as they are."""

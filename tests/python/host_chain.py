@@ -1,0 +1,120 @@
+"""Chains of plain Triton kernels as one program without a plan, in Triton's interpreter; run by test_chain.py. What a stage
+reads before it is made would be NaN. Exits 1 with the first thing that is wrong.
+
+    host_chain.py FILE     writes the emitted first kernel of one of them to FILE
+"""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+
+import syncopate as sy  # noqa: E402
+import torch  # noqa: E402
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+from example_calls import CALLS, Blocks, numbers  # noqa: E402
+
+
+@triton.jit
+def gate(g_ptr, h_ptr, F, BLOCK: tl.constexpr):
+    """h = relu(first half of g) * second half: a tile reads two of the producer's."""
+    row = tl.program_id(1)
+    columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    up = tl.load(g_ptr + row * 2 * F + columns)
+    half = tl.load(g_ptr + row * 2 * F + F + columns)
+    tl.store(h_ptr + row * F + columns, tl.maximum(up, 0.0) * half)
+
+
+def fresh(*shape):
+    return torch.full(shape, float("nan"))
+
+
+def two_products(name, m, k, f, n, calls):
+    example = CALLS[name]
+    a, c = example.parameter, example.parameter.replace("a_", "c_")
+    fused = sy.fuse([example.kernel] * 2, bind=[{a: "X", c: "H"}, {a: "H", c: "Y"}], deadline=5)
+    w1, w2 = numbers((k, f), 1, torch.float32), numbers((f, n), 2, torch.float32)
+    h, y = fresh(m, f), fresh(m, n)
+    for call in range(calls):
+        x = numbers((m, k), 3 + call, torch.float32)
+        h.fill_(float("nan"))
+        stages = []
+        for stage, tensors in enumerate(((x, w1, h), (h, w2, y))):
+            grid, arguments = example.arguments(*tensors, Blocks(16, 16, 16, 2, 3))
+            stages.append(fused.call(stage, grid, **arguments))
+        fused.run(stages)
+        fused.check()
+        if not torch.equal(y, x @ w1 @ w2) or not torch.equal(h, x @ w1):
+            raise RuntimeError(f"{name}, call {call}: the result differs")
+    prepared = fused.prepared[0]
+    if name == "matmul_pointers":
+        Path(sys.argv[1]).write_text(prepared.source)
+    if "sy_start_next()" not in prepared.source or not prepared.schedule.chunks(0):
+        raise RuntimeError(f"{name}: the stages do not overlap")
+    fused.close()
+
+
+def three_stages():
+    """Products with gate and up halves: fan-in of two tiles, and a pointwise kernel between two products."""
+    example = CALLS["matmul_pointers"]
+    m, k, f, n = 48, 32, 32, 32
+    fused = sy.fuse(
+        [example.kernel, gate, example.kernel],
+        bind=[{"c_ptr": "G"}, {"g_ptr": "G", "h_ptr": "H"}, {"a_ptr": "H"}],
+        deadline=5,
+    )
+    w1, w2 = numbers((k, 2 * f), 1, torch.float32), numbers((f, n), 2, torch.float32)
+    x, g, h, y = numbers((m, k), 3, torch.float32), fresh(m, 2 * f), fresh(m, f), fresh(m, n)
+    up = example.arguments(x, w1, g, Blocks(16, 16, 16, 2, 3))
+    down = example.arguments(h, w2, y, Blocks(16, 16, 16, 2, 3))
+    calls = [
+        fused.call(0, up[0], **up[1]),
+        fused.call(1, (f // 16, m), g, h, f, BLOCK=16),
+        fused.call(2, down[0], **down[1]),
+    ]
+    fused.run(calls)
+    fused.check()
+    both = x @ w1
+    if not torch.equal(y, (both[:, :f].relu() * both[:, f:]) @ w2):
+        raise RuntimeError("three stages: the result differs")
+    fused.close()
+
+
+def refusals():
+    example = CALLS["matmul_pointers"]
+    x, w, h, y = (numbers((32, 32), i, torch.float32) for i in range(4))
+    blocks = Blocks(16, 16, 16, 2, 3)
+
+    def run(bind, tensors):
+        fused = sy.fuse([example.kernel] * 2, bind=bind, deadline=5)
+        try:
+            fused.run(
+                [
+                    fused.call(i, g, **a)
+                    for i, (g, a) in enumerate(example.arguments(*t, blocks) for t in tensors)
+                ]
+            )
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    chained = [{"c_ptr": "H"}, {"a_ptr": "H"}]
+    for message, found in (
+        ("bound to H, and are two arrays", run(chained, ((x, w, h), (y, w.clone(), x.clone())))),
+        ("share memory: bind both to one name", run([{}, {}], ((x, w, h), (h, w.clone(), y)))),
+    ):
+        if message not in found:
+            raise RuntimeError(f"expected {message!r}, found {found!r}")
+
+
+if __name__ == "__main__":
+    for product in CALLS:
+        two_products(product, 48, 32, 64, 32, 3)
+        two_products(product, 40, 24, 40, 56, 1)  # ragged
+    three_stages()
+    refusals()
+    print("chains: ok")
