@@ -48,6 +48,11 @@ def in_order(parts: list[torch.Tensor], reduce: str = "sum") -> torch.Tensor:
     return total.to(parts[0].dtype)
 
 
+def times(most: int) -> range:
+    """Calls of one configuration: two outside a sweep, so that each follows another."""
+    return range(most if SWEEP else 2)
+
+
 def expect(condition: bool, what: str) -> None:
     if not condition:
         raise RuntimeError(what)
@@ -113,7 +118,7 @@ def check_bits(place: ranks.Place) -> None:
             weights = [numbers((k, n), 30 + r, torch.float32) * 2.0 ** shifts[r] for r in range(place.size)]
             expected = in_order([(x @ w).to(dtype) for x, w in zip(inputs, weights, strict=True)], reduce)
             x, w = inputs[place.rank].to(dtype), weights[place.rank].to(dtype)
-            for call in range(3):
+            for call in times(3):
                 out = torch.full((m, n), float("nan"), dtype=dtype)
                 example.launch(fused, x, w, out, Blocks(16, 16, 16, 2, 3))
                 expect(torch.equal(out[mine], expected[mine]), f"{reduce} of {name}, call {call}: other bits")
@@ -141,7 +146,7 @@ def check_other_kernels(place: ranks.Place) -> None:
             host_delay=1e-3,
             seed=place.rank,
         )
-        for call in range(3):
+        for call in times(3):
             inputs = [numbers((m, k), 50 * call + r, torch.float32) for r in range(size)]
             weights = [numbers((k, n), 9 + r, torch.float32) for r in range(size)]
             out = torch.zeros(m, n)
@@ -201,7 +206,7 @@ def check_inline(place: ranks.Place) -> None:
         op = operator(
             m, n, k, torch.float32, group, strategy=ops.Strategy(backend="tma_inline"), host_delay=1e-3
         )
-        for call in range(3):
+        for call in times(3):
             inputs = [numbers((m, k), 10 * call + r + number, torch.float32) for r in range(size)]
             weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
             parts = [x @ w for x, w in zip(inputs, weights, strict=True)]
@@ -234,7 +239,7 @@ def check_own_block(place: ranks.Place) -> None:
         op = ops.AllToAllMatmul(m, n, k, torch.float32, group, strategy=chosen, host_delay=1e-3)
         loads = op.prepare().schedule.loads
         expect((loads.tensor, loads.by_row, loads.own) == ("A", True, True), f"loads of {loads.tensor}")
-        for call in range(8):
+        for call in range(8 if SWEEP else 4):
             inputs = [numbers((m, k), 10 * call + r + number, torch.float32) for r in range(size)]
             x, kind = inputs[rank], call % 4
             if kind == 1:
@@ -291,7 +296,7 @@ def check_example_inline(group, name: str, example, shape: tuple[int, int, int])
         fused = sy.fuse(
             example.kernel, plan, bind=bind, group=group, strategy=sy.Strategy(backend=example.inline)
         )
-        for call in range(3):
+        for call in times(3):
             inputs = [numbers((m, k), 7 * call + r, torch.float32) for r in range(size)]
             weights = [numbers((k, n), 3 + r, torch.float32) for r in range(size)]
             exact = sum(x @ w for x, w in zip(inputs, weights, strict=True))
@@ -306,7 +311,7 @@ def check_example_inline(group, name: str, example, shape: tuple[int, int, int])
         sy.plans.mesh_of(size), sy.Tensor("A", (m, k), "fp32"), split=2, pull=True, transient=True
     )
     fused = example.fuse(plan, group=group, strategy=sy.Strategy(backend=example.inline))
-    for call in range(3):
+    for call in times(3):
         x, w = numbers((m, k), 5 * call, torch.float32), numbers((k, n), 2 + rank, torch.float32)
         out = torch.full((m, n), float("nan"))
         example.launch(fused, x[block].contiguous(), w, out, Blocks(16, 16, 16, 2, 3))
@@ -338,7 +343,7 @@ def check_plain(place: ranks.Place) -> None:
                 expect("plain_kernel" in str(error), str(error))
             else:
                 raise RuntimeError("a plain kernel can be traced")
-            for call in range(6):
+            for call in times(6):
                 inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
                 weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
                 total = sum(x @ w for x, w in zip(inputs, weights, strict=True))
@@ -363,7 +368,7 @@ def check_pulled(place: ranks.Place) -> None:
             m, n, k, torch.float32, group, host_delay=1e-3, seed=rank,
             strategy=ops.Strategy((tiling,), pull=True, split=split, backend=backend),
         )  # fmt: skip
-        for call in range(4):
+        for call in times(4):
             inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
             weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
             total = sum(x @ w for x, w in zip(inputs, weights, strict=True))
@@ -401,7 +406,7 @@ def check_sums_that_read(place: ranks.Place) -> None:
                     expect(len(places) == size - 1, f"{what}: sources {places}")
                     expect(places.count((rank, "C.staging")) == staged, f"{what}: sources {places}")
                     expect(all(r != rank for r, tensor in places if tensor == "C"), f"{what}: {places}")
-                for call in range(6 if split == 2 else 3):
+                for call in times(6 if split == 2 else 3):
                     inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
                     weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
                     total = sum(x @ w for x, w in zip(inputs, weights, strict=True))
@@ -430,7 +435,7 @@ def check_stored(place: ranks.Place) -> None:
         )
         places = [chunk for chunk in op.prepare().schedule.chunks(rank) if chunk.stored_elsewhere]
         expect(len(places) == stored, f"{len(places)} of {stored} chunks are stored at their owners")
-        for call in range(4):
+        for call in times(4):
             inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
             weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
             total = sum(x @ w for x, w in zip(inputs, weights, strict=True))
@@ -445,7 +450,7 @@ def check_places(place: ranks.Place) -> None:
     m, n, k = max(1, place.size - 1), 24, 32  # the last rank of several gets no row
     op = ops.MatmulReduceScatter(m, n, k, torch.float32, group, deadline=600, host_delay=1e-3)
     mine = shard_of(place.rank, place.size, m)
-    for call in range(4):
+    for call in times(4):
         inputs = [numbers((m, k), 3 * call + r, torch.float32) for r in range(place.size)]
         w = numbers((k, n), 2, torch.float32)
         apart = torch.full((op.out_rows, n + 3), float("nan"))

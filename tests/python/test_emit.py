@@ -433,6 +433,10 @@ SHAPES = {
 }
 
 
+# Tests of one example share what is compiled, so that they run in one process.
+EXAMPLES = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in sorted(SHAPES)]
+
+
 @functools.cache
 def compile_all(example: str) -> dict:
     blocks, options = SHAPES[example]
@@ -458,7 +462,7 @@ print(json.dumps(measured))
     return json.loads(said.splitlines()[-1])
 
 
-@pytest.mark.parametrize("example", sorted(SHAPES))
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_emitted_kernels_keep_pipelining_shared_memory_and_registers(example):
     measured = compile_all(example)
     for form, m in measured.items():
@@ -483,6 +487,7 @@ def test_emitted_kernels_keep_pipelining_shared_memory_and_registers(example):
         assert m["bulk"] >= original["bulk"] and m["loops"] <= original["loops"], form
 
 
+@pytest.mark.xdist_group("matmul_pointers")
 def test_pointers_to_other_ranks_are_still_loaded_and_stored_sixteen_bytes_at_once():
     measured = compile_all("matmul_pointers")
     for form, access in (
@@ -493,7 +498,7 @@ def test_pointers_to_other_ranks_are_still_loaded_and_stored_sixteen_bytes_at_on
         assert wide > 0 and len(re.findall(access, measured[form]["ptx"])) == wide, form
 
 
-@pytest.mark.parametrize("example", sorted(SHAPES))
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_a_phase_runs_the_iterations_that_its_acquire_gave(example):
     ttgir = compile_all(example)["phased"]["ttgir"]
     acquire = re.search(r"(%\w+):2 = tt\.elementwise_inline_asm", ttgir)
@@ -502,6 +507,7 @@ def test_a_phase_runs_the_iterations_that_its_acquire_gave(example):
     assert re.search(rf"scf\.for %\w+ = {acquire.group(1)}#0 to {acquire.group(1)}#1 ", ttgir)
 
 
+@pytest.mark.xdist_group("matmul_persistent_host_tma")
 def test_a_flattened_tile_loop_stays_flat_and_prefetches_from_the_next_tiles_acquire():
     measured = compile_all("matmul_persistent_host_tma")
     flat, original = measured["fused"]["ttgir"], measured["original"]["ttgir"]
@@ -514,7 +520,7 @@ def test_a_flattened_tile_loop_stays_flat_and_prefetches_from_the_next_tiles_acq
     assert len(loads) == 2 and set(loads) == {branch.group(1)}, loads
 
 
-@pytest.mark.parametrize("example", sorted(SHAPES))
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_a_post_comes_after_the_tiles_last_store_and_waits_until_that_is_complete(example):
     ptx = compile_all(example)["producer"]["ptx"]
     stores = [

@@ -6,7 +6,7 @@ import os
 import subprocess
 
 import pytest
-from conftest import HUNG, ROOT, warm_python
+from conftest import HUNG, ROOT, SWEEP, warm_python
 
 pytest.importorskip("triton")
 pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
@@ -101,13 +101,15 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
+FORMS = [(False, False, False), (True, False, False), (False, True, False), (False, False, True)]
+NAMES = [("matmul", 1), ("matmul", 4), ("matmul_mixed", 1)]  # of a tile with two loops along K neither is cut
+CASES = [(*name, *form) for name in NAMES for form in FORMS]
+
+
+# Outside a sweep each name and each form once: compiling one takes seconds.
 @pytest.mark.parametrize(
-    ("transposed", "bias", "own"),
-    [(False, False, False), (True, False, False), (False, True, False), (False, False, True)],
+    ("name", "slices", "transposed", "bias", "own"), CASES if SWEEP else [CASES[i] for i in (0, 3, 6, 9)]
 )
-@pytest.mark.parametrize(
-    ("name", "slices"), [("matmul", 1), ("matmul", 4), ("matmul_mixed", 1)]
-)  # of a tile with two loops along K neither is cut
 def test_a_fused_library_kernel_keeps_the_pipelining_of_its_original(
     name, slices, transposed, bias, own, tmp_path
 ):
