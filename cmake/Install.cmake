@@ -10,9 +10,10 @@ if(SKBUILD)
     install(TARGETS _syncopate LIBRARY DESTINATION syncopate COMPONENT python)
     install(TARGETS syncopate_command RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
     # What a user's kernel in CUDA C++ includes (python/syncopate/cuda_source.py).
-    foreach(header IN ITEMS layout.hpp schedule_device.cuh)
-        install(FILES ${PROJECT_SOURCE_DIR}/include/syncopate/emit/${header}
-            DESTINATION syncopate/include/syncopate/emit COMPONENT python)
+    foreach(header IN ITEMS emit/layout.hpp emit/schedule_device.cuh fuse/control_block.hpp)
+        cmake_path(GET header PARENT_PATH folder)
+        install(FILES ${PROJECT_SOURCE_DIR}/include/syncopate/${header}
+            DESTINATION syncopate/include/syncopate/${folder} COMPONENT python)
     endforeach()
     return()
 endif()

@@ -23,9 +23,9 @@
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/emit/folder.hpp"
 #include "syncopate/fuse/backend.hpp"
+#include "syncopate/fuse/heap.hpp"
 #include "syncopate/fuse/json.hpp"
 #include "syncopate/fuse/schedule.hpp"
-#include "syncopate/runtime/call/op.hpp"
 
 namespace nb = nanobind;
 
@@ -211,8 +211,15 @@ void bind_schedule(nb::module_& m) {
                 return FormView{tensor_name(s, s.loads->tensor), s.loads->by_row, s.loads->own, 1};
             },
             "How tiles load what is not in the kernel's own place, if some do.")
-        .def_prop_ro("tensors_by_row", &runtime::tensors_by_row,
-                     "Those that the kernel is given as rows of all ranks' heaps; see runtime/op.hpp.")
+        .def_prop_ro(
+            "tensors_by_row",
+            [](const fuse::Schedule& s) {
+                std::vector<std::string> names;
+                for (const std::int32_t tensor : fuse::tensors_by_row(s))
+                    names.push_back(tensor_name(s, tensor));
+                return names;
+            },
+            "Those that the kernel is given as rows of all ranks' heaps; see fuse/heap.hpp.")
         .def("transfers", &transfers, nb::arg("rank"), "Of a rank, in the order in which they are to start.")
         .def("chunks", &chunks, nb::arg("rank"), "What a rank's kernel makes.")
         .def("signals", &signals, nb::arg("rank"), "What each signal stands for: (kind, rank, op).")
@@ -313,7 +320,7 @@ void bind_artifact(nb::module_& m) {
             nb::rv_policy::reference_internal)
         .def_prop_ro(
             "heap_bytes",
-            [](const emit::Artifact& artifact) { return runtime::heap_bytes(artifact.launch.schedule); },
+            [](const emit::Artifact& artifact) { return fuse::heap_bytes(artifact.launch.schedule); },
             "What a rank's heap must hold.")
         .def_ro("schedule_json", &emit::Artifact::schedule_json, "schedule.json of a folder.");
     m.def(

@@ -23,7 +23,11 @@ from . import _syncopate, jit
 _HERE = Path(__file__).resolve().parent
 #: Of an installed package beside this file, else the repository's.
 INCLUDE = _HERE / "include" if (_HERE / "include").is_dir() else _HERE.parents[1] / "include"
-HEADERS = ("syncopate/emit/schedule_device.cuh", "syncopate/emit/layout.hpp")
+HEADERS = (
+    "syncopate/emit/schedule_device.cuh",
+    "syncopate/emit/layout.hpp",
+    "syncopate/fuse/control_block.hpp",
+)
 
 
 class CudaSource:

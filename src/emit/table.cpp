@@ -171,20 +171,6 @@ void append_loads(std::vector<std::int32_t>& words, const fuse::RankSchedule& sc
 
 }  // namespace
 
-std::int64_t bytes_of_row(const fuse::Schedule& schedule) {
-    const auto row_of = [&](std::int32_t index) -> std::int64_t {
-        const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(index)];
-        if (tensor.shape.empty() || tensor.shape[0] == 0) return 1;
-        return std::max<std::int64_t>(1, plan::num_elements(tensor.whole()) / tensor.shape[0] *
-                                             static_cast<std::int64_t>(plan::size_of(tensor.dtype)));
-    };
-    std::int64_t bytes = 1;
-    if (schedule.stores && schedule.stores->by_row) bytes = row_of(schedule.stores->tensor);
-    if (schedule.loads && schedule.loads->by_row && !schedule.loads->own)
-        bytes = std::lcm(bytes, row_of(schedule.loads->tensor));
-    return bytes;
-}
-
 std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t rank,
                                      std::int64_t heap_stride, std::int64_t num_programs,
                                      std::span<const std::uint64_t> offsets, std::size_t stage) {

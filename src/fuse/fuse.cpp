@@ -6,6 +6,7 @@
 #include "fuse/number.hpp"
 #include "syncopate/fuse/build.hpp"
 #include "syncopate/fuse/guard.hpp"
+#include "syncopate/fuse/heap.hpp"
 #include "syncopate/fuse/inline.hpp"
 #include "syncopate/fuse/inline_reads.hpp"
 #include "syncopate/fuse/launch.hpp"
@@ -53,6 +54,7 @@ Result<Schedule> fuse(const StagedProgram& program, const Options& options) {
     if (!work) return work.error();
     Schedule schedule = launch(number(*work));
     schedule.plain = options.plain_kernel;
+    schedule = lay_out_heap(std::move(schedule));
     if (Status status = check_schedule(*work, schedule, options); !status) return status.error();
     return schedule;
 }

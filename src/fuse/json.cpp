@@ -83,6 +83,7 @@ public:
                             optional("stores", schedule_.stores.has_value(), maybe(schedule_.stores)),
                             optional("loads", schedule_.loads.has_value(), maybe(schedule_.loads)),
                             optional("plain", schedule_.plain, this->flag(schedule_.plain)),
+                            required("heap", of(schedule_.heap)),
                             required("ranks", [this](JsonAt inner) { return ranks(inner); }));
     }
 
@@ -186,6 +187,14 @@ private:
     }
     bool value(JsonAt at, JsonOf<Source> auto& source) {
         return this->object(at, required("rank", rank(source.rank)), required("chunk", of(source.chunk)));
+    }
+    bool value(JsonAt at, JsonOf<Heap> auto& heap) {
+        constexpr std::int64_t kLargest = std::int64_t{1} << 48;
+        return this->object(at, required("tensors", numbers(heap.tensors, 0, kLargest)),
+                            required("control", this->integer(heap.control, 0, kLargest)),
+                            required("control_words", this->integer(heap.control_words, 0, kLargest)),
+                            required("bytes", this->integer(heap.bytes, 0, kLargest)),
+                            required("alignment", this->integer(heap.alignment, 1, kLargest)));
     }
     bool value(JsonAt at, JsonOf<StoreForm> auto& form) {
         return this->object(at, required("tensor", tensor(form.tensor)),

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/heap.hpp"
 #include "syncopate/fuse/launch.hpp"
 #include "syncopate/runtime/call/reduction.hpp"
 #include "syncopate/runtime/call/strided_copy.hpp"
@@ -56,7 +57,7 @@ public:
         return of(rank).transfers.back().op;
     }
 
-    fuse::Schedule take() { return fuse::launch(std::move(schedule_)); }
+    fuse::Schedule take() { return fuse::lay_out_heap(fuse::launch(std::move(schedule_))); }
 
 private:
     using Wait = fuse::Wait;
@@ -209,7 +210,7 @@ fuse::Schedule sum_for_all(int size, Backend backend, DType dtype, std::int64_t 
     }
     fuse::Schedule schedule = maker.take();
     schedule.plain = plain;
-    return schedule;
+    return fuse::lay_out_heap(std::move(schedule));
 }
 
 std::uint64_t mixed(std::uint64_t value) {  // splitmix64
@@ -285,7 +286,7 @@ EngineCase engine_case_without_end(int size) {
     fuse::RankSchedule& first = schedule.ranks[0];
     first.transfers[0].waits.push_back({static_cast<std::int32_t>(first.signals.size()), 0});
     first.signals.push_back({Kind::ready, {size - 1, -1}});
-    return {"waits for what nobody posts", std::move(schedule)};
+    return {"waits for what nobody posts", fuse::lay_out_heap(std::move(schedule))};
 }
 
 Memory memory_before(const fuse::Schedule& schedule, int rank, std::uint32_t call) {

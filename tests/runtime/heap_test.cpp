@@ -156,13 +156,6 @@ TEST_F(OneRankHeap, SaysHowMuchRoomThereIs) {
     EXPECT_EQ(*heap_->allocate(8, 3), 40'002u) << "a multiple of any number of bytes";
 }
 
-TEST(DefaultHeapCapacity, IsModest) {
-    const auto capacity = default_heap_capacity(Device{});
-    ASSERT_TRUE(capacity) << capacity.error().to_string();
-    EXPECT_GE(*capacity, 1u << 20);
-    EXPECT_LE(*capacity, std::uint64_t{8} << 30);
-}
-
 // On a machine without a GPU everything of cuda fails as the machine's fault, with a way out, and nothing
 // crashes.
 TEST(Cuda, IsRefusedWithAReasonWhereThereIsNone) {

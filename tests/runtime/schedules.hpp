@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "syncopate/fuse/heap.hpp"
 #include "syncopate/fuse/launch.hpp"
 #include "syncopate/fuse/schedule.hpp"
 
@@ -76,7 +77,7 @@ inline fuse::Schedule direct_all_gather(int size, bool pull, std::vector<std::in
             mine.transfers.push_back(std::move(transfer));
         }
     }
-    return fuse::launch(std::move(schedule));
+    return fuse::lay_out_heap(fuse::launch(std::move(schedule)));
 }
 
 }  // namespace syncopate::runtime::testing

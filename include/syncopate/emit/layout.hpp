@@ -1,6 +1,7 @@
 // The layout of what an emitted kernel reads: the schedule of one rank as a table of int32 words, and the
-// control block beside it. It is declared here and nowhere else: C++ and CUDA take these names, and Python
-// gets the numbers as _syncopate.layout (python/bindings/layout.cpp). Plain C++17: nvcc reads it too.
+// control block beside it (fuse/control_block.hpp). It is declared here and nowhere else: C++ and CUDA take
+// these names, and Python gets the numbers as _syncopate.layout (python/bindings/layout.cpp). Plain C++17:
+// nvcc reads it too.
 //
 // schedule table (int32 words)                        control block (uint32 words, in the symmetric heap)
 //   0  num_slots                                        0  epoch: the number of the call whose kernel runs,
@@ -59,43 +60,11 @@
 
 #include <cstdint>
 
+#include "syncopate/fuse/control_block.hpp"
+
 namespace syncopate::emit {
 
-/// Words of the control block.
-namespace control {
-inline constexpr std::int32_t epoch = 0;
-inline constexpr std::int32_t finished = 1;
-inline constexpr std::int32_t deadline_ms = 2;
-inline constexpr std::int32_t fault = 3;
-inline constexpr std::int32_t fault_seen = 4;
-inline constexpr std::int32_t fault_epoch = 5;
-inline constexpr std::int32_t fault_where = 6;
-inline constexpr std::int32_t rank = 7;
-inline constexpr std::int32_t published = 8;
-inline constexpr std::int32_t header_words = 9;  ///< so many come before what is free
-inline constexpr std::int32_t first_signal = 32;
-inline constexpr std::int32_t signal_stride = 8;  ///< a power of 2
-inline constexpr std::int32_t gate = 2;           ///< of a chunk's counter: the first of its two gates
-
-/// The bit of `fault` that says so of another rank.
-inline constexpr std::uint32_t fault_of_peer = 0x80000000U;
-
-/// Values of `fault_where` that are no slot: the begin and the end of a call, and the first transfer, from
-/// which the others count down by their index in RankSchedule::transfers.
-inline constexpr std::int32_t at_begin = -1;
-inline constexpr std::int32_t at_end = -2;
-inline constexpr std::int32_t first_transfer = -16;
-[[nodiscard]] constexpr std::int32_t at_transfer(std::int64_t index) {
-    return first_transfer - static_cast<std::int32_t>(index);
-}
-
-/// The word of signal `signal`.
-[[nodiscard]] constexpr std::int32_t word_of(std::int32_t signal) {
-    return first_signal + signal_stride * signal;
-}
-/// Words of a control block with `num_signals` signals and counters.
-[[nodiscard]] constexpr std::int32_t size_in_words(std::int32_t num_signals) { return word_of(num_signals); }
-}  // namespace control
+namespace control = fuse::control;
 
 /// Words of the schedule table.
 namespace table {
@@ -146,9 +115,5 @@ static_assert(first_slot % 4 == 0 && slot_words % 4 == 0 && made_words % 4 == 0)
 static_assert(slot_makes % pair_words == 0 && slot_store % pair_words == 0 && trace % pair_words == 0);
 static_assert(trace_wait == 0 && trace_start == 1, "a phase's pair has no more words");
 }  // namespace table
-
-static_assert(control::gate % 2 == 0 && control::first_signal % 2 == 0, "both gates are one 64-bit addition");
-static_assert((control::signal_stride & (control::signal_stride - 1)) == 0);
-static_assert(control::published < control::header_words && control::header_words <= control::first_signal);
 
 }  // namespace syncopate::emit

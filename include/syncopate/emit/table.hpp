@@ -30,11 +30,6 @@ namespace syncopate::emit {
     return relay_gate_of(schedule, schedule.num_relays + 2 * (number * num_ranks + from));
 }
 
-/// What inline transfers ask of memory: bytes of which the heap's stride and the offsets of all tensors must
-/// be multiples, so that whole rows of the tensor that is stored, or loaded, lie between two places. 1
-/// without any, and for those by pointers.
-[[nodiscard]] std::int64_t bytes_of_row(const fuse::Schedule& schedule);
-
 /// The table of `rank` for the schedule's stage `stage`. Kernel posts are in the last stage's only, as the
 /// last program of all stages makes them; so `num_programs` is of all grids. The table may be rebuilt for
 /// another schedule of the same kernel between calls, not during one. `heap_stride`: bytes from one rank's

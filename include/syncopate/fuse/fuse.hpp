@@ -9,6 +9,7 @@
 //   guard        the edges from one call to the next
 //   number       waits and posts by the numbers of signals, tiles by slots: the schedule
 //   launch       where in the call each transfer is launched, and what its stream waits for
+//   heap         where tensors and control block are in the symmetric heap
 #pragma once
 
 #include <cstdint>

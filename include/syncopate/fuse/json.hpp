@@ -4,6 +4,7 @@
 //   {"mesh": [["gpu", 8]],
 //    "tensors": {"A": {"shape": [512, 256], "dtype": "bf16"}},
 //    "stages": [{"slots": 8, "phased": false}],
+//    "heap": {"tensors": [0], "control": 262144, "control_words": 64, "bytes": 262400, "alignment": 1024},
 //    "ranks": [{"signals": [["arrived", 1, 0], ["consumed", 2, -1]],          kind, rank, op
 //               "slots": [[3, 1, 0, 0], ...],                                 see below
 //               "chunks": [{"chunk": {"tensor": "C", "region": [...]}, "posts": [[0, 3]], "slots": [0, 2]}],

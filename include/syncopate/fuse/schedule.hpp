@@ -219,6 +219,16 @@ struct StageSlots {
     bool operator==(const StageSlots&) const = default;
 };
 
+/// An op's piece of each rank's symmetric heap (heap.hpp). Offsets in bytes, from where the piece begins.
+struct Heap {
+    std::vector<std::uint64_t> tensors;  ///< where each is
+    std::uint64_t control = 0;           ///< where the control block is
+    std::int64_t control_words = 0;      ///< of 32 bits
+    std::uint64_t bytes = 0;             ///< of the piece
+    std::uint64_t alignment = 1;  ///< the piece begins, and heaps are apart, by multiples of so many bytes
+    bool operator==(const Heap&) const = default;
+};
+
 struct Schedule {
     plan::Mesh mesh;
     std::vector<plan::Tensor> tensors;             ///< those of the plan; each rank's heap holds all of each
@@ -230,6 +240,7 @@ struct Schedule {
     /// The kernel runs as the user wrote it, knowing nothing of slots, and all transfers, the chunk engine's,
     /// come after it: then its chunks' posts are made.
     bool plain = false;
+    Heap heap{};
 
     /// Of all stages; equal on all ranks.
     [[nodiscard]] std::int64_t num_slots() const { return stages.back().first + stages.back().count; }

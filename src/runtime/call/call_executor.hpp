@@ -41,7 +41,6 @@ public:
     virtual Status synchronize() = 0;
     /// Where the kernel reads `table`.
     virtual std::uint64_t table_address() const = 0;
-    virtual Status write_table_word(std::size_t word, std::int32_t value) = 0;
 };
 
 /// `table` must outlive the executor.

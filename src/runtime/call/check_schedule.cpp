@@ -10,6 +10,7 @@
 
 #include "syncopate/fuse/assign.hpp"
 #include "syncopate/fuse/collective.hpp"
+#include "syncopate/fuse/heap.hpp"
 #include "syncopate/fuse/launch.hpp"
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/runtime/call/executors.hpp"
@@ -150,25 +151,14 @@ Status check_collective(const fuse::Schedule& schedule, const fuse::Transfer& tr
                       : collective.kind == reduce_scatter ? src == size * dst
                       : collective.kind == all_to_all     ? src == dst && src % size == 0
                                                           : src == dst;
-    const bool known =
-        collective.number >= 0 && static_cast<std::size_t>(collective.number) < num_collectives(schedule);
+    const bool known = collective.number >= 0 &&
+                       static_cast<std::size_t>(collective.number) < fuse::num_collectives(schedule);
     if (takes_part && fits && known && transfer.op.rank == rank) return Done{};
     return error_at(transfer.op,
                     fmt::format("its regions or ranks make no {}", plan::name_of(collective.kind)));
 }
 
 }  // namespace
-
-std::size_t num_collectives(const fuse::Schedule& schedule) {
-    std::int64_t most = -1;
-    for (const fuse::RankSchedule& rank : schedule.ranks) {
-        for (const fuse::Transfer& transfer : rank.transfers) {
-            if (transfer.collective)
-                most = std::max<std::int64_t>(most, std::min(transfer.collective->number, 1 << 20));
-        }
-    }
-    return static_cast<std::size_t>(most + 1);
-}
 
 Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
     if (static_cast<int>(schedule.ranks.size()) != size) {
@@ -181,6 +171,7 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
             return Error{fmt::format("tensor {} has no sensible size", tensor.name)};
         }
     }
+    if (const std::string why = fuse::heap_objection(schedule); !why.empty()) return Error{why};
     const fuse::RankSchedule& mine = schedule.ranks[static_cast<std::size_t>(rank)];
     const auto check_posts = [&](const std::vector<fuse::Post>& posts) -> Status {
         for (const fuse::Post& post : posts) {

@@ -1,15 +1,10 @@
 // Whether a schedule is one that the executors can run without checks of their own.
 #pragma once
 
-#include <cstddef>
-
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::runtime {
-
-/// How many collectives the ranks of the schedule take part in: their numbers are below.
-std::size_t num_collectives(const fuse::Schedule& schedule);
 
 /// Everything that the executors of rank `rank` of `size` index by: ranks, signals, tensors, regions, sums.
 /// Errors name the rank and the op.

@@ -13,15 +13,13 @@
 #include "runtime/call/op_memory.hpp"
 #include "runtime/call/user_buffers.hpp"
 #include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/heap.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
 
 namespace syncopate::runtime {
 namespace {
 
-constexpr std::uint64_t kTensorAlignment = 1024;
-constexpr std::uint64_t kMostRows = std::uint64_t{1} << 31;    // a coordinate has 32 bits
-constexpr std::int64_t kLineWords = 32;                        // that memory moves at a time
-constexpr std::int64_t kMostOwnWords = std::int64_t{1} << 20;  // of all blocks of an engine
+constexpr std::uint64_t kMostRows = std::uint64_t{1} << 31;  // a coordinate has 32 bits
 
 std::uint64_t bytes_of(const plan::Tensor& tensor) {
     return static_cast<std::uint64_t>(plan::num_elements(tensor.whole())) * plan::size_of(tensor.dtype);
@@ -44,41 +42,14 @@ Bytes fingerprint(const fuse::Schedule& schedule, const OpMemory& memory) {
 
 }  // namespace
 
-std::vector<std::string> tensors_by_row(const fuse::Schedule& schedule) {
-    std::vector<std::string> names;
-    const auto add = [&](std::int32_t tensor) {
-        const std::string& name = schedule.tensors[static_cast<std::size_t>(tensor)].name;
-        if (std::ranges::find(names, name) == names.end()) names.push_back(name);
-    };
-    if (schedule.stores && schedule.stores->by_row) add(schedule.stores->tensor);
-    if (schedule.loads && schedule.loads->by_row && !schedule.loads->own) add(schedule.loads->tensor);
-    return names;
-}
-
-std::uint64_t heap_bytes(const fuse::Schedule& schedule) {
-    constexpr std::uint64_t kGranularity = 2 << 20;
-    constexpr std::uint64_t kRoom = 4 << 20;        // control block and tables
-    constexpr std::uint64_t kRoomOfATensor = 4096;  // its alignment
-    const std::vector<std::string> by_row = tensors_by_row(schedule);
-    std::uint64_t row = 1;
-    for (const plan::Tensor& tensor : schedule.tensors) {
-        const bool whole_rows = std::ranges::find(by_row, tensor.name) != by_row.end();
-        if (!whole_rows || bytes_of(tensor) == 0) continue;
-        row = std::lcm(row, bytes_of(tensor) / static_cast<std::uint64_t>(tensor.shape.front()));
-    }
-    std::uint64_t bytes = kRoom;
-    for (const plan::Tensor& tensor : schedule.tensors) bytes += bytes_of(tensor) + kRoomOfATensor + row;
-    const std::uint64_t multiple = std::lcm(kGranularity, row);
-    return (bytes + multiple - 1) / multiple * multiple;
-}
-
 FusedOp::FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options)
     : heap_(std::move(heap)), schedule_(schedule), options_(options), memory_(std::make_unique<OpMemory>()) {}
 
 FusedOp::~FusedOp() = default;
 
 Status FusedOp::allocate() {
-    const auto row = static_cast<std::uint64_t>(emit::bytes_of_row(schedule_));
+    const fuse::Heap& heap = schedule_.heap;
+    const std::uint64_t row = fuse::bytes_of_row(schedule_);
     if (row > 1 && (heap_->stride() % row != 0 ||
                     heap_->stride() / row * static_cast<std::uint64_t>(heap_->size()) > kMostRows)) {
         return Error{fmt::format("op '{}': its kernel addresses rows of {} bytes in all ranks' heaps, which "
@@ -89,38 +60,25 @@ Status FusedOp::allocate() {
                      {.rank = rank()},
                      ErrorClass::usage};
     }
-    for (const plan::Tensor& tensor : schedule_.tensors) {
-        Result<std::uint64_t> offset =
-            heap_->allocate(bytes_of(tensor), std::lcm(row, std::uint64_t{kTensorAlignment}));
-        if (!offset) {
-            Error error = offset.error();
-            error.message = fmt::format("op '{}', tensor {}: {}", options_.name, tensor.name, error.message);
-            return error;
-        }
-        memory_->tensor_offsets.push_back(*offset);
+    Result<std::uint64_t> first = heap_->allocate(heap.bytes, heap.alignment);
+    if (!first) {
+        Error error = first.error();
+        error.message = fmt::format("op '{}': {}", options_.name, error.message);
+        return error;
     }
-    std::size_t num_signals = 0;  // and counters of made chunks, gates of relays, which follow them
-    const auto gates_of = [&](const fuse::RankSchedule& schedule) {
-        return static_cast<std::size_t>(schedule.num_relays);
-    };
-    for (const fuse::RankSchedule& rank : schedule_.ranks)
-        num_signals = std::max(num_signals, rank.signals.size() + rank.chunks.size() + gates_of(rank) +
-                                                2 * num_collectives(schedule_) * schedule_.ranks.size());
-    if (num_signals > 1u << 24) return Error{fmt::format("{} signals on one rank are too many", num_signals)};
-    memory_->control_words = emit::control::size_in_words(static_cast<std::int32_t>(num_signals));
+    memory_->first = *first;
+    for (const std::uint64_t offset : heap.tensors) memory_->tensor_offsets.push_back(*first + offset);
+    memory_->control_offset = *first + heap.control;
+    memory_->control_words = heap.control_words;
     if (heap_->device().kind == Device::Kind::cuda && signals_by_block(schedule_)) {
-        // Each block of the engine has words of its own, where those of all take little room.
-        const std::int64_t blocks = std::clamp(options_.engine_blocks, 1, kMostEngineBlocks);
-        const std::int64_t apart = (memory_->control_words + kLineWords - 1) / kLineWords * kLineWords;
-        if (apart * blocks <= kMostOwnWords) {
+        // Each block of the engine has words of its own, where there is room for those of all.
+        const std::int64_t blocks = std::clamp(options_.engine_blocks, 1, fuse::kMostEngineBlocks);
+        const std::int64_t apart = fuse::words_apart(heap);
+        if (apart * blocks * 4 <= static_cast<std::int64_t>(heap.bytes - heap.control)) {
             memory_->own_words = apart;
             memory_->control_words = apart * blocks;
         }
     }
-    Result<std::uint64_t> offset =
-        heap_->allocate(static_cast<std::uint64_t>(memory_->control_words) * 4, 1024);
-    if (!offset) return offset.error();
-    memory_->control_offset = *offset;
 
     std::vector<std::uint32_t> words(static_cast<std::size_t>(memory_->control_words), 0);
     words[emit::control::deadline_ms] = static_cast<std::uint32_t>(
@@ -161,8 +119,7 @@ Status FusedOp::make_executor() {
 }
 
 void FusedOp::free_memory() {
-    for (const std::uint64_t offset : memory_->tensor_offsets) heap_->free(offset);
-    if (memory_->control_words > 0) heap_->free(memory_->control_offset);
+    if (memory_->first) heap_->free(*memory_->first);
 }
 
 Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> heap,
@@ -276,20 +233,6 @@ std::uint64_t FusedOp::table_address(std::size_t stage) const {
 
 std::span<const std::int32_t> FusedOp::table(std::size_t stage) const {
     return std::span(table_).subspan(stage_begin_[stage], stage_begin_[stage + 1] - stage_begin_[stage]);
-}
-
-Status FusedOp::set_num_programs(std::int64_t num_programs) {
-    if (num_programs < 1 || num_programs > std::numeric_limits<std::int32_t>::max()) {
-        return Error{
-            fmt::format("a grid of {} programs makes no sense", num_programs), {}, ErrorClass::usage};
-    }
-    for (std::size_t stage = 0; stage < schedule_.stages.size(); ++stage) {
-        const std::size_t word = stage_begin_[stage] + emit::table::num_programs;
-        if (table_[word] == num_programs) continue;
-        table_[word] = static_cast<std::int32_t>(num_programs);
-        if (Status written = executor_->write_table_word(word, table_[word]); !written) return written;
-    }
-    return Done{};
 }
 
 Status FusedOp::set_input(std::string_view name, const plan::Region& region, std::uint64_t address,

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "syncopate/fuse/schedule.hpp"
@@ -12,9 +13,10 @@
 namespace syncopate::runtime {
 
 struct OpMemory {
+    std::optional<std::uint64_t> first{};       ///< where the op's piece begins; nullopt: not allocated
     std::vector<std::uint64_t> tensor_offsets;  ///< in every rank's heap, by tensor
     std::uint64_t control_offset = 0;
-    std::int64_t control_words = 0;  ///< 0: not allocated
+    std::int64_t control_words = 0;
     /// From a block's words to the next one's (signals_by_block); 0: in common.
     std::int64_t own_words = 0;
 

@@ -211,10 +211,6 @@ public:
 
     std::uint64_t table_address() const override { return table_.address(*lists_); }
 
-    Status write_table_word(std::size_t word, std::int32_t value) override {
-        return heap_.write(table_address() + 4 * word, &value, 4);
-    }
-
 private:
     Status launch_begin(CUstream stream) {
         return engine_->begins_call() ? Status(Done{})

@@ -13,8 +13,6 @@
 namespace syncopate::runtime {
 namespace {
 
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-
 std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
@@ -42,13 +40,6 @@ Result<MemoryInfo> memory_info(Device device) {
     }
     if (info.total == 0) return Error{"/proc/meminfo says nothing about memory", {}, ErrorClass::machine};
     return info;
-}
-
-Result<std::uint64_t> default_heap_capacity(Device device) {
-    Result<MemoryInfo> info = memory_info(device);
-    if (!info) return info.error();
-    const std::uint64_t wanted = std::clamp<std::uint64_t>(info->total / 16, 64 * kMiB, 8192 * kMiB);
-    return std::max<std::uint64_t>(std::min(wanted, info->free / 2) / kMiB, 1) * kMiB;
 }
 
 SymmetricHeap::SymmetricHeap(Device device, std::shared_ptr<Rendezvous> rendezvous,

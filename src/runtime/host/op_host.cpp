@@ -72,9 +72,6 @@ public:
         return Done{};
     }
     std::uint64_t table_address() const override { return reinterpret_cast<std::uint64_t>(table_.data()); }
-    Status write_table_word(std::size_t, std::int32_t) override {
-        return Done{};
-    }  // the kernel reads `table` itself
 
 private:
     void start(std::uint32_t epoch) {

@@ -33,8 +33,6 @@ class CallExecutor;  // src/runtime/call/call_executor.hpp: begin and end on one
 struct OpMemory;     // src/runtime/call/op_memory.hpp
 class UserBuffers;   // src/runtime/call/user_buffers.hpp
 
-inline constexpr std::int32_t kMostEngineBlocks = 1024;
-
 struct OpOptions {
     std::string name = "op";            ///< in messages
     std::int64_t deadline_ms = 30'000;  ///< of one wait; 0: none
@@ -54,20 +52,12 @@ struct OpOptions {
     Milliseconds timeout = kRendezvousTimeout;  ///< of creation and destruction
 };
 
-/// The tensors that the schedule's kernel stores or loads in all ranks' heaps by rows, through a descriptor
-/// that spans them all (FusedOp::flat_view).
-[[nodiscard]] std::vector<std::string> tensors_by_row(const fuse::Schedule& schedule);
-
-/// Bytes that a rank's heap must have for an op of this schedule, with room to spare; where the kernel
-/// addresses rows in all ranks' heaps, a multiple of such a row.
-[[nodiscard]] std::uint64_t heap_bytes(const fuse::Schedule& schedule);
-
 class FusedOp {
 public:
     using Options = OpOptions;
 
-    /// Made by all ranks together, in the same order as other ops on this heap. Allocates one full buffer per
-    /// tensor (contents undefined) and the control block. Errors: no room, ranks that make different ops, a
+    /// Made by all ranks together, in the same order as other ops on this heap. Allocates what Schedule::heap
+    /// says: one full buffer per tensor (contents undefined) and the control block. Errors: no room, ranks that make different ops, a
     /// transfer that this device's executors cannot do (located by rank and op).
     static Result<std::unique_ptr<FusedOp>> create(std::shared_ptr<SymmetricHeap> heap,
                                                    const fuse::Schedule& schedule,
@@ -102,10 +92,6 @@ public:
     /// A stage's table, and where it is in memory that its kernel can read.
     [[nodiscard]] std::uint64_t table_address(std::size_t stage = 0) const;
     [[nodiscard]] std::span<const std::int32_t> table(std::size_t stage = 0) const;
-    /// The grids' size, when it differs from Options::num_programs. Not while a call is in flight. Which
-    /// program waits, and which counts for a chunk, is the schedule's, so it has to be the grid that was
-    /// fused.
-    Status set_num_programs(std::int64_t num_programs);
 
     /// From the next call on, begin_call copies `region` of `tensor` from the user's array at `address`
     /// (extents: those of `region`; strides in elements, the last one 1) to its place in the heap. Copies

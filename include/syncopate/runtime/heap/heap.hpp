@@ -29,11 +29,6 @@ struct MemoryInfo {
 };
 Result<MemoryInfo> memory_info(Device device);
 
-/// A capacity that suits one process's ops on `device` when nothing better is known: 1/16 of the device's
-/// memory, from 64 MiB to 8 GiB, and no more than half of what is free. It depends on what is free: agree on
-/// it between ranks.
-Result<std::uint64_t> default_heap_capacity(Device device);
-
 class SymmetricHeap {
 public:
     /// Made by all ranks together, each with the same `bytes_per_rank`; returns when all memory is mapped

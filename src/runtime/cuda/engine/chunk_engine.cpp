@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "syncopate/fuse/heap.hpp"
+
 namespace syncopate::runtime {
 
 Result<ChunkEngine> ChunkEngine::create(const std::shared_ptr<CudaContext>& context,
@@ -18,7 +20,7 @@ Result<ChunkEngine> ChunkEngine::create(const std::shared_ptr<CudaContext>& cont
     engine.table_ = std::move(table).value();
     engine.plain_ = plan.plain;
     engine.own_words_ = plan.own_words;
-    engine.blocks_ = static_cast<unsigned>(std::clamp(options.engine_blocks, 1, kMostEngineBlocks));
+    engine.blocks_ = static_cast<unsigned>(std::clamp(options.engine_blocks, 1, fuse::kMostEngineBlocks));
     engine.kernel_ = engine.table_.in_bulk() ? module.engine_bulk : module.engine;
     if (const std::string name = sum_engine_name(engine.table_); !name.empty()) {
         Result<CUfunction> sums = module.engine_named(name);

@@ -58,11 +58,6 @@ public:
     /// index.
     std::size_t add_descriptor(const TensorMap& map, std::span<const std::int64_t> shape,
                                std::span<const std::int64_t> strides);
-    /// By the type's name in Triton's signature: "i1" … "i64", "u1" … "u64", "*…" (an integer), "fp16",
-    /// "bf16", "fp32", "fp64" (a float, packed as the launcher does). Fails on any other.
-    Result<std::size_t> add_integer(std::string_view type, std::int64_t value);
-    Result<std::size_t> add_float(std::string_view type, double value);
-
     /// Replaces an argument by one of the same size. Fails when there is none such.
     Status set(std::size_t index, const void* value, std::size_t bytes);
     Status set_pointer(std::size_t index, std::uint64_t address) {

@@ -1,0 +1,47 @@
+// The control block of an op: the words of the symmetric heap that ranks write to each other. Signals follow
+// the header, then counters of made chunks, gates of relays, and words of collectives. It is declared here
+// and nowhere else (emit/layout.hpp draws it beside the schedule table). Plain C++17: nvcc reads it too.
+#pragma once
+
+#include <cstdint>
+
+namespace syncopate::fuse::control {
+
+inline constexpr std::int32_t epoch = 0;
+inline constexpr std::int32_t finished = 1;
+inline constexpr std::int32_t deadline_ms = 2;
+inline constexpr std::int32_t fault = 3;
+inline constexpr std::int32_t fault_seen = 4;
+inline constexpr std::int32_t fault_epoch = 5;
+inline constexpr std::int32_t fault_where = 6;
+inline constexpr std::int32_t rank = 7;
+inline constexpr std::int32_t published = 8;
+inline constexpr std::int32_t header_words = 9;  ///< so many come before what is free
+inline constexpr std::int32_t first_signal = 32;
+inline constexpr std::int32_t signal_stride = 8;  ///< a power of 2
+inline constexpr std::int32_t gate = 2;           ///< of a chunk's counter: the first of its two gates
+
+/// The bit of `fault` that says so of another rank.
+inline constexpr std::uint32_t fault_of_peer = 0x80000000U;
+
+/// Values of `fault_where` that are no slot: the begin and the end of a call, and the first transfer, from
+/// which the others count down by their index in RankSchedule::transfers.
+inline constexpr std::int32_t at_begin = -1;
+inline constexpr std::int32_t at_end = -2;
+inline constexpr std::int32_t first_transfer = -16;
+[[nodiscard]] constexpr std::int32_t at_transfer(std::int64_t index) {
+    return first_transfer - static_cast<std::int32_t>(index);
+}
+
+/// The word of signal `signal`.
+[[nodiscard]] constexpr std::int32_t word_of(std::int32_t signal) {
+    return first_signal + signal_stride * signal;
+}
+/// Words of a control block with `num_signals` signals and counters.
+[[nodiscard]] constexpr std::int32_t size_in_words(std::int32_t num_signals) { return word_of(num_signals); }
+
+static_assert(gate % 2 == 0 && first_signal % 2 == 0, "both gates are one 64-bit addition");
+static_assert((signal_stride & (signal_stride - 1)) == 0);
+static_assert(published < header_words && header_words <= first_signal);
+
+}  // namespace syncopate::fuse::control
