@@ -62,20 +62,22 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
+# Where warm_python.py finds its server, which the first to ask for it starts.
+WARM = tempfile.TemporaryDirectory(prefix="warm-")
+os.environ["SYNCOPATE_WARM"] = f"{WARM.name}/socket"
+
+
 @functools.cache
 def warm_python() -> str:
     """What tests start Python with where they do not test how it starts: see warm_python.py."""
     script = Path(__file__).resolve().parent / "warm_python.py"
-    folder = tempfile.TemporaryDirectory(prefix="warm-")
-    address = f"{folder.name}/socket"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    words = [sys.executable, script, "--serve", address]
+    words = [sys.executable, script, "--serve", os.environ["SYNCOPATE_WARM"]]
     server = subprocess.Popen(words, env={**environment, "OMP_NUM_THREADS": "1"}, cwd="/")
-    atexit.register(lambda: (server.terminate(), server.wait(), folder.cleanup()))
-    while not os.path.exists(address):
+    atexit.register(lambda: (server.terminate(), server.wait()))
+    while not os.path.exists(os.environ["SYNCOPATE_WARM"]):
         assert server.poll() is None, "the warm Python has ended"
         time.sleep(0.05)
-    os.environ["SYNCOPATE_WARM"] = address
     return str(script)
 
 

@@ -54,8 +54,9 @@ def serve(address: str) -> list[str]:
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGTERM, end)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address)
+        listener.bind(address + ".new")
         listener.listen(64)
+        os.rename(address + ".new", address)
         while True:
             connection, _ = listener.accept()
             if os.fork() == 0:
