@@ -80,3 +80,12 @@ def test_tile_synchronisation_on_one_gpu():
     result = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "deadline: ok" in result.stdout
+
+
+def test_a_chain_of_triton_kernels_gives_the_bits_of_stream_order_on_one_gpu():
+    if gpus() < 1:
+        pytest.skip("no GPU here")
+    bench = Path(__file__).resolve().parents[2] / "bench" / "sync" / "chains.py"
+    command = [sys.executable, str(bench), "--models=llama", "--rows=128,1024", "--rounds=1", "--replays=1"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
