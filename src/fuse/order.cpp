@@ -229,9 +229,8 @@ bool waits_in_loop(const StageWaits& waits) {
 
 Result<Arrivals> expect_arrivals(const Graph& graph, const Lowered& lowered, const Backends& backends,
                                  const Placement& placement, const Options& options) {
-    Result<Arrivals> arrivals = options.topology
-                                    ? on_topology(graph, lowered, backends, *options.topology)
-                                    : on_equal_links(graph, lowered, placement);
+    Result<Arrivals> arrivals = options.topology ? on_topology(graph, lowered, backends, *options.topology)
+                                                 : on_equal_links(graph, lowered, placement);
     if (!arrivals) return arrivals;
     // What a rank's tiles load from its own memory is there.
     for (NodeId op = 0; op < graph.num_ops(); ++op) {

@@ -60,8 +60,8 @@ struct LowerOptions {
     std::function<std::vector<plan::Region>(const plan::Chunk&)> parts_of;
 };
 
-/// The plan of `lowered` as plan::simulate takes it: what is staged, and what a sum adds up, has the extents of
-/// where it ends up, so that each op's two sides are of one size.
+/// The plan of `lowered` as plan::simulate takes it: what is staged, and what a sum adds up, has the extents
+/// of where it ends up, so that each op's two sides are of one size.
 [[nodiscard]] plan::Plan transfers_of(const Lowered& lowered);
 
 /// Whether sums of this type are carried out: bf16 and fp16 (added as fp32), fp32, int32.

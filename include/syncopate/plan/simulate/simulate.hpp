@@ -74,7 +74,7 @@ struct OpTiming {
 };
 
 struct SimulateOptions {
-    bool posts = true;  ///< false: ops end with their last byte, without post_us
+    bool posts = true;                             ///< false: ops end with their last byte, without post_us
     std::vector<std::vector<OpTiming>> timings{};  ///< by rank and index of the op; empty: nothing is known
 };
 

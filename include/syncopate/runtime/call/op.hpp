@@ -57,8 +57,8 @@ public:
     using Options = OpOptions;
 
     /// Made by all ranks together, in the same order as other ops on this heap. Allocates what Schedule::heap
-    /// says: one full buffer per tensor (contents undefined) and the control block. Errors: no room, ranks that make different ops, a
-    /// transfer that this device's executors cannot do (located by rank and op).
+    /// says: one full buffer per tensor (contents undefined) and the control block. Errors: no room, ranks
+    /// that make different ops, a transfer that this device's executors cannot do (located by rank and op).
     static Result<std::unique_ptr<FusedOp>> create(std::shared_ptr<SymmetricHeap> heap,
                                                    const fuse::Schedule& schedule,
                                                    const Options& options = {});
