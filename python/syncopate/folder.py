@@ -15,6 +15,7 @@ import torch
 
 from . import _syncopate, interpreter, jit, trace
 from .arguments import DTYPES
+from .bounds import Bounds
 from .group import Group
 from .items import nested
 from .places import shard_box
@@ -41,15 +42,18 @@ class FolderStage:
                 f"{original}: {stage.kernel} is a stated kernel, which is launched from Python: fuse it with sy.fuse, and "
                 "call the result"
             )
-        self.emitted = load_kernel(fused, stage.source, stage.kernel, stage.kernel)
-        self.original = load_kernel(original, stage.original, stage.kernel, stage.kernel + "_original")
+        origin = (stage.file, stage.original)
+        self.emitted = load_kernel(fused, stage.source, stage.kernel, stage.kernel, origin)
+        self.original = load_kernel(
+            original, stage.original, stage.kernel, stage.kernel + "_original", origin
+        )
 
     @property
     def locals(self) -> list[str]:
         return [name for name in self.tensors if name not in self.bindings]
 
     def arguments(self, bound: dict[str, torch.Tensor], local: dict[str, torch.Tensor]) -> dict[str, Any]:
-        arguments: dict[str, Any] = dict(self.scalars)
+        arguments = {name: _element_type(value) for name, value in self.scalars.items()}
         for name, (_, _, block) in self.tensors.items():
             value: Any = bound[self.bindings[name]] if name in self.bindings else local[name]
             if block:
@@ -159,7 +163,7 @@ class FolderRun:
         for number, stage in enumerate(self.stages):
             arguments = stage.arguments(bound, _of_stage(local, number))
             if self.group.device == "host":
-                interpreter.launch(stage.original, stage.grid, arguments)
+                interpreter.launch(stage.original, stage.grid, arguments, Bounds(arguments))
             else:
                 stage.original[stage.grid](**arguments)
         return bound, local
@@ -213,6 +217,31 @@ class FolderRun:
         return torch.randint(-3, 4, shape, generator=generator).to(DTYPES[dtype]).to(self.device)
 
 
+def _element_type(value: Any) -> Any:
+    """A scalar as the kernel takes it: what names an element type is that type. It is equal to its name, too, as kernels that
+    are told a type by a string compare it."""
+    import triton.language as tl
+
+    types = {
+        "fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "fp64": tl.float64, "fp8e4m3": tl.float8e4nv,
+        "fp8e5m2": tl.float8e5, "int8": tl.int8, "int16": tl.int16, "int32": tl.int32, "int64": tl.int64,
+        "uint8": tl.uint8, "uint16": tl.uint16, "uint32": tl.uint32, "uint64": tl.uint64, "int1": tl.int1,
+    }  # fmt: skip
+    if not isinstance(value, str) or value not in types:
+        return value
+
+    class NamedType(tl.dtype):
+        def __eq__(self, other: Any) -> bool:
+            return other == value if isinstance(other, str) else super().__eq__(other)
+
+        def __ne__(self, other: Any) -> bool:
+            return not self == other
+
+        __hash__ = tl.dtype.__hash__
+
+    return NamedType(types[value].name)
+
+
 def _of_stage(local: dict[tuple[int, str], torch.Tensor], stage: int) -> dict[str, torch.Tensor]:
     return {name: value for (number, name), value in local.items() if number == stage}
 
@@ -226,7 +255,7 @@ def reduced(parts: list[torch.Tensor], reduce: str) -> torch.Tensor:
     return total
 
 
-def load_kernel(file: Path, text: str, name: str, stem: str) -> Any:
+def load_kernel(file: Path, text: str, name: str, stem: str, origin: tuple[str, str]) -> Any:
     """The folder is a package to it, and on the path: it holds what the kernel's file imports from its own folder."""
     folder = str(file.parent.resolve())
     package = f"_sy_folder_{hashlib.sha256(folder.encode()).hexdigest()[:16]}"
@@ -235,7 +264,7 @@ def load_kernel(file: Path, text: str, name: str, stem: str) -> Any:
         sys.modules[package].__path__ = [folder]
         sys.path.append(folder)
     try:
-        return getattr(jit.load_module(text, stem, package), name)
+        return getattr(jit.load_module(text, stem, package, origin=origin), name)
     except SyntaxError as error:
         raise RankError(f"{file}:{error.lineno}:{error.offset}: {error.msg}") from None
     except Exception as error:  # noqa: BLE001 - the user's module may raise anything

@@ -81,7 +81,8 @@ class _Text:
         if isinstance(self.kernel, StatedKernel):
             return self.kernel
         module = inspect.getmodule(function_of(self.kernel))
-        loaded = jit.load_module(stage.source, stage.kernel, module.__package__ if module else None)
+        package = module.__package__ if module else None
+        loaded = jit.load_module(stage.source, stage.kernel, package, origin=(self.file, stage.original))
         return getattr(loaded, stage.kernel)
 
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import functools
 import os
+import traceback
+from contextlib import nullcontext
+
+from .bounds import Bounds, KernelError, held, is_user_file, place_text, program_text
 
 
 def enable() -> None:
@@ -15,9 +19,10 @@ def enable() -> None:
     os.environ["TRITON_INTERPRET"] = "1"
 
 
-def launch(kernel, grid: tuple[int, ...], arguments: dict[str, object]) -> None:
-    """Runs every program of `grid`, one after the other (x outermost), with CPU tensors as arguments."""
-    from triton.runtime.interpreter import GridExecutor
+def launch(kernel, grid: tuple[int, ...], arguments: dict[str, object], bounds: Bounds | None = None) -> None:
+    """Runs every program of `grid`, one after the other (x outermost), with CPU tensors as arguments. `bounds`: what it may
+    touch; none: whatever it does. Raises KernelError, with the kernel's line, for what goes wrong in it."""
+    from triton.runtime.interpreter import GridExecutor, InterpreterError
 
     while not hasattr(kernel, "rewrite"):  # an autotuned kernel has the interpreted one inside
         if not hasattr(kernel, "fn"):
@@ -34,7 +39,29 @@ def launch(kernel, grid: tuple[int, ...], arguments: dict[str, object]) -> None:
         def _restore_args_dev(self, args_dev, args_hst, kwargs, kwargs_hst):
             pass
 
-    SharedMemoryExecutor(kernel.rewrite(), kernel.arg_names, tuple(grid))(**arguments)
+    run = SharedMemoryExecutor(kernel.rewrite(), kernel.arg_names, tuple(grid))
+    with nullcontext() if bounds is None else held(bounds):
+        try:
+            run(**arguments)
+        except InterpreterError as error:
+            raise _of_kernel(error) from error
+
+
+def _of_kernel(error: Exception) -> Exception:
+    """An exception of the interpreter as one of the kernel's line; a wait that expired stays what it is."""
+    from triton.runtime import interpreter
+
+    from .language_fault import SyncopateFault
+
+    cause = error.__cause__ or error
+    if isinstance(cause, KernelError):
+        return cause
+    if isinstance(cause, SyncopateFault):
+        return error
+    place = [frame for frame in traceback.extract_tb(cause.__traceback__) if is_user_file(frame.filename)]
+    where = f"{place_text(place[-1].filename, place[-1].lineno or 0)}: " if place else ""
+    program = program_text(interpreter.interpreter_builder)
+    return KernelError(f"{where}{program}: {type(cause).__name__}: {cause}")
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from . import _syncopate
+from .bounds import note_origin
 
 _DESCRIPTOR = "tensordesc"
 
@@ -23,10 +24,17 @@ def cache_folder() -> Path:
     return Path(root)
 
 
-def load_module(source: str, stem: str, package: str | None = None, folder: Path | None = None) -> ModuleType:
+def load_module(
+    source: str,
+    stem: str,
+    package: str | None = None,
+    folder: Path | None = None,
+    origin: tuple[str, str] | None = None,
+) -> ModuleType:
     """Imports emitted source. Triton reads kernels from files, so the text is kept in the cache folder under its hash.
 
-    `package`: of the user's module, so that its relative imports go on working.
+    `package`: of the user's module, so that its relative imports go on working. `origin`: the user's file and its text,
+    of which errors in an interpreted kernel are told.
     """
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
     folder = folder or cache_folder() / "emitted"
@@ -36,6 +44,8 @@ def load_module(source: str, stem: str, package: str | None = None, folder: Path
         scratch = path.with_suffix(f".{os.getpid()}.tmp")
         scratch.write_text(source)
         scratch.replace(path)
+    if origin is not None:
+        note_origin(str(path), source, *origin)
     name = f"{package + '.' if package else ''}_sy_{stem}_{digest}"
     if name in sys.modules:
         return sys.modules[name]

@@ -7,6 +7,7 @@ import functools
 import math
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 
 from . import _syncopate, interpreter, jit
 from .arguments import DTYPES, is_descriptor
+from .bounds import Bounds, KernelError
 from .group import Group
 from .items import flat, nested
 from .places import OutputPlaces
@@ -167,11 +169,29 @@ class Prepared:
         self.op.begin_call()
         try:
             for stage, arguments in zip(self.stages, full, strict=True):
-                interpreter.launch(stage.kernel, stage.grid, dict(arguments))
+                bounds = Bounds(arguments, self._reach())
+                interpreter.launch(stage.kernel, stage.grid, dict(arguments), bounds)
+        except KernelError:
+            with suppress(_syncopate.SyncopateError):  # which says that this rank gave up
+                self.op.end_call(ran=False)
+            raise
         except BaseException:
             self.op.end_call(ran=False)
             raise
         self.op.end_call()
+
+    def _reach(self) -> list[tuple[str, int, int]]:
+        """What the emitted kernels may touch beside their arguments: the heap's tensors on all ranks, where tiles store at
+        peers or read there, and what this rank was given, where they read it in place."""
+        reach = []
+        for rank in range(self.artifact.plan.num_ranks):
+            for name, *_ in self.schedule.tensors:
+                buffer = self.op.tensor(name, rank)
+                reach.append((name, buffer.data_ptr(), buffer.data_ptr() + buffer.numel()))
+        if (place := self.op.own_place()) is not None:
+            size = self.op.tensor(self.schedule.loads.tensor).numel()
+            reach.append((self.schedule.loads.tensor, place[0], place[0] + size))
+        return reach
 
     def launch_alone(self, key: Hashable, full: Callable[[], dict[str, Any]]) -> None:
         """The compiled kernel of one stage without its op, with the arguments that `full` gives once."""

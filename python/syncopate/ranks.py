@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .bounds import KernelError
+
 
 class RankError(RuntimeError):
     """What went wrong on which rank. `exit_code` as the command's."""
@@ -59,7 +61,7 @@ def _child(place: Place, function: Callable[[Place], Any], pipe: int) -> None:
             error, (ValueError, RuntimeError, TypeError, MemoryError)
         ):
             text = "".join(traceback.format_exception(error))
-        outcome = ("error", text, code)
+        outcome = ("kernel" if isinstance(error, KernelError) else "error", text, code)
     with os.fdopen(pipe, "wb") as stream:
         try:
             pickle.dump(outcome, stream)
@@ -121,6 +123,7 @@ def _collect(size: int, children: dict[int, tuple[int, int]], timeout: float, gr
     results: list[Any] = [None] * size
     errors: dict[int, tuple[str, int]] = {}
     received: dict[int, bytes] = {pipe: b"" for pipe in children}
+    by_kernel: set[int] = set()  # ranks whose kernel went wrong: what the others say follows from that
     waiting = set(children)
     end = time.monotonic() + timeout
     while waiting:
@@ -139,15 +142,19 @@ def _collect(size: int, children: dict[int, tuple[int, int]], timeout: float, gr
                 errors[rank] = ("the process ended without a result (killed, or it crashed)", 1)
             else:
                 kind, value, code = pickle.loads(received[pipe])
-                if kind == "error":
-                    errors[rank] = (value, code)
-                else:
+                if kind == "value":
                     results[rank] = value
+                else:
+                    errors[rank] = (value, code)
+                if kind == "kernel":
+                    by_kernel.add(rank)
             if errors:
                 end = min(end, time.monotonic() + grace)
     for pipe in waiting:
         rank, _ = children[pipe]
         errors[rank] = ("did not end in time" if not errors else "was still waiting and was ended", 1)
+    if by_kernel:
+        errors = {rank: errors[rank] for rank in by_kernel}
     if errors:
         first = {text for text, _ in errors.values()}
         lines = [f"rank {rank}: {text}" for rank, (text, _) in sorted(errors.items())]

@@ -256,14 +256,22 @@ def judge(rank: int, options: argparse.Namespace, call: Callable[[int], tuple], 
     for index in range(options.calls):
         outputs, expected = call(index)
         for output, wanted in zip(outputs, expected or [], strict=False):
-            same = bool((output == wanted).all())
+            same, off = compared(output, wanted)
             identical = identical and same
-            norm = wanted.double().norm().item()
-            difference = (output.double() - wanted.double()).norm().item()
-            error = max(error, difference / norm if norm else difference)
-            if math.isnan(difference):
-                error = math.nan
+            error = math.nan if math.isnan(off) or math.isnan(error) else max(error, off)
     return Result(rank, options.calls, sorted(times)[len(times) // 2], identical, error)
+
+
+def compared(output: Any, wanted: Any) -> tuple[bool, float]:
+    """Whether two tensors are equal bit for bit, a NaN being equal to a NaN, and the norm of their difference relative to that
+    of `wanted`, places where they are equal left out."""
+    got, due = output.double(), wanted.double()
+    equal = (got == due) | (got.isnan() & due.isnan()) if output.is_floating_point() else output == wanted
+    if bool(equal.all()):
+        return True, 0.0
+    norm = due.where(due.isfinite(), 0.0).norm().item()
+    difference = (got - due).where(~equal, 0.0).norm().item()
+    return False, difference / norm if norm else difference
 
 
 def make_group(place: Place, options: argparse.Namespace):

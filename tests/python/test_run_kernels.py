@@ -1,0 +1,98 @@
+"""`syncopate run` of users' kernels on host ranks: what goes wrong in one is told with its line, and what only looks different
+is equal."""
+
+import os
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+from conftest import BINARY, HUNG, warm_python
+
+pytest.importorskip("triton")
+pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
+if not BINARY.exists():
+    pytest.skip("the command is not built", allow_module_level=True)
+
+HEAD = "import triton\nimport triton.language as tl\n\n\n"
+
+
+def syncopate(folder: Path, *words: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "SYNCOPATE_PYTHON": warm_python()}
+    return subprocess.run(
+        [BINARY, *words], cwd=folder, capture_output=True, text=True, timeout=HUNG, env=environment
+    )
+
+
+def run(folder: Path, kernel: str, *words: str) -> subprocess.CompletedProcess:
+    """The kernel, after HEAD, on three ranks that gather x_ptr[30]."""
+    (folder / "kernel.py").write_text(HEAD + textwrap.dedent(kernel))
+    for line in (
+        ["plan", "make", "all_gather", "--ranks", "3", "--tensor", "X:30:fp32", "-o", "plan.json"],
+        ["fuse", "kernel.py", "--plan", "plan.json", "--bind", "x_ptr=X", *words, "-o", "fused"],
+    ):
+        done = syncopate(folder, *line)
+        assert done.returncode == 0, done.stderr
+    return syncopate(folder, "run", "fused", "--check")
+
+
+@pytest.mark.parametrize(
+    ("at", "what"), [("at + 300000000", "stores to 8 elements"), ("at - 40000000", "stores to 8 elements")]
+)
+def test_an_access_outside_every_tensor_names_the_line_and_the_program(at, what, tmp_path):
+    kernel = f"""
+        @triton.jit
+        def k(x_ptr, y_ptr, n, B: tl.constexpr):
+            at = tl.program_id(0) * B + tl.arange(0, B)
+            x = tl.load(x_ptr + at, mask=at < n)
+            tl.store(y_ptr + {at}, x)
+        """
+    done = run(tmp_path, kernel, "--args", "n=30,B=8", "--tensor", "y_ptr=30:fp32", "--grid", "4")
+    assert done.returncode == 1
+    assert f"kernel.py:10: program 0 {what} outside every tensor argument" in done.stderr, done.stderr
+    assert "reported a fault" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_exception_in_a_kernel_is_told_with_its_line(tmp_path):
+    kernel = """
+        @triton.jit
+        def k(x_ptr, y_ptr, n, B: tl.constexpr):
+            at = tl.program_id(0) * B + tl.arange(0, B)
+            x = tl.load(x_ptr + at, mask=at < n)
+            y = tl.reshape(x, (3, 5))
+            tl.store(y_ptr + at, x + tl.sum(y) * 0, mask=at < n)
+        """
+    done = run(tmp_path, kernel, "--args", "n=30,B=8", "--tensor", "y_ptr=30:fp32", "--grid", "4")
+    assert done.returncode == 1
+    assert "kernel.py:10: program 0: " in done.stderr, done.stderr
+    assert "reported a fault" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_results_that_are_nan_at_the_same_places_are_identical(tmp_path):
+    kernel = """
+        @triton.jit
+        def k(x_ptr, y_ptr, n, B: tl.constexpr):
+            at = tl.program_id(0) * B + tl.arange(0, B)
+            x = tl.load(x_ptr + at, mask=at < n)
+            tl.store(y_ptr + at, tl.sqrt(x - 1), mask=at < n)
+        """
+    done = run(tmp_path, kernel, "--args", "n=30,B=8", "--tensor", "y_ptr=30:fp32", "--grid", "4")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("identical to the unfused kernel") == 3
+
+
+def test_the_values_of_a_folder_are_those_of_its_run(tmp_path):
+    kernel = """
+        @triton.jit
+        def k(x_ptr, i_ptr, y_ptr, n, B: tl.constexpr):
+            at = tl.program_id(0) * B + tl.arange(0, B)
+            i = tl.load(i_ptr + at, mask=at < n, other=0)
+            tl.store(y_ptr + at, tl.load(x_ptr + i), mask=at < n)
+        """
+    done = run(
+        tmp_path, kernel, "--args", "n=6,B=4", "--tensor", "y_ptr=6:fp32", "--values", "i_ptr=29,0,7,7,13,21",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("identical to the unfused kernel") == 3
