@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-CHECKS = ("result", "footprint", "space", "gather", "scatter", "compile")
+CHECKS = ("result", "footprint", "space", "grid", "gather", "scatter", "compile")
 
 
 @dataclass

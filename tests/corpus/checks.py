@@ -146,6 +146,25 @@ def check_space(make: Callable[[int], Case]) -> None:
     )
 
 
+def check_grid(make: Callable[[int], Case]) -> None:
+    """The launch grid, not given: that of the case, or an error that asks for it."""
+    case = make(0)
+    try:
+        analysis = debug.analyse(case.kernel, None, full_arguments(case), case.values)
+    except sy._syncopate.SyncopateError as error:
+        expect("--grid" in str(error), f"the diagnostic is '{error}', expected one that asks for --grid")
+        return
+    found, wanted = analysis["grid"], (case.grid + (1, 1, 1))[:3]
+    if found == wanted:
+        return
+    # A launch may have programs to spare, which store nothing.
+    given = debug.analyse(case.kernel, case.grid, full_arguments(case), case.values)
+    for program, _, writes, *_ in given["tiles"]:
+        at = (program % wanted[0], program // wanted[0] % wanted[1], program // wanted[0] // wanted[1])
+        spare = any(a >= n for a, n in zip(at, found, strict=True))
+        expect(spare == (not writes), f"the grid is {found}, expected {wanted}")
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Fusing
 
