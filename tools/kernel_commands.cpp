@@ -130,7 +130,7 @@ struct ShowOptions {
     std::vector<std::string> tensors;
     std::vector<std::string> values;
     std::string grid;
-    std::int32_t num_sms = 132;
+    std::int32_t num_sms = 0;
     bool json = false;
     bool boxes = false;
 };

@@ -277,6 +277,8 @@ void bind_artifact(nb::module_& m) {
     nb::class_<StageView>(m, "StageOfArtifact", "A fused kernel and what it is called with.")
         .def_prop_ro(
             "kernel", [](const StageView& s) { return s.launch.kernel; }, "The function's name.")
+        .def_prop_ro(
+            "file", [](const StageView& s) { return s.launch.file; }, "The user's, as it was given.")
         .def_ro("source", &StageView::source, "Of the emitted kernel.")
         .def_ro("original", &StageView::original, "The user's file.")
         .def_prop_ro(

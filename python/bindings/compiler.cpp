@@ -358,7 +358,7 @@ void bind_compiler(nb::module_& m) {
     m.def("identity_table", &emit::identity_table, nb::arg("num_tiles"), nb::arg("num_programs"),
           "The words by which a kernel that follows a table runs alone; see emit/table.hpp.");
     m.def("analyse", &analyse_source, nb::arg("source"), nb::arg("file"), nb::arg("kernel"),
-          nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("num_sms") = 132,
+          nb::arg("scalars"), nb::arg("tensors"), nb::arg("grid").none(), nb::arg("num_sms") = 0,
           nb::arg("values") = Values(),
           "What the front end finds: axes as (name, count, block), grid, the reduction loop's variable, "
           "loops as "

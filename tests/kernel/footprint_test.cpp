@@ -194,14 +194,15 @@ def k(a_desc, bw_desc, bn_desc, cw_desc, cn_desc, M, N, K, N_WIDE, BM: tl.conste
             cn_desc.store([m, n], acc.to(cn_desc.dtype))
 )";
 
-TEST(Footprint, TwoPathsWithTheirOwnBlocksAreAFlatListOfTiles) {
+TEST(Footprint, TwoPathsWithTheirOwnBlocksAreNumberedByTheLoop) {
     const Kernel k = analysed(
         kWide,
         arguments("M=256,N=704,K=64,N_WIDE=512,BM=128,BNW=256,BNN=128,BK=32,NUM_SMS=3",
                   {"a_desc=256x64:bf16@128x32", "bw_desc=704x64:bf16@256x32", "bn_desc=704x64:bf16@128x32",
                    "cw_desc=256x704:bf16@128x128", "cn_desc=256x704:bf16@128x128"}));
     ASSERT_EQ(k.tiles.size(), 8u);  // 2 × 2 wide, 2 × 2 narrow
-    EXPECT_TRUE(k.axes.empty());
+    ASSERT_EQ(k.axes.size(), 1u);
+    EXPECT_EQ(k.axes[0].name, "T");
     EXPECT_EQ(k.tiles[3].writes.at("cw_desc"), box(128, 256, 256, 512));
     EXPECT_EQ(k.tiles[3].reads.at("bw_desc"), box(256, 512, 0, 64));
     EXPECT_EQ(k.tiles[7].writes.at("cn_desc"), box(128, 256, 640, 704));

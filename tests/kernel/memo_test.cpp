@@ -374,20 +374,6 @@ TEST(Memo, GivesLinesOfKernelsThatStateFootprintsTheSameTiles) {
     }
 }
 
-TEST(Memo, FindsTheGridThoughAProgramInTheMiddleWritesNothing) {
-    const std::string text = source("y_ptr, n, B: tl.constexpr",
-                                    "    pid = tl.program_id(0)\n    at = pid * B + tl.arange(0, B)\n"
-                                    "    if pid != HOLE:\n        tl.store(y_ptr + at, 1.0, mask=at < n)\n");
-    const auto programs = [&](const std::string& hole) {
-        std::string here = text;
-        here.replace(here.find("HOLE"), 4, hole);
-        return analysed(here, arguments("n=1000,B=8", {"y_ptr=1000:fp32"})).grid[0];
-    };
-    EXPECT_EQ(programs("-1"), 125);
-    EXPECT_EQ(programs("124"), 124);
-    EXPECT_EQ(programs("77"), 77);
-}
-
 TEST(Memo, GivesTheDiagnosedKernelsTheSameError) {
     const std::filesystem::path folder =
         std::filesystem::path(SYNCOPATE_SOURCE_DIR) / "tests/kernel/diagnostics";

@@ -105,10 +105,12 @@ TEST(Values, MustFitTheirTensorWhichNobodyMayStoreTo) {
         message({"y_ptr=4:fp32", "i_ptr=2:fp32"}, "i_ptr=1,2"),
         "kernel.py:6:14: the values of `i_ptr` are given, but it is of fp32: only those of whole numbers "
         "can be, such as int32");
+    Arguments stored = with_values({}, {"y_ptr=1,2"});
+    stored.grid = {1, 1, 1};
     EXPECT_EQ(
-        message({}, "y_ptr=1,2"),
-        "kernel.py:7:5: the values of `y_ptr` are given, but `tl.store(y_ptr + tl.load(i_ptr), 0)` stores "
-        "to it: leave its --values out");
+        error_of(source("y_ptr", "    tl.store(y_ptr, 0)\n"), stored),
+        "kernel.py:7:5: the values of `y_ptr` are given, but `tl.store(y_ptr, 0)` stores to it: leave its "
+        "--values out");
     EXPECT_FALSE(parse_values("i_ptr").ok());
     EXPECT_FALSE(parse_values("i_ptr=1,x").ok());
     Arguments twice = with_values({}, {"i_ptr=1,2"});

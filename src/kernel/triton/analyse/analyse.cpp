@@ -23,26 +23,62 @@ Result<Kernel> Analysis::run() {
     evaluator_.found = Findings{};
     evaluator_.by_program = true;
     std::fill(evaluator_.loops.begin(), evaluator_.loops.end(), LoopRecord{});
-    if (!arguments_.grid && before.strided && before.tile_step > 1)
+    if (!arguments_.grid && before.strided_x && before.tile_step > 1)
         loop_programs_ = std::min(before.tile_step, before.tile_stop);
     return with_tiles();
 }
 
 Result<Kernel> Analysis::with_tiles() {
-    for (;; one_by_one_ = true) {
+    evaluator_.restart();
+    const Result<std::vector<Way>> ways = ways_to_a_grid();
+    if (!ways) return ways.error();
+    std::vector<std::string> doubts;
+    const auto add = [&](const std::string& why) {
+        if (!why.empty() && std::ranges::find(doubts, why) == doubts.end()) doubts.push_back(why);
+    };
+    bool complete = false;  // all programs of the grid found in leaps write
+    for (const Way way : *ways) {
+        if (way == Way::each && complete) break;  // it would come to the same
         evaluator_.restart();
-        leapt_.fill(false);
-        if (const Status status = find_grid(); !status) return status.error();
-        note_axes();
-        if (const Status status = run_programs(); !status) return status.error();
-        if (wrote_all()) break;
+        const auto why = propose(way);
+        if (!why) return why.error();
+        if (*why) {
+            add(**why);
+            continue;
+        }
+        Result<Kernel> kernel = on_grid();
+        if (!kernel) {
+            if (way == Way::given || evaluator_.no_tiles || !evaluator_.arithmetic_error) return kernel;
+            add(kernel.error().message);
+            continue;
+        }
+        const auto doubtful = is_stated(way) ? std::nullopt : doubt(*kernel, way);
+        if (!doubtful) return finished(*std::move(kernel));
+        add(*doubtful);
+        complete = way == Way::leaps && wrote_all();
     }
+    std::string all;
+    for (const std::string& one : doubts) all += (all.empty() ? "" : "; ") + one;
+    return needs_grid(all);
+}
+
+/// Runs all programs of the grid.
+Result<Kernel> Analysis::on_grid() {
+    note_axes();
+    if (const Status status = run_programs(); !status) return status.error();
     Kernel kernel;
     kernel.name = function_.name;
     kernel.grid = grid_;
     kernel.arguments = arguments_;
-    const std::vector<const Parameter*> origins = add_params(kernel);
+    (void)add_params(kernel);
     if (const Status status = number_tiles(kernel); !status) return status.error();
+    return kernel;
+}
+
+/// The rest of what the kernel is.
+Result<Kernel> Analysis::finished(Kernel kernel) {
+    kernel.params.clear();
+    const std::vector<const Parameter*> origins = add_params(kernel);
     if (const Status status = name_axes(kernel); !status) return status.error();
     for (std::size_t i = 0; i < evaluator_.sources.size(); ++i) {
         const TaintSource& source = evaluator_.sources[i];

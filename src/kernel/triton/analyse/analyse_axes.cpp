@@ -74,7 +74,14 @@ void Analysis::note_axes() {
         axes_ = counted_axes(found.write_taint | found.read_taint | found.bound_taint | found.all_counts);
     name_counts(axes_);
     named_ = axes_;
-    if (product(axes_) != tiles || axes_.size() > kMostAxes) axes_.clear();
+    if (product(axes_) != tiles || axes_.size() > kMostAxes) {
+        // Several tiles may be parts of one sum: then counts make up what is stored.
+        axes_ = counted_axes(found.write_taint);
+        name_counts(axes_);
+        const std::int64_t stored = product(axes_);
+        if (axes_.empty() || axes_.size() >= kMostAxes || stored < 1 || tiles % stored != 0) axes_.clear();
+        parts_ = axes_;
+    }
     if (directive(DirectiveKind::pid_map) != nullptr) return;
     for (std::size_t a = 0; a < axes_.size(); ++a) {
         if (std::count(block_texts_.begin(), block_texts_.end(), block_texts_[a]) != 1) continue;
@@ -126,8 +133,91 @@ Status Analysis::name_axes(Kernel& kernel) {
         return Done{};
     }
     if (kernel.tiles.empty() || set_coordinates_by_writes(kernel, placing_)) return Done{};
-    kernel.axes.clear();
+    if (!set_parts(kernel)) set_programs(kernel);
     return Done{};
+}
+
+/// Axes of tiles that share what they store, as those of a sum split along K do: the axes of what is stored,
+/// and the parts of each.
+bool Analysis::set_parts(Kernel& kernel) {
+    // The tiles of each place, in order.
+    std::map<std::vector<std::int64_t>, std::vector<std::size_t>> places;
+    for (std::size_t i = 0; i < kernel.tiles.size(); ++i) {
+        std::vector<std::int64_t> key;
+        for (const auto& [param, region] : kernel.tiles[i].writes) {
+            for (const plan::Interval& along : region) key.insert(key.end(), {along.begin, along.end});
+        }
+        places[key].push_back(i);
+    }
+    const std::size_t parts = places.begin()->second.size();
+    const bool alike = std::ranges::all_of(places, [&](const auto& p) { return p.second.size() == parts; });
+    if (parts < 2 || places.size() < 2 || !alike) return false;
+    Kernel stored;
+    stored.axes = parts_;
+    std::vector<TileRecord> records;
+    TileAxis along{"K", static_cast<std::int64_t>(parts), 0};
+    for (const auto& [place, tiles] : places) {
+        stored.tiles.push_back(kernel.tiles[tiles[0]]);
+        records.push_back(evaluator_.found.tiles[tiles[0]]);
+        if (along.block == 0) along.block = distance(kernel.tiles[tiles[0]], kernel.tiles[tiles[1]]);
+    }
+    if (!set_recorded_coordinates(stored, records) && !set_coordinates_by_writes(stored, placing_))
+        return false;
+    if (std::ranges::any_of(stored.axes, [](const TileAxis& axis) { return axis.name == "K"; }))
+        along.name = "PART";
+    kernel.axes = stored.axes;
+    kernel.axes.push_back(along);
+    std::size_t next = 0;
+    for (const auto& [place, tiles] : places) {
+        for (std::size_t part = 0; part < parts; ++part) {
+            std::vector<std::int64_t>& coord = kernel.tiles[tiles[part]].coord;
+            coord = stored.tiles[next].coord;
+            coord.push_back(static_cast<std::int64_t>(part));
+        }
+        ++next;
+    }
+    axis_notes_[along.name] = "the tiles along " + along.name + " store to the same places: parts of a sum";
+    return true;
+}
+
+/// How far what one tile reads is from what another one does, along the first axis of a tensor where it is.
+std::int64_t Analysis::distance(const Tile& from, const Tile& to) {
+    for (const auto& [param, region] : from.reads) {
+        const auto other = to.reads.find(param);
+        if (other == to.reads.end()) continue;
+        for (std::size_t d = 0; d < region.size(); ++d) {
+            const std::int64_t apart = other->second[d].begin - region[d].begin;
+            if (apart > 0) return apart;
+        }
+    }
+    return 0;
+}
+
+/// Axes of tiles of which nothing else is known: those of the launch, or the ids of a loop over tiles.
+void Analysis::set_programs(Kernel& kernel) {
+    kernel.axes.clear();
+    if (persistent_) {
+        kernel.axes.push_back({"T", static_cast<std::int64_t>(kernel.tiles.size()), 1});
+        for (Tile& tile : kernel.tiles) tile.coord = {tile.id};
+        axis_notes_["T"] = "axis T counts the rounds of the loop over tiles";
+        return;
+    }
+    std::vector<std::size_t> axes;
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+        if (grid_[axis] > 1) axes.push_back(axis);
+    }
+    if (axes.empty()) axes.push_back(0);
+    for (const std::size_t axis : axes) {
+        const std::string name = axes.size() == 1 ? "P" : std::string(1, "XYZ"[axis]);
+        kernel.axes.push_back({name, grid_[axis], 1});
+        axis_notes_[name] = "axis " + name + " counts the programs of the launch";
+    }
+    for (Tile& tile : kernel.tiles) {
+        const std::array<std::int64_t, 3> at{tile.program % grid_[0], tile.program / grid_[0] % grid_[1],
+                                             tile.program / grid_[0] / grid_[1]};
+        tile.coord.clear();
+        for (const std::size_t axis : axes) tile.coord.push_back(at[axis]);
+    }
 }
 
 std::string Analysis::axis_names() const {

@@ -82,7 +82,7 @@ Status Analysis::check_axis_count(const Directive& d, const Kernel& kernel) cons
                                           std::to_string(*value) +
                                           ": mark the assignment of that axis's count");
     }
-    if (axis == kernel.axes.end() && !kernel.axes.empty()) {
+    if (axis == kernel.axes.end() && !kernel.axes.empty() && axis_notes_.empty()) {
         return module_.error(d.where, "no tile follows from this count: the tile axes are " + axis_names() +
                                           "; leave the directive out, or write `" + d.axis +
                                           "=range` if a tile loops over this axis");

@@ -57,6 +57,10 @@ void Analysis::note_axes_found(const Kernel& kernel, std::vector<Note>& all) {
         if (told.emplace(where.line, text).second) all.push_back({where.line, std::move(text)});
     };
     for (const TileAxis& axis : kernel.axes) {
+        if (const auto why = axis_notes_.find(axis.name); why != axis_notes_.end()) {
+            note(text_of(kernel).sites.last_store, why->second);
+            continue;
+        }
         const TaintSource* count = nullptr;
         for (const TaintSource& source : evaluator_.sources) {
             if (source.kind != TaintSource::Kind::count || source.count != axis.count ||

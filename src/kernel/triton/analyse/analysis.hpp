@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -40,8 +41,22 @@ public:
     std::vector<Note> notes(const Kernel& kernel);
 
 private:
+    /// A way to the grid, where the launch does not give it.
+    enum class Way : std::uint8_t {
+        given,
+        loop,    ///< the stride of the loop over tiles
+        stride,  ///< … of a loop that is none over tiles
+        marked,  ///< by a directive
+        single,  ///< stores follow from no program's id
+        counts,  ///< the product of tile counts
+        leaps,   ///< programs up to the first one that writes nothing, found in leaps
+        each,    ///< … one by one
+    };
+
     // analyse.cpp
     Result<Kernel> with_tiles();
+    Result<Kernel> on_grid();
+    Result<Kernel> finished(Kernel kernel);
     std::vector<const Parameter*> add_params(Kernel& kernel) const;
     Error no_tiles(const SourceRange& where, std::string why);
     const Directive* directive(DirectiveKind kind) const;
@@ -58,12 +73,22 @@ private:
 
     // analyse_grid.cpp
     Result<bool> writes_at(const std::array<std::int64_t, 3>& id);
-    std::int64_t leap(std::size_t axis);
+    Status look_at(const std::array<std::int64_t, 3>& id);
+    Result<std::vector<Way>> ways_to_a_grid();
+    Result<std::optional<std::string>> propose(Way way);
+    Result<std::optional<std::string>> count_programs();
+    Result<std::optional<std::string>> search(std::size_t first_axis, bool one_by_one);
+    Result<std::int64_t> leap(std::size_t axis);
+    Result<std::int64_t> count_writers(std::size_t axis);
+    void note_used_axes();
+    std::int64_t elements_to_write() const;
     bool wrote_all() const;
     bool written_tensor_known() const;
+    bool is_stated(Way way) const;
+    bool numbers_none(std::int64_t id);
+    std::optional<std::string> doubt(Kernel& kernel, Way way);
+    Status check_given() const;
     Error needs_grid(const std::string& why) const;
-    Status find_grid();
-    Status search_grid();
 
     // analyse_axes.cpp
     std::vector<TileAxis> counted_axes(std::uint64_t taint);
@@ -72,6 +97,9 @@ private:
     void note_axes();
     void mark_products(const std::vector<Stmt*>& body, std::int32_t axis);
     Status name_axes(Kernel& kernel);
+    bool set_parts(Kernel& kernel);
+    static std::int64_t distance(const Tile& from, const Tile& to);
+    void set_programs(Kernel& kernel);
     std::string axis_names() const;
 
     // analyse_notes.cpp
@@ -97,12 +125,16 @@ private:
     Evaluator evaluator_;
     std::array<std::int64_t, 3> grid_{1, 1, 1};
     bool persistent_ = false;
-    std::array<bool, 3> leapt_{};     // the grid's extent along an axis was found in leaps
-    bool one_by_one_ = false;         // … and must not be
-    std::int64_t loop_programs_ = 0;  // what the stride of a loop over programs says of the grid
-    std::vector<TileAxis> axes_;      // the tile space, when the counts make it up
-    std::vector<TileAxis> named_;     // all counts
-    std::vector<TileAxis> placing_;   // those that say where a tile stores, or how many there are
+    std::array<bool, 3> leapt_{};            // the grid's extent along an axis was found in leaps
+    std::array<bool, 3> asked_{};            // the kernel asks for the program's id along the axis
+    std::array<bool, 3> used_{}, places_{};  // addresses, and those of stores, follow from the program's axis
+    std::int64_t written_ = 0;               // elements that the program just looked at stores
+    std::int64_t loop_programs_ = 0;         // what the stride of a loop over programs says of the grid
+    std::vector<TileAxis> axes_;             // the tile space, when the counts make it up
+    std::vector<TileAxis> parts_;            // counts that make up what tiles store, several the same
+    std::map<std::string, std::string> axis_notes_;  // why there are axes that no count makes
+    std::vector<TileAxis> named_;                    // all counts
+    std::vector<TileAxis> placing_;  // those that say where a tile stores, or how many there are
     std::vector<std::string> block_texts_;
     std::vector<const Expr*> count_exprs_;
 };

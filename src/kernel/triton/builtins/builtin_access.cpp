@@ -31,7 +31,11 @@ BuiltinCall::Made BuiltinCall::descriptor_access() {
         return fail("a descriptor and its offsets are needed in " + quoted() +
                     ": write (descriptor, [offsets])");
     const bool is_load = builtin_ == Builtin::descriptor_load;
-    return ev_.descriptor_access(e_, arguments_[0], &arguments_[1], is_load, !is_load);
+    // (descriptor, offsets, value), but in an older form (descriptor, value, offsets).
+    const bool value_first = e_.text == "_experimental_descriptor_store";
+    const Value offsets = value_first ? argument(2, "offsets") : arguments_[1];
+    if (ev_.stopped()) return Value{};
+    return ev_.descriptor_access(e_, arguments_[0], &offsets, is_load, !is_load);
 }
 
 BuiltinCall::Made BuiltinCall::make_descriptor() {
@@ -46,15 +50,10 @@ BuiltinCall::Made BuiltinCall::advance() {
     std::array<Affine, kRank> offsets{};
     std::int32_t count = 0;
     if (ev_.stopped()) return Value{};
+    if (pointer.kind == ValueKind::lost_pointer) return pointer;
     if (pointer.kind != ValueKind::block_pointer) return unknown();
-    const auto param = static_cast<std::size_t>(pointer.descriptor->param);
-    if (!ev_.numbers(by, offsets, count) || count != pointer.descriptor->rank) {
-        if (ev_.override_read_[param] || ev_.override_write_[param]) return pointer;
-        return fail(quoted() +
-                    " advances by what cannot be known before the kernel runs; state the footprint with "
-                    "`# @sy.reads " +
-                    ev_.memory_names[param] + "[…]`");
-    }
+    if (!ev_.numbers(by, offsets, count) || count != pointer.descriptor->rank)
+        return tainted(ev_.lost_pointer(pointer.descriptor->param, ev_.unknown_part({by}, e_)));
     Descriptor* moved = ev_.arena_.make<Descriptor>();
     *moved = *pointer.descriptor;
     for (std::int32_t d = 0; d < count; ++d) moved->offsets[d] = moved->offsets[d] + offsets[d];

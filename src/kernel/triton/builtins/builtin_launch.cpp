@@ -1,4 +1,5 @@
 // Builtins that ask which program this is, and how many there are.
+#include <algorithm>
 #include "kernel/triton/builtins/builtin_call.hpp"
 #include "kernel/triton/evaluate/operators.hpp"
 
@@ -33,7 +34,8 @@ BuiltinCall::Made BuiltinCall::num_programs() {
     if (!axis) return Value{};
     ev_.grid_asked = ev_.impure_ = true;
     const std::int64_t known = ev_.grid_[*axis];
-    return make_integer(known > 0 ? known : *axis == 0 ? ev_.arguments_.num_sms : 1, true, 0);
+    const std::int64_t assumed = *axis == 0 ? std::max(ev_.arguments_.num_sms, 1) : 1;
+    return make_integer(known > 0 ? known : assumed, true, 0);
 }
 
 }  // namespace syncopate::kernel::triton

@@ -19,7 +19,8 @@ BuiltinCall::Made BuiltinCall::cdiv() {
         const std::int64_t up = wrap_add(wrap_add(a.integer, b.integer), -1);
         return ev_.count(e_, a, b, tainted(make_integer(up / b.integer, runtime_, taint_)), frame_);
     }
-    if (a.kind == ValueKind::opaque || b.kind == ValueKind::opaque) return unknown();
+    if (a.kind == ValueKind::opaque || b.kind == ValueKind::opaque)
+        return ev_.opaque(a.kind == ValueKind::opaque ? *a.why : *b.why, taint_);
     const Value up =
         ev_.binary(e_, Operator::add, ev_.binary(e_, Operator::add, a, b), make_integer(-1, false, 0));
     return ev_.stopped() ? Value{} : ev_.binary(e_, Operator::floor_divide, up, b);
@@ -111,6 +112,7 @@ BuiltinCall::Made BuiltinCall::range() {
         std::int32_t count = 0;
         if (given[i].kind == ValueKind::undefined) continue;
         if (given[i].kind == ValueKind::tuple || !ev_.numbers(given[i], number, count)) range->known = false;
+        if (given[i].kind == ValueKind::opaque) range->why = given[i].why;
         parts[i] = number[0];
         taint_ |= given[i].taint;
     }

@@ -63,7 +63,49 @@ bool Evaluator::numbers(const Value& value, std::array<Affine, kRank>& out, std:
     return true;
 }
 
+namespace {
+
+/// The types that a value is an instance of, as a kernel names them.
+std::vector<std::string_view> types_of(const Value& value) {
+    switch (value.kind) {
+        case ValueKind::descriptor: return {"tensor_descriptor", "tensor_descriptor_base"};
+        case ValueKind::tuple: return {"tuple"};
+        case ValueKind::boolean:
+        case ValueKind::integer:
+        case ValueKind::real:
+            if (value.runtime) return {"tensor"};
+            if (value.kind == ValueKind::real) return {"constexpr", "float"};
+            if (value.kind == ValueKind::integer) return {"constexpr", "int"};
+            return {"constexpr", "bool", "int"};
+        case ValueKind::text: return {"constexpr", "str", "dtype"};
+        case ValueKind::none: return {"constexpr"};
+        default: return {"tensor"};
+    }
+}
+
+}  // namespace
+
+/// isinstance(value, type), isinstance(value, (type, …)): how kernels take a tensor or its descriptor alike.
+Value Evaluator::is_instance(const Expr& e, Frame& frame) {
+    const Value value = evaluate(*e.kids[0], frame);
+    if (stopped()) return {};
+    const std::vector<std::string_view> own = types_of(value);
+    Value made;
+    made.kind = ValueKind::boolean;
+    made.boolean = false;
+    const Expr* one = e.kids[1];
+    const std::vector<Expr*> types = one->kind == ExprKind::tuple ? one->kids : std::vector<Expr*>{e.kids[1]};
+    for (const Expr* type : types) {
+        const std::string_view text = module_.text(type->where);
+        const std::string_view name = text.substr(text.find_last_of('.') + 1);
+        made.boolean = made.boolean || std::find(own.begin(), own.end(), name) != own.end();
+    }
+    return made;
+}
+
 Value Evaluator::call(const Expr& e, Frame& frame) {
+    if (e.text == "isinstance" && e.kids.size() == 2 && e.slot < 0 && e.function < 0)
+        return is_instance(e, frame);
     std::array<Value, 6> small;
     std::vector<Value> large;
     const bool splats = std::any_of(e.kids.begin(), e.kids.end(),
@@ -170,6 +212,18 @@ Value Evaluator::method(const Expr& e, Frame& frame) {
             if (e.text == "gather" || e.text == "scatter") offsets = opaque(e, offsets.taint);
             return descriptor_access(e, object, &offsets, reads || atomic, writes || atomic);
         }
+    }
+    const bool accesses = e.builtin == Builtin::load || e.builtin == Builtin::store ||
+                          e.builtin == Builtin::atomic || e.text == "gather" || e.text == "scatter";
+    if (accesses && (object.kind == ValueKind::lost_pointer || object.kind == ValueKind::opaque)) {
+        const bool reads = e.text == "load" || e.text == "gather" || e.builtin == Builtin::atomic;
+        for (std::size_t i = 1; i < e.kids.size() && !stopped(); ++i) (void)evaluate(*e.kids[i], frame);
+        // tl.gather(x, …) of data is no access.
+        if (object.kind == ValueKind::opaque && e.builtin == Builtin::other)
+            return opaque(*object.why, object.taint);
+        return stopped()
+                   ? Value{}
+                   : descriptor_access(e, object, nullptr, reads, e.text != "load" && e.text != "gather");
     }
     if ((e.text == "load" || e.text == "store") && object.kind == ValueKind::pointer &&
         object.block->rank == 0) {

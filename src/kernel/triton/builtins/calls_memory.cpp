@@ -15,6 +15,20 @@ constexpr std::int64_t kMostPieces = 1 << 16;
 
 }  // namespace
 
+/// What of some numbers, or tuples of them, is not known; `e` where that is not said.
+const Expr* Evaluator::unknown_part(std::initializer_list<Value> values, const Expr& e) const {
+    std::array<Affine, kRank> any{};
+    std::int32_t count = 0;
+    for (const Value& value : values) {
+        if (value.kind == ValueKind::undefined || numbers(value, any, count)) continue;
+        if (value.kind == ValueKind::opaque) return value.why;
+        for (std::int32_t i = 0; value.kind == ValueKind::tuple && i < value.tuple->size; ++i) {
+            if (value.tuple->items[i].kind == ValueKind::opaque) return value.tuple->items[i].why;
+        }
+    }
+    return &e;
+}
+
 Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments, Frame& frame,
                                  bool block_pointer) {
     const Value base = argument(e, arguments, 0, "base", frame);
@@ -23,16 +37,12 @@ Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments
     const Value offsets = block_pointer ? argument(e, arguments, 3, "offsets", frame) : Value{};
     const Value block = argument(e, arguments, block_pointer ? 4 : 3, "block_shape", frame);
     if (stopped()) return {};
-    if (base.kind != ValueKind::pointer || base.block->rank != 0) {
-        const bool lost = base.kind == ValueKind::lost_pointer;
-        if (lost && (override_read_[static_cast<std::size_t>(base.lost->param)] ||
-                     override_write_[static_cast<std::size_t>(base.lost->param)]))
-            return base;
-        return fail(e.where,
-                    "the base of " + quoted(module_, e.where) + " is no pointer that can be followed" +
-                        (lost ? why_lost(base.lost->why) : std::string()) +
-                        "; write a pointer parameter plus an offset that follows from the arguments");
-    }
+    // What cannot be followed is told where it is used, if it is.
+    if (base.kind == ValueKind::lost_pointer) return base;
+    if (base.kind == ValueKind::lazy && base.lazy->param >= 0) return lost_pointer(base.lazy->param, &e);
+    if (base.kind != ValueKind::pointer)
+        return opaque(base.kind == ValueKind::opaque ? *base.why : e, base.taint);
+    if (base.block->rank != 0) return lost_pointer(base.block->param, &e);
     Descriptor* made = arena_.make<Descriptor>();
     made->param = base.block->param;
     made->base = base.block->base;
@@ -42,9 +52,9 @@ Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments
     if (!numbers(shape, extents, rank) || !numbers(strides, steps, stride_rank) ||
         !numbers(block, blocks, block_rank) ||
         (block_pointer && !numbers(offsets, made->offsets, offset_rank))) {
-        return fail(e.where,
-                    "the shape, strides, offsets and block of " + quoted(module_, e.where) +
-                        " must follow from the arguments, and be of at most 5 axes: pass them as arguments");
+        Value lost = lost_pointer(made->param, unknown_part({shape, strides, block, offsets}, e));
+        lost.taint = base.taint | taint_of(shape) | taint_of(strides) | taint_of(offsets);
+        return lost;
     }
     if (stride_rank != rank || block_rank != rank || (block_pointer && offset_rank != rank)) {
         return fail(e.where, "shape, strides, offsets and block of " + quoted(module_, e.where) +
@@ -97,12 +107,12 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
             for (std::int32_t i = 0; offsets->kind == ValueKind::tuple && i < offsets->tuple->size; ++i) {
                 if (offsets->tuple->items[i].kind == ValueKind::opaque) why = offsets->tuple->items[i].why;
             }
-            fail_access(e.where, why,
-                        "where " + quoted(module_, e.where) + " touches `" + memory_names[param] +
-                            "` cannot be known before the kernel runs" + why_lost(why) +
-                            "; state it with `# @sy." + (read ? "reads " : "writes ") + memory_names[param] +
-                            "[…]`");
-            return {};
+            const bool goes_on =
+                miss(e.where, why,
+                     "where " + quoted(module_, e.where) + " touches `" + memory_names[param] +
+                         "` cannot be known before the kernel runs" + why_lost(why),
+                     d.param, read, write);
+            if (!goes_on) return {};
         }
         touch_block(e, Block{}, nullptr, false, taint, false, false);
         (void)(read ? (param_read[param] = true) : false);
@@ -158,20 +168,53 @@ std::string Evaluator::why_lost(const Expr* why) const {
                  : ": it depends on " + quoted(module_, why->where) + place;
 }
 
-/// An access that cannot be followed. Inside a loop that is run for all of its iterations at once, each of
-/// them alone may tell more; and where a loop changes what it starts from, the loop is what is not known.
-void Evaluator::fail_access(const SourceRange& where, const Expr* why, std::string message) {
+/// How often a loop runs, or whether it goes on, which data decides.
+std::string Evaluator::how_often(const Expr& steering) const {
+    const auto by = steered_by_.find(&steering);
+    const std::string data = by == steered_by_.end() || by->second == nullptr || by->second == &steering
+                                 ? std::string()
+                                 : ", " + quoted(module_, by->second->where) + " (line " +
+                                       std::to_string(by->second->where.line) + ")";
+    if (steering.kind == ExprKind::call)
+        return "how often the loop over " + quoted(module_, steering.where) + " runs depends on loaded data" +
+               data;
+    return "whether the loop goes on depends on loaded data: " + quoted(module_, steering.where) + data;
+}
+
+/// An access that cannot be followed: false where each iteration of a loop that is run for all of them at
+/// once may tell more alone. Otherwise it goes on as if a directive stated what is touched; in the end the
+/// directives that are missing are told, all of them. Where a loop changes what the access starts from, the
+/// loop is what is not known. Without a tensor that a directive could name, the evaluation fails.
+bool Evaluator::miss(const SourceRange& where, const Expr* why, std::string message, std::int32_t memory,
+                     bool read, bool write) {
     if (!trips_.empty()) {
         not_affine_ = true;
-        return;
+        return false;
     }
-    if (why == nullptr || !why->steers_loop) return (void)fail(where, std::move(message));
-    const bool counted = why->kind == ExprKind::call;
-    fail(why->where, counted
-                         ? "how often the loop over " + quoted(module_, why->where) +
-                               " runs depends on loaded data; only loops whose bounds follow from "
-                               "the arguments can be followed"
-                         : "whether the loop goes on depends on loaded data: " + quoted(module_, why->where));
+    const bool steers = why != nullptr && why->steers_loop;
+    if (steers) message = how_often(*why);
+    if (memory < 0) return (void)fail(steers ? why->where : where, std::move(message)), false;
+    const auto m = static_cast<std::size_t>(memory);
+    if (missing_.empty()) {
+        missing_where_ = steers ? why->where : where;
+        missing_why_ = std::move(message);
+    }
+    if (read && !override_read_[m]) missing_.push_back({memory, false, where.line});
+    if (write && !override_write_[m]) missing_.push_back({memory, true, where.line});
+    override_read_[m] = override_read_[m] || read;
+    override_write_[m] = override_write_[m] || write;
+    return true;
+}
+
+Error Evaluator::missing_directives() const {
+    std::string list;
+    for (std::size_t i = 0; i < missing_.size(); ++i) {
+        const Missing& one = missing_[i];
+        if (i > 0) list += i + 1 == missing_.size() ? " and " : ", ";
+        list += std::string("`# @sy.") + (one.write ? "writes " : "reads ") + name_of(one.memory) + "[…]`";
+        if (one.line != missing_where_.line) list += " (line " + std::to_string(one.line) + ")";
+    }
+    return module_.error(missing_where_, missing_why_ + "; state what a tile touches with " + list);
 }
 
 void Evaluator::note_call(const Expr& e, std::int32_t param, bool read, bool write) {
@@ -279,7 +322,6 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
     const bool lost = pointer.kind == ValueKind::lost_pointer;
     const std::int32_t param = lost ? pointer.lost->param : -1;
     note_call(e, param, read, write);
-    const std::string name = param >= 0 ? name_of(param) : "TENSOR";
     if (param >= 0) {
         const auto p = static_cast<std::size_t>(param);
         if (read) param_read[p] = true;
@@ -292,10 +334,9 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
     }
     const Expr* why = lost ? pointer.lost->why : pointer.kind == ValueKind::opaque ? pointer.why : nullptr;
     const SourceRange& where = e.kids.empty() ? e.where : e.kids[0]->where;
-    fail_access(where, why,
-                "the address " + quoted(module_, where) + " cannot be known before the kernel runs" +
-                    why_lost(why) + "; state what a tile touches with `# @sy." +
-                    (read ? "reads " : "writes ") + name + "[…]`");
+    const std::string what =
+        "the address " + quoted(module_, where) + " cannot be known before the kernel runs";
+    (void)miss(where, why, what + why_lost(why), param, read, write);
 }
 
 /// Which sources an access' address, and whether it happens, follow from.

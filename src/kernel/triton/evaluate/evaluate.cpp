@@ -95,6 +95,7 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
     const std::int64_t stores = stores_;
     const std::size_t outer_begin = tile_begin_;
     const Flow flow = execute(kernel_.body, frame);
+    if (!missing_.empty() && !no_tiles) return missing_directives();
     if (flow == Flow::stop && error_) return *error_;
     if (found.tile_loop == nullptr) {
         end_tile(frame);
@@ -197,8 +198,8 @@ bool Evaluator::look_at_limits(const SourceRange& where) {
     if (steps_ > effort_.steps || arena_.bytes() > effort_.memory ||
         found.touched.size() + found.boxes.size() + kBoxesATile * found.tiles.size() > effort_.boxes) {
         fail(where,
-             "the analysis gives up here after too many iterations: give --args of a smaller launch, or a "
-             "loop that ends");
+             "the analysis gives up here after too many iterations: give --args of a smaller launch, --grid "
+             "where the launch has fewer programs than were tried, or a loop that ends");
         next_look_ = 0;
         return false;
     }

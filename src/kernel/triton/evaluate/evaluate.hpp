@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -82,7 +83,8 @@ struct Findings {
     std::uint64_t all_counts = 0;   ///< every tile count that was computed
     const Stmt* tile_loop = nullptr;
     std::int64_t tile_start = 0, tile_stop = 0, tile_step = 0;  ///< of the last program's tile loop
-    bool strided = true;  ///< every program's tile loop started at its own linear id
+    bool strided = true;    ///< every program's tile loop started at its own linear id
+    bool strided_x = true;  ///< … at its id along x
     const Stmt* last_store = nullptr;
     std::map<std::pair<const Expr*, std::int32_t>, AccessForm> accesses;  ///< by call and parameter
     std::map<const Stmt*, std::int64_t> watched;  ///< values assigned by the statements that directives name
@@ -278,6 +280,7 @@ private:
                                       const SourceRange& where) const;
     [[nodiscard]] Status check_tensor(const std::string& name, const TensorArgument& tensor,
                                       const SourceRange& where) const;
+    [[nodiscard]] bool is_replaced(std::int32_t parameter) const;
     [[nodiscard]] Result<Value> given(const std::string& name, std::int32_t parameter);
     [[nodiscard]] Result<Value> given_tensor(const std::string& name, const TensorArgument& tensor,
                                              std::int32_t parameter, std::int32_t memory);
@@ -462,6 +465,7 @@ private:
 
     // calls.cpp: arguments, helpers and methods
     Value call(const Expr& e, Frame& frame);
+    Value is_instance(const Expr& e, Frame& frame);
     Value method(const Expr& e, Frame& frame);
     Value helper(const Expr& e, const Function& callee, std::span<const Value> arguments);
     Value count(const Expr& e, const Value& of, const Value& by, const Value& result, Frame& frame);
@@ -472,6 +476,7 @@ private:
     [[nodiscard]] bool numbers(const Value& value, std::array<Affine, kRank>& out, std::int32_t& count) const;
 
     // calls_memory.cpp: where footprints arise
+    [[nodiscard]] const Expr* unknown_part(std::initializer_list<Value> values, const Expr& e) const;
     Value make_descriptor(const Expr& e, std::span<const Value> arguments, Frame& frame, bool block_pointer);
     Value descriptor_access(const Expr& e, const Value& descriptor, const Value* offsets, bool read,
                             bool write, const Value* check = nullptr);
@@ -486,7 +491,10 @@ private:
     void note_boxes(std::int32_t param, bool read, bool write, bool exact);  // boxes_
     void tell_apart(std::size_t first);
     [[nodiscard]] std::string why_lost(const Expr* why) const;
-    void fail_access(const SourceRange& where, const Expr* why, std::string message);
+    [[nodiscard]] std::string how_often(const Expr& steering) const;
+    bool miss(const SourceRange& where, const Expr* why, std::string message, std::int32_t memory, bool read,
+              bool write);
+    [[nodiscard]] Error missing_directives() const;
 
     // evaluate.cpp: failing, sources and limits
     Value fail(const SourceRange& where, std::string message);
@@ -511,10 +519,21 @@ private:
     const bool remembers_;
     Arena arena_;
     Arena::Mark bound_mark_;
-    std::vector<Value> bound_;  // parameter values
-    std::vector<Value> stack_;  // frames
+    std::vector<Value> bound_;            // parameter values
+    std::deque<std::string> type_names_;  // of arguments that are element types
+    std::vector<Value> stack_;            // frames
     std::size_t stack_used_ = 0;
     std::optional<Error> error_;
+    /// Accesses that no directive states and that cannot be followed: told all at once, at the end.
+    struct Missing {
+        std::int32_t memory = -1;
+        bool write = false;
+        std::int32_t line = 0;
+    };
+    std::vector<Missing> missing_;
+    SourceRange missing_where_;  // of the first one
+    std::string missing_why_;
+    std::map<const Expr*, const Expr*> steered_by_;  // what a loop of unknown length runs over → data
     bool not_affine_ = false;
     std::int64_t steps_ = 0;
     std::int64_t next_look_ = 0;        // at the limits, when so many steps are done

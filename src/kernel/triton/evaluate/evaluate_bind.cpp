@@ -118,6 +118,15 @@ Status Evaluator::check_tensor(const std::string& name, const TensorArgument& te
     return Done{};
 }
 
+/// Whether the kernel assigns to a parameter, as where it makes a descriptor of what may be one already.
+bool Evaluator::is_replaced(std::int32_t parameter) const {
+    return std::ranges::any_of(flattened(kernel_.body), [&](const Stmt* s) {
+        return std::ranges::any_of(flattened(s->target), [&](const Expr* e) {
+            return e->kind == ExprKind::name && e->slot == parameter;
+        });
+    });
+}
+
 /// A tensor, as the parameter or the item of one that `name` is.
 Result<Value> Evaluator::given_tensor(const std::string& name, const TensorArgument& tensor,
                                       std::int32_t parameter, std::int32_t memory) {
@@ -126,7 +135,7 @@ Result<Value> Evaluator::given_tensor(const std::string& name, const TensorArgum
     tensors[m] = TensorView(tensor);
     tables_[m] = tensor.values.empty() ? nullptr : &tensor.values;
     Value value;
-    if (tensor.block.empty() && declared.descriptor) {
+    if (tensor.block.empty() && declared.descriptor && !is_replaced(parameter)) {
         return module_.error(declared.where,
                              "`" + name + "` is a tensor descriptor: give its block too, as in --tensor " +
                                  name + "=512x256:bf16@128x64");

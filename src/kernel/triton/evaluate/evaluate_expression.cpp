@@ -334,6 +334,20 @@ std::optional<bool> Evaluator::truth(const Expr& e, const Value& value) {
     }
 }
 
+namespace {
+
+/// Of an element type, as dtype_name() has it; nullopt: it is none.
+std::optional<std::int64_t> bits_of(std::string_view type) {
+    if (!is_dtype(type)) return std::nullopt;
+    const std::size_t first = type.find_first_of("0123456789");
+    std::int64_t bits = 0;
+    for (std::size_t i = first; i < type.size() && type[i] >= '0' && type[i] <= '9'; ++i)
+        bits = 10 * bits + (type[i] - '0');
+    return bits;
+}
+
+}  // namespace
+
 Value Evaluator::attribute(const Expr& e, Frame& frame) {
     const Value object = evaluate(*e.kids[0], frame);
     if (stopped()) return {};
@@ -352,6 +366,12 @@ Value Evaluator::attribute(const Expr& e, Frame& frame) {
     };
     if (e.text == "value") return object;
     if (e.text == "T") return transposed(e, object);
+    if (object.kind == ValueKind::text) {
+        if (const auto bits = bits_of(*object.text); bits && e.text == "primitive_bitwidth")
+            return make_integer(*bits, false, 0);
+        if (const auto bits = bits_of(*object.text); bits && e.text == "itemsize")
+            return make_integer(std::max<std::int64_t>(1, *bits / 8), false, 0);
+    }
     if (e.text == "dtype" || e.text == "element_ty" || e.text == "type" || e.text == "scalar") {
         if (object.kind == ValueKind::text) return object;
         std::int32_t param = -1;
@@ -362,8 +382,9 @@ Value Evaluator::attribute(const Expr& e, Frame& frame) {
             if (tensor != arguments_.tensors.end()) {
                 static const std::map<plan::DType, std::string> names = [] {
                     std::map<plan::DType, std::string> all;
-                    for (int i = 0; i <= static_cast<int>(plan::DType::uint8); ++i) {
-                        all[static_cast<plan::DType>(i)] = plan::name_of(static_cast<plan::DType>(i));
+                    for (std::size_t i = 0; i < plan::kNumDTypes; ++i) {
+                        all[static_cast<plan::DType>(i)] =
+                            dtype_name(plan::name_of(static_cast<plan::DType>(i)));
                     }
                     return all;
                 }();

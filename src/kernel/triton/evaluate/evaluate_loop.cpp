@@ -63,14 +63,21 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
         }
         return execute(statement.otherwise, frame);
     }
-    if (over.kind == ValueKind::opaque) return unknown_rounds(statement, frame, over);
+    if (over.kind == ValueKind::opaque) {
+        steered_by_[statement.value] = over.why;
+        return unknown_rounds(statement, frame, over);
+    }
     if (over.kind != ValueKind::iterable) {
         fail(statement.value->where,
              "a kernel's loop must run over range(…), not " + quoted(module_, statement.value->where));
         return Flow::stop;
     }
-    const Iterable& range = *over.iterable;
-    if (!range.known) return unknown_rounds(statement, frame, opaque(*statement.value, over.taint));
+    Iterable range = *over.iterable;
+    range.taint = over.taint & program_bits_;
+    if (!range.known) {
+        steered_by_[statement.value] = range.why;
+        return unknown_rounds(statement, frame, opaque(*statement.value, over.taint));
+    }
     const Affine span = range.stop - range.start;
     const std::int64_t step_size = range.step > 0 ? range.step : wrap_multiply(range.step, -1);
     const Affine length = range.step > 0 ? span : span * -1;
@@ -194,7 +201,7 @@ Evaluator::Flow Evaluator::each_round(const Stmt& statement, Frame& frame, const
     Flow left = Flow::next;
     for (std::int64_t i = 0; i < trips; ++i) {
         const Affine at = range.start + wrap_multiply(range.step, i);
-        Value index = make_integer(at.constant, true, 0);
+        Value index = make_integer(at.constant, true, range.taint);
         if (!at.is_constant()) {
             Block* block = arena_.make<Block>();
             block->base = at;
@@ -222,7 +229,7 @@ Evaluator::Flow Evaluator::each_round(const Stmt& statement, Frame& frame, const
 
 /// The variable of a loop whose iteration is `symbol`.
 Value Evaluator::index_of(const Iterable& range, int symbol) {
-    Value start = make_integer(range.start.constant, true, 0);
+    Value start = make_integer(range.start.constant, true, range.taint);
     if (!range.start.is_constant()) {
         Block* block = arena_.make<Block>();
         block->base = range.start;
@@ -362,7 +369,10 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         if (stopped()) return Flow::stop;
         const std::optional<bool> go = truth(*statement.value, condition);
         if (stopped()) return Flow::stop;
-        if (!go) return unknown_rounds(statement, frame, Value{});
+        if (!go) {
+            if (condition.kind == ValueKind::opaque) steered_by_[statement.value] = condition.why;
+            return unknown_rounds(statement, frame, Value{});
+        }
         const bool over_tiles =
             frame.is_kernel && !by_program && outside_loops() && (condition.taint & program_bits_) != 0 &&
             (found.tile_loop == &statement || (!in_tile_loop_ && has_stores(statement.body)));
@@ -385,6 +395,7 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
                 note_carried_ids(statement, frame);
                 found.tile_start = frame.slots[compared->slot].integer;
                 found.strided = found.strided && found.tile_start == linear_program_;
+                found.strided_x = found.strided_x && found.tile_start == program_[0];
                 const Value bound = evaluate(*statement.value->kids[1], frame);
                 found.tile_stop = bound.kind == ValueKind::integer ? bound.integer : 0;
                 found.tile_step = 0;

@@ -23,6 +23,7 @@ Evaluator::Flow Evaluator::tile_loop(const Stmt& statement, Frame& frame, const 
     found.tile_step = range.step;
     const std::uint64_t bit = new_source(*statement.target, {.kind = TaintSource::Kind::tile_loop});
     found.strided = found.strided && range.start.constant == linear_program_;
+    found.strided_x = found.strided_x && range.start.constant == program_[0];
     note_carried_ids(statement, frame);
     for (std::int64_t id = range.start.constant; id < range.stop.constant; id = wrap_add(id, range.step)) {
         frame.slots[statement.target->slot] = make_integer(id, true, bit);

@@ -219,6 +219,8 @@ struct Iterable {
     std::int64_t step = 1;
     bool unrolled = false;
     bool known = true;
+    const Expr* why = nullptr;  ///< why it is not known
+    std::uint64_t taint = 0;    ///< of the programs' ids that its bounds follow from
 };
 
 /// `taint` holds one bit for each source (a program id, a tile loop, …) that the value was computed from.

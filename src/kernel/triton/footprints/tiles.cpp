@@ -400,6 +400,7 @@ bool set_coordinates_by_writes(Kernel& kernel, const std::vector<TileAxis>& name
             begins[d].erase(std::unique(begins[d].begin(), begins[d].end()), begins[d].end());
             TileAxis axis{defaults[rank][d], static_cast<std::int64_t>(begins[d].size()), first[d].size()};
             if (axis.count > 1) axis.block = begins[d][1] - begins[d][0];
+            everywhere = everywhere && (axis.count == 1 || axis.block >= first[d].size());  // none overlap
             total *= axis.count;
             const auto same = std::find_if(
                 named.begin() + static_cast<std::ptrdiff_t>(next), named.end(), [&](const TileAxis& n) {
@@ -411,7 +412,7 @@ bool set_coordinates_by_writes(Kernel& kernel, const std::vector<TileAxis>& name
             }
             axes.push_back(axis);
         }
-        if (total != static_cast<std::int64_t>(kernel.tiles.size())) continue;
+        if (!everywhere || total != static_cast<std::int64_t>(kernel.tiles.size())) continue;
         for (std::size_t a = 0; a + 1 < rank; ++a) {
             for (std::size_t b = a + 1; b < rank; ++b) {
                 if (axes[a].name == axes[b].name) axes[b].name += std::to_string(b);
