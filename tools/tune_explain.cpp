@@ -68,6 +68,9 @@ void explain(const std::string& spec, int ranks, const std::string& machine_name
     if (ranks > 0) problem.ranks = ranks;
     if (const std::string objection = tune::problem_objection(problem); !objection.empty())
         fail(Error{objection, {}, ErrorClass::usage});
+    if (problem.products().empty())
+        fail(Error{
+            fmt::format("{}: the estimate is of operators around products; tune by measuring", problem.op)});
     tune::Machine machine;
     if (machine_name.empty()) {
         tune::NearestMachine nearest = take(tune::nearest_machine("", problem.ranks));

@@ -19,7 +19,7 @@ std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& ma
         if (made.pruned.empty()) made.estimate = estimate(problem, machine, made.strategy);
         if (made.strategy.placement == Placement::unfused) made.name = name_of(Placement::unfused);
     }
-    std::stable_sort(ranked.begin(), ranked.end(), [](const Candidate& a, const Candidate& b) {
+    std::ranges::stable_sort(ranked, [](const Candidate& a, const Candidate& b) {
         if (a.pruned.empty() != b.pruned.empty()) return a.pruned.empty();
         return a.pruned.empty() && a.estimate.us < b.estimate.us;
     });

@@ -50,7 +50,7 @@ Strategy quicker(const Problem& problem, const Machine& machine, Strategy usual,
 
 /// How what a product makes leaves a device, where that is open: copied, or stored at its destination tile by
 /// tile; and an all-reduce in how many parts.
-Strategy with_departure(const Problem& problem, const Machine& machine, Kind kind, Strategy made) {
+Strategy with_departure(const Problem& problem, const Machine& machine, Kind kind, const Strategy& made) {
     Strategy best = made;
     if (kind == Kind::reduces && !made.split) {
         for (const std::int32_t split : {2, 4}) {

@@ -48,7 +48,7 @@ double play_reads(const TileGrid& grid, const Programs& programs, const std::vec
             for (std::size_t s = 0; s < shares.size(); ++s) times[s] = std::max(times[s], chunk.slices[s]);
         }
     }
-    std::stable_sort(ready.begin(), ready.end());
+    std::ranges::stable_sort(ready);
     const auto play = [&](const std::vector<Rows>& passes) {
         Free free(programs);
         for (const Rows& pass : passes) {
@@ -99,7 +99,7 @@ std::vector<double> play_makes(const TileGrid& grid, const Programs& programs,
             tiles.push_back({due, row, column});
         }
     }
-    std::stable_sort(tiles.begin(), tiles.end(), [](const Tile& a, const Tile& b) { return a.due < b.due; });
+    std::ranges::stable_sort(tiles, {}, &Tile::due);
     Free free(programs);
     std::vector<double> ends(chunks.size() + 1, programs.start_us);
     for (const Tile& tile : tiles) {
