@@ -1,9 +1,10 @@
-"""The products behind the operators: of few rows by kernels.gluon_matmul on Hopper, for 16-bit inputs; else by the plain
-kernels kernels.matmul and kernels.matmul_mixed, which also run on host."""
+"""The products behind the operators: by the plain kernels kernels.matmul and kernels.matmul_mixed, which also run on host, or of
+few rows by kernels.gluon_matmul on Hopper, for 16-bit inputs (GLUON_ROWS)."""
 
 from __future__ import annotations
 
 import functools
+import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from .kernels.gluon_matmul import GluonTiling
 
 HOPPER = 9  # the compute capability's first figure
-# Up to so many rows the Gluon kernel takes down to half of the plain ones' time; with more, tiles of two widths and the own
-# shard read in place make these as fast (docs/performance_log.md, "GEMM on one GPU").
-GLUON_ROWS = 1024
+# 16-bit products of at most so many rows are made by the Gluon kernel on Hopper: there it takes down to half of the plain ones'
+# time; with more rows, tiles of two widths make these as fast (docs/performance_log.md, "GEMM on one GPU"). By default none is:
+# alone and by a schedule of one GPU the kernel was right, between ranks it has not run (tests/gpu/check_stated.py).
+GLUON_ROWS = int(os.environ.get("SYNCOPATE_GLUON_ROWS", "0"))
 SHARED_BYTES = 232448  # that a block may take of a Hopper multiprocessor's shared memory
 
 
