@@ -74,6 +74,8 @@ def rewrite(graph: Graph) -> None:
             made = REWRITES[node.target](node)
         except LeftError as left:
             reason = str(left)
+        except KeyError as missing:  # another pass has put in nodes without their values
+            reason = f"the graph does not say {missing} of each node"
         _clear(graph, node)
         reports.add(reports.Rewrite(kind, *described, made, reason, where, module))
     graph.lint()
