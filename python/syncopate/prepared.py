@@ -189,8 +189,12 @@ class Prepared:
                 buffer = self.op.tensor(name, rank)
                 reach.append((name, buffer.data_ptr(), buffer.data_ptr() + buffer.numel()))
         if (place := self.op.own_place()) is not None:
-            size = self.op.tensor(self.schedule.loads.tensor).numel()
-            reach.append((self.schedule.loads.tensor, place[0], place[0] + size))
+            name = self.schedule.loads.tensor
+            # Rows of the caller's tensor may lie further apart than those in the heap.
+            address, pitch, _ = place
+            rows = next(shape[0] for tensor, shape, _ in self.artifact.plan.tensors if tensor == name)
+            size = max(self.op.tensor(name).numel(), pitch * rows)
+            reach.append((name, address, address + size))
         return reach
 
     def launch_alone(self, key: Hashable, full: Callable[[], dict[str, Any]]) -> None:
