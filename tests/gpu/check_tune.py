@@ -1,0 +1,76 @@
+"""Searching on real GPUs, one process each; on one GPU ranks share it, and times say nothing:
+
+    torchrun --nproc-per-node 2 tests/gpu/check_tune.py [SECTION …]
+
+`searched` tunes one product with an all-reduce for BUDGET seconds into a store of its own, and looks at what the search kept;
+`read` makes the operator anew, which has to take the winner.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+BUDGET = 20.0
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+# Rank 0's is the one that is read and written.
+os.environ["SYNCOPATE_CACHE"] = tempfile.mkdtemp(prefix="syncopate-tune-")
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from sections import expect, rank, run, size  # noqa: E402
+from syncopate import ops, tuning  # noqa: E402
+from syncopate.bench import case  # noqa: E402
+from syncopate.ops.operator import members_of, problem_of  # noqa: E402
+from syncopate.strategy import from_json  # noqa: E402
+
+M, N, K = 512, 2048, 1024
+winners: dict[str, object] = {}
+
+
+class Shared(case.MatmulAllReduce):
+    """Ranks that share a GPU use gloo, whose collectives no CUDA graph takes."""
+
+    def graphs(self, call):
+        return call if dist.get_backend() == "gloo" else super().graphs(call)
+
+
+def searched() -> None:
+    case.CASES[Shared.operator] = Shared
+    group = members_of(None, "cuda")
+    problem = problem_of(Shared.operator, m=M, n=N, k=K, dtype=torch.bfloat16, group=group)
+    say = print if rank() == 0 else None
+    found = tuning.search(problem, group, budget=BUDGET, say=say)
+    measured = [trial for trial in found["trials"] if trial["rounds"] > 0]
+    expect(len(measured) > 2, f"only {len(measured)} strategies were measured: {found['trials']}")
+    expect(found["us"] <= 1.05 * min(found["default_us"], found["unfused_us"] or 1e9), f"{found}")
+    winners["us"] = found["us"]
+    if rank() == 0:
+        print(
+            f"{found['winner']}: {found['us']:.0f} us, default {found['default_us']:.0f}, {len(measured)} measured"
+        )
+        for trial in found["trials"]:
+            if trial["refused"]:
+                print(f"without {trial['name']}: {trial['refused']}")
+    everyone = [None] * size()
+    dist.all_gather_object(everyone, found["strategy"])
+    expect(len(set(map(str, everyone))) == 1, f"ranks disagree: {everyone}")
+    winners["strategy"] = from_json(found["strategy"])
+
+
+def read() -> None:
+    made = ops.MatmulAllReduce(M, N, K, dtype=torch.bfloat16)
+    wanted = winners.get("strategy")
+    expect(wanted is None or made.strategy == wanted, f"chose {made.strategy}, the winner is {wanted}")
+    x, w = torch.ones(M, K, device="cuda").bfloat16(), torch.ones(K, N, device="cuda").bfloat16()
+    y = made(x, w)
+    torch.cuda.synchronize()
+    expect(bool((y == K * size()).all()), "the winner's result is wrong")
+    made.close()
+
+
+if __name__ == "__main__":
+    sys.exit(run({"searched": searched, "read": read}))
