@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
-from syncopate.kernels.gluon_matmul import GluonTiling, gluon_arguments, gluon_matmul, make_workspace
+from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments, make_workspace
+from syncopate.kernels.gluon_matmul import gluon_matmul
 
 #: N, K: GLUON.md's eight, and shapes in between.
 SHAPES = [

@@ -17,7 +17,7 @@ from .stated import without_filled
 from .strategy import Tiling, choose_tiling, gemm_tiles
 
 if TYPE_CHECKING:
-    from .kernels.gluon_matmul import GluonTiling
+    from .kernels.gluon_launch import GluonTiling
 
 HOPPER = 9  # the compute capability's first figure
 # 16-bit products of at most so many rows are made by the Gluon kernel on Hopper: there it takes down to half of the plain ones'
@@ -111,7 +111,7 @@ class Product:
         self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None
     ) -> dict[str, Any]:
         """Of kernels.gluon_matmul, without what is filled."""
-        from .kernels.gluon_matmul import gluon_arguments, make_workspace
+        from .kernels.gluon_launch import gluon_arguments, make_workspace
 
         tiling = self.gluon_tiling
         if self._workspace is None:
@@ -179,7 +179,7 @@ def gluon_tiling(t: Tiling, m: int, n: int, k: int, programs: int) -> GluonTilin
     """The tiles of kernels.gluon_matmul in the place of a strategy's. What is chosen for the plain kernels gives way to what is
     quickest here; other tiles are kept, with as many stages as fit into shared memory, and of wide and narrow ones those that
     make more of the product."""
-    from .kernels.gluon_matmul import GluonTiling
+    from .kernels.gluon_launch import GluonTiling
     from .kernels.gluon_tiles import quickest
 
     if t == choose_tiling(m, n, k, torch.bfloat16, programs):

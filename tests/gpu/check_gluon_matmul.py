@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 from syncopate._syncopate import layout
-from syncopate.kernels.gluon_matmul import GluonTiling, gluon_arguments, gluon_matmul, make_workspace
+from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments, make_workspace
+from syncopate.kernels.gluon_matmul import gluon_matmul
 
 SMALL = [GluonTiling(64, 64, 128, 6), GluonTiling(64, 128, 64, 8, 3), GluonTiling(64, 256, 64, 4)]
 LARGE = [GluonTiling(128, 128, 64, 5), GluonTiling(128, 256, 64, 3), GluonTiling(128, 64, 64, 7, 2)]

@@ -13,7 +13,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "python")]
 
 import syncopate as sy  # noqa: E402
 from stated_kernels import BOX, stated  # noqa: E402
-from syncopate.kernels.gluon_matmul import GluonTiling, gluon_arguments, make_workspace  # noqa: E402
+from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments, make_workspace  # noqa: E402
 from syncopate.kernels.stated_matmul import stated_matmul  # noqa: E402
 from syncopate.stated import without_filled  # noqa: E402
 

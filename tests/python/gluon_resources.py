@@ -39,7 +39,7 @@ class Sm90:
 
 def gemms():
     """(name, tiling, arguments besides the usual ones): what the operators and bench/gemm launch."""
-    from syncopate.kernels.gluon_matmul import GluonTiling
+    from syncopate.kernels.gluon_launch import GluonTiling
 
     fused = {"FUSED": True, "B_EARLY": True}
     yield "64x64x128/6 fused", GluonTiling(64, 64, 128, 6), fused
@@ -65,7 +65,8 @@ def gemms():
 
 def compile_gemm(tiling, options):
     from syncopate import jit
-    from syncopate.kernels.gluon_matmul import gluon_arguments, gluon_matmul, make_workspace
+    from syncopate.kernels.gluon_launch import gluon_arguments, make_workspace
+    from syncopate.kernels.gluon_matmul import gluon_matmul
 
     m, n, k = 1024, 4096, 2048
 

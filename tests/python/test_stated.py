@@ -93,7 +93,7 @@ except ValueError as error:
 GEMM = """
 import torch
 from syncopate import _syncopate
-from syncopate.kernels.gluon_matmul import GluonTiling, gluon_arguments
+from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments
 from syncopate.kernels.stated_matmul import stated_matmul
 from syncopate.stated import without_filled
 for transposed in (False, True):
@@ -120,7 +120,7 @@ def test_the_library_s_gemm_states_what_its_plain_kernel_touches():
 PLANS = """
 import torch, syncopate as sy
 from syncopate import _syncopate
-from syncopate.kernels.gluon_matmul import GluonTiling, gluon_arguments
+from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments
 from syncopate.kernels.stated_matmul import stated_matmul
 from syncopate.stated import without_filled
 m, n, k, ranks = 2048, 1024, 512, 4

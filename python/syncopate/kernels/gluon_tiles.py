@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .gluon_matmul import MAX_SPLIT_TILES, GluonTiling
+from .gluon_launch import MAX_SPLIT_TILES, GluonTiling
 
 #: Tiles, with the stages that fit into a multiprocessor's shared memory; of 16-bit types.
 TILINGS = (

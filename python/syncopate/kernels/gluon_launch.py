@@ -1,0 +1,111 @@
+"""How kernels.gluon_matmul is launched: its tiles, its workspace and its arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton.experimental.gluon.language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+#: Words at the head of the workspace of a split K: a count for each tile.
+MAX_SPLIT_TILES = 1024
+
+
+@dataclass(frozen=True)
+class GluonTiling:
+    """How gluon_matmul cuts a product. block_m: 64 (one consumer) or 128 (two); stages: blocks of K in the ring;
+    split_k: programs that share a tile."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    stages: int
+    split_k: int = 1
+    group_m: int = 8
+
+    def tiles(self, m: int, n: int) -> int:
+        return -(-m // self.block_m) * -(-n // self.block_n)
+
+    def grid(self, m: int, n: int, programs: int) -> tuple[int]:
+        """At most `programs` programs, split_k for each of the tiles that are made at once."""
+        return (min(self.tiles(m, n), max(programs // self.split_k, 1)) * self.split_k,)
+
+    def shared_bytes(self, itemsize: int, gated: bool = False) -> int:
+        """About what a block takes of its multiprocessor's shared memory, with 16-bit results."""
+        ring = self.stages * self.block_k * (self.block_m + self.block_n * (1 + gated)) * itemsize
+        return ring + self.block_m * self.block_n * 2 + 1024
+
+    def options(self) -> dict[str, int]:
+        """Launch options. Two consumers of 64 x 256 need 232 registers a thread: 168 for each of 12 warps are shared out."""
+        return {"num_warps": 4, "maxnreg": 168 if self.block_m == 128 else 255}
+
+
+def make_workspace(
+    tiling: GluonTiling, m: int, n: int, device: Any, gated: bool = False
+) -> torch.Tensor | None:
+    """What a split K needs: counts of 0, and partial sums. It serves one call after another."""
+    if tiling.split_k == 1:
+        return None
+    tiles = tiling.tiles(m, n)
+    if tiles > MAX_SPLIT_TILES:
+        raise ValueError(f"K can be split for at most {MAX_SPLIT_TILES} tiles, this product has {tiles}")
+    partials = tiles * tiling.split_k * tiling.block_m * tiling.block_n * (1 + gated)
+    return torch.zeros(MAX_SPLIT_TILES + partials, dtype=torch.float32, device=device)
+
+
+def gluon_arguments(
+    a: torch.Tensor,
+    w: torch.Tensor,
+    c: torch.Tensor,
+    shape: tuple[int, int, int],
+    tiling: GluonTiling,
+    *,
+    w_transposed: bool = False,
+    bias: torch.Tensor | None = None,
+    scales: tuple[torch.Tensor, torch.Tensor] | None = None,
+    workspace: torch.Tensor | None = None,
+    activation: str = "",
+    gated: bool = False,
+    **flags: Any,
+) -> dict[str, Any]:
+    """gluon_matmul's arguments for c [M, N] = act(a [M, K] @ w + bias), shape = (M, N, K). w [K, N], or [N, K] with
+    `w_transposed`; gated: twice N columns, c = act(a @ w[:, :N]) * (a @ w[:, N:]). `scales` (fp8): fp32 [M] and [N], or
+    [M, cdiv(K, 128)] and [cdiv(N, 128), cdiv(K, 128)]. `flags`: the kernel's further constexprs."""
+    block_w = [tiling.block_n, tiling.block_k] if w_transposed else [tiling.block_k, tiling.block_n]
+    scale_a, scale_b = scales or (None, None)
+    m, n, k = shape
+    return {
+        "a_desc": _descriptor(a, [64, tiling.block_k]),
+        "b_desc": _descriptor(w, block_w),
+        "c_desc": _descriptor(c, [64, tiling.block_n]),
+        "bias_ptr": bias,
+        "scale_a_ptr": scale_a,
+        "scale_b_ptr": scale_b,
+        "M": m,
+        "N": n,
+        "K": k,
+        "sy_schedule": 0,
+        "sy_control": 0,
+        "sy_own": None,
+        "sy_workspace": workspace,
+        "BLOCK_M": tiling.block_m,
+        "BLOCK_N": tiling.block_n,
+        "BLOCK_K": tiling.block_k,
+        "SPLIT_K": tiling.split_k,
+        "STAGES": tiling.stages,
+        "CONSUMERS": tiling.block_m // 64,
+        "GROUP_M": tiling.group_m,
+        "B_TRANSPOSED": w_transposed,
+        "GATED": gated,
+        "ACTIVATION": activation,
+        "SCALES": "" if scale_a is None else "row" if scale_a.dim() == 1 else "block",
+        **flags,
+    }
+
+
+def _descriptor(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
+    name = str(tensor.dtype).removeprefix("torch.")
+    dtype = {"float8_e4m3fn": gl.float8e4nv}.get(name) or getattr(gl, name)
+    return TensorDescriptor.from_tensor(tensor, block, gl.NVMMASharedLayout.get_default_for(block, dtype))
