@@ -26,6 +26,18 @@ std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& ma
     return ranked;
 }
 
+namespace {
+
+/// With tiles whose products are exact, where fp32 ones have to be.
+Strategy exact(const Problem& problem, const Machine& machine, Strategy strategy,
+               const ChooseOptions& options) {
+    if (!options.exact_fp32 || plan::size_of(problem.dtype) <= 2) return strategy;
+    strategy.tiles.clear();
+    return complete(problem, machine, strategy, options);
+}
+
+}  // namespace
+
 Choice choose(const Problem& problem, const Machine& machine, const Store* store,
               const ChooseOptions& options) {
     const Strategy usual = complete(problem, machine, {}, options);
@@ -35,7 +47,8 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     };
     if (store != nullptr) {
         if (const std::optional<Stored> stored = store->find(problem)) {
-            const Strategy strategy = complete(problem, machine, stored->strategy, options);
+            const Strategy strategy =
+                exact(problem, machine, complete(problem, machine, stored->strategy, options), options);
             if (runnable(strategy))
                 return {.strategy = strategy, .us = stored->us, .measured = true, .note = stored->note};
         }
@@ -45,7 +58,7 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     const std::vector<Candidate> ranked = rank_candidates(problem, machine);
     for (const Candidate& candidate : ranked) {
         if (!candidate.pruned.empty() || !runnable(candidate.strategy)) continue;
-        return {.strategy = candidate.strategy,
+        return {.strategy = exact(problem, machine, candidate.strategy, options),
                 .us = candidate.estimate.us,
                 .note = fmt::format("by the estimate on {}", machine.name)};
     }

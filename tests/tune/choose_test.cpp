@@ -170,6 +170,20 @@ TEST(Choose, TakesTheUnfusedPairOnlyWhereItCanBeRun) {
     EXPECT_NE(choose(problem, machine, nullptr, {.unfused = false}).strategy.placement, Placement::unfused);
 }
 
+TEST(Choose, MakesFp32ProductsExactWhereTheyHaveToBe) {
+    const Problem problem = problem_of("all_gather_matmul:M=2,N=256,K=512,dtype=fp32", 2);
+    const Machine machine = machine_of(2);
+    const auto precision = [&](const Store* store, bool exact) {
+        return choose(problem, machine, store, {.exact_fp32 = exact}).strategy.tiles.front().precision;
+    };
+    EXPECT_EQ(precision(nullptr, false), "tf32");
+    EXPECT_EQ(precision(nullptr, true), "ieee");
+    Strategy tuned{.tiles = {{.block_m = 128, .block_n = 128, .block_k = 32, .stages = 4}}};
+    const OneResult store(tuned);
+    EXPECT_EQ(precision(&store, false), "tf32");
+    EXPECT_EQ(precision(&store, true), "ieee");
+}
+
 TEST(Choose, TakesTheDefaultOnTheHost) {
     const Problem problem = *parse_problem("matmul_all_reduce:M=512,N=8192,K=3584,ranks=4,sms=4");
     const Choice choice = choose(problem, machine_of(4), nullptr, {.device = fuse::Device::host});
