@@ -78,6 +78,11 @@ class _TileRuns:
         reads, writes = ({p for tile in self.found["tiles"] for p in tile[i]} for i in (1, 2))
         self.written, self.read_only = sorted(writes), sorted(reads - writes)
         self.device = next(iter(self.bases.values())).device
+        # CUDA loads a kernel when it is first launched, and that may wait for those that run: nothing is launched for the
+        # first time while a tile waits for it.
+        self._arrive(self._fresh(SENTINELS[0]))
+        torch.zeros(1, dtype=torch.int32, device=self.device)[0:1].fill_(1)
+        torch.cuda.synchronize(self.device)
 
     def check(self, tile: int) -> list[str]:
         _, reads, writes, *_ = self.found["tiles"][tile]

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "python"))
 sys.path.insert(0, str(ROOT / "tests"))
 
 import syncopate as sy  # noqa: E402
-from sections import expect, rank, run, size  # noqa: E402
+from sections import expect, ours, rank, run, size  # noqa: E402
 from syncopate import ops  # noqa: E402
 from syncopate.strategy import Chunking, Strategy, Tiling  # noqa: E402
 
@@ -98,7 +98,7 @@ def large() -> None:
 def check_shape(m: int, n: int, k: int, dtype: torch.dtype) -> None:
     p = size()
     tagged = Tagged(m, n, k, dtype)
-    op = ops.AllGatherMatmul(m, n, k, dtype)
+    op = ours(ops.AllGatherMatmul, m, n, k, dtype)
     out = torch.empty(m, n, device="cuda", dtype=dtype)
     shard = op.shard()
     op.prepared.tensors["A"].fill_(float("nan"))
@@ -152,7 +152,7 @@ def queued() -> None:
         (1024, 1792, 4096, {"strategy": Strategy(pull=True)}),
     ):
         tagged = Tagged(m, n, k, torch.bfloat16)
-        op = ops.AllGatherMatmul(m, n, k, **options)
+        op = ours(ops.AllGatherMatmul, m, n, k, **options)
         out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
         shard = op.shard()
         op.prepared.tensors["A"].fill_(float("nan"))
@@ -175,7 +175,7 @@ def graphs() -> None:
     m, n, k = 2048, 1792, 4096
     for options in ({}, {"strategy": Strategy(pull=True)}, {"strategy": Strategy(chunking=Chunking(1, 4))}):
         tagged = Tagged(m, n, k, torch.bfloat16)
-        op = ops.AllGatherMatmul(m, n, k, **options)
+        op = ours(ops.AllGatherMatmul, m, n, k, **options)
         out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
         shard = op.shard()
 
@@ -217,7 +217,7 @@ def streams() -> None:
 
 def two_streams(kinds: tuple[tuple[int, int, int], ...]) -> None:
     tagged = [Tagged(*kind, torch.bfloat16) for kind in kinds]
-    fused = [ops.AllGatherMatmul(*kind) for kind in kinds]
+    fused = [ours(ops.AllGatherMatmul, *kind) for kind in kinds]
     depth = 5
     outs = [
         [torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(depth)] for m, n, _ in kinds
@@ -353,7 +353,7 @@ def bias() -> None:
             {"strategy": Strategy((Tiling(128, 128, 64, 6, -1),), chunking=Chunking(1, 2))},
         ),
     ):
-        op = ops.AllGatherMatmul(m, n, k, bias=True, activation="gelu", **options)
+        op = ours(ops.AllGatherMatmul, m, n, k, bias=True, activation="gelu", **options)
         w = torch.randn(k, n, device="cuda").bfloat16() / 64
         for call in range(3):
             x, b = torch.randn(m // p, k, device="cuda").bfloat16(), torch.randn(n, device="cuda").bfloat16()
@@ -370,7 +370,7 @@ def bias() -> None:
 
 def absent() -> None:
     """A rank that never calls: the others fail within the deadline, naming rank and chunk; nothing hangs."""
-    op = ops.AllGatherMatmul(512, 512, 512, deadline=2.0)
+    op = ours(ops.AllGatherMatmul, 512, 512, 512, deadline=2.0)
     shard = op.shard()
     w = torch.zeros(512, 512, device="cuda", dtype=torch.bfloat16)
     torch.cuda.synchronize()
@@ -403,7 +403,7 @@ def memory() -> None:
     m, n, k = 4096 * size(), 256, 16384  # a heap of 128 MiB for each rank's shard
     message, start = "", time.monotonic()
     try:
-        ops.AllGatherMatmul(m, n, k, deadline=5.0).shard()
+        ours(ops.AllGatherMatmul, m, n, k, deadline=5.0).shard()
     except Exception as error:  # noqa: BLE001 - the message is what is judged
         message = str(error)
     took = time.monotonic() - start
@@ -414,7 +414,7 @@ def memory() -> None:
     del hog
     torch.cuda.empty_cache()
     dist.barrier()
-    op = ops.AllGatherMatmul(512, 512, 512)
+    op = ours(ops.AllGatherMatmul, 512, 512, 512)
     x = torch.ones(op.shard().shape, device="cuda", dtype=torch.bfloat16)
     y = op(x, torch.ones(512, 512, device="cuda", dtype=torch.bfloat16))
     op.check()

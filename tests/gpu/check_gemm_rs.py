@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "python"))
 sys.path.insert(0, str(ROOT / "tests"))
 
 import syncopate as sy  # noqa: E402
-from sections import expect, rank, run, size  # noqa: E402
+from sections import expect, ours, rank, run, size  # noqa: E402
 from syncopate import ops  # noqa: E402
 from syncopate.strategy import Chunking, Strategy, Way  # noqa: E402
 
@@ -123,7 +123,7 @@ def shapes() -> None:
             if dtype == torch.float32 and m * n * k > 2**34:
                 continue
             tagged = Tagged(m, n, k, dtype)
-            op = ops.MatmulReduceScatter(m, n, k, dtype)
+            op = ours(ops.MatmulReduceScatter, m, n, k, dtype)
             x = torch.empty(m, k, device="cuda", dtype=dtype)
             poison(op)
             for call in range(4):
@@ -156,7 +156,7 @@ def operators() -> None:
             torch.manual_seed(100 + rank())
             x = torch.randn(m, k, device="cuda", dtype=dtype)
             w = torch.randn(k, n, device="cuda", dtype=dtype)
-            op = ops.MatmulAllReduce(m, n, k, dtype)
+            op = ours(ops.MatmulAllReduce, m, n, k, dtype)
             poison(op)
             for call in range(3):
                 out = op(x, w, op.result() if call == 1 else None)
@@ -164,7 +164,7 @@ def operators() -> None:
             op.check()
             op.close()
             for operator in (ops.MatmulAllToAll, ops.AllToAllMatmul):
-                op = operator(m, n, k, dtype)
+                op = ours(operator, m, n, k, dtype)
                 poison(op)
                 for call in range(3):
                     y = op(x, w)
@@ -229,7 +229,7 @@ def stages() -> None:
         (512 * size(), 512, 640, 384, {"strategy": Strategy(chunking=Chunking(2), split=3)}),
         (130 * size() + 1, 256, 384, 256, {"activation": "relu"}),
     ):
-        op = ops.FeedForward(m, k, f, n, **options)
+        op = ours(ops.FeedForward, m, k, f, n, **options)
         x = torch.empty(op.shard_rows, k, device="cuda", dtype=torch.bfloat16)
         w1, w2 = (torch.randn(s, device="cuda", dtype=torch.bfloat16) / 16 for s in ((k, f), (f, n)))
         out = torch.empty(op.shard_rows, n, device="cuda", dtype=torch.bfloat16)
@@ -286,7 +286,7 @@ def queued() -> None:
         (ops.AllToAllMatmul, 2048, 3584, 1024, {"strategy": Strategy(chunking=Chunking(2))}),
     ):
         tagged = Tagged(m, n, k, torch.bfloat16)
-        op = operator(m, n, k, **options)
+        op = ours(operator, m, n, k, **options)
         out = torch.empty(op.out_rows, n, device="cuda", dtype=torch.bfloat16)
         x = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
         poison(op)
@@ -316,7 +316,7 @@ def graphs() -> None:
         *((operator, {}) for operator in EXCHANGES),
     ):
         tagged = Tagged(m, n, k, torch.bfloat16)
-        op = operator(m, n, k, **options)
+        op = ours(operator, m, n, k, **options)
         out = torch.empty(op.out_rows, n, device="cuda", dtype=torch.bfloat16)
         x = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
 
@@ -353,7 +353,7 @@ def streams() -> None:
     """Two ops in flight on two streams, with stragglers on each, so that ranks meet them in any order."""
     kinds = [(2048, 2048, 1792), (1024, 3584, 1024)]
     tagged = [Tagged(*kind, torch.bfloat16) for kind in kinds]
-    fused = [ops.MatmulReduceScatter(*kind) for kind in kinds]
+    fused = [ours(ops.MatmulReduceScatter, *kind) for kind in kinds]
     depth = 5
     outs = [
         [torch.empty(t.rows, t.n, device="cuda", dtype=torch.bfloat16) for _ in range(depth)] for t in tagged

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
@@ -21,7 +22,6 @@ from sections import expect, rank, run, size  # noqa: E402
 from syncopate.torch import calls, report  # noqa: E402
 
 ops = torch.ops.syncopate
-functional = torch.distributed._functional_collectives
 ROWS, K, N = 256, 512, 384  # rows of a shard
 DTYPE = torch.bfloat16
 
