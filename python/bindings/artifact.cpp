@@ -316,6 +316,15 @@ void bind_artifact(nb::module_& m) {
         .def_prop_ro(
             "device",
             [](const emit::Artifact& artifact) { return std::string(fuse::name_of(artifact.launch.device)); })
+        .def(
+            "grid_of",
+            [](const emit::Artifact& artifact, std::size_t stage, std::int32_t rank) {
+                if (stage >= artifact.launch.stages.size()) throw nb::index_error("no such stage");
+                (void)rank_of(artifact.launch.schedule, rank);
+                const auto grid = artifact.launch.grid_of(stage, rank);
+                return std::tuple(grid[0], grid[1], grid[2]);
+            },
+            nb::arg("stage"), nb::arg("rank"), "The grid that a rank launches the stage's kernel with.")
         .def_prop_ro(
             "schedule",
             [](const emit::Artifact& artifact) -> const fuse::Schedule& { return artifact.launch.schedule; },

@@ -35,6 +35,7 @@ void bind_runtime(nanobind::module_& module);      // runtime.cpp
 void bind_compiler(nanobind::module_& module);     // compiler.cpp
 void bind_artifact(nanobind::module_& module);     // artifact.cpp
 void bind_templates(nanobind::module_& module);    // templates.cpp
+void bind_attention(nanobind::module_& module);    // attention.cpp
 void bind_simulate(nanobind::module_& module);     // simulate.cpp
 void bind_ingest(nanobind::module_& module);       // ingest.cpp
 void bind_layout(nanobind::module_& module);       // layout.cpp

@@ -141,7 +141,7 @@ nb::dict analyse_source(const std::string& source, const std::string& file, cons
         axes.append(nb::make_tuple(axis.name, axis.count, axis.block));
     made["axes"] = axes;
     made["grid"] = nb::make_tuple(found.grid[0], found.grid[1], found.grid[2]);
-    made["reduction"] = found.loops.empty() ? nb::none() : nb::cast(found.loops.front().variable);
+    made["reduction"] = found.loops.size() != 1 ? nb::none() : nb::cast(found.loops.front().variable);
     nb::list loops;
     for (const kernel::Loop& loop : found.loops) {
         nb::list slices;

@@ -40,7 +40,11 @@ void bind_layout(nb::module_& module) {
     layout.attr("SLOT_PHASES") = table::slot_phases;
     layout.attr("SLOT_MAKES") = table::slot_makes;
     layout.attr("SLOT_STORE") = table::slot_store;
-    layout.attr("PHASE_HEAD") = table::phase_head;
+    layout.attr("LOOPS") = table::loops;
+    layout.attr("GRID") = table::grid;
+    layout.attr("PHASE_WORDS") = table::phase_words;
+    layout.attr("PHASE_BEGIN") = table::phase_begin;
+    layout.attr("PHASE_WAITS") = table::phase_waits;
     layout.attr("MADE_WORDS") = table::made_words;
     layout.attr("MADE_COUNTER") = table::made_counter;
     layout.attr("MADE_TILES") = table::made_tiles;

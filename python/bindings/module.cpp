@@ -73,6 +73,7 @@ NB_MODULE(_syncopate, module) {
     syncopate::bindings::bind_compiler(module);
     syncopate::bindings::bind_artifact(module);
     syncopate::bindings::bind_templates(module);
+    syncopate::bindings::bind_attention(module);
     syncopate::bindings::bind_simulate(module);
     syncopate::bindings::bind_ingest(module);
     syncopate::bindings::bind_layout(module);

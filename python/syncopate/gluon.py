@@ -42,7 +42,6 @@ _SLOT_TILE = gl.constexpr(layout.SLOT_TILE)
 _SLOT_PHASES = gl.constexpr(layout.SLOT_PHASES)
 _SLOT_STORE = gl.constexpr(layout.SLOT_STORE)
 _PAIR_WORDS = gl.constexpr(layout.PAIR_WORDS)
-_PHASE_HEAD = gl.constexpr(layout.PHASE_HEAD)
 
 
 @gluon.jit
@@ -77,7 +76,7 @@ def sy_num_phases(schedule, slot):
     begin = gl.load(words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_PHASES)
     phases = 0
     if begin != 0:
-        phases = gl.load(words + begin - _PHASE_HEAD)
+        phases = gl.load(words + begin - _PAIR_WORDS + 1)
     return phases
 
 

@@ -23,11 +23,13 @@ __all__ = [
     "sy_acquire_phase",
     "sy_all_rows",
     "sy_finish",
+    "sy_first_phase",
     "sy_linear_2d",
     "sy_linear_3d",
     "sy_load_offset",
     "sy_load_row",
     "sy_num_phases",
+    "sy_num_slots",
     "sy_offset",
     "sy_own_offset",
     "sy_post",
@@ -37,6 +39,8 @@ __all__ = [
     "sy_range",
     "sy_reads_own",
     "sy_row",
+    "sy_split_2d",
+    "sy_split_3d",
     "sy_start_next",
     "sy_tile",
     "sy_tile_2d",
@@ -54,11 +58,13 @@ if triton.knobs.runtime.interpret:
         sy_acquire_3d,
         sy_acquire_phase,
         sy_finish,
+        sy_first_phase,
         sy_linear_2d,
         sy_linear_3d,
         sy_load_offset,
         sy_load_row,
         sy_num_phases,
+        sy_num_slots,
         sy_offset,
         sy_own_offset,
         sy_post,
@@ -68,6 +74,8 @@ if triton.knobs.runtime.interpret:
         sy_range,
         sy_reads_own,
         sy_row,
+        sy_split_2d,
+        sy_split_3d,
         sy_start_next,
         sy_tile,
         sy_tile_2d,
@@ -93,7 +101,7 @@ else:
     _SLOT_PHASES = tl.constexpr(layout.SLOT_PHASES)
     _SLOT_STORE = tl.constexpr(layout.SLOT_STORE)
     _PAIR_WORDS = tl.constexpr(layout.PAIR_WORDS)
-    _PHASE_HEAD = tl.constexpr(layout.PHASE_HEAD)
+    _GRID = tl.constexpr(layout.GRID)
     _OWN_BASE = tl.constexpr(layout.OWN_BASE)
     sy_range = tl.static_range  # over the places of a tile that is stored several times
 
@@ -133,10 +141,28 @@ else:
         )
 
     @triton.jit
-    def sy_num_phases(schedule, slot):
-        """Into how many phases the reduction loop of `slot` is cut (at least 1 in a phased schedule)."""
+    def sy_num_slots(schedule):
+        """How many slots this rank has."""
+        return tl.load(_address(schedule).to(tl.pointer_type(tl.int32)) + _NUM_SLOTS)
+
+    @triton.jit
+    def _phases_of_loop(schedule, slot, loop):
         words = _address(schedule).to(tl.pointer_type(tl.int32))
-        return tl.load(words + tl.load(words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_PHASES) - _PHASE_HEAD)
+        return (
+            words
+            + tl.load(words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_PHASES)
+            - _PAIR_WORDS * (loop + 1)
+        )
+
+    @triton.jit
+    def sy_first_phase(schedule, slot, loop):
+        """The first phase of `slot` that is of the kernel's loop `loop`."""
+        return tl.load(_phases_of_loop(schedule, slot, loop))
+
+    @triton.jit
+    def sy_num_phases(schedule, slot, loop=0):
+        """Past the last phase of `slot` that is of the kernel's loop `loop`; of the first one, how many there are."""
+        return tl.load(_phases_of_loop(schedule, slot, loop) + 1)
 
     @triton.jit
     def sy_acquire_phase(schedule, control, slot, phase):
@@ -268,6 +294,20 @@ else:
     def _split_3d(tile):
         rest = tile // tl.num_programs(0)
         return tile % tl.num_programs(0), rest % tl.num_programs(1), rest // tl.num_programs(1)
+
+    @triton.jit
+    def sy_split_2d(schedule, tile):
+        """The coordinates of a tile in the kernel's own two-dimensional grid, where programs are launched along x only."""
+        x = tl.load(_address(schedule).to(tl.pointer_type(tl.int32)) + _GRID)
+        return tile % x, tile // x
+
+    @triton.jit
+    def sy_split_3d(schedule, tile):
+        """The same of a three-dimensional grid."""
+        grid = _address(schedule).to(tl.pointer_type(tl.int32)) + _GRID
+        x, y = tl.load(grid), tl.load(grid + 1)
+        rest = tile // x
+        return tile % x, rest % y, rest // y
 
     @triton.jit
     def sy_acquire_2d(schedule, control, x, y):

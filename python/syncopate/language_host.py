@@ -106,17 +106,31 @@ def sy_acquire(schedule, control, slot):
     return sy_tile(schedule, slot)
 
 
-def sy_num_phases(schedule, slot):
+def sy_num_slots(schedule):
+    return _scalar(_words(schedule)[layout.NUM_SLOTS])
+
+
+def _phases_of_loop(schedule, slot, loop):
     table = _words(schedule)
-    return _scalar(table[table[_slot_record(slot) + layout.SLOT_PHASES] - layout.PHASE_HEAD])
+    at = table[_slot_record(slot) + layout.SLOT_PHASES] - layout.PAIR_WORDS * (_number(loop) + 1)
+    return table[at], table[at + 1]
+
+
+def sy_first_phase(schedule, slot, loop):
+    return _scalar(_phases_of_loop(schedule, slot, loop)[0])
+
+
+def sy_num_phases(schedule, slot, loop=0):
+    return _scalar(_phases_of_loop(schedule, slot, loop)[1])
 
 
 def sy_acquire_phase(schedule, control, slot, phase):
     table = _words(schedule)
-    at = table[_slot_record(slot) + layout.SLOT_PHASES] + layout.PAIR_WORDS * _number(phase)
-    before = at - layout.PAIR_WORDS
-    _wait_all(table, _words(control), slot, table[before + 1], table[at + 1])
-    return tl.tuple([_scalar(table[before]), _scalar(table[at])])
+    at = table[_slot_record(slot) + layout.SLOT_PHASES] + layout.PHASE_WORDS * _number(phase)
+    waits = at + layout.PHASE_WAITS
+    _wait_all(table, _words(control), slot, table[waits], table[waits + 1])
+    begin = at + layout.PHASE_BEGIN
+    return tl.tuple([_scalar(table[begin]), _scalar(table[begin + 1])])
 
 
 def _post(schedule, control, slot, when=None):
@@ -239,6 +253,17 @@ def _split_3d(tile):
             _scalar(rest // _programs(1)),
         ]
     )
+
+
+def sy_split_2d(schedule, tile):
+    x = _words(schedule)[layout.GRID]
+    return tl.tuple([_scalar(_number(tile) % x), _scalar(_number(tile) // x)])
+
+
+def sy_split_3d(schedule, tile):
+    x, y = (_words(schedule)[layout.GRID + axis] for axis in (0, 1))
+    rest = _number(tile) // x
+    return tl.tuple([_scalar(_number(tile) % x), _scalar(rest % y), _scalar(rest // y)])
 
 
 def sy_acquire_2d(schedule, control, x, y):

@@ -130,14 +130,11 @@ def _wait_ptx(
     """
 
 
-# A phase's pair in the table is {iteration_end, wait_end}; the pair before it, that of the phase before (or of the
-# slot), says where its iterations and its waits begin.
 _PHASE_BOUNDS = f"""
-        mad.lo.s32 sy_at, $5, {layout.PAIR_WORDS}, sy_phase_r;
+        mad.lo.s32 sy_at, $5, {layout.PHASE_WORDS}, sy_phase_r;
         mul.wide.s32 sy_addr, sy_at, {_WORD};
         add.s64 sy_addr, $2, sy_addr;
-        ld.global.v2.b32 {{sy_lo, sy_at}}, [sy_addr + -{_PAIR}];
-        ld.global.v2.b32 {{sy_hi, sy_end}}, [sy_addr];
+        ld.global.v4.b32 {{sy_lo, sy_hi, sy_at, sy_end}}, {_at("sy_addr", layout.PHASE_BEGIN)};
         """
 
 

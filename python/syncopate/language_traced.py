@@ -11,16 +11,20 @@ import triton.language as tl
 from .language import (
     SyncopateFault,
     sy_all_rows,
+    sy_first_phase,
     sy_linear_2d,
     sy_linear_3d,
     sy_load_offset,
     sy_load_row,
     sy_num_phases,
+    sy_num_slots,
     sy_offset,
     sy_own_offset,
     sy_range,
     sy_reads_own,
     sy_row,
+    sy_split_2d,
+    sy_split_3d,
     sy_start_next,
     sy_tile,
     sy_tile_2d,
@@ -38,11 +42,13 @@ __all__ = [
     "sy_acquire_phase",
     "sy_all_rows",
     "sy_finish",
+    "sy_first_phase",
     "sy_linear_2d",
     "sy_linear_3d",
     "sy_load_offset",
     "sy_load_row",
     "sy_num_phases",
+    "sy_num_slots",
     "sy_offset",
     "sy_own_offset",
     "sy_post",
@@ -52,6 +58,8 @@ __all__ = [
     "sy_range",
     "sy_reads_own",
     "sy_row",
+    "sy_split_2d",
+    "sy_split_3d",
     "sy_start_next",
     "sy_tile",
     "sy_tile_2d",
@@ -64,7 +72,6 @@ if not triton.knobs.runtime.interpret:
     from ._syncopate import layout
     from .language import (
         _FIRST_SLOT,
-        _PAIR_WORDS,
         _SLOT_PHASES,
         _SLOT_WORDS,
         _last_slot,
@@ -73,6 +80,7 @@ if not triton.knobs.runtime.interpret:
     from .language_ptx import _post_ptx
 
     _FAULT = tl.constexpr(layout.FAULT)
+    _PHASE_WORDS = tl.constexpr(layout.PHASE_WORDS)
     _TRACE = tl.constexpr(layout.TRACE // 2)  # the table as 64-bit words
     _TRACE_ENDS = tl.constexpr(layout.TRACE_ENDS)
     _TIME = tl.constexpr(8)  # bytes
@@ -140,7 +148,7 @@ if not triton.knobs.runtime.interpret:
         words = schedule.to(tl.int64, bitcast=False).to(tl.pointer_type(tl.int32))
         times = _trace_of(schedule)
         first = tl.load(words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_PHASES)
-        pair = times + _TIME * (first + _PAIR_WORDS * phase).to(tl.int64)
+        pair = times + _TIME * (first + _PHASE_WORDS * phase).to(tl.int64)
         _stamp(pair + _WAIT)
         begin, end = _acquire_phase(schedule, control, slot, phase)
         _stamp(pair + _START)
@@ -261,7 +269,7 @@ else:
     def sy_acquire_phase(schedule, control, slot, phase):
         table, trace = _trace_of(schedule)
         first = table[_slot_record(slot) + layout.SLOT_PHASES]
-        pair = first + layout.PAIR_WORDS * _number(phase)
+        pair = first + layout.PHASE_WORDS * _number(phase)
         trace[pair + layout.TRACE_WAIT] = time.monotonic_ns()
         bounds = _acquire_phase(schedule, control, slot, phase)
         trace[pair + layout.TRACE_START] = time.monotonic_ns()

@@ -45,6 +45,8 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_to_all",
+    "attended_rows",
+    "attention",
     "broadcast",
     "double_ring",
     "from_json",
@@ -56,6 +58,7 @@ __all__ = [
     "push_reduce",
     "reduce_scatter",
     "ring",
+    "shard_rows",
     "simulate",
     "synthesise",
     "topologies",
@@ -364,6 +367,54 @@ def push_exchange(
         minor_split,
         list(minor_sizes),
         peer_by_peer,
+    )
+
+
+Rows = list[tuple[int, int]]  # runs of rows of a sequence: (begin, end), rising
+
+
+def shard_rows(
+    length: int, ranks: int, sharding: str = "contiguous", block: int = 1, documents: Sequence[int] = ()
+) -> list[Rows]:
+    """The rows of a sequence that each rank holds, cut at multiples of `block`: "contiguous", "zigzag" (the r-th and the r-th
+    from behind of 2 · ranks parts) or "documents" (so in each; `documents`: where each begins, and the end of the last)."""
+    return _syncopate.shard_rows(length, list(documents), ranks, sharding, block)
+
+
+def attended_rows(
+    length: int,
+    rows: Rows,
+    *,
+    causal: bool = False,
+    window: int = 0,
+    block: int = 1,
+    documents: Sequence[int] = (),
+) -> Rows:
+    """What these rows of a sequence see, in whole blocks of `block` rows, as a kernel loads them."""
+    return _syncopate.attended_rows(length, list(documents), causal, window, rows, block)
+
+
+def attention(
+    mesh: Mesh,
+    shape: Sequence[int],
+    dtype: str,
+    rows: Sequence[Rows],
+    attended: Sequence[Rows] = (),
+    *,
+    circulation: str = "all_gather",
+    ulysses: int = 1,
+    inner: int = 0,
+    split: int = 1,
+) -> Plan:
+    """Attention over a sharded sequence (plan/templates/attention.hpp draws it). Tensors Q, O [B, H, S, D], K, V [B, HKV, S, D]
+    and L [B, H, S].
+
+    `shape`: B, H, HKV, S, D. `rows`: by rank, which it holds (`shard_rows`); `attended`: which of K and V it needs
+    (`attended_rows`); default: all. `circulation`: "all_gather", "ring" or "double_ring" (`inner` ranks in an inner ring).
+    `ulysses`: so many neighbours exchange heads for rows. `split`: chunks into which each run of rows is cut.
+    """
+    return _syncopate.attention_plan(
+        mesh.size, list(shape), dtype, list(rows), list(attended), circulation, ulysses, inner, split
     )
 
 

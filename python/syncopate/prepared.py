@@ -83,12 +83,12 @@ class Prepared:
         self.stages = [
             EmittedStage(
                 unwrapped(kernel),
-                stage.grid,
+                artifact.grid_of(index, group.rank),
                 stage.bindings,
                 stage.accumulates,
                 stated=kernel if isinstance(kernel, StatedKernel) else None,
             )
-            for kernel, stage in zip(kernels, artifact.stages, strict=True)
+            for index, (kernel, stage) in enumerate(zip(kernels, artifact.stages, strict=True))
         ]
         self.outputs: dict[str, OutputPlaces] = {}  # of tensors that the kernels make
         self.recorder: Any = None  # trace.Recorder, once a call was recorded

@@ -138,6 +138,10 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
     """x is M x K on every rank, or M / ranks x K where it is gathered; the weights are every rank's own."""
     spec = Spec(text)
     kind, extents = spec.kind, spec.extents
+    if kind.name == "attention":
+        from .run_attention import run_attention
+
+        return run_attention(spec, options)
     if options.trace and len(kind.bindings) > 1:
         raise UsageError(f"{text}: --trace records programs of one stage")
     ranks = rank_count(options)

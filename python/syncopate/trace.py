@@ -53,11 +53,18 @@ def without_signals(table: Any) -> Any:
         words[waits + 1] = words[waits]
         for record in range(words[makes], words[makes + 1] & ~layout.AT_ONCE, layout.MADE_WORDS):
             words[record + layout.MADE_POSTS + 1] = words[record + layout.MADE_POSTS]
-        if phase := words[at + layout.SLOT_PHASES]:
-            words[phase - layout.PAIR_WORDS + 1] = words[waits]
-            for n in range(words[phase - layout.PHASE_HEAD]):
-                words[phase + layout.PAIR_WORDS * n + 1] = words[waits]
+        for phase in phases_of(words, at):
+            words[phase + layout.PHASE_WAITS + 1] = words[phase + layout.PHASE_WAITS]
     return table.new_tensor(words)
+
+
+def phases_of(words: Sequence[int], record: int) -> range:
+    """Where in a schedule table the phases of a slot begin, by its record."""
+    first = words[record + layout.SLOT_PHASES]
+    if first == 0:
+        return range(0)
+    number = max(words[first - layout.PAIR_WORDS * (loop + 1) + 1] for loop in range(words[layout.LOOPS]))
+    return range(first, first + layout.PHASE_WORDS * number, layout.PHASE_WORDS)
 
 
 def record(fused: Any, grid: Any, *args: Any, **kwargs: Any) -> Trace:
@@ -105,7 +112,7 @@ class Recorder:
         (stage,) = artifact.stages
         self.op = op
         self.repeatable = not stage.accumulates
-        self.grid = stage.grid
+        self.grid = artifact.grid_of(0, op.rank)
         self.options = dict(options or {})
         self.device = op.heap.device
         self.chunks = arrivals_of(schedule, op.rank)
@@ -366,11 +373,10 @@ def assemble(
             continue  # a grid that is smaller than the table never takes this slot
         place = times[at + layout.TRACE_PLACE]
         phases = []
-        if first := table[at + layout.SLOT_PHASES]:
-            num_phases = table[first - layout.PHASE_HEAD]
-            for pair in range(first, first + layout.PAIR_WORDS * num_phases, layout.PAIR_WORDS):
-                begin_over = times[pair + layout.TRACE_WAIT], times[pair + layout.TRACE_START]
-                phases.append((*begin_over, signals(table[pair - layout.PAIR_WORDS + 1], table[pair + 1])))
+        for phase in phases_of(table, at):
+            begin_over = times[phase + layout.TRACE_WAIT], times[phase + layout.TRACE_START]
+            waits = phase + layout.PHASE_WAITS
+            phases.append((*begin_over, signals(table[waits], table[waits + 1])))
         program, multiprocessor = place & 0xFFFFFFFF, place >> 32
         waits = at + layout.SLOT_WAITS
         tiles.append(

@@ -33,6 +33,13 @@ KernelLaunch launch_of(const fuse::Stage& stage, const plan::Plan& plan, const f
 
 }  // namespace
 
+std::array<std::int64_t, 3> Launch::grid_of(std::size_t stage, std::int32_t rank) const {
+    const fuse::RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
+    if (schedule.stages[stage].program_a_slot())
+        return {static_cast<std::int64_t>(schedule.slots_of(own, stage).size()), 1, 1};
+    return stages[stage].arguments.grid.value_or(std::array<std::int64_t, 3>{1, 1, 1});
+}
+
 std::string kernel_file(const Artifact& artifact, const std::string& stem, std::size_t stage) {
     const std::string number = artifact.sources.size() > 1 ? "_" + std::to_string(stage) : "";
     return stem + number + artifact.sources[stage].suffix;

@@ -56,6 +56,8 @@ std::string param_of(const fuse::BoundKernel& program, const fuse::Schedule& sch
 
 Form form_of(const fuse::BoundKernel& program, const fuse::Schedule& schedule, std::size_t stage) {
     Form form{.phased = schedule.stages[stage].phased,
+              .partial = schedule.stages[stage].is_partial(),
+              .program_a_slot = schedule.stages[stage].program_a_slot(),
               .produces = schedule.produces(stage),
               .awaits_chunks = awaits_chunks(schedule, stage),
               .lets_next_start = stage + 1 < schedule.stages.size() && schedule.stages[stage + 1].overlaps,

@@ -21,7 +21,9 @@ struct InlineForm {
 };
 
 struct Form {
-    bool phased = false;           ///< the reduction loop waits in phases
+    bool phased = false;           ///< loops wait in phases
+    bool partial = false;          ///< ranks run some of the tiles each
+    bool program_a_slot = false;   ///< … a program each, along x, however many axes the kernel's grid has
     bool produces = false;         ///< tiles make chunks
     bool awaits_chunks = false;    ///< some tile waits for what an op brings
     bool lets_next_start = false;  ///< the stage after it starts beside it

@@ -169,6 +169,32 @@ void append_loads(std::vector<std::int32_t>& words, const fuse::RankSchedule& sc
     }
 }
 
+/// The phases of each slot, by loop; `waits`: by slot and phase, where its waits begin and end.
+void append_phases(std::vector<std::int32_t>& words, std::span<const fuse::Slot> slots, std::int32_t loops,
+                   const std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>>& waits) {
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+        const std::vector<fuse::Phase>& phases = slots[slot].phases;
+        if (phases.empty()) continue;
+        const auto head = static_cast<std::size_t>(loops * table::pair_words);
+        words.resize((words.size() + head + 3) / 4 * 4, 0);
+        const std::size_t begin = words.size();
+        words[table::first_slot + table::slot_words * slot + table::slot_phases] =
+            static_cast<std::int32_t>(begin);
+        for (std::int32_t loop = 0; loop < loops; ++loop) {
+            const auto of_loop = std::ranges::equal_range(phases, loop, {}, &fuse::Phase::loop);
+            const std::size_t at = begin - static_cast<std::size_t>(table::pair_words * (loop + 1));
+            words[at] = static_cast<std::int32_t>(of_loop.begin() - phases.begin());
+            words[at + 1] = static_cast<std::int32_t>(of_loop.end() - phases.begin());
+        }
+        for (std::size_t phase = 0; phase < phases.size(); ++phase) {
+            words.push_back(static_cast<std::int32_t>(phases[phase].iteration_begin));
+            words.push_back(static_cast<std::int32_t>(phases[phase].iteration_end));
+            words.push_back(waits[slot][phase].first);
+            words.push_back(waits[slot][phase].second);
+        }
+    }
+}
+
 }  // namespace
 
 std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t rank,
@@ -184,9 +210,12 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     words[table::num_slots] = static_cast<std::int32_t>(num_slots);
     words[table::num_kernel_posts] = static_cast<std::int32_t>(kernel_posts.size());
     words[table::num_programs] = static_cast<std::int32_t>(num_programs);
+    words[table::loops] = of_all.stages[stage].loops;
+    for (std::size_t axis = 0; axis < of_all.stages[stage].own_grid.size(); ++axis)
+        words[table::grid + axis] = static_cast<std::int32_t>(of_all.stages[stage].own_grid[axis]);
 
     // Waits: those of a slot, then those of its phases, one after another.
-    std::vector<std::vector<std::int32_t>> phase_wait_ends(num_slots);
+    std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>> phase_waits(num_slots);
     for (std::size_t slot = 0; slot < num_slots; ++slot) {
         const std::size_t record = table::first_slot + table::slot_words * slot;
         words[record + table::slot_tile] = static_cast<std::int32_t>(slots[slot].tile);
@@ -194,25 +223,12 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
         append_waits(words, slots[slot].waits);
         words[record + table::slot_waits + 1] = static_cast<std::int32_t>(words.size());
         for (const fuse::Phase& phase : slots[slot].phases) {
+            const auto begin = static_cast<std::int32_t>(words.size());
             append_waits(words, phase.waits);
-            phase_wait_ends[slot].push_back(static_cast<std::int32_t>(words.size()));
+            phase_waits[slot].emplace_back(begin, static_cast<std::int32_t>(words.size()));
         }
     }
-    for (std::size_t slot = 0; slot < num_slots; ++slot) {
-        const auto& phases = slots[slot].phases;
-        if (phases.empty()) continue;
-        const std::size_t record = table::first_slot + table::slot_words * slot;
-        static_assert(table::phase_head == 2 * table::pair_words);
-        words.push_back(static_cast<std::int32_t>(phases.size()));
-        words.push_back(0);
-        words.push_back(0);  // where the first phase begins: iteration 0, and after the waits of the slot
-        words.push_back(words[record + table::slot_waits + 1]);
-        words[record + table::slot_phases] = static_cast<std::int32_t>(words.size());
-        for (std::size_t phase = 0; phase < phases.size(); ++phase) {
-            words.push_back(static_cast<std::int32_t>(phases[phase].iteration_end));
-            words.push_back(phase_wait_ends[slot][phase]);
-        }
-    }
+    append_phases(words, slots, of_all.stages[stage].loops, phase_waits);
     const auto append_posts = [&](const std::vector<fuse::Post>& posts) {
         for (const fuse::Post& post : posts) {
             const std::int64_t distance =

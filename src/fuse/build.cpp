@@ -5,6 +5,7 @@
 #include "fuse/build_chain.hpp"
 #include "fuse/build_makes.hpp"
 #include "fuse/build_reads.hpp"
+#include "fuse/run_tiles.hpp"
 #include "fuse/start_order.hpp"
 #include "syncopate/fuse/inline_reads.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
@@ -80,6 +81,7 @@ Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const 
     Written written;
     for (std::size_t stage = 0; stage < program.stages.size(); ++stage) {
         const BoundKernel one(program.stages[stage], lowered.plan);
+        if (Status status = find_runs(one, stage, graph); !status) return status.error();
         if (Status status = add_tiles(one, stage, written, graph); !status) return status.error();
         if (Status status = add_chunks(one, stage, lowered, graph); !status) return status.error();
         add_written(one, written);

@@ -75,6 +75,7 @@ private:
             const auto made = produced_.find({rank, tensor});
             if (made == produced_.end()) continue;
             for (const kernel::Tile& tile : program_.kernel.tiles) {
+                if (!graph_.runs(stage_, rank, tile.id)) continue;
                 for (const Region& box : kernel::boxes_written(tile, param)) {
                     std::vector<Region> missing{box};
                     for (const Region& region : made->second) take(missing, region);
@@ -90,13 +91,16 @@ private:
         return Done{};
     }
 
-    const Makers& makers_of(const plan::Chunk& chunk) {
-        const auto [found, is_new] = makers_.try_emplace(plan::key_of(chunk));
+    const Makers& makers_of(std::int32_t rank, const plan::Chunk& chunk) {
+        // Where all ranks run all tiles, these are the same on each.
+        const std::int32_t whose = graph_.stages[stage_].runs.empty() ? 0 : rank;
+        const auto [found, is_new] = makers_.try_emplace(std::pair(whose, plan::key_of(chunk)));
         if (!is_new) return found->second;
         Makers& makers = found->second;
         makers.missing = {chunk.region};
         const std::string& param = params_.at(chunk.tensor);
         for (const kernel::Tile& tile : program_.kernel.tiles) {
+            if (!graph_.runs(stage_, whose, tile.id)) continue;
             bool makes = false;
             for (const Region& box : kernel::boxes_written(tile, param)) {
                 if (!overlaps(box, chunk.region)) continue;
@@ -127,7 +131,7 @@ private:
             if (auto part = intersect(region, chunk.region)) parts.push_back(std::move(*part));
         }
         if (parts.empty()) return Done{};
-        const Makers& makers = makers_of(chunk);
+        const Makers& makers = makers_of(rank, chunk);
         for (const Region& hole : makers.missing) {
             for (const Region& part : parts) {
                 if (!overlaps(hole, part)) continue;
@@ -168,7 +172,7 @@ private:
     std::size_t stage_;
     std::map<std::int32_t, std::string> params_;  ///< by tensor: the parameter through which it is written
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Region>> produced_;  ///< by rank and tensor
-    std::map<std::vector<std::int64_t>, Makers> makers_;
+    std::map<std::pair<std::int32_t, std::vector<std::int64_t>>, Makers> makers_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "fuse/build_reads.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -68,6 +69,21 @@ struct BoundParam {
     std::vector<kernel::LoopSlice> slices;  ///< how the reduction loop walks it
 };
 
+/// The iterations of a loop of `trips` that reach into `region`, of what one reads; empty: none does.
+Interval iterations_of(const kernel::LoopRead& read, const Region& region, std::int64_t trips) {
+    if (read.dim < 0 || read.step == 0) return {0, trips};
+    const auto floor_div = [](std::int64_t a, std::int64_t b) { return a / b - (a % b < 0 ? 1 : 0); };
+    // Iteration i reads [base + i step, base + i step + extent) along dim; with a step below 0, from the end.
+    const Interval along = region[read.dim];
+    const std::int64_t step = read.step > 0 ? read.step : -read.step;
+    const std::int64_t base = read.step > 0 ? read.base : read.base + read.step * (trips - 1);
+    const std::int64_t first = floor_div(along.begin - base - read.extent, step) + 1;
+    const std::int64_t last = floor_div(along.end - 1 - base, step);
+    const Interval found{std::clamp<std::int64_t>(first, 0, trips),
+                         std::clamp<std::int64_t>(last + 1, 0, trips)};
+    return read.step > 0 ? found : Interval{trips - found.end, trips - found.begin};
+}
+
 struct KeyHash {
     std::size_t operator()(const std::vector<std::int64_t>& key) const {
         std::size_t hash = 0xcbf29ce484222325ULL;
@@ -101,6 +117,9 @@ bool is_produced(const plan::Plan& plan, std::int32_t tensor) {
 struct Class {
     std::int64_t first_tile = 0;
     std::vector<std::vector<Region>> boxes;  ///< by bound parameter
+    /// By bound parameter, where the tiles' loops differ: null where it is read in none.
+    std::vector<std::shared_ptr<const std::vector<kernel::LoopRead>>> reads{};
+    std::vector<std::int64_t> trips{};  ///< by loop
 };
 
 class Reads {
@@ -114,14 +133,15 @@ public:
             // What a kernel makes and also reads (as atomic_add does) is its own, whatever arrives there
             // later.
             if (param->written && is_produced(plan_, bound.tensor)) continue;
-            if (!kernel_.loops.empty()) {
+            if (!kernel_.loops.empty() && !kernel_.tiles_differ) {
                 for (const kernel::LoopSlice& slice : kernel_.loops.front().slices) {
                     if (slice.param == name) bound.slices.push_back(slice);
                 }
             }
             params_.push_back(std::move(bound));
         }
-        trips_ = kernel_.loops.empty() ? 0 : kernel_.loops.front().trips;
+        trips_ = kernel_.loops.empty() || kernel_.tiles_differ ? 0 : kernel_.loops.front().trips;
+        ranged_ = kernel_.tiles_differ || std::ranges::any_of(kernel_.loops, &kernel::Loop::any_order);
     }
 
     Status run(const Written& written) {
@@ -129,6 +149,11 @@ public:
         const std::vector<std::vector<std::vector<Supply>>> supplies = find_supplies(written);
         Graph::StageNodes& nodes = graph_.stages[stage_];
         nodes.num_classes = static_cast<std::int32_t>(classes_.size());
+        nodes.ranged = ranged_;
+        if (ranged_) {
+            for (const Class& tiles : classes_) nodes.trips.push_back(tiles.trips);
+        }
+        const std::vector<std::vector<bool>> run = classes_run();
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
             nodes.first.push_back(static_cast<NodeId>(graph_.nodes.size()));
             for (std::size_t c = 0; c < classes_.size(); ++c) {
@@ -137,10 +162,15 @@ public:
                 graph_.in.emplace_back();
                 nodes.loads.emplace_back();
                 nodes.awaits.emplace_back();
+                if (ranged_) nodes.uses.emplace_back();
             }
             for (const BoundParam& param : params_) {
                 const SupplyIndex index(supplies[rank][param.tensor]);
-                if (Status status = connect(rank, param, index); !status) return status;
+                if (Status status = connect(rank, param, index, run); !status) return status;
+            }
+            if (ranged_) {
+                for (std::size_t c = 0; c < classes_.size(); ++c)
+                    add_uses_as_edges(nodes.first.back() + static_cast<NodeId>(c));
             }
             for (std::size_t c = 0; c < classes_.size(); ++c)
                 keep_earliest(graph_.in[static_cast<std::size_t>(nodes.first.back()) + c]);
@@ -158,9 +188,18 @@ private:
         for (const kernel::Tile& tile : kernel_.tiles) {
             key.clear();
             std::vector<std::vector<Region>> boxes;
+            std::vector<std::shared_ptr<const std::vector<kernel::LoopRead>>> reads;
+            std::vector<std::int64_t> trips;
             boxes.reserve(params_.size());
+            for (std::size_t loop = 0; ranged_ && loop < kernel_.loops.size(); ++loop)
+                trips.push_back(kernel_.trips_of(tile, loop));
+            key.insert(key.end(), trips.begin(), trips.end());
             for (const BoundParam& param : params_) {
                 boxes.push_back(kernel::boxes_read(tile, param.name));
+                if (ranged_) {
+                    reads.push_back(reads_of(tile, param, boxes.back(), trips));
+                    push_reads(reads.back(), key);
+                }
                 key.push_back(static_cast<std::int64_t>(boxes.back().size()));
                 for (const Region& box : boxes.back()) {
                     for (const Interval& interval : box) {
@@ -170,9 +209,60 @@ private:
                 }
             }
             const auto [found, is_new] = known.try_emplace(key, static_cast<std::int32_t>(classes_.size()));
-            if (is_new) classes_.push_back({tile.id, std::move(boxes)});
+            if (is_new) classes_.push_back({tile.id, std::move(boxes), std::move(reads), std::move(trips)});
             class_of.push_back(found->second);
         }
+    }
+
+    using LoopReads = std::shared_ptr<const std::vector<kernel::LoopRead>>;
+
+    /// What the tile reads through the parameter, by loop; null: nothing in a loop.
+    [[nodiscard]] LoopReads reads_of(const kernel::Tile& tile, const BoundParam& param,
+                                     const std::vector<Region>& boxes,
+                                     const std::vector<std::int64_t>& trips) const {
+        if (kernel_.tiles_differ) {
+            const auto found = tile.loop_reads.find(param.name);
+            return found == tile.loop_reads.end() ? nullptr : found->second;
+        }
+        // The one loop, alike in all tiles.
+        if (param.slices.size() != 1 || trips.empty() || trips.front() <= 0) return nullptr;
+        const kernel::LoopSlice& slice = param.slices.front();
+        kernel::LoopRead read{0, slice.dim, slice.base, slice.step, slice.extent, boxes};
+        const Interval whole{slice.base, slice.base + (trips.front() - 1) * slice.step + slice.extent};
+        const bool outside = slice.step <= 0 || std::ranges::any_of(boxes, [&](const Region& box) {
+                                 return box[slice.dim].begin < whole.begin || box[slice.dim].end > whole.end;
+                             });
+        if (outside) return nullptr;
+        return std::make_shared<const std::vector<kernel::LoopRead>>(1, std::move(read));
+    }
+
+    static void push_reads(const LoopReads& reads, std::vector<std::int64_t>& key) {
+        if (reads == nullptr) return key.push_back(0);
+        key.push_back(static_cast<std::int64_t>(reads->size()));
+        for (const kernel::LoopRead& read : *reads) {
+            for (const std::int64_t number :
+                 {static_cast<std::int64_t>(read.loop), static_cast<std::int64_t>(read.dim), read.base,
+                  read.step, read.extent, static_cast<std::int64_t>(read.boxes.size())})
+                key.push_back(number);
+            for (const Region& box : read.boxes) {
+                for (const Interval& interval : box) {
+                    key.push_back(interval.begin);
+                    key.push_back(interval.end);
+                }
+            }
+        }
+    }
+
+    /// By rank and class, whether the rank runs some tile of it; empty: all ranks run all.
+    [[nodiscard]] std::vector<std::vector<bool>> classes_run() const {
+        const Graph::StageNodes& nodes = graph_.stages[stage_];
+        std::vector<std::vector<bool>> run(nodes.runs.size(), std::vector<bool>(classes_.size(), false));
+        for (std::size_t rank = 0; rank < run.size(); ++rank) {
+            for (std::size_t tile = 0; tile < nodes.class_of.size(); ++tile) {
+                if (nodes.runs[rank][tile]) run[rank][static_cast<std::size_t>(nodes.class_of[tile])] = true;
+            }
+        }
+        return run;
     }
 
     /// What is where: by rank and tensor.
@@ -198,15 +288,20 @@ private:
     }
 
     /// Edges to all tiles of the rank from the ops that deliver what they read through `param`.
-    Status connect(std::int32_t rank, const BoundParam& param, const SupplyIndex& index) {
+    Status connect(std::int32_t rank, const BoundParam& param, const SupplyIndex& index,
+                   const std::vector<std::vector<bool>>& run) {
         const auto number = static_cast<std::size_t>(&param - params_.data());
         for (std::size_t c = 0; c < classes_.size(); ++c) {
+            if (!run.empty() && !run[static_cast<std::size_t>(rank)][c]) continue;
             const NodeId node = graph_.stages[stage_].first.back() + static_cast<NodeId>(c);
             for (const Region& box : classes_[c].boxes[number]) {
                 std::vector<Region> missing{box};
                 index.for_each_overlap(box, [&](const Supply& supply) {
                     take(missing, supply.region);
-                    if (supply.op != kNoNode)
+                    if (supply.op == kNoNode) return;
+                    if (ranged_)
+                        need_in_loops(node, classes_[c], number, box, supply);
+                    else
                         need(node, supply.op, first_iteration(param, box, supply.region, trips_));
                 });
                 if (missing.empty()) continue;
@@ -219,6 +314,52 @@ private:
             }
         }
         return Done{};
+    }
+
+    /// The tile's node needs the op of `supply`, which delivers some of `box`: which iterations do.
+    void need_in_loops(NodeId tiles, const Class& of, std::size_t number, const Region& box,
+                       const Supply& supply) {
+        const LoopReads& reads = of.reads[number];
+        if (reads == nullptr || graph_.carrier(supply.op) == Carrier::tile_loads)
+            return need(tiles, supply.op, 0);
+        Graph::StageNodes& nodes = graph_.stages[stage_];
+        std::vector<Use>& uses = nodes.uses[static_cast<std::size_t>(tiles - nodes.first.front())];
+        const auto part = intersect(box, supply.region);
+        for (const kernel::LoopRead& read : *reads) {
+            for (const Region& read_box : read.boxes) {
+                const auto needed = intersect(read_box, *part);
+                if (!needed) continue;
+                if (read.loop < 0 || !kernel_.loops[static_cast<std::size_t>(read.loop)].divisible) {
+                    need(tiles, supply.op, 0);
+                    continue;
+                }
+                const std::int64_t trips = of.trips[static_cast<std::size_t>(read.loop)];
+                const Interval iterations = iterations_of(read, *needed, trips);
+                if (iterations.empty())
+                    need(tiles, supply.op, 0);  // it is read, whatever the loop's form says
+                else
+                    uses.push_back({read.loop, iterations.begin, iterations.end, supply.op});
+            }
+        }
+    }
+
+    /// Of what only iterations need, an edge: at 0 where the first iteration of the first loop that runs
+    /// does, and no order is free.
+    void add_uses_as_edges(NodeId tiles) {
+        Graph::StageNodes& nodes = graph_.stages[stage_];
+        const auto number = static_cast<std::size_t>(tiles - nodes.first.front());
+        std::vector<Use>& uses = nodes.uses[number];
+        std::ranges::sort(uses);
+        const auto rest = std::ranges::unique(uses);
+        uses.erase(rest.begin(), rest.end());
+        const std::vector<std::int64_t>& trips =
+            nodes.trips[number % static_cast<std::size_t>(nodes.num_classes)];
+        const auto first = std::ranges::find_if(trips, [](std::int64_t n) { return n > 0; }) - trips.begin();
+        for (const Use& use : uses) {
+            const bool at_once = use.loop == first && use.begin == 0 &&
+                                 !kernel_.loops[static_cast<std::size_t>(use.loop)].any_order;
+            graph_.in[tiles].push_back({at_once ? 0 : std::max<std::int64_t>(use.begin, 1), use.op});
+        }
     }
 
     void need(NodeId tiles, NodeId op, std::int64_t iteration) {
@@ -249,6 +390,7 @@ private:
     std::size_t stage_;
     std::vector<BoundParam> params_;
     std::int64_t trips_ = 0;
+    bool ranged_ = false;  ///< which iterations need what is told range by range
     std::vector<Class> classes_;
 };
 

@@ -42,7 +42,7 @@ Result<Work> plan_work(const StagedProgram& program, const Options& options) {
     if (!stores) return stores.error();
     auto loads = load_inline(program, *lowered, *graph, *backends, options);
     if (!loads) return loads.error();
-    Synchronization waits = synchronize(*graph, *placement, *orders);
+    Synchronization waits = synchronize(*graph, *placement, *orders, *arrivals);
     Guards guards = guard(*graph, lowered->plan, *placement, waits);
     return Work{*std::move(lowered),  *std::move(backends), *std::move(graph), *std::move(placement),
                 *std::move(arrivals), *std::move(orders),   std::move(waits),  std::move(guards),

@@ -34,7 +34,7 @@ std::vector<std::int64_t> row_of(const Slot& slot) {
     };
     append(slot.waits);
     for (const Phase& phase : slot.phases) {
-        row.push_back(phase.iteration_end);
+        row.insert(row.end(), {phase.loop, phase.iteration_begin, phase.iteration_end});
         append(phase.waits);
     }
     return row;
@@ -59,11 +59,17 @@ std::optional<Slot> slot_of(std::span<const std::int64_t> row, const StageSlots&
         return made;
     };
     Slot slot;
-    slot.tile = next(0, stage.count - 1);
+    slot.tile = next(0, std::max(stage.tiles, stage.count) - 1);
     slot.waits = waits();
-    for (std::int64_t begin = 0; good && !row.empty();) {
-        begin = next(begin, std::numeric_limits<std::int64_t>::max());
-        slot.phases.push_back({begin, waits()});
+    while (good && !row.empty()) {
+        constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+        Phase phase;
+        phase.loop = static_cast<std::int32_t>(
+            next(slot.phases.empty() ? 0 : slot.phases.back().loop, stage.loops - 1));
+        phase.iteration_begin = next(0, kAny);
+        phase.iteration_end = next(phase.iteration_begin, kAny);
+        phase.waits = waits();
+        slot.phases.push_back(std::move(phase));
     }
     return good && !(stage.phased && slot.phases.empty()) ? std::optional(std::move(slot)) : std::nullopt;
 }
@@ -288,12 +294,19 @@ private:
         };
         if (!this->list(rows, row)(at)) return false;
         if constexpr (Json::kReads) {
-            if (rows.size() != static_cast<std::size_t>(schedule_.num_slots()))
+            // Where ranks run some of the tiles each, a rank may have fewer.
+            const bool partial = schedule_.stages.front().is_partial();
+            const auto most = static_cast<std::size_t>(schedule_.num_slots());
+            if (partial ? rows.size() > most : rows.size() != most)
                 return this->fail(at, fmt::format("has {} entries; the stages have {} slots", rows.size(),
                                                   schedule_.num_slots()));
-            std::vector<bool> taken(rows.size(), false);  // by tile, tiles numbered over all stages
+            // By tile, tiles numbered over all stages.
+            std::vector<bool> taken(
+                partial ? static_cast<std::size_t>(schedule_.stages.front().tiles) : rows.size(), false);
             for (const StageSlots& stage : schedule_.stages) {
-                for (std::int64_t n = stage.first; n < stage.first + stage.count; ++n) {
+                const std::int64_t end =
+                    std::min(stage.first + stage.count, static_cast<std::int64_t>(rows.size()));
+                for (std::int64_t n = stage.first; n < end; ++n) {
                     auto slot = slot_of(rows[static_cast<std::size_t>(n)], stage, num_signals());
                     if (!slot) return this->fail(at, fmt::format("[{}] is no slot of its stage", n));
                     if (taken[static_cast<std::size_t>(stage.first + slot->tile)])
@@ -422,16 +435,28 @@ private:
         std::int64_t first = 0;
         const auto stage = [&](JsonAt inner, JsonOf<StageSlots> auto& slots) {
             if constexpr (Json::kReads) slots.first = first;
-            if (!this->object(inner, required("slots", this->integer(slots.count, 0, kMost - first)),
-                              required("phased", this->flag(slots.phased)),
-                              optional("overlaps", slots.overlaps, this->flag(slots.overlaps)))) {
+            if (!this->object(
+                    inner, required("slots", this->integer(slots.count, 0, kMost - first)),
+                    required("phased", this->flag(slots.phased)),
+                    optional("overlaps", slots.overlaps, this->flag(slots.overlaps)),
+                    optional("loops", slots.loops != 1, this->integer(slots.loops, 1, 64)),
+                    optional("tiles", slots.is_partial(), this->integer(slots.tiles, 1, kMost)),
+                    optional("own_grid", slots.program_a_slot(), numbers(slots.own_grid, 1, kMost)))) {
                 return false;
             }
             first += slots.count;
             return true;
         };
         return this->list(schedule_.stages, stage)(at) &&
-               expect(at, [&] { return !schedule_.stages.empty(); }, "is empty; expected at least one stage");
+               expect(
+                   at, [&] { return !schedule_.stages.empty(); }, "is empty; expected at least one stage") &&
+               expect(
+                   at,
+                   [&] {
+                       return schedule_.stages.size() == 1 ||
+                              std::ranges::none_of(schedule_.stages, &StageSlots::is_partial);
+                   },
+                   "has several stages of which ranks run some of the tiles each");
     }
 
     bool ranks(JsonAt at) {

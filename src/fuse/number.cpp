@@ -218,11 +218,22 @@ private:
         schedule.stages.clear();
         std::int64_t first = 0;
         for (const StageOrder& order : in_.orders) {
-            const auto slots = static_cast<std::int64_t>(order.program_of.size());
-            const std::size_t stage = schedule.stages.size();
-            const bool overlaps = stage < graph_.overlapping.size() && graph_.overlapping[stage];
-            schedule.stages.push_back({first, slots, order.phased, overlaps});
-            first += slots;
+            const auto tiles = static_cast<std::int64_t>(order.program_of.size());
+            std::size_t slots = 0;  // of the rank that has most
+            for (const auto& own : order.tiles) slots = std::max(slots, own.size());
+            const auto count = static_cast<std::int64_t>(slots);
+            const auto loops = static_cast<std::int32_t>(std::max<std::size_t>(order.loops.size(), 1));
+            const std::size_t index = schedule.stages.size();
+            const bool overlaps = index < graph_.overlapping.size() && graph_.overlapping[index];
+            StageSlots& stage =
+                schedule.stages.emplace_back(StageSlots{first, count, order.phased, overlaps, loops});
+            const bool partial = std::ranges::any_of(
+                order.tiles, [&](const auto& own) { return own.size() < static_cast<std::size_t>(tiles); });
+            if (partial) {
+                stage.tiles = tiles;
+                if (order.own_grid[0] > 0) stage.own_grid = {order.own_grid[0], order.own_grid[1]};
+            }
+            first += count;
         }
         schedule.stores = in_.stores.form;
         schedule.loads = in_.loads.form;
@@ -267,7 +278,8 @@ private:
             std::ranges::sort(to.waits);
             if (!in_.loads.at[rank].empty()) to.from = in_.loads.at[rank][static_cast<std::size_t>(tile)];
             for (const SlotWaits::Phase& phase : waits.phases)
-                to.phases.push_back({phase.iteration_end, waits_for(rank, phase.ops)});
+                to.phases.push_back(
+                    {phase.loop, phase.iteration_begin, phase.iteration_end, waits_for(rank, phase.ops)});
             slot_of[static_cast<std::size_t>(tile)] = first + static_cast<std::int64_t>(slot);
         }
         const std::vector<bool> at_once = count_at_once(rank);

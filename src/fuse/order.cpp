@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -86,11 +87,15 @@ public:
         std::vector<std::vector<std::int64_t>> tiles(nodes_.first.size());
         for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
             const std::vector<Times> times = times_of(rank, phases);
-            for (std::size_t position = 0; position < nodes_.class_of.size(); ++position)
-                tiles[rank].push_back(kernel.tile_at(position));
+            for (std::size_t position = 0; position < nodes_.class_of.size(); ++position) {
+                const std::int64_t tile = kernel.tile_at(position);
+                if (graph_.runs(stage_, static_cast<std::int32_t>(rank), tile)) tiles[rank].push_back(tile);
+            }
+            const bool by_length = phases && lengths_differ();
             const auto key = [&](std::int64_t tile) {
                 const Times& time = times[nodes_.class_of[tile]];
-                return std::tuple(time.first, time.last, deadlines_.empty() ? 0 : deadlines_[rank][tile]);
+                const std::int64_t last = by_length ? -length_of(nodes_.class_of[tile]) : time.last;
+                return std::tuple(time.first, last, deadlines_.empty() ? 0 : deadlines_[rank][tile]);
             };
             std::ranges::stable_sort(tiles[rank], {}, key);
         }
@@ -107,6 +112,7 @@ public:
                 return;  // another way of counting
         }
         for (std::size_t rank = 0; rank < order.tiles.size(); ++rank) {
+            if (order.tiles[rank].size() != order.program_of.size()) continue;
             std::vector<double> ready;
             for (const Times& time : times_of(rank, false))
                 ready.push_back(static_cast<double>(time.needed) / kLinkBytesPerMicrosecond);
@@ -143,6 +149,7 @@ private:
                 time.first = time.last = std::max(time.last, arrivals_[op]);
             for (const NodeId chunk : graph_.awaited_by(stage_, node))
                 time.last = time.needed = std::max(time.last, made_at(rank, graph_.made_at(chunk)));
+            time.first = std::max(time.first, first_range(node, c));
             if (!phases) time.first = time.last;
         }
         return times;
@@ -159,6 +166,34 @@ private:
         while (last > 0 && !makes[static_cast<std::size_t>(tiles[last - 1])]) --last;
         return made.stage * kStage +
                static_cast<std::int64_t>(last) * kStage / static_cast<std::int64_t>(tiles.size() + 1);
+    }
+
+    /// When some range of the first loop can run whose ranges come in any order; 0 where that is no such one.
+    [[nodiscard]] std::int64_t first_range(NodeId node, std::int32_t c) const {
+        if (!nodes_.ranged) return 0;
+        const std::vector<std::int64_t>& trips = nodes_.trips[static_cast<std::size_t>(c)];
+        const auto loop = std::ranges::find_if(trips, [](std::int64_t n) { return n > 0; }) - trips.begin();
+        std::int64_t covered = 0, earliest = kNever;
+        for (const Use& use : graph_.uses_of(stage_, node)) {
+            if (use.loop != loop) continue;
+            if (use.begin > covered) return 0;  // what is there from the start
+            covered = std::max(covered, use.end);
+            earliest = std::min(earliest, arrivals_[use.op]);
+        }
+        return covered < (trips.empty() ? 0 : trips[static_cast<std::size_t>(loop)]) ? 0 : earliest;
+    }
+
+    /// Iterations of all loops of a tile of the class.
+    [[nodiscard]] std::int64_t length_of(std::int32_t c) const {
+        const std::vector<std::int64_t>& trips = nodes_.trips[static_cast<std::size_t>(c)];
+        return std::accumulate(trips.begin(), trips.end(), std::int64_t{0});
+    }
+    /// Then the longest tiles go first among those that can start alike, as short ones fill the gaps.
+    [[nodiscard]] bool lengths_differ() const {
+        if (!nodes_.ranged) return false;
+        for (std::int32_t c = 1; c < nodes_.num_classes; ++c)
+            if (length_of(c) != length_of(0)) return true;
+        return false;
     }
 
     /// When what an op sends of what a kernel makes should be made; kNever: whenever.
@@ -221,7 +256,10 @@ private:
 /// Whether some tile waits in its loop.
 bool waits_in_loop(const StageWaits& waits) {
     return std::ranges::any_of(waits, [](const auto& slots) {
-        return std::ranges::any_of(slots, [](const SlotWaits& slot) { return slot.phases.size() > 1; });
+        return std::ranges::any_of(slots, [](const SlotWaits& slot) {
+            return std::ranges::any_of(slot.phases,
+                                       [](const SlotWaits::Phase& phase) { return !phase.ops.empty(); });
+        });
     });
 }
 
@@ -252,13 +290,20 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         const std::vector<StageOrder> earlier = orders;
         const Ordering ordering(graph, lowered, placement, arrivals, stage, earlier);
         StageOrder& made = orders.emplace_back(StageOrder{.program_of = *std::move(program_of)});
+        if (!kernel.persistent) made.own_grid = {kernel.grid[0], kernel.grid[1]};
         // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read
         // it.
-        const kernel::Loop* loop = kernel.loops.empty() ? nullptr : &kernel.loops.front();
-        if (options.phases && loop != nullptr && loop->divisible && loop->trips > 1) {
+        const bool ranged = graph.stages[stage].ranged;
+        if (ranged) made.loops = kernel.loops;
+        const auto divisible = std::ranges::find_if(
+            kernel.loops, [](const kernel::Loop& loop) { return loop.divisible && loop.trips > 1; });
+        const bool cuts = ranged ? divisible != kernel.loops.end()
+                                 : !kernel.loops.empty() && divisible == kernel.loops.begin();
+        if (options.phases && cuts) {
             made.tiles = ordering.by_arrival(kernel, true);
-            made.trips = loop->trips;
-            made.phased = waits_in_loop(stage_waits(graph, placement, stage, made));
+            made.trips = divisible->trips;
+            made.phased = true;
+            made.phased = waits_in_loop(stage_waits(graph, placement, stage, made, arrivals));
         }
         if (made.phased) continue;
         made.trips = 0;

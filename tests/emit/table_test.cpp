@@ -27,11 +27,12 @@ TEST(Table, HoldsSlotsWithTheirWaits) {
 
 TEST(Table, PrecedesPhasesByTheirCount) {
     fuse::RankSchedule schedule;
-    schedule.slots = {{0, {{0, 0}}, {{3, {}}, {5, {{1, 0}}}}}};
+    schedule.slots = {{0, {{0, 0}}, {{.iteration_end = 3}, {0, 3, 5, {{1, 0}}}}}};
     const Words words = table_of(schedule, 0, 4096, 1);
-    // record: tile, waits 24..26, phases at 32; waits of signal 0 and 1; {2, 0}, {0, 26}; {3, 26}, {5, 28}
+    // record: tile, waits 24..26, phases at 32; waits of signal 0 and 1; 0, 0, {0, 2}; {0, 3, 26, 26}, {3, 5,
+    // 26, 28}
     EXPECT_EQ(Words(words.begin() + 16, words.end()),
-              (Words{0, 24, 26, 32, 0, 0, 0, 0, 32, 0, 40, 0, 2, 0, 0, 26, 3, 26, 5, 28}));
+              (Words{0, 24, 26, 32, 0, 0, 0, 0, 32, 0, 40, 0, 0, 0, 0, 2, 0, 3, 26, 26, 3, 5, 26, 28}));
 }
 
 TEST(Table, GivesDistancesToPeersOfEitherSide) {
@@ -50,7 +51,7 @@ TEST(Table, GivesDistancesToPeersOfEitherSide) {
 TEST(Table, AlignsEveryPair) {
     fuse::RankSchedule schedule;
     for (int n = 0; n < 5; ++n)
-        schedule.slots.push_back({n, std::vector<fuse::Wait>(n % 3), {{1, {{0, 0}}}, {2, {}}}});
+        schedule.slots.push_back({n, std::vector<fuse::Wait>(n % 3), {{0, 0, 1, {{0, 0}}}, {0, 1, 2, {}}}});
     schedule.kernel_posts = {{0, 0}};
     const Words words = table_of(schedule, 0, 4096, 1);
     EXPECT_EQ(words.size() % 2, 0U);

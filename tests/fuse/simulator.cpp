@@ -216,10 +216,13 @@ private:
             for (const kernel::LoopSlice& s : stage.kernel.loops.front().slices) {
                 if (s.param == param) slice = s;
             }
-            std::int64_t iteration = 0;
+            std::vector<bool> ran(static_cast<std::size_t>(stage.kernel.loops.front().trips), false);
             for (const Phase& phase : slot.phases) {
                 for (const Wait& wait : phase.waits) steps.push_back(wait_step(rank, wait));
-                for (; iteration < phase.iteration_end; ++iteration) {
+                for (std::int64_t iteration = phase.iteration_begin; iteration < phase.iteration_end;
+                     ++iteration) {
+                    if (ran[static_cast<std::size_t>(iteration)]) fault_ = "an iteration runs twice";
+                    ran[static_cast<std::size_t>(iteration)] = true;
                     Region part = box;
                     part[slice.dim].begin =
                         std::max(box[slice.dim].begin, slice.base + iteration * slice.step);
@@ -228,8 +231,7 @@ private:
                     read_steps(steps, rank, tensor, part, who, from);
                 }
             }
-            if (iteration != stage.kernel.loops.front().trips)
-                fault_ = "phases do not end at the last iteration";
+            if (std::ranges::find(ran, false) != ran.end()) fault_ = "phases leave an iteration out";
         }
         for (const auto& [param, tensor_name] : stage.bindings) {
             if (!tile.writes.contains(param)) continue;

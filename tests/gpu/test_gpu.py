@@ -26,6 +26,7 @@ SECTIONS = {
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],
     "check_torch.py": ["gradients", "streams", "graphs", "rows", "compiled", "override"],
     "check_tune.py": ["searched"],
+    "check_attention.py": ["tagged", "random", "queued", "graphs"],
 }  # fmt: skip
 
 
@@ -35,9 +36,8 @@ ON_ONE = ("operators", "ways", "graphs")  # of check_gemm_rs.py
 @pytest.mark.parametrize(("script", "section"), [(s, name) for s in SECTIONS for name in SECTIONS[s]])
 def test_on_gpus(script, section):
     count = min(gpus(), 4)
-    if count == 1 and (
-        script in ("check_torch.py", "check_tune.py") or (script == "check_gemm_rs.py" and section in ON_ONE)
-    ):
+    on_one = {"check_torch.py", "check_tune.py", "check_attention.py"}
+    if count == 1 and (script in on_one or (script == "check_gemm_rs.py" and section in ON_ONE)):
         count = 2
     if count < 2:
         pytest.skip(f"{count} GPUs here, at least 2 are needed")

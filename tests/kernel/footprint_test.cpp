@@ -113,7 +113,9 @@ TEST(Footprint, BlockPointersAdvanceThroughTheLoop) {
     ASSERT_TRUE(!k.loops.empty());
     ASSERT_EQ(k.loops.front().slices.size(), 1u);
     EXPECT_EQ(k.loops.front().slices[0].step, 16);
-    EXPECT_EQ(sites_of(k).loops.front().bound, "");
+    EXPECT_TRUE(k.loops.front().divisible);  // its iterations are counted by steps of BK
+    EXPECT_EQ(sites_of(k).loops.front().bound, "K");
+    EXPECT_EQ(sites_of(k).loops.front().step, "BK");
 }
 
 TEST(Footprint, ALoopThatStridesOverItsReductionReadsOneBoxPerIteration) {
@@ -207,7 +209,9 @@ TEST(Footprint, TwoPathsWithTheirOwnBlocksAreNumberedByTheLoop) {
     EXPECT_EQ(k.tiles[3].reads.at("bw_desc"), box(256, 512, 0, 64));
     EXPECT_EQ(k.tiles[7].writes.at("cn_desc"), box(128, 256, 640, 704));
     EXPECT_FALSE(k.tiles[7].writes.contains("cw_desc"));
-    EXPECT_FALSE(!k.loops.empty());
+    ASSERT_EQ(k.loops.size(), 2u);
+    EXPECT_EQ(k.trips_of(k.tiles[3], 0), 2);  // a wide tile runs the first loop only
+    EXPECT_EQ(k.trips_of(k.tiles[3], 1), 0);
     ASSERT_EQ(sites_of(k).tile_ids.size(), 1u);
     EXPECT_EQ(sites_of(k).tile_ids[0].variables[0], "tile_id");
     EXPECT_TRUE(sites_of(k).tile_ids[0].guards_reads && sites_of(k).tile_ids[0].guards_writes);

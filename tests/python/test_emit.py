@@ -75,13 +75,21 @@ def table(slots, programs, posts=()):
         words += pairs((signal(s), lag) for s, lag in waits)
         words[record(n, SLOT_WAITS) + 1] = len(words)
         for p, (_, waits) in enumerate(phases):
+            begin = len(words)
             words += pairs((signal(s), lag) for s, lag in waits)
-            ends[n, p] = len(words)
+            ends[n, p] = begin, len(words)
+    words[LOOPS] = 1
     for n, (_, _, phases) in enumerate(slots):
         if phases:
-            words += pairs([(len(phases), 0), (0, words[record(n, SLOT_WAITS) + 1])])
+            words += [0] * ((-len(words) - PAIR_WORDS) % 4)
+            words += pairs([(0, len(phases))])
             words[record(n, SLOT_PHASES)] = len(words)
-            words += pairs((end, ends[n, p]) for p, (end, _) in enumerate(phases))
+            before = 0
+            for p, (end, _) in enumerate(phases):
+                phase = [0] * PHASE_WORDS
+                phase[PHASE_BEGIN : PHASE_BEGIN + 2] = before, end
+                phase[PHASE_WAITS : PHASE_WAITS + 2] = ends[n, p]
+                words, before = words + phase, end
     words[KERNEL_POSTS] = len(words)
     return torch.tensor(words + numbers(posts), dtype=torch.int32)
 

@@ -62,6 +62,9 @@ struct Launch {
     fuse::Device device = fuse::Device::host;
     plan::Plan plan;
     fuse::Schedule schedule;
+
+    /// The grid that `rank` launches the stage's kernel with.
+    [[nodiscard]] std::array<std::int64_t, 3> grid_of(std::size_t stage, std::int32_t rank) const;
 };
 
 [[nodiscard]] std::string to_json(const Launch& launch);

@@ -13,13 +13,17 @@
 //        times; 0 in calls that are not recorded            call too
 //   6  trace_ends: programs' end times (offset in       4  fault_seen: the value last read there
 //        the trace)                                     5  fault_epoch: the value awaited
-//   10 loads (offset in words; 0: none is fetched       6  fault_where: the slot, or a value below 0
-//        inline)                                        7  rank
+//   7  loops of the kernel that phases are of           6  fault_where: the slot, or a value below 0
+//   8  grid: x and y of the kernel's own grid, where    7  rank
+//        a program is launched for each slot only
+//   10 loads (offset in words; 0: none is fetched
+//        inline)
 //   16 slot records, 8 words each:                      8  published: the last call that began without a
 //        tile, wait_begin, wait_end, phase_begin,           fault
 //        makes_begin, makes_end, store_lo, store_hi    32  signals, 8 words (32 bytes) apart
 //   …  waits, 2 words each: control-block word, lag     …  counters of made chunks, gates of relays, words of
-//   …  phases, 2 words each: iteration_end, wait_end        collectives, 8 words each (table.hpp)
+//   …  phases, 4 words each: iteration_begin,               collectives, 8 words each (table.hpp)
+//        iteration_end, wait_begin, wait_end
 //   …  posts, 2 words each: low and high half of the
 //        byte distance from this rank's control block
 //        to the word that is set
@@ -41,20 +45,22 @@
 // that is only what the rank itself was given, 1 if the tile loads it, else 0.
 //
 // wait_begin and wait_end are offsets in words of the first wait and past the last one. The phases of a slot
-// follow each other from phase_begin (0: none). Two more pairs stand before them, so that every phase begins
-// where the pair before it ends:
+// follow each other from phase_begin (0: none), those of the kernel's first loop, then those of the next.
+// Before them stands a pair for each loop, the first loop's last: its first phase and past its last one,
+// counted from phase_begin.
 //
-//      {num_phases, 0} {0, wait_end of the slot} | {iteration_end, wait_end} {iteration_end, wait_end} …
-//                                                  ^ phase_begin
+//      … {first, end of loop 1} {0, end of loop 0} | phase phase phase phase …
+//                                                    ^ phase_begin
 //
-// The iteration_end of a slot's last phase is the loop's trip count. All offsets are even: a pair is one
-// aligned 8-byte load and, if the table is aligned to 16 bytes, four words of a record are one 16-byte load.
+// A loop's phases together are all of its iterations, in the order in which they run. All offsets are even: a
+// pair is one aligned 8-byte load and, as phases and records begin at multiples of 4 words, four words of
+// them are one 16-byte load if the table is aligned to 16 bytes.
 //
 // The trace, which only a traced kernel writes (python/syncopate/language_traced.py), has the table's shape,
 // 64 bits for each of its words: times in nanoseconds.
 //
 //      at a slot's record       wait began, wait over (the tile starts), 0, program | multiprocessor << 32
-//      at a phase's pair        wait began, wait over
+//      at a phase               wait began, wait over
 //      at trace_ends + program  when the program ended
 #pragma once
 
@@ -74,9 +80,11 @@ inline constexpr std::int32_t kernel_posts = 2;
 inline constexpr std::int32_t num_programs = 3;
 inline constexpr std::int32_t trace = 4;
 inline constexpr std::int32_t trace_ends = 6;
+inline constexpr std::int32_t loops = 7;
+inline constexpr std::int32_t grid = 8;
 inline constexpr std::int32_t loads = 10;
 inline constexpr std::int32_t first_slot = 16;
-inline constexpr std::int32_t pair_words = 2;  ///< of a wait, a phase, a post, a number of 64 bits
+inline constexpr std::int32_t pair_words = 2;  ///< of a wait, a post, a loop's phases, a number of 64 bits
 
 // Words of a slot's record.
 inline constexpr std::int32_t slot_words = 8;
@@ -86,8 +94,10 @@ inline constexpr std::int32_t slot_phases = 3;
 inline constexpr std::int32_t slot_makes = 4;  ///< makes_begin; makes_end follows
 inline constexpr std::int32_t slot_store = 6;
 
-/// Words from the number of phases to phase_begin.
-inline constexpr std::int32_t phase_head = 2 * pair_words;
+// Words of a phase.
+inline constexpr std::int32_t phase_words = 4;
+inline constexpr std::int32_t phase_begin = 0;  ///< iteration_begin; iteration_end follows
+inline constexpr std::int32_t phase_waits = 2;  ///< wait_begin; wait_end follows
 
 // Words of a made chunk's record.
 inline constexpr std::int32_t made_words = 8;
@@ -98,7 +108,7 @@ inline constexpr std::int32_t made_gates = 4;  ///< of copies; of sums follows
 inline constexpr std::int32_t made_told = 6;
 inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
 
-// Words of the trace of a slot's record, and of a phase's pair.
+// Words of the trace of a slot's record, and of a phase.
 inline constexpr std::int32_t trace_wait = 0;   ///< when it began to wait
 inline constexpr std::int32_t trace_start = 1;  ///< when the wait was over
 inline constexpr std::int32_t trace_place = 3;
@@ -113,7 +123,7 @@ static_assert(made_counter % 4 == 0 && made_tiles == made_counter + 1 && made_po
 static_assert(made_gates % 4 == 0 && made_told == made_gates + 2);
 static_assert(first_slot % 4 == 0 && slot_words % 4 == 0 && made_words % 4 == 0);
 static_assert(slot_makes % pair_words == 0 && slot_store % pair_words == 0 && trace % pair_words == 0);
-static_assert(trace_wait == 0 && trace_start == 1, "a phase's pair has no more words");
+static_assert(phase_words == 4 && phase_waits == phase_begin + 2 && grid % pair_words == 0);
 }  // namespace table
 
 }  // namespace syncopate::emit

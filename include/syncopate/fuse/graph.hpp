@@ -49,6 +49,15 @@ struct Edge {
     auto operator<=>(const Edge&) const = default;
 };
 
+/// Iterations [begin, end) of loop `loop` of some tiles need `op`.
+struct Use {
+    std::int32_t loop = 0;
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    NodeId op = kNoNode;
+    auto operator<=>(const Use&) const = default;
+};
+
 /// Who carries out an op. All but `own` cost no transfer: somebody who reads or writes the data anyway goes
 /// to where it is.
 enum class Carrier : std::uint8_t {
@@ -83,6 +92,14 @@ struct Graph {
         /// By tiles node likewise: the chunks of earlier stages that its tiles await. Only of programs
         /// without ops, whose stages overlap; otherwise a stage starts when the one before it has ended.
         std::vector<std::vector<NodeId>> awaits;
+        /// Where tiles differ in their loops, or a loop takes its ranges in any order (`ranged`): by class
+        /// and loop, how often it runs; and by tiles node, from first[0] on, which iterations need what,
+        /// sorted. Their edges say only whether an op is needed before the tile starts (iteration 0).
+        bool ranged = false;
+        std::vector<std::vector<std::int64_t>> trips;
+        std::vector<std::vector<Use>> uses;
+        std::vector<std::vector<bool>>
+            runs;  ///< by rank and tile: whether that rank runs it; empty: all ranks run all
     };
     std::vector<StageNodes> stages;
     std::vector<bool> overlapping;  ///< by stage: it starts beside the one before it; empty: none does
@@ -116,6 +133,15 @@ struct Graph {
     [[nodiscard]] std::span<const NodeId> awaited_by(std::size_t stage, NodeId tiles) const {
         const StageNodes& of = stages[stage];
         return of.awaits[static_cast<std::size_t>(tiles - of.first.front())];
+    }
+    /// Whether `rank` runs `tile` of the stage.
+    [[nodiscard]] bool runs(std::size_t stage, std::int32_t rank, std::int64_t tile) const {
+        const StageNodes& of = stages[stage];
+        return of.runs.empty() || of.runs[static_cast<std::size_t>(rank)][static_cast<std::size_t>(tile)];
+    }
+    [[nodiscard]] std::span<const Use> uses_of(std::size_t stage, NodeId tiles) const {
+        const StageNodes& of = stages[stage];
+        return of.uses[static_cast<std::size_t>(tiles - of.first.front())];
     }
     [[nodiscard]] std::span<const NodeId> loads_of(std::size_t stage, NodeId tiles) const {
         const StageNodes& of = stages[stage];

@@ -14,12 +14,12 @@
 //                              "posts": [[1, 0]]}],                           rank, signal
 //               "begin_posts": [], "begin_waits": [], "kernel_posts": [], "end_waits": [], "end_posts": []}]}
 //
-// A slot is a row of integers: tile, number of waits, signal and lag of each, then for each phase:
-// iteration_end, number of waits, signal and lag of each. "chunks" is there where the rank's tiles make some;
-// their slots are those whose tiles write into the chunk. A transfer with "reduce" is a sum and has "own",
-// too, and one that reads other ranks' memory "sources": [{"rank": 1, "chunk": {…}}, …]. One that a stream
-// carries out has "step": {"launch": "late", "stream": 2, …}, with the other members of StreamStep that are
-// not empty.
+// A slot is a row of integers: tile, number of waits, signal and lag of each, then for each phase: loop,
+// iteration_begin, iteration_end, number of waits, signal and lag of each. "chunks" is there where the rank's
+// tiles make some; their slots are those whose tiles write into the chunk. A transfer with "reduce" is a sum
+// and has "own", too, and one that reads other ranks' memory "sources": [{"rank": 1, "chunk": {…}}, …]. One
+// that a stream carries out has "step": {"launch": "late", "stream": 2, …}, with the other members of
+// StreamStep that are not empty.
 #pragma once
 
 #include <string>

@@ -16,6 +16,7 @@
 // The tiles of a persistent kernel that take unequal times are packed instead (pack.hpp).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -41,8 +42,10 @@ struct StageOrder {
     std::vector<std::vector<std::int64_t>> tiles;  ///< by rank and slot: the tile that runs there
     std::vector<std::int64_t>
         program_of;          ///< by slot, the program that runs it, its slots in ascending order
-    bool phased = false;     ///< tiles walk their reduction loop in phases, as what they need arrives
-    std::int64_t trips = 0;  ///< iterations of that loop; 0: not phased
+    bool phased = false;     ///< tiles walk their loops in phases, as what they need arrives
+    std::int64_t trips = 0;  ///< iterations of the loop, where it is one, alike in all tiles; 0: not phased
+    std::array<std::int64_t, 2> own_grid{};  ///< of a kernel that runs one tile a program: x and y
+    std::vector<kernel::Loop> loops{};       ///< where they are told range by range (StageNodes::ranged)
 };
 
 /// By stage. Fails where the number of programs is not one that the kernel can run with.

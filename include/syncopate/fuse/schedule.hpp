@@ -65,17 +65,20 @@ struct Place {
     auto operator<=>(const Place&) const = default;
 };
 
-/// A part of a tile's reduction loop that may run once `waits` are over.
+/// A part of a tile's loop that may run once `waits` are over: iterations [iteration_begin, iteration_end).
 struct Phase {
-    std::int64_t iteration_end = 0;  ///< iterations from the end of the previous phase up to here
-    std::vector<Wait> waits;
+    std::int32_t loop = 0;  ///< of the kernel's
+    std::int64_t iteration_begin = 0;
+    std::int64_t iteration_end = 0;
+    std::vector<Wait> waits{};
 };
 
 /// The n-th unit of work that the kernel takes.
 struct Slot {
     std::int64_t tile = 0;            ///< the kernel's own linear tile id
     std::vector<Wait> waits;          ///< before the tile starts
-    std::vector<Phase> phases;        ///< empty: the reduction loop runs in one go
+    std::vector<Phase> phases;        ///< loop by loop, in the order in which they run; of a stage that is
+                                      ///< not phased: empty
     std::vector<std::int32_t> makes;  ///< the chunks that the tile writes into, rising
     std::optional<Place> from{};      ///< where it loads what is fetched inline; nullopt: the own place
 };
@@ -211,12 +214,20 @@ struct RankSchedule {
 /// The slots of one stage: each rank's slots are those of the first stage, then those of the next.
 struct StageSlots {
     std::int64_t first = 0;
-    std::int64_t count = 0;  ///< equal on all ranks; a slot's tile is one of so many
-    bool phased = false;     ///< some slot has phases: the kernel is emitted with a nested loop
+    std::int64_t count = 0;  ///< of the rank that has most; of several stages equal on all ranks
+    bool phased = false;     ///< some slot has phases: the kernel is emitted with nested loops
     /// It starts once every program of the stage before has started, and its slots wait for that one's tiles;
     /// else when that one has ended.
     bool overlaps = false;
+    std::int32_t loops = 1;  ///< of the kernel, that phases are of
+    std::int64_t tiles = 0;  ///< of the kernel, where ranks run only some of them; else 0
+    /// Then, of a kernel that runs one tile a program: x and y of its own grid. It is launched with as many
+    /// programs as the rank has slots, along x.
+    std::vector<std::int64_t> own_grid{};
     bool operator==(const StageSlots&) const = default;
+
+    [[nodiscard]] bool is_partial() const { return tiles > 0; }
+    [[nodiscard]] bool program_a_slot() const { return !own_grid.empty(); }
 };
 
 /// An op's piece of each rank's symmetric heap (heap.hpp). Offsets in bytes, from where the piece begins.
@@ -246,9 +257,10 @@ struct Schedule {
     [[nodiscard]] std::int64_t num_slots() const { return stages.back().first + stages.back().count; }
     /// A rank's slots of one stage.
     [[nodiscard]] std::span<const Slot> slots_of(const RankSchedule& rank, std::size_t stage) const {
+        const auto first = static_cast<std::size_t>(stages[stage].first);
         return std::span(rank.slots)
-            .subspan(static_cast<std::size_t>(stages[stage].first),
-                     static_cast<std::size_t>(stages[stage].count));
+            .subspan(first,
+                     std::min(static_cast<std::size_t>(stages[stage].count), rank.slots.size() - first));
     }
     /// Some rank's tiles of the stage make chunks: its kernel gets a post after a tile's last store.
     [[nodiscard]] bool produces(std::size_t stage) const {

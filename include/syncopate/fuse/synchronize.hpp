@@ -7,6 +7,15 @@
 // With phases the same holds along the iterations of a tile: a phase ends where the next op is needed that
 // nothing before covers, and neighbouring phases without a wait between them are one.
 //
+// Where tiles differ in their loops, or a loop's ranges may come in any order, each loop's iterations are cut
+// where what they need changes (Graph::Use):
+//
+//      needs         A A A A|A B B|B B|. . .|C C        five ranges
+//      rising        as above: a phase ends where the next wait is
+//      in any order  what is known to be there first, in as few ranges as it takes; then, again and again,
+//      the
+//                    range that is expected next, and all that its wait shows to be there
+//
 // An op waits for the last ones of those that precede it, except what its own lane already orders.
 #pragma once
 
@@ -22,19 +31,20 @@ namespace syncopate::fuse {
 /// What one slot waits for.
 struct SlotWaits {
     struct Phase {
+        std::int32_t loop = 0;
+        std::int64_t iteration_begin = 0;
         std::int64_t iteration_end = 0;
         std::vector<NodeId> ops;
     };
     std::vector<NodeId> ops;     ///< before the tile starts
     std::vector<NodeId> chunks;  ///< of earlier stages, before the tile starts
-    std::vector<Phase> phases;   ///< empty without phases; otherwise at least one; the first has no ops, the
-                                 ///< last ends at the loop's end
+    std::vector<Phase> phases;   ///< empty without phases; else those of each loop together cover it
 };
 
 /// By rank and slot of one stage.
 using StageWaits = std::vector<std::vector<SlotWaits>>;
 [[nodiscard]] StageWaits stage_waits(const Graph& graph, const Placement& placement, std::size_t stage,
-                                     const StageOrder& order);
+                                     const StageOrder& order, const Arrivals& arrivals);
 
 struct Synchronization {
     std::vector<StageWaits> stages;
@@ -43,6 +53,6 @@ struct Synchronization {
 };
 
 [[nodiscard]] Synchronization synchronize(const Graph& graph, const Placement& placement,
-                                          const std::vector<StageOrder>& orders);
+                                          const std::vector<StageOrder>& orders, const Arrivals& arrivals);
 
 }  // namespace syncopate::fuse

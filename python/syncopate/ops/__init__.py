@@ -1,6 +1,7 @@
 """Operators for tensor parallelism: drop-in replacements for a collective and a matmul run one after the other."""
 
 from ..strategy import Chunking, Strategy, Tiling
+from .attention import Attention, AttentionTiling, attention
 from .block import FeedForward, feed_forward
 from .exchange import AllToAllMatmul, MatmulAllToAll, all_to_all_matmul, matmul_all_to_all
 from .gather import AllGatherMatmul, all_gather_matmul
@@ -8,7 +9,7 @@ from .operator import Operator
 from .reduce import MatmulAllReduce, MatmulReduceScatter, matmul_all_reduce, matmul_reduce_scatter
 
 #: By their names in SPEC (`syncopate run SPEC`).
-OPERATORS: dict[str, type[Operator]] = {
+OPERATORS: dict[str, type[Operator] | type[Attention]] = {
     kind.name: kind
     for kind in (
         AllGatherMatmul,
@@ -17,6 +18,7 @@ OPERATORS: dict[str, type[Operator]] = {
         MatmulAllToAll,
         AllToAllMatmul,
         FeedForward,
+        Attention,
     )
 }
 
@@ -24,6 +26,8 @@ __all__ = [
     "OPERATORS",
     "AllGatherMatmul",
     "AllToAllMatmul",
+    "Attention",
+    "AttentionTiling",
     "Chunking",
     "FeedForward",
     "MatmulAllReduce",
@@ -34,6 +38,7 @@ __all__ = [
     "Tiling",
     "all_gather_matmul",
     "all_to_all_matmul",
+    "attention",
     "feed_forward",
     "matmul_all_reduce",
     "matmul_all_to_all",

@@ -9,25 +9,27 @@
 namespace syncopate::emit::triton {
 namespace {
 
-constexpr std::array<std::string_view, 37> kNames{"sy_acquire",    "sy_acquire_2d",
-                                                  "sy_acquire_3d", "sy_acquire_phase",
-                                                  "sy_all_rows",   "sy_control",
-                                                  "sy_copy",       "sy_finish",
-                                                  "sy_from",       "sy_hi",
-                                                  "sy_linear_2d",  "sy_linear_3d",
-                                                  "sy_lo",         "sy_load_offset",
-                                                  "sy_load_row",   "sy_num_phases",
-                                                  "sy_offset",     "sy_own",
-                                                  "sy_own_offset", "sy_phase",
-                                                  "sy_post",       "sy_post_at_once",
-                                                  "sy_post_last",  "sy_post_previous",
-                                                  "sy_range",      "sy_reads_own",
-                                                  "sy_row",        "sy_schedule",
-                                                  "sy_slot",       "sy_start_next",
-                                                  "sy_tile",       "sy_tile_2d",
-                                                  "sy_tile_3d",    "sy_x",
-                                                  "sy_y",          "sy_z",
-                                                  "SyncopateFault"};
+constexpr std::array<std::string_view, 42> kNames{"sy_acquire",     "sy_acquire_2d",
+                                                  "sy_acquire_3d",  "sy_acquire_phase",
+                                                  "sy_all_rows",    "sy_control",
+                                                  "sy_copy",        "sy_finish",
+                                                  "sy_from",        "sy_hi",
+                                                  "sy_linear_2d",   "sy_linear_3d",
+                                                  "sy_lo",          "sy_load_offset",
+                                                  "sy_load_row",    "sy_num_phases",
+                                                  "sy_offset",      "sy_own",
+                                                  "sy_own_offset",  "sy_phase",
+                                                  "sy_post",        "sy_post_at_once",
+                                                  "sy_post_last",   "sy_post_previous",
+                                                  "sy_range",       "sy_reads_own",
+                                                  "sy_row",         "sy_schedule",
+                                                  "sy_slot",        "sy_tile",
+                                                  "sy_tile_2d",     "sy_tile_3d",
+                                                  "sy_x",           "sy_y",
+                                                  "sy_z",           "SyncopateFault",
+                                                  "sy_first_phase", "sy_loop",
+                                                  "sy_num_slots",   "sy_split_2d",
+                                                  "sy_split_3d",    "sy_start_next"};
 
 Status check_names(const SourceText& text) {
     for (const Identifier& identifier : text.facts().identifiers) {
@@ -83,7 +85,10 @@ Result<std::string> rewrite(const fuse::BoundKernel& program, const fuse::Schedu
     const Result<SlotOfStore> slot = take_tiles(to);
     if (!slot) return slot.error();
     if (form.phased) {
-        if (Status status = nest_reduction(to); !status) return status.error();
+        if (Status status = nest_loops(to); !status) return status.error();
+    }
+    if (form.partial) {
+        if (Status status = take_own_tiles(to); !status) return status.error();
     }
     const bool later = form.produces && can_post_later(to);
     if (form.produces) {

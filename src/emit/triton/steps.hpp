@@ -38,8 +38,12 @@ struct SlotOfStore {
 /// reads. Fails where there is no such place.
 [[nodiscard]] Result<SlotOfStore> take_tiles(const Rewriting& to);
 
-/// Nests the reduction loop in one over phases.
-[[nodiscard]] Status nest_reduction(const Rewriting& to);
+/// Nests the loops that can be cut in loops over phases; a helper that holds one gets the schedule and the
+/// number of its first loop there.
+[[nodiscard]] Status nest_loops(const Rewriting& to);
+
+/// Where ranks run some of the tiles each, a persistent kernel's loop over tiles ends with the rank's slots.
+[[nodiscard]] Status take_own_tiles(const Rewriting& to);
 
 /// Whether a program may post for a tile when it comes to store the next one, so that it need not stand still
 /// until its stores are complete.

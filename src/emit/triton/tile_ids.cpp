@@ -100,8 +100,12 @@ private:
     [[nodiscard]] std::vector<std::string> lines(const TileIdSite& site, const std::vector<std::string>& ids,
                                                  const std::string& indent) {
         const std::size_t axes = site.variables.size();
-        const std::string given = joined(ids);
-        const std::string tile = indent + joined(site.variables) + " = ";
+        const bool split = form_.program_a_slot && axes > 1;  // programs are along x only
+        const std::string given = split ? ids.front() : joined(ids);
+        const std::string tile = indent + joined(site.variables) + " = " +
+                                 (split ? edits_.use("sy_split", axes) + "(sy_schedule, " : "");
+        const std::string close = split ? ")" : "";
+        const std::size_t named = split ? 1 : axes;
         // Entry sites take the tile for all that follows, though it wait for nothing.
         const bool acquires = site.guards_reads || site.kind == TileIdSite::Kind::entry;
         const bool stores = form_.produces && site.guards_writes && slot_.name.empty();
@@ -109,17 +113,17 @@ private:
         if (stores) slot_.name = "sy_slot";
         if (stores || (acquires && (form_.phased || form_.loads))) {
             added.push_back(indent + "sy_slot = " +
-                            (axes == 1 ? given : edits_.use("sy_linear", axes) + "(" + given + ")") +
+                            (named == 1 ? given : edits_.use("sy_linear", axes) + "(" + given + ")") +
                             (acquires ? slot_comment() : kDone));
         }
         if (!acquires) {
-            added.push_back(tile + edits_.use("sy_tile", axes) + "(sy_schedule, " + given +
-                            ")  # the tile of this slot");
+            added.push_back(tile + edits_.use("sy_tile", named) + "(sy_schedule, " + given + ")" + close +
+                            "  # the tile of this slot");
             return added;
         }
         acquires_ = true;
-        added.push_back(tile + edits_.use("sy_acquire", axes) + "(sy_schedule, sy_control, " + given +
-                        ")  # the tile of this slot, once its chunks have arrived");
+        added.push_back(tile + edits_.use("sy_acquire", named) + "(sy_schedule, sy_control, " + given + ")" +
+                        close + "  # the tile of this slot, once its chunks have arrived");
         if (form_.loads) added.push_back(from_lines(indent));
         return added;
     }

@@ -130,9 +130,11 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     };
     options.num_programs = 0;
     options.kept_tensors.emplace();
-    for (const emit::KernelLaunch& stage : launch.stages) {
-        options.num_programs += stage.num_programs();
-        for (const auto& [parameter, tensor] : stage.bindings) options.kept_tensors->push_back(tensor);
+    for (std::size_t stage = 0; stage < launch.stages.size(); ++stage) {
+        const std::array<std::int64_t, 3> grid = launch.grid_of(stage, heap->rank());
+        options.num_programs += grid[0] * grid[1] * grid[2];
+        for (const auto& [parameter, tensor] : launch.stages[stage].bindings)
+            options.kept_tensors->push_back(tensor);
     }
     for (const plan::Holding& holding : launch.plan.final) {
         if (holding.rank == heap->rank()) options.kept_tensors->push_back(name_of(holding.chunk));

@@ -43,6 +43,18 @@ struct TileAxis {
     std::int64_t block = 0;
 };
 
+/// What a tile reads through one parameter in one of its loops: iteration i reads of `boxes` what lies in
+/// `extent` elements from `base + i * step` along `dim`; dim < 0: each iteration may read all of them.
+struct LoopRead {
+    std::int32_t loop = -1;  ///< index in Kernel::loops; -1: outside of all of them
+    std::int32_t dim = -1;
+    std::int64_t base = 0;
+    std::int64_t step = 0;
+    std::int64_t extent = 0;
+    std::vector<plan::Region> boxes;  ///< disjoint
+    bool operator==(const LoopRead&) const = default;
+};
+
 /// What one tile touches: bounding boxes by parameter name, clipped by masks and tensor bounds.
 struct Tile {
     std::vector<std::int64_t> coord;  ///< one entry per TileAxis
@@ -57,6 +69,10 @@ struct Tile {
     /// Parameters of which the boxes may hold more than is touched: what is touched depends on data, or would
     /// take too many boxes. For all others the boxes are exact.
     std::set<std::string> inexact_reads, inexact_writes;
+    /// Of a kernel whose loops are not the same in all tiles (Kernel::tiles_differ): `read_boxes` by loop,
+    /// and by loop how often it runs; null: none of them runs.
+    ByParameter<std::shared_ptr<const std::vector<LoopRead>>> loop_reads;
+    std::shared_ptr<const std::vector<std::int64_t>> trips;
 };
 
 /// What an iteration of a loop reads: iteration i reads `extent` elements from `base + i * step` along
@@ -69,15 +85,17 @@ struct LoopSlice {
     std::int64_t extent = 0;
 };
 
-/// A loop inside a tile that reads (K in a GEMM). Loops along one axis are those whose slices are along the
-/// same dimension of a parameter.
+/// A loop inside a tile that reads (K in a GEMM; the blocks below the diagonal, and those on it, of causal
+/// attention). Loops follow each other in the order in which a tile runs them; one in a helper is as many as
+/// there are calls of it.
 struct Loop {
     std::string variable;
-    std::int64_t trips = 0;  ///< iterations for the given arguments
-    /// It runs through all iterations from 0 by 1, so that it can be run range by range, each once its data
-    /// is there.
+    std::int64_t trips = 0;  ///< iterations for the given arguments; at most, where tiles differ
+    /// It runs through all of its iterations, so that it can be run range by range, each once its data is
+    /// there.
     bool divisible = false;
-    std::vector<LoopSlice> slices;
+    std::vector<LoopSlice> slices;  ///< where they are the same in all tiles
+    bool any_order = false;         ///< … and in whatever order (`# @sy.any_order`)
 };
 
 /// How the kernel loads or stores through a parameter, at one place of it.
@@ -118,6 +136,7 @@ struct Kernel {
     std::int64_t programs_per_tile = 1;
     std::vector<std::int64_t> traversal;  ///< ids in the order in which tiles run by themselves; empty: by id
     std::vector<Loop> loops;
+    bool tiles_differ = false;  ///< in how often their loops run, or in what those read: Tile::loop_reads
     std::vector<ParamAccess> accesses;  ///< loads, then stores, in the order of the file
     Arguments arguments;
     std::shared_ptr<const Origin> origin;
@@ -131,6 +150,8 @@ struct Kernel {
         return traversal.empty() ? static_cast<std::int64_t>(position) : traversal[position];
     }
     [[nodiscard]] const Param* find_param(const std::string& param) const;
+    /// How often `tile` runs loop `loop`.
+    [[nodiscard]] std::int64_t trips_of(const Tile& tile, std::size_t loop) const;
 };
 
 /// An error about a parameter, where it stands in the user's file.

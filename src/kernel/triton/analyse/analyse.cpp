@@ -92,10 +92,10 @@ Result<Kernel> Analysis::finished(Kernel kernel) {
     }
     Result<Sites> sites = find_sites(module_, index_, evaluator_, kernel.grid);
     if (!sites) return sites.error();
+    sites->loops = std::move(loop_sites_);
     for (const Parameter* parameter : origins) sites->parameter.push_back(parameter->where);
     kernel.line = sites->name.line;
     kernel.persistent = evaluator_.found.tile_loop != nullptr;
-    kernel.loops = loops_of(evaluator_);
     kernel.accesses = accesses_of(*sites, module_.source);
     const auto text = std::make_shared<Text>();
     text->source = module_.source;
@@ -197,8 +197,19 @@ Status Analysis::number_tiles(Kernel& kernel) {
                                  "; give the grid of the launch with --grid");
     }
     kernel.tiles.reserve(records.size());
-    TileMaker maker(evaluator_.found, evaluator_.memory_names, evaluator_.tensors);
+    FoundLoops loops = find_loops(module_, index_, evaluator_);
+    if (loops.wrong) return *loops.wrong;
+    kernel.tiles_differ = loops.tiles_differ;
+    TileMaker maker(evaluator_.found, evaluator_.memory_names, evaluator_.tensors,
+                    loops.tiles_differ ? std::move(loops.index) : std::vector<std::int32_t>{});
     for (const TileRecord& record : records) kernel.tiles.push_back(maker.make(record));
+    for (std::size_t loop = 0; loop < maker.uneven().size(); ++loop) {
+        if (!maker.uneven()[loop]) continue;
+        loops.loops[loop].divisible = false;
+        loops.sites[loop].bound.clear();
+    }
+    kernel.loops = std::move(loops.loops);
+    loop_sites_ = std::move(loops.sites);
     return Done{};
 }
 

@@ -94,16 +94,16 @@ void Analysis::note_loops(const Kernel& kernel, std::vector<Note>& all) {
     }
     for (const LoopRecord* record : loading) {
         std::string text = "this loop of a tile loads";
-        if (!record->in_kernel)
-            text += "; it is in a helper, so it stays whole";
-        else if (loading.size() > 1)
-            text += "; so do others, so it stays whole";
-        else if (kernel.loops.empty())
-            text += "; it is no `for` over a range, so it stays whole";
-        else if (!kernel.loops.front().divisible)
-            text += ": the reduction; it stays whole, since it does not count from 0 by 1, or may end early";
+        const std::vector<LoopSite>& sites = text_of(kernel).sites.loops;
+        const auto site = std::ranges::find_if(sites, [&](const LoopSite& loop) {
+            return loop.statement.begin == record->statement->where.begin;
+        });
+        if (site == sites.end())
+            text += "; it is no `for` of the tile's own over a range, so it stays whole";
+        else if (!kernel.loops[static_cast<std::size_t>(site - sites.begin())].divisible)
+            text += "; it stays whole, since it may end early, or is no range that can be cut";
         else
-            text += ": the reduction; it counts from 0 by 1, so it can run in phases as its data arrives";
+            text += ", and can run in ranges as its data arrives";
         all.push_back({record->statement->header.line, std::move(text)});
     }
 }

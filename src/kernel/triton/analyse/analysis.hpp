@@ -15,6 +15,7 @@
 #include "kernel/triton/evaluate/effort.hpp"
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "kernel/triton/footprints/cover.hpp"
+#include "kernel/triton/sites/sites.hpp"
 #include "kernel/triton/syntax/directive.hpp"
 #include "kernel/triton/syntax/syntax.hpp"
 #include "syncopate/kernel/model/kernel.hpp"
@@ -137,6 +138,7 @@ private:
     std::vector<TileAxis> placing_;  // those that say where a tile stores, or how many there are
     std::vector<std::string> block_texts_;
     std::vector<const Expr*> count_exprs_;
+    std::vector<LoopSite> loop_sites_;
 };
 
 /// As `analyse` of analyse.hpp, within `effort`.

@@ -168,6 +168,9 @@ Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const V
                     "too many variables in the calls around here; call fewer helpers inside helpers");
     stack_used_ += callee.slots.size();
     ++calls_;
+    const std::int32_t path = path_;
+    path_ = paths_.try_emplace({path, &e}, static_cast<std::int32_t>(paths_.size()) + 1).first->second;
+    call_path_.push_back(&e);
     Frame outside;  // defaults are expressions of the file
     Frame inner;
     inner.function = &callee;
@@ -192,6 +195,8 @@ Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const V
     maybe_ = maybe;
     stack_used_ = base;
     --calls_;
+    path_ = path;
+    call_path_.pop_back();
     return stopped() ? Value{} : inner.result;
 }
 

@@ -285,7 +285,7 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
             found.touched.resize(touched);
             boxes_.assign(1, Box{});  // too many to be told apart
             for (std::size_t d = 0; d < tensors[p].shape.size(); ++d) boxes_[0][d] = {0, tensors[p].shape[d]};
-            note_boxes(param, read, write, false);
+            note_boxes(param, read, write, false, note_walk(walked_, walk_symbol(), Advance{}));
             return;
         }
     }
@@ -399,24 +399,56 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
                         .mask = mask,
                         .direct = direct,
                         .trips = trips_,
-                        .innermost = static_cast<std::int32_t>(trips_.size()) - 1};
+                        .innermost = static_cast<std::int32_t>(trips_.size()) - 1,
+                        .walked = walk_symbol()};
     bool exact = mask == nullptr || mask->exact;
-    const Advance advance = footprint(access, boxes_, exact);
+    Advance walk;
+    const Advance advance = footprint(access, boxes_, exact, walk);
     // A read that does not move with the loop is no slice, also where others of the parameter are.
     if (read && !override_read_[param] && !symbol_loops_.empty() && symbol_loops_.back() >= 0)
         advances_.push_back({symbol_loops_.back(), {block.param, advance}});
-    note_boxes(block.param, read, write, exact);
+    note_boxes(block.param, read, write, exact, note_walk(walked_, access.walked, walk));
 }
 
-void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool solid) {
+/// The symbol of the tile's loop around; below 0 where it has none, since its rounds are run one by one.
+std::int32_t Evaluator::walk_symbol() const {
+    if (walked_ < 0) return -1;
+    const std::int32_t loop = walked[static_cast<std::size_t>(walked_)].statement->loop;
+    const auto found_at = std::ranges::find(symbol_loops_, loop);
+    return found_at == symbol_loops_.end() ? -1 : static_cast<std::int32_t>(found_at - symbol_loops_.begin());
+}
+
+std::int32_t Evaluator::note_walk(const Walk& walk) {
+    const auto next = static_cast<std::int32_t>(found.walks.size());
+    const auto [at, is_new] = found.walk_index.try_emplace(walk, next);
+    if (is_new) found.walks.push_back(walk);
+    return at->second;
+}
+
+std::int32_t Evaluator::note_walk(std::int32_t loop, std::int32_t symbol, const Advance& advance) {
+    if (loop < 0 || symbol < 0) return -1;
+    Walk walk{.loop = loop, .trips = trips_[static_cast<std::size_t>(symbol)]};
+    if (!advance.several && advance.dim >= 0) {
+        walk.dim = advance.dim;
+        walk.base = advance.base;
+        walk.step = advance.step;
+        walk.extent = advance.extent;
+    }
+    return note_walk(walk);
+}
+
+void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool solid, std::int32_t walk) {
     if (boxes_.empty()) return;
     const auto p = static_cast<std::size_t>(param);
     const auto begin = static_cast<std::uint32_t>(found.boxes.size());
     found.boxes.insert(found.boxes.end(), boxes_.begin(), boxes_.end());
     const auto end = static_cast<std::uint32_t>(found.boxes.size());
     const bool exact = solid && maybe_ == 0;
-    if (read) found.touched.push_back({param, false, exact, solid, override_read_[p], false, begin, end});
-    if (write) found.touched.push_back({param, true, exact, solid, override_write_[p], false, begin, end});
+    const auto note = [&](bool writes, bool shadow) {
+        found.touched.push_back({param, writes, exact, solid, shadow, false, begin, end, -1, 0, walk});
+    };
+    if (read) note(false, override_read_[p]);
+    if (write) note(true, override_write_[p]);
 }
 
 }  // namespace syncopate::kernel::triton

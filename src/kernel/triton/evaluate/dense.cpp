@@ -433,7 +433,7 @@ bool Evaluator::touch_elements(const Value& pointer, const Value* mask, std::int
         advances_.push_back({symbol_loops_.back(), {param, Advance{}}});
     boxes_.clear();
     boxes_of_offsets(tensors[p], offsets, boxes_);
-    note_boxes(param, read, write, maybe_ == 0);
+    note_boxes(param, read, write, maybe_ == 0, note_walk(walked_, walk_symbol(), Advance{}));
     return true;
 }
 

@@ -80,6 +80,9 @@ Evaluator::Frame Evaluator::enter(const std::array<std::int64_t, 3>& program,
               stack_.begin() + static_cast<std::ptrdiff_t>(stack_used_), Value{});
     control_ = 0;
     maybe_ = 0;
+    walked_ = -1;
+    call_path_.clear();
+    path_ = 0;
     dense_work_ = 0;
     loop_stores_ = 0;
     begin_tile(linear_program_);

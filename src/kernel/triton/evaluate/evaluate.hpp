@@ -49,7 +49,28 @@ struct LoopRecord {
     bool reads = false;
     bool same_trips = true;
     std::int64_t trips = -1;
+    std::int32_t counted = -1;  ///< slot of a variable that moves on from iteration to iteration; -1: none
     std::map<std::int32_t, Advance> slices;  ///< by parameter; dim < 0: no common slice
+};
+
+/// A loop of a tile as it is reached: by which calls of helpers from the kernel on.
+struct WalkedLoop {
+    const Stmt* statement = nullptr;
+    std::vector<const Expr*> calls;  ///< from the kernel's own on
+    bool whole = false;  ///< it cannot be run range by range: how often it runs is not known in each tile
+};
+
+/// What an access does with the tile's loop around it: iteration i touches `extent` elements from
+/// `base + i * step` along `dim`; dim < 0: each may touch all of its boxes. Without an access: how often the
+/// loop runs.
+struct Walk {
+    std::int32_t loop = -1;  ///< index in Evaluator::walked
+    std::int64_t trips = 0;
+    std::int32_t dim = -1;
+    std::int64_t base = 0;
+    std::int64_t step = 0;
+    std::int64_t extent = 0;
+    auto operator<=>(const Walk&) const = default;
 };
 
 inline constexpr std::int32_t kDeepestCalls = 32;
@@ -74,7 +95,9 @@ struct AccessForm {
 
 /// Everything that the evaluation of some programs found.
 struct Findings {
-    std::vector<Box> boxes;  ///< that `touched` and the memory of evaluations speak of
+    std::vector<Box> boxes;   ///< that `touched` and the memory of evaluations speak of
+    std::vector<Walk> walks;  ///< likewise
+    std::map<Walk, std::int32_t> walk_index;
     std::vector<Touch> touched;
     std::vector<TileRecord> tiles;
     std::uint64_t read_taint = 0;   ///< of the addresses of loads: all of param_read_taint
@@ -141,6 +164,7 @@ public:
     Findings found;
     std::vector<TaintSource> sources;
     std::vector<LoopRecord> loops;
+    std::vector<WalkedLoop> walked;  ///< in the order in which they were first reached
     /// What memory is called, by the number by which values, touches and the lists below refer to it: the
     /// parameters in their order, then the tensors in parameters that are tuples.
     std::vector<std::string> memory_names;
@@ -221,11 +245,14 @@ private:
         Block block;
         const Mask* mask = nullptr;
         std::vector<std::int64_t> trips;
+        std::int32_t loop = -1;    ///< the tile's, as in Walk
+        std::int32_t symbol = -1;  ///< … of it
         struct Instance {
             std::uint32_t begin = 0, end = 0;
             bool made = false, exact = true;
             std::int32_t along = -1;  ///< as in Touch
             std::int64_t by = 0;
+            std::int32_t walk = -1;  ///< as in Touch
         };
         std::vector<Instance> instances;  ///< by program of the line
         // Or, instead of block and mask, the addresses of the first program.
@@ -308,6 +335,8 @@ private:
     Flow for_loop(const Stmt& statement, Frame& frame);
     Flow while_loop(const Stmt& statement, Frame& frame);
     Flow each_round(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
+    void reach_loop(const Stmt& statement, std::optional<std::int64_t> trips);
+    [[nodiscard]] bool in_parts() const;
     Flow all_rounds(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);
     Value index_of(const Iterable& range, int symbol);
     bool start_guessed(const Stmt& statement, Frame& frame, const Value* entry,
@@ -488,7 +517,10 @@ private:
     void note_taint(std::int32_t param, std::uint64_t taint, bool read, bool write);
     bool note_access(const Expr& e, std::int32_t param, bool direct, std::uint64_t taint, bool read,
                      bool write);
-    void note_boxes(std::int32_t param, bool read, bool write, bool exact);  // boxes_
+    void note_boxes(std::int32_t param, bool read, bool write, bool exact, std::int32_t walk);  // boxes_
+    [[nodiscard]] std::int32_t walk_symbol() const;
+    [[nodiscard]] std::int32_t note_walk(const Walk& walk);
+    [[nodiscard]] std::int32_t note_walk(std::int32_t loop, std::int32_t symbol, const Advance& advance);
     void tell_apart(std::size_t first);
     [[nodiscard]] std::string why_lost(const Expr* why) const;
     [[nodiscard]] std::string how_often(const Expr& steering) const;
@@ -543,6 +575,11 @@ private:
     std::int32_t maybe_ = 0;            // > 0: whether this is run depends on data
     std::vector<std::int64_t> trips_;   // of the symbolic loops around
     std::vector<std::int32_t> around_;  // numbers of the loops around, inside the tile
+    std::int32_t walked_ = -1;          // the tile's loop around, as in Walk; -1: none
+    std::vector<const Expr*> call_path_;
+    std::int32_t path_ = 0;  // number of call_path_
+    std::map<std::pair<std::int32_t, const Expr*>, std::int32_t> paths_;
+    std::map<std::pair<std::int32_t, const Stmt*>, std::int32_t> walked_index_;
     std::vector<std::int32_t> symbol_loops_;
     std::vector<std::vector<Guess>> guesses_;  // by loop
     Memo::Advances advances_;                  // (loop, …), until the loop is proven

@@ -76,7 +76,7 @@ bool Evaluator::spread_line(std::size_t first, std::span<const LineTile> tiles,
                 touch = {touch.param, touch.write,  touch.exact && solid,
                          solid,       touch.shadow, false,
                          own.begin,   own.end,      own.along,
-                         own.by};
+                         own.by,      own.walk};
             }
             found.touched.push_back(touch);
         }
@@ -112,6 +112,9 @@ void Evaluator::end_line(bool done, const Found& before, std::int64_t count, Lin
     hint.fewer = line_fits_ < count ? line_fits_ : 0;
     hint.every = line_every_;
     around_.clear();
+    walked_ = -1;
+    call_path_.clear();
+    path_ = 0;
     trips_.clear();
     symbol_loops_.clear();
     silent_ = 0;

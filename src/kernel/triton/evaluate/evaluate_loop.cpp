@@ -92,7 +92,13 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
         found.bound_taint |= over.taint;
         return tile_loop(statement, frame, range);
     }
-    if (trips == 0) return execute(statement.otherwise, frame);
+    const std::int32_t walked_around = walked_;
+    if (in_parts() && !over_tiles)
+        reach_loop(statement, range.unrolled ? std::nullopt : std::optional(trips));
+    if (trips == 0) {
+        walked_ = walked_around;
+        return execute(statement.otherwise, frame);
+    }
     constexpr std::int64_t kMostTrips = std::int64_t{1} << 40;
     if (trips > kMostTrips || span.constant > kMostTrips || span.constant < -kMostTrips ||
         step_size > kMostTrips) {
@@ -115,8 +121,32 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
     const Flow flow =
         symbolic ? all_rounds(statement, frame, range, trips) : each_round(statement, frame, range, trips);
     around_.pop_back();
+    walked_ = walked_around;
     if (flow == Flow::stop_loop) return Flow::next;
     return flow == Flow::next ? execute(statement.otherwise, frame) : flow;
+}
+
+/// Whether all loops around, if any, run over parts of the tile.
+bool Evaluator::in_parts() const {
+    return std::ranges::all_of(
+        around_, [&](std::int32_t loop) { return loops[static_cast<std::size_t>(loop)].parts; });
+}
+
+/// A loop of the tile begins that no other loop of it is around, but for those over parts of the tile: how
+/// often it runs is noted as a touch of nothing. Without `trips` that is not known.
+void Evaluator::reach_loop(const Stmt& statement, std::optional<std::int64_t> trips) {
+    if (silent_ > 0) return;
+    const auto next = static_cast<std::int32_t>(walked.size());
+    const auto [at, is_new] = walked_index_.try_emplace({path_, &statement}, next);
+    if (is_new) walked.push_back({&statement, call_path_});
+    WalkedLoop& loop = walked[static_cast<std::size_t>(at->second)];
+    loop.whole = loop.whole || !trips || maybe_ > 0;
+    if (loop.whole) return;
+    walked_ = at->second;
+    if (*trips == 0) return;
+    Touch ran;
+    ran.walk = note_walk(Walk{.loop = walked_, .trips = *trips});
+    found.touched.push_back(ran);
 }
 
 /// One round of a loop's body, and the rounds that were left early on a condition that depends on data.
@@ -147,6 +177,7 @@ Evaluator::Flow Evaluator::one_round(const Stmt& statement, Frame& frame) {
 /// and after it; what they leave as it was stays known.
 Evaluator::Flow Evaluator::unknown_rounds(const Stmt& statement, Frame& frame, const Value& index) {
     const Expr& why = *statement.value;
+    if (statement.kind == StmtKind::for_loop && in_parts()) reach_loop(statement, std::nullopt);
     const Value* entry = snapshot(frame);
     std::vector<bool> changes(statement.assigned.size());
     const Value* around = frame.stopped;
@@ -356,6 +387,11 @@ Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const
     leave();
     if (!proven) return each_round(statement, frame, range, trips);
     if (silent_ == 0) keep_slices(statement.loop, advances);
+    for (std::size_t i = 0; silent_ == 0 && i < count; ++i) {
+        const bool moves = guesses[i].kind == Guess::Kind::advance && statement.carried[i];
+        if (moves && statement.assigned[i] != statement.target->slot)
+            loops[static_cast<std::size_t>(statement.loop)].counted = statement.assigned[i];
+    }
     // After the loop, everything has the value that the last iteration left.
     for (const std::int32_t slot : statement.assigned) {
         frame.slots[slot] = substituted(frame.slots[slot], symbol, trips - 1);

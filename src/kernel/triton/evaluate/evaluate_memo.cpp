@@ -88,7 +88,8 @@ void Evaluator::push_state(const Stmt& statement, const Habit& habit, const Fram
     key_.push_back(control_);
     key_.push_back(static_cast<std::uint64_t>(silent_ > 0) | static_cast<std::uint64_t>(maybe_ > 0) << 1 |
                    around_.size() << 2 | trips_.size() << 32 |
-                   static_cast<std::uint64_t>(line_axis_ + 1) << 40);
+                   static_cast<std::uint64_t>(line_axis_ + 1) << 40 |
+                   static_cast<std::uint64_t>(path_) << 44);
     for (const std::int32_t loop : around_) key_.push_back(static_cast<std::uint64_t>(loop));
     for (std::size_t s = 0; s < trips_.size(); ++s) {
         key_.push_back(static_cast<std::uint64_t>(trips_[s]));

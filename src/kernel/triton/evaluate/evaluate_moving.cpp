@@ -113,11 +113,24 @@ Advance Evaluator::work_out(MovingAccess& access, std::int64_t i) {
         .mask = access.mask != nullptr ? &mask : nullptr,
         .direct = access.direct,
         .trips = access.trips,
-        .innermost = access.trips.size() > 1 ? static_cast<std::int32_t>(access.trips.size()) - 1 : -1};
+        .innermost = access.trips.size() > 1 ? static_cast<std::int32_t>(access.trips.size()) - 1 : -1,
+        .walked = access.symbol};
     bool exact = true;
-    const Advance advance = footprint(one, boxes_, exact);
+    Advance walk;
+    const Advance advance = footprint(one, boxes_, exact, walk);
     arena_.release(mark);
+    const bool is_new = !made.made;
     keep_instance(made, exact);
+    if (is_new && access.symbol >= 0) {
+        Walk of_loop{.loop = access.loop, .trips = access.trips[static_cast<std::size_t>(access.symbol)]};
+        if (!walk.several && walk.dim >= 0) {
+            of_loop.dim = walk.dim;
+            of_loop.base = walk.base;
+            of_loop.step = walk.step;
+            of_loop.extent = walk.extent;
+        }
+        made.walk = note_walk(of_loop);
+    }
     return advance;
 }
 
@@ -220,6 +233,8 @@ Evaluator::MovingAccess& Evaluator::note_moving(std::int32_t param, bool read, b
     access.solid = solid;
     access.trips = trips_;
     access.trips[kLine] = 1;
+    access.loop = walked_;
+    access.symbol = walk_symbol();
     access.instances.resize(static_cast<std::size_t>(trips_[kLine]));
     instances_ += trips_[kLine];
     const auto p = static_cast<std::size_t>(param);

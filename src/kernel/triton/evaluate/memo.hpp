@@ -43,6 +43,7 @@ struct Touch {
     std::uint32_t end = 0;
     std::int32_t along = -1;  ///< the axis of the tensor along which the boxes are moved; -1: they stand
     std::int64_t by = 0;      ///< … by so many elements
+    std::int32_t walk = -1;   ///< index in Findings::walks; -1: it belongs to no one round of a tile's loop
 };
 
 struct PendingAdvance {

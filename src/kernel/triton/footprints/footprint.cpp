@@ -23,8 +23,9 @@ public:
         rank_ = static_cast<std::int32_t>(tensor_.shape.size());
     }
 
-    Advance run(std::vector<Box>& boxes) {
+    Advance run(std::vector<Box>& boxes, Advance& walk) {
         if (access_.mask != nullptr && access_.mask->never) return advance_;
+        const std::size_t before = boxes.size();
         const Block& block = *access_.pointer;
         for (std::int32_t j = 0; j < block.rank; ++j) dims_[j] = dim_of(j);
         // One choice of a piece per axis at a time: wrapped rows are boxes of their own.
@@ -35,10 +36,39 @@ public:
             while (j < block.rank && ++choice[j] >= std::max(1, block.axes[j].count)) choice[j++] = 0;
             if (j == block.rank) break;
         }
+        begin_in_row();
+        if (!walk_.several && (stays_in_row() || agree(std::span(boxes).subspan(before)))) walk = walk_;
         return advance_;
     }
 
 private:
+    /// A coordinate behind the end of an axis is one of another row: the walk as it is there.
+    void begin_in_row() {
+        if (walk_.dim < 0 || access_.direct) return;
+        const std::int64_t extent = tensor_.shape[static_cast<std::size_t>(walk_.dim)];
+        const std::int64_t reach = wrap_multiply(walk_.step, access_.trips[access_.walked] - 1);
+        const std::int64_t lowest = wrap_add(walk_.base, std::min<std::int64_t>(reach, 0));
+        if (extent > 0) walk_.base -= floor_div(lowest, extent) * extent;
+    }
+
+    /// Whether no iteration's block leaves the axis that it walks along, onto another row.
+    bool stays_in_row() const {
+        if (walk_.dim < 0 || access_.direct) return true;
+        const std::int64_t reach = wrap_multiply(walk_.step, access_.trips[access_.walked] - 1);
+        return wrap_add(walk_.base, std::min<std::int64_t>(reach, 0)) >= 0 &&
+               wrap_add(wrap_add(walk_.base, std::max<std::int64_t>(reach, 0)), walk_.extent) <=
+                   tensor_.shape[static_cast<std::size_t>(walk_.dim)];
+    }
+
+    /// Whether the boxes differ along that axis only: what left it was masked.
+    bool agree(std::span<const Box> boxes) const {
+        return std::ranges::all_of(boxes, [&](const Box& box) {
+            for (std::int32_t d = 0; d < rank_; ++d)
+                if (d != walk_.dim && box[d] != boxes.front()[d]) return false;
+            return true;
+        });
+    }
+
     std::int64_t step_of(const BlockAxis& axis) const {
         for (std::int32_t p = 0; p < axis.count; ++p) {
             if (axis.pieces[p].step != 0) return axis.pieces[p].step;
@@ -140,11 +170,12 @@ private:
                 boxes.push_back(box);
                 exact_ = false;
             }
-            advanced_ = true;
-            advance_.several = true;
+            advanced_ = walked_ = true;
+            advance_.several = walk_.several = true;
             return;
         }
         note_advance(ranges.axes);
+        note_walk(ranges.axes);
         if (!boxes_of(tensor_, access_.direct, access_.trips, ranges, boxes)) exact_ = false;
     }
 
@@ -244,25 +275,51 @@ private:
             advance_.several = true;
     }
 
+    void note_walk(const std::array<Range, kRank>& ranges) {
+        if (access_.walked < 0) return;
+        Advance made;
+        for (std::int32_t d = 0; d < rank_; ++d) {
+            const Affine& start = ranges[d].start;
+            if (start.slope[access_.walked] == 0) continue;
+            made.several = made.dim >= 0;
+            made.dim = d;
+            made.base = wrap_add(start.constant, ranges[d].first);
+            made.step = start.slope[access_.walked];
+            made.extent = ranges[d].dense;
+            for (std::size_t s = 0; s < access_.trips.size(); ++s) {
+                if (static_cast<std::int32_t>(s) == access_.walked) continue;
+                const std::int64_t reach = wrap_multiply(start.slope[s], access_.trips[s] - 1);
+                if (reach < 0) made.base = wrap_add(made.base, reach);
+                made.extent = wrap_add(made.extent, std::llabs(reach));
+            }
+        }
+        const bool first = !walked_;
+        walked_ = true;
+        if (first)
+            walk_ = made;
+        else if (!(made == walk_))
+            walk_.several = true;
+    }
+
     const Access& access_;
     const TensorView& tensor_;
     bool& exact_;
     std::int32_t rank_ = 0;
     std::array<std::int32_t, kRank> dims_{};
-    Advance advance_;
-    bool advanced_ = false;
+    Advance advance_, walk_;
+    bool advanced_ = false, walked_ = false;
 };
 
 /// The access of a descriptor made on the host, as most are: a box that loops move along axes of their own,
 /// each by no more than its extent, clipped by the tensor. Then what it touches is one box, axis by axis; all
 /// that Footprint looks for cannot be. Nullopt where it has another form.
-std::optional<Advance> box_of_descriptor(const Access& access, std::vector<Box>& boxes) {
+std::optional<Advance> box_of_descriptor(const Access& access, std::vector<Box>& boxes, Advance& walk) {
     const Block& block = *access.pointer;
     const Mask* mask = access.mask;
     if (!access.direct || mask == nullptr || mask->never || mask->rank != block.rank) return std::nullopt;
     const auto symbols = access.trips.size();
     std::array<bool, kSymbols> used{};
-    Advance advance;
+    Advance advance, walked;
     Box box{};
     bool empty = false;
     for (std::int32_t j = 0; j < block.rank; ++j) {
@@ -285,6 +342,8 @@ std::optional<Advance> box_of_descriptor(const Access& access, std::vector<Box>&
             (reach < 0 ? low : high) += reach;
             if (static_cast<std::int32_t>(s) == access.innermost)
                 advance = {.dim = j, .base = start.constant, .step = slope, .extent = piece.end};
+            if (static_cast<std::int32_t>(s) == access.walked)
+                walked = {.dim = j, .base = start.constant, .step = slope, .extent = piece.end};
         }
         box[static_cast<std::size_t>(j)] = {static_cast<std::int64_t>(std::max<Wide>(low, 0)),
                                             static_cast<std::int64_t>(std::min<Wide>(high, shape))};
@@ -293,6 +352,7 @@ std::optional<Advance> box_of_descriptor(const Access& access, std::vector<Box>&
     if (block.base != Affine{}) return std::nullopt;
     for (const std::int64_t trips : access.trips) empty = empty || trips < 1;
     if (!empty) boxes.push_back(box);
+    walk = walked;
     return advance;
 }
 
@@ -341,9 +401,10 @@ TensorView::TensorView(const TensorArgument& tensor) : shape(tensor.shape), stri
     });
 }
 
-Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact) {
-    if (const std::optional<Advance> advance = box_of_descriptor(access, boxes)) return *advance;
-    return Footprint(access, exact).run(boxes);
+Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact, Advance& walk) {
+    walk = {};
+    if (const std::optional<Advance> advance = box_of_descriptor(access, boxes, walk)) return *advance;
+    return Footprint(access, exact).run(boxes, walk);
 }
 
 }  // namespace syncopate::kernel::triton

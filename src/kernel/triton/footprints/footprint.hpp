@@ -43,6 +43,7 @@ struct Access {
     bool direct = false;         ///< axis i of the block is axis i of the tensor (host-made descriptors)
     std::span<const std::int64_t> trips;  ///< iterations of each symbol; those beyond the span do not occur
     std::int32_t innermost = -1;          ///< the symbol whose Advance is wanted
+    std::int32_t walked = -1;             ///< … and that of which `walk` is wanted
 };
 
 /// Whether all numbers are those of some memory: `footprint` needs it, and gives arithmetic without overflow
@@ -50,7 +51,9 @@ struct Access {
 [[nodiscard]] bool fits(const Block& block, const Mask* mask, std::span<const std::int64_t> trips);
 
 /// Appends the boxes that the access touches over all iterations, clipped to the tensor. `exact` becomes
-/// false where they hold more than that, since exact ones would be too many.
-[[nodiscard]] Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact);
+/// false where they hold more than that, since exact ones would be too many. `walk`: the box of one iteration
+/// of `access.walked`, over all iterations of the other symbols; its dim is below 0 where each iteration may
+/// touch all of the boxes.
+[[nodiscard]] Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact, Advance& walk);
 
 }  // namespace syncopate::kernel::triton

@@ -108,16 +108,85 @@ std::vector<plan::Region> disjoint(const std::vector<plan::Region>& boxes, std::
 }  // namespace
 
 TileMaker::TileMaker(const Findings& found, const std::vector<std::string>& names,
-                     const std::vector<TensorView>& tensors)
-    : found_(found), names_(names), tensors_(tensors) {}
+                     const std::vector<TensorView>& tensors, std::vector<std::int32_t> loops)
+    : found_(found), names_(names), tensors_(tensors), loops_(std::move(loops)) {
+    for (const std::int32_t loop : loops_)
+        num_loops_ = std::max(num_loops_, static_cast<std::size_t>(loop + 1));
+    uneven_.resize(num_loops_);
+}
+
+/// How often the tile runs each loop.
+void TileMaker::note_trips(Tile& tile, const TileRecord& record) {
+    if (num_loops_ == 0) return;
+    std::vector<std::int64_t> trips(num_loops_, 0);
+    for (std::size_t i = record.begin; i < record.end; ++i) {
+        const Touch& ran = found_.touched[i];
+        if (ran.param >= 0) continue;
+        const Walk& walk = found_.walks[static_cast<std::size_t>(ran.walk)];
+        const std::int32_t loop = loops_[static_cast<std::size_t>(walk.loop)];
+        if (loop < 0) continue;
+        std::int64_t& known = trips[static_cast<std::size_t>(loop)];
+        if (known != 0 && known != walk.trips) uneven_[static_cast<std::size_t>(loop)] = true;
+        known = walk.trips;
+    }
+    auto& shared = trips_[trips];
+    if (shared == nullptr) shared = std::make_shared<const std::vector<std::int64_t>>(trips);
+    tile.trips = shared;
+}
+
+/// What the touches read by loop.
+void TileMaker::add_reads(Union& made, std::span<const std::uint32_t> touches) const {
+    if (num_loops_ == 0) return;
+    const auto loop_of = [&](const Touch& touch) {
+        if (touch.walk < 0) return -1;
+        return loops_[static_cast<std::size_t>(found_.walks[static_cast<std::size_t>(touch.walk)].loop)];
+    };
+    const bool in_loops =
+        std::ranges::any_of(touches, [&](std::uint32_t i) { return loop_of(found_.touched[i]) >= 0; });
+    if (!in_loops) return;
+    for (const std::uint32_t i : touches) {
+        const Touch& touch = found_.touched[i];
+        if (touch.shadow) continue;
+        LoopRead read;
+        if (read.loop = loop_of(touch); read.loop >= 0) {
+            const Walk& walk = found_.walks[static_cast<std::size_t>(touch.walk)];
+            read.dim = walk.dim;
+            read.base = walk.base + (walk.dim >= 0 && walk.dim == touch.along ? touch.by : 0);
+            read.step = walk.step;
+            read.extent = walk.extent;
+        }
+        const auto same = std::ranges::find_if(made.reads, [&](const LoopRead& known) {
+            return known.loop == read.loop && known.dim == read.dim && known.base == read.base &&
+                   known.step == read.step && known.extent == read.extent;
+        });
+        LoopRead& to = same == made.reads.end() ? made.reads.emplace_back(std::move(read)) : *same;
+        const std::size_t rank = tensors_[static_cast<std::size_t>(touch.param)].shape.size();
+        for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
+            const Box box = box_of(touch, b);
+            to.boxes.emplace_back(box.begin(), box.begin() + static_cast<std::ptrdiff_t>(rank));
+        }
+    }
+    for (LoopRead& read : made.reads) {
+        std::vector<plan::Region> boxes;
+        if (read.boxes.size() > kMostToMerge) {
+            boxes = disjoint(read.boxes, 0);
+        } else {
+            for (plan::Region& box : read.boxes) unite(boxes, std::move(box));
+        }
+        simplify(boxes);
+        read.boxes = std::move(boxes);
+    }
+}
 
 Tile TileMaker::make(const TileRecord& record) {
     Tile tile;
     tile.id = record.id;
     tile.program = record.program;
+    note_trips(tile, record);
     // By parameter, in the order of the accesses.
-    order_.resize(record.end - record.begin);
-    for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<std::uint32_t>(record.begin + i);
+    order_.clear();
+    for (std::size_t i = record.begin; i < record.end; ++i)
+        if (found_.touched[i].param >= 0) order_.push_back(static_cast<std::uint32_t>(i));
     const auto place = [&](std::uint32_t i) {
         return 2 * found_.touched[i].param + (found_.touched[i].write ? 1 : 0);
     };
@@ -142,6 +211,9 @@ Tile TileMaker::make(const TileRecord& record) {
         (touch.write ? tile.write_boxes : tile.read_boxes)[name] =
             SharedBoxes(std::shared_ptr<const SharedBoxes::List>(unions_, &all.boxes));
         (touch.write ? tile.writes : tile.reads)[name] = all.around;
+        if (!touch.write && !all.reads.empty()) {
+            tile.loop_reads[name] = std::shared_ptr<const std::vector<LoopRead>>(unions_, &all.reads);
+        }
         if (!all.exact) (touch.write ? tile.inexact_writes : tile.inexact_reads).insert(name);
     }
     return tile;
@@ -171,6 +243,8 @@ const TileMaker::Union& TileMaker::of_one(const Touch& touch) {
     place = static_cast<std::uint32_t>(unions_->size());
     made.exact = touch.exact;
     set_box(made, found_.boxes[touch.begin], tensors_[static_cast<std::size_t>(touch.param)].shape.size());
+    const auto index = static_cast<std::uint32_t>(&touch - found_.touched.data());
+    add_reads(made, std::span(&index, 1));
     return made;
 }
 
@@ -211,6 +285,7 @@ void TileMaker::push_key(std::span<const std::uint32_t> touches, std::int64_t ba
                        (touch.exact ? 2U : 0U) | (touch.shadow ? 1U : 0U) |
                        static_cast<std::uint64_t>(touch.along + 1) << 48);
         key_.push_back(static_cast<std::uint64_t>(touch.by - back));
+        key_.push_back(static_cast<std::uint64_t>(touch.walk + 1));
     }
 }
 
@@ -230,6 +305,7 @@ const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches
     known_.add(key_, {}, {}, {}, static_cast<std::int64_t>(unions_->size()), {});
     Union& made = unions_->emplace_back();
     unite_all(made, touches);
+    add_reads(made, touches);
     return made;
 }
 
@@ -246,6 +322,7 @@ const TileMaker::Union& TileMaker::moved(std::span<const std::uint32_t> touches)
         like.made.push_back(static_cast<std::uint32_t>(like.first + 1));
         Union& made = unions_->emplace_back();
         unite_all(made, touches);
+        add_reads(made, touches);
         return made;
     }
     Moved& like = moved_[static_cast<std::size_t>(known->stores)];
@@ -264,6 +341,10 @@ const TileMaker::Union& TileMaker::moved(std::span<const std::uint32_t> touches)
     const auto move = [&](plan::Interval& interval) { interval = {interval.begin + by, interval.end + by}; };
     for (plan::Region& box : made.boxes) move(box[d]);
     if (!made.boxes.empty()) move(made.around[d]);
+    for (LoopRead& read : made.reads) {
+        if (read.dim == first.along) read.base += by;
+        for (plan::Region& box : read.boxes) move(box[d]);
+    }
     return made;
 }
 

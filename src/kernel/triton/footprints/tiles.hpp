@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,16 +20,20 @@ namespace syncopate::kernel::triton {
 /// is put together once and shared by them.
 class TileMaker {
 public:
-    /// Refers to its arguments.
+    /// Refers to its arguments. `loops`: by loop that was walked, its index in Kernel::loops, or -1; empty:
+    /// what tiles read is not told apart by loop.
     TileMaker(const Findings& found, const std::vector<std::string>& names,
-              const std::vector<TensorView>& tensors);
+              const std::vector<TensorView>& tensors, std::vector<std::int32_t> loops);
     [[nodiscard]] Tile make(const TileRecord& record);
+    /// By loop: a tile runs it several times, and not always as often.
+    [[nodiscard]] const std::vector<bool>& uneven() const { return uneven_; }
 
 private:
     struct Union {
         SharedBoxes::List boxes;
         plan::Region around;
         bool exact = true;
+        std::vector<LoopRead> reads;  ///< empty where none is in a loop
     };
     /// What tiles of a line touch of a parameter: the same, moved along one axis.
     struct Moved {
@@ -38,6 +43,8 @@ private:
         std::vector<std::uint32_t> made;  ///< the unions, from 1, of those moved by 0, unit, 2 unit, …
     };
     const Union& united(std::span<const std::uint32_t> touches);
+    void add_reads(Union& made, std::span<const std::uint32_t> touches) const;
+    void note_trips(Tile& tile, const TileRecord& record);
     const Union& moved(std::span<const std::uint32_t> touches);
     void unite_all(Union& made, std::span<const std::uint32_t> touches) const;
     void push_key(std::span<const std::uint32_t> touches, std::int64_t back);
@@ -56,6 +63,10 @@ private:
     std::shared_ptr<std::deque<Union>> unions_ = std::make_shared<std::deque<Union>>();  // the tiles keep it
     std::vector<std::uint32_t> of_one_;  // by box and whether it is exact: the place of its own union, from 1
     std::vector<std::uint32_t> order_;
+    std::vector<std::int32_t> loops_;
+    std::size_t num_loops_ = 0;
+    std::vector<bool> uneven_;
+    std::map<std::vector<std::int64_t>, std::shared_ptr<const std::vector<std::int64_t>>> trips_;
 };
 
 /// Sets the coordinates that the evaluation recorded (in the order of `kernel.axes`), if they number the tile

@@ -44,7 +44,8 @@ std::vector<std::string> places_of(const Kernel& kernel) {
     for (const TileIdSite& site : sites.tile_ids) places.push_back("tile id: " + describe(site));
     if (kernel.persistent) places.push_back(fmt::format("tile loop: line {}", sites.tile_loop_header.line));
     for (std::size_t loop = 0; loop < kernel.loops.size(); ++loop)
-        places.push_back("reduction: " + describe(kernel.loops[loop], sites.loops[loop]));
+        places.push_back((kernel.loops.size() == 1 ? "reduction: " : "loop: ") +
+                         describe(kernel.loops[loop], sites.loops[loop]));
     if (sites.last_store.line > 0)
         places.push_back(fmt::format("last store: line {}", sites.last_store.line));
     if (sites.early_return) places.emplace_back("returns early on some path");

@@ -74,54 +74,6 @@ bool returns_early(const std::vector<Stmt*>& body, bool top) {
     return false;
 }
 
-bool is_literal(const Expr* e, std::int64_t value) {
-    return e->kind == ExprKind::literal && std::holds_alternative<std::int64_t>(e->literal) &&
-           std::get<std::int64_t>(e->literal) == value;
-}
-
-/// Whether something in the body of a loop ends the loop before its last round.
-bool ends_early(const std::vector<Stmt*>& body) {
-    return std::any_of(body.begin(), body.end(), [](const Stmt* s) {
-        if (s->kind == StmtKind::stop_loop || s->kind == StmtKind::give_back) return true;
-        const bool loop = s->kind == StmtKind::for_loop || s->kind == StmtKind::while_loop;
-        return loop ? false : ends_early(s->body) || ends_early(s->otherwise);
-    });
-}
-
-/// The one loop inside a tile that reads; null where there are several, or it is not in the kernel itself.
-const LoopRecord* reduction_of(const Evaluator& evaluator) {
-    const LoopRecord* only = nullptr;
-    for (const LoopRecord& record : evaluator.loops) {
-        if (!record.reads || record.statement == nullptr) continue;
-        if (only != nullptr) return nullptr;
-        only = &record;
-    }
-    const bool fits = only != nullptr && only->in_kernel && only->statement->kind == StmtKind::for_loop;
-    return fits ? only : nullptr;
-}
-
-/// The trip count of range(n) from 0 by 1, all of which is run; null for another loop.
-const Expr* bound_of(const Stmt& loop) {
-    const Expr& over = *loop.value;
-    if (over.kind != ExprKind::call || over.builtin != Builtin::range) return nullptr;
-    const auto& parts = over.kids;
-    const bool from_zero = parts.size() == 1 || (parts.size() >= 2 && is_literal(parts[0], 0));
-    const bool by_one = parts.size() < 3 || is_literal(parts[2], 1);
-    const bool whole = loop.otherwise.empty() && !ends_early(loop.body);
-    if (parts.empty() || !from_zero || !by_one || !whole) return nullptr;
-    return parts[parts.size() == 1 ? 0 : 1];
-}
-
-LoopSite loop_site(const Module& module, const Stmt& statement) {
-    LoopSite site;
-    site.statement = statement.where;
-    site.header = statement.header;
-    site.iterable = statement.value->where;
-    if (const Expr* bound = bound_of(statement)) site.bound = module.text(bound->where);
-    site.indent = statement.where.column - 1;
-    return site;
-}
-
 /// The statement of `body` that holds `inner`; null if none does.
 const Stmt* holder_of(const std::vector<Stmt*>& body, const Stmt& inner) {
     const auto found = std::find_if(body.begin(), body.end(), [&](const Stmt* s) {
@@ -163,8 +115,6 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
         });
     }
     if (found.tile_loop != nullptr) sites.tile_loop_header = found.tile_loop->header;
-    if (const LoopRecord* loop = reduction_of(evaluator))
-        sites.loops.push_back(loop_site(module, *loop->statement));
 
     std::vector<const TaintSource*> ids;
     for (std::size_t i = 0; i < evaluator.sources.size(); ++i) {
@@ -219,23 +169,6 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
     std::sort(sites.tile_ids.begin(), sites.tile_ids.end(),
               [](const TileIdSite& a, const TileIdSite& b) { return a.anchor.begin < b.anchor.begin; });
     return sites;
-}
-
-std::vector<Loop> loops_of(const Evaluator& evaluator) {
-    const LoopRecord* record = reduction_of(evaluator);
-    if (record == nullptr) return {};
-    const Stmt& statement = *record->statement;
-    Loop loop;
-    if (statement.target->kind == ExprKind::name) loop.variable = statement.target->text;
-    loop.trips = record->trips;
-    loop.divisible = bound_of(statement) != nullptr;
-    for (const auto& [param, advance] : record->slices) {
-        if (advance.dim < 0 || !record->same_trips || evaluator.read_outside[static_cast<std::size_t>(param)])
-            continue;
-        loop.slices.push_back({evaluator.memory_names[static_cast<std::size_t>(param)], advance.dim,
-                               advance.base, advance.step, advance.extent});
-    }
-    return {std::move(loop)};
 }
 
 }  // namespace syncopate::kernel::triton

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,8 +22,16 @@ namespace syncopate::kernel::triton {
 [[nodiscard]] Result<Sites> find_sites(const Module& module, std::int32_t kernel, const Evaluator& evaluator,
                                        const std::array<std::int64_t, 3>& grid);
 
-/// The loops of Sites::loops.
-[[nodiscard]] std::vector<Loop> loops_of(const Evaluator& evaluator);
+/// The loops of a tile that read: what the kernel says of them, where they stand in the text, and of each
+/// loop that was walked its place among them, or -1.
+struct FoundLoops {
+    std::vector<Loop> loops;
+    std::vector<LoopSite> sites;
+    std::vector<std::int32_t> index;
+    bool tiles_differ = false;
+    std::optional<Error> wrong;  ///< a directive that cannot hold
+};
+[[nodiscard]] FoundLoops find_loops(const Module& module, std::int32_t kernel, const Evaluator& evaluator);
 
 /// The calls of `sites` that load and store, with what emit can do with each.
 [[nodiscard]] std::vector<ParamAccess> accesses_of(const Sites& sites, std::string_view source);

@@ -10,7 +10,7 @@
 namespace syncopate::kernel::triton {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, DirectiveKind>, 11> kNames{
+constexpr std::array<std::pair<std::string_view, DirectiveKind>, 12> kNames{
     {{"axis_count", DirectiveKind::axis_count},
      {"num_tiles", DirectiveKind::num_tiles},
      {"tile_id", DirectiveKind::tile_id},
@@ -21,7 +21,8 @@ constexpr std::array<std::pair<std::string_view, DirectiveKind>, 11> kNames{
      {"host_entry", DirectiveKind::host_entry},
      {"kernel_launch", DirectiveKind::kernel_launch},
      {"reads", DirectiveKind::reads},
-     {"writes", DirectiveKind::writes}}};
+     {"writes", DirectiveKind::writes},
+     {"any_order", DirectiveKind::any_order}}};
 
 struct Word {
     std::string_view text;
@@ -218,6 +219,11 @@ private:
             case DirectiveKind::pid_map: return pid_map(made, given);
             case DirectiveKind::reads:
             case DirectiveKind::writes: return stated_footprint(made, given, name);
+            case DirectiveKind::any_order:
+                if (made.statement == nullptr || made.statement->kind != StmtKind::for_loop)
+                    return wrong(made.where,
+                                 "`@sy.any_order` belongs on a `for` loop of a tile: move it to that line");
+                return no_more(given, 0, name);
             case DirectiveKind::producer_epilogue:
             case DirectiveKind::host_entry:
             case DirectiveKind::kernel_launch: return no_more(given, 0, name);

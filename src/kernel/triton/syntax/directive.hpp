@@ -25,6 +25,7 @@ enum class DirectiveKind : std::uint8_t {
     kernel_launch,
     reads,
     writes,
+    any_order,
 };
 
 /// One bound of a range in a footprint; null: the tensor's own.

@@ -14,12 +14,21 @@ namespace syncopate::kernel::triton {
 
 /// A loop of Kernel::loops in the text.
 struct LoopSite {
-    SourceRange statement;  ///< the whole `for` statement, from the `f` of `for` to the end of its body
-    SourceRange header;     ///< from `for` up to and including the colon
-    SourceRange iterable;   ///< the iterable expression, e.g. `range(k_tiles)`
-    std::string
-        bound;  ///< source text of the trip count when the loop is range(bound) from 0 by 1; else empty
+    SourceRange statement;    ///< the whole `for` statement, from the `f` of `for` to the end of its body
+    SourceRange header;       ///< from `for` up to and including the colon
+    SourceRange iterable;     ///< the iterable expression, e.g. `range(k_tiles)`
+    std::string bound;        ///< source text of where the range ends, if it can be cut; else empty
+    std::string begin{};      ///< … of where it begins; empty: at 0
+    std::string step{};       ///< … of its step; empty: 1
     std::int32_t indent = 0;  ///< columns of white space before `for`
+    /// Of a loop in a helper, which gets the schedule as parameters: the kernel's call, what lies between the
+    /// parentheses there, and how many loops of that call come before this one.
+    SourceRange call{};
+    SourceRange call_arguments{};
+    SourceRange helper_parameters{};
+    std::int32_t in_call = 0;
+
+    [[nodiscard]] bool in_helper() const { return call.end > 0; }
 };
 
 /// A call of tl.program_id in the kernel.

@@ -1,0 +1,101 @@
+// Plans of attention over a sharded sequence, as Python sees them.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings.hpp"
+#include "syncopate/plan/templates/attention.hpp"
+
+namespace nb = nanobind;
+
+namespace syncopate::bindings {
+namespace {
+
+using RowList = std::vector<std::pair<std::int64_t, std::int64_t>>;
+
+template <typename T>
+T named(std::optional<T> value, const char* what, const std::string& name) {
+    if (value) return *value;
+    throw Raised(Error{std::string("there is no ") + what + " \"" + name + "\"", {}, ErrorClass::usage});
+}
+
+plan::Rows to_rows(const RowList& list) {
+    plan::Rows rows;
+    for (const auto& [begin, end] : list) rows.push_back({begin, end});
+    return rows;
+}
+
+RowList to_list(const plan::Rows& rows) {
+    RowList list;
+    for (const plan::Interval& run : rows) list.emplace_back(run.begin, run.end);
+    return list;
+}
+
+plan::Sequence to_sequence(std::int64_t length, const std::vector<std::int64_t>& documents, bool causal,
+                           std::int64_t window) {
+    return {.length = length, .documents = documents, .causal = causal, .window = window};
+}
+
+plan::Plan make_plan(std::int32_t ranks, const std::array<std::int64_t, 5>& shape, const std::string& dtype,
+                     const std::vector<RowList>& rows, const std::vector<RowList>& attended,
+                     const std::string& circulation, std::int32_t ulysses, std::int32_t inner,
+                     std::int32_t split) {
+    const auto& [batch, heads, kv_heads, length, head_dim] = shape;
+    plan::AttentionOptions options;
+    options.circulation = named(plan::circulation_from(circulation), "circulation", circulation);
+    options.ulysses = ulysses;
+    options.inner = inner;
+    options.split = split;
+    for (const RowList& own : rows) options.rows.push_back(to_rows(own));
+    for (const RowList& own : attended) options.attended.push_back(to_rows(own));
+    const plan::Mesh mesh{{{"gpu", ranks}}};
+    auto made = plan::attention(
+        mesh, {batch, heads, kv_heads, length, head_dim, named(plan::dtype_from(dtype), "dtype", dtype)},
+        options);
+    if (!made) throw Raised(made.error());
+    return *std::move(made);
+}
+
+}  // namespace
+
+void bind_attention(nb::module_& m) {
+    m.def("attention_plan", &make_plan, nb::arg("ranks"), nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
+          nb::arg("attended"), nb::arg("circulation") = "all_gather", nb::arg("ulysses") = 1,
+          nb::arg("inner") = 0, nb::arg("split") = 1,
+          "Attention over a sharded sequence (plan/templates/attention.hpp). shape: batch, heads, kv_heads, "
+          "length, "
+          "head_dim; rows, attended: by rank, runs of rows.");
+    m.def(
+        "shard_rows",
+        [](std::int64_t length, const std::vector<std::int64_t>& documents, std::int32_t ranks,
+           const std::string& sharding, std::int64_t block) {
+            std::vector<RowList> lists;
+            for (const plan::Rows& rows :
+                 plan::shard_rows(to_sequence(length, documents, false, 0), ranks,
+                                  named(plan::sharding_from(sharding), "sharding", sharding), block))
+                lists.push_back(to_list(rows));
+            return lists;
+        },
+        nb::arg("length"), nb::arg("documents"), nb::arg("ranks"), nb::arg("sharding"), nb::arg("block"),
+        "The rows of each rank: \"contiguous\", \"zigzag\" or \"documents\".");
+    m.def(
+        "attended_rows",
+        [](std::int64_t length, const std::vector<std::int64_t>& documents, bool causal, std::int64_t window,
+           const RowList& rows, std::int64_t block) {
+            return to_list(
+                plan::attended_by(to_sequence(length, documents, causal, window), to_rows(rows), block));
+        },
+        nb::arg("length"), nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("rows"),
+        nb::arg("block"), "What these rows attend to, in whole blocks of `block` rows.");
+}
+
+}  // namespace syncopate::bindings

@@ -1,0 +1,150 @@
+"""Attention over a sharded sequence on real GPUs, one process each: torchrun --nproc-per-node 2 tests/gpu/check_attention.py [SECTION …]
+
+Two ranks may share one GPU. Tagged: Q is 0, so that each row is the mean of the rows of V that it sees, small integers that
+differ from call to call, compared bit for bit; a range that is stale, early, missing or taken twice changes them. See SECTIONS
+at the end.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
+
+from sections import expect, rank, run  # noqa: E402
+from syncopate import ops  # noqa: E402
+
+#: B, H, HKV, S, D and what the operator is asked for.
+CASES = {
+    "causal": (1, 8, 2, 2048, 128, {"causal": True}),
+    "full": (2, 4, 4, 1024, 64, {"split": 2}),
+    "wide": (1, 4, 4, 1024, 256, {"causal": True, "sharding": "contiguous"}),
+    "ring": (1, 4, 2, 1024, 128, {"kind": "ring", "causal": True}),
+    "ulysses": (1, 8, 2, 1024, 128, {"kind": "ulysses", "causal": True}),
+    "window": (1, 4, 2, 2048, 64, {"causal": True, "window": 300}),
+    "documents": (1, 4, 2, 2048, 128, {"causal": True, "cu_seqlens": [0, 137, 900, 2048]}),
+    "ragged": (1, 2, 1, 1999, 128, {"causal": True}),
+}
+
+
+def tagged(shape: tuple[int, ...], call: int) -> torch.Tensor:
+    number = torch.arange(torch.Size(shape).numel(), device="cuda") * 7919 + call * 104729
+    return ((number ^ (number >> 7)) % 7).reshape(shape).to(torch.bfloat16)
+
+
+def seen_by(op: ops.Attention) -> torch.Tensor:
+    rows = torch.cat([torch.arange(begin, end, device="cuda") for begin, end in op.rows])
+    at = torch.arange(op.s, device="cuda")
+    apart = rows[:, None] - at[None, :]
+    seen = torch.ones_like(apart, dtype=torch.bool)
+    if op.causal:
+        seen &= apart >= 0
+    if op.window:
+        seen &= (apart < op.window) & (-apart < op.window)
+    if op.documents:
+        cuts = torch.tensor(op.documents[1:], device="cuda")
+        number = [torch.bucketize(x, cuts, right=True) for x in (rows, at)]
+        seen &= number[0][:, None] == number[1][None, :]
+    return seen
+
+
+def in_fp64(op: ops.Attention, q, k, v, seen):
+    shared = op.h // op.hkv
+    k, v = (t.double().repeat_interleave(shared, 1) for t in (k, v))
+    scores = (q.double() @ k.transpose(-1, -2) * op.scale).masked_fill(~seen, float("-inf"))
+    return scores.softmax(-1) @ v, scores.logsumexp(-1)
+
+
+def made(name: str, dtype: torch.dtype = torch.bfloat16) -> ops.Attention:
+    b, h, hkv, s, d, options = CASES[name]
+    return ops.Attention(b, h, hkv, s, d, dtype, **options)
+
+
+def data(op: ops.Attention, call: int) -> list[torch.Tensor]:
+    torch.manual_seed(call)
+    heads = (op.h, op.hkv, op.hkv)
+    return [torch.randn(op.b, n, op.s, op.d, device="cuda").to(op.dtype) for n in heads]
+
+
+def check_exact(op: ops.Attention, name: str, calls: int) -> None:
+    seen = seen_by(op)
+    counts = seen.sum(-1)
+    for call in range(calls):
+        v = tagged((op.b, op.hkv, op.s, op.d), call)
+        q = torch.zeros(op.b, op.h, op.s, op.d, device="cuda", dtype=op.dtype)
+        k = data(op, call)[1]
+        o, _ = op(op.shard(q), op.shard(k), op.shard(v))
+        sums = seen.double() @ v.double().repeat_interleave(op.h // op.hkv, 1)
+        wanted = (sums.round().float() / counts[None, None, :, None].float()).to(op.dtype)
+        expect(torch.equal(o, wanted), f"{name}, call {call}: tagged rows differ")
+    op.check()
+
+
+def check_tagged() -> None:
+    for name in CASES:
+        op = made(name)
+        check_exact(op, name, 3)
+        op.close()
+
+
+def check_random() -> None:
+    for name in CASES:
+        for dtype in (torch.bfloat16, torch.float16):
+            op = made(name, dtype)
+            q, k, v = data(op, 1)
+            o, lse = op(op.shard(q), op.shard(k), op.shard(v))
+            op.check()
+            wanted, wanted_lse = in_fp64(op, op.shard(q), k, v, seen_by(op))
+            alone = op.shard(op.unfused(q, k, v)[0]).double()
+            off, alone_off = ((x - wanted).abs().max().item() for x in (o.double(), alone))
+            expect(off < 2 * alone_off + 1e-3, f"{name} {dtype}: {off} off, the kernel alone {alone_off}")
+            off = (lse.double() - wanted_lse).abs().max().item()
+            expect(off < 1e-2, f"{name} {dtype}: lse is {off} off")
+            op.close()
+
+
+def check_queued() -> None:
+    """1,000 calls one behind another, ranks late in turns; the last is looked at."""
+    op = made("causal")
+    q, k, v = (op.shard(t) for t in data(op, 1))
+    wanted, _ = op(q, k, v)
+    for call in range(1000):
+        if call % 100 == rank():
+            time.sleep(0.01)
+        o, _ = op(q, k, v)
+    op.check()
+    expect(torch.equal(o, wanted), "the last of 1,000 calls differs from the first")
+    check_exact(op, "after 1,000 calls", 2)
+    op.close()
+
+
+def check_graphs() -> None:
+    op = made("causal")
+    q, k, v = (op.shard(t) for t in data(op, 1))
+    out = op.empty_outputs()
+    for _ in range(3):
+        op(q, k, v, out)
+    torch.cuda.synchronize()
+    wanted = out[0].clone()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        op(q, k, v, out)
+    for call in range(10):
+        out[0].fill_(float("nan"))
+        graph.replay()
+        if call % 3 == 0:
+            op(q, k, v, out)
+    op.check()
+    expect(torch.equal(out[0], wanted), "a replayed call differs")
+    op.close()
+
+
+SECTIONS = {"tagged": check_tagged, "random": check_random, "queued": check_queued, "graphs": check_graphs}
+
+if __name__ == "__main__":
+    sys.exit(run(SECTIONS))

@@ -1,0 +1,167 @@
+"""`sy.ops.attention` on host ranks in Triton's interpreter; run by test_attention.py.
+
+    host_attention.py RANKS CASE...          each case as in CASES
+
+Each case is called with fresh data, transfers late at random and in any order. Twice with tagged numbers: Q is 0, so that
+each row is the mean of the rows of V that it sees, small integers that differ from call to call: a range of KV that is
+stale, early, missing or taken twice changes the result, which is compared bit for bit. Then with random data, against
+softmax in fp64. Exits 1 with the first thing that is wrong.
+"""
+
+import os
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+
+import torch  # noqa: E402
+from syncopate import ops, ranks  # noqa: E402
+from syncopate.group import of_folder  # noqa: E402
+
+D = 16
+#: B, H, HKV, S and what the operator is asked for.
+CASES = {
+    "all_gather causal": (1, 2, 1, 96, {"causal": True}),
+    "all_gather full": (2, 2, 2, 64, {"split": 2}),
+    "all_gather causal contiguous": (1, 2, 2, 96, {"causal": True, "sharding": "contiguous"}),
+    "all_gather ragged": (1, 2, 1, 91, {"causal": True}),
+    "all_gather ragged full": (1, 1, 1, 75, {}),
+    "ring": (1, 2, 1, 96, {"kind": "ring"}),
+    "ring causal": (1, 2, 1, 128, {"kind": "ring", "causal": True, "split": 2}),
+    "double_ring": (1, 1, 1, 128, {"kind": "double_ring", "inner": 2}),
+    "double_ring causal": (1, 2, 1, 128, {"kind": "double_ring", "inner": 2, "causal": True}),
+    "ulysses": (2, 4, 2, 64, {"kind": "ulysses"}),
+    "ulysses causal": (1, 8, 1, 96, {"kind": "ulysses", "causal": True}),
+    "ulysses_ring": (1, 4, 2, 128, {"kind": "ulysses_ring", "inner": 2, "causal": True}),
+    "window": (1, 2, 1, 128, {"causal": True, "window": 24}),
+    "documents": (1, 2, 1, 150, {"causal": True, "cu_seqlens": [0, 37, 41, 120, 150]}),
+    "documents full": (1, 1, 1, 128, {"cu_seqlens": [0, 50, 128], "kind": "ring"}),
+    "documents window": (1, 1, 1, 128, {"causal": True, "cu_seqlens": [0, 50, 128], "window": 20}),
+    "window full": (1, 1, 1, 128, {"window": 20, "sharding": "contiguous"}),
+}
+
+
+def expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise RuntimeError(what)
+
+
+def seen_by(rows: torch.Tensor, s: int, causal: bool, window: int, documents: list[int]) -> torch.Tensor:
+    """Which of s rows each of these sees."""
+    apart = rows[:, None] - torch.arange(s)[None, :]
+    seen = torch.ones_like(apart, dtype=torch.bool)
+    if causal:
+        seen &= apart >= 0
+    if window:
+        seen &= (apart < window) & (-apart < window)
+    for begin, end in pairwise(documents):
+        inside = (torch.arange(s) >= begin) & (torch.arange(s) < end)
+        own = (rows >= begin) & (rows < end)
+        seen &= own[:, None] == inside[None, :]
+    return seen
+
+
+def in_fp64(q, k, v, scale, seen):
+    """o and lse of rows q; `seen` [rows, s]."""
+    k, v = (t.double().repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+    scores = (q.double() @ k.transpose(-1, -2) * scale).masked_fill(~seen, float("-inf"))
+    return scores.softmax(-1) @ v, scores.logsumexp(-1)
+
+
+def tagged(shape, call: int) -> torch.Tensor:
+    """Integers from 0 to 6, other ones in each call."""
+    number = torch.arange(torch.Size(shape).numel(), dtype=torch.int64) * 7919 + call * 104729
+    return ((number ^ (number >> 7)) % 7).reshape(shape).to(torch.bfloat16)
+
+
+def random(shape, *seed: int) -> torch.Tensor:
+    number = sum(n * 7919**i for i, n in enumerate(seed))
+    return torch.randn(shape, generator=torch.Generator().manual_seed(number)).to(torch.bfloat16)
+
+
+def check_case(name: str, place: ranks.Place, group) -> None:
+    b, h, hkv, s, options = CASES[name]
+    op = ops.Attention(b, h, hkv, s, D, torch.bfloat16, group, host_delay=2e-3, seed=place.rank, **options)
+    rows = torch.cat([torch.arange(begin, end) for begin, end in op.rows])
+    seen = seen_by(rows, s, op.causal, op.window, op.documents)
+    for call in range(3):
+        exact = call < 2
+        q = torch.zeros(b, h, s, D, dtype=torch.bfloat16) if exact else random((b, h, s, D), call, 1)
+        k = random((b, hkv, s, D), call, 2)
+        v = tagged((b, hkv, s, D), call) if exact else random((b, hkv, s, D), call, 3)
+        o, lse = op(op.shard(q), op.shard(k), op.shard(v))
+        op.check()
+        expected, expected_lse = in_fp64(op.shard(q), k, v, op.scale, seen)
+        where = f"{name}, call {call}, rank {place.rank}"
+        if exact:
+            counts = seen.sum(-1)[None, None, :, None]
+            sums = (expected * counts).round().float()
+            expect(torch.equal(o, (sums / counts).to(o.dtype)), f"{where}: tagged rows differ")
+        error = float((o.double() - expected).abs().max())
+        expect(error < 2e-2, f"{where}: o is {error} off")
+        error = float((lse.double() - expected_lse).abs().max())
+        expect(error < 1e-3, f"{where}: lse is {error} off")
+    op.close()
+
+
+def check_refusals(group) -> None:
+    """What cannot be done is refused with the reason, and "auto" does not take it."""
+    size = group.size
+    wrong = [
+        (
+            f"{size + 1} heads cannot be shared out over {size} ranks",
+            (1, size + 1, 1, 64, D),
+            {"kind": "ulysses"},
+        ),
+        (
+            "ulysses_ring needs inner, a number of ranks",
+            (1, 4, 1, 64, D),
+            {"kind": "ulysses_ring", "inner": size},
+        ),
+        ("there is no kind 'rings'", (1, 4, 1, 64, D), {"kind": "rings"}),
+        ("there is no sharding 'stripes'", (1, 4, 1, 64, D), {"sharding": "stripes"}),
+        ("H must be a multiple of HKV, got 4 and 3", (1, 4, 3, 64, D), {}),
+        ("D: expected one of 64, 128, 256, got 40", (1, 4, 2, 64, 40), {}),
+        (f"a sequence of 16 rows is too short for {size} ranks", (1, 4, 2, 16, D), {}),
+        (
+            "cu_seqlens: expected rising numbers from 0 to 64, got [0, 80]",
+            (1, 4, 2, 64, D),
+            {"cu_seqlens": [0, 80]},
+        ),
+    ]
+    for message, shape, options in wrong:
+        try:
+            ops.Attention(*shape, torch.bfloat16, group, **options)
+        except ValueError as error:
+            expect(message in str(error), f"expected '{message}', got '{error}'")
+        else:
+            raise RuntimeError(f"no ValueError: {message}")
+    op = ops.Attention(1, size + 1, 1, 64, D, torch.bfloat16, group)
+    expect(op.kind == "all_gather", f"auto takes {op.kind}")
+    q = torch.zeros(1, size + 1, 3, D, dtype=torch.bfloat16)
+    try:
+        op(q, q[:, :1], q[:, :1])
+    except ValueError as error:
+        expect(f"q: expected shape [1, {size + 1}, {op.num_rows}, {D}]" in str(error), str(error))
+    else:
+        raise RuntimeError("a shard of another length is taken")
+
+
+def check(place: ranks.Place) -> None:
+    torch.set_num_threads(1)
+    group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
+    check_refusals(group)
+    for name in sys.argv[2:]:
+        check_case(name, place, group)
+
+
+if __name__ == "__main__":
+    try:
+        ranks.run(int(sys.argv[1]), check, timeout=1800)
+    except ranks.RankError as error:
+        print(error)
+        sys.exit(1)
+    print(f"{sys.argv[1]} ranks: {len(sys.argv) - 2} cases, exact", flush=True)

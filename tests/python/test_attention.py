@@ -1,0 +1,153 @@
+"""Attention over a sharded sequence on host ranks: every kind, mask and sharding, and kernels in other styles."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import HUNG, ROOT, SWEEP, warm_python
+
+pytest.importorskip("triton")
+HERE = Path(__file__).resolve().parent
+
+CASES = {
+    2: ["all_gather causal", "all_gather full", "ring", "ulysses", "documents", "window"],
+    3: ["all_gather ragged", "all_gather ragged full", "ring causal"],
+    4: ["ulysses_ring", "double_ring causal"],
+}
+IN_SWEEP = {
+    2: [
+        "all_gather causal contiguous",
+        "ulysses causal",
+        "documents full",
+        "documents window",
+        "window full",
+    ],
+    3: ["all_gather causal", "ring", "documents"],
+    4: ["double_ring", "ulysses", "all_gather causal"],
+    8: ["all_gather causal", "ulysses causal", "ulysses_ring"],
+}
+
+
+@pytest.mark.parametrize("ranks", sorted(CASES))
+def test_tagged_rows_are_each_taken_once_and_results_are_those_of_fp64_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_attention.py", ranks, *CASES[ranks])
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert f"{ranks} ranks: {len(CASES[ranks])} cases, exact" in outcome.out
+
+
+@pytest.mark.skipif(not SWEEP, reason="in the sweep")
+@pytest.mark.parametrize("ranks", sorted(IN_SWEEP))
+def test_more_of_them_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_attention.py", ranks, *IN_SWEEP[ranks])
+    assert outcome.code == 0, outcome.out + outcome.err
+
+
+@pytest.mark.parametrize("ranks", [2])
+def test_kernels_of_every_style_are_fused_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_attention_styles.py", ranks)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "6 styles" in outcome.out
+
+
+COMPILED = """
+import importlib.util, json, re, subprocess, sys, tempfile
+from pathlib import Path
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from syncopate import _syncopate, plans
+from syncopate.kernels import attention as library
+from syncopate.ops.attention import attention_tiling
+
+d, causal, documents = int(sys.argv[1]), bool(int(sys.argv[2])), bool(int(sys.argv[3]))
+ranks, h, hkv, s = 2, 8, 2, 4096
+t = attention_tiling(d, "cuda")
+cuts = [0, 1000, s] if documents else []
+rows = plans.shard_rows(s, ranks, block=t.block_m)
+attended = [plans.attended_rows(s, own, causal=causal, block=t.block_n, documents=cuts) for own in rows]
+plan = plans.attention(plans.mesh_of(ranks), (1, h, hkv, s, d), "bf16", rows, attended)
+bind = {"q_desc": "Q", "k_desc": "K", "v_desc": "V", "o_desc": "O", "l_ptr": "L"}
+blocks = {"q_desc": t.block_m, "k_desc": t.block_n, "v_desc": t.block_n, "o_desc": t.block_m}
+constants = dict(CAUSAL=causal, DOCUMENTS=documents, D=d, BM=t.block_m, BN=t.block_n)
+scalars = dict(scale=0.1, H=h, HKV=hkv, S=s, WINDOW=0)
+shapes = {name: (shape, dtype) for name, shape, dtype in plan.tensors}
+tensors = {p: (*shapes[name][:1], [], shapes[name][1], [1, 1, blocks[p], d] if p in blocks else []) for p, name in bind.items()}
+tiles = s // t.block_m
+tensors["bounds_ptr"] = ([tiles, 4], [], "int32", [])
+tensors["seen_ptr"] = ([2, s], [], "int32", [])
+bounds = []
+for m in range(tiles):
+    first, last = m * t.block_m, (m + 1) * t.block_m
+    begin = 0 if last <= 1000 else 960
+    bounds += [begin, max(begin, first), max(begin, first), last]
+stage = (Path(library.__file__).read_text(), library.__file__, "attention", bind, scalars | constants, tensors, (tiles * h, 1, 1))
+artifact = _syncopate.fuse([stage], plan, "cuda", 132, values=[{"bounds_ptr": bounds}] if documents else [{}])
+
+
+def measure(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kernel = module.attention
+    signature, attributes = {}, {}
+    for index, parameter in enumerate(kernel.arg_names):
+        if parameter in constants:
+            signature[parameter] = "constexpr"
+        elif parameter in blocks:
+            signature[parameter] = "tensordesc<bf16[1,1,%d,%d]>" % (blocks[parameter], d)
+        elif parameter == "scale":
+            signature[parameter] = "fp32"
+        elif parameter == "l_ptr":
+            signature[parameter] = "*fp32"
+        else:
+            signature[parameter] = "*i32" if parameter.startswith("sy_") or parameter.endswith("_ptr") else "i32"
+    for index, parameter in enumerate(kernel.arg_names):
+        if signature[parameter].startswith("*"):
+            attributes[(index,)] = [["tt.divisibility", 16]]
+    compiled = triton.compile(ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes),
+                              target=GPUTarget("cuda", 90, 32), options={"num_warps": t.num_warps, "num_stages": t.num_stages})
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "k.ptx").write_text(compiled.asm["ptx"])
+        ptxas = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+        log = subprocess.run([ptxas, "-v", "--gpu-name=sm_90a", "k.ptx", "-o", "k.o"], cwd=folder, capture_output=True,
+                             text=True).stderr
+    return {
+        "shared": compiled.metadata.shared,
+        "registers": int(re.search(r"Used (\\d+) registers", log).group(1)),
+        "spills": sum(int(n) for n in re.findall(r"(\\d+) bytes spill", log)),
+        "wgmma": compiled.asm["ptx"].count("wgmma.mma_async"),
+    }
+
+
+with tempfile.TemporaryDirectory() as folder:
+    fused = Path(folder) / "fused.py"
+    fused.write_text(artifact.kernel_source)
+    print(json.dumps({"phased": artifact.schedule.phased, "alone": measure(Path(library.__file__)), "fused": measure(fused)}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "causal", "documents"), [(128, True, False), (64, False, False), (256, True, True)]
+)
+def test_the_kernel_compiles_for_sm90_alone_and_fused(head_dim, causal, documents, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(COMPILED)
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    result = subprocess.run(
+        [warm_python(), script, str(head_dim), str(int(causal)), str(int(documents))],
+        capture_output=True,
+        text=True,
+        timeout=HUNG,
+        env={**environment, "PYTHONPATH": str(ROOT / "python")},
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    answer = json.loads(result.stdout)
+    print(answer)
+    alone, fused = answer["alone"], answer["fused"]
+    assert answer["phased"]
+    assert fused["wgmma"] >= alone["wgmma"] > 0
+    assert fused["shared"] <= alone["shared"] + 1024
+    assert fused["registers"] <= 255 and fused["spills"] <= alone["spills"]
