@@ -276,6 +276,53 @@ def check_teardown(group: str, size: int) -> None:
     close(ops.all_gather_matmul(x, w, group), exact, "after it was closed to make room")
 
 
+def check_attention(group: str, size: int) -> None:
+    """Over a sequence that is sharded, against torch's on the whole one, with gradients, compiled as well."""
+    rank, rows = dist.get_rank(), 32
+    for sharding, window in (("contiguous", 0), ("zigzag", 24)):
+        given = [
+            data(1, heads, rows * size, 16, seed=60 + i, own=False).half()
+            for i, heads in enumerate((4, 2, 2))
+        ]
+        whole = [t.float().requires_grad_() for t in given]
+        place = torch.arange(rows * size)
+        apart = place[:, None] - place[None, :]
+        seen = (apart >= 0) & ((apart < window) if window else True)
+        exact = torch.nn.functional.scaled_dot_product_attention(*whole, attn_mask=seen, enable_gqa=True)
+        g = data(*exact.shape, seed=70, own=False)
+        exact.backward(g)
+        half = rows // 2
+        runs = {
+            "contiguous": [(rank * rows, (rank + 1) * rows)],
+            "zigzag": [
+                (rank * half, (rank + 1) * half),
+                ((2 * size - 1 - rank) * half, (2 * size - rank) * half),
+            ],
+        }[sharding]
+
+        def own(t, runs=runs):
+            return torch.cat([t[:, :, begin:end] for begin, end in runs], 2)
+
+        def attend(q, k, v, sharding=sharding, window=window):
+            return ops.attention(q, k, v, group, causal=True, sharding=sharding, window=window)
+
+        torch._dynamo.reset()
+        for call in (attend, torch.compile(attend, backend="aot_eager", fullgraph=True)):
+            shards = [own(t).clone().requires_grad_() for t in given]
+            o, lse = call(*shards)
+            torch.testing.assert_close(o.float(), own(exact), rtol=2e-2, atol=1e-2)
+            expect(lse.shape == o.shape[:3] and lse.dtype == torch.float32, f"lse {lse.shape} {lse.dtype}")
+            o.backward(own(g).half())
+            for one, other in zip(shards, whole, strict=True):
+                torch.testing.assert_close(one.grad.float(), own(other.grad), rtol=2e-2, atol=2e-2)
+    try:
+        ops.attention(*[own(t).double() for t in given], group)
+    except ValueError as error:
+        expect("attention:" in str(error), str(error))
+    else:
+        expect(False, "fp64 is not refused")
+
+
 def check_absent(group: str, size: int) -> None:
     """A rank that stays away: the error names op, chunk and module, and the next call works again."""
     x, w = data(20, 16, seed=1), data(16, 8, seed=2)

@@ -46,10 +46,18 @@ _entries: OrderedDict[tuple[Hashable, ...], _Entry] = OrderedDict()
 def find(name: str, x: torch.Tensor, group_name: str, extents: tuple[int, ...], **options: Any) -> Any:
     """The operator `name` (of ops.OPERATORS) of these extents, prepared; None where the unfused pair is to run. Collective
     when it is new."""
+    return look_up(name, x, group_name, extents, **options)[0]
+
+
+def look_up(
+    name: str, x: torch.Tensor, group_name: str, extents: tuple[int, ...], **options: Any
+) -> tuple[Any, str]:
+    """The same, and why there is none."""
     device = DEVICES.get(x.device.type)
     if device is None:
-        report.count(name, f"device {x.device.type} is neither cuda nor cpu")
-        return None
+        reason = f"device {x.device.type} is neither cuda nor cpu"
+        report.count(name, reason)
+        return None, reason
     group = of_process_group(c10d._resolve_process_group(group_name), device)
     cuda = device == "cuda"
     stream = jit.current_stream() if cuda else 0
@@ -66,7 +74,7 @@ def find(name: str, x: torch.Tensor, group_name: str, extents: tuple[int, ...], 
     if cuda and not entry.captured and torch.cuda.is_current_stream_capturing():
         entry.captured = True
     report.count(name, entry.reason or report.FUSED)
-    return entry.operator
+    return entry.operator, entry.reason
 
 
 def _warmed_up(name: str, shared: tuple[Hashable, ...]) -> _Entry:
@@ -90,14 +98,15 @@ def _made(
 ) -> _Entry:
     drop_gone()
     reason = refusal(x.device.type, group_name)
-    if reason:
+    if reason and name != "attention":
         return _Entry(group, reason=reason)
     from ..ops import OPERATORS
 
     kind = OPERATORS[name]
     try:
         keep = options.get("keep", False)
-        strategy = None if options.get("axis") else _strategy(name, extents, x.dtype, group, keep)
+        by_shape = name != "attention" and not options.get("axis")
+        strategy = _strategy(name, extents, x.dtype, group, keep) if by_shape else None
         if strategy is not None and strategy.unfused:
             return _Entry(group, reason=SLOWER)
         operator = kind(*extents, x.dtype, group, strategy=strategy, deadline=deadline, **options)

@@ -7,6 +7,7 @@
     matmul_all_to_all(x, w, group_name, bias=None, *, module="")                                   → all_to_all(x @ w)
     all_to_all_matmul(x, w, group_name, bias=None, *, module="")                                   → all_to_all(x) @ w
     feed_forward(x, w1, w2, group_name, *, activation="", module="")    → reduce_scatter(act(all_gather(x) @ w1) @ w2)
+    attention(q, k, v, group_name, *, causal=False, kind="auto", window=0, scale=None, sharding="auto", module="") → o, lse
 
 Shapes are those of syncopate.ops. `group_name`: of a torch process group (ProcessGroup.group_name). `module`: the name of the
 user's module, for errors. Operands of a layout that the kernels do not take are copied; what they cannot do at all (dtype,
@@ -159,6 +160,40 @@ def feed_forward(x, w1, w2, group_name, *, activation="", module=""):
     require(fits, "x [rows, K], w1 [K, F] and w2 [F, N]", x, w1, w2)
     y = fused.feed_forward(x, w1, w2, group_name, activation, module)
     return unfused.feed_forward(x, w1, w2, group_name, activation) if y is None else y
+
+
+#: What the dispatcher leaves out, as it is the default; so that forward and backward find the same operator.
+ATTENTION = {"causal": False, "kind": "auto", "window": 0, "scale": None, "sharding": "auto"}
+
+
+def _attended(
+    q, k, v, group_name, *, causal=False, kind="auto", window=0, scale=None, sharding="auto", module=""
+):
+    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@custom_op(
+    "attention(Tensor q, Tensor k, Tensor v, str group_name, *, bool causal=False, str kind='auto', int window=0, "
+    "float? scale=None, str sharding='auto', str module='') -> (Tensor, Tensor)",
+    _attended,
+)
+def attention(q, k, v, group_name, *, module="", **options):
+    fits = q.dim() == k.dim() == 4 and k.shape == v.shape
+    require(fits, "q [B, H, rows, D] and k, v [B, HKV, rows, D]", q, k, v)
+    return fused.attention(q, k, v, group_name, module, **(ATTENTION | options))
+
+
+def _attended_gradients(grad, q, k, v, o, lse, group_name, **options):
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+@custom_op(
+    "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, str group_name, *, "
+    "bool causal=False, str kind='auto', int window=0, float? scale=None, str sharding='auto') -> (Tensor, Tensor, Tensor)",
+    _attended_gradients,
+)
+def attention_backward(grad, q, k, v, o, lse, group_name, **options):
+    return fused.attention_backward(grad, q, k, v, o, lse, group_name, **(ATTENTION | options))
 
 
 def _gradients(grad, x, w, group_name, *, exchanged, module=""):

@@ -10,6 +10,7 @@ import torch
 
 from .. import _syncopate
 from . import calls
+from .attention_backward import backward as attention_backward_of
 from .unfused import size_of
 
 
@@ -122,3 +123,41 @@ def feed_forward(
     extents = (x.shape[0] * size_of(group_name), x.shape[1], w1.shape[1], w2.shape[1])
     operator = calls.find("feed_forward", x, group_name, extents, activation=activation)
     return None if operator is None else run(module, operator, rows(x), rows(w1), rows(w2))
+
+
+def attention_operator(q: torch.Tensor, k: torch.Tensor, group_name: str, **options: Any) -> Any:
+    """`options`: of ops.Attention. There is no unfused pair: ValueError says why it cannot be done."""
+    b, h, rows, d = q.shape
+    extents = (b, h, k.shape[1], rows * size_of(group_name), d)
+    operator, reason = calls.look_up("attention", q, group_name, extents, **options)
+    if operator is None:
+        raise ValueError(f"attention: {reason}")
+    return operator
+
+
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group_name: str, module: str = "", **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    operator = attention_operator(q, k, group_name, **options)
+    return run(module, operator, q.contiguous(), k.contiguous(), v.contiguous())
+
+
+def attention_backward(
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    group_name: str,
+    **options: Any,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of the call with these options. The operator says which rows a rank holds."""
+    operator = attention_operator(q, k, group_name, **options)
+    places = [
+        torch.cat([torch.arange(begin, end, device=q.device) for begin, end in rows])
+        for rows in operator.all_rows
+    ]
+    rank = operator.group.rank
+    given = (operator.causal, operator.window, operator.scale)
+    return attention_backward_of(grad, q, k, v, o, lse, group_name, rank, places, *given)

@@ -6,6 +6,7 @@
     all_to_all_matmul       x: all_to_all(g @ wᵀ)             w: all_to_all(x)ᵀ @ g
     matmul_all_reduce       x: all_reduce(g) @ wᵀ             w: xᵀ @ all_reduce(g); with replicated_grad g is the sum already
     feed_forward            by those of its two halves
+    attention               of o, by what forward has left, unfused (attention_backward.py); lse has none
 
 These are the adjoints that torch's functional collectives have. Where every rank computes the same loss from the whole y of an
 all-reduce (RowwiseParallel with a replicated output), g is not to be summed again: `replicated_grad`.
@@ -140,6 +141,25 @@ def feed_forward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     grad_x, grad_w1 = _gathered_product(x, w1, grad_pre, ctx.group_name, module, ctx.needs_input_grad)
     return grad_x, grad_w1, grad_w2 if ctx.needs_input_grad[2] else None, None
 
+
+def attention(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[Any, ...]:
+    options = {name: value for name, value in ctx.options.items() if name != "module"}
+    grads = ops.attention_backward(grad.contiguous(), *ctx.saved_tensors, ctx.group_name, **options)
+    return *grads, None
+
+
+def _remember_attention(
+    ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any
+) -> None:
+    *operands, ctx.group_name = inputs
+    ctx.options = dict(keyword_only_inputs)
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*operands, *output)
+
+
+torch.library.register_autograd(
+    "syncopate::attention", attention, setup_context=_remember_attention, lib=library
+)
 
 for _name, _backward in {
     "all_gather_matmul": all_gather_matmul,
