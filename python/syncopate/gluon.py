@@ -71,7 +71,8 @@ def sy_await(schedule, control, slot):
 
 @gluon.jit
 def sy_num_phases(schedule, slot):
-    """Into how many ranges the loop of `slot` is cut that are awaited one by one; 0: it runs whole after sy_await."""
+    """Into how many ranges the loop of `slot` is cut that are awaited one by one; 0: it runs whole after sy_await. Of a
+    loop that may run in any order, a range need not begin where the one before it ends."""
     words = _words(schedule)
     begin = gl.load(words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_PHASES)
     phases = 0

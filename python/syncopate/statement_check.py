@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -231,11 +232,14 @@ class _Table:
         words += [signal, 0] if waits else []
         words[record + layout.SLOT_WAITS + 1] = len(words)
         if phases:
-            ends = [len(words)] + [len(words) + layout.PAIR_WORDS] * (len(phases) - 1)
-            words += [signal, 0, len(phases), 0, 0, ends[0]]
+            awaited = len(words)
+            words += [signal, 0]
+            words += [0] * ((-len(words) - layout.PAIR_WORDS) % 4)
+            words += [0, len(phases)]
             words[record + layout.SLOT_PHASES] = len(words)
-            for iteration_end, wait_end in zip(phases, ends, strict=True):
-                words += [iteration_end, wait_end]
+            words[layout.LOOPS] = 1
+            for phase, (begin, end) in enumerate(pairwise((0, *phases))):
+                words += [begin, end, awaited, awaited + layout.PAIR_WORDS * (phase == 1)]
         posts = len(words)
         words += [4 * posted, 0]
         words += [0] * (-len(words) % 4)

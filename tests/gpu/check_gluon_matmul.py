@@ -149,21 +149,16 @@ def table_of(
     counters = signal + layout.SIGNAL_STRIDE * (1 + num_m)
     waits = len(words)
     words += [signal, 0]
-    phase_head = len(words)
-    for phase in range(phases):
-        if phase == 0:
-            words += [phases, 0, 0, waits + 2]
-        words += [0, 0]
     more = len(words)
     words += [signal, 0] * max(phases, 1)
-    for phase in range(phases):
-        at = phase_head + 4 + 2 * phase
-        words[at] = blocks * (phase + 1) // phases
-        words[at + 1] = more + 2 * (phase + 1)
-    if phases:
-        words[phase_head + 3] = more  # where the first phase's waits begin
-    while len(words) % 4:
+    while (len(words) + layout.PAIR_WORDS) % 4:
         words.append(0)
+    words += [0, phases]
+    first_phase = len(words)
+    words[layout.LOOPS] = 1
+    for phase in range(phases):
+        words += [blocks * phase // phases, blocks * (phase + 1) // phases]
+        words += [more + layout.PAIR_WORDS * phase, more + layout.PAIR_WORDS * (phase + 1)]
     records = len(words)
     posts = records + layout.MADE_WORDS * num_m
     for row in range(num_m):
@@ -178,7 +173,7 @@ def table_of(
             tile,
             waits,
             waits + 2,
-            phase_head + 4 if phases else 0,
+            first_phase if phases else 0,
             record,
             record + layout.MADE_WORDS,
             0,

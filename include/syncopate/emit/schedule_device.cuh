@@ -59,15 +59,15 @@ public:
     /// await.
     [[nodiscard]] __device__ std::int32_t num_phases(std::int32_t slot) const {
         const std::int32_t begin = record(slot)[emit::table::slot_phases];
-        return begin == 0 ? 0 : table_[begin - emit::table::phase_head];
+        return begin == 0 ? 0 : table_[begin - emit::table::pair_words + 1];
     }
-    /// The iterations of range `phase` of `slot`, once the signals that it waits for have come.
+    /// The iterations of range `phase` of `slot`, once the signals that it waits for have come. Where the
+    /// loop may run in any order, a range need not begin where the one before it ends.
     [[nodiscard]] __device__ Iterations await_phase(std::int32_t slot, std::int32_t phase) const {
         const std::int32_t* at =
-            table_ + record(slot)[emit::table::slot_phases] + emit::table::pair_words * phase;
-        const std::int32_t* before = at - emit::table::pair_words;
-        wait(slot, before[1], at[1]);
-        return {before[0], at[0]};
+            table_ + record(slot)[emit::table::slot_phases] + emit::table::phase_words * phase;
+        wait(slot, at[emit::table::phase_waits], at[emit::table::phase_waits + 1]);
+        return {at[emit::table::phase_begin], at[emit::table::phase_begin + 1]};
     }
 
     /// The tile of `slot` is stored: counts it in the chunks that it writes into; the last tile of a chunk
