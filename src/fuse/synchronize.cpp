@@ -164,6 +164,8 @@ public:
             else
                 take_rising(classes_[of].ranges[loop], number, waits);
         }
+        // A tile whose loops run not at all: its slot must say so.
+        if (waits.phases.empty()) waits.phases.push_back({0, 0, 0, {}});
         return waits;
     }
 

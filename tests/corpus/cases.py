@@ -25,7 +25,7 @@ class Case:
     axes: dict[str, int] | tuple[int, ...] | None = (
         None  # the tile space: counts by axis, or counts; None: not looked at
     )
-    reduction: str | None = None  # the variable of the loop that phases may cut
+    reduction: str | None = None  # the variable of a tile's one loop that reads, those inside it left aside
     inexact: str = ""  # why a footprint may be larger than what is touched; empty: it must be equal
     refused: str = ""  # the diagnostic, from "the" on, for a kernel whose addresses depend on data
     unfusable: str = ""  # the diagnostic of fuse, for a kernel that cannot be given another tile

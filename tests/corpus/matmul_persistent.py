@@ -294,6 +294,6 @@ def persistent_along_rows_and_columns(seed):
     a, b = numbers((m, k), seed), numbers((k, n), seed + 50)
     args = {"a_ptr": a, "b_ptr": b, "c_ptr": unset((m, n)), **sizes(m, n, k, GRID_N=2)}
     return Case(
-        nested, (2, 2), args, {"c_ptr": a @ b}, axes=(2, 2), gather={"a_ptr": 0}, scatter={"c_ptr": 0},
+        nested, (2, 2), args, {"c_ptr": a @ b}, axes=(2, 2), reduction="n", gather={"a_ptr": 0}, scatter={"c_ptr": 0},
         compile=GEMM["compile"],
     )  # fmt: skip

@@ -191,7 +191,8 @@ def grouped_by_loaded_offsets(seed):
 @case
 def grouped_with_directives(seed):
     return grouped_case(
-        grouped_stated, seed, inexact="a group may be empty", axes=(2,), gather={"a_ptr": 0}, scatter={"c_ptr": 0}, compile={"BN": 64, "BK": 32},
+        grouped_stated, seed, inexact="a group may be empty", axes=(2,), reduction="g", gather={"a_ptr": 0}, scatter={"c_ptr": 0},
+        compile={"BN": 64, "BK": 32},
     )  # fmt: skip
 
 

@@ -146,5 +146,5 @@ def layer_norm_backward_in_bands(seed):
     }
     return Case(
         layer_norm_backward, (bands,), args, wanted, tolerance=1e-5, axes={"M": 3}, gather={"dy_ptr": 0},
-        scatter={"dx_ptr": 0}, reduction="row",
+        scatter={"dx_ptr": 0},
     )  # fmt: skip

@@ -227,7 +227,14 @@ def largest_of_pixels(seed):
     wanted = torch.nn.functional.max_pool2d(x.permute(2, 0, 1), 2).permute(1, 2, 0).contiguous()
     args = {"x_ptr": x, "y_ptr": unset((4, 5, 4)), "W": 10, "OW": 5, "C": 4, "P": 2}
     return Case(
-        pooled, (5, 4), args, {"y_ptr": wanted}, axes=(4, 5), gather={"x_ptr": 0}, scatter={"y_ptr": 0}
+        pooled,
+        (5, 4),
+        args,
+        {"y_ptr": wanted},
+        axes=(4, 5),
+        reduction="dy",
+        gather={"x_ptr": 0},
+        scatter={"y_ptr": 0},
     )
 
 

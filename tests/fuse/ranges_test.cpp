@@ -176,6 +176,25 @@ TEST(Ranges, ACausalTileWaitsForNothingBehindTheDiagonal) {
     }
 }
 
+TEST(Ranges, ATileWhoseLoopsDoNotRunHasAPhaseOfNoIterations) {
+    for (const bool any_order : {false, true}) {
+        Program made = program(any_order, 2, false);
+        kernel::Tile& idle = made.kernel.tiles[5];
+        idle.loop_reads = {};
+        idle.reads = {};
+        idle.trips = std::make_shared<const std::vector<std::int64_t>>(std::vector<std::int64_t>{0, 0});
+        const Schedule schedule = fused(made);
+        ASSERT_TRUE(schedule.stages[0].phased);
+        for (const RankSchedule& rank : schedule.ranks) {
+            const auto slot = std::ranges::find(rank.slots, 5, &Slot::tile);
+            ASSERT_NE(slot, rank.slots.end());
+            ASSERT_EQ(slot->phases.size(), 1U) << "a kernel with phases reads where a slot's begin";
+            EXPECT_EQ(slot->phases[0].iteration_end, 0);
+            EXPECT_TRUE(slot->waits.empty());
+        }
+    }
+}
+
 TEST(Ranges, RanksRunTheTilesThatTheyMakeTheLongestFirst) {
     const Schedule schedule = fused(program(true, 2));
     EXPECT_EQ(schedule.stages[0].tiles, 8);
