@@ -1,89 +1,109 @@
-"""Two products after each other on one GPU, act(x @ w1) @ w2, by several ways in one run, as CUDA graphs in turn:
+"""Chains of dependent kernels on one GPU by several ways in one run, as CUDA graphs in turn:
 
-    python bench/sync/chains.py [--models gpt3,llama] [--rows 512,768,…] [--json FILE]
+    python bench/sync/chains.py [--work gpt3,llama,attention,norm,resnet,vgg] [--sizes 512,768,…] [--tilings 0,1] [--json FILE]
 
-    cublas     torch.mm, the activation, torch.mm
+    library    cuBLAS, cuDNN and SDPA by PyTorch, and its pointwise kernels between them
     stream     the plain Triton kernels of kernels.py in stream order
     pdl        the same, launched programmatically, with griddepcontrol.wait
-    ours       the same as one program (sy.fuse without a plan): tiles wait for the tiles that they read
+    stream_k   the products of two by Stream-K (mlp only)
+    tiles      the same kernels as one program (sy.fuse without a plan): tiles wait for the tiles that they read
 
-µs, median over rounds of the mean over replays; before it measures it compares every way with the first. The shapes are
-those of CuSync's tables (CGO 2024): fp16, 8-way tensor parallel. GPT-3: M × 6144 × 12288, then M × 12288 × 6144.
-LLaMA-65B without its gate: M × 2816 × 8192, then M × 8192 × 2816.
+µs, median over rounds of the mean over replays. Each of the plain kernels' ways has its best tiling; `same` is the gain of
+`tiles` over `stream` with the tiling that `stream` likes best, in %. Before anything is measured, every way is compared with
+the library, and `tiles` with the bits of `stream`. `chosen` is what sy.fuse takes by itself.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
 import statistics
 import sys
+import warnings
 from pathlib import Path
 
 import syncopate as sy
 import torch
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import kernels  # noqa: E402
+import work  # noqa: E402
 
-MODELS = {"gpt3": (12288, 6144), "llama": (8192, 2816)}  # hidden, feed-forward of one of eight GPUs
-ROWS = [1, 16, 64, 128, 256, *range(512, 3073, 256)]
-
-
-def cdiv(a: int, b: int) -> int:
-    return -(-a // b)
-
-
-def tiling(m: int) -> tuple[int, int, int, int, int]:
-    """BLOCK_M, BLOCK_N, BLOCK_K, warps, stages."""
-    return (128, 256, 64, 8, 3) if m > 256 else (128, 128, 64, 8, 4) if m > 64 else (64, 128, 128, 4, 4)
-
-
-class Chain:
-    """The arrays of one shape, and the ways to run it."""
-
-    def __init__(self, m: int, hidden: int, inner: int, programs: int, device: str = "cuda"):
-        def made(*shape: int) -> torch.Tensor:
-            return torch.randn(*shape, device=device, dtype=torch.float16) / shape[-1] ** 0.25
-
-        self.m, self.programs = m, programs
-        self.x, self.w1, self.w2 = made(m, hidden), made(inner, hidden), made(hidden, inner)
-        self.h = torch.empty(m, inner, device=device, dtype=torch.float16)
-        self.y = torch.empty(m, hidden, device=device, dtype=torch.float16)
-        self.fused = sy.fuse(
-            [kernels.product] * 2, bind=[{"a_desc": "X", "c_desc": "H"}, {"a_desc": "H", "c_desc": "Y"}]
+TOKENS = [1, 16, 64, 128, 256, *range(512, 3073, 256)]
+#: Constructor by size, and the sizes.
+WORK = {
+    "gpt3": (lambda m: work.mlp(m, 12288, 6144), TOKENS),
+    "llama": (lambda m: work.swiglu(m, 8192, 2816), TOKENS),
+    "attention": (lambda m: work.attention_block(m, 12288, 12), [512, 1024, 2048]),
+    "norm": (lambda m: work.norm_product(m, 12288, 4608), [256, 512, 1024, 2048]),
+    **{
+        f"{net}{size}": (
+            lambda batch, size=size, channels=channels, layers=layers: work.convolutions(
+                batch, size, channels, layers
+            ),
+            [1, 4, 8],
         )
+        for net, layers in (("resnet", 2), ("vgg", 4))
+        for size, channels in ((56, 64), (28, 128), (14, 256), (7, 512))
+    },
+}
+GROUPS = {net: [name for name in WORK if name.startswith(net)] for net in ("resnet", "vgg")}
 
-    def stages(self) -> list[tuple[tuple[int], dict]]:
-        block_m, block_n, block_k, warps, depth = tiling(self.m)
-        made = []
-        for a, w, c, act in ((self.x, self.w1, self.h, "relu"), (self.h, self.w2, self.y, "")):
-            (m, n), k = c.shape, w.shape[1]
-            programs = min(self.programs, cdiv(m, block_m) * cdiv(n, block_n))
-            arguments = {
-                "a_desc": TensorDescriptor.from_tensor(a, [block_m, block_k]),
-                "b_desc": TensorDescriptor.from_tensor(w, [block_n, block_k]),
-                "c_desc": TensorDescriptor.from_tensor(c, [block_m, block_n]),
-                "M": m, "N": n, "K": k, "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
-                "PROGRAMS": programs, "ACTIVATION": act, "num_warps": warps, "num_stages": depth,
-            }  # fmt: skip
-            made.append(((programs,), arguments))
-        return made
 
-    def cublas(self) -> None:
-        torch.mm(self.x, self.w1.t(), out=self.h)
-        self.h.relu_()
-        torch.mm(self.h, self.w2.t(), out=self.y)
+def tilings(name: str, size: int, programs: int) -> list[work.Tiling]:
+    if name.startswith(("resnet", "vgg")):
+        return [work.Tiling(128, 128, 64, 8, 4), work.Tiling(64, 64, 64, 4, 4)]
+    if size <= 64:
+        return [work.Tiling(64, 64, 128, 4, 4), work.Tiling(64, 128, 128, 4, 4)]
+    if size <= 256:
+        return [work.Tiling(64, 128, 128, 4, 4), work.Tiling(128, 128, 64, 8, 4)]
+    return [
+        work.Tiling(128, 256, 64, 8, 3),
+        work.Tiling(128, 256, 64, 8, 3, programs),
+        work.Tiling(128, 128, 64, 8, 4),
+    ]
+
+
+class StreamK:
+    """The products of a chain of products by Stream-K; None of others."""
+
+    def __init__(self, stages: list[work.Stage], programs: int):
+        self.stages = []
+        for stage in stages:
+            a = stage.arguments
+            sizes = (programs, a["BLOCK_M"], a["BLOCK_N"])
+            self.stages.append(
+                (
+                    a,
+                    torch.empty(sizes, device="cuda"),
+                    torch.zeros(programs, dtype=torch.int32, device="cuda"),
+                    programs,
+                )
+            )
+
+    def __call__(self) -> None:
+        for arguments, partial, flags, programs in self.stages:
+            kernels.stream_k[(programs,)](**arguments, partial_ptr=partial, flag_ptr=flags)
+
+
+class Ways:
+    """One chain with one tiling."""
+
+    def __init__(self, one: work.Work, tiling: work.Tiling):
+        self.stages = one.stages(tiling)
+        stages, binds = [s.kernel for s in self.stages], [s.bind for s in self.stages]
+        self.fused = sy.fuse(stages, bind=binds, way="tiles", deadline=5)
 
     def stream(self) -> None:
-        for grid, arguments in self.stages():
-            kernels.product[grid](**arguments)
+        for stage in self.stages:
+            stage.kernel[stage.grid](**stage.arguments)
 
     def pdl(self) -> None:
-        for grid, arguments in self.stages():
-            kernels.product[grid](**arguments, PDL=1, launch_pdl=True)
+        for stage in self.stages:
+            stage.kernel[stage.grid](**stage.arguments, PDL=1, launch_pdl=True)
 
-    def ours(self) -> None:
-        self.fused.run([self.fused.call(i, grid, **a) for i, (grid, a) in enumerate(self.stages())])
+    def tiles(self) -> None:
+        self.fused.run([self.fused.call(i, s.grid, **s.arguments) for i, s in enumerate(self.stages)])
 
 
 def captured(run) -> torch.cuda.CUDAGraph:
@@ -98,66 +118,95 @@ def captured(run) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def measure(graphs: dict[str, torch.cuda.CUDAGraph], rounds: int, replays: int) -> dict[str, float]:
-    times: dict[str, list[float]] = {name: [] for name in graphs}
-    for _ in range(rounds):
-        for name, graph in graphs.items():
+def measure(graphs: dict, rounds: int, replays: int) -> dict:
+    times: dict = {name: [] for name in graphs}
+    for turn in range(rounds):
+        for name in list(graphs) if turn % 2 == 0 else list(reversed(graphs)):
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            graph.replay()
+            graphs[name].replay()
             begin.record()
             for _ in range(replays):
-                graph.replay()
+                graphs[name].replay()
             end.record()
             end.synchronize()
             times[name].append(1000 * begin.elapsed_time(end) / replays)
     return {name: statistics.median(taken) for name, taken in times.items()}
 
 
+def checked(one: work.Work, way: str, graph: torch.cuda.CUDAGraph, plain: dict | None) -> dict:
+    """Replays the graph on arrays that hold nothing; returns them."""
+    for name in one.made:
+        one.arrays[name].fill_(float("nan"))
+    graph.replay()
+    torch.cuda.synchronize()
+    limit = 2e-2 * float(one.expected.abs().max())
+    torch.testing.assert_close(one.out, one.expected, rtol=2e-2, atol=limit, msg=lambda m: f"{way}: {m}")
+    left = {name: one.arrays[name].clone() for name in one.made}
+    if plain is not None and way == "tiles":
+        for name in one.made:
+            if not torch.equal(left[name], plain[name]):
+                raise SystemExit(f"{way}: {name} has not the bits of the plain kernels")
+    return left
+
+
+def row_of(name: str, size: int, given: argparse.Namespace) -> dict:
+    programs = torch.cuda.get_device_properties(0).multi_processor_count
+    one = WORK[name][0](size)
+    graphs: dict = {("library", 0): captured(one.library)}
+    one.rest.get("finish", lambda: None)()
+    all_ways = []
+    options = tilings(name, size, programs)
+    for number in given.tilings or range(len(options)):
+        if number >= len(options):
+            continue
+        ways, plain = Ways(one, options[number]), None
+        all_ways.append(ways)
+        for way in ("stream", "pdl", "tiles"):
+            graphs[way, number] = captured(getattr(ways, way))
+            left = checked(one, way, graphs[way, number], plain)
+            plain = plain or left
+        if name == "gpt3" and options[number].programs == 0:
+            graphs["stream_k", number] = captured(StreamK(ways.stages, programs))
+            checked(one, "stream_k", graphs["stream_k", number], None)
+    times = measure(graphs, given.rounds, given.replays)
+    best = {}
+    for way, number in times:
+        if way not in best or times[way, number] < times[way, best[way]]:
+            best[way] = number
+    row = {"work": name, "size": size} | {way: round(times[way, n], 1) for way, n in best.items()}
+    row["same"] = round(100 * (times["stream", best["stream"]] / times["tiles", best["stream"]] - 1), 1)
+    row["chosen"] = min(row["tiles"], row["stream"])
+    row["tiling"] = best
+    for ways in all_ways:
+        ways.fused.check()
+        ways.fused.close()
+    return row
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--rows", default=",".join(map(str, ROWS)))
+    parser.add_argument("--work", default=",".join(WORK))
+    parser.add_argument("--sizes", help="rows, or images of convolutions")
+    parser.add_argument("--tilings", type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--replays", type=int, default=5)
     parser.add_argument("--json")
     given = parser.parse_args()
-    programs = torch.cuda.get_device_properties(0).multi_processor_count
+    warnings.simplefilter("ignore")
     table = []
-    for model in given.models.split(","):
-        for m in map(int, given.rows.split(",")):
-            chain = Chain(m, *MODELS[model], programs)
-            graphs, reference = {}, None
-            for name in ("cublas", "stream", "pdl", "ours"):
-                chain.h.fill_(float("nan"))
-                chain.y.fill_(float("nan"))
-                graphs[name] = captured(getattr(chain, name))
-                chain.h.fill_(float("nan"))
-                graphs[name].replay()
-                torch.cuda.synchronize()
-                if reference is None:
-                    reference = chain.y.clone()
-                torch.testing.assert_close(
-                    chain.y, reference, rtol=2e-2, atol=2e-2 * float(reference.abs().max())
+    for group in given.work.split(","):
+        for name in GROUPS.get(group, [group]):
+            for size in [int(n) for n in given.sizes.split(",")] if given.sizes else WORK[name][1]:
+                row = row_of(name, size, given)
+                table.append(row)
+                shown = {k: v for k, v in row.items() if isinstance(v, float)}
+                print(
+                    f"{name:9} {size:5}", *(f"{k} {v}" for k, v in shown.items()), row["tiling"], flush=True
                 )
-                if name == "stream":
-                    plain = chain.y.clone()
-                elif name == "ours" and not torch.equal(chain.y, plain):
-                    raise SystemExit(f"{model}, M={m}: not the bits of the plain kernels")
-            times = measure(graphs, given.rounds, given.replays)
-            table.append({"model": model, "M": m, **{name: round(us, 1) for name, us in times.items()}})
-            gain = 100 * (times["stream"] / times["ours"] - 1)
-            print(
-                f"{model:6} {m:5}",
-                *(f"{n} {us:8.1f}" for n, us in times.items()),
-                f"{gain:+.1f} %",
-                flush=True,
-            )
-            chain.fused.check()
-            chain.fused.close()
-    if given.json:
-        Path(given.json).write_text(json.dumps(table))
+                if given.json:
+                    Path(given.json).write_text(json.dumps(table))
 
 
 if __name__ == "__main__":

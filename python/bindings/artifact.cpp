@@ -333,6 +333,8 @@ void bind_artifact(nb::module_& m) {
             "heap_bytes",
             [](const emit::Artifact& artifact) { return fuse::heap_bytes(artifact.launch.schedule); },
             "What a rank's heap must hold.")
+        .def_ro("repeatable", &emit::Artifact::repeatable,
+                "A call made again, with the same input, leaves the same.")
         .def_ro("schedule_json", &emit::Artifact::schedule_json, "schedule.json of a folder.");
     m.def(
         "artifact_from_folder",

@@ -374,6 +374,7 @@ def fuse(
     deadline: float = 30.0,
     host_delay: float = 0.0,
     seed: int = 0,
+    way: str | None = None,
 ) -> FusedKernel:
     """Makes a distributed kernel from a Triton kernel for one GPU, or a stated one (sy.kernel), or a list of them, and a plan.
 
@@ -387,7 +388,7 @@ def fuse(
     changed between calls, to prepare for other elements.
 
     Without a plan: several kernels of one GPU that overlap tile by tile (ChainKernel); `bind` names the arrays that they
-    share, and `strategy` says nothing.
+    share, and `strategy` says nothing. `way` is of these only: "tiles", "stream", or the faster one (None).
     """
     one_kernel = isinstance(bind, Mapping)
     kernels, binds = ([kernel], [bind]) if one_kernel else (list(kernel), list(bind))
@@ -399,5 +400,9 @@ def fuse(
     if plan is None:
         from .chain import ChainKernel
 
-        return ChainKernel(stages, group, deadline=deadline, host_delay=host_delay, seed=seed)
+        return ChainKernel(stages, group, way=way, deadline=deadline, host_delay=host_delay, seed=seed)
+    if way is not None:
+        raise ValueError(
+            "way: only chains have one, kernels without a plan; a plan's kernels have a strategy"
+        )
     return FusedKernel(stages, plan, group, strategy, deadline=deadline, host_delay=host_delay, seed=seed)

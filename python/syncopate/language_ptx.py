@@ -156,7 +156,8 @@ WAIT_PHASE_BY_WARP = _acquire_phase(by_warp=True)
 # Thread 0 of the last program to end posts. Its own program's reads are over (the barrier before), the other
 # programs' by the acquire-release count; the fence and the release at system scope publish that to the peers.
 # The kernel may have been started beside the one before it in its stream: griddepcontrol.wait (a no-op otherwise) lets it
-# end only after that one. Then the last program advances the epoch, for the next call.
+# end only after that one. The grid's last program waits so, as one is enough: the others leave their multiprocessors to
+# the programs that have not started. The call's last program advances the epoch, for the next call.
 def _finish_ptx(thread: str) -> str:
     """`thread`: the register that is 0 in the thread that acts."""
     return f"""
@@ -199,6 +200,19 @@ def _finish_ptx(thread: str) -> str:
         st.global.b32 {_at("$2", layout.EPOCH)}, sy_epoch;
         bra SY_DONE;
     SY_WAIT_BEFORE:
+        mov.u32 sy_t, %ctaid.x;
+        mov.u32 sy_at, %nctaid.x;
+        sub.s32 sy_lo, sy_at, sy_t;
+        mov.u32 sy_t, %ctaid.y;
+        mov.u32 sy_at, %nctaid.y;
+        sub.s32 sy_at, sy_at, sy_t;
+        max.s32 sy_lo, sy_lo, sy_at;
+        mov.u32 sy_t, %ctaid.z;
+        mov.u32 sy_at, %nctaid.z;
+        sub.s32 sy_at, sy_at, sy_t;
+        max.s32 sy_lo, sy_lo, sy_at;
+        setp.ne.s32 sy_p, sy_lo, 1;
+        @sy_p bra SY_DONE;
         griddepcontrol.wait;
     SY_DONE:
     }}

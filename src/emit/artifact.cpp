@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "syncopate/emit/emit.hpp"
 #include "syncopate/emit/language.hpp"
@@ -29,6 +30,19 @@ KernelLaunch launch_of(const fuse::Stage& stage, const plan::Plan& plan, const f
             launch.accumulates.push_back(name);
     }
     return launch;
+}
+
+/// Whether a stage leaves alone what it reads.
+bool spares_its_input(const fuse::Stage& stage) {
+    std::set<std::string> read, written;  // by tensor, or of one that is not bound by parameter
+    for (const kernel::Param& param : stage.kernel.params) {
+        if (param.read && param.written) return false;
+        const auto bound = stage.bindings.find(param.name);
+        const std::string name = bound == stage.bindings.end() ? "parameter " + param.name : bound->second;
+        if (param.read) read.insert(name);
+        if (param.written) written.insert(name);
+    }
+    return std::ranges::none_of(written, [&](const std::string& name) { return read.contains(name); });
 }
 
 }  // namespace
@@ -72,6 +86,10 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
     launch.device = options.device;
     launch.plan = program.plan;
     launch.schedule = *std::move(schedule);
+    artifact.repeatable =
+        std::ranges::all_of(program.stages, spares_its_input) &&
+        std::ranges::all_of(launch.schedule.stages.begin() + 1, launch.schedule.stages.end(),
+                            [](const fuse::StageSlots& stage) { return stage.overlaps; });
     artifact.schedule_json = to_json(launch);
     return artifact;
 }

@@ -1,6 +1,7 @@
 #include "fuse/build_chain.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
@@ -88,16 +89,48 @@ private:
             needs.erase(repeated.begin(), repeated.end());
             if (!needs.empty()) groups[needs].push_back(static_cast<std::int64_t>(tile));
         }
-        std::vector<const std::pair<const Needs, std::vector<std::int64_t>>*> sorted;
-        for (const auto& group : groups) sorted.push_back(&group);
-        std::ranges::sort(sorted, {}, [](const auto* group) { return group->second.front(); });
+        std::vector<Group> sorted(groups.begin(), groups.end());
+        std::ranges::sort(sorted, {}, [](const Group& group) { return group.second.front(); });
+        while (most_awaited(sorted) > kMostAwaited) sorted = joined(sorted);
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
-            for (const auto* group : sorted) add_chunk(rank, stage, group->first, group->second);
+            for (const Group& group : sorted) add_chunk(rank, stage, group.first, group.second);
         }
     }
 
     using Needs =
-        std::vector<std::pair<std::size_t, std::int32_t>>;  ///< later stages and classes of their tiles
+        std::vector<std::pair<std::size_t, std::int32_t>>;      ///< later stages and classes of their tiles
+    using Group = std::pair<Needs, std::vector<std::int64_t>>;  ///< tiles that these need
+
+    /// Each chunk that a tile awaits costs it a poll, of about half a microsecond, before it starts.
+    static constexpr std::size_t kMostAwaited = 4;
+
+    /// By how many groups some tile of a later stage is needed, at most.
+    static std::size_t most_awaited(const std::vector<Group>& groups) {
+        std::map<Needs::value_type, std::size_t> awaited;
+        std::size_t most = 0;
+        for (const Group& group : groups) {
+            for (const auto& need : group.first) most = std::max(most, ++awaited[need]);
+        }
+        return most;
+    }
+
+    /// Every two neighbours as one group, whose tiles follow each other in the kernel's own traversal.
+    static std::vector<Group> joined(const std::vector<Group>& groups) {
+        std::vector<Group> halves;
+        for (std::size_t i = 0; i < groups.size(); ++i) {
+            if (i % 2 == 0) {
+                halves.push_back(groups[i]);
+                continue;
+            }
+            Group& to = halves.back();
+            Needs both;
+            std::ranges::set_union(to.first, groups[i].first, std::back_inserter(both));
+            to.first = std::move(both);
+            to.second.insert(to.second.end(), groups[i].second.begin(), groups[i].second.end());
+            std::ranges::sort(to.second);
+        }
+        return halves;
+    }
 
     void add_chunk(std::int32_t rank, std::size_t stage, const Needs& needs,
                    const std::vector<std::int64_t>& tiles) {

@@ -62,6 +62,23 @@ TEST(Chain, StartsAStageThatOverwritesAnInputWhenTheOneBeforeHasEnded) {
     EXPECT_FALSE(schedule->stages[1].overlaps);
 }
 
+TEST(Chain, LetsNoTileAwaitManyChunks) {
+    // A tile of stage 1 reads all rows of H up to its own, as causal attention does: no two rows of H are
+    // needed by the same tiles, and the last tile needs all sixteen.
+    StagedProgram program = chain("H", "Y");
+    program.stages[0].kernel = sample::gemm({16, 8, 4, 1, 4, 4, 0});
+    kernel::Kernel causal = sample::gemm({16, 4, 8, 1, 4, 4, 0});
+    for (kernel::Tile& tile : causal.tiles) tile.reads["a_ptr"][0].begin = 0;
+    program.stages[1].kernel = causal;
+    const Result<Schedule> schedule = fuse(program);
+    ASSERT_TRUE(schedule.ok()) << schedule.error().to_string();
+    const RankSchedule& rank = schedule->ranks[0];
+    EXPECT_EQ(rank.chunks.size(), 4U);
+    for (const Slot& slot : rank.slots) EXPECT_LE(slot.waits.size(), 4U);
+    EXPECT_EQ(rank.slots[32].waits.size(), 1U) << "the first row needs the first chunk only";
+    EXPECT_EQ(rank.slots[47].waits.size(), 4U);
+}
+
 TEST(Chain, OverlapsStagesThatShareNothing) {
     const Result<Schedule> schedule = fuse(chain("X", "Y"));
     // `down` reads 8 columns; X has 4.

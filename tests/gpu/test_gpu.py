@@ -89,6 +89,16 @@ def test_a_chain_of_triton_kernels_gives_the_bits_of_stream_order_on_one_gpu():
     if gpus() < 1:
         pytest.skip("no GPU here")
     bench = Path(__file__).resolve().parents[2] / "bench" / "sync" / "chains.py"
-    command = [sys.executable, str(bench), "--models=llama", "--rows=128,1024", "--rounds=1", "--replays=1"]
+    command = [sys.executable, str(bench), "--models=llama", "--sizes=128,1024", "--rounds=1", "--replays=1"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("section", ["default", "graphs"])
+def test_chains_of_triton_kernels_on_one_gpu(section):
+    if gpus() < 1:
+        pytest.skip("no GPU here")
+    command = [sys.executable, str(Path(__file__).resolve().parent / "check_chain.py"), section]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+    assert f"{section}: ok" in result.stdout

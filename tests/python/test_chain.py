@@ -49,3 +49,46 @@ def test_chains_of_plain_kernels_give_what_the_kernels_give_one_after_another(tm
     emitted = tmp_path / "emitted.py"
     assert "chains: ok" in run(HERE / "host_chain.py", emitted)
     run("-c", COMPILE, emitted, TRITON_CACHE_DIR=str(tmp_path / "cache"))
+
+
+def test_every_chain_of_the_benchmark_gives_what_its_kernels_and_pytorch_give():
+    assert "sync work: ok" in run(HERE / "host_sync_work.py")
+
+
+COMPILE_WORK = """
+import kernels
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+
+def compile(function, types, constants, warps, stages):
+    kinds = {p.name: "constexpr" if p.name in constants else types.get(p.name, "i32") for p in function.params}
+    source = ASTSource(fn=function, signature=kinds, constexprs=constants)
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "num_stages": stages})
+    assert made.metadata.shared <= 232448, (function.__name__, made.metadata.shared)
+    return made.asm["ptx"]
+
+
+half, single = "*fp16", "fp32"
+m, n, k = 128, 256, 64
+blocks = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}
+boxes = [f"tensordesc<fp16[{a},{b}]>" for a, b in ((m, k), (n, k), (m, n))]
+abc = dict(zip(("a_desc", "b_desc", "c_desc"), boxes))
+for pdl in (0, 1):
+    ptx = compile(kernels.product, abc, blocks | {"ACTIVATION": "relu", "PDL": pdl}, 8, 3)
+    assert ("griddepcontrol.wait" in ptx) == bool(pdl) and "wgmma" in ptx
+compile(kernels.stream_k, abc | {"partial_ptr": "*fp32", "flag_ptr": "*i32"}, blocks | {"ACTIVATION": "relu"}, 8, 3)
+compile(kernels.convolution, dict(zip(("x_desc", "w_desc", "y_desc"), boxes)), blocks | {"PDL": 1}, 8, 3)
+box = "tensordesc<fp16[64,128]>"
+compile(kernels.attention, {"qkv_desc": box, "o_desc": box, "SCALE": single}, {"BLOCK": 64, "D": 128, "PDL": 1}, 4, 3)
+compile(kernels.gated, {"g_ptr": half, "h_ptr": half}, {"ROWS": 16, "BLOCK": 256, "PDL": 1}, 4, 3)
+norm = {"x_ptr": half, "w_ptr": half, "y_ptr": half, "EPS": single}
+compile(kernels.rms_norm, norm, {"BLOCK": 16384, "PDL": 1}, 8, 3)
+"""
+
+
+def test_the_kernels_of_the_benchmark_compile_for_hopper(tmp_path):
+    bench = str(HERE.parents[1] / "bench" / "sync")
+    path = os.pathsep.join([bench, os.environ.get("PYTHONPATH", "")])
+    run("-c", COMPILE_WORK, TRITON_CACHE_DIR=str(tmp_path / "cache"), PYTHONPATH=path)

@@ -83,6 +83,9 @@ struct Artifact {
     std::vector<StageSource> sources;  ///< by stage
     std::string schedule_json;         ///< schedule.json
     Launch launch;                     ///< the same as schedule_json
+    /// A call made again, with the same input, leaves the same: no stage writes what it or an earlier one
+    /// reads.
+    bool repeatable = false;
 
     [[nodiscard]] const std::string& kernel_source() const { return sources.front().kernel; }
 };

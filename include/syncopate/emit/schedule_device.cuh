@@ -100,8 +100,9 @@ public:
             post_all(first, first + emit::table::pair_words * table_[emit::table::num_kernel_posts], epoch);
             after_kernel_before();
             control_[emit::control::epoch] = epoch + 1;
-        } else {
-            after_kernel_before();
+        } else if (blockIdx.x + 1 == gridDim.x && blockIdx.y + 1 == gridDim.y &&
+                   blockIdx.z + 1 == gridDim.z) {
+            after_kernel_before();  // one block is enough, and the others leave room for those to come
         }
     }
 

@@ -206,15 +206,27 @@ public:
     bool kernel_may_start_early() const override {
         const bool collects = std::ranges::any_of(
             before_kernel_, [](const StreamTransfer& transfer) { return transfer.collective.has_value(); });
-        return !plan_.plain && !collects && (!engine_->empty() || before_kernel_.empty());
+        return !plan_.plain && !collects && !begins_with_kernel() &&
+               (!engine_->empty() || before_kernel_.empty());
     }
 
     std::uint64_t table_address() const override { return table_.address(*lists_); }
 
 private:
+    /// Stages of one rank that share nothing but tiles: nobody needs what sy_begin does. check() finds a
+    /// fault, as there is no sy_begin to tell poll().
+    [[nodiscard]] bool begins_with_kernel() const {
+        const bool at_boundaries = begin_arguments_.num_posts + begin_arguments_.num_waits +
+                                       end_arguments_.num_posts + end_arguments_.num_waits >
+                                   0;
+        return plan_.num_ranks == 1 && !plan_.plain && !at_boundaries && engine_->empty() && !fork_ &&
+               !nccl_ && before_kernel_.empty();
+    }
+
     Status launch_begin(CUstream stream) {
-        return engine_->begins_call() ? Status(Done{})
-                                      : module_->launch(module_->begin, begin_arguments_, stream);
+        return engine_->begins_call() || begins_with_kernel()
+                   ? Status(Done{})
+                   : module_->launch(module_->begin, begin_arguments_, stream);
     }
 
     /// What a call begins with and all transfers, after a kernel that is left as it is. `ends`: the call may

@@ -147,7 +147,7 @@ public:
     /// do nothing.
     Status check() const;
     /// As check() without any call of the driver: sees a fault once sy_begin or what ends the call (sy_end,
-    /// or the last sum) has run after it.
+    /// or the last sum) has run after it. A call of stages of one rank that only share tiles has neither.
     Status poll() const;
     /// Waits for all that this rank has started, on cuda for the whole GPU context.
     Status synchronize();

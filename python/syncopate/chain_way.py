@@ -1,0 +1,99 @@
+"""How a chain runs: overlapped tile by tile, or as its plain kernels in stream order, whichever a measurement finds faster.
+
+A chain never loses more than what the measurement cannot see: `tiles` has to be the faster one in most rounds, each of which
+replays graphs of both in turn. A call of a chain that overwrites its own input cannot be made twice, so there nothing is
+measured, and the kernels run in stream order unless the caller says otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from . import jit
+from .items import flat, nested
+from .prepared import MOST_PACKED, unwrapped
+
+WAYS = ("tiles", "stream")
+ROUNDS, CALLS = 9, 10  # of a measurement; calls in a graph
+
+
+class StreamOrder:
+    """The user's own kernels, compiled for one set of arguments, in stream order."""
+
+    def __init__(
+        self,
+        kernels: Sequence[Any],
+        grids: Sequence[tuple[int, ...]],
+        given: Sequence[Mapping[str, Any]],
+        options: Sequence[Mapping[str, Any]],
+    ) -> None:
+        self._grids = [list(grid) for grid in grids]
+        self._compiled = [
+            getattr(
+                unwrapped(kernel), "compile_for", functools.partial(jit.compile_kernel, unwrapped(kernel))
+            )(nested(flat(items)), tuple(grid), dict(chosen))
+            for kernel, grid, items, chosen in zip(kernels, grids, given, options, strict=True)
+        ]
+        self._packed: dict[Any, list[Any]] = {}
+
+    def launch(self, key: Any, given: Sequence[Mapping[str, Any]]) -> None:
+        packed = self._packed.get(key)
+        if packed is None:
+            if len(self._packed) >= MOST_PACKED:
+                self._packed.clear()
+            packed = self._packed[key] = [
+                compiled.pack(nested(flat(items)))
+                for compiled, items in zip(self._compiled, given, strict=True)
+            ]
+        stream = jit.current_stream()
+        for compiled, grid, arguments in zip(self._compiled, self._grids, packed, strict=True):
+            compiled.kernel.launch(grid, stream, arguments)
+
+
+def measure(ways: Mapping[str, Callable[[], None]]) -> dict[str, list[float]]:
+    """µs of a call of each way, round by round: replays of graphs, in turn, so that all meet the same clocks."""
+    import torch
+
+    graphs = {name: _captured(run) for name, run in ways.items()}
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(ROUNDS):
+        names = list(graphs) if turn % 2 == 0 else list(reversed(graphs))
+        for name in names:
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            graphs[name].replay()
+            begin.record()
+            graphs[name].replay()
+            end.record()
+            end.synchronize()
+            times[name].append(1000 * begin.elapsed_time(end) / CALLS)
+    return times
+
+
+def faster(times: Mapping[str, Sequence[float]]) -> str:
+    """`tiles` where it is faster in most rounds, and by their median; else `stream`."""
+    wins = sum(t < s for t, s in zip(times["tiles"], times["stream"], strict=True))
+    better = statistics.median(times["tiles"]) < statistics.median(times["stream"])
+    return "tiles" if better and 2 * wins > len(times["tiles"]) else "stream"
+
+
+def _captured(run: Callable[[], None]) -> Any:
+    import torch
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        run()
+        run()
+        side.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            for _ in range(CALLS):
+                run()
+        finally:
+            graph.capture_end()
+    torch.cuda.current_stream().wait_stream(side)
+    return graph

@@ -1,0 +1,103 @@
+"""Chains of plain Triton kernels on a real GPU (sy.fuse without a plan):
+
+check_chain.py [default] [graphs]
+
+default    each chain of bench/sync at one size as sy.fuse runs it by itself, and both ways by name: the bits of the plain
+           kernels, and what PyTorch gives; prints which way was chosen
+graphs     two chains captured together and replayed, other input each time
+"""
+
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench" / "sync"))
+
+import syncopate as sy  # noqa: E402
+import work  # noqa: E402
+
+TILING = work.Tiling(128, 128, 64, 8, 4)
+WORK = {
+    "mlp": lambda: work.mlp(768, 2048, 1024),
+    "swiglu": lambda: work.swiglu(520, 1024, 768),
+    "attention": lambda: work.attention_block(512, 1024, 4),
+    "norm": lambda: work.norm_product(300, 2048, 1024),
+    "convolutions": lambda: work.convolutions(4, 28, 128, 3),
+}
+
+
+def chain_of(stages, way):
+    fused = sy.fuse([s.kernel for s in stages], bind=[s.bind for s in stages], way=way, deadline=5)
+    return fused, [fused.call(i, s.grid, **s.arguments) for i, s in enumerate(stages)]
+
+
+def default() -> None:
+    for name, make in WORK.items():
+        one = make()
+        stages = one.stages(TILING)
+        for stage in stages:
+            stage.kernel[stage.grid](**stage.arguments)
+        plain = {array: one.arrays[array].clone() for array in one.made}
+        one.library()
+        one.rest.get("finish", lambda: None)()
+        torch.testing.assert_close(
+            one.out, one.expected, rtol=2e-2, atol=2e-2 * float(one.expected.abs().max())
+        )
+        for way in ("tiles", "stream", None):
+            fused, calls = chain_of(stages, way)
+            for _ in range(20):
+                for array in one.made:
+                    one.arrays[array].fill_(float("nan"))
+                with warnings.catch_warnings(record=True):
+                    warnings.simplefilter("always")
+                    fused.run(calls)
+                for array in one.made:
+                    assert torch.equal(one.arrays[array], plain[array]), f"{name}, {way}: {array}"
+            fused.check()
+            if way is None:
+                print(f"{name}: {fused.ways[0]} {fused.messages}")
+            fused.close()
+
+
+def graphs() -> None:
+    made = []
+    for make in (WORK["mlp"], WORK["attention"]):
+        one = make()
+        made.append((one, *chain_of(one.stages(TILING), "tiles")))
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _, fused, calls in made:
+            fused.run(calls)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        for _ in range(5):
+            for _, fused, calls in made:
+                fused.run(calls)
+    for turn in range(20):
+        for one, _, calls in made:
+            first = next(v for v in calls[0].arguments.values() if hasattr(v, "base"))
+            first.base.copy_(torch.randn_like(first.base) * (1 + turn % 3))
+            for array in one.made:
+                one.arrays[array].fill_(float("nan"))
+        graph.replay()
+        for one, fused, calls in made:
+            left = one.out.clone()
+            fused.run(calls)
+            one.library()
+            assert torch.equal(one.out, left), "a replay has not the bits of an eager call"
+            limit = 2e-2 * float(one.expected.abs().max())
+            torch.testing.assert_close(left, one.expected, rtol=2e-2, atol=limit)
+    for _, fused, _ in made:
+        fused.check()
+        fused.close()
+
+
+if __name__ == "__main__":
+    sections = {"default": default, "graphs": graphs}
+    for section in sys.argv[1:] or sections:
+        sections[section]()
+        print(f"{section}: ok", flush=True)

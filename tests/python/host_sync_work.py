@@ -1,0 +1,70 @@
+"""Every chain of bench/sync at a small size, in Triton's interpreter: as one program it gives the bits of its kernels one after
+another, and what PyTorch gives. Run by test_chain.py. Exits 1 with the first thing that is wrong."""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "bench" / "sync")]
+
+import kernels  # noqa: E402
+import syncopate as sy  # noqa: E402
+import torch  # noqa: E402
+import work  # noqa: E402
+
+SMALL = work.Tiling(32, 32, 16, 4, 2)
+F32 = torch.float32
+WORK = {
+    "mlp": lambda: work.mlp(80, 48, 96, "cpu", F32),
+    "swiglu": lambda: work.swiglu(72, 32, 64, "cpu", F32),
+    "attention": lambda: work.attention_block(96, 48, 2, 16, 16, "cpu", F32),
+    "norm": lambda: work.norm_product(70, 48, 64, "cpu", F32),
+    "resnet": lambda: work.convolutions(2, 7, 16, 2, "cpu", F32),
+    "vgg": lambda: work.convolutions(1, 10, 32, 4, "cpu", F32),
+}
+
+
+def check(name: str, programs: int) -> None:
+    one = WORK[name]()
+    stages = one.stages(work.Tiling(**vars(SMALL) | {"programs": programs}))
+    for stage in stages:
+        stage.kernel[stage.grid](**stage.arguments)
+    plain = {array: one.arrays[array].clone() for array in one.made}
+    one.library()
+    one.rest.get("finish", lambda: None)()
+    torch.testing.assert_close(one.out, one.expected, rtol=1e-3, atol=1e-3)
+    for array in one.made:
+        one.arrays[array].fill_(float("nan"))
+    fused = sy.fuse([s.kernel for s in stages], bind=[s.bind for s in stages], deadline=10)
+    fused.run([fused.call(i, s.grid, **s.arguments) for i, s in enumerate(stages)])
+    fused.check()
+    for array in one.made:
+        if not torch.equal(one.arrays[array], plain[array]):
+            raise SystemExit(f"{name}: {array} has not the bits of the plain kernels")
+    schedule = fused.prepared[0].schedule
+    print(f"{name}: ok, {len(stages)} stages, {len(schedule.chunks(0))} chunks")
+    if not schedule.chunks(0) or not fused.prepared[0].artifact.repeatable:
+        raise SystemExit(f"{name}: no stage awaits tiles, or the chain would overwrite its input")
+    fused.close()
+
+
+def check_stream_k() -> None:
+    """With one program nobody waits for another one, and the interpreter runs one after another."""
+    one = work.mlp(64, 48, 96, "cpu", F32)
+    stage = one.stages(SMALL)[0]
+    given = {k: v for k, v in stage.arguments.items() if not k.startswith("num_")}
+    partial, flags = torch.zeros(1, 32, 32), torch.zeros(1, dtype=torch.int32)
+    kernels.stream_k[(1,)](**given, partial_ptr=partial, flag_ptr=flags)
+    h = one.arrays["H"].clone()
+    kernels.product[stage.grid](**given)
+    torch.testing.assert_close(h, one.arrays["H"])
+
+
+if __name__ == "__main__":
+    for each in WORK:
+        check(each, 0)
+        check(each, 5)
+    check_stream_k()
+    print("sync work: ok")

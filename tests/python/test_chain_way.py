@@ -1,0 +1,23 @@
+"""How a chain's way is chosen from measured times, and what is refused."""
+
+import pytest
+
+pytest.importorskip("syncopate")
+
+
+def test_tiles_are_taken_only_where_they_win_most_rounds_and_by_the_median():
+    from syncopate.chain_way import faster
+
+    assert faster({"tiles": [9.0, 9.1, 9.2], "stream": [10.0, 10.0, 10.0]}) == "tiles"
+    assert faster({"tiles": [10.1, 10.1, 10.1], "stream": [10.0, 10.0, 10.0]}) == "stream"
+    assert faster({"tiles": [10.0, 10.0, 10.0], "stream": [10.0, 10.0, 10.0]}) == "stream"
+    # Two slow rounds of stream order do not make the other way faster.
+    assert faster({"tiles": [10.2, 10.2, 10.2, 10.2], "stream": [10.1, 10.1, 30.0, 30.0]}) == "stream"
+
+
+def test_a_way_that_is_none_or_of_a_plan_is_refused():
+    stages = [object(), object()]
+    from syncopate.chain import ChainKernel
+
+    with pytest.raises(ValueError, match="way: 'fast'; there are tiles, stream"):
+        ChainKernel(stages, way="fast")
