@@ -28,6 +28,7 @@ __all__ = [
     "sy_load_row",
     "sy_num_phases",
     "sy_num_slots",
+    "sy_phase",
     "sy_post",
     "sy_reads_own",
     "sy_row",
@@ -42,6 +43,8 @@ _SLOT_TILE = gl.constexpr(layout.SLOT_TILE)
 _SLOT_PHASES = gl.constexpr(layout.SLOT_PHASES)
 _SLOT_STORE = gl.constexpr(layout.SLOT_STORE)
 _PAIR_WORDS = gl.constexpr(layout.PAIR_WORDS)
+_PHASE_WORDS = gl.constexpr(layout.PHASE_WORDS)
+_PHASE_BEGIN = gl.constexpr(layout.PHASE_BEGIN)
 
 
 @gluon.jit
@@ -79,6 +82,14 @@ def sy_num_phases(schedule, slot):
     if begin != 0:
         phases = gl.load(words + begin - _PAIR_WORDS + 1)
     return phases
+
+
+@gluon.jit
+def sy_phase(schedule, slot, phase):
+    """The iterations [begin, end) of range `phase` of `slot`. It waits for nothing."""
+    words = _words(schedule)
+    at = gl.load(words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_PHASES) + _PHASE_WORDS * phase
+    return gl.load(words + at + _PHASE_BEGIN), gl.load(words + at + _PHASE_BEGIN + 1)
 
 
 @gluon.jit

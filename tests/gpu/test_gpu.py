@@ -66,6 +66,18 @@ def test_the_gluon_gemm_on_one_gpu(section):
     assert f"{section}: right" in result.stdout
 
 
+@pytest.mark.parametrize(
+    "section", ["d64", "d128", "d256", "masks", "documents", "ranges", "arrivals", "deadline"]
+)
+def test_the_gluon_attention_on_one_gpu(section):
+    if gpus() < 1 or torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("no Hopper GPU here")
+    command = [sys.executable, str(Path(__file__).resolve().parent / "check_gluon_attention.py"), section]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+    assert f"{section}: right" in result.stdout
+
+
 @pytest.mark.parametrize("section", ["statement", "alone", "gemm"])
 def test_stated_kernels_on_one_gpu(section):
     if gpus() < 1 or torch.cuda.get_device_capability()[0] != 9:

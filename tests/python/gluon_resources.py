@@ -90,6 +90,32 @@ def compile_gemm(tiling, options):
     return gluon_matmul.warmup(*jit.in_order(gluon_matmul, arguments), grid=(132,), **tiling.options())
 
 
+def attentions():
+    """(name, D, options): what the library launches."""
+    yield "d128", 128, {}
+    yield "d128 causal", 128, {"causal": True}
+    yield "d128 causal fused", 128, {"causal": True, "FUSED": True}
+    yield "d128 documents fused", 128, {"causal": True, "FUSED": True, "cu_seqlens": [0, 137, 1000]}
+    yield "d64 causal window", 64, {"causal": True, "window": 100}
+    yield "d256 causal fused", 256, {"causal": True, "FUSED": True}
+
+
+def compile_attention(d, options):
+    from syncopate import jit
+    from syncopate.kernels.gluon_attention import gluon_attention
+    from syncopate.kernels.gluon_attention_call import document_tables, gluon_attention_arguments, tiling_of
+
+    tiling, s = tiling_of(d), 1000
+    cu_seqlens = options.pop("cu_seqlens", None)
+    if cu_seqlens:
+        options["documents"] = document_tables(cu_seqlens, tiling, causal=options["causal"])
+    q, o = (torch.empty(1, 4, s, d, dtype=torch.bfloat16) for _ in range(2))
+    k, v = (torch.empty(1, 2, s, d, dtype=torch.bfloat16) for _ in range(2))
+    arguments = gluon_attention_arguments(q, k, v, o, torch.empty(1, 4, s), tiling, **options)
+    arguments["sy_schedule"] = arguments["sy_control"] = 1 << 40  # addresses
+    return gluon_attention.warmup(*jit.in_order(gluon_attention, arguments), grid=(132,), **tiling.options())
+
+
 def resources(binary) -> dict[str, int]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary.asm["cubin"])
@@ -112,6 +138,8 @@ def table() -> str:
     rows.writeheader()
     for name, tiling, options in gemms():
         rows.writerow({"kernel": f"gluon_matmul {name}"} | resources(compile_gemm(tiling, dict(options))))
+    for name, d, options in attentions():
+        rows.writerow({"kernel": f"gluon_attention {name}"} | resources(compile_attention(d, options)))
     return text.getvalue()
 
 

@@ -1,0 +1,625 @@
+"""Flash attention, forward, for Hopper, in Gluon: o = softmax(q @ kᵀ · scale) @ v and the log-sum-exp of each row's scaled
+scores, alone or following a schedule (a stated kernel). FlashAttention-3 (arXiv 2407.08608, sections 3.1 and 3.2) on the
+schedule's terms.
+
+One block has three kinds of partitions, each of which walks the same slots:
+
+    loader (1 warp)      awaits the slot and its ranges of K, then fills a place for Q and a ring of STAGES blocks of K and
+                         of V by TMA
+    consumer (4 warps)   64 rows of the tile each: scores of the next block and the product of this one with V are both in
+                         flight while it makes exponentials
+    storer (1 warp)      stores the tile by TMA, posts it, and ends the program
+
+      loader    | Q K0 V0 K1 V1 | K2 V2 …                      K's place is free after its scores, V's after its product
+      consumer  | S0  P0 | S1 + O·V0 . P1 . | S2 + O·V1 . P2 .
+
+Waits stand in the loader: consumers go on from the ring while it polls. Softmax takes blocks in any order, so the ranges
+of a schedule may come in any: the loader says beside each block of K which one it is. Without a schedule the last blocks
+come first, since these are the ones that a mask cuts.
+
+A tile is BM rows of one head, a block BN rows of K and V. A row sees what CAUSAL, WINDOW and DOCUMENTS leave of K. Only
+blocks that some row does not see whole are masked. Without a schedule tiles are dealt out to programs to and fro, under a
+causal mask the longest first, so that each program gets as much work as the others.
+"""
+
+from __future__ import annotations
+
+import triton.experimental.gluon.language as gl
+from triton.experimental import gluon
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from ..gluon import (
+    sy_await,
+    sy_await_phase,
+    sy_finish,
+    sy_num_phases,
+    sy_num_slots,
+    sy_phase,
+    sy_post,
+    sy_tile,
+)
+
+_ROWS = gl.constexpr(64)  # of a consumer: what one wgmma multiplies
+_LOG2E = gl.constexpr(1.4426950408889634)
+_LN2 = gl.constexpr(0.6931471805599453)
+_NEVER = gl.constexpr(float("-inf"))
+
+
+@gluon.jit
+def _slots(B, H, SQ, sy_schedule, BM: gl.constexpr, FUSED: gl.constexpr):
+    """How many slots there are."""
+    if FUSED:
+        return sy_num_slots(sy_schedule)
+    else:
+        return gl.cdiv(SQ, BM) * H * B
+
+
+@gluon.jit
+def _unfused_tile(slot, B, H, SQ, BM: gl.constexpr, LONGEST_FIRST: gl.constexpr):
+    """The order of an unfused call. Every other round of programs is dealt out backwards, so that who got the longest tile of
+    one round gets the shortest of the next."""
+    programs = gl.num_programs(0)
+    tiles = gl.cdiv(SQ, BM)
+    turn = slot // programs
+    at = slot
+    if turn % 2 == 1:
+        at = gl.minimum((turn + 1) * programs, tiles * H * B) - 1 - slot % programs
+    if LONGEST_FIRST:
+        return (tiles - 1 - at // (H * B)) + at % (H * B) * tiles
+    else:
+        return at
+
+
+@gluon.jit
+def _tile_of(slot, B, H, SQ, sy_schedule, BM: gl.constexpr, LONGEST_FIRST: gl.constexpr, FUSED: gl.constexpr):
+    """The tile of `slot`; those of a head are numbered by rows, then come those of the next head. It waits for nothing."""
+    if FUSED:
+        return sy_tile(sy_schedule, slot)
+    else:
+        return _unfused_tile(slot, B, H, SQ, BM, LONGEST_FIRST)
+
+
+@gluon.jit
+def _coordinates(tile, H, SQ, BM: gl.constexpr):
+    """The tile's first row, its head and its batch entry."""
+    tiles = gl.cdiv(SQ, BM)
+    return tile % tiles * BM, tile // tiles % H, tile // tiles // H
+
+
+@gluon.jit
+def _extent(
+    first,
+    bounds_ptr,
+    SQ,
+    SK,
+    OFFSET,
+    WINDOW,
+    CAUSAL: gl.constexpr,
+    WINDOWED: gl.constexpr,
+    DOCUMENTS: gl.constexpr,
+    BM: gl.constexpr,
+    BN: gl.constexpr,
+):
+    """Blocks [low, high) hold all that some row of the tile sees, [whole, part) are those that all rows see whole, and
+    whether it sees none: it then goes through block 0, which is masked."""
+    low = 0
+    high = SK
+    whole = 0
+    part = SK
+    if DOCUMENTS:
+        bounds = bounds_ptr + 4 * (first // BM)
+        low = gl.load(bounds)
+        whole = gl.load(bounds + 1)
+        part = gl.load(bounds + 2)
+        high = gl.load(bounds + 3)
+    else:
+        begin = first + OFFSET
+        end = gl.minimum(first + BM, SQ) + OFFSET
+        if CAUSAL:
+            high = gl.minimum(high, end)
+            part = gl.minimum(part, begin + 1)
+        elif WINDOWED:
+            high = gl.minimum(high, end + WINDOW - 1)
+            part = gl.minimum(part, begin + WINDOW)
+        if WINDOWED:
+            low = gl.maximum(begin - WINDOW + 1, 0)
+            whole = gl.maximum(end - WINDOW, 0)
+    low = low // BN
+    whole = gl.cdiv(whole, BN)
+    part = gl.maximum(part, 0) // BN
+    high = gl.cdiv(gl.maximum(high, 0), BN)
+    empty = high <= low
+    low = gl.where(empty, 0, low)
+    high = gl.where(empty, 1, high)
+    part = gl.where(empty, 0, part)
+    return low, high, whole, part, empty
+
+
+@gluon.jit
+def _load_block(
+    k_desc,
+    v_desc,
+    b,
+    kv_head,
+    n,
+    block,
+    k_ring,
+    v_ring,
+    numbers,
+    k_full,
+    k_empty,
+    v_full,
+    v_empty,
+    BN: gl.constexpr,
+    D: gl.constexpr,
+    STAGES: gl.constexpr,
+    NUMBERED: gl.constexpr,
+):
+    """Block n of K and V, as the ring's `block`-th since the kernel began."""
+    BYTES: gl.constexpr = BN * D * 2
+    stage = block % STAGES
+    parity = block // STAGES % 2 ^ 1  # a place that was never filled is empty
+    mbarrier.wait(k_empty.index(stage), parity)
+    if NUMBERED:
+        ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+        numbers.index(stage).store(gl.full((1,), 0, gl.int32, layout=ONE) + n)
+    mbarrier.expect(k_full.index(stage), BYTES)
+    tma.async_copy_global_to_shared(k_desc, [b, kv_head, n * BN, 0], k_full.index(stage), k_ring.index(stage))
+    mbarrier.wait(v_empty.index(stage), parity)
+    mbarrier.expect(v_full.index(stage), BYTES)
+    tma.async_copy_global_to_shared(v_desc, [b, kv_head, n * BN, 0], v_full.index(stage), v_ring.index(stage))
+
+
+@gluon.jit
+def _load(
+    CAUSAL: gl.constexpr,
+    WINDOWED: gl.constexpr,
+    DOCUMENTS: gl.constexpr,
+    D: gl.constexpr,
+    BM: gl.constexpr,
+    BN: gl.constexpr,
+    STAGES: gl.constexpr,
+    LONGEST_FIRST: gl.constexpr,
+    FUSED: gl.constexpr,
+    q_desc,
+    k_desc,
+    v_desc,
+    bounds_ptr,
+    B,
+    H,
+    HKV,
+    SQ,
+    SK,
+    OFFSET,
+    WINDOW,
+    sy_schedule,
+    sy_control,
+    q_tile,
+    k_ring,
+    v_ring,
+    numbers,
+    q_full,
+    q_empty,
+    k_full,
+    k_empty,
+    v_full,
+    v_empty,
+):
+    """The loader."""
+    block = 0
+    q_parity = 1
+    for slot in range(gl.program_id(0), _slots(B, H, SQ, sy_schedule, BM, FUSED), gl.num_programs(0)):
+        phases = 0
+        if FUSED:
+            tile = sy_await(sy_schedule, sy_control, slot)
+            phases = sy_num_phases(sy_schedule, slot)
+        else:
+            tile = _tile_of(slot, B, H, SQ, sy_schedule, BM, LONGEST_FIRST, FUSED)
+        first, head, b = _coordinates(tile, H, SQ, BM)
+        kv_head = head // (H // HKV)
+        low, high, whole, part, empty = _extent(
+            first, bounds_ptr, SQ, SK, OFFSET, WINDOW, CAUSAL, WINDOWED, DOCUMENTS, BM, BN
+        )
+        mbarrier.wait(q_empty, q_parity)
+        q_parity ^= 1
+        mbarrier.expect(q_full, BM * D * 2)
+        for part_of_q in gl.static_range(BM // _ROWS):
+            tma.async_copy_global_to_shared(
+                q_desc,
+                [b, head, first + part_of_q * _ROWS, 0],
+                q_full,
+                q_tile.index(part_of_q),
+            )
+        if FUSED:
+            # Ranges of blocks, in the schedule's order. What the tile does not see is neither loaded nor awaited.
+            ranges = gl.maximum(phases, 1)
+            for phase in range(ranges):
+                begin = low
+                end = high
+                if phases > 0:
+                    if not empty:
+                        begin, end = sy_phase(sy_schedule, slot, phase)
+                        begin = gl.maximum(begin, low)
+                        end = gl.minimum(end, high)
+                        if begin < end:
+                            sy_await_phase(sy_schedule, sy_control, slot, phase)
+                    else:
+                        end = gl.where(phase == 0, high, low)
+                for n in range(begin, end):
+                    _load_block(
+                        k_desc,
+                        v_desc,
+                        b,
+                        kv_head,
+                        n,
+                        block,
+                        k_ring,
+                        v_ring,
+                        numbers,
+                        k_full,
+                        k_empty,
+                        v_full,
+                        v_empty,
+                        BN,
+                        D,
+                        STAGES,
+                        True,
+                    )
+                    block += 1
+        else:
+            for i in range(high - low):
+                _load_block(
+                    k_desc,
+                    v_desc,
+                    b,
+                    kv_head,
+                    high - 1 - i,
+                    block,
+                    k_ring,
+                    v_ring,
+                    numbers,
+                    k_full,
+                    k_empty,
+                    v_full,
+                    v_empty,
+                    BN,
+                    D,
+                    STAGES,
+                    False,
+                )
+                block += 1
+
+
+@gluon.jit
+def _mask(
+    scores,
+    n,
+    rows,
+    seen_from,
+    seen_to,
+    SK,
+    OFFSET,
+    WINDOW,
+    CAUSAL: gl.constexpr,
+    WINDOWED: gl.constexpr,
+    DOCUMENTS: gl.constexpr,
+    BN: gl.constexpr,
+    SCORES: gl.constexpr,
+):
+    """The scores of block n, minus infinity where a row does not see a column."""
+    columns = gl.expand_dims(n * BN + gl.arange(0, BN, layout=gl.SliceLayout(0, SCORES)), 0)
+    if DOCUMENTS:
+        seen = (columns >= gl.expand_dims(seen_from, 1)) & (columns < gl.expand_dims(seen_to, 1))
+    else:
+        at = gl.expand_dims(rows + OFFSET, 1)
+        seen = columns < SK
+        if CAUSAL:
+            seen = seen & (columns <= at)
+        elif WINDOWED:
+            seen = seen & (columns - at < WINDOW)
+        if WINDOWED:
+            seen = seen & (at - columns < WINDOW)
+    return gl.where(seen, scores, _NEVER)
+
+
+@gluon.jit
+def _block_number(numbers, stage, high, i, FUSED: gl.constexpr):
+    """Which block of K the ring has at `stage`, the i-th of the tile."""
+    if FUSED:
+        ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+        return gl.max(numbers.index(stage).load(ONE), axis=0)
+    else:
+        return high - 1 - i
+
+
+@gluon.jit
+def _attend(
+    index: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    WINDOWED: gl.constexpr,
+    DOCUMENTS: gl.constexpr,
+    D: gl.constexpr,
+    BM: gl.constexpr,
+    BN: gl.constexpr,
+    STAGES: gl.constexpr,
+    O_IN_Q: gl.constexpr,
+    LONGEST_FIRST: gl.constexpr,
+    FUSED: gl.constexpr,
+    l_ptr,
+    bounds_ptr,
+    seen_ptr,
+    scale,
+    B,
+    H,
+    SQ,
+    SK,
+    OFFSET,
+    WINDOW,
+    sy_schedule,
+    q_tile,
+    k_ring,
+    v_ring,
+    o_tile,
+    numbers,
+    q_full,
+    q_empty,
+    k_full,
+    k_empty,
+    v_full,
+    v_empty,
+    ready,
+    stored,
+):
+    """Consumer `index`: rows [64 * index, 64 * index + 64) of each tile."""
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
+    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
+    OUT_ROWS: gl.constexpr = gl.SliceLayout(1, OUT)
+    WEIGHTS: gl.constexpr = gl.DotOperandLayout(0, OUT, 2)
+    # Masks may cut any block, or only the first that comes.
+    ANY_MASKED: gl.constexpr = CAUSAL or WINDOWED or DOCUMENTS or FUSED
+    scale_log2 = scale * _LOG2E
+    block = 0
+    q_parity = 0
+    kept = 1  # parity of `stored`: the place of o is free at first
+    q = q_tile.index(index)
+    for slot in range(gl.program_id(0), _slots(B, H, SQ, sy_schedule, BM, FUSED), gl.num_programs(0)):
+        tile = _tile_of(slot, B, H, SQ, sy_schedule, BM, LONGEST_FIRST, FUSED)
+        first, head, b = _coordinates(tile, H, SQ, BM)
+        low, high, whole, part, empty = _extent(
+            first, bounds_ptr, SQ, SK, OFFSET, WINDOW, CAUSAL, WINDOWED, DOCUMENTS, BM, BN
+        )
+        rows = first + index * _ROWS + gl.arange(0, _ROWS, layout=gl.SliceLayout(1, SCORES))
+        seen_from = rows
+        seen_to = rows
+        if DOCUMENTS:
+            seen_from = gl.load(seen_ptr + rows, mask=rows < SQ, other=0)
+            seen_to = gl.load(seen_ptr + SQ + rows, mask=rows < SQ, other=0)
+        zero = gl.zeros((_ROWS, BN), gl.float32, layout=SCORES)
+
+        mbarrier.wait(q_full, q_parity)
+        q_parity ^= 1
+        stage = block % STAGES
+        mbarrier.wait(k_full.index(stage), block // STAGES % 2)
+        scores = warpgroup_mma(q, k_ring.index(stage).permute((1, 0)), zero, use_acc=False)
+        n = _block_number(numbers, stage, high, 0, FUSED)
+        mbarrier.arrive(k_empty.index(stage))
+        if (n < whole) | (n >= part):
+            scores = _mask(
+                scores,
+                n,
+                rows,
+                seen_from,
+                seen_to,
+                SK,
+                OFFSET,
+                WINDOW,
+                CAUSAL,
+                WINDOWED,
+                DOCUMENTS,
+                BN,
+                SCORES,
+            )
+        top = gl.max(scores, axis=1) * scale_log2
+        base = gl.where(top == _NEVER, 0.0, top)  # of a row that sees nothing yet
+        p = gl.exp2(scores * scale_log2 - gl.expand_dims(base, 1))
+        total = gl.sum(p, axis=1)
+        weights = gl.convert_layout(p.to(k_ring.dtype), WEIGHTS)
+        acc = gl.zeros((_ROWS, D), gl.float32, layout=OUT)
+        for i in range(1, high - low):
+            v_stage = block % STAGES
+            v_parity = block // STAGES % 2
+            block += 1
+            stage = block % STAGES
+            mbarrier.wait(k_full.index(stage), block // STAGES % 2)
+            next_scores = warpgroup_mma(
+                q, k_ring.index(stage).permute((1, 0)), zero, use_acc=False, is_async=True
+            )
+            mbarrier.wait(v_full.index(v_stage), v_parity)
+            product = warpgroup_mma(weights, v_ring.index(v_stage), acc, is_async=True)
+            scores = warpgroup_mma_wait(num_outstanding=1, deps=(next_scores,))
+            n = _block_number(numbers, stage, high, i, FUSED)
+            mbarrier.arrive(k_empty.index(stage))
+            if ANY_MASKED:
+                if (n < whole) | (n >= part):
+                    scores = _mask(
+                        scores,
+                        n,
+                        rows,
+                        seen_from,
+                        seen_to,
+                        SK,
+                        OFFSET,
+                        WINDOW,
+                        CAUSAL,
+                        WINDOWED,
+                        DOCUMENTS,
+                        BN,
+                        SCORES,
+                    )
+            new_top = gl.maximum(top, gl.max(scores, axis=1) * scale_log2)
+            base = gl.where(new_top == _NEVER, 0.0, new_top)
+            p = gl.exp2(scores * scale_log2 - gl.expand_dims(base, 1))
+            faded = gl.exp2(top - base)
+            top = new_top
+            total = total * faded + gl.sum(p, axis=1)
+            next_weights = gl.convert_layout(p.to(k_ring.dtype), WEIGHTS)
+            # This barrier is passed long since. As a branch it keeps ptxas from moving the wait for the product above
+            # the exponentials.
+            mbarrier.wait(v_full.index(v_stage), v_parity)
+            acc, weights, total = warpgroup_mma_wait(num_outstanding=0, deps=(product, next_weights, total))
+            mbarrier.arrive(v_empty.index(v_stage))
+            acc = acc * gl.expand_dims(gl.convert_layout(faded, OUT_ROWS), 1)
+        if not O_IN_Q:
+            mbarrier.arrive(q_empty)
+        stage = block % STAGES
+        mbarrier.wait(v_full.index(stage), block // STAGES % 2)
+        acc = warpgroup_mma(weights, v_ring.index(stage), acc)
+        mbarrier.arrive(v_empty.index(stage))
+        block += 1
+
+        unseen = total == 0.0
+        total = gl.where(unseen, 1.0, total)
+        acc = acc * gl.expand_dims(gl.convert_layout(1.0 / total, OUT_ROWS), 1)
+        if not O_IN_Q:
+            mbarrier.wait(stored, kept)
+            kept ^= 1
+        o_tile.index(index).store(acc.to(o_tile.dtype))
+        fence_async_shared()
+        lse = gl.where(unseen, _NEVER, (top + gl.log2(total)) * _LN2)
+        gl.store(l_ptr + (b * H + head).to(gl.int64) * SQ + rows, lse, mask=rows < SQ)
+        mbarrier.arrive(ready)
+
+
+@gluon.jit
+def _store(
+    BM: gl.constexpr,
+    LONGEST_FIRST: gl.constexpr,
+    FUSED: gl.constexpr,
+    o_desc,
+    B,
+    H,
+    SQ,
+    sy_schedule,
+    sy_control,
+    o_tile,
+    ready,
+    stored,
+):
+    """The storer."""
+    filled = 0
+    for slot in range(gl.program_id(0), _slots(B, H, SQ, sy_schedule, BM, FUSED), gl.num_programs(0)):
+        tile = _tile_of(slot, B, H, SQ, sy_schedule, BM, LONGEST_FIRST, FUSED)
+        first, head, b = _coordinates(tile, H, SQ, BM)
+        mbarrier.wait(ready, filled)
+        filled ^= 1
+        for part in gl.static_range(BM // _ROWS):
+            tma.async_copy_shared_to_global(o_desc, [b, head, first + part * _ROWS, 0], o_tile.index(part))
+        tma.store_wait(0)
+        mbarrier.arrive(stored)
+        if FUSED:
+            sy_post(sy_schedule, sy_control, slot)
+    if FUSED:
+        sy_finish(sy_schedule, sy_control)
+
+
+@gluon.jit(do_not_specialize=["B", "H", "HKV", "SQ", "SK", "OFFSET", "WINDOW"])
+def gluon_attention(
+    q_desc,  # [B, H, SQ, D], block [1, 1, 64, D]
+    k_desc,  # [B, HKV, SK, D], block [1, 1, BN, D]
+    v_desc,  # as k_desc
+    o_desc,  # as q_desc
+    l_ptr,  # fp32 [B, H, SQ], contiguous
+    bounds_ptr,  # DOCUMENTS: int32 [tiles of SQ, 4], of each tile's rows low, whole, part and high (_extent), in rows
+    seen_ptr,  # DOCUMENTS: int32 [2, SQ], of each row the first row of K that it sees and past the last one
+    scale,  # of the scores, > 0
+    B,
+    H,
+    HKV,
+    SQ,
+    SK,
+    OFFSET,  # row r of q stands at row r + OFFSET of K
+    WINDOW,  # WINDOWED: a row sees so many rows up to itself (CAUSAL), or to either side
+    sy_schedule,
+    sy_control,
+    CAUSAL: gl.constexpr,  # a row sees rows of K up to its own
+    WINDOWED: gl.constexpr,
+    DOCUMENTS: gl.constexpr,  # what a row sees is looked up; CAUSAL, WINDOWED, OFFSET and WINDOW say nothing
+    D: gl.constexpr,
+    BM: gl.constexpr,  # 128 or 192: 64 * consumers
+    BN: gl.constexpr,
+    STAGES: gl.constexpr,
+    O_IN_Q: gl.constexpr,  # o leaves from the place of q: less shared memory, but the next q comes only after that
+    LONGEST_FIRST: gl.constexpr = False,
+    FUSED: gl.constexpr = False,  # follows the schedule; else sy_schedule and sy_control are not looked at
+):
+    CONSUMERS: gl.constexpr = BM // _ROWS
+    TILE: gl.constexpr = gl.NVMMASharedLayout.get_default_for([_ROWS, D], q_desc.dtype)
+    BLOCK: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, D], q_desc.dtype)
+    q_tile = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS, _ROWS, D], TILE)
+    if O_IN_Q:
+        o_tile = q_tile
+    else:
+        o_tile = gl.allocate_shared_memory(o_desc.dtype, [CONSUMERS, _ROWS, D], TILE)
+    k_ring = gl.allocate_shared_memory(k_desc.dtype, [STAGES, BN, D], BLOCK)
+    v_ring = gl.allocate_shared_memory(v_desc.dtype, [STAGES, BN, D], BLOCK)
+    numbers = gl.allocate_shared_memory(gl.int32, [STAGES, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    q_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    stored = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(k_full.index(stage), count=1)
+        mbarrier.init(k_empty.index(stage), count=CONSUMERS)
+        mbarrier.init(v_full.index(stage), count=1)
+        mbarrier.init(v_empty.index(stage), count=CONSUMERS)
+    mbarrier.init(q_full, count=1)
+    mbarrier.init(ready, count=CONSUMERS)
+    mbarrier.init(stored, count=1)
+    if O_IN_Q:
+        q_empty = stored
+    else:
+        q_empty = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+        mbarrier.init(q_empty, count=CONSUMERS)
+
+    # Constants go into each call, on the left: an assigned tuple makes values of them, and so does a sum of its right side.
+    consumer = (
+        l_ptr, bounds_ptr, seen_ptr, scale, B, H, SQ, SK, OFFSET, WINDOW, sy_schedule,
+        q_tile, k_ring, v_ring, o_tile, numbers, q_full, q_empty, k_full, k_empty, v_full, v_empty, ready, stored,
+    )  # fmt: skip
+    loader = (
+        q_desc, k_desc, v_desc, bounds_ptr, B, H, HKV, SQ, SK, OFFSET, WINDOW, sy_schedule, sy_control,
+        q_tile, k_ring, v_ring, numbers, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+    )  # fmt: skip
+    storer = (o_desc, B, H, SQ, sy_schedule, sy_control, o_tile, ready, stored)
+    if CONSUMERS == 2:
+        gl.warp_specialize(
+            [
+                (_attend, (0, CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
+                (_attend, (1, CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
+                (_load, (CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, LONGEST_FIRST, FUSED) + loader),
+                (_store, (BM, LONGEST_FIRST, FUSED) + storer),
+            ],
+            [4, 1, 1],
+            [232, 40, 40],
+        )  # fmt: skip
+    else:
+        gl.warp_specialize(
+            [
+                (_attend, (0, CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
+                (_attend, (1, CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
+                (_attend, (2, CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
+                (_load, (CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, LONGEST_FIRST, FUSED) + loader),
+                (_store, (BM, LONGEST_FIRST, FUSED) + storer),
+            ],
+            [4, 4, 1, 1],
+            [160, 160, 32, 32],
+        )  # fmt: skip
