@@ -52,6 +52,7 @@ std::string day_of(std::int64_t when) {
 /// Those of a problem, of an operator, or all of them ("").
 std::vector<TuningResult> chosen(tune::StoreFile& store, const std::string& spec) {
     if (spec.find(':') == std::string::npos) return store.list(spec.empty() ? "" : spec + ":");
+    if (spec.starts_with("fuse:")) return store.list(spec);  // kernels of a user, not a problem
     const Result<tune::Problem> problem = tune::parse_problem(spec);
     if (!problem) fail(problem.error());
     const ResultKey key = tune::key_of(*problem, {});

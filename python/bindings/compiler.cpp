@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "stages.hpp"
 #include "syncopate/affine.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/emit/language.hpp"
@@ -35,8 +36,6 @@ namespace syncopate::bindings {
 namespace {
 
 using Box = std::vector<std::pair<std::int64_t, std::int64_t>>;
-using TensorTuple =
-    std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::string, std::vector<std::int64_t>>;
 
 plan::Backend backend_of(const std::string& name) {
     const std::optional<plan::Backend> backend = plan::backend_from(name);
@@ -83,15 +82,6 @@ nb::list findings(const plan::Plan& plan) {
     }
     return result;
 }
-
-using Grid = std::optional<std::tuple<std::int64_t, std::int64_t, std::int64_t>>;
-
-/// A stage as Python gives it: source, file, kernel, bindings, scalars, tensors, grid.
-using StageTuple = std::tuple<std::string, std::string, std::string, std::map<std::string, std::string>,
-                              nb::dict, std::map<std::string, TensorTuple>, Grid>;
-
-/// By parameter, the elements of integer tensors that the host knows.
-using Values = std::map<std::string, std::vector<std::int64_t>>;
 
 kernel::Arguments arguments_of(const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
                                const Values& values, const Grid& grid, std::int32_t num_sms) {
@@ -176,13 +166,7 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
                            const std::string& device, std::int32_t num_sms, bool phases,
                            const std::string& backend, std::int64_t sum_parts, bool plain_kernel,
                            const std::vector<Values>& values) {
-    if (!values.empty() && values.size() != stages.size())
-        throw nb::value_error("values: give a mapping for each stage, or none at all");
-    std::vector<emit::StageText> texts;
-    for (const auto& [source, file, name, bindings, scalars, tensors, grid] : stages) {
-        const Values known = values.empty() ? Values{} : values[texts.size()];
-        texts.push_back({source, file, name, arguments_of(scalars, tensors, known, grid, num_sms), bindings});
-    }
+    std::vector<emit::StageText> texts = texts_of(stages, num_sms, values);
     fuse::Options options;
     options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     options.phases = phases;
@@ -194,6 +178,18 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
 }
 
 }  // namespace
+
+std::vector<emit::StageText> texts_of(const std::vector<StageTuple>& stages, std::int32_t num_sms,
+                                      const std::vector<Values>& values) {
+    if (!values.empty() && values.size() != stages.size())
+        throw nb::value_error("values: give a mapping for each stage, or none at all");
+    std::vector<emit::StageText> texts;
+    for (const auto& [source, file, name, bindings, scalars, tensors, grid] : stages) {
+        const Values known = values.empty() ? Values{} : values[texts.size()];
+        texts.push_back({source, file, name, arguments_of(scalars, tensors, known, grid, num_sms), bindings});
+    }
+    return texts;
+}
 
 void bind_compiler(nb::module_& m) {
     nb::class_<plan::Plan>(m, "Plan",

@@ -6,8 +6,11 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "bindings.hpp"
+#include "stages.hpp"
+#include "syncopate/emit/artifact.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/tune/candidates.hpp"
 #include "syncopate/tune/choose.hpp"
@@ -15,6 +18,7 @@
 #include "syncopate/tune/machine.hpp"
 #include "syncopate/tune/measured.hpp"
 #include "syncopate/tune/problem.hpp"
+#include "syncopate/tune/program.hpp"
 #include "syncopate/tune/strategy.hpp"
 #include "syncopate/tune/tiles.hpp"
 #include "syncopate/tune/winners.hpp"
@@ -89,6 +93,51 @@ nb::dict estimate(const std::string& key, const std::string& strategy, const std
     return made;
 }
 
+/// `configurations`: of each, its stages as `fuse` takes them.
+nb::list rank_program(const std::vector<std::vector<StageTuple>>& configurations, const plan::Plan& plan,
+                      const std::string& device, std::int32_t num_sms, const std::vector<Values>& values,
+                      const std::string& machine, const std::string& device_name) {
+    std::vector<fuse::StagedProgram> programs;
+    std::vector<std::size_t> index;  // among the configurations, of each program
+    std::vector<std::pair<std::size_t, Error>> unread;
+    for (std::size_t i = 0; i < configurations.size(); ++i) {
+        auto program = emit::analyse_stages(texts_of(configurations[i], num_sms, values), plan);
+        if (!program) {
+            unread.emplace_back(i, program.error());
+            continue;
+        }
+        programs.push_back(*std::move(program));
+        index.push_back(i);
+    }
+    if (programs.empty() && !unread.empty()) throw Raised(unread.front().second);
+    const tune::Machine on =
+        machine.empty() ? unwrap(tune::nearest_machine(device_name, plan.num_ranks(), num_sms)).machine
+                        : unwrap(tune::find_machine(machine));
+    std::vector<tune::ProgramCandidate> ranked;
+    {
+        const nb::gil_scoped_release release;
+        ranked = tune::rank_program(programs, on, device == "cuda" ? fuse::Device::cuda : fuse::Device::host);
+    }
+    nb::list made;
+    for (const tune::ProgramCandidate& candidate : ranked) {
+        nb::dict entry = dict_of(candidate.estimate);
+        entry["name"] = candidate.name;
+        entry["configuration"] = index[candidate.configuration];
+        entry["strategy"] = tune::to_json(candidate.strategy);
+        entry["pruned"] = candidate.pruned;
+        made.append(entry);
+    }
+    for (const auto& [at, error] : unread) {
+        nb::dict entry = dict_of({});
+        entry["name"] = tune::name_of(tune::Strategy{});
+        entry["configuration"] = at;
+        entry["strategy"] = tune::to_json(tune::Strategy{});
+        entry["pruned"] = error.message;
+        made.append(entry);
+    }
+    return made;
+}
+
 nb::list rank(const std::string& key, const std::string& machine) {
     const tune::Problem problem = unwrap(tune::parse_problem(key));
     nb::list made;
@@ -151,6 +200,9 @@ void bind_tune(nb::module_& module) {
              "path"_a);
     tune.def("machine_message", machine_message, "device"_a, "ranks"_a, "num_sms"_a = 0);
     tune.def("rank", rank, "problem"_a, "machine"_a = "");
+    tune.def("rank_program", rank_program, "configurations"_a, "plan"_a, "device"_a, "num_sms"_a,
+             "values"_a = std::vector<Values>(), "machine"_a = "", "device_name"_a = "",
+             "All that fuse takes of a user's program, best first by the estimate; see tune/program.hpp.");
     tune.def("name_of", [](const std::string& strategy) {
         return tune::name_of(unwrap(tune::strategy_from_json(strategy, "the strategy")));
     });

@@ -50,10 +50,9 @@ tune::Measuring measuring_of(const nb::object& measurer) {
         .progress = [=](double share, const std::string& what) { measurer.attr("progress")(share, what); }};
 }
 
-nb::dict tune_problem(const std::string& problem, const std::string& kernel, const std::string& device,
-                      const std::string& versions, const std::vector<Entry>& entries, std::ptrdiff_t unfused,
-                      double budget, bool again, const nb::object& measurer,
-                      const std::shared_ptr<runtime::Rendezvous>& rendezvous) {
+nb::dict search_for(const tune::ResultKey& key, const std::vector<Entry>& entries, std::ptrdiff_t unfused,
+                    double budget, bool again, const nb::object& measurer,
+                    const std::shared_ptr<runtime::Rendezvous>& rendezvous) {
     std::vector<tune::Contender> contenders;
     for (const auto& [name, strategy, estimate, baseline] : entries) {
         contenders.push_back(
@@ -61,9 +60,9 @@ nb::dict tune_problem(const std::string& problem, const std::string& kernel, con
     }
     std::optional<tune::StoreFile> store;
     if (rendezvous->rank() == 0) store.emplace();
-    const tune::Tuned tuned = unwrap(tune::tune_problem(key_of(problem, kernel, device, versions), contenders,
-                                                        unfused, {.budget = budget}, measuring_of(measurer),
-                                                        *rendezvous, store ? &*store : nullptr, again));
+    const tune::Tuned tuned =
+        unwrap(tune::tune_problem(key, contenders, unfused, {.budget = budget}, measuring_of(measurer),
+                                  *rendezvous, store ? &*store : nullptr, again));
     nb::dict made;
     made["winner"] = tuned.winner;
     made["strategy"] = tuned.result.strategy;
@@ -89,13 +88,44 @@ nb::dict tune_problem(const std::string& problem, const std::string& kernel, con
     return made;
 }
 
+nb::dict tune_problem(const std::string& problem, const std::string& kernel, const std::string& device,
+                      const std::string& versions, const std::vector<Entry>& entries, std::ptrdiff_t unfused,
+                      double budget, bool again, const nb::object& measurer,
+                      const std::shared_ptr<runtime::Rendezvous>& rendezvous) {
+    return search_for(key_of(problem, kernel, device, versions), entries, unfused, budget, again, measurer,
+                      rendezvous);
+}
+
+/// A user's program is known by the hash of its kernels, plan and arguments; its family is for people.
+tune::ResultKey program_key(const std::string& family, std::int32_t ranks, const std::string& kernel,
+                            const std::string& device, const std::string& versions) {
+    return {.kernel = kernel, .device = device, .versions = versions, .family = family, .ranks = ranks};
+}
+
+nb::dict tune_program(const std::string& family, std::int32_t ranks, const std::string& kernel,
+                      const std::string& device, const std::string& versions,
+                      const std::vector<Entry>& entries, double budget, bool again,
+                      const nb::object& measurer, const std::shared_ptr<runtime::Rendezvous>& rendezvous) {
+    return search_for(program_key(family, ranks, kernel, device, versions), entries, -1, budget, again,
+                      measurer, rendezvous);
+}
+
 /// The exact winner's strategy; "" where there is none.
-std::string stored(const std::string& problem, const std::string& kernel, const std::string& device,
-                   const std::string& versions) {
+std::string winner_of(const tune::ResultKey& key) {
     tune::StoreFile store;
-    const auto found = store.exact(key_of(problem, kernel, device, versions));
+    const auto found = store.exact(key);
     warn_of(store);
     return found ? found->strategy : std::string();
+}
+
+std::string stored(const std::string& problem, const std::string& kernel, const std::string& device,
+                   const std::string& versions) {
+    return winner_of(key_of(problem, kernel, device, versions));
+}
+
+std::string stored_program(const std::string& family, std::int32_t ranks, const std::string& kernel,
+                           const std::string& device, const std::string& versions) {
+    return winner_of(program_key(family, ranks, kernel, device, versions));
 }
 
 std::string mode() {
@@ -123,6 +153,10 @@ void bind_tune_search(nb::module_& module) {
              "it. The measurer "
              "has prepare(i) -> str, measure([i]) -> [µs], release(i), seconds() and progress(share, what). "
              "Collective.");
+    tune.def("search_program", &tune_program, "family"_a, "ranks"_a, "kernel"_a, "device"_a, "versions"_a,
+             "contenders"_a, "budget"_a, "again"_a, "measurer"_a, "rendezvous"_a,
+             "The same for a user's program, which `kernel`, a hash, stands for.");
+    tune.def("stored_program", &stored_program, "family"_a, "ranks"_a, "kernel"_a, "device"_a, "versions"_a);
     tune.def("stored", &stored, "problem"_a, "kernel"_a, "device"_a, "versions"_a);
     tune.def("mode", &mode, "SYNCOPATE_TUNE: off, read or auto.");
     module.attr("version") = SYNCOPATE_VERSION;

@@ -370,7 +370,7 @@ def fuse(
     group: Group | Any | None = None,
     *,
     values: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-    strategy: Strategy | None = None,
+    strategy: Strategy | str | None = None,
     deadline: float = 30.0,
     host_delay: float = 0.0,
     seed: int = 0,
@@ -380,7 +380,8 @@ def fuse(
 
     `bind`: parameter name → plan tensor, of a parameter that is a tuple, an item: `a_ptrs[0]`; of a list of kernels one of
     each. `group`: a torch process group (default: the world). `strategy`: how transfers go, and what the kernel is made to
-    do (Strategy, its fields that are marked). `deadline`: seconds that any wait may last before the call fails with the
+    do (Strategy, its fields that are marked); "auto": chosen for each set of arguments, with what the kernels'
+    @triton.autotune and @triton.heuristics leave open (auto.AutoKernel). `deadline`: seconds that any wait may last before the call fails with the
     rank, op and chunk that did not come. `host_delay`, `seed`: on the host, seconds by which chunks are late at random.
     `values`: parameter name → the elements of an integer tensor (a sequence, or a tensor) that every launch passes, such as
     the offsets of sequences: what the kernel loads from it is then known. Of a list of kernels one mapping each. Launches
@@ -405,4 +406,10 @@ def fuse(
         raise ValueError(
             "way: only chains have one, kernels without a plan; a plan's kernels have a strategy"
         )
+    if strategy == "auto":
+        from .auto import AutoKernel
+
+        return AutoKernel(stages, plan, group, deadline=deadline, host_delay=host_delay, seed=seed)
+    if isinstance(strategy, str):
+        raise ValueError(f'strategy: expected a Strategy, "auto" or None, got "{strategy}"')
     return FusedKernel(stages, plan, group, strategy, deadline=deadline, host_delay=host_delay, seed=seed)

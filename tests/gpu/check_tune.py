@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 tests/gpu/check_tune.py [SECTION …]
 
 `searched` tunes one product with an all-reduce for BUDGET seconds into a store of its own, and looks at what the search kept;
-`read` makes the operator anew, which has to take the winner.
+`read` makes the operator anew, which has to take the winner. `fused` tunes a kernel with @triton.autotune behind a gather.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-BUDGET = 20.0
+BUDGET = 12.0
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "python")]
 # Rank 0's is the one that is read and written.
 os.environ["SYNCOPATE_CACHE"] = tempfile.mkdtemp(prefix="syncopate-tune-")
 
@@ -72,5 +72,39 @@ def read() -> None:
     made.close()
 
 
+def fused() -> None:
+    import syncopate as sy
+    from autotuned_kernel import grid, product
+
+    m, n, k = 512, 256, 256
+    plan = sy.plans.all_gather(sy.plans.mesh_of(size()), sy.Tensor("A", (m, k), "fp32"))
+    kernel = sy.fuse(product, plan, {"a_ptr": "A"}, strategy="auto")
+    whole = torch.arange(m * k, device="cuda").remainder(7).float().view(m, k) - 3
+    b = torch.arange(k * n, device="cuda").remainder(5).float().view(k, n) - 2
+    a, c = whole.chunk(size())[rank()].contiguous(), torch.empty(m, n, device="cuda")
+    right = whole.double() @ b.double()
+
+    def launch() -> None:
+        c.fill_(float("nan"))
+        kernel[grid](a, b, c, m, n, k, BLOCK_K=32)
+        torch.cuda.synchronize()
+        expect(torch.equal(c.double(), right), f"the result of {kernel.chosen} is wrong")
+
+    launch()
+    calls = [kernel.call(0, grid, a, b, c, m, n, k, BLOCK_K=32)]
+    found = kernel.tune(calls, budget=BUDGET / 2)
+    launch()
+    measured = sum(trial["rounds"] > 0 for trial in found["trials"])
+    expect(measured > 2, f"only {measured} strategies were measured: {found['trials']}")
+    if rank() == 0:
+        print(
+            f"{found['winner']}: {found['us']:.0f} us, default {found['default_us']:.0f}, {measured} measured"
+        )
+        for trial in found["trials"]:
+            if trial["refused"]:
+                print(f"without {trial['name']}: {trial['refused']}")
+    kernel.close()
+
+
 if __name__ == "__main__":
-    sys.exit(run({"searched": searched, "read": read}))
+    sys.exit(run({"searched": searched, "read": read, "fused": fused}))

@@ -25,7 +25,7 @@ SECTIONS = {
     ],
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],
     "check_torch.py": ["gradients", "streams", "graphs", "rows", "compiled", "override"],
-    "check_tune.py": ["searched"],
+    "check_tune.py": ["searched", "fused"],
     "check_attention.py": ["tagged", "random", "queued", "graphs"],
 }  # fmt: skip
 
