@@ -1,6 +1,7 @@
 """One GPU: the library's GEMM kernels against cuBLAS, and what following a schedule costs.
 
-    python bench/gemm/gemm.py [--shapes MxNxK …] [--rows 16 64 …] [--check] [--csv FILE] [--waits]
+    python bench/gemm/gemm.py [--shapes NxK …] [--rows 16 64 …] [--plain] [--csv FILE]
+    python bench/gemm/gemm.py --schedules [--shapes NxK …] [--rows 16 64 …]       what a schedule costs
 
 Every row's candidates take turns as graph replays, so that clocks and power limits are the same for all. A time is the
 median over rounds; inputs rotate through copies larger than the L2 cache.
@@ -20,8 +21,10 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+from by_hand import by_hand, unfused_order
 from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments, make_workspace
 from syncopate.kernels.gluon_matmul import gluon_matmul
+from syncopate.kernels.gluon_tiles import quickest
 
 #: N, K: GLUON.md's eight, and shapes in between.
 SHAPES = [
@@ -75,9 +78,8 @@ def gluon_call(
     m, n, _ = shape
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     gated = options.get("gated", False)
-    arguments = gluon_arguments(
-        a, w, c, shape, tiling, workspace=make_workspace(tiling, m, n, a.device, gated), **options
-    )
+    workspace = make_workspace(tiling, m, n, a.device, gated)
+    arguments = gluon_arguments(a, w, c, shape, tiling, workspace=workspace, **options)
     grid = tiling.grid(m, n, sms)
     return lambda: gluon_matmul[grid](**arguments, **tiling.options())
 
@@ -154,14 +156,67 @@ def row(m: int, n: int, k: int, with_plain: bool) -> dict[str, float]:
     return measure(graphs)
 
 
+#: What a schedule has, of by_hand's options.
+SCHEDULES = {
+    "table": {"waits": False, "posts": False},
+    "waits": {"waits": True, "posts": False},
+    "phases": {"waits": True, "phases": 4, "posts": False},
+    "posts": {"waits": False, "posts": True},
+    "both": {"waits": True, "posts": True},
+}
+
+
+def schedule_row(m: int, n: int, k: int) -> dict[str, float]:
+    """µs of the quickest tiles alone ("alone") and by schedules whose waits are over, in the same order."""
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    tiling = quickest(m, n, k, sms)
+    copies = min(max(2, math.ceil(120e6 / (2 * (m * k + k * n + m * n)))), 8)
+    data = operands(m, n, k, copies)
+    count = copies * max(1, round(200 / max(m * n * k * 2 / 600e6, 10) / copies))
+    calls = {"alone": [gluon_call(*s, (m, n, k), tiling, B_EARLY=True) for s in data]}
+    kept = []
+    for name, options in SCHEDULES.items():
+        programs = tiling.grid(m, n, sms)[0] // tiling.split_k
+        made = by_hand((m, n, k), tiling, programs, order=unfused_order(m, n, tiling), **options)
+        kept.append(made)
+        calls[name] = [
+            gluon_call(*s, (m, n, k), tiling, B_EARLY=True, FUSED=True, **made.places) for s in data
+        ]
+    graphs = {
+        name: (replays([each[i % copies] for i in range(count)]), count) for name, each in calls.items()
+    }
+    return measure(graphs, rounds=15)
+
+
+def schedules(options: argparse.Namespace) -> None:
+    """Prints the table, and by how much the worst rows are over the bars (2 % or 1 µs, 3 % or 1.5 µs)."""
+    print("    M      N      K   alone   " + "  ".join(f"{name:>12}" for name in SCHEDULES))
+    over = dict.fromkeys(SCHEDULES, 0)
+    for shape in options.shapes:
+        n, k = map(int, shape.split("x"))
+        for m in options.rows:
+            times = schedule_row(m, n, k)
+            alone = times.pop("alone")
+            for name, us in times.items():
+                share, extra = (0.03, 1.5) if SCHEDULES[name]["posts"] else (0.02, 1.0)
+                over[name] += us - alone > max(share * alone, extra)
+            more = "  ".join(f"{us - alone:+6.2f} {us / alone - 1:+.1%}" for us in times.values())
+            print(f"{m:5} {n:6} {k:6}  {alone:6.1f}   {more}", flush=True)
+    print("rows over the bar: " + ", ".join(f"{name} {count}" for name, count in over.items()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", nargs="*", default=[f"{n}x{k}" for n, k in SHAPES], help="NxK")
     parser.add_argument("--rows", nargs="*", type=int, default=ROWS)
     parser.add_argument("--plain", action="store_true", help="also the plain Triton kernel")
+    parser.add_argument("--schedules", action="store_true", help="what waits that are over and posts cost")
     parser.add_argument("--csv", help="append each candidate's time")
     options = parser.parse_args()
     print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}")
+    if options.schedules:
+        schedules(options)
+        return
     ratios: list[float] = []
     for shape in options.shapes:
         n, k = map(int, shape.split("x"))

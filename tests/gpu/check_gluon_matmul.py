@@ -1,14 +1,20 @@
-"""The library's Gluon GEMM on one Hopper GPU against products in fp32: ragged shapes, options, splits of K, schedules.
+"""The library's Gluon GEMM on one Hopper GPU against products in fp32 or fp64: ragged shapes, options, splits of K, schedules.
 
-python tests/gpu/check_gluon_matmul.py [SECTION …]        sections: shapes options fp8 split schedule
+python tests/gpu/check_gluon_matmul.py [SECTION …]        sections: shapes options fp8 split schedule rows late
+                                                          for compute-sanitizer: brief
 """
 
 from __future__ import annotations
 
+import random as randoms
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench" / "gemm"))
+from by_hand import by_hand
 from syncopate._syncopate import layout
 from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments, make_workspace
 from syncopate.kernels.gluon_matmul import gluon_matmul
@@ -134,58 +140,6 @@ def split() -> None:
         expect(str(tiling), c, a.float() @ w.float())
 
 
-def table_of(
-    m: int, n: int, k: int, tiling: GluonTiling, programs: int, phases: int
-) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """A schedule by hand: the tiles in reverse order, each after one signal and each of its `phases` after another one,
-    and each row of tiles a chunk whose signal the last tile sets. Returns table, control block and its first such signal."""
-    num_m, num_n = -(-m // tiling.block_m), -(-n // tiling.block_n)
-    tiles, blocks = num_m * num_n, -(-k // tiling.block_k)
-    words = [0] * layout.FIRST_SLOT
-    words += [0] * (layout.SLOT_WORDS * tiles)
-    words[layout.NUM_SLOTS] = tiles
-    words[layout.NUM_PROGRAMS] = programs
-    signal = layout.FIRST_SIGNAL
-    counters = signal + layout.SIGNAL_STRIDE * (1 + num_m)
-    waits = len(words)
-    words += [signal, 0]
-    more = len(words)
-    words += [signal, 0] * max(phases, 1)
-    while (len(words) + layout.PAIR_WORDS) % 4:
-        words.append(0)
-    words += [0, phases]
-    first_phase = len(words)
-    words[layout.LOOPS] = 1
-    for phase in range(phases):
-        words += [blocks * phase // phases, blocks * (phase + 1) // phases]
-        words += [more + layout.PAIR_WORDS * phase, more + layout.PAIR_WORDS * (phase + 1)]
-    records = len(words)
-    posts = records + layout.MADE_WORDS * num_m
-    for row in range(num_m):
-        words += [counters + 8 * row, num_n, posts + 2 * row, posts + 2 * row + 2, 0, 0, 1, 0]
-    for row in range(num_m):
-        words += [4 * (signal + layout.SIGNAL_STRIDE * (1 + row)), 0]
-    for slot in range(tiles):
-        tile = tiles - 1 - slot
-        record = records + layout.MADE_WORDS * (tile // num_n)
-        at = layout.FIRST_SLOT + layout.SLOT_WORDS * slot
-        words[at : at + 8] = [
-            tile,
-            waits,
-            waits + 2,
-            first_phase if phases else 0,
-            record,
-            record + layout.MADE_WORDS,
-            0,
-            0,
-        ]
-    control = torch.zeros(counters + 8 * num_m, dtype=torch.int32)
-    control[layout.EPOCH] = 1
-    control[layout.DEADLINE_MS] = 2000
-    control[signal] = 1 << 20
-    return torch.tensor(words, dtype=torch.int32).cuda(), control.cuda(), signal + layout.SIGNAL_STRIDE
-
-
 def schedule() -> None:
     """A schedule changes no bit, its posts arrive, its epoch goes on, and a signal that does not come ends in a fault."""
     for tiling, phases in (
@@ -202,14 +156,14 @@ def schedule() -> None:
         plain = run(a, w, torch.empty_like(c), (m, n, k), tiling)
         sms = torch.cuda.get_device_properties(0).multi_processor_count
         programs = tiling.grid(m, n, sms)[0] // tiling.split_k
-        table, control, made = table_of(m, n, k, tiling, programs, phases)
-        places = {"sy_schedule": table.data_ptr(), "sy_control": control.data_ptr()}
+        made = by_hand((m, n, k), tiling, programs, phases=phases)
+        control = made.control
         for epoch in range(1, 6):
             c.fill_(float("nan"))
-            run(a, w, c, (m, n, k), tiling, FUSED=True, B_EARLY=epoch % 2 == 1, **places)
+            run(a, w, c, (m, n, k), tiling, FUSED=True, B_EARLY=epoch % 2 == 1, **made.places)
             if not torch.equal(c, plain):
                 raise SystemExit(f"{tiling}, {phases} phases: other bits with a schedule")
-            signals = control[made :: layout.SIGNAL_STRIDE][: -(-m // tiling.block_m)].tolist()
+            signals = control[made.made :: layout.SIGNAL_STRIDE][: -(-m // tiling.block_m)].tolist()
             head = control[: layout.FAULT_WHERE + 1].tolist()
             if signals != [epoch] * len(signals) or head[layout.EPOCH] != epoch + 1 or head[layout.FAULT]:
                 raise SystemExit(
@@ -217,13 +171,108 @@ def schedule() -> None:
                 )
     control[layout.FIRST_SIGNAL] = 0
     control[layout.DEADLINE_MS] = 50
-    run(a, w, c, (m, n, k), tiling, FUSED=True, **places)
+    run(a, w, c, (m, n, k), tiling, FUSED=True, **made.places)
     torch.cuda.synchronize()
     if control[layout.FAULT].item() != 1:
         raise SystemExit("a signal that does not come: no fault")
 
 
-SECTIONS = {f.__name__: f for f in (shapes, options, fp8, split, schedule)}
+def rows() -> None:
+    """Every M from 1 to 300 with an N and a K of its own, both ragged: against fp64; by a schedule with waits, phases and posts
+    bit for bit; and against the plain kernel, within one rounding of each."""
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    tilings = (SMALL[1], LARGE[0], SMALL[0], GluonTiling(64, 64, 128, 6, 2))
+    for m in range(1, 301):
+        n, k = 8 * (1 + 37 * m % 89), 8 * (1 + 53 * m % 131)
+        a, w = random(m, k), random(k, n, scale=k**-0.5)
+        exact = a.double() @ w.double()
+        error = exact.abs() * 2.0**-8 + k * 2.0**-22 * (a.double().abs() @ w.double().abs())
+        for number, tiling in enumerate(tilings):
+            c = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
+            run(a, w, c, (m, n, k), tiling)
+            if not ((c.double() - exact).abs() <= error).all():
+                raise SystemExit(
+                    f"{m}x{n}x{k} {tiling}: {((c.double() - exact).abs() / error).max().item()} of the bound"
+                )
+            if m % 3 != number % 3:
+                continue
+            programs = tiling.grid(m, n, sms)[0] // tiling.split_k
+            made = by_hand((m, n, k), tiling, programs, phases=(m // 3) % 3)
+            fused = run(a, w, torch.full_like(c, float("nan")), (m, n, k), tiling, FUSED=True, **made.places)
+            if not torch.equal(fused, c) or made.control[layout.FAULT].item():
+                raise SystemExit(f"{m}x{n}x{k} {tiling}: other bits with a schedule")
+        if m % 4 == 0 and n % 16 == 0 and k % 16 == 0:
+            plain = plain_product(a, w)
+            if not ((plain.double() - c.double()).abs() <= 2 * error).all():
+                raise SystemExit(f"{m}x{n}x{k}: not what the plain kernel makes")
+
+
+def plain_product(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    from syncopate.gemm import Product
+    from syncopate.strategy import Tiling
+
+    c = torch.empty(a.shape[0], w.shape[1], device="cuda", dtype=a.dtype)
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    Product(a.shape[0], w.shape[1], a.shape[1], Tiling(64, 64, 64, 3, -1), sms).run(a, w, c)
+    return c
+
+
+def late() -> None:
+    """1,000 queued calls whose a comes while they wait, after a random time: every call is judged."""
+    m, n, k, tiling = 300, 704, 1032, SMALL[1]
+    base, w = random(m, k), random(k, n, scale=k**-0.5)
+    wanted = run(base, w, torch.empty(m, n, device="cuda", dtype=torch.bfloat16), (m, n, k), tiling)
+    a, c = torch.zeros_like(base), torch.empty_like(wanted)
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    made = by_hand((m, n, k), tiling, tiling.grid(m, n, sms)[0])
+    made.control[layout.FIRST_SIGNAL] = 0
+    signal = made.control[layout.FIRST_SIGNAL : layout.FIRST_SIGNAL + 1]
+    sources = [base * 2.0**i for i in range(4)]
+    epochs = torch.arange(1, 1002, device="cuda", dtype=torch.int32)
+    wrong = torch.zeros((), device="cuda", dtype=torch.int64)
+    side, rng = torch.cuda.Stream(), randoms.Random(1)
+    for call in range(1000):
+        if call == 0:  # loads every kernel while nothing waits
+            torch.cuda._sleep(1000)
+            a.copy_(sources[0])
+            signal.copy_(epochs[:1])
+            torch.cuda.synchronize()
+        else:
+            ended = torch.cuda.Event()
+            ended.record()
+            with torch.cuda.stream(side):
+                side.wait_event(ended)  # the call before has read a
+                if rng.random() < 0.3:
+                    torch.cuda._sleep(int(rng.random() * 2e5))
+                a.copy_(sources[call % 4])
+                signal.copy_(epochs[call : call + 1])
+        c.fill_(float("nan"))
+        run(a, w, c, (m, n, k), tiling, FUSED=True, B_EARLY=call % 2 == 1, **made.places)
+        wrong += (c != wanted * 2.0 ** (call % 4)).sum()
+    torch.cuda.synchronize()
+    if wrong.item() or made.control[layout.FAULT].item():
+        raise SystemExit(
+            f"1000 calls on late data: {wrong.item()} wrong, fault {made.control[layout.FAULT].item()}"
+        )
+
+
+def brief() -> None:
+    """Little work by every path, for compute-sanitizer."""
+    for tiling in (SMALL[0], LARGE[0], GluonTiling(64, 128, 64, 8, 3)):
+        m, n, k = 140, 200, 392
+        a, w, bias = random(m, k), random(k, n, scale=k**-0.5), random(n)
+        c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+        run(a, w, c, (m, n, k), tiling, bias=bias)
+        expect(f"{tiling}", c, a.float() @ w.float() + bias.float())
+        sms = torch.cuda.get_device_properties(0).multi_processor_count
+        made = by_hand((m, n, k), tiling, tiling.grid(m, n, sms)[0] // tiling.split_k, phases=2)
+        made.control[layout.DEADLINE_MS] = 60000
+        fused = run(a, w, torch.empty_like(c), (m, n, k), tiling, bias=bias, FUSED=True, **made.places)
+        if not torch.equal(fused, c):
+            raise SystemExit(f"{tiling}: other bits with a schedule")
+
+
+SECTIONS = {f.__name__: f for f in (shapes, options, fp8, split, schedule, rows, late, brief)}
 
 
 def main() -> None:

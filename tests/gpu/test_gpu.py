@@ -1,5 +1,6 @@
 """What needs GPUs: the scripts beside this file on up to four of them; on one, what two ranks can do that share it."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +57,7 @@ def test_on_gpus(script, section):
     assert f"{section}: ok" in result.stdout
 
 
-@pytest.mark.parametrize("section", ["shapes", "options", "fp8", "split", "schedule"])
+@pytest.mark.parametrize("section", ["shapes", "options", "fp8", "split", "schedule", "rows", "late"])
 def test_the_gluon_gemm_on_one_gpu(section):
     if gpus() < 1 or torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("no Hopper GPU here")
@@ -76,6 +77,18 @@ def test_the_gluon_attention_on_one_gpu(section):
     result = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
     assert f"{section}: right" in result.stdout
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "synccheck"])
+def test_the_gluon_gemm_touches_nothing_beyond_its_tensors(tool):
+    sanitizer = shutil.which("compute-sanitizer")
+    if sanitizer is None or gpus() < 1 or torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("no Hopper GPU here, or no compute-sanitizer")
+    script = Path(__file__).resolve().parent / "check_gluon_matmul.py"
+    command = [sanitizer, "--tool", tool, "--error-exitcode", "9", sys.executable, str(script), "brief"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+    assert "brief: right" in result.stdout
 
 
 @pytest.mark.parametrize("section", ["statement", "alone", "gemm"])
