@@ -163,6 +163,13 @@ void bind_tune_search(nb::module_& module) {
     tune.def("store_path", [] { return tune::store_path().string(); });
     tune.def("progress_line", &tune::progress_line, "share"_a, "what"_a, "width"_a = 80);
     tune.def(
+        "largest",
+        [](runtime::Rendezvous& rendezvous, const std::vector<double>& values) {
+            return unwrap(tune::largest(rendezvous, values));
+        },
+        "rendezvous"_a, "values"_a, nb::call_guard<nb::gil_scoped_release>(),
+        "The maximum over ranks of each value, on all ranks. Collective.");
+    tune.def(
         "share",
         [](runtime::Rendezvous& rendezvous, const std::string& text) {
             return unwrap(tune::share(rendezvous, text));

@@ -1,8 +1,9 @@
 """`syncopate tune --measure-machine`: what choices need to know of this machine, measured into a machine file.
 
-One GPU gives the rates of products and of its memory, and what launches cost; what takes two GPUs or more is measured where
-torch sees them (copies by size and direction), and else kept from the nearest known machine. Each figure's source says which.
-The file is written by C++ (tune/machine.hpp), which checks it.
+One GPU gives the rates of products and of its memory, and what launches and waits cost. Where there are two GPUs or more, two
+ranks measure what goes between them (measure_links.py): copies by size and direction, the chunk engine by number of blocks, and
+signals. What is not measured is kept from the nearest known machine. Each figure's source says which of the two it is. The file is
+written by C++ (tune/machine.hpp), which checks it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from . import _syncopate
 
 ROUNDS = 9
 SECONDS = 110  # at most; what is not measured by then keeps its figure
+SECONDS_BETWEEN = 70  # of them, for what two ranks measure together
+STEPS_BETWEEN = 13
 MIB = 1 << 20
 
 
@@ -97,6 +100,7 @@ def local_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]
         "two small kernels as a CUDA graph, less one",
     )
     progress.step("a second kernel")
+    figures |= call_figures(torch, progress)
     large = torch.empty(512 * MIB, dtype=torch.uint8, device="cuda")
     into = torch.empty_like(large)
     copied = microseconds(lambda: into.copy_(large), torch)
@@ -116,6 +120,34 @@ def local_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]
     if library:
         figures["library_call_us"] = (library, "the vendor's product of 64 x 64 x 64 as a CUDA graph")
     return figures
+
+
+def call_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]]:
+    """What a fused call takes more than its plain kernel, and a wait for what is there already."""
+    from .gemm import Product
+    from .group import alone
+    from .ops import AllGatherMatmul
+    from .signal_kernels import polls
+    from .strategy import Strategy, Tiling
+
+    tiling = Tiling(64, 64, 64, 4, -1)
+    x, w, y = (torch.zeros(64, 64, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    op = AllGatherMatmul(64, 64, 64, group=alone("cuda"), strategy=Strategy(tilings=(tiling,)))
+    fused = microseconds(lambda: op(x, w, y), torch)
+    op.close()
+    plain = Product(64, 64, 64, tiling, 1)
+    more = fused - microseconds(lambda: plain.run(x, w, y), torch)
+    progress.step("a fused call")
+    word = torch.ones(1, dtype=torch.int32, device="cuda")
+    few, many = (microseconds(lambda n=n: polls[(1,)](word, n, num_warps=4), torch) for n in (100, 1100))
+    progress.step("a wait that is over")
+    return {
+        "fused_us": (
+            max(0.5, more),
+            "an operator on one rank as a CUDA graph, less its plain kernel; nobody is told of anything",
+        ),
+        "poll_us": (max(0.01, (many - few) / 1000), "1000 polls of a word in the GPU's own memory"),
+    }
 
 
 def product_figures(
@@ -148,33 +180,69 @@ def library_times(torch: Any, progress: Progress) -> float | None:
     return made
 
 
-def copy_times(torch: Any, progress: Progress) -> dict[int, float]:
-    """Bytes → µs of a copy from this GPU to another one by a copy engine."""
-    times = {}
-    for size in (64 << 10, MIB, 16 * MIB, 256 * MIB):
-        source = torch.empty(size, dtype=torch.uint8, device="cuda:0")
-        target = torch.empty(size, dtype=torch.uint8, device="cuda:1")
-        measured = []
-        for _ in range(ROUNDS if progress.in_time else 0):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(200_000)
-            begin.record()
-            target.copy_(source, non_blocking=True)
-            end.record()
-            torch.cuda.synchronize()
-            measured.append(1e3 * begin.elapsed_time(end))
-        if measured:
-            times[size] = statistics.median(measured)
-        progress.step(f"a copy of {size >> 10} KiB to another GPU")
+def copy_times(torch: Any, progress: Progress) -> dict[tuple[str, int], float]:
+    """(direction, bytes) → µs of a copy between two GPUs by a copy engine of the one that asks for it, and of two in a row
+    ("again") less one."""
+    times: dict[tuple[str, int], float] = {}
+    for direction in ("push", "pull"):
+        for size in (64 << 10, MIB, 16 * MIB, 256 * MIB):
+            here = torch.empty(size, dtype=torch.uint8, device="cuda:0")
+            there = torch.empty(size, dtype=torch.uint8, device="cuda:1")
+            source, target = (here, there) if direction == "push" else (there, here)
+            if progress.in_time:
+                times[direction, size] = copy_us(torch, target, source, 1)
+                if direction == "push" and size == 64 << 10:
+                    times["again", size] = copy_us(torch, target, source, 2) - times[direction, size]
+            progress.step(f"{direction} {size >> 10} KiB")
     return times
 
 
-def link_figures(times: dict[int, float]) -> dict[str, float]:
-    """Of the topology: what a copy takes to start, and its rate."""
-    if len(times) < 2:
+def copy_us(torch: Any, target: Any, source: Any, count: int) -> float:
+    measured = []
+    for _ in range(ROUNDS):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(200_000)
+        begin.record()
+        for _ in range(count):
+            target.copy_(source, non_blocking=True)
+        end.record()
+        torch.cuda.synchronize()
+        measured.append(1e3 * begin.elapsed_time(end))
+    return statistics.median(measured)
+
+
+def link_figures(times: dict[tuple[str, int], float]) -> dict[str, float]:
+    """Of the topology: what a copy takes to start, and its rate. Half of the small one's time beyond its bytes counts as the
+    end of a copy."""
+    of = {
+        direction: {s: us for (d, s), us in times.items() if d == direction} for direction in ("push", "pull")
+    }
+    if len(of["push"]) < 2:
         return {}
-    (small, small_us), *_, (large, large_us) = sorted(times.items())
-    return {"gbps": (large - small) / max(large_us - small_us, 1e-3) / 1e3, "push_us": max(0.5, small_us - 2)}
+    (small, small_us), *_, (large, large_us) = sorted(of["push"].items())
+    made = {"gbps": (large - small) / max(large_us - small_us, 1e-3) / 1e3, "push_us": max(0.5, small_us - 2)}
+    if of["pull"]:
+        made["pull_us"] = max(0.5, of["pull"][min(of["pull"])] - 2)
+    if ("again", small) in times:
+        made["repeat_us"] = max(0.1, times["again", small])
+    return made
+
+
+def between_two(seconds: float) -> dict[str, Any]:
+    """By two ranks of this machine, before this process uses CUDA."""
+    from .group import of_folder
+    from .measure_links import between_ranks
+    from .ranks import Place, run
+
+    def work(place: Place) -> dict[str, Any]:
+        import torch
+
+        torch.cuda.set_device(place.rank)
+        group = of_folder(place.folder, place.rank, place.size, place.run_id, "cuda", place.rank)
+        progress = Progress(STEPS_BETWEEN, seconds)
+        return between_ranks(group, progress.step if place.rank == 0 else lambda _: None)
+
+    return run(2, work, timeout=seconds)[0]
 
 
 def main() -> int:
@@ -185,22 +253,34 @@ def main() -> int:
     options = parser.parse_args()
     import torch
 
-    if not torch.cuda.is_available():
-        print("error: --measure-machine needs a GPU, and torch sees none", file=sys.stderr)
+    from .ranks import RankError, gpu_count
+
+    try:
+        count = gpu_count()
+    except RankError:
+        count = 0
+    if count == 0:
+        print("error: --measure-machine needs a GPU, and there is none", file=sys.stderr)
         return 3
     path = options.output or _syncopate.tune.measured_machine_path()
     if not path:
         print("error: neither HOME nor SYNCOPATE_CACHE_DIR is set: name a file with -o", file=sys.stderr)
         return 2
-    count = torch.cuda.device_count()
+    between: dict[str, Any] = {}
+    if count > 1:
+        try:
+            between = between_two(SECONDS_BETWEEN)
+        except RankError as error:
+            print(f"between GPUs nothing was measured: {error}", file=sys.stderr)
     peers = count > 1 and torch.cuda.can_device_access_peer(0, 1)
-    progress = Progress(4 + 4 + 1 + (4 if peers else 0))
-    figures = local_figures(torch, progress)
+    progress = Progress(4 + 2 + 4 + 1 + (8 if peers else 0), SECONDS - (SECONDS_BETWEEN if peers else 0))
+    figures = local_figures(torch, progress) | between.get("figures", {})
     links = link_figures(copy_times(torch, progress)) if peers else {}
     properties = torch.cuda.get_device_properties(0)
     measured = {
         "figures": {name: {"value": value, "source": source} for name, (value, source) in figures.items()},
-        "links": links,
+        "tables": between.get("tables", {}),
+        "links": links | {name: us for name, us in between.get("links", {}).items() if us},
     }
     text, message = _syncopate.tune.measured_machine(
         properties.name, count, properties.multi_processor_count, json.dumps(measured), path

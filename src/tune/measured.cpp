@@ -27,6 +27,29 @@ Status read_figures(const nlohmann::json& figures, Measurement& made) {
     return Done{};
 }
 
+Status read_tables(const nlohmann::json& tables, Measurement& made) {
+    for (const auto& [name, entry] : tables.items()) {
+        bool known = false;
+        for (const FigureRow& row : machine_figures()) known |= row.curve != nullptr && row.name == name;
+        if (!known) return Error{fmt::format("tables.{}: is no table of a machine", escaped(name))};
+        if (!entry.is_object() || !entry.contains("points") || !entry["points"].is_array() ||
+            entry["points"].empty() || !entry.contains("source") || !entry["source"].is_string())
+            return Error{fmt::format("tables.{}: expected points and their source", escaped(name))};
+        MeasuredTable& table = made.tables[name];
+        table.source = entry["source"].get<std::string>();
+        for (const auto& point : entry["points"]) {
+            if (!point.is_array() || point.size() != 2 || !is_positive(point[0]) || !is_positive(point[1]))
+                return Error{fmt::format("tables.{}: a point is two positive numbers", escaped(name))};
+            const double x = point[0].get<double>();
+            if (!table.curve.points.empty() && x <= table.curve.points.back().first)
+                return Error{fmt::format("tables.{}: {} does not come after {}", escaped(name), x,
+                                         table.curve.points.back().first)};
+            table.curve.points.emplace_back(x, point[1].get<double>());
+        }
+    }
+    return Done{};
+}
+
 }  // namespace
 
 Result<Measurement> measurement_from_json(std::string_view text) {
@@ -37,6 +60,10 @@ Result<Measurement> measurement_from_json(std::string_view text) {
         const Status figures = read_figures(read["figures"], made);
         if (!figures) return figures.error();
     }
+    if (read.contains("tables")) {
+        const Status tables = read_tables(read["tables"], made);
+        if (!tables) return tables.error();
+    }
     if (!read.contains("links")) return made;
     const auto& links = read["links"];
     const auto take = [&](const char* name, std::optional<double>& place) -> Status {
@@ -46,7 +73,9 @@ Result<Measurement> measurement_from_json(std::string_view text) {
         place = links[name].get<double>();
         return Done{};
     };
-    for (const Status& taken : {take("gbps", made.link_gbps), take("push_us", made.link_push_us)}) {
+    for (const Status& taken : {take("gbps", made.link_gbps), take("push_us", made.link_push_us),
+                                take("pull_us", made.link_pull_us), take("repeat_us", made.link_repeat_us),
+                                take("signal_us", made.signal_us)}) {
         if (!taken) return taken.error();
     }
     return made;
@@ -70,6 +99,10 @@ Result<Machine> machine_of(const Measurement& measurement) {
         if (row.figure != nullptr && measured != measurement.figures.end()) {
             machine.rates.*row.figure = measured->second.value;
             source = "measured here: " + measured->second.source;
+        } else if (const auto table = measurement.tables.find(row.name);
+                   row.curve != nullptr && table != measurement.tables.end()) {
+            machine.rates.*row.curve = table->second.curve;
+            source = "measured here: " + table->second.source;
         } else {
             source = fmt::format("that of {}: {}", other, source);
             all = false;
@@ -79,7 +112,13 @@ Result<Machine> machine_of(const Measurement& measurement) {
         for (plan::Link& link : machine.topology.links) link.gbps = *measurement.link_gbps;
         machine.topology_name.clear();
     }
-    if (measurement.link_push_us) machine.topology.copy_engine.push_us = *measurement.link_push_us;
+    plan::Engine& copies = machine.topology.copy_engine;
+    if (measurement.link_push_us) copies.push_us = *measurement.link_push_us;
+    if (measurement.link_pull_us) copies.pull_us = *measurement.link_pull_us;
+    if (measurement.link_repeat_us) copies.repeat_us = *measurement.link_repeat_us;
+    if (measurement.signal_us) machine.topology.sm.wait_us = *measurement.signal_us;
+    if (measurement.link_push_us || measurement.link_pull_us || measurement.signal_us)
+        machine.topology_name.clear();
     if (machine.topology.num_devices() != measurement.devices || machine.topology_name.empty()) {
         machine.topology_name.clear();
         machine.topology.name = machine.name;

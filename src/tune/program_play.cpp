@@ -268,6 +268,7 @@ private:
     /// A tile that may begin at `now` and takes `us`: it stands still at each iteration that needs more.
     [[nodiscard]] double end_of(NodeId tiles, std::size_t stage, const fuse::StageOrder& order, double now,
                                 double us, bool moving) const {
+        if (graph_.stages[stage].ranged) return end_of_ranges(tiles, stage, now, us, moving);
         std::int64_t passed = 0;
         for (const Edge& edge : graph_.in[at(tiles)]) {  // sorted by iteration
             if (edge.lag != 0 || (!moving && graph_.is_op(edge.from))) continue;
@@ -294,6 +295,33 @@ private:
                                 ? 1 - static_cast<double>(passed) / static_cast<double>(order.trips)
                                 : 1;
         return now + us * left;
+    }
+
+    /// The same of a tile whose loops run range by range: those that nothing has to bring first, the others
+    /// as they come.
+    [[nodiscard]] double end_of_ranges(NodeId tiles, std::size_t stage, double now, double us,
+                                       bool moving) const {
+        const fuse::Graph::StageNodes& of = graph_.stages[stage];
+        for (const Edge& edge : graph_.in[at(tiles)]) {
+            if (edge.lag == 0 && edge.iteration == 0 && (moving || !graph_.is_op(edge.from)))
+                now = std::max(now, done_[at(edge.from)]);
+        }
+        const auto& trips = of.trips[static_cast<std::size_t>(graph_[tiles].index)];
+        double all = 0;
+        for (const std::int64_t count : trips) all += static_cast<double>(count);
+        if (all <= 0 || !moving) return now + us;
+        std::vector<std::pair<double, double>> ranges;  // when it is there, its share
+        double left = 1;
+        for (const fuse::Use& use : graph_.uses_of(stage, tiles)) {
+            const double share = static_cast<double>(use.end - use.begin) / all;
+            ranges.emplace_back(done_[at(use.op)], share);
+            left -= share;
+        }
+        std::ranges::sort(ranges);
+        now += us * std::max(0.0, left);
+        for (const auto& [ready, share] : ranges)
+            now = std::max(now, ready) + us * share + machine_.rates.phase_us;
+        return now;
     }
 
     const fuse::StagedProgram& program_;

@@ -19,6 +19,20 @@ std::string to_bytes(const std::vector<double>& values) {
     return bytes;
 }
 
+/// What an earlier search of the key has measured, by rank 0's store.
+Result<std::vector<Trial>> earlier_trials(const ResultKey& key, runtime::Rendezvous& rendezvous,
+                                          StoreFile* store) {
+    TuningResult carried{.key = key};
+    if (store != nullptr) carried.trials = store->trials(key);
+    const Result<std::string> text = share(rendezvous, results_to_json({carried}));
+    if (!text) return text.error();
+    const Result<std::vector<TuningResult>> read = results_from_json(*text, "rank 0's trials");
+    if (!read) return read.error();
+    return read->front().trials;
+}
+
+}  // namespace
+
 Result<std::vector<double>> largest(runtime::Rendezvous& rendezvous, const std::vector<double>& values) {
     const Result<std::vector<runtime::Bytes>> all =
         runtime::all_gather(rendezvous, "tune", to_bytes(values), kPatience);
@@ -34,20 +48,6 @@ Result<std::vector<double>> largest(runtime::Rendezvous& rendezvous, const std::
     }
     return found;
 }
-
-/// What an earlier search of the key has measured, by rank 0's store.
-Result<std::vector<Trial>> earlier_trials(const ResultKey& key, runtime::Rendezvous& rendezvous,
-                                          StoreFile* store) {
-    TuningResult carried{.key = key};
-    if (store != nullptr) carried.trials = store->trials(key);
-    const Result<std::string> text = share(rendezvous, results_to_json({carried}));
-    if (!text) return text.error();
-    const Result<std::vector<TuningResult>> read = results_from_json(*text, "rank 0's trials");
-    if (!read) return read.error();
-    return read->front().trials;
-}
-
-}  // namespace
 
 Result<std::string> share(runtime::Rendezvous& rendezvous, const std::string& text) {
     const Result<std::vector<runtime::Bytes>> all =

@@ -106,5 +106,20 @@ def fused() -> None:
     kernel.close()
 
 
+def links() -> None:
+    """What --measure-machine measures between GPUs. On a shared one its figures mean nothing."""
+    from syncopate import measure_links
+
+    if dist.get_backend() == "gloo":
+        measure_links.ROUNDS, measure_links.SIZES = 2, (256, 1024)
+    found = measure_links.between_ranks(
+        members_of(None, "cuda"), lambda _: None, dist.get_backend() == "gloo"
+    )
+    blocks = [point[0] for point in found["tables"].get("engine_gbps", {"points": []})["points"]]
+    expect(bool(blocks) and blocks == sorted(blocks), f"{found}")
+    if rank() == 0:
+        print(found)
+
+
 if __name__ == "__main__":
-    sys.exit(run({"searched": searched, "read": read, "fused": fused}))
+    sys.exit(run({"searched": searched, "read": read, "fused": fused, "links": links}))

@@ -26,7 +26,7 @@ SECTIONS = {
     ],
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],
     "check_torch.py": ["gradients", "streams", "graphs", "rows", "compiled", "override"],
-    "check_tune.py": ["searched", "fused"],
+    "check_tune.py": ["searched", "fused", "links"],
     "check_attention.py": ["tagged", "random", "queued", "graphs"],
 }  # fmt: skip
 

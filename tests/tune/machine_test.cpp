@@ -82,6 +82,32 @@ TEST(Machine, MayBeAFile) {
     std::filesystem::remove_all(folder);
 }
 
+TEST(Measured, TakesTablesAndTheLinksSignals) {
+    Result<Measurement> measurement = measurement_from_json(
+        R"({"tables": {"engine_gbps": {"points": [[4, 150], [8, 290]], "source": "copies"}},
+            "links": {"pull_us": 9, "repeat_us": 2, "signal_us": 1.5}})");
+    ASSERT_TRUE(measurement) << measurement.error().to_string();
+    measurement->device = "NVIDIA H200";
+    measurement->devices = 2;
+    measurement->num_sms = 132;
+    const Result<Machine> machine = machine_of(*measurement);
+    ASSERT_TRUE(machine) << machine.error().to_string();
+    EXPECT_EQ(machine->rates.engine_gbps.at(8), 290);
+    EXPECT_EQ(machine->sources.find("engine_gbps")->second, "measured here: copies");
+    EXPECT_TRUE(machine->sources.find("engine_sum_gbps")->second.starts_with("that of h200x2: "));
+    EXPECT_EQ(machine->topology.copy_engine.pull_us, 9);
+    EXPECT_EQ(machine->topology.copy_engine.repeat_us, 2);
+    EXPECT_EQ(machine->topology.sm.wait_us, 1.5);
+    const Result<Machine> again = machine_from_json(to_json(*machine));
+    ASSERT_TRUE(again) << again.error().to_string();
+    EXPECT_EQ(again->topology.sm.wait_us, 1.5);
+    const auto refusal = [](const char* text) { return measurement_from_json(text).error().message; };
+    EXPECT_EQ(refusal(R"({"tables": {"sm_tflops": {"points": [[1, 1]], "source": ""}}})"),
+              "tables.sm_tflops: is no table of a machine");
+    EXPECT_EQ(refusal(R"({"tables": {"engine_gbps": {"points": [[8, 1], [4, 1]], "source": ""}}})"),
+              "tables.engine_gbps: 4 does not come after 8");
+}
+
 TEST(Measured, TakesWhatWasMeasuredAndMarksTheRest) {
     Result<Measurement> measurement = measurement_from_json(
         R"({"figures": {"sm_tflops": {"value": 7.5, "source": "a product"}}, "links": {"gbps": 800, "push_us": 3}})");

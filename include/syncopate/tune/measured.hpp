@@ -17,18 +17,28 @@ struct MeasuredFigure {
     std::string source;
 };
 
+struct MeasuredTable {
+    Curve curve;
+    std::string source;
+};
+
 /// What a measurement found.
 struct Measurement {
     std::string device;
     std::int32_t devices = 1;
     std::int32_t num_sms = 0;
     std::map<std::string, MeasuredFigure, std::less<>> figures;  ///< by name of a figure that is no table
-    std::optional<double> link_gbps;     ///< a copy engine to another device, for many bytes
-    std::optional<double> link_push_us;  ///< its start-up
+    std::optional<double> link_gbps;       ///< a copy engine to another device, for many bytes
+    std::optional<double> link_push_us;    ///< its start-up
+    std::optional<double> link_pull_us;    ///< the same where the destination asks for it
+    std::optional<double> link_repeat_us;  ///< the same behind another one to the same device
+    std::optional<double> signal_us;       ///< from a store of a word until another device sees it
+    std::map<std::string, MeasuredTable, std::less<>> tables;  ///< by name of a figure that is a table
 };
 
-/// From JSON: {"figures": {NAME: {"value", "source"}}, "links": {"gbps", "push_us"}}. Fails on an unknown
-/// figure, or one that is not positive.
+/// From JSON: {"figures": {NAME: {"value", "source"}}, "tables": {NAME: {"points": [[x, y]], "source"}},
+/// "links": {"gbps", "push_us", "pull_us", "repeat_us", "signal_us"}}. Fails on an unknown figure, or one
+/// that is not positive, and on points that do not rise.
 [[nodiscard]] Result<Measurement> measurement_from_json(std::string_view text);
 
 /// The nearest known machine with what was measured in its place. `measured` is false where figures that take

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <vector>
 
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
@@ -30,6 +32,11 @@ struct Tuned {
                                          std::ptrdiff_t unfused, const SearchOptions& options,
                                          Measuring measuring, runtime::Rendezvous& rendezvous,
                                          StoreFile* store, bool again = false);
+
+/// The maximum over ranks of each value, on all ranks. Collective; fails where ranks give different numbers
+/// of values.
+[[nodiscard]] Result<std::vector<double>> largest(runtime::Rendezvous& rendezvous,
+                                                  const std::vector<double>& values);
 
 /// Rank 0's text, on all ranks. Collective.
 [[nodiscard]] Result<std::string> share(runtime::Rendezvous& rendezvous, const std::string& text);
