@@ -23,6 +23,7 @@ from torch import nn  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from torch._functorch.partitioners import min_cut_rematerialization_partition  # noqa: E402
 from torch._inductor.decomposition import select_decomp_table  # noqa: E402
+from torch.distributed import _functional_collectives as functional  # noqa: E402
 from torch.distributed import _symmetric_memory as torchs  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.tensor import Replicate, Shard  # noqa: E402
@@ -33,8 +34,6 @@ from torch.distributed.tensor.parallel import (  # noqa: E402
     SequenceParallel,
     parallelize_module,
 )
-
-functional = torch.distributed._functional_collectives
 
 
 def expect(condition: bool, what: str) -> None:
@@ -177,7 +176,13 @@ def check_functions(mesh) -> None:
     square, tall, odd = data(16, 16, seed=4), data(8 * size, 24, seed=5), data(16, 23, seed=6)
 
     def gather(x, dim=0):
-        return functional.all_gather_tensor(x, dim, group)
+        # As all_gather_tensor does it; Dynamo does not trace that one of other axes than the first in all versions of torch.
+        made = functional.all_gather_tensor(x, 0, group)
+        if not dim:
+            return made
+        if dim == 1 and len(x) == 1:
+            return made.view(1, -1, *made.shape[2:])
+        return torch.cat(made.chunk(size), dim)
 
     def scatter(x, dim=0):
         return functional.reduce_scatter_tensor(x, "sum", dim, group)
@@ -189,6 +194,8 @@ def check_functions(mesh) -> None:
     cases = [
         ("all_gather_matmul", lambda x: gather(x) @ w, (8, 16)),
         ("all_gather_matmul", lambda x: gather(x, 1) @ w, (2, 4, 16)),
+        ("all_gather_matmul", lambda x: gather(x, 1) @ w, (1, 4, 16)),
+        ("all_gather_matmul", lambda x: gather(x, 1).unflatten(1, (2, -1)) @ w, (1, 4, 16)),
         ("all_gather_matmul bias", lambda x: torch.addmm(b, gather(x), w), (8, 16)),
         ("all_gather_matmul bias relu", lambda x: nn.functional.linear(gather(x), w.t(), b).relu(), (8, 16)),
         ("all_gather_matmul silu", lambda x: nn.functional.silu(gather(x, 1) @ w), (2, 4, 16)),
@@ -199,6 +206,7 @@ def check_functions(mesh) -> None:
         ("all_gather_matmuls of 2", two_products(gather, w, square), (8, 16)),
         ("matmul_reduce_scatter", lambda x: scatter(x @ w), (8 * size, 16)),
         ("matmul_reduce_scatter", lambda x: scatter(x @ w, 1), (2, 4 * size, 16)),
+        ("matmul_reduce_scatter", lambda x: scatter(x @ w, 1), (1, 4 * size, 16)),
         ("matmul_reduce_scatter", lambda x: scatter(x @ w, 1), (8, 16)),
         ("matmul_reduce_scatter", lambda x: scatter(torch.addmm(b, x, w)), (8 * size, 16)),
         ("matmul_reduce_scatter", lambda x: scatter(x @ w + (2 * x) @ w + (3 * x) @ w), (8 * size, 16)),
@@ -261,7 +269,8 @@ def check_dynamic_rows(mesh) -> None:
     group, w = dist.group.WORLD, torch.randn(16, 24, generator=torch.Generator().manual_seed(1))
 
     def function(x):
-        return functional.all_gather_tensor(x, 1, group) @ w
+        made = functional.all_gather_tensor(x, 0, group)
+        return torch.cat(made.chunk(dist.get_world_size()), 1) @ w
 
     report.clear()
     torch._dynamo.reset()

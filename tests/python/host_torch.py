@@ -42,7 +42,8 @@ def data(*shape: int, seed: int, own: bool = True) -> torch.Tensor:
 
 
 def gather(x: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    return functional.all_gather_tensor_autograd(x, dim, dist.group.WORLD)
+    made = functional.all_gather_tensor_autograd(x, 0, dist.group.WORLD)
+    return torch.cat(made.chunk(dist.get_world_size()), dim) if dim else made
 
 
 def scatter(x: torch.Tensor, dim: int = 0) -> torch.Tensor:

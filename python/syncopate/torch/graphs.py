@@ -141,13 +141,12 @@ def _slices(whole: Node, axis: int) -> list[Node]:
 
 
 def rows_of(node: Node) -> Iterator[Node]:
-    """`node` as matrices [rows, its last axis]: itself, or its reshapes."""
-    shape = shape_of(node)
-    if len(shape) == 2:
+    """`node` as matrices [rows, its last axis]: itself, or its reshapes, also through other ones."""
+    if len(shape_of(node)) == 2:
         yield node
     for user in node.users:
-        if is_call(user, *RESHAPES) and len(shape_of(user)) == 2 and shape_of(user)[1] == shape[-1]:
-            yield user
+        if is_call(user, *RESHAPES) and shape_of(user)[-1] == shape_of(node)[-1]:
+            yield from rows_of(user)
 
 
 def way_to_matrix(node: Node) -> list[Node]:

@@ -129,6 +129,10 @@ def used_besides(gather: Collective, form: Gathered, rows: set[Node], products: 
         if node is not form.node and form.node is not gather.wait and depends(form.node, node):
             chain.add(node)
             chain.update(item for item in node.users if depends(form.node, item))
+    for node in rows:  # the reshapes, and a transposition, between the two
+        while node is not form.node and node.all_input_nodes:
+            chain.add(node)
+            node = node.all_input_nodes[0]
     inside = {*chain, *products}
     return any(user not in inside for node in chain for user in node.users)
 
