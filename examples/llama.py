@@ -18,7 +18,7 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor import parallel as torch_styles
 
@@ -182,6 +182,20 @@ def train(how: str, config: Config, mesh: DeviceMesh, steps: int, batch: tuple[i
     return losses
 
 
+def joined(device: str) -> DeviceMesh:
+    """The mesh of all ranks of torchrun, on a GPU each. Where there are fewer GPUs, ranks share them in turns, over gloo: NCCL
+    takes no two ranks on one."""
+    backend = "gloo"
+    if device == "cuda":
+        gpus = torch.cuda.device_count()
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
+        if int(os.environ["LOCAL_WORLD_SIZE"]) <= gpus:
+            backend = "nccl"
+    dist.init_process_group(backend)
+    # Not init_device_mesh: with gloo it makes a group of NCCL's.
+    return DeviceMesh.from_group(dist.group.WORLD, device)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -191,10 +205,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--how", default="torch,styles,compiled")
     options = parser.parse_args()
-    if options.device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if options.device == "cuda" else "gloo")
-    mesh = init_device_mesh(options.device, (dist.get_world_size(),))
+    mesh = joined(options.device)
     import syncopate as sy
 
     config, batch = (SMALL, (2, 8)) if options.small else (Config(), (2, 512))

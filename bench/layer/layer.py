@@ -19,20 +19,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "python")]
 
 import syncopate as sy  # noqa: E402
-from llama import LLAMA_8B, LLAMA_70B, SMALL, Block, Config, block_plan  # noqa: E402
+from llama import LLAMA_8B, LLAMA_70B, SMALL, Block, Config, block_plan, joined  # noqa: E402
 from syncopate.bench.measure import Candidate, measure  # noqa: E402
 from torch.distributed.tensor import parallel as torch_styles  # noqa: E402
 
@@ -107,7 +106,7 @@ class Way:
 
 def captured(call: Callable[[], torch.Tensor]) -> tuple[Callable[[], object], bool]:
     """A replay of it, and whether there is one."""
-    if not torch.cuda.is_available():
+    if dist.get_backend() != "nccl":  # on the CPU, or ranks that share a GPU: gloo sends from the host
         return call, False
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -208,12 +207,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
-    else:
-        dist.init_process_group("gloo")
-    mesh = init_device_mesh(device, (dist.get_world_size(),))
+    mesh = joined(device)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     made = {"torch": torch.__version__, "blocks": []}
     for model in options.models.split(","):
