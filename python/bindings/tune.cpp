@@ -1,10 +1,14 @@
 // Choosing a strategy. Problems cross as their keys, strategies as JSON.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +19,7 @@
 #include "syncopate/tune/candidates.hpp"
 #include "syncopate/tune/choose.hpp"
 #include "syncopate/tune/estimate.hpp"
+#include "syncopate/tune/gluon_tiles.hpp"
 #include "syncopate/tune/machine.hpp"
 #include "syncopate/tune/measured.hpp"
 #include "syncopate/tune/problem.hpp"
@@ -169,6 +174,23 @@ nb::dict tiles(std::int64_t m, std::int64_t n, std::int64_t k, const std::string
     return made;
 }
 
+/// Block sizes, stages and split of K of tiles for the Gluon GEMM, each with its estimate in µs; the quickest
+/// first.
+std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, double>>
+gluon_tiles(std::int64_t m, std::int64_t n, std::int64_t k, std::int32_t programs, const std::string& machine,
+            const std::string& device) {
+    const tune::Machine on = machine.empty() ? unwrap(tune::nearest_machine(device, 1)).machine
+                                             : unwrap(tune::find_machine(machine));
+    std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, double>>
+        made;
+    for (const tune::TileConfig& tile : tune::gluon_tile_configs({m, n, k}, programs)) {
+        made.emplace_back(tile.block_m, tile.block_n, tile.block_k, tile.stages, tile.split_k,
+                          tune::gluon_product_us(on, {m, n, k}, tile, programs));
+    }
+    std::ranges::stable_sort(made, {}, [](const auto& tile) { return std::get<5>(tile); });
+    return made;
+}
+
 /// Writes the machine file of a measurement. Returns its summary, and what is to be said about it.
 nb::tuple measured_machine(const std::string& device, std::int32_t devices, std::int32_t num_sms,
                            const std::string& measured, const std::string& path) {
@@ -195,6 +217,10 @@ void bind_tune(nb::module_& module) {
              "cuda"_a = true, "exact_fp32"_a = false);
     tune.def("estimate", estimate, "problem"_a, "strategy"_a, "machine"_a = "");
     tune.def("tiles", tiles, "m"_a, "n"_a, "k"_a, "dtype"_a, "programs"_a, "exact_fp32"_a = false);
+    tune.def(
+        "gluon_tiles", gluon_tiles, "m"_a, "n"_a, "k"_a, "programs"_a, "machine"_a = "", "device"_a = "",
+        "(block_m, block_n, block_k, stages, split_k, µs) of tiles for the Gluon GEMM, the quickest first.");
+    tune.attr("MOST_GLUON_SPLIT_TILES") = tune::kMostGluonSplitTiles;
     tune.def("measured_machine_path", tune::measured_machine_path);
     tune.def("measured_machine", measured_machine, "device"_a, "devices"_a, "num_sms"_a, "measured"_a,
              "path"_a);

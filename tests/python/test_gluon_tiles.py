@@ -27,12 +27,12 @@ def name_of(t) -> str:
 
 
 def test_the_choice_is_about_the_fastest_one_measured():
-    from syncopate.kernels.gluon_tiles import candidates, product_us
+    from syncopate.kernels.gluon_tiles import ranked
 
     lost = {}
     for shape, times in measured().items():
-        known = [t for t in candidates(*shape, 132) if name_of(t) in times]
-        chosen = min(known, key=lambda t: product_us(*shape, t, 132))
+        known = [t for t, _ in ranked(*shape, 132, machine="h200x1") if name_of(t) in times]
+        chosen = known[0]
         lost[shape] = times[name_of(chosen)] / min(times[name_of(t)] for t in known)
     assert len(lost) == 56
     assert math.exp(sum(map(math.log, lost.values())) / len(lost)) < 1.006
@@ -40,10 +40,16 @@ def test_the_choice_is_about_the_fastest_one_measured():
 
 
 def test_every_candidate_fits_into_a_multiprocessor():
+    from syncopate import _syncopate
     from syncopate.gemm import SHARED_BYTES
-    from syncopate.kernels.gluon_tiles import TILINGS
+    from syncopate.kernels.gluon_launch import MAX_SPLIT_TILES
+    from syncopate.kernels.gluon_tiles import ranked
 
-    assert all(t.shared_bytes(2) <= SHARED_BYTES for t in TILINGS)
+    for m, n, k in ((64, 2304, 7168), (1024, 3584, 8192), (8192, 8192, 8192)):
+        tiles = [t for t, _ in ranked(m, n, k, 132)]
+        assert len({t.block_m * t.block_n for t in tiles}) > 2
+        assert all(t.shared_bytes(2) <= SHARED_BYTES for t in tiles)
+    assert _syncopate.tune.MOST_GLUON_SPLIT_TILES == MAX_SPLIT_TILES
 
 
 @pytest.mark.parametrize("programs", [132, 116, 1])

@@ -75,6 +75,15 @@ struct Rates {
     double pulled_slow_gbps = 0;
     double crossing_gbps = 0;
     double stored_contended = 0;
+    double gluon_tflops = 0;
+    double gluon_narrow = 0;
+    double gluon_load_gbps = 0;
+    double gluon_tile_us = 0;
+    double gluon_split_us = 0;
+    double gluon_split_gbps = 0;
+    double gluon_memory_gbps = 0;
+    double gluon_filled = 0;
+    double gluon_call_us = 0;
     Curve tile_store_gbps;
     Curve engine_gbps;
     Curve engine_sum_gbps;

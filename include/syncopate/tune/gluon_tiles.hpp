@@ -1,0 +1,34 @@
+// Gluon tiles: which tiles of the library's Gluon GEMM (kernels/gluon_matmul.py) make a product soonest, for
+// 16-bit types.
+//
+// A tile takes the longer of its arithmetic and of loading its operands, on one multiprocessor while all
+// work, plus its begin and end. Where K is split, programs share a tile, and hand over their partial sums. No
+// product takes less than reading its operands from memory, at the rate that the multiprocessors which work
+// reach.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "syncopate/tune/machine.hpp"
+#include "syncopate/tune/problem.hpp"
+#include "syncopate/tune/strategy.hpp"
+
+namespace syncopate::tune {
+
+/// Workspace for partial sums is for so many tiles at most (kernels/gluon_launch.py, MAX_SPLIT_TILES).
+inline constexpr std::int64_t kMostGluonSplitTiles = 1024;
+
+/// µs of a product by so many programs, with its launch.
+[[nodiscard]] double gluon_product_us(const Machine& machine, const ProductShape& shape,
+                                      const TileConfig& tile, std::int32_t programs);
+
+/// Those worth a look: K is split where less than a third of the programs would have a tile, and into no more
+/// parts than there are programs, and blocks of K.
+[[nodiscard]] std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32_t programs);
+
+/// The quickest of them by the estimate; among equals the first.
+[[nodiscard]] TileConfig quickest_gluon_tiles(const Machine& machine, const ProductShape& shape,
+                                              std::int32_t programs);
+
+}  // namespace syncopate::tune

@@ -1,0 +1,88 @@
+#include "syncopate/tune/gluon_tiles.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace syncopate::tune {
+namespace {
+
+constexpr double kPerMicro = 1e6;           // operations a µs of 1 TFLOP/s
+constexpr double kBytesPerUs = 1e3;         // of 1 GB/s
+constexpr double kItem = 2;                 // bytes
+constexpr double kSum = 4;                  // bytes of a partial sum
+constexpr std::int32_t kWideColumns = 128;  // from so many on wgmma reaches its rate
+
+/// Tiles, with the stages that fit into a multiprocessor's shared memory.
+constexpr TileConfig shaped(std::int32_t m, std::int32_t n, std::int32_t k, std::int32_t stages) {
+    return TileConfig{.block_m = m, .block_n = n, .block_k = k, .stages = stages};
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+std::int64_t tiles_of(const ProductShape& shape, const TileConfig& tile) {
+    return ceil_div(shape.m, tile.block_m) * ceil_div(shape.n, tile.block_n);
+}
+
+}  // namespace
+
+double gluon_product_us(const Machine& machine, const ProductShape& shape, const TileConfig& tile,
+                        std::int32_t programs) {
+    const Rates& rates = machine.rates;
+    const std::int64_t tiles = tiles_of(shape, tile);
+    const std::int64_t at_once =
+        std::min(tiles, std::max<std::int64_t>(programs / std::max(1, tile.split_k), 1));
+    const auto depth =
+        static_cast<double>(ceil_div(ceil_div(shape.k, tile.block_k), tile.split_k) * tile.block_k);
+    const double rate = rates.gluon_tflops * (tile.block_n >= kWideColumns ? 1.0 : rates.gluon_narrow);
+    const double multiply = 2.0 * tile.block_m * tile.block_n * depth / (rate * kPerMicro);
+    const double load = kItem * (tile.block_m + tile.block_n) * depth / (rates.gluon_load_gbps * kBytesPerUs);
+    double us = std::max(multiply, load) + rates.gluon_tile_us;
+    if (tile.split_k > 1) {
+        us += rates.gluon_split_us +
+              kSum * tile.split_k * tile.block_m * tile.block_n / (rates.gluon_split_gbps * kBytesPerUs);
+    }
+    const double working =
+        std::min(static_cast<double>(at_once * tile.split_k) / programs * rates.gluon_filled, 1.0);
+    const double memory = kItem *
+                          static_cast<double>(shape.n * shape.k + shape.m * shape.k + shape.m * shape.n) /
+                          (rates.gluon_memory_gbps * kBytesPerUs) / working;
+    return std::max(static_cast<double>(ceil_div(tiles, at_once)) * us, memory) + rates.gluon_call_us;
+}
+
+std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32_t programs) {
+    static constexpr std::array kShapes{shaped(64, 64, 128, 6),  shaped(64, 128, 64, 8),
+                                        shaped(64, 256, 64, 4),  shaped(128, 64, 64, 7),
+                                        shaped(128, 128, 64, 5), shaped(128, 256, 64, 3)};
+    static constexpr std::array<std::int32_t, 6> kSplits{1, 2, 3, 4, 6, 8};
+    constexpr double kAlmost = 1.05;  // so many times the programs still count as one each
+    std::vector<TileConfig> found;
+    for (const TileConfig& shaped_tile : kShapes) {
+        const std::int64_t tiles = tiles_of(shape, shaped_tile);
+        if (shaped_tile.block_m == 128 && shape.m <= 64) continue;
+        std::vector<TileConfig> few;
+        const std::size_t before = found.size();
+        for (const std::int32_t split : kSplits) {
+            const bool fits =
+                static_cast<double>(tiles * split) <= programs * kAlmost && tiles <= kMostGluonSplitTiles;
+            if (split > 1 && !(fits && split <= ceil_div(shape.k, shaped_tile.block_k))) continue;
+            TileConfig made = shaped_tile;
+            made.split_k = split;
+            if (static_cast<double>(tiles * split) < programs / 3.0 && split != kSplits.back()) {
+                few = {made};
+            } else {
+                found.push_back(made);
+            }
+        }
+        if (found.size() == before) found.insert(found.end(), few.begin(), few.end());
+    }
+    return found;
+}
+
+TileConfig quickest_gluon_tiles(const Machine& machine, const ProductShape& shape, std::int32_t programs) {
+    const std::vector<TileConfig> configs = gluon_tile_configs(shape, programs);
+    return *std::ranges::min_element(configs, {}, [&](const TileConfig& tile) {
+        return gluon_product_us(machine, shape, tile, programs);
+    });
+}
+
+}  // namespace syncopate::tune
