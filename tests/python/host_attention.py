@@ -1,6 +1,6 @@
 """`sy.ops.attention` on host ranks in Triton's interpreter; run by test_attention.py.
 
-    host_attention.py RANKS CASE...          each case as in CASES
+    host_attention.py RANKS CASE...          each case as in CASES, or "queued"
 
 Each case is called with fresh data, transfers late at random and in any order. Twice with tagged numbers: Q is 0, so that
 each row is the mean of the rows of V that it sees, small integers that differ from call to call: a range of KV that is
@@ -10,6 +10,7 @@ softmax in fp64. Exits 1 with the first thing that is wrong.
 
 import os
 import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -41,7 +42,19 @@ CASES = {
     "documents full": (1, 1, 1, 128, {"cu_seqlens": [0, 50, 128], "kind": "ring"}),
     "documents window": (1, 1, 1, 128, {"causal": True, "cu_seqlens": [0, 50, 128], "window": 20}),
     "window full": (1, 1, 1, 128, {"window": 20, "sharding": "contiguous"}),
+    # Of a length that leaves ranks rows of different numbers.
+    "zigzag by many": (1, 2, 1, 283, {"causal": True}),
+    "contiguous by many": (1, 2, 2, 283, {"causal": True, "sharding": "contiguous", "split": 2}),
+    "documents by many": (1, 2, 1, 299, {"causal": True, "cu_seqlens": [0, 37, 41, 200, 299]}),
+    "window by many": (1, 2, 1, 283, {"causal": True, "window": 50}),
+    "full by many": (1, 1, 1, 139, {}),
+    "ring by many": (1, 2, 1, 283, {"kind": "ring", "causal": True}),
+    "double_ring by many": (1, 1, 1, 269, {"kind": "double_ring", "causal": True}),
+    "ulysses by many": (1, 24, 4, 128, {"kind": "ulysses", "sharding": "contiguous"}),
+    "ulysses by five": (1, 5, 5, 91, {"kind": "ulysses", "causal": True, "sharding": "contiguous"}),
+    "ulysses_ring by many": (1, 4, 2, 283, {"kind": "ulysses_ring", "inner": 2, "causal": True}),
 }
+QUEUED = 20  # calls one behind another, nobody waiting for anybody in between
 
 
 def expect(condition: bool, what: str) -> None:
@@ -107,6 +120,28 @@ def check_case(name: str, place: ranks.Place, group) -> None:
     op.close()
 
 
+def check_queued(place: ranks.Place, group) -> None:
+    """Calls one behind another, each rank late in turns, results looked at when all are made: each is of its own call's rows."""
+    b, h, hkv, s = 1, 1, 1, 16 * place.size + 11
+    late = {"host_delay": 2e-4, "seed": 97 * place.rank}
+    op = ops.Attention(b, h, hkv, s, D, torch.bfloat16, group, causal=True, sharding="contiguous", **late)
+    rows = torch.cat([torch.arange(begin, end) for begin, end in op.rows])
+    seen = seen_by(rows, s, True, 0, [])
+    q, k = (op.shard(torch.zeros(b, heads, s, D, dtype=torch.bfloat16)) for heads in (h, hkv))
+    values = [tagged((b, hkv, s, D), call) for call in range(QUEUED)]
+    made = []
+    for call, v in enumerate(values):
+        if call % (2 * place.size) == place.rank:
+            time.sleep(0.02)
+        made.append(op(q, k, op.shard(v))[0])
+    op.check()
+    for call, (o, v) in enumerate(zip(made, values, strict=True)):
+        sums = (seen.double() @ v.double()).round().float()
+        wanted = (sums / seen.sum(-1)[:, None]).to(o.dtype)
+        expect(torch.equal(o, wanted), f"queued call {call}, rank {place.rank}: tagged rows differ")
+    op.close()
+
+
 def check_refusals(group) -> None:
     """What cannot be done is refused with the reason, and "auto" does not take it."""
     size = group.size
@@ -139,7 +174,7 @@ def check_refusals(group) -> None:
             expect(message in str(error), f"expected '{message}', got '{error}'")
         else:
             raise RuntimeError(f"no ValueError: {message}")
-    op = ops.Attention(1, size + 1, 1, 64, D, torch.bfloat16, group)
+    op = ops.Attention(1, size + 1, 1, 32 * size, D, torch.bfloat16, group)
     expect(op.kind == "all_gather", f"auto takes {op.kind}")
     q = torch.zeros(1, size + 1, 3, D, dtype=torch.bfloat16)
     try:
@@ -155,7 +190,10 @@ def check(place: ranks.Place) -> None:
     group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
     check_refusals(group)
     for name in sys.argv[2:]:
-        check_case(name, place, group)
+        if name == "queued":
+            check_queued(place, group)
+        else:
+            check_case(name, place, group)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,12 @@ HERE = Path(__file__).resolve().parent
 
 CASES = {
     2: ["all_gather causal", "all_gather full", "ring", "ulysses", "documents", "window"],
-    3: ["all_gather ragged", "all_gather ragged full", "ring causal"],
-    4: ["ulysses_ring", "double_ring causal"],
+    3: ["all_gather ragged", "all_gather ragged full", "ring causal", "documents by many", "queued"],
+    4: ["ulysses_ring", "double_ring causal", "contiguous by many"],
+    5: ["zigzag by many", "ring by many", "ulysses by five"],
+    6: ["double_ring by many", "ulysses_ring by many", "window by many"],
+    7: ["full by many", "ring by many", "documents by many"],
+    8: ["ulysses by many", "zigzag by many", "queued"],
 }
 IN_SWEEP = {
     2: [
@@ -27,7 +31,17 @@ IN_SWEEP = {
     ],
     3: ["all_gather causal", "ring", "documents"],
     4: ["double_ring", "ulysses", "all_gather causal"],
-    8: ["all_gather causal", "ulysses causal", "ulysses_ring"],
+    5: ["contiguous by many", "documents by many", "full by many"],
+    6: ["ulysses by many", "ring by many", "zigzag by many"],
+    7: ["zigzag by many", "contiguous by many", "window by many", "queued"],
+    8: [
+        "double_ring by many",
+        "contiguous by many",
+        "documents by many",
+        "ring by many",
+        "ulysses_ring by many",
+        "window by many",
+    ],
 }
 
 
