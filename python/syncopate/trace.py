@@ -372,8 +372,9 @@ def assemble(
         if started == 0:
             continue  # a grid that is smaller than the table never takes this slot
         place = times[at + layout.TRACE_PLACE]
-        phases = []
+        phases, ranges = [], []
         for phase in phases_of(table, at):
+            ranges.append((table[phase + layout.PHASE_BEGIN], table[phase + layout.PHASE_BEGIN + 1]))
             begin_over = times[phase + layout.TRACE_WAIT], times[phase + layout.TRACE_START]
             waits = phase + layout.PHASE_WAITS
             phases.append((*begin_over, signals(table[waits], table[waits + 1])))
@@ -391,6 +392,7 @@ def assemble(
                 signals(table[waits], table[waits + 1]),
                 phases,
                 (read_at or {}).get(slot),
+                ranges,
             )
         )
 

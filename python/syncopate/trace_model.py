@@ -21,6 +21,13 @@ class TileRun:
     waits: list[int] = field(default_factory=list)  # signals that it was told to wait for before it started
     phases: list[tuple[int, int, list[int]]] = field(default_factory=list)  # wait began, wait over, signals
     read_at: int | None = None  # the rank where it read what it fetches itself; None: it fetches nothing
+    ranges: list[tuple[int, int]] = field(default_factory=list)  # of each phase: iterations [begin, end)
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """When each phase ran: [wait over, next phase's wait began or the tile's end)."""
+        ends = [*(begin for begin, _, _ in self.phases[1:]), self.end]
+        return [(over, max(over, end)) for (_, over, _), end in zip(self.phases, ends, strict=True)]
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Traces as Chrome trace events, which https://ui.perfetto.dev opens.
 
 A process per rank; in it a thread "chunks", on which each chunk is marked when it was made, summed or had arrived, one
-thread per program with its tiles and waits, and an asynchronous track of what the rank sends, from when a chunk was
+thread per program with its tiles, the ranges of their loops, and waits, and an asynchronous track of what the rank sends, from when a chunk was
 ready to when its receiver had it. `otherData` says which clock the times are on and how far each rank's may be wrong.
 
 Perfetto writes the numbers of processes and threads behind their names, and takes a thread whose number is 0 or its
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .trace_model import Trace
+from .trace_model import TileRun, Trace
 
 
 def common_clock(traces: Sequence[Trace]) -> bool:
@@ -93,6 +93,7 @@ class _Rank:
             for begin, over, signals in tile.phases:
                 if signals:
                     self.wait(thread, begin, over, tile.slot, signals)
+            self.ranges(thread, tile)
 
     def add(self, phase: str, name: str, thread: int, **more: Any) -> None:
         self.events.append({"ph": phase, "name": name, "pid": self.trace.rank, "tid": thread, **more})
@@ -111,6 +112,16 @@ class _Rank:
     def wait(self, thread: int, begin: int, over: int, slot: int, signals: Sequence[int]) -> None:
         names = [self.labels.get(signal, f"signal {signal}") for signal in signals]
         self.span("wait", "wait", thread, begin, over, slot=slot, signals=names)
+
+    def ranges(self, thread: int, tile: TileRun) -> None:
+        """What iterations the tile ran when, where it ran them range by range."""
+        if len(tile.ranges) < 2:
+            return
+        for (first, last), (begin, end), (_, _, signals) in zip(
+            tile.ranges, tile.runs, tile.phases, strict=True
+        ):
+            came = [self.labels.get(signal, f"signal {signal}") for signal in signals]
+            self.span(f"iterations {first}:{last}", "range", thread, begin, end, slot=tile.slot, after=came)
 
     def mark(self, name: str, category: str, moment: int, **arguments: Any) -> None:
         self.add("i", name, self.chunks, cat=category, s="t", ts=self.at(moment), args=arguments)

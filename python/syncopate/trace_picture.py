@@ -3,7 +3,8 @@
 a band per rank      above, the lane of its chunks: ▼ arrived   ◆ made   ■ summed
                      below, a row per program: tiles, and waits hatched
 colours              a rank each. A chunk has that of its origin, a tile that of the rank whose chunk it last waited for
-                     (or, if it makes what is sent, of the rank that gets it), a wait that of the rank waited for
+                     (or, if it makes what is sent, of the rank that gets it), a wait that of the rank waited for. A tile
+                     that runs its loops range by range is drawn so: each range has the colour of what it waited for
 lines                from where a chunk was ready on its sender to where it arrived
 """
 
@@ -142,8 +143,9 @@ class _Band:
             left, right, top = at(rank, begin), at(rank, end), rows[tile.program]
             return [(left, top), (right, top), (right, top + high), (left, top + high)]
 
-        tiles = [box(tile, tile.start, tile.end) for tile in self.trace.tiles]
-        faces = [colours[tile.slot] for tile in self.trace.tiles]
+        spans = [span for tile in self.trace.tiles for span in spans_of(self.trace, tile, colours[tile.slot])]
+        tiles = [box(tile, begin, end) for tile, begin, end, _ in spans]
+        faces = [colour for *_, colour in spans]
         _fill(axes, tiles, facecolors=faces, edgecolors="white", linewidths=0.5 if hatched else 0.1)
         waits: dict[str, list] = {}
         for tile in self.trace.tiles:
@@ -199,6 +201,29 @@ def waits_of(tile: TileRun) -> list[tuple[int, int, list[int]]]:
     """(begin, over, signals) of each wait of a tile that waited for something."""
     first = [(tile.wait_begin, tile.start, tile.waits)] if tile.waits else []
     return first + [phase for phase in tile.phases if phase[2]]
+
+
+def spans_of(trace: Trace, tile: TileRun, colour: str) -> list[tuple[TileRun, int, int, str]]:
+    """(tile, begin, end, colour) of what is drawn of a tile: itself, or its ranges where some of them waited and what it makes
+    stays here."""
+    if len(tile.phases) < 2 or not any(signals for _, _, signals in tile.phases) or makes_sent(trace, tile):
+        return [(tile, tile.start, tile.end, colour)]
+    chunks = {chunk.signal: chunk for chunk in trace.chunks}
+
+    def colour_after(signals: Sequence[int]) -> str:
+        waited = [chunks[signal] for signal in signals if signal in chunks]
+        return colour_of(max(waited, key=lambda chunk: chunk.time).source) if waited else PLAIN
+
+    entered = colour_after(tile.waits)
+    drawn = []
+    for (begin, end), (_, _, signals) in zip(tile.runs, tile.phases, strict=True):
+        drawn.append((tile, begin, end, colour_after(signals) if signals else entered))
+    return drawn
+
+
+def makes_sent(trace: Trace, tile: TileRun) -> bool:
+    sent = [(send.tensor, send.region) for send in trace.sends]
+    return any(tile.slot in made.slots and (made.tensor, made.region) in sent for made in trace.made)
 
 
 def tile_colours(trace: Trace) -> dict[int, str]:
@@ -263,7 +288,7 @@ def _legend(figure: Any, traces: Sequence[Trace]) -> None:
         if used[kind]
     ]
     others = [
-        Patch(facecolor=PLAIN, label="tile that needs none"),
+        Patch(facecolor=PLAIN, label="needs none"),
         Patch(facecolor="white", edgecolor="#555555", hatch="//////", label="wait"),
         *marks,
     ]

@@ -18,7 +18,7 @@ from syncopate import trace_clock  # noqa: E402
 from syncopate.trace import Arrival, Made, Send, TileRun, Trace, assemble, write  # noqa: E402
 from syncopate.trace_model import on_clock  # noqa: E402
 from syncopate.trace_perfetto import to_perfetto  # noqa: E402
-from syncopate.trace_picture import PLAIN, colour_of, draw, tile_colours  # noqa: E402
+from syncopate.trace_picture import PLAIN, colour_of, draw, spans_of, tile_colours  # noqa: E402
 
 KEYS = {  # by phase: the keys of an event, and no others
     "M": {"ph", "name", "pid", "tid", "args"},
@@ -27,7 +27,12 @@ KEYS = {  # by phase: the keys of an event, and no others
     "b": {"ph", "name", "pid", "tid", "cat", "id2", "ts"},
     "e": {"ph", "name", "pid", "tid", "cat", "id2", "ts"},
 }
-CATEGORIES = {"X": {"call", "tile", "wait"}, "i": {"chunk", "made", "summed"}, "b": {"sent"}, "e": {"sent"}}
+CATEGORIES = {
+    "X": {"call", "tile", "range", "wait"},
+    "i": {"chunk", "made", "summed"},
+    "b": {"sent"},
+    "e": {"sent"},
+}
 
 
 def validate(trace: dict, ranks: int) -> dict[str, list[dict]]:
@@ -102,6 +107,33 @@ def test_a_tile_that_reads_at_another_rank_says_so(run, tmp_path):
     tiles = [TileRun(0, 0, 0, 7, 0, 1, 2), TileRun(1, 1, 0, 7, 2, 3, 4, read_at=2)]
     colours = tile_colours(Trace(0, "host", 0, 5, tiles, []))
     assert colours == {0: PLAIN, 1: colour_of(2)}
+
+
+def test_ranges_of_keys_are_shown_as_they_arrive(run, tmp_path):
+    spec = "attention:B=1,H=2,HKV=1,S=96,D=16,causal=1,sharding=contiguous"
+    command = [sys.executable, "-m", "syncopate.run", spec, "--ranks=3", "--check"]
+    outcome = run(*command, f"--trace={tmp_path / 't.png'}", "--delay-ms=20")
+    assert outcome.code == 0, outcome.out + outcome.err
+    events = validate(json.loads((tmp_path / "t.json").read_text()), ranks=3)
+    came = {r: [e["name"] for e in events["chunk"] if e["pid"] == r] for r in range(3)}
+    assert [sorted(name[0] for name in came[r]) for r in range(3)] == [[], ["K", "V"], ["K", "K", "V", "V"]]
+    after = {(e["pid"], name[-6:]) for e in events["range"] for name in e["args"]["after"]}
+    assert after == {(1, "rank 0"), (2, "rank 0"), (2, "rank 1")}
+    assert len(events["tile"]) == 3 * 2 * 2
+
+
+def test_a_tile_is_drawn_range_by_range_where_they_waited():
+    key = [(0, 8), (0, 8)]
+    chunks = [Arrival(signal, signal, "K", key, 100 * signal) for signal in (1, 2)]
+    phases = [(10, 20, []), (60, 200, [2]), (260, 270, [1])]
+    tile = TileRun(0, 0, 0, 7, 0, 10, 400, [], phases, None, [(4, 6), (2, 4), (0, 2)])
+    trace = Trace(0, "host", 0, 500, [tile], chunks)
+    assert spans_of(trace, tile, PLAIN) == [
+        (tile, 20, 60, PLAIN), (tile, 200, 260, colour_of(2)), (tile, 270, 400, colour_of(1)),
+    ]  # fmt: skip
+    shown = [e for e in to_perfetto([trace])["traceEvents"] if e.get("cat") == "range"]
+    assert [e["name"] for e in shown] == ["iterations 4:6", "iterations 2:4", "iterations 0:2"]
+    assert shown[1]["args"]["after"] == ["K[0:8, 0:8] from rank 2"]
 
 
 @pytest.mark.parametrize("sends", ["copied", "stored"])

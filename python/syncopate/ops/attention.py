@@ -254,7 +254,8 @@ class Attention:
 
     def record(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> trace.Trace:
         """One more call, recorded (syncopate.trace). The first one on a GPU compiles: take the second."""
-        prepared = self._place(q, k, v, *self.empty_outputs())
+        outputs = self.empty_outputs()  # until the call is over
+        prepared = self._place(q, k, v, *outputs)
         recorder = trace.recorder_of(prepared, self._options)
         return recorder.call(prepared.arguments(0, self._arguments(prepared.tensors)))
 
