@@ -113,12 +113,11 @@ fuse::Schedule sums(int size, int summands, Backend backend, std::int64_t mebiby
                                .dst_rank = rank,
                                .src = {1, rows(chunk)},
                                .dst = {1, rows(chunk)},
-                               .reduce = plan::Reduce::sum,
-                               .own = 0};
+                               .work = fuse::Sum{.own = 0}};
             std::vector<int> told;
             for (int i = 0; i < summands; ++i) {
                 const int from = (rank + 1 + i % (size - 1)) % size;
-                sum.sources.push_back({from, {0, rows(i * chunks + chunk)}});
+                std::get<fuse::Sum>(sum.work).sources.push_back({from, {0, rows(i * chunks + chunk)}});
                 if (std::ranges::find(told, from) == told.end()) told.push_back(from);
             }
             add(schedule, rank, told, std::move(sum));

@@ -111,8 +111,10 @@ const fuse::RankSchedule& rank_of(const fuse::Schedule& schedule, std::int32_t r
 std::vector<TransferView> transfers(const fuse::Schedule& schedule, std::int32_t rank) {
     std::vector<TransferView> views;
     for (const fuse::Transfer& transfer : rank_of(schedule, rank).transfers) {
+        const fuse::Sum* work = transfer.sum();
+        const fuse::Sum sum = work != nullptr ? *work : fuse::Sum{.reduce = plan::Reduce::none};
         std::vector<std::pair<std::int32_t, ChunkView>> sources;
-        for (const fuse::Source& source : transfer.sources)
+        for (const fuse::Source& source : sum.sources)
             sources.emplace_back(source.rank, view_of(schedule, source.chunk));
         views.push_back({.op = {transfer.op.rank, transfer.op.index},
                          .backend = std::string(plan::name_of(transfer.backend)),
@@ -120,9 +122,9 @@ std::vector<TransferView> transfers(const fuse::Schedule& schedule, std::int32_t
                          .dst_rank = transfer.dst_rank,
                          .src = view_of(schedule, transfer.src),
                          .dst = view_of(schedule, transfer.dst),
-                         .reduce = std::string(plan::name_of(transfer.reduce)),
+                         .reduce = std::string(plan::name_of(sum.reduce)),
                          .sources = std::move(sources),
-                         .peers = transfer.peers,
+                         .peers = sum.peers,
                          .waits = views_of(transfer.waits),
                          .posts = views_of(transfer.posts)});
     }

@@ -16,7 +16,7 @@ Status check_library(const Work& work, const Schedule& schedule) {
     std::set<plan::OpRef> late;
     for (const RankSchedule& own : schedule.ranks) {
         for (const Transfer& transfer : own.transfers) {
-            if (transfer.collective && transfer.step.launch == Launch::late) late.insert(transfer.op);
+            if (transfer.collective() && transfer.step.launch == Launch::late) late.insert(transfer.op);
         }
     }
     for (std::size_t rank = 0; rank < schedule.ranks.size() && !late.empty(); ++rank) {
@@ -47,7 +47,7 @@ Status check_plain(const Schedule& schedule) {
         if (std::ranges::any_of(schedule.ranks[rank].slots, waits))
             return refuse(where, "its tiles wait for what transfers bring");
         for (const Transfer& transfer : schedule.ranks[rank].transfers) {
-            if (!transfer.collective && is_engine(transfer.backend)) continue;
+            if (!transfer.collective() && is_engine(transfer.backend)) continue;
             return refuse(transfer.op, "this op goes by " + std::string(name_of(transfer.backend)) +
                                            ", and only the chunk engine starts after it: use "
                                            "tma_dedicated or ldst_dedicated");

@@ -41,8 +41,8 @@ std::size_t num_collectives(const Schedule& schedule) {
     std::int64_t most = -1;
     for (const RankSchedule& rank : schedule.ranks) {
         for (const Transfer& transfer : rank.transfers) {
-            if (transfer.collective)
-                most = std::max<std::int64_t>(most, std::min(transfer.collective->number, 1 << 20));
+            if (const Collective* collective = transfer.collective())
+                most = std::max<std::int64_t>(most, std::min(collective->number, 1 << 20));
         }
     }
     return static_cast<std::size_t>(most + 1);

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "syncopate/fuse/launch.hpp"
@@ -244,23 +245,42 @@ private:
     auto reduction(T& reduce) {
         return this->name(reduce, "reduction", names_of<plan::Reduce, plan::kNumReduces>());
     }
+    bool value(JsonAt at, JsonOf<Copy> auto& copy) {
+        return this->object(at, required("stream", this->integer(copy.stream, 0, kMostCopyStreams - 1)));
+    }
+    bool value(JsonAt at, JsonOf<Sum> auto& sum) {
+        return this->object(at, required("reduce", reduction(sum.reduce)),
+                            required("own", this->integer(sum.own, -1, kMost)),
+                            optional("sources", !sum.sources.empty(), all(sum.sources)),
+                            optional("peers", !sum.peers.empty(),
+                                     numbers(sum.peers, 0, schedule_.mesh.num_ranks() - 1))) &&
+               expect(at, [&] { return sum.reduce != plan::Reduce::none; }, "does not say how it reduces");
+    }
+    /// What a transfer does; a copy unless it says otherwise.
+    template <typename Work>
+    auto work(JsonOf<Transfer> auto& transfer) {
+        return [this, &transfer](JsonAt at) {
+            if constexpr (Json::kReads) {
+                if (transfer.copy() == nullptr || transfer.copy()->stream != 0)
+                    return this->fail(at, "is a second thing that the transfer does");
+                transfer.work = Work{};
+            }
+            return value(at, std::get<Work>(transfer.work));
+        };
+    }
     bool value(JsonAt at, JsonOf<Transfer> auto& transfer) {
-        const bool sums = transfer.reduce != plan::Reduce::none;
         const auto decided = [&] { return transfer.backend != plan::Backend::automatic; };
+        const Copy* copy = transfer.copy();
         return this->object(
                    at, required("op", of(transfer.op)),
                    required("backend", this->name(transfer.backend, "backend",
                                                   names_of<plan::Backend, plan::kNumBackends>())),
                    required("src_rank", rank(transfer.src_rank)),
                    required("dst_rank", rank(transfer.dst_rank)), required("src", of(transfer.src)),
-                   required("dst", of(transfer.dst)), optional("reduce", sums, reduction(transfer.reduce)),
-                   optional("own", sums, this->integer(transfer.own, -1, kMost)),
-                   optional("sources", !transfer.sources.empty(), all(transfer.sources)),
-                   optional("collective", transfer.collective.has_value(), maybe(transfer.collective)),
-                   optional("peers", !transfer.peers.empty(),
-                            numbers(transfer.peers, 0, schedule_.mesh.num_ranks() - 1)),
-                   optional("copy_stream", transfer.copy_stream != 0,
-                            this->integer(transfer.copy_stream, 0, kMostCopyStreams - 1)),
+                   required("dst", of(transfer.dst)),
+                   optional("copy", copy != nullptr && copy->stream != 0, work<Copy>(transfer)),
+                   optional("sum", transfer.sum() != nullptr, work<Sum>(transfer)),
+                   optional("collective", transfer.collective() != nullptr, work<Collective>(transfer)),
                    required("waits", all(transfer.waits)), required("posts", all(transfer.posts)),
                    optional("step", transfer.step.launch != Launch::none, of(transfer.step))) &&
                expect(at, decided, "leaves its backend open");
@@ -396,8 +416,7 @@ private:
             }
             if (rank.num_relays > static_cast<std::int32_t>(rank.transfers.size()))
                 return this->fail(at, "has relays without transfers");
-            if (rank.ends_with_sum &&
-                (rank.transfers.empty() || rank.transfers.back().reduce == plan::Reduce::none))
+            if (rank.ends_with_sum && (rank.transfers.empty() || rank.transfers.back().sum() == nullptr))
                 return this->fail(at, "\"ends_with_sum\", and the last transfer is no sum");
         }
         return true;

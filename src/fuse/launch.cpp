@@ -38,7 +38,7 @@ public:
             step = {};
             const bool collective = transfer.backend == plan::Backend::nccl;
             if (transfer.backend != plan::Backend::copy_engine && !collective) continue;
-            const bool sums = transfer.reduce != plan::Reduce::none;
+            const bool sums = transfer.sum() != nullptr;
             const bool now = std::ranges::all_of(
                 transfer.waits, [&](const Wait& wait) { return is_implied(wait, collective); });
             if (collective) {
@@ -48,7 +48,7 @@ public:
                 late = late || (!sums && !now);
                 step.launch = sums ? Launch::sums : late ? Launch::late : Launch::early;
                 if (sums) step.stream = kSums;
-                if (step.launch == Launch::late) step.stream = stream_of_copies(transfer.copy_stream);
+                if (step.launch == Launch::late) step.stream = stream_of_copies(transfer.copy()->stream);
             }
             schedule_.num_streams = std::max(schedule_.num_streams, step.stream + 1);
             for (const Wait& wait : transfer.waits) cover(index, wait);
@@ -244,7 +244,7 @@ bool ends_with_sum(const RankSchedule& schedule, std::int32_t rank) {
         return schedule.signals[static_cast<std::size_t>(wait.signal)].kind;
     };
     const auto sends_what_is_made = [&](const Transfer& transfer) {
-        return transfer.src_rank == rank && !transfer.collective && !transfer.waits.empty() &&
+        return transfer.src_rank == rank && !transfer.collective() && !transfer.waits.empty() &&
                std::ranges::all_of(transfer.waits,
                                    [&](const Wait& wait) { return kind_of(wait) == Kind::made; });
     };
@@ -262,7 +262,7 @@ bool ends_with_sum(const RankSchedule& schedule, std::int32_t rank) {
                });
     };
     const Transfer& last = schedule.transfers.back();
-    return std::ranges::all_of(schedule.transfers, good) && last.reduce != plan::Reduce::none &&
+    return std::ranges::all_of(schedule.transfers, good) && last.sum() != nullptr &&
            !is_empty(last.dst.region) && std::ranges::none_of(schedule.slots, reads);
 }
 
@@ -284,7 +284,7 @@ Schedule launch(Schedule schedule) {
 std::string step_objection(const RankSchedule& schedule, std::size_t index) {
     const Transfer& transfer = schedule.transfers[index];
     const StreamStep& step = transfer.step;
-    const bool sums = !transfer.collective && transfer.reduce != plan::Reduce::none;
+    const bool sums = transfer.sum() != nullptr;
     const bool collects = transfer.backend == plan::Backend::nccl;
     const bool by_engine = transfer.backend == plan::Backend::copy_engine;
     const auto fits = [&] {

@@ -308,7 +308,6 @@ private:
     [[nodiscard]] Transfer transfer_of(std::size_t rank, NodeId id) const {
         const plan::OpRef ref = graph_.ref(id);
         const plan::Op& op = plan_.op(ref);
-        const auto own = in_.lowered.own.find(ref);
         Transfer transfer{
             ref,
             in_.backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)],
@@ -316,22 +315,18 @@ private:
             op.destination_rank(ref.rank),
             op.src,
             op.dst,
-            op.reduce,
-            own == in_.lowered.own.end() ? -1 : own->second,
+            Copy{in_.placement.lanes[static_cast<std::size_t>(id)].stream},
             waits_for(rank, awaited_by(id)),
             {}};
-        transfer.copy_stream = in_.placement.lanes[static_cast<std::size_t>(id)].stream;
         if (const auto pushes = stored_.find(id); pushes != stored_.end()) {
             for (const NodeId push : pushes->second) {
-                transfer.peers.push_back(op_of(push).peer);
                 const std::vector<Post>& told = posts_[static_cast<std::size_t>(push)];
                 transfer.posts.insert(transfer.posts.end(), told.begin(), told.end());
             }
         }
-        if (const auto found = collectives_.find(ref); found != collectives_.end()) {
-            transfer.reduce = plan::Reduce::none;
-            transfer.collective = found->second;
-        }
+        if (is_sum(op)) transfer.work = sum_of(id);
+        if (const auto found = collectives_.find(ref); found != collectives_.end())
+            transfer.work = found->second;
         for (const NodeId part : parts_of(id)) {
             const std::vector<Post>& told = posts_[static_cast<std::size_t>(part)];
             transfer.posts.insert(transfer.posts.end(), told.begin(), told.end());
@@ -341,9 +336,19 @@ private:
                     transfer.waits.push_back(wait);
             }
         }
-        if (const auto found = in_.lowered.sources.find(ref); found != in_.lowered.sources.end())
-            transfer.sources = found->second;
         return transfer;
+    }
+
+    [[nodiscard]] Sum sum_of(NodeId id) const {
+        const plan::OpRef ref = graph_.ref(id);
+        Sum sum{.reduce = plan_.op(ref).reduce};
+        if (const auto own = in_.lowered.own.find(ref); own != in_.lowered.own.end()) sum.own = own->second;
+        if (const auto found = in_.lowered.sources.find(ref); found != in_.lowered.sources.end())
+            sum.sources = found->second;
+        if (const auto pushes = stored_.find(id); pushes != stored_.end()) {
+            for (const NodeId push : pushes->second) sum.peers.push_back(op_of(push).peer);
+        }
+        return sum;
     }
 
     void add_guards(Schedule& schedule) const {

@@ -152,14 +152,14 @@ TEST(Launch, ASmallSumIsStoredAtThePeersByWhoeverSums) {
         const RankSchedule& rank = schedule.ranks[1];
         ASSERT_EQ(rank.transfers.size(), 3U) << "two contributions and the sum";
         const Transfer& sum = rank.transfers.back();
-        EXPECT_EQ(sum.peers, (std::vector<std::int32_t>{2, 0}));
+        EXPECT_EQ(sum.sum()->peers, (std::vector<std::int32_t>{2, 0}));
         std::set<std::int32_t> told;
         for (const Post& post : sum.posts) told.insert(post.rank);
         EXPECT_EQ(told, (std::set<std::int32_t>{0, 2}));
     }
     const auto sends = [&](const Schedule& schedule) {
         return std::ranges::count_if(schedule.ranks[1].transfers, [](const Transfer& transfer) {
-            return transfer.reduce == plan::Reduce::none && transfer.dst.tensor == transfer.src.tensor;
+            return transfer.copy() != nullptr && transfer.dst.tensor == transfer.src.tensor;
         });
     };
     EXPECT_EQ(sends(fused(3 * 64, {.device = Device::cuda})), 0);
@@ -175,7 +175,7 @@ TEST(Launch, ACopyFollowsTheOneOfTheOtherStreamThatHasPassedItsGate) {
     rank.transfers = {transfer(0, Backend::copy_engine, {{0, 0}}),
                       transfer(1, Backend::copy_engine, {{0, 0}}),
                       transfer(2, Backend::copy_engine, {{1, 0}})};
-    rank.transfers[1].copy_stream = rank.transfers[2].copy_stream = 1;
+    rank.transfers[1].work = rank.transfers[2].work = Copy{.stream = 1};
     const RankSchedule result = launched(rank);
     EXPECT_EQ(result.transfers[0].step.gates, Chunks{0});
     EXPECT_EQ(result.transfers[1].step.stream, kSecondCopies);
@@ -249,7 +249,7 @@ TEST(Launch, CollectivesComeBeforeTheKernelAndSumsAfterIt) {
         .add(0, rows(3, 0, 4), rows(3, 0, 4))
         .add(1, rows(4, 0, 4), rows(4, 0, 4));
     copies.rank.transfers[2].waits = {{0, 0}};  // another rank's op
-    copies.rank.transfers[3].reduce = plan::Reduce::sum;
+    copies.rank.transfers[3].work = Sum{};
     EXPECT_EQ(copies.launches(), (Launches{Launch::local, Launch::before, Launch::late, Launch::sums}));
     EXPECT_FALSE(copies.launch().copies_start_first) << "the collective's kernel comes first";
 }

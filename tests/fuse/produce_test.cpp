@@ -69,7 +69,7 @@ TEST(Produce, MakesThePartsOfASumThatReadsThemWhereTheyAreTogetherAndCountsThemA
             EXPECT_EQ(chunk.counting.size(), 1U);
             EXPECT_TRUE(chunk.at_once);
         }
-        for (const Transfer& transfer : rank.transfers) EXPECT_EQ(transfer.sources.size(), 3U);
+        for (const Transfer& transfer : rank.transfers) EXPECT_EQ(transfer.sum()->sources.size(), 3U);
     }
 }
 
@@ -103,7 +103,7 @@ TEST(Produce, TheEngineStoresItsSumsAtThePeers) {
     for (std::int32_t rank = 0; rank < 4; ++rank) {
         const RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
         ASSERT_EQ(own.transfers.size(), 1U) << "nothing else is sent";
-        EXPECT_EQ(own.transfers[0].peers,
+        EXPECT_EQ(own.transfers[0].sum()->peers,
                   (std::vector<std::int32_t>{(rank + 1) % 4, (rank + 2) % 4, (rank + 3) % 4}));
         EXPECT_EQ(own.end_waits.size(), 3U) << "the other ranks' rows";
     }
@@ -121,8 +121,8 @@ TEST(Produce, SumsBesideTheKernelReadAndStoreAtThePeersThemselves) {
             for (const Transfer& sum : own.transfers) {
                 EXPECT_EQ(sum.backend,
                           device == Device::cuda ? plan::Backend::copy_engine : plan::Backend::host);
-                EXPECT_EQ(sum.sources.size(), 3U);
-                EXPECT_EQ(sum.peers.size(), 3U);
+                EXPECT_EQ(sum.sum()->sources.size(), 3U);
+                EXPECT_EQ(sum.sum()->peers.size(), 3U);
                 EXPECT_EQ(sum.waits.size(), 4U) << "for what each rank makes";
             }
             EXPECT_EQ(own.num_relays, 0);
@@ -172,9 +172,9 @@ TEST(Produce, ATransferWaitsForItsOwnKernelAndASumForItsContributionsToo) {
             arrived += meaning.kind == SignalMeaning::Kind::arrived ? 1 : 0;
         }
         EXPECT_EQ(made, 1U);
-        EXPECT_EQ(arrived, transfer.reduce == plan::Reduce::none ? 0U : 3U);
+        EXPECT_EQ(arrived, transfer.sum() == nullptr ? 0U : 3U);
     }
-    EXPECT_EQ(rank.transfers.back().own, 2);
+    EXPECT_EQ(rank.transfers.back().sum()->own, 2);
 }
 
 TEST(Produce, OfEachChunkTheLastTileOfEachProgramCounts) {

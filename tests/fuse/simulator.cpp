@@ -304,7 +304,7 @@ private:
     std::vector<Step> transfer_steps(std::int32_t rank, const Transfer& transfer) {
         std::vector<Step> steps;
         for (const Wait& wait : transfer.waits) steps.push_back(wait_step(rank, wait));
-        if (transfer.reduce != plan::Reduce::none) {
+        if (transfer.sum() != nullptr) {
             sum_steps(steps, rank, transfer);
             for (const Post& post : transfer.posts) steps.push_back(post_step(rank, post));
             return steps;
@@ -339,9 +339,10 @@ private:
     }
 
     /// Every slot, and what the destination holds itself, must be this call's; then the sum takes its place.
-    void sum_steps(std::vector<Step>& steps, std::int32_t rank, const Transfer& sum) {
-        const std::string who = "the sum of op " + std::to_string(sum.op.index);
-        const auto to = elements_of(schedule_.tensors[sum.dst.tensor], sum.dst.region);
+    void sum_steps(std::vector<Step>& steps, std::int32_t rank, const Transfer& transfer) {
+        const Sum& sum = *transfer.sum();
+        const std::string who = "the sum of op " + std::to_string(transfer.op.index);
+        const auto to = elements_of(schedule_.tensors[transfer.dst.tensor], transfer.dst.region);
         const auto totals = std::make_shared<std::vector<std::optional<float>>>(to.size());
         const auto add = [totals, reduce = sum.reduce](std::size_t at, float value) {
             std::optional<float>& total = (*totals)[at];
@@ -355,7 +356,7 @@ private:
         // what a kernel made.
         std::vector<Source> sources = sum.sources;
         const std::optional<bool> summed = sources.empty() ? std::optional<bool>() : std::optional(false);
-        if (sources.empty()) sources.push_back({rank, sum.src});
+        if (sources.empty()) sources.push_back({rank, transfer.src});
         for (const Source& source : sources) {
             const auto from = elements_of(schedule_.tensors[source.chunk.tensor], source.chunk.region);
             for (const auto& [first, last] : halves_of(from.size())) {
@@ -369,21 +370,21 @@ private:
             }
         }
         for (const auto& [first, last] : halves_of(to.size())) {
-            steps.push_back({{}, [=, this, &sum] {
+            steps.push_back({{}, [=, this, &transfer, &sum] {
                                  for (std::size_t at = first; at < last; ++at) {
-                                     Content& here = memory_[rank][sum.dst.tensor][to[at]];
+                                     Content& here = memory_[rank][transfer.dst.tensor][to[at]];
                                      if (sum.own >= 0) {
-                                         expect(rank, sum.dst.tensor, to[at], epoch_[rank], who, false);
+                                         expect(rank, transfer.dst.tensor, to[at], epoch_[rank], who, false);
                                          add(at, here.value);
                                      }
                                      here = {epoch_[rank], true, (*totals)[at].value_or(0)};
                                  }
                              }});
             for (const std::int32_t peer : sum.peers) {
-                steps.push_back({{}, [=, this, &sum] {
+                steps.push_back({{}, [=, this, &transfer] {
                                      for (std::size_t at = first; at < last; ++at)
-                                         memory_[peer][sum.dst.tensor][to[at]] = {epoch_[rank], true,
-                                                                                  (*totals)[at].value_or(0)};
+                                         memory_[peer][transfer.dst.tensor][to[at]] = {
+                                             epoch_[rank], true, (*totals)[at].value_or(0)};
                                  }});
             }
         }
@@ -398,7 +399,7 @@ private:
                 bool read = false;
                 for (const RankSchedule& third : schedule_.ranks) {
                     for (const Transfer& reader : third.transfers) {
-                        read |= transfer.reduce == plan::Reduce::none && reader.src_rank == rank &&
+                        read |= transfer.sum() == nullptr && reader.src_rank == rank &&
                                 reader.src.tensor == transfer.dst.tensor &&
                                 overlaps(reader.src.region, transfer.dst.region);
                     }
@@ -440,7 +441,7 @@ private:
             std::vector<Step> steps = transfer_steps(rank, transfer);
             if (transfer.backend == plan::Backend::copy_engine) {
                 std::vector<Step>& lane =
-                    transfer.reduce != plan::Reduce::none ? sums : streams[transfer.copy_stream];
+                    transfer.copy() == nullptr ? sums : streams[transfer.copy()->stream];
                 for (Step& step : steps) lane.push_back(std::move(step));
             } else {  // host and the chunk engine
                 agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});

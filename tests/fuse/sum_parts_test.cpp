@@ -87,9 +87,8 @@ TEST(SumParts, OfWhatIsSentOnHaveNoLastRound) {
             plan::push_reduce(sample::ranks(2), {"C", {16, 16}, plan::DType::bf16}, {.all = all}).value();
         const Program program{sample::gemm({16, 16, 4, 2, 2, 2, 16}), plan, {{"c_ptr", "C"}}};
         const Schedule schedule = fuse(program, {.device = Device::cuda}).value();
-        return std::ranges::count_if(schedule.ranks[0].transfers, [](const Transfer& transfer) {
-            return transfer.reduce != plan::Reduce::none;
-        });
+        return std::ranges::count_if(schedule.ranks[0].transfers,
+                                     [](const Transfer& transfer) { return transfer.sum() != nullptr; });
     };
     EXPECT_EQ(sums(false), 2) << "32 tiles are two rounds";
     EXPECT_EQ(sums(true), 1) << "which one sum stores at the peers";
@@ -103,7 +102,7 @@ TEST(SumParts, OfAReduceScatterEachWaitForTheirOwnTilesAndOnceForTheContribution
     std::vector<std::size_t> awaited;
     std::vector<std::size_t> programs;
     for (std::size_t i = 0; i < rank.transfers.size(); ++i) {
-        if (rank.transfers[i].reduce == plan::Reduce::none) continue;
+        if (rank.transfers[i].sum() == nullptr) continue;
         awaited.push_back(rank.transfers[i].step.awaited.size());
         ASSERT_EQ(rank.transfers[i].step.gates.size(), 1U);
         programs.push_back(

@@ -44,8 +44,10 @@ public:
     plan::OpRef add(int rank, fuse::Transfer transfer, const std::vector<plan::OpRef>& after = {}) {
         transfer.op = {rank, static_cast<std::int32_t>(of(rank).transfers.size())};
         std::set<int> told{transfer.src_rank, transfer.dst_rank};
-        for (const fuse::Source& source : transfer.sources) told.insert(source.rank);
-        told.insert(transfer.peers.begin(), transfer.peers.end());
+        if (const fuse::Sum* sum = transfer.sum()) {
+            for (const fuse::Source& source : sum->sources) told.insert(source.rank);
+            told.insert(sum->peers.begin(), sum->peers.end());
+        }
         for (int other = 0; other < size(); ++other) {
             if (!told.contains(other)) continue;
             const Wait wait{signal_of(other, transfer.op), 0};
@@ -163,8 +165,7 @@ fuse::Schedule staged_sum(int size, Backend backend, DType dtype, plan::Reduce r
     }
     for (int rank = 0; rank < size && slots > 0; ++rank) {
         fuse::Transfer sum = copy(backend, rank, {2, {{0, slots}, {0, rows}, {0, 48}}}, rank, {1, all});
-        sum.reduce = reduce;
-        sum.own = own ? rank : -1;
+        sum.work = fuse::Sum{.reduce = reduce, .own = own ? rank : -1};
         maker.add(rank, std::move(sum), come[static_cast<std::size_t>(rank)]);
     }
     return maker.take();
@@ -177,8 +178,7 @@ fuse::Schedule direct_sum(int size, Backend backend, DType dtype, plan::Reduce r
     source.insert(source.end(), shape.begin(), shape.end());
     Maker maker(size, {{"S", source, dtype}, {"D", shape, dtype}});
     for (int rank = 0; rank < size; ++rank) {
-        fuse::Transfer sum = copy(backend, rank, {1, region}, rank, {1, region});
-        sum.reduce = reduce;
+        fuse::Sum sum{.reduce = reduce, .own = own ? rank * times : -1};
         for (int from = 0; from < size; ++from) {
             for (int time = 0; time < times; ++time) {
                 Region read{{time, time + 1}};
@@ -186,8 +186,9 @@ fuse::Schedule direct_sum(int size, Backend backend, DType dtype, plan::Reduce r
                 if (from != rank || !own) sum.sources.push_back({from, {0, read}});
             }
         }
-        sum.own = own ? rank * times : -1;
-        maker.add(rank, std::move(sum));
+        fuse::Transfer transfer = copy(backend, rank, {1, region}, rank, {1, region});
+        transfer.work = std::move(sum);
+        maker.add(rank, std::move(transfer));
     }
     return maker.take();
 }
@@ -201,11 +202,12 @@ fuse::Schedule sum_for_all(int size, Backend backend, DType dtype, std::int64_t 
     for (int rank = 0; rank < size; ++rank) {
         for (std::int64_t part = 2 * rank; part < 2 * rank + 2; ++part) {
             const Region region{{part * rows, (part + 1) * rows}, {part % 2 * 8, columns}};
-            fuse::Transfer sum = copy(backend, rank, {1, region}, rank, {1, region});
-            sum.reduce = plan::Reduce::sum;
+            fuse::Sum sum;
             for (int from = 0; from < size; ++from) sum.sources.push_back({from, {0, region}});
             for (int step = 1; step < size; ++step) sum.peers.push_back(next(rank, size, step));
-            maker.add(rank, std::move(sum));
+            fuse::Transfer transfer = copy(backend, rank, {1, region}, rank, {1, region});
+            transfer.work = std::move(sum);
+            maker.add(rank, std::move(transfer));
         }
     }
     fuse::Schedule schedule = maker.take();
@@ -323,21 +325,20 @@ void run_reference(const fuse::Schedule& schedule, std::vector<Memory>& memory) 
     const auto perform = [&](int rank, const fuse::Transfer& transfer) {
         const plan::DType dtype = schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype;
         const BoxView to = box_of(transfer.dst_rank, transfer.dst);
-        if (transfer.reduce == plan::Reduce::none) {
+        if (const fuse::Sum* sum = transfer.sum()) {
+            std::vector<BoxView> sources;
+            for (const fuse::Source& source : sum->sources)
+                sources.push_back(box_of(source.rank, source.chunk));
+            Result<PreparedSum> prepared =
+                sources.empty() ? prepare_sum(box_of(rank, transfer.src), to, dtype, sum->reduce, sum->own)
+                                : prepare_sum(sources, to, dtype, sum->reduce, sum->own);
+            for (const std::int32_t peer : sum->peers)
+                prepared->copies.push_back(box_of(peer, transfer.dst).address - to.address);
+            sum_on_host(*prepared);
+        } else {
             const auto copies =
                 copies_between(box_of(transfer.src_rank, transfer.src), to, plan::size_of(dtype));
             for (const StridedCopy& one : copies.value()) copy_on_host(one);
-        } else {
-            std::vector<BoxView> sources;
-            for (const fuse::Source& source : transfer.sources)
-                sources.push_back(box_of(source.rank, source.chunk));
-            Result<PreparedSum> sum =
-                sources.empty()
-                    ? prepare_sum(box_of(rank, transfer.src), to, dtype, transfer.reduce, transfer.own)
-                    : prepare_sum(sources, to, dtype, transfer.reduce, transfer.own);
-            for (const std::int32_t peer : transfer.peers)
-                sum->copies.push_back(box_of(peer, transfer.dst).address - to.address);
-            sum_on_host(*sum);
         }
         for (const fuse::Post& post : transfer.posts) posted.insert({post.rank, post.signal});
     };

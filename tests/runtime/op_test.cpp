@@ -635,7 +635,7 @@ TEST_F(OneRankOp, RefusesWhatIsNotInTheScheduleOrTheBuild) {
     EXPECT_EQ(with([](fuse::Transfer& t) { t.dst.region[0].end = 5; }),
               "rank 0 op 3: region [0:5, 0:6] is not in tensor A");
     EXPECT_EQ(with([](fuse::Transfer& t) { t.dst_rank = 1; }), "rank 0 op 3: there is no rank 1");
-    EXPECT_EQ(with([](fuse::Transfer& t) { t.reduce = plan::Reduce::sum; }),
+    EXPECT_EQ(with([](fuse::Transfer& t) { t.work = fuse::Sum{}; }),
               "rank 0 op 3: [0:2, 0:6] is no list of slots to sum into [0:2, 0:6]");
     EXPECT_EQ(with([](fuse::Transfer& t) { t.dst.region[0].end = 1; }),
               "rank 0 op 3: a box of [2, 6] cannot be copied to one of [1, 6]");
@@ -652,12 +652,11 @@ TEST_F(OneRankOp, SumsWhatIsInOneSlotOrInPlaceAndNothingElse) {
     const plan::Chunk here{0, {{0, 2}, {0, 6}}};
     const auto summing = [&](const plan::Region& staged) {
         const fuse::Source slot{0, {2, staged}};
-        schedule_.ranks[0].transfers = {{.op = {0, 3},
-                                         .src = slot.chunk,
-                                         .dst = here,
-                                         .reduce = plan::Reduce::sum,
-                                         .own = 1,
-                                         .sources = {slot, {0, {0, {{2, 4}, {0, 6}}}}}}};
+        schedule_.ranks[0].transfers = {
+            {.op = {0, 3},
+             .src = slot.chunk,
+             .dst = here,
+             .work = fuse::Sum{.own = 1, .sources = {slot, {0, {0, {{2, 4}, {0, 6}}}}}}}};
         return refusal().to_string();
     };
     EXPECT_EQ(summing({{1, 2}, {0, 2}, {0, 6}}), "made");

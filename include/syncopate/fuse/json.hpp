@@ -16,8 +16,9 @@
 //
 // A slot is a row of integers: tile, number of waits, signal and lag of each, then for each phase: loop,
 // iteration_begin, iteration_end, number of waits, signal and lag of each. "chunks" is there where the rank's
-// tiles make some; their slots are those whose tiles write into the chunk. A transfer with "reduce" is a sum
-// and has "own", too, and one that reads other ranks' memory "sources": [{"rank": 1, "chunk": {…}}, …]. One
+// tiles make some; their slots are those whose tiles write into the chunk. A transfer is a copy ("copy":
+// {"stream": 1} where it is not stream 0), a sum ("sum": {"reduce": "sum", "own": 2}, and where it reads other
+// ranks' memory "sources": [{"rank": 1, "chunk": {…}}, …]), or a part in a collective ("collective": {…}). One
 // that a stream carries out has "step": {"launch": "late", "stream": 2, …}, with the other members of
 // StreamStep that are not empty.
 #pragma once

@@ -23,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "syncopate/plan/model/plan.hpp"
@@ -172,10 +173,26 @@ struct StreamStep {
     [[nodiscard]] bool follows_kernel() const { return launch == Launch::late || launch == Launch::sums; }
 };
 
-/// One point-to-point op, ready to run on the rank that executes it; or, with `reduce`, a sum (lower.hpp):
-/// its source is a box of [slots, …] whose slots are added up in order, `own` of them, then what the
-/// destination holds, then the rest. With `sources` these are the slots, wherever they are: `src` is what of
-/// them is staged, or `dst` where nothing is.
+/// Moves the source to the destination.
+struct Copy {
+    std::int32_t stream = 0;  ///< the one of its rank's copy streams that it goes by (place.hpp)
+    bool operator==(const Copy&) const = default;
+};
+
+/// Adds up in the memory of its own rank (lower.hpp): the slots of the source, a box of [slots, …], `own` of
+/// them, then what the destination holds, then the rest.
+struct Sum {
+    plan::Reduce reduce = plan::Reduce::sum;
+    std::int32_t own = -1;  ///< -1: the destination holds nothing yet
+    /// Not empty: these are the slots, wherever they are; the source is what of them is staged, or the
+    /// destination where nothing is.
+    std::vector<Source> sources{};
+    std::vector<std::int32_t> peers{};  ///< ranks at which it is stored too, in the same place
+    bool operator==(const Sum&) const = default;
+};
+
+/// What a rank does beside its kernel: a copy, a sum, or its part in a collective, ready to run on the rank
+/// that executes it. Both ranks of a sum and of a collective are that one.
 struct Transfer {
     plan::OpRef op;
     plan::Backend backend = plan::Backend::host;
@@ -183,16 +200,15 @@ struct Transfer {
     std::int32_t dst_rank = 0;
     plan::Chunk src;
     plan::Chunk dst;
-    plan::Reduce reduce = plan::Reduce::none;
-    std::int32_t own = -1;      ///< of a sum; -1: the destination holds nothing yet
+    std::variant<Copy, Sum, Collective> work{};
     std::vector<Wait> waits{};  ///< signals of the executing rank
     std::vector<Post> posts{};  ///< after the data is visible at the destination
-    std::vector<Source> sources{};
-    std::vector<std::int32_t> peers{};  ///< of a sum: ranks at which it is stored too, in the same place
-    /// This rank's part in it: both ranks are this one, and `reduce` is none.
-    std::optional<Collective> collective{};
-    std::int32_t copy_stream = 0;  ///< of a copy: the one of the copy streams that it goes by (place.hpp)
-    StreamStep step{};             ///< as a stream carries it out
+    StreamStep step{};          ///< as a stream carries it out
+
+    /// What it does, if it is that; else null.
+    [[nodiscard]] const Copy* copy() const { return std::get_if<Copy>(&work); }
+    [[nodiscard]] const Sum* sum() const { return std::get_if<Sum>(&work); }
+    [[nodiscard]] const Collective* collective() const { return std::get_if<Collective>(&work); }
 };
 
 struct RankSchedule {

@@ -47,15 +47,15 @@ public:
 private:
     /// What the transfer does: copies, a sum, or its part in a collective.
     Status fill(PreparedTransfer& prepared, const fuse::Transfer& transfer) const {
-        if (transfer.collective) {
+        if (const fuse::Collective* collective = transfer.collective()) {
             std::vector<std::uint64_t> tensors;
             for (const std::uint64_t offset : memory_.tensor_offsets)
                 tensors.push_back(heap_.address(0, offset));
-            prepared.collective = prepare_collective(*transfer.collective, schedule_, heap_.rank(), tensors,
+            prepared.collective = prepare_collective(*collective, schedule_, heap_.rank(), tensors,
                                                      plan_.first_control, plan_.heap_stride);
             return Done{};
         }
-        if (transfer.reduce != plan::Reduce::none) {
+        if (transfer.sum() != nullptr) {
             Result<PreparedSum> sum = sum_of(transfer);
             if (!sum) return sum.error();
             prepared.sum = std::move(sum).value();
@@ -70,19 +70,20 @@ private:
     }
 
     [[nodiscard]] Result<PreparedSum> sum_of(const fuse::Transfer& transfer) const {
+        const fuse::Sum& work = *transfer.sum();
         const BoxView destination = box_of(heap_.rank(), transfer.dst);
         std::vector<BoxView> sources;
-        for (const fuse::Source& source : transfer.sources) {
+        for (const fuse::Source& source : work.sources) {
             BoxView& box = sources.emplace_back(box_of(source.rank, source.chunk));
             if (box.shape.size() == destination.shape.size() + 1) box = first_slot(box);  // staged
         }
         const plan::DType dtype = dtype_of(transfer.dst);
         Result<PreparedSum> sum =
-            sources.empty() ? prepare_sum(box_of(heap_.rank(), transfer.src), destination, dtype,
-                                          transfer.reduce, transfer.own)
-                            : prepare_sum(sources, destination, dtype, transfer.reduce, transfer.own);
+            sources.empty()
+                ? prepare_sum(box_of(heap_.rank(), transfer.src), destination, dtype, work.reduce, work.own)
+                : prepare_sum(sources, destination, dtype, work.reduce, work.own);
         if (!sum) return sum;
-        for (const std::int32_t peer : transfer.peers)
+        for (const std::int32_t peer : work.peers)
             sum->copies.push_back(box_of(peer, transfer.dst).address - destination.address);
         return sum;
     }

@@ -30,47 +30,50 @@ Status check_chunk(const fuse::Schedule& schedule, plan::OpRef op, const plan::C
     return Done{};
 }
 
-Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& sum, int rank, int size) {
-    if (sum.src_rank != rank || sum.dst_rank != rank) {
-        return error_at(sum.op,
+Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& transfer, int rank, int size) {
+    const fuse::Sum& sum = *transfer.sum();
+    if (transfer.src_rank != rank || transfer.dst_rank != rank) {
+        return error_at(transfer.op,
                         fmt::format("it sums ({}) over ranks: contributions are staged first (fuse does)",
                                     plan::name_of(sum.reduce)));
     }
-    const auto source = static_cast<std::size_t>(sum.src.tensor);
+    const auto source = static_cast<std::size_t>(transfer.src.tensor);
     if (source < schedule.tensors.size() && !fuse::can_reduce(schedule.tensors[source].dtype)) {
-        return error_at(sum.op, fmt::format("elements of type {} are not reduced",
-                                            plan::name_of(schedule.tensors[source].dtype)));
+        return error_at(transfer.op, fmt::format("elements of type {} are not reduced",
+                                                 plan::name_of(schedule.tensors[source].dtype)));
     }
     if (!sum.sources.empty()) {
         if (sum.own > static_cast<std::int64_t>(sum.sources.size()))
-            return error_at(sum.op, "its own content comes after more contributions than there are");
-        if (sum.sources.size() > fuse::kMostSumSources && !is_by_engine(sum)) {
-            return error_at(sum.op, fmt::format("only the chunk engine sums more than {} contributions where "
-                                                "they are",
-                                                fuse::kMostSumSources));
+            return error_at(transfer.op, "its own content comes after more contributions than there are");
+        if (sum.sources.size() > fuse::kMostSumSources && !is_by_engine(transfer)) {
+            return error_at(transfer.op,
+                            fmt::format("only the chunk engine sums more than {} contributions where "
+                                        "they are",
+                                        fuse::kMostSumSources));
         }
         for (const fuse::Source& read : sum.sources) {
             if (read.rank < 0 || read.rank >= size)
-                return error_at(sum.op, fmt::format("there is no rank {}", read.rank));
-            if (Status good = check_chunk(schedule, sum.op, read.chunk); !good) return good;
+                return error_at(transfer.op, fmt::format("there is no rank {}", read.rank));
+            if (Status good = check_chunk(schedule, transfer.op, read.chunk); !good) return good;
             if (schedule.tensors[static_cast<std::size_t>(read.chunk.tensor)].dtype !=
-                schedule.tensors[static_cast<std::size_t>(sum.dst.tensor)].dtype)
-                return error_at(sum.op, "its sources and the destination differ in dtype");
+                schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype)
+                return error_at(transfer.op, "its sources and the destination differ in dtype");
             const plan::Region& region = read.chunk.region;
-            const std::size_t axes = sum.dst.region.size();
+            const std::size_t axes = transfer.dst.region.size();
             const bool in_slot = region.size() == axes + 1 && region.front().size() == 1;
             if (region.size() != axes && !in_slot) {
-                return error_at(sum.op, fmt::format("{} is no contribution to {}", plan::to_string(region),
-                                                    plan::to_string(sum.dst.region)));
+                return error_at(transfer.op,
+                                fmt::format("{} is no contribution to {}", plan::to_string(region),
+                                            plan::to_string(transfer.dst.region)));
             }
         }
         return Done{};
     }
-    if (sum.src.region.size() != sum.dst.region.size() + 1 || sum.src.region.front().size() < 1 ||
-        sum.own > sum.src.region.front().size()) {
-        return error_at(sum.op,
-                        fmt::format("{} is no list of slots to sum into {}", plan::to_string(sum.src.region),
-                                    plan::to_string(sum.dst.region)));
+    if (transfer.src.region.size() != transfer.dst.region.size() + 1 ||
+        transfer.src.region.front().size() < 1 || sum.own > transfer.src.region.front().size()) {
+        return error_at(transfer.op, fmt::format("{} is no list of slots to sum into {}",
+                                                 plan::to_string(transfer.src.region),
+                                                 plan::to_string(transfer.dst.region)));
     }
     return Done{};
 }
@@ -126,7 +129,7 @@ Status check_loads(const fuse::Schedule& schedule, int rank) {
 
 /// Contiguous regions, of sizes that fit the kind, and this rank among those that take part.
 Status check_collective(const fuse::Schedule& schedule, const fuse::Transfer& transfer, int rank) {
-    const fuse::Collective& collective = *transfer.collective;
+    const fuse::Collective& collective = *transfer.collective();
     const auto size = static_cast<std::int64_t>(collective.members.size());
     bool takes_part = false;
     std::int64_t src = -1;  // elements
@@ -212,7 +215,7 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
         for (const std::int32_t end : {transfer.src_rank, transfer.dst_rank}) {
             if (end < 0 || end >= size) return error_at(transfer.op, fmt::format("there is no rank {}", end));
         }
-        if (transfer.reduce != plan::Reduce::none) {
+        if (transfer.sum() != nullptr) {
             if (Status good = check_chunk(schedule, transfer.op, transfer.dst); !good) return good;
             if (Status good = check_sum(schedule, transfer, rank, size); !good) return good;
         }
@@ -223,12 +226,12 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
             schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype) {
             return error_at(transfer.op, "the source and the destination differ in dtype");
         }
-        if (schedule.plain && (transfer.collective || !is_by_engine(transfer)))
+        if (schedule.plain && (transfer.collective() || !is_by_engine(transfer)))
             return error_at(transfer.op, "only the chunk engine follows a kernel that is left as it is");
         const auto index = static_cast<std::size_t>(&transfer - mine.transfers.data());
         if (std::string why = fuse::step_objection(mine, index); !why.empty())
             return error_at(transfer.op, std::move(why));
-        if (transfer.collective) {
+        if (transfer.collective() != nullptr) {
             if (Status good = check_collective(schedule, transfer, rank); !good) return good;
         }
         if (Status good = check_posts(transfer.posts); !good) return good;

@@ -33,7 +33,7 @@ BoxView whole_of(const BoxView& view, const plan::Tensor& tensor, const plan::Re
 
 /// Whether the chunk engine carries it out, and adds nothing.
 bool is_engine_copy(const fuse::Transfer& transfer) {
-    return is_by_engine(transfer) && transfer.reduce == plan::Reduce::none;
+    return is_by_engine(transfer) && transfer.copy() != nullptr;
 }
 
 /// As UserBuffers::Key.
@@ -270,10 +270,10 @@ void UserBuffers::clear_inputs() {
     const std::vector<fuse::Transfer>& transfers = this->transfers();
     for (std::size_t index = 0; index < transfers.size(); ++index) {
         const fuse::Transfer& transfer = transfers[index];
-        const bool reads =
-            transfer.src_rank == rank() && !transfer.collective && transfer.reduce == plan::Reduce::none &&
-            std::ranges::any_of(inputs_,
-                                [&](const auto& input) { return input.first.first == transfer.src.tensor; });
+        const bool reads = transfer.src_rank == rank() && transfer.copy() != nullptr &&
+                           std::ranges::any_of(inputs_, [&](const auto& input) {
+                               return input.first.first == transfer.src.tensor;
+                           });
         if (reads) send_from_heap(index);
     }
     if (engine_from_) (void)executor_.shift_sources(engine_from_->first, 0);

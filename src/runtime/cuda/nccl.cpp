@@ -132,9 +132,10 @@ std::set<std::vector<std::int32_t>> lists_of(const fuse::Schedule& schedule) {
     std::set<std::vector<std::int32_t>> lists;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         for (const fuse::Transfer& transfer : rank.transfers) {
-            if (!transfer.collective || executor_of(transfer) != Executor::library) continue;
+            const fuse::Collective* collective = transfer.collective();
+            if (collective == nullptr || executor_of(transfer) != Executor::library) continue;
             std::vector<std::int32_t> ranks;
-            for (const fuse::Collective::Member& member : transfer.collective->members)
+            for (const fuse::Collective::Member& member : collective->members)
                 ranks.push_back(member.op.rank);
             lists.insert(std::move(ranks));
         }

@@ -26,7 +26,7 @@ const fuse::Transfer* find_transfer(const fuse::Schedule& schedule, plan::OpRef 
 
 /// "push, op 0 of rank 2"
 std::string name_of_op(const fuse::Transfer& transfer) {
-    const char* kind = transfer.reduce != plan::Reduce::none    ? "sum"
+    const char* kind = transfer.sum() != nullptr                ? "sum"
                        : transfer.src_rank == transfer.dst_rank ? "local"
                        : transfer.op.rank == transfer.src_rank  ? "push"
                                                                 : "pull";
@@ -43,10 +43,11 @@ std::string describe_joining(const fuse::Schedule& schedule, int rank, int signa
     const auto size = static_cast<int>(schedule.ranks.size());
     const int place = (word::word_of(signal) - emit::joined_word(own, 0, size, 0)) / word::signal_stride;
     for (const fuse::Transfer& transfer : own.transfers) {
-        if (place < 0 || !transfer.collective || transfer.collective->number != place / 2 / size) continue;
+        const fuse::Collective* collective = transfer.collective();
+        if (place < 0 || collective == nullptr || collective->number != place / 2 / size) continue;
         return fmt::format("rank {} has not {} {} (op {} of rank {})", place / 2 % size,
-                           place % 2 == 0 ? "joined" : "read its part of",
-                           plan::name_of(transfer.collective->kind), transfer.op.index, rank);
+                           place % 2 == 0 ? "joined" : "read its part of", plan::name_of(collective->kind),
+                           transfer.op.index, rank);
     }
     return fmt::format("signal {} is unknown", signal);
 }
@@ -73,10 +74,10 @@ std::string describe_missing(const fuse::Schedule& schedule, int rank, int signa
     switch (meaning.kind) {
         case Kind::arrived:
             if (transfer == nullptr) break;
-            if (transfer->collective)
+            if (const fuse::Collective* collective = transfer->collective())
                 return fmt::format(
                     "{} (op {} of rank {}) has not ended: one of its ranks may not have joined",
-                    plan::name_of(transfer->collective->kind), meaning.op.index, meaning.op.rank);
+                    plan::name_of(collective->kind), meaning.op.index, meaning.op.rank);
             // A contribution arrives in a slot of a staging tensor: then it is named as it was sent.
             return fmt::format("chunk {} from rank {} ({}) has not arrived",
                                name_of_chunk(schedule, is_staged(*transfer) ? transfer->src : transfer->dst),

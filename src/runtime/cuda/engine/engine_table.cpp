@@ -127,7 +127,7 @@ private:
 
     /// Of the first tensor that a copy reads on the rank itself, and of that one only.
     bool is_shifted(const fuse::Transfer& transfer) {
-        if (transfer.reduce != plan::Reduce::none || transfer.src_rank != transfer.op.rank) return false;
+        if (transfer.copy() == nullptr || transfer.src_rank != transfer.op.rank) return false;
         if (table_.shifted_tensor < 0) table_.shifted_tensor = transfer.src.tensor;
         return table_.shifted_tensor == transfer.src.tensor;
     }
@@ -288,12 +288,15 @@ bool signals_by_block(const fuse::Schedule& schedule) {
         if (rank.transfers.empty() || !rank.end_posts.empty() || awaits_stored(rank.begin_waits))
             return false;
         const fuse::Transfer& like = rank.transfers.front();
+        const auto reduces_alike = [&](const fuse::Transfer& transfer) {
+            return transfer.sum() != nullptr && like.sum() != nullptr &&
+                   transfer.sum()->reduce == like.sum()->reduce;
+        };
         for (const fuse::Transfer& sum : rank.transfers) {
             const auto tensor = static_cast<std::size_t>(sum.dst.tensor);
             if (!is_by_engine(sum) || row_of(sum.backend).method != device::EngineMethod::ldst ||
-                sum.reduce == plan::Reduce::none || sum.reduce != like.reduce ||
-                sum.dst.tensor != like.dst.tensor || tensor >= schedule.tensors.size() ||
-                awaits_stored(sum.waits))
+                !reduces_alike(sum) || sum.dst.tensor != like.dst.tensor ||
+                tensor >= schedule.tensors.size() || awaits_stored(sum.waits))
                 return false;
             const std::uint64_t bytes = static_cast<std::uint64_t>(plan::num_elements(sum.dst.region)) *
                                         plan::size_of(schedule.tensors[tensor].dtype);
