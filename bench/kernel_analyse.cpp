@@ -8,7 +8,6 @@
 // writes for the kernels of tests/corpus.
 //
 // The argument of each is the number of tiles asked for; "tiles" what it came to, "us/tile" the time of one.
-// "anew/" is the same with every statement of every program evaluated anew (kernel/memo.hpp), for comparison.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -22,9 +21,9 @@
 #include <benchmark/benchmark.h>
 
 #include "kernel/launches.hpp"
-#include "kernel/triton/analyse/analysis.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/kernel/triton/analyse/analyse.hpp"
 
 namespace {
 
@@ -195,11 +194,11 @@ Arguments block_pointers(std::int64_t tiles) {
     return made;
 }
 
-void measure(benchmark::State& state, const std::string& source, const Arguments& arguments, bool remember,
+void measure(benchmark::State& state, const std::string& source, const Arguments& arguments,
              const std::string& file = "kernel.py", const std::string& name = "") {
     std::size_t tiles = 0;
     for ([[maybe_unused]] auto turn : state) {
-        const auto analysed = kernel::triton::analyse(source, file, name, arguments, {.remember = remember});
+        const auto analysed = kernel::triton::analyse(source, file, name, arguments);
         if (!analysed) {
             state.SkipWithError(analysed.error().to_string().c_str());
             return;
@@ -225,14 +224,10 @@ std::string example(const std::string& name) {
 
 void add_benchmark(const std::string& name, const std::string& source,
                    const std::function<Arguments(std::int64_t)>& arguments) {
-    for (const bool remember : {true, false}) {
-        for (const std::int64_t tiles : {100, 1'000, 10'000, 100'000}) {
-            if (!remember && tiles > 10'000) continue;
-            benchmark::RegisterBenchmark(
-                ((remember ? "" : "anew/") + name + "/" + text(tiles)).c_str(),
-                [=](benchmark::State& state) { measure(state, source, arguments(tiles), remember); })
-                ->Unit(benchmark::kMillisecond);
-        }
+    for (const std::int64_t tiles : {100, 1'000, 10'000, 100'000}) {
+        benchmark::RegisterBenchmark((name + "/" + text(tiles)).c_str(), [=](benchmark::State& state) {
+            measure(state, source, arguments(tiles));
+        })->Unit(benchmark::kMillisecond);
     }
 }
 
@@ -243,7 +238,7 @@ void add_launch(const std::string& line) {
     benchmark::RegisterBenchmark(("corpus/" + launch->name).c_str(), [=](benchmark::State& state) {
         const std::string file = in_root(launch->file);
         const auto source = read_file(file);
-        measure(state, source ? *source : std::string(), launch->arguments, true, file, launch->kernel);
+        measure(state, source ? *source : std::string(), launch->arguments, file, launch->kernel);
     })->Unit(benchmark::kMillisecond);
 }
 

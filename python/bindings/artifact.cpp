@@ -32,16 +32,9 @@ namespace nb = nanobind;
 namespace syncopate::bindings {
 namespace {
 
-using Box = std::vector<std::pair<std::int64_t, std::int64_t>>;
 using ChunkView = std::pair<std::string, Box>;          // tensor, (begin, end) per axis
 using RefView = std::pair<std::int32_t, std::int32_t>;  // rank and op, rank and signal, signal and lag
 using TensorView = std::tuple<std::string, std::vector<std::int64_t>, std::string>;  // name, shape, dtype
-
-Box to_box(const plan::Region& region) {
-    Box box;
-    for (const plan::Interval& interval : region) box.emplace_back(interval.begin, interval.end);
-    return box;
-}
 
 std::string tensor_name(const fuse::Schedule& schedule, std::int32_t tensor) {
     return schedule.tensors[static_cast<std::size_t>(tensor)].name;
@@ -187,7 +180,6 @@ void bind_schedule(nb::module_& m) {
     nb::class_<fuse::Schedule>(m, "Schedule", "What every rank does in a call; see fuse/schedule.hpp.")
         .def_prop_ro("num_ranks", [](const fuse::Schedule& s) { return s.ranks.size(); })
         .def_prop_ro("num_stages", [](const fuse::Schedule& s) { return s.stages.size(); })
-        .def_prop_ro("num_slots", &fuse::Schedule::num_slots)
         .def_prop_ro(
             "phased", [](const fuse::Schedule& s) { return s.stages.front().phased; },
             "Tiles of the first stage wait inside their loops.")

@@ -20,13 +20,7 @@ namespace nb = nanobind;
 namespace syncopate::bindings {
 namespace {
 
-using RowList = std::vector<std::pair<std::int64_t, std::int64_t>>;
-
-template <typename T>
-T named(std::optional<T> value, const char* what, const std::string& name) {
-    if (value) return *value;
-    throw Raised(Error{std::string("there is no ") + what + " \"" + name + "\"", {}, ErrorClass::usage});
-}
+using RowList = Box;
 
 plan::Rows to_rows(const RowList& list) {
     plan::Rows rows;

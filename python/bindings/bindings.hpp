@@ -3,9 +3,14 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "syncopate/plan/model/region.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/tune/store.hpp"
 
@@ -27,11 +32,29 @@ inline void unwrap(Status status) {
     if (!status) throw Raised(status.error());
 }
 
+/// The value that a name stands for, or a UsageError.
+template <typename T>
+T named(std::optional<T> value, const char* what, const std::string& name) {
+    if (!value)
+        throw Raised(Error{std::string("there is no ") + what + " \"" + name + "\"", {}, ErrorClass::usage});
+    return *value;
+}
+
+/// (begin, end) per axis.
+using Box = std::vector<std::pair<std::int64_t, std::int64_t>>;
+
+[[nodiscard]] inline Box to_box(const plan::Region& region) {
+    Box box;
+    for (const plan::Interval& interval : region) box.emplace_back(interval.begin, interval.end);
+    return box;
+}
+
 /// Warns of what the store had to set aside.
 void warn_of(const tune::StoreFile& store);
 
 void bind_errors(nanobind::module_& module);
 void bind_runtime(nanobind::module_& module);      // runtime.cpp
+void bind_plan(nanobind::module_& module);         // plan.cpp
 void bind_compiler(nanobind::module_& module);     // compiler.cpp
 void bind_artifact(nanobind::module_& module);     // artifact.cpp
 void bind_templates(nanobind::module_& module);    // templates.cpp

@@ -1,4 +1,4 @@
-// The compiler as Python sees it: plans, and the whole way from a kernel's source to a fused one.
+// The compiler as Python sees it: the whole way from a kernel's source to a fused one.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -24,36 +23,11 @@
 #include "syncopate/emit/language.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/kernel/model/compare.hpp"
-#include "syncopate/plan/check/check.hpp"
-#include "syncopate/plan/draw/show.hpp"
-#include "syncopate/plan/json/json.hpp"
-#include "syncopate/plan/model/join.hpp"
-#include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace nb = nanobind;
 
 namespace syncopate::bindings {
 namespace {
-
-using Box = std::vector<std::pair<std::int64_t, std::int64_t>>;
-
-plan::Backend backend_of(const std::string& name) {
-    const std::optional<plan::Backend> backend = plan::backend_from(name);
-    if (!backend) throw nb::value_error(("unknown backend '" + name + "'").c_str());
-    return *backend;
-}
-
-plan::DType dtype_of(const std::string& name) {
-    const std::optional<plan::DType> dtype = plan::dtype_from(name);
-    if (!dtype) throw nb::value_error(("unknown dtype '" + name + "'").c_str());
-    return *dtype;
-}
-
-Box to_box(const plan::Region& region) {
-    Box box;
-    for (const plan::Interval& interval : region) box.emplace_back(interval.begin, interval.end);
-    return box;
-}
 
 kernel::Scalar to_scalar(const std::string& name, nb::handle value) {
     if (value.is_none()) return kernel::NoneValue{};
@@ -62,25 +36,6 @@ kernel::Scalar to_scalar(const std::string& name, nb::handle value) {
     if (nb::isinstance<nb::float_>(value)) return nb::cast<double>(value);
     if (nb::isinstance<nb::str>(value)) return nb::cast<std::string>(value);
     throw nb::type_error(("argument " + name + ": expected an int, float, bool, str or None").c_str());
-}
-
-plan::Mesh mesh_from(const std::vector<std::pair<std::string, std::int32_t>>& axes) {
-    plan::Mesh mesh;
-    for (const auto& [name, size] : axes) mesh.axes.push_back({name, size});
-    return mesh;
-}
-
-nb::list findings(const plan::Plan& plan) {
-    nb::list result;
-    for (const plan::Finding& finding : plan::check(plan)) {
-        nb::dict entry;
-        entry["kind"] = std::string(plan::name_of(finding.kind));
-        entry["rank"] = finding.rank;
-        entry["op"] = finding.op;
-        entry["message"] = finding.message;
-        result.append(entry);
-    }
-    return result;
 }
 
 kernel::Arguments arguments_of(const nb::dict& scalars, const std::map<std::string, TensorTuple>& tensors,
@@ -94,8 +49,10 @@ kernel::Arguments arguments_of(const nb::dict& scalars, const std::map<std::stri
     }
     for (const auto& [parameter, tensor] : tensors) {
         const auto& [shape, strides, dtype, block] = tensor;
-        arguments.tensors[parameter] = {
-            .shape = shape, .strides = strides, .dtype = dtype_of(dtype), .block = block};
+        arguments.tensors[parameter] = {.shape = shape,
+                                        .strides = strides,
+                                        .dtype = named(plan::dtype_from(dtype), "dtype", dtype),
+                                        .block = block};
     }
     for (const auto& [parameter, elements] : values) {
         const Status status = kernel::set_values(arguments, parameter, elements);
@@ -170,7 +127,7 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
     fuse::Options options;
     options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     options.phases = phases;
-    options.preferred = backend_of(backend);
+    options.preferred = named(plan::backend_from(backend), "backend", backend);
     options.most_sum_parts = sum_parts;
     options.plain_kernel = plain_kernel;
     nb::gil_scoped_release release;
@@ -192,138 +149,6 @@ std::vector<emit::StageText> texts_of(const std::vector<StageTuple>& stages, std
 }
 
 void bind_compiler(nb::module_& m) {
-    nb::class_<plan::Plan>(m, "Plan",
-                           "A communication plan: for each rank a list of ops (schema syncopate.plan/1).")
-        .def_prop_ro("num_ranks", &plan::Plan::num_ranks)
-        .def_prop_ro("mesh",
-                     [](const plan::Plan& plan) {
-                         std::vector<std::pair<std::string, std::int32_t>> axes;
-                         for (const auto& axis : plan.mesh.axes) axes.emplace_back(axis.name, axis.size);
-                         return axes;
-                     })
-        .def_prop_ro("tensors",
-                     [](const plan::Plan& plan) {
-                         std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::string>> result;
-                         for (const plan::Tensor& t : plan.tensors) {
-                             result.emplace_back(t.name, t.shape, std::string(plan::name_of(t.dtype)));
-                         }
-                         return result;
-                     })
-        .def(
-            "initial",
-            [](const plan::Plan& plan, std::int32_t rank) {
-                std::vector<std::pair<std::string, Box>> result;
-                for (const plan::Holding& holding : plan.initial) {
-                    if (holding.rank != rank) continue;
-                    result.emplace_back(plan.tensors[static_cast<std::size_t>(holding.chunk.tensor)].name,
-                                        to_box(holding.chunk.region));
-                }
-                return result;
-            },
-            nb::arg("rank"),
-            "What `rank` holds before the first op: (tensor, box) pairs, a box a (begin, end) per axis.")
-        .def(
-            "final",
-            [](const plan::Plan& plan, std::int32_t rank) {
-                std::vector<std::tuple<std::string, Box, std::vector<std::int32_t>>> result;
-                for (const plan::Holding& holding : plan.final) {
-                    if (holding.rank != rank) continue;
-                    std::vector<std::int32_t> of = holding.of;
-                    for (std::int32_t r = 0; holding.of_all && r < plan.num_ranks(); ++r) of.push_back(r);
-                    result.emplace_back(plan.tensors[static_cast<std::size_t>(holding.chunk.tensor)].name,
-                                        to_box(holding.chunk.region), std::move(of));
-                }
-                return result;
-            },
-            nb::arg("rank"),
-            "What `rank` must hold at the end: (tensor, box, ranks whose contributions are reduced) triples.")
-        .def_prop_ro(
-            "produced",
-            [](const plan::Plan& plan) {
-                std::set<std::string> names;
-                for (const plan::Holding& holding : plan.produced)
-                    names.insert(plan.tensors[static_cast<std::size_t>(holding.chunk.tensor)].name);
-                return std::vector<std::string>(names.begin(), names.end());
-            },
-            "The tensors of which some rank's kernel makes a part.")
-        .def(
-            "reduction",
-            [](const plan::Plan& plan, const std::string& tensor) {
-                for (const std::vector<plan::Op>& rank : plan.ranks) {
-                    for (const plan::Op& op : rank) {
-                        if (op.reduce != plan::Reduce::none &&
-                            plan.tensors[static_cast<std::size_t>(op.dst.tensor)].name == tensor)
-                            return std::string(plan::name_of(op.reduce));
-                    }
-                }
-                return std::string("sum");
-            },
-            nb::arg("tensor"), "By what ops reduce into a tensor.")
-        .def("to_json", [](const plan::Plan& plan) { return plan::to_json(plan); })
-        .def(
-            "table", [](const plan::Plan& plan) { return plan::to_table(plan); },
-            "As `syncopate plan show` prints it.")
-        .def("check", &findings,
-             "Everything wrong with the plan, as `plan check --json` lists it; empty if nothing is.");
-
-    nb::list backends;
-    for (std::size_t i = 0; i < plan::kNumBackends; ++i) {
-        const std::string_view name = plan::name_of(static_cast<plan::Backend>(i));
-        backends.append(nb::str(name.data(), name.size()));
-    }
-    m.attr("BACKENDS") = nb::tuple(backends);
-    m.def(
-        "plan_from_json",
-        [](const std::string& text, const std::string& name) { return unwrap(plan::from_json(text, name)); },
-        nb::arg("text"), nb::arg("name"));
-    m.def(
-        "push_reduce",
-        [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
-           std::vector<std::int64_t> shape, const std::string& dtype, std::int32_t axis, std::int32_t split,
-           const std::string& reduce, bool all, bool by_part, std::int32_t pulled,
-           std::optional<std::int32_t> split_axis, const std::vector<std::string>& backends) {
-            if (reduce != "sum" && reduce != "max")
-                throw nb::value_error(("unknown reduction '" + reduce + "'; expected sum or max").c_str());
-            std::vector<plan::Backend> chosen;
-            for (const std::string& backend : backends) chosen.push_back(backend_of(backend));
-            return unwrap(plan::push_reduce(
-                mesh_from(axes),
-                {.name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)},
-                {.axis = axis,
-                 .split = split,
-                 .split_axis = split_axis,
-                 .reduce = reduce == "max" ? plan::Reduce::max : plan::Reduce::sum,
-                 .all = all,
-                 .by_part = by_part,
-                 .backends = std::move(chosen),
-                 .pulled = pulled}));
-        },
-        nb::arg("mesh"), nb::arg("name"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"),
-        nb::arg("split"), nb::arg("reduce"), nb::arg("all"), nb::arg("by_part") = false,
-        nb::arg("pulled") = 0, nb::arg("split_axis") = nb::none(),
-        nb::arg("backends") = std::vector<std::string>());
-    m.def(
-        "push_exchange",
-        [](const std::vector<std::pair<std::string, std::int32_t>>& axes, std::string name,
-           const std::string& to, std::vector<std::int64_t> shape, const std::string& dtype,
-           std::int32_t split, bool produced, bool transient, bool own_transient, std::int32_t minor_axis,
-           std::int32_t minor_split, std::vector<std::int64_t> minor_sizes, bool peer_by_peer) {
-            return unwrap(plan::push_exchange(
-                mesh_from(axes),
-                {.name = std::move(name), .shape = std::move(shape), .dtype = dtype_of(dtype)}, to,
-                {.produced = produced,
-                 .split = split,
-                 .transient = transient,
-                 .own_transient = own_transient,
-                 .minor_axis = minor_axis,
-                 .minor_split = minor_split,
-                 .minor_sizes = std::move(minor_sizes),
-                 .peer_by_peer = peer_by_peer}));
-        },
-        nb::arg("mesh"), nb::arg("name"), nb::arg("to"), nb::arg("shape"), nb::arg("dtype"), nb::arg("split"),
-        nb::arg("produced"), nb::arg("transient"), nb::arg("own_transient"), nb::arg("minor_axis"),
-        nb::arg("minor_split"), nb::arg("minor_sizes"), nb::arg("peer_by_peer"));
-
     m.def("fuse", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"), nb::arg("num_sms"),
           nb::arg("phases") = true, nb::arg("backend") = "auto",
           nb::arg("sum_parts") = fuse::Options{}.most_sum_parts, nb::arg("plain_kernel") = false,
@@ -331,15 +156,6 @@ void bind_compiler(nb::module_& m) {
           "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
           "them with a plan and emits them; see emit/artifact.hpp. `values`: of each stage, the elements of "
           "integer tensors that the host knows, by parameter.");
-    m.def(
-        "join_plans",
-        [](const std::vector<plan::Plan>& parts,
-           const std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::string>>& tensors) {
-            std::vector<plan::Tensor> added;
-            for (const auto& [name, shape, dtype] : tensors) added.push_back({name, shape, dtype_of(dtype)});
-            return unwrap(plan::join(parts, added));
-        },
-        nb::arg("plans"), nb::arg("tensors"));
     m.def(
         "require_same_footprints",
         [](const StageTuple& stated, const StageTuple& found, std::int32_t num_sms) {

@@ -70,6 +70,7 @@ NB_MODULE(_syncopate, module) {
     nanobind::set_leak_warnings(false);
     module.doc() = "Syncopate's C++ side: thin bindings, no logic.";
     syncopate::bindings::bind_errors(module);
+    syncopate::bindings::bind_plan(module);
     syncopate::bindings::bind_compiler(module);
     syncopate::bindings::bind_artifact(module);
     syncopate::bindings::bind_templates(module);

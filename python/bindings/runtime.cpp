@@ -33,7 +33,6 @@ namespace {
 using namespace syncopate::runtime;
 
 using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
-using Box = std::vector<std::pair<std::int64_t, std::int64_t>>;
 template <typename T>
 using TorchArray = nb::ndarray<nb::pytorch, T, nb::ndim<1>>;
 

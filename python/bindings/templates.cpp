@@ -16,6 +16,8 @@
 #include "bindings.hpp"
 #include "syncopate/plan/lower/lower.hpp"
 #include "syncopate/plan/model/builder.hpp"
+#include "syncopate/plan/model/join.hpp"
+#include "syncopate/plan/templates/push_reduce.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 
 namespace nb = nanobind;
@@ -25,18 +27,8 @@ namespace {
 
 using Axes = std::vector<std::pair<std::string, std::int32_t>>;
 using TensorTuple = std::tuple<std::string, std::vector<std::int64_t>, std::string>;
-using Box = std::vector<std::pair<std::int64_t, std::int64_t>>;
 using PlaceTuple = std::tuple<std::int32_t, std::string, Box>;  // rank, tensor, (begin, end) per axis
 using Ref = std::pair<std::int32_t, std::int32_t>;
-
-/// The value that a name stands for, or a UsageError.
-template <typename T>
-T named(std::optional<T> value, const char* what, const std::string& name) {
-    if (!value) {
-        throw Raised(Error{std::string("there is no ") + what + " \"" + name + "\"", {}, ErrorClass::usage});
-    }
-    return *value;
-}
 
 plan::Mesh to_mesh(const Axes& axes) {
     plan::Mesh mesh;
@@ -168,9 +160,67 @@ private:
     std::vector<std::string> names_;  ///< by index of the tensor
 };
 
+/// Plans of several parts in one, and what Python's plans.py makes of them.
+void bind_pushes(nb::module_& m) {
+    m.def(
+        "push_reduce",
+        [](const Axes& axes, std::string name, std::vector<std::int64_t> shape, const std::string& dtype,
+           std::int32_t axis, std::int32_t split, const std::string& reduce, bool all, bool by_part,
+           std::int32_t pulled, std::optional<std::int32_t> split_axis,
+           const std::vector<std::string>& backends) {
+            std::vector<plan::Backend> chosen;
+            for (const std::string& backend : backends)
+                chosen.push_back(named(plan::backend_from(backend), "backend", backend));
+            return unwrap(plan::push_reduce(to_mesh(axes),
+                                            to_tensor({std::move(name), std::move(shape), dtype}),
+                                            {.axis = axis,
+                                             .split = split,
+                                             .split_axis = split_axis,
+                                             .reduce = to_reduce(reduce),
+                                             .all = all,
+                                             .by_part = by_part,
+                                             .backends = std::move(chosen),
+                                             .pulled = pulled}));
+        },
+        nb::arg("mesh"), nb::arg("name"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"),
+        nb::arg("split"), nb::arg("reduce"), nb::arg("all"), nb::arg("by_part") = false,
+        nb::arg("pulled") = 0, nb::arg("split_axis") = nb::none(),
+        nb::arg("backends") = std::vector<std::string>());
+    m.def(
+        "push_exchange",
+        [](const Axes& axes, std::string name, const std::string& to, std::vector<std::int64_t> shape,
+           const std::string& dtype, std::int32_t split, bool produced, bool transient, bool own_transient,
+           std::int32_t minor_axis, std::int32_t minor_split, std::vector<std::int64_t> minor_sizes,
+           bool peer_by_peer) {
+            return unwrap(plan::push_exchange(to_mesh(axes),
+                                              to_tensor({std::move(name), std::move(shape), dtype}), to,
+                                              {.produced = produced,
+                                               .split = split,
+                                               .transient = transient,
+                                               .own_transient = own_transient,
+                                               .minor_axis = minor_axis,
+                                               .minor_split = minor_split,
+                                               .minor_sizes = std::move(minor_sizes),
+                                               .peer_by_peer = peer_by_peer}));
+        },
+        nb::arg("mesh"), nb::arg("name"), nb::arg("to"), nb::arg("shape"), nb::arg("dtype"), nb::arg("split"),
+        nb::arg("produced"), nb::arg("transient"), nb::arg("own_transient"), nb::arg("minor_axis"),
+        nb::arg("minor_split"), nb::arg("minor_sizes"), nb::arg("peer_by_peer"));
+
+    m.def(
+        "join_plans",
+        [](const std::vector<plan::Plan>& parts, const std::vector<TensorTuple>& tensors) {
+            std::vector<plan::Tensor> added;
+            for (const TensorTuple& tensor : tensors) added.push_back(to_tensor(tensor));
+            return unwrap(plan::join(parts, added));
+        },
+        nb::arg("plans"), nb::arg("tensors"));
+}
+
 }  // namespace
 
 void bind_templates(nb::module_& m) {
+    bind_pushes(m);
     m.def(
         "make_plan",
         [](const std::string& name, const Axes& mesh, const TensorTuple& tensor, bool direct,

@@ -159,10 +159,9 @@ nb::list rank(const std::string& key, const std::string& machine) {
 
 nb::dict tiles(std::int64_t m, std::int64_t n, std::int64_t k, const std::string& dtype,
                std::int32_t programs, bool exact_fp32) {
-    const std::optional<plan::DType> type = plan::dtype_from(dtype);
-    if (!type) throw nb::value_error(("unknown dtype '" + dtype + "'").c_str());
+    const plan::DType type = named(plan::dtype_from(dtype), "dtype", dtype);
     const tune::Machine machine = unwrap(tune::nearest_machine("", 1)).machine;
-    const tune::TileConfig tile = tune::quickest_tiles(machine, *type, {m, n, k}, programs, exact_fp32);
+    const tune::TileConfig tile = tune::quickest_tiles(machine, type, {m, n, k}, programs, exact_fp32);
     nb::dict made;
     made["block_m"] = tile.block_m;
     made["block_n"] = tile.block_n;

@@ -160,7 +160,6 @@ void bind_tune_search(nb::module_& module) {
     tune.def("stored", &stored, "problem"_a, "kernel"_a, "device"_a, "versions"_a);
     tune.def("mode", &mode, "SYNCOPATE_TUNE: off, read or auto.");
     module.attr("version") = SYNCOPATE_VERSION;
-    tune.def("store_path", [] { return tune::store_path().string(); });
     tune.def("progress_line", &tune::progress_line, "share"_a, "what"_a, "width"_a = 80);
     tune.def(
         "largest",

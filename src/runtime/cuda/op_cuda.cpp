@@ -31,9 +31,9 @@
 #include "runtime/cuda/copies/late_transfers.hpp"
 #include "runtime/cuda/device_lists.hpp"
 #include "runtime/cuda/device_module.hpp"
-#include "runtime/cuda/driver/cuda_handles.hpp"
 #include "runtime/cuda/engine/chunk_engine.hpp"
 #include "runtime/cuda/nccl.hpp"
+#include "syncopate/runtime/cuda/driver/cuda_handles.hpp"
 
 namespace syncopate::runtime {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/runtime/call/strided_copy.hpp"
+#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
 
 namespace syncopate::runtime {
 

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "runtime/cuda/driver/cuda_api.hpp"
+#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
 
 namespace syncopate::runtime {
 

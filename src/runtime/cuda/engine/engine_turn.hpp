@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "runtime/cuda/driver/cuda_handles.hpp"
+#include "syncopate/runtime/cuda/driver/cuda_handles.hpp"
 
 namespace syncopate::runtime {
 

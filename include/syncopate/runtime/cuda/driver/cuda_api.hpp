@@ -1,4 +1,5 @@
 // The functions of the CUDA driver that the runtime calls, each in the version that its types here are of.
+// Who includes this where SYNCOPATE_HAS_CUDA is set needs the toolkit's headers.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA

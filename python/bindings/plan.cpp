@@ -1,0 +1,128 @@
+// Plans as Python sees them.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/draw/show.hpp"
+#include "syncopate/plan/json/json.hpp"
+
+namespace nb = nanobind;
+
+namespace syncopate::bindings {
+namespace {
+
+nb::list findings(const plan::Plan& plan) {
+    nb::list result;
+    for (const plan::Finding& finding : plan::check(plan)) {
+        nb::dict entry;
+        entry["kind"] = std::string(plan::name_of(finding.kind));
+        entry["rank"] = finding.rank;
+        entry["op"] = finding.op;
+        entry["message"] = finding.message;
+        result.append(entry);
+    }
+    return result;
+}
+
+std::vector<std::pair<std::string, std::int32_t>> mesh_of(const plan::Plan& plan) {
+    std::vector<std::pair<std::string, std::int32_t>> axes;
+    for (const auto& axis : plan.mesh.axes) axes.emplace_back(axis.name, axis.size);
+    return axes;
+}
+
+std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::string>> tensors_of(
+    const plan::Plan& plan) {
+    std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::string>> result;
+    for (const plan::Tensor& t : plan.tensors)
+        result.emplace_back(t.name, t.shape, std::string(plan::name_of(t.dtype)));
+    return result;
+}
+
+const std::string& tensor_of(const plan::Plan& plan, const plan::Holding& holding) {
+    return plan.tensors[static_cast<std::size_t>(holding.chunk.tensor)].name;
+}
+
+std::vector<std::pair<std::string, Box>> initial_of(const plan::Plan& plan, std::int32_t rank) {
+    std::vector<std::pair<std::string, Box>> result;
+    for (const plan::Holding& holding : plan.initial) {
+        if (holding.rank == rank) result.emplace_back(tensor_of(plan, holding), to_box(holding.chunk.region));
+    }
+    return result;
+}
+
+std::vector<std::tuple<std::string, Box, std::vector<std::int32_t>>> final_of(const plan::Plan& plan,
+                                                                              std::int32_t rank) {
+    std::vector<std::tuple<std::string, Box, std::vector<std::int32_t>>> result;
+    for (const plan::Holding& holding : plan.final) {
+        if (holding.rank != rank) continue;
+        std::vector<std::int32_t> of = holding.of;
+        for (std::int32_t r = 0; holding.of_all && r < plan.num_ranks(); ++r) of.push_back(r);
+        result.emplace_back(tensor_of(plan, holding), to_box(holding.chunk.region), std::move(of));
+    }
+    return result;
+}
+
+std::vector<std::string> produced_of(const plan::Plan& plan) {
+    std::set<std::string> names;
+    for (const plan::Holding& holding : plan.produced) names.insert(tensor_of(plan, holding));
+    return {names.begin(), names.end()};
+}
+
+std::string reduction_of(const plan::Plan& plan, const std::string& tensor) {
+    for (const std::vector<plan::Op>& rank : plan.ranks) {
+        for (const plan::Op& op : rank) {
+            if (op.reduce != plan::Reduce::none &&
+                plan.tensors[static_cast<std::size_t>(op.dst.tensor)].name == tensor)
+                return std::string(plan::name_of(op.reduce));
+        }
+    }
+    return "sum";
+}
+
+}  // namespace
+
+void bind_plan(nb::module_& m) {
+    nb::class_<plan::Plan>(m, "Plan",
+                           "A communication plan: for each rank a list of ops (schema syncopate.plan/1).")
+        .def_prop_ro("num_ranks", &plan::Plan::num_ranks)
+        .def_prop_ro("mesh", &mesh_of)
+        .def_prop_ro("tensors", &tensors_of)
+        .def("initial", &initial_of, nb::arg("rank"),
+             "What `rank` holds before the first op: (tensor, box) pairs, a box a (begin, end) per axis.")
+        .def(
+            "final", &final_of, nb::arg("rank"),
+            "What `rank` must hold at the end: (tensor, box, ranks whose contributions are reduced) triples.")
+        .def_prop_ro("produced", &produced_of, "The tensors of which some rank's kernel makes a part.")
+        .def("reduction", &reduction_of, nb::arg("tensor"), "By what ops reduce into a tensor.")
+        .def("to_json", [](const plan::Plan& plan) { return plan::to_json(plan); })
+        .def(
+            "table", [](const plan::Plan& plan) { return plan::to_table(plan); },
+            "As `syncopate plan show` prints it.")
+        .def("check", &findings,
+             "Everything wrong with the plan, as `plan check --json` lists it; empty if nothing is.");
+
+    nb::list backends;
+    for (std::size_t i = 0; i < plan::kNumBackends; ++i) {
+        const std::string_view name = plan::name_of(static_cast<plan::Backend>(i));
+        backends.append(nb::str(name.data(), name.size()));
+    }
+    m.attr("BACKENDS") = nb::tuple(backends);
+    m.def(
+        "plan_from_json",
+        [](const std::string& text, const std::string& name) { return unwrap(plan::from_json(text, name)); },
+        nb::arg("text"), nb::arg("name"));
+}
+
+}  // namespace syncopate::bindings
