@@ -1,9 +1,10 @@
 """One GPU: the library's attention kernel against cuDNN's and FlashAttention-2 (as SDPA has them), forward.
 
-    python bench/attention/local.py [--shapes HxSxD …] [--masks full causal] [--tilings] [--csv FILE]
+    python bench/attention/local.py [--shapes HxSxD …] [--masks full causal documents] [--tilings] [--csv FILE]
 
 Every row's candidates take turns as graph replays, so that clocks and power limits are the same for all: under load the
 power limit slows whatever runs later by up to 15 %. A time is the median over rounds. TFLOP/s count what a mask leaves.
+"documents": four causal ones of equal length, beside a batch of four.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -24,6 +26,7 @@ from syncopate.kernels.gluon_attention import gluon_attention
 from syncopate.kernels.gluon_attention_call import (
     TILINGS,
     GluonAttentionTiling,
+    document_tables,
     gluon_attention_arguments,
 )
 
@@ -31,15 +34,7 @@ SHAPES = [
     f"{h}x{s}x{d}" for d in (128, 64, 256) for h, s in ((16, 4096), (16, 8192), (16, 16384), (8, 32768))
 ]
 #: Beside the one that is used.
-OTHERS = {
-    64: [
-        GluonAttentionTiling(128, 128, 4),
-        GluonAttentionTiling(192, 64, 4),
-        GluonAttentionTiling(192, 128, 2),
-    ],
-    128: [],
-    256: [],
-}
+OTHERS = {64: [GluonAttentionTiling(128, 2)], 128: [], 256: []}
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
@@ -58,12 +53,12 @@ def sdpa_call(backend: SDPBackend, data: Tensors, causal: bool) -> Callable[[], 
 
 
 def gluon_call(
-    data: Tensors, causal: bool, tiling: GluonAttentionTiling, persistent: bool = True
+    data: Tensors, causal: bool, tiling: GluonAttentionTiling, persistent: bool = True, **options: Any
 ) -> Callable[[], None]:
     q = data[0]
     b, h, s, _ = q.shape
     lse = torch.empty(b, h, s, device="cuda")
-    arguments = gluon_attention_arguments(*data, torch.empty_like(q), lse, tiling, causal=causal)
+    arguments = gluon_attention_arguments(*data, torch.empty_like(q), lse, tiling, causal=causal, **options)
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     grid = tiling.grid(b, h, s, sms if persistent else 1 << 30)
     return lambda: gluon_attention[grid](**arguments, **tiling.options())
@@ -96,6 +91,25 @@ def measure(graphs: dict[str, torch.cuda.CUDAGraph], count: int, rounds: int) ->
     return {name: statistics.median(values) for name, values in times.items()}
 
 
+def documents_row(h: int, hkv: int, s: int, d: int, rounds: int) -> tuple[dict[str, float], float]:
+    """Four causal documents one behind another, and as a batch of four sequences."""
+    q = torch.randn(1, h, s, d, device="cuda", dtype=torch.bfloat16)
+    k, v = torch.randn(2, 1, hkv, s, d, device="cuda", dtype=torch.bfloat16)
+    one = s // 4
+    batch = tuple(t[0].unflatten(1, (4, one)).transpose(0, 1).contiguous() for t in (q, k, v))
+    tiling = TILINGS[d]
+    cuts = [i * one for i in range(5)]
+    tables = document_tables(cuts, tiling, causal=True, device="cuda")
+    flops = 4 * 2.0 * h * one * one * d
+    count = max(1, round(2e-3 / (flops / 600e12)))
+    calls = {
+        "cudnn": sdpa_call(SDPBackend.CUDNN_ATTENTION, batch, True),
+        "gluon batch": gluon_call(batch, True, tiling),
+        name_of(tiling): gluon_call((q, k, v), True, tiling, documents=tables),
+    }
+    return measure({name: replays(call, count) for name, call in calls.items()}, count, rounds), flops
+
+
 def row(
     h: int, hkv: int, s: int, d: int, causal: bool, tilings: bool, rounds: int
 ) -> tuple[dict[str, float], float]:
@@ -120,7 +134,9 @@ def row(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", nargs="*", default=SHAPES, help="HxSxD, or HxHKVxSxD")
-    parser.add_argument("--masks", nargs="*", default=["full", "causal"])
+    parser.add_argument(
+        "--masks", nargs="*", default=["full", "causal"], choices=["full", "causal", "documents"]
+    )
     parser.add_argument("--tilings", action="store_true", help="also those that are not used")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--csv", help="each candidate's time")
@@ -133,7 +149,10 @@ def main() -> None:
         h, *groups, s, d = map(int, shape.split("x"))
         hkv = groups[0] if groups else h
         for mask in options.masks:
-            times, flops = row(h, hkv, s, d, mask == "causal", options.tilings, options.rounds)
+            if mask == "documents":
+                times, flops = documents_row(h, hkv, s, d, options.rounds)
+            else:
+                times, flops = row(h, hkv, s, d, mask == "causal", options.tilings, options.rounds)
             ours = times[name_of(TILINGS[d])]
             figures = ", ".join(f"{name} {flops / us / 1e6:.0f}" for name, us in times.items())
             print(f"{shape} {mask}: {times['cudnn'] / ours:.2f} of cuDNN; TFLOP/s {figures}", flush=True)

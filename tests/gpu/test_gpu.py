@@ -68,7 +68,8 @@ def test_the_gluon_gemm_on_one_gpu(section):
 
 
 @pytest.mark.parametrize(
-    "section", ["d64", "d128", "d256", "masks", "documents", "ranges", "arrivals", "deadline"]
+    "section",
+    ["d64", "d128", "d256", "masks64", "masks128", "documents", "ranges", "arrivals", "deadline"],
 )
 def test_the_gluon_attention_on_one_gpu(section):
     if gpus() < 1 or torch.cuda.get_device_capability()[0] != 9:

@@ -42,11 +42,13 @@ CUTS = [
 @pytest.mark.parametrize("window", [0, 1, 90])
 def test_document_tables_say_what_rows_and_tiles_see(cu_q, cu_k, causal, window):
     tiling = tiling_of(128)
-    bounds, seen = document_tables(cu_q, tiling, causal=causal, window=window, cu_seqlens_k=cu_k)
+    bounds, seen, order = document_tables(cu_q, tiling, causal=causal, window=window, cu_seqlens_k=cu_k)
     mask = mask_of(cu_q, cu_k or cu_q, causal, window)
     column = torch.arange(mask.shape[1])[None]
     assert torch.equal((column >= seen[0][:, None]) & (column < seen[1][:, None]), mask)
     m, n = tiling.block_m, tiling.block_n
+    lengths = [bounds[tile][3] - bounds[tile][0] for tile in order.tolist()]
+    assert sorted(order.tolist()) == list(range(len(bounds))) and lengths == sorted(lengths, reverse=True)
     for tile, (low, whole, part, high) in enumerate(bounds.tolist()):
         rows = mask[tile * m : (tile + 1) * m]
         some = rows.any(0).nonzero()[:, 0]

@@ -61,7 +61,9 @@ def _slots(B, H, SQ, sy_schedule, BM: gl.constexpr, FUSED: gl.constexpr):
 
 
 @gluon.jit
-def _unfused_tile(slot, B, H, SQ, BM: gl.constexpr, LONGEST_FIRST: gl.constexpr):
+def _unfused_tile(
+    slot, B, H, SQ, order_ptr, BM: gl.constexpr, DOCUMENTS: gl.constexpr, LONGEST_FIRST: gl.constexpr
+):
     """The order of an unfused call. Every other round of programs is dealt out backwards, so that who got the longest tile of
     one round gets the shortest of the next."""
     programs = gl.num_programs(0)
@@ -70,19 +72,32 @@ def _unfused_tile(slot, B, H, SQ, BM: gl.constexpr, LONGEST_FIRST: gl.constexpr)
     at = slot
     if turn % 2 == 1:
         at = gl.minimum((turn + 1) * programs, tiles * H * B) - 1 - slot % programs
-    if LONGEST_FIRST:
+    if DOCUMENTS:
+        return gl.load(order_ptr + at // (H * B)) + at % (H * B) * tiles
+    elif LONGEST_FIRST:
         return (tiles - 1 - at // (H * B)) + at % (H * B) * tiles
     else:
         return at
 
 
 @gluon.jit
-def _tile_of(slot, B, H, SQ, sy_schedule, BM: gl.constexpr, LONGEST_FIRST: gl.constexpr, FUSED: gl.constexpr):
+def _tile_of(
+    slot,
+    B,
+    H,
+    SQ,
+    order_ptr,
+    sy_schedule,
+    BM: gl.constexpr,
+    DOCUMENTS: gl.constexpr,
+    LONGEST_FIRST: gl.constexpr,
+    FUSED: gl.constexpr,
+):
     """The tile of `slot`; those of a head are numbered by rows, then come those of the next head. It waits for nothing."""
     if FUSED:
         return sy_tile(sy_schedule, slot)
     else:
-        return _unfused_tile(slot, B, H, SQ, BM, LONGEST_FIRST)
+        return _unfused_tile(slot, B, H, SQ, order_ptr, BM, DOCUMENTS, LONGEST_FIRST)
 
 
 @gluon.jit
@@ -191,6 +206,7 @@ def _load(
     k_desc,
     v_desc,
     bounds_ptr,
+    order_ptr,
     B,
     H,
     HKV,
@@ -220,7 +236,7 @@ def _load(
             tile = sy_await(sy_schedule, sy_control, slot)
             phases = sy_num_phases(sy_schedule, slot)
         else:
-            tile = _tile_of(slot, B, H, SQ, sy_schedule, BM, LONGEST_FIRST, FUSED)
+            tile = _tile_of(slot, B, H, SQ, order_ptr, sy_schedule, BM, DOCUMENTS, LONGEST_FIRST, FUSED)
         first, head, b = _coordinates(tile, H, SQ, BM)
         kv_head = head // (H // HKV)
         low, high, whole, part, empty = _extent(
@@ -354,6 +370,7 @@ def _attend(
     l_ptr,
     bounds_ptr,
     seen_ptr,
+    order_ptr,
     scale,
     B,
     H,
@@ -389,7 +406,7 @@ def _attend(
     kept = 1  # parity of `stored`: the place of o is free at first
     q = q_tile.index(index)
     for slot in range(gl.program_id(0), _slots(B, H, SQ, sy_schedule, BM, FUSED), gl.num_programs(0)):
-        tile = _tile_of(slot, B, H, SQ, sy_schedule, BM, LONGEST_FIRST, FUSED)
+        tile = _tile_of(slot, B, H, SQ, order_ptr, sy_schedule, BM, DOCUMENTS, LONGEST_FIRST, FUSED)
         first, head, b = _coordinates(tile, H, SQ, BM)
         low, high, whole, part, empty = _extent(
             first, bounds_ptr, SQ, SK, OFFSET, WINDOW, CAUSAL, WINDOWED, DOCUMENTS, BM, BN
@@ -499,9 +516,11 @@ def _attend(
 @gluon.jit
 def _store(
     BM: gl.constexpr,
+    DOCUMENTS: gl.constexpr,
     LONGEST_FIRST: gl.constexpr,
     FUSED: gl.constexpr,
     o_desc,
+    order_ptr,
     B,
     H,
     SQ,
@@ -514,7 +533,7 @@ def _store(
     """The storer."""
     filled = 0
     for slot in range(gl.program_id(0), _slots(B, H, SQ, sy_schedule, BM, FUSED), gl.num_programs(0)):
-        tile = _tile_of(slot, B, H, SQ, sy_schedule, BM, LONGEST_FIRST, FUSED)
+        tile = _tile_of(slot, B, H, SQ, order_ptr, sy_schedule, BM, DOCUMENTS, LONGEST_FIRST, FUSED)
         first, head, b = _coordinates(tile, H, SQ, BM)
         mbarrier.wait(ready, filled)
         filled ^= 1
@@ -537,6 +556,7 @@ def gluon_attention(
     l_ptr,  # fp32 [B, H, SQ], contiguous
     bounds_ptr,  # DOCUMENTS: int32 [tiles of SQ, 4], of each tile's rows low, whole, part and high (_extent), in rows
     seen_ptr,  # DOCUMENTS: int32 [2, SQ], of each row the first row of K that it sees and past the last one
+    order_ptr,  # DOCUMENTS, unfused: int32 [tiles of SQ], in which order a head's tiles run
     scale,  # of the scores, > 0
     B,
     H,
@@ -551,7 +571,7 @@ def gluon_attention(
     WINDOWED: gl.constexpr,
     DOCUMENTS: gl.constexpr,  # what a row sees is looked up; CAUSAL, WINDOWED, OFFSET and WINDOW say nothing
     D: gl.constexpr,
-    BM: gl.constexpr,  # 128 or 192: 64 * consumers
+    BM: gl.constexpr,  # 128: 64 for each consumer
     BN: gl.constexpr,
     STAGES: gl.constexpr,
     O_IN_Q: gl.constexpr,  # o leaves from the place of q: less shared memory, but the next q comes only after that
@@ -592,34 +612,21 @@ def gluon_attention(
 
     # Constants go into each call, on the left: an assigned tuple makes values of them, and so does a sum of its right side.
     consumer = (
-        l_ptr, bounds_ptr, seen_ptr, scale, B, H, SQ, SK, OFFSET, WINDOW, sy_schedule,
+        l_ptr, bounds_ptr, seen_ptr, order_ptr, scale, B, H, SQ, SK, OFFSET, WINDOW, sy_schedule,
         q_tile, k_ring, v_ring, o_tile, numbers, q_full, q_empty, k_full, k_empty, v_full, v_empty, ready, stored,
     )  # fmt: skip
     loader = (
-        q_desc, k_desc, v_desc, bounds_ptr, B, H, HKV, SQ, SK, OFFSET, WINDOW, sy_schedule, sy_control,
+        q_desc, k_desc, v_desc, bounds_ptr, order_ptr, B, H, HKV, SQ, SK, OFFSET, WINDOW, sy_schedule, sy_control,
         q_tile, k_ring, v_ring, numbers, q_full, q_empty, k_full, k_empty, v_full, v_empty,
     )  # fmt: skip
-    storer = (o_desc, B, H, SQ, sy_schedule, sy_control, o_tile, ready, stored)
-    if CONSUMERS == 2:
-        gl.warp_specialize(
-            [
-                (_attend, (0, CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
-                (_attend, (1, CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
-                (_load, (CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, LONGEST_FIRST, FUSED) + loader),
-                (_store, (BM, LONGEST_FIRST, FUSED) + storer),
-            ],
-            [4, 1, 1],
-            [232, 40, 40],
-        )  # fmt: skip
-    else:
-        gl.warp_specialize(
-            [
-                (_attend, (0, CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
-                (_attend, (1, CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
-                (_attend, (2, CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
-                (_load, (CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, LONGEST_FIRST, FUSED) + loader),
-                (_store, (BM, LONGEST_FIRST, FUSED) + storer),
-            ],
-            [4, 4, 1, 1],
-            [160, 160, 32, 32],
-        )  # fmt: skip
+    storer = (o_desc, order_ptr, B, H, SQ, sy_schedule, sy_control, o_tile, ready, stored)
+    gl.warp_specialize(
+        [
+            (_attend, (0, CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
+            (_attend, (1, CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
+            (_load, (CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, LONGEST_FIRST, FUSED) + loader),
+            (_store, (BM, DOCUMENTS, LONGEST_FIRST, FUSED) + storer),
+        ],
+        [4, 1, 1],
+        [232, 40, 40],
+    )  # fmt: skip

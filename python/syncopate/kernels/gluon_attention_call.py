@@ -17,13 +17,13 @@ ROWS = 64  # of a consumer
 
 @dataclass(frozen=True)
 class GluonAttentionTiling:
-    """block_m: rows of Q a tile, 64 for each of two or three consumers; block_n: rows of K and V a block; stages: blocks of
-    each in the ring; o_in_q: o leaves from the place of q."""
+    """block_n: rows of K and V a block; stages: blocks of each in the ring; o_in_q: o leaves from the place of q; block_m: rows
+    of Q a tile, 64 for each of two consumers."""
 
-    block_m: int
     block_n: int
     stages: int
     o_in_q: bool = False
+    block_m: int = 128
 
     def tiles(self, b: int, h: int, sq: int) -> int:
         return -(-sq // self.block_m) * h * b
@@ -38,15 +38,15 @@ class GluonAttentionTiling:
         return rows * d * 2 + 1024
 
     def options(self) -> dict[str, int]:
-        """Launch options. Consumers get 232 registers a thread of 12 warps, or 160 of 16."""
-        return {"num_warps": 4, "maxnreg": 168 if self.block_m == 128 else 128}
+        """Launch options. Consumers get 232 registers a thread: 168 for each of 12 warps are shared out."""
+        return {"num_warps": 4, "maxnreg": 168}
 
 
 #: By D.
 TILINGS = {
-    64: GluonAttentionTiling(128, 128, 2),
-    128: GluonAttentionTiling(128, 128, 2),
-    256: GluonAttentionTiling(128, 64, 2, o_in_q=True),
+    64: GluonAttentionTiling(128, 4),
+    128: GluonAttentionTiling(128, 2),
+    256: GluonAttentionTiling(64, 2, o_in_q=True),
 }
 
 
@@ -65,8 +65,8 @@ def document_tables(
     window: int = 0,
     cu_seqlens_k: Sequence[int] | None = None,
     device: Any = "cpu",
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The kernel's bounds [tiles, 4] and seen [2, SQ], int32, where documents lie one behind another: document i is rows
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The kernel's bounds [tiles, 4], seen [2, SQ] and order [tiles], int32, where documents lie one behind another: document i is rows
     [cu_seqlens[i], cu_seqlens[i + 1]) of q, and the same of `cu_seqlens_k` (default: the same numbers) of k and v. A row
     sees rows of its own document only; `causal` and `window` count from its last row back, where it has more rows of k than
     of q. Raises ValueError for numbers that do not rise from 0."""
@@ -100,7 +100,9 @@ def document_tables(
         whole = -(-int(begins.max()) // n) * n if bool(some.all()) else 1 << 30
         bounds.append([low, whole, int(ends.min()) // n * n, high])
     seen = torch.stack([begin, end]).to(torch.int32)
-    return torch.tensor(bounds, dtype=torch.int32).to(device), seen.to(device)
+    order = sorted(range(len(bounds)), key=lambda tile: bounds[tile][0] - bounds[tile][3])
+    tables = torch.tensor(bounds, dtype=torch.int32), seen, torch.tensor(order, dtype=torch.int32)
+    return tables[0].to(device), tables[1].to(device), tables[2].to(device)
 
 
 def _cuts(name: str, numbers: Sequence[int]) -> torch.Tensor:
@@ -122,7 +124,7 @@ def gluon_attention_arguments(
     window: int = 0,
     offset: int | None = None,
     scale: float | None = None,
-    documents: tuple[torch.Tensor, torch.Tensor] | None = None,
+    documents: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     **flags: Any,
 ) -> dict[str, Any]:
     """gluon_attention's arguments for q, o [B, H, SQ, D], k, v [B, HKV, SK, D] of bf16 or fp16, and lse [B, H, SQ], fp32,
@@ -134,7 +136,7 @@ def gluon_attention_arguments(
     hkv, sk = k.shape[1], k.shape[2]
     scale = d**-0.5 if scale is None else scale
     _require(q, k, v, o, lse, scale, window, tiling)
-    bounds, seen = documents or (lse, lse)  # a stand-in that is not read
+    bounds, seen, order = documents or (lse, lse, lse)  # a stand-in that is not read
     return {
         "q_desc": _descriptor(q, [1, 1, ROWS, d]),
         "k_desc": _descriptor(k, [1, 1, tiling.block_n, d]),
@@ -143,6 +145,7 @@ def gluon_attention_arguments(
         "l_ptr": lse,
         "bounds_ptr": bounds,
         "seen_ptr": seen,
+        "order_ptr": order,
         "scale": float(scale),
         "B": b,
         "H": h,
@@ -191,8 +194,8 @@ def _require(
         raise ValueError(f"scale: expected a number above 0, got {scale}")
     if window < 0:
         raise ValueError(f"window: expected 0 or more rows, got {window}")
-    if tiling.block_m not in (128, 192):
-        raise ValueError(f"block_m: expected 128 or 192, got {tiling.block_m}")
+    if tiling.block_m != 2 * ROWS:
+        raise ValueError(f"block_m: expected {2 * ROWS}, got {tiling.block_m}")
 
 
 def _descriptor(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
