@@ -125,10 +125,14 @@ def sy_finish(schedule, control):
 
 
 @gluon.jit
-def sy_row(schedule, slot):
+def sy_row(schedule, slot, copy: gl.constexpr = None):
     """What is added to the first coordinate (int32) where the tile of `slot` is stored: at a peer, through a descriptor
-    that spans the heaps of all ranks."""
-    return gl.load(_words(schedule) + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_STORE)
+    that spans the heaps of all ranks. With COPIES > 1, for the `copy`-th time."""
+    words = _words(schedule)
+    at = words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_STORE
+    if copy is not None:
+        at = words + gl.load(at) + _PAIR_WORDS * copy
+    return gl.load(at)
 
 
 @gluon.jit

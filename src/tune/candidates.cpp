@@ -184,6 +184,10 @@ private:
                     add({.tiles = {tile}, .split = 1, .pulled = count, .sum_parts = 1});
             }
         }
+        if (operator_row(problem_.op)->kind == Kind::reduces) {
+            for (const TileConfig& tile : tiles_of_last_round())
+                add({.tiles = {tile}, .split = 1, .one_step = true, .backend = Backend::tma_inline});
+        }
         add({.placement = Placement::after});
         for (const auto& [count, gbps] : machine_.rates.engine_sum_gbps.points)
             add({.placement = Placement::after, .engine_blocks = static_cast<std::int32_t>(count)});

@@ -79,6 +79,7 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
         made.backend = Backend::ldst_dedicated;
         if (after && !made.engine_blocks) made.engine_blocks = blocks_after(problem, machine, shapes.front());
     }
+    if (made.one_step && cuda && made.backend == Backend::automatic) made.backend = Backend::tma_inline;
     if (!made.engine_blocks) made.engine_blocks = enough_blocks(machine);
     const std::int32_t sms = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
     const bool beside = cuda && fuse::is_engine(made.backend) && !after;

@@ -50,6 +50,7 @@ public:
         if (strategy_.placement == Placement::unfused) return unfused();
         if (strategy_.placement == Placement::after) return after(made);
         made.fixed += rates_.fused_us;
+        if (strategy_.one_step) return in_one_step(made);
         if (comes_before()) return reads(made);
         const bool all_read = reduces() && strategy_.pulled == problem_.ranks - 1;
         if (strategy_.pull || all_read)
@@ -214,6 +215,18 @@ private:
         last = std::max(last, carried + made.compute / rounds());
         // Tiles and sums share the links.
         return whole(made, std::max(chained(parts_end, us), made.communicate + made.compute / rounds()));
+    }
+
+    /// Every rank stores its contribution at all others, and sums all of it.
+    [[nodiscard]] Estimate in_one_step(Estimate made) const {
+        const double whole_bytes = step_bytes_ * problem_.ranks / (problem_.ranks - 1);
+        const double sent = whole_bytes * (problem_.ranks - 1);
+        const double stall = over(sent, rates_.store_stall_gbps);
+        const double carried = over(sent, rates_.tile_store_gbps.at(sent / kMib));
+        const double sum =
+            rates_.sum_us + over((problem_.ranks + 1) * whole_bytes / parts(), rates_.sum_gbps);
+        made.communicate = carried + sum;
+        return whole(made, std::max(made.compute + stall, carried + made.compute / rounds()) + sum);
     }
 
     [[nodiscard]] double rounds() const {

@@ -59,6 +59,13 @@ std::string backend_objection(const Question& asked) {
 std::string reduction_objection(const Question& asked) {
     const Strategy& s = asked.strategy;
     const std::int32_t others = asked.problem.ranks - 1;
+    if (s.one_step) {
+        if (asked.kind != Kind::reduces) return "only an all-reduce may be done in one step";
+        if (s.pull || s.stored != 0 || s.pulled != 0 || s.placement != Placement::fused)
+            return "in one step all contributions are sent, by the kernel or beside it";
+        if (others >= kMostDirectSources)
+            return fmt::format("one step has at most {} ranks", kMostDirectSources);
+    }
     if (!reduces(asked.kind))
         return s.stored != 0 || s.pulled != 0 ? "only contributions to sums are stored or pulled" : "";
     if (s.stored < 0 || s.stored > std::max(0, others) || s.pulled < 0 || s.pulled > std::max(0, others))

@@ -54,7 +54,7 @@ private:
 
     bool strategy() {
         const JsonPath root;
-        static constexpr std::array<JsonField, 14> kFields{{{"placement", false},
+        static constexpr std::array<JsonField, 15> kFields{{{"placement", false},
                                                             {"tiles", false},
                                                             {"programs", false},
                                                             {"chunking", false},
@@ -63,6 +63,7 @@ private:
                                                             {"pull", false},
                                                             {"stored", false},
                                                             {"pulled", false},
+                                                            {"one_step", false},
                                                             {"backend", false},
                                                             {"engine_blocks", false},
                                                             {"sum_parts", false},
@@ -70,8 +71,8 @@ private:
                                                             {"tile_order", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(0, root, kFields, at)) return false;
-        const auto [placement, tiles, programs, chunking, split, split_axis, pull, stored, pulled, backend,
-                    engine_blocks, sum_parts, phases, tile_order] = at;
+        const auto [placement, tiles, programs, chunking, split, split_axis, pull, stored, pulled, one_step,
+                    backend, engine_blocks, sum_parts, phases, tile_order] = at;
         const auto path = [&](std::string_view key) { return JsonPath{&root, key}; };
         return (!has(placement) || word(placement, path("placement"), kNumPlacements, made_.placement)) &&
                (!has(tiles) || tiles_at(tiles, path("tiles"))) &&
@@ -82,6 +83,7 @@ private:
                (!has(pull) || boolean(pull, path("pull"), made_.pull)) &&
                (!has(stored) || integer(stored, path("stored"), 0, kMost, made_.stored)) &&
                (!has(pulled) || integer(pulled, path("pulled"), 0, kMost, made_.pulled)) &&
+               (!has(one_step) || boolean(one_step, path("one_step"), made_.one_step)) &&
                (!has(backend) || word(backend, path("backend"), plan::kNumBackends, made_.backend)) &&
                (!has(engine_blocks) ||
                 optional(engine_blocks, path("engine_blocks"), 0, made_.engine_blocks)) &&
@@ -222,6 +224,7 @@ std::string to_json(const Strategy& strategy) {
     members.number("pull", strategy.pull, usual.pull);
     members.number("stored", strategy.stored, usual.stored);
     members.number("pulled", strategy.pulled, usual.pulled);
+    members.number("one_step", strategy.one_step, usual.one_step);
     if (strategy.backend != usual.backend) members.add("backend", quoted(plan::name_of(strategy.backend)));
     members.optional("engine_blocks", strategy.engine_blocks);
     members.number("sum_parts", strategy.sum_parts, usual.sum_parts);

@@ -203,7 +203,11 @@ def ways() -> None:
             f"narrow:{max(p - 2, 1)}",
             "pulled_last:1",
             f"pulled_last:{p - 1}",
+            "one_step",
+            "one_step:2",
         ):
+            if name.startswith("one_step") and operator is ops.MatmulReduceScatter:
+                continue
             for m, n, k in ((512 * p, 2048, 512), (100 * p + 3, 1024, 256)):
                 if name.startswith(("mixed", "narrow")) and m % (128 * p):
                     continue  # a tile cannot be copied and stored elsewhere

@@ -47,6 +47,11 @@ def gemms():
     yield "64x128x128/4 fused", GluonTiling(64, 128, 128, 4), fused
     yield "64x256x64/4", GluonTiling(64, 256, 64, 4), {}
     yield "128x128x64/5 fused pushed", GluonTiling(128, 128, 64, 5), fused | {"PUSHED": True}
+    yield (
+        "128x128x64/5 fused pushed to 8",
+        GluonTiling(128, 128, 64, 5),
+        fused | {"PUSHED": True, "COPIES": 8},
+    )
     yield "128x256x64/3", GluonTiling(128, 256, 64, 3), {}
     yield "128x256x64/3 fused", GluonTiling(128, 256, 64, 3), fused
     yield (

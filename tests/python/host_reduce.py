@@ -444,6 +444,30 @@ def check_stored(place: ranks.Place) -> None:
         op.close()
 
 
+def check_one_step(place: ranks.Place) -> None:
+    """An all-reduce in one step: tiles stored at all ranks, or copied, whole tiles of rows and ragged ones."""
+    rank, size = place.rank, place.size
+    n, k = 64, 32
+    tiling = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
+    for number, (m, backend, split) in enumerate(
+        ((48, "tma_inline", 1), (64, "tma_inline", 2), (48, "copy_engine", 1), (50, "tma_inline", 1))
+    ):
+        group = of_folder(place.folder, rank, size, f"{place.run_id}-one-step-{number}", "host")
+        chosen = ops.Strategy((tiling,), one_step=True, backend=backend, split=split)
+        op = ops.MatmulAllReduce(m, n, k, torch.float32, group, strategy=chosen, host_delay=1e-3, seed=rank)
+        stores = op.prepare().schedule.stores
+        inline = backend == "tma_inline" and m % 16 == 0
+        expect((stores.copies if stores else 0) == (size if inline else 0), f"{m} rows, {backend}: {stores}")
+        for call in times(4):
+            inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
+            weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
+            parts = [x @ w for x, w in zip(inputs, weights, strict=True)]
+            expect(
+                torch.equal(op(inputs[rank], weights[rank]), in_order(parts)), f"{m}, {backend}, call {call}"
+            )
+        op.close()
+
+
 def check_places(place: ranks.Place) -> None:
     """The output in the heap, in rows that are apart, and on ranks that get nothing; what does not fit is refused."""
     group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-places", "host")
@@ -520,6 +544,7 @@ def work(place: ranks.Place, calls: int) -> int:
     check_pulled(place)
     check_sums_that_read(place)
     check_stored(place)
+    check_one_step(place)
     check_a_kernel_that_fails(place)
     return count
 

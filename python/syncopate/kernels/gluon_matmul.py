@@ -75,6 +75,7 @@ class _Call:
     B_EARLY: gl.constexpr
     FETCHED: gl.constexpr
     PUSHED: gl.constexpr
+    COPIES: gl.constexpr
     OWN: gl.constexpr
     # Shared memory.
     a_ring: gl.shared_memory_descriptor  # [STAGES * CONSUMERS, 64, BLOCK_K]
@@ -372,6 +373,12 @@ def _arrive_at_tile(sy_workspace, tile, SPLIT_K: gl.constexpr):
 
 
 @gluon.jit
+def _store_rows(call, row, column):
+    for part in gl.static_range(call.CONSUMERS):
+        tma.async_copy_shared_to_global(call.c_desc, [row + part * _ROWS, column], call.c_tile.index(part))
+
+
+@gluon.jit
 def _store(call):
     """The storer."""
     first, slots, programs = call.slots()
@@ -392,12 +399,14 @@ def _store(call):
             mbarrier.wait(call.ready, filled)
             filled ^= 1
             row = tile // num_n * call.BLOCK_M
-            if call.PUSHED:
-                row += sy_row(call.sy_schedule, slot)
-            for part in gl.static_range(call.CONSUMERS):
-                tma.async_copy_shared_to_global(
-                    call.c_desc, [row + part * _ROWS, tile % num_n * call.BLOCK_N], call.c_tile.index(part)
-                )
+            column = tile % num_n * call.BLOCK_N
+            if call.COPIES > 1:
+                for copy in gl.static_range(call.COPIES):
+                    _store_rows(call, row + sy_row(call.sy_schedule, slot, copy), column)
+            else:
+                if call.PUSHED:
+                    row += sy_row(call.sy_schedule, slot)
+                _store_rows(call, row, column)
             tma.store_wait(0)
             mbarrier.arrive(call.stored)
             if call.FUSED:
@@ -437,6 +446,7 @@ def gluon_matmul(
     B_EARLY: gl.constexpr = False,  # the first blocks of b leave before the first wait: b is nothing that a plan brings
     FETCHED: gl.constexpr = False,
     PUSHED: gl.constexpr = False,  # tiles are stored where the schedule says, by a descriptor over the heaps of all ranks
+    COPIES: gl.constexpr = 0,  # places where each tile is stored then
     OWN: gl.constexpr = False,
 ):
     NUM_B: gl.constexpr = 2 if GATED else 1
@@ -470,6 +480,7 @@ def gluon_matmul(
         B_EARLY=B_EARLY,
         FETCHED=FETCHED,
         PUSHED=PUSHED,
+        COPIES=COPIES,
         OWN=OWN,
         a_ring=gl.allocate_shared_memory(a_desc.dtype, [STAGES * CONSUMERS, 64, BLOCK_K], a_desc.layout),
         b_ring=gl.allocate_shared_memory(b_desc.dtype, [STAGES * NUM_B] + b_desc.block_shape, b_desc.layout),

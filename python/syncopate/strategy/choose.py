@@ -40,6 +40,7 @@ def to_json(strategy: Strategy) -> str:
         "pull": s.pull,
         "stored": s.stored,
         "pulled": s.pulled,
+        "one_step": s.one_step,
         "backend": s.backend,
         "sum_parts": s.sum_parts,
         "phases": s.phases,

@@ -68,6 +68,7 @@ class Strategy:
     pull            receivers fetch; of sums: their owners read the contributions where they are
     stored, pulled  of a reduction: so many of each rank's contributions, its last, are stored at their owners tile by tile;
                     or are read where they are by their owners' sums
+    one_step        of an all-reduce: every rank sends its contribution to all, and sums all of it by itself
     backend *       of transfers whose plan leaves it open; "auto": the best legal one
     engine_blocks * multiprocessors of the chunk engine, which kernels beside it leave free; None: by the backend
     sum_parts *     into how many parts a sum is cut at most, each summed beside the kernel once its own tiles are made
@@ -84,6 +85,7 @@ class Strategy:
     pull: bool = False
     stored: int = 0
     pulled: int = 0
+    one_step: bool = False
     backend: str = "auto"
     engine_blocks: int | None = None
     sum_parts: int = 8

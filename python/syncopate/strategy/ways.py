@@ -20,6 +20,7 @@ NUMBERS_OF = {
     "fused": ["split"],
     "pulled": ["split"],
     "pulled_last": ["pulled"],
+    "one_step": ["split"],
 }
 
 COUNTED = ("mixed", "narrow", "pulled_last")  # whose number is of contributions, at least one
@@ -35,7 +36,8 @@ class Way:
               "inline": tiles are stored at the owners, whose sums store themselves at all ranks; "mixed": of each rank's
               contributions the last `stored` so, the others copied; "narrow": the same by narrow tiles; "fused": copied, as
               an operator does by itself, or with `split` in so many parts of columns; "pulled_last": copied, but the last `pulled`
-              contributions of each rank, which the sums read where they are. `sum_parts`: of a reduce-scatter's sums, at most
+              contributions of each rank, which the sums read where they are; "one_step", of an all-reduce: tiles are stored at all ranks,
+              and each sums all of it. `sum_parts`: of a reduce-scatter's sums, at most
     """
 
     kind: str
@@ -82,5 +84,6 @@ class Way:
             "fused": {"sum_parts": self.sum_parts, **parts},
             "pulled": {"pull": True, "backend": "ldst_inline", **parts},
             "pulled_last": {"pulled": self.pulled, "sum_parts": 1},
+            "one_step": {"one_step": True, "backend": "tma_inline", **parts},
         }
         return Strategy(**chosen[self.kind])

@@ -129,6 +129,39 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
     return plan;
 }
 
+Result<Plan> push_reduce_to_all(const Mesh& mesh, const Tensor& from, const std::string& to,
+                                const PushReduceToAllOptions& options) {
+    if (const Status valid = validate(mesh, from, 0, options.split_axis, options.split); !valid)
+        return valid.error();
+    if (options.reduce == Reduce::none) return usage("a reduction is sum or max");
+    const std::int32_t ranks = mesh.num_ranks();
+    Plan plan;
+    plan.mesh = mesh;
+    plan.tensors = {from, {to, from.shape, from.dtype}};
+    plan.ranks.resize(static_cast<std::size_t>(ranks));
+    const auto axis = static_cast<std::size_t>(options.split_axis);
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
+        plan.produced.push_back({.rank = rank, .chunk = {0, from.whole()}, .partial = true});
+        plan.final.push_back({.rank = rank, .chunk = {1, from.whole()}, .of_all = true});
+        std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
+        for (const Interval& part : split_nonempty(from.whole()[axis], options.split)) {
+            const Region chunk = with_axis(from.whole(), axis, part);
+            const auto own = static_cast<std::int32_t>(list.size());  // at all ranks alike
+            for (std::int32_t offset = 0; offset < ranks; ++offset) {
+                Op& op = list.emplace_back();
+                op.kind = offset == 0 ? OpKind::local : OpKind::push;
+                op.peer = (rank + offset) % ranks;
+                op.src = {0, chunk};
+                op.dst = {1, chunk};
+                if (offset == 0) continue;
+                op.reduce = options.reduce;
+                op.after = {{op.peer, own}};
+            }
+        }
+    }
+    return plan;
+}
+
 Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::string& to,
                            const PushExchangeOptions& options) {
     if (const Status valid = validate(mesh, from, 0, 0, options.split); !valid) return valid.error();

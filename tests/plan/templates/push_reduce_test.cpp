@@ -168,6 +168,22 @@ TEST(PushReduce, SaysWhatIsWrongWithItsOptions) {
               std::string::npos);
 }
 
+TEST(PushReduceToAll, SendsEveryContributionToEveryRankInOneStep) {
+    for (const std::int32_t count : {1, 2, 5}) {
+        for (const std::int32_t axis : {0, 1}) {
+            const Plan plan =
+                push_reduce_to_all(ranks(count), kC, "D", {.split = 2, .split_axis = axis}).value();
+            EXPECT_TRUE(check(plan).empty()) << count << " ranks, axis " << axis;
+            for (const std::vector<Op>& list : plan.ranks) {
+                EXPECT_EQ(list.size(), 2U * static_cast<std::size_t>(count));
+                for (const Op& op : list) EXPECT_EQ(op.reduce == Reduce::none, op.kind == OpKind::local);
+            }
+        }
+    }
+    EXPECT_FALSE(push_reduce_to_all(ranks(2), kC, "D", {.split = 0}).ok());
+    EXPECT_FALSE(push_reduce_to_all(ranks(2), kC, "D", {.reduce = Reduce::none}).ok());
+}
+
 TEST(PushExchange, GivesEachRankABlockOfEachOther) {
     for (const std::int32_t split : {1, 2}) {
         const Plan plan = push_exchange(ranks(5), kC, "D", {.split = split}).value();

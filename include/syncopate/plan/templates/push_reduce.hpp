@@ -16,6 +16,11 @@
 // With `pulled` = 1 the contributions of the last offset are pulled, in place of the pushes above: at offset
 // 3 rank p pulls the contribution of rank p - 3 to its own shard. With `pulled` = 3 all are, and the owners'
 // lists hold the ops above: at offset k rank p pulls the contribution of rank p + k to its own shard.
+//
+// all-reduce in one step (push_reduce_to_all): every rank sends all of its contribution to everyone, and
+// each sums all of it by itself. One hop instead of two, and ranks times the bytes: where latency counts.
+//
+//     rank 0    C => D of ranks 1, 2, 3 and its own        D = sum of what came, in rank order, on each rank
 #pragma once
 
 #include <cstdint>
@@ -52,6 +57,17 @@ struct PushReduceOptions {
 /// reduction, a mesh without ranks, as many pulled contributions as ranks, or more than kMaxOps ops.
 [[nodiscard]] Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor,
                                        const PushReduceOptions& options = {});
+
+struct PushReduceToAllOptions {
+    std::int32_t split = 1;  ///< chunks, each sent and summed by itself
+    std::int32_t split_axis = 0;
+    Reduce reduce = Reduce::sum;  ///< sum or max
+};
+
+/// The all-reduce in one step: each rank's kernel makes its contribution to all of `from`, and every rank
+/// ends with the whole, reduced, in `to`, of the same shape. Fails as push_reduce does.
+[[nodiscard]] Result<Plan> push_reduce_to_all(const Mesh& mesh, const Tensor& from, const std::string& to,
+                                              const PushReduceToAllOptions& options = {});
 
 struct PushExchangeOptions {
     bool produced = true;  ///< the kernel makes what is sent; false: it is held initially
