@@ -18,6 +18,14 @@ DTYPE_NAMES = {
     torch.int16: "int16",
     torch.int32: "int32",
     torch.int64: "int64",
+    torch.uint16: "uint16",
+    torch.uint32: "uint32",
+    torch.uint64: "uint64",
+    torch.bool: "bool",
+    torch.float8_e4m3fn: "fp8e4m3",
+    torch.float8_e5m2: "fp8e5m2",
+    torch.float8_e4m3fnuz: "fp8e4m3fnuz",
+    torch.float8_e5m2fnuz: "fp8e5m2fnuz",
 }
 DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")

@@ -224,9 +224,12 @@ def _element_type(value: Any) -> Any:
 
     types = {
         "fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "fp64": tl.float64, "fp8e4m3": tl.float8e4nv,
-        "fp8e5m2": tl.float8e5, "int8": tl.int8, "int16": tl.int16, "int32": tl.int32, "int64": tl.int64,
-        "uint8": tl.uint8, "uint16": tl.uint16, "uint32": tl.uint32, "uint64": tl.uint64, "int1": tl.int1,
+        "fp8e5m2": tl.float8e5, "fp8e4m3fnuz": tl.float8e4b8, "fp8e5m2fnuz": tl.float8e5b16,
+        "float8_e4m3fn": tl.float8e4nv, "float8_e5m2": tl.float8e5, "float8_e4m3fnuz": tl.float8e4b8,
+        "float8_e5m2fnuz": tl.float8e5b16,
     }  # fmt: skip
+    if isinstance(value, str) and value not in types and isinstance(getattr(tl, value, None), tl.dtype):
+        types[value] = getattr(tl, value)
     if not isinstance(value, str) or value not in types:
         return value
 

@@ -24,7 +24,8 @@ def dtype_name(dtype: Any) -> str:
         "float64": "fp64",
         "float8_e4m3fn": "fp8e4m3",
         "float8_e5m2": "fp8e5m2",
-        "bool": "uint8",
+        "float8_e4m3fnuz": "fp8e4m3fnuz",
+        "float8_e5m2fnuz": "fp8e5m2fnuz",
     }
     short = str(dtype).removeprefix("torch.")
     return names.get(short, short)

@@ -231,3 +231,63 @@ def softmax_in_a_wider_type(seed):
         softmax_in, (7,), args, {"y_ptr": x.float().softmax(1).half()}, tolerance=1e-3, axes=(7,), gather={"x_ptr": 0},
         scatter={"y_ptr": 0},
     )  # fmt: skip
+
+
+@triton.jit
+def dequantised(x_ptr, scale_ptr, y_ptr, N: tl.constexpr, B: tl.constexpr):
+    """fp8 rows, each with a scale."""
+    row, c = tl.program_id(0), tl.arange(0, N)
+    x = tl.load(x_ptr + row * N + c).to(tl.float32)
+    tl.store(y_ptr + row * N + c, x * tl.load(scale_ptr + row))
+
+
+def fp8_case(seed, dtype):
+    x, scale = numbers((6, 16), seed).to(dtype), numbers((6,), seed + 50)
+    args = {"x_ptr": x, "scale_ptr": scale, "y_ptr": unset((6, 16)), "N": 16, "B": 16}
+    return Case(
+        dequantised, (6,), args, {"y_ptr": x.float() * scale[:, None]}, axes=(6,), gather={"scale_ptr": 0}
+    )
+
+
+@case
+def rows_of_fp8(seed):
+    return fp8_case(seed, torch.float8_e5m2)
+
+
+@triton.jit
+def select(keep_ptr, a_ptr, b_ptr, y_ptr, n, B: tl.constexpr):
+    """A tensor of booleans decides, element by element."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    keep = tl.load(keep_ptr + at, mask=at < n, other=0).to(tl.int1)
+    a, b = tl.load(a_ptr + at, mask=at < n), tl.load(b_ptr + at, mask=at < n)
+    tl.store(y_ptr + at, tl.where(keep, a, b), mask=at < n)
+
+
+@case
+def elements_chosen_by_booleans(seed):
+    a, b = numbers((40,), seed), numbers((40,), seed + 50)
+    keep = numbers((40,), seed + 90) > 0
+    args = {"keep_ptr": keep, "a_ptr": a, "b_ptr": b, "y_ptr": unset((40,)), "n": 40, "B": 16}
+    return Case(select, (3,), args, {"y_ptr": torch.where(keep, a, b)}, axes=(3,), gather={"a_ptr": 0}, scatter={"y_ptr": 0})  # fmt: skip
+
+
+@triton.jit
+def mixed_bits(x_ptr, y_ptr, n, B: tl.constexpr):
+    """A hash of unsigned numbers."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    x = tl.load(x_ptr + at, mask=at < n, other=0)
+    x = (x ^ (x >> 7)) * 3
+    tl.store(y_ptr + at, x & 0xFFFF, mask=at < n)
+
+
+@case
+def hashes_of_unsigned_numbers(seed):
+    x = torch.randint(0, 1 << 15, (30,), generator=torch.Generator().manual_seed(seed))
+    wanted = ((x ^ (x >> 7)) * 3) & 0xFFFF
+    args = {"x_ptr": x.to(torch.uint32), "y_ptr": torch.zeros(30, dtype=torch.uint32), "n": 30, "B": 8}
+    return Case(mixed_bits, (4,), args, {"y_ptr": wanted.to(torch.uint32)}, axes=(4,))
+
+
+@case
+def rows_of_fp8_with_a_wide_mantissa(seed):
+    return fp8_case(seed, torch.float8_e4m3fn)

@@ -54,6 +54,31 @@ TEST(Language, DivisionTruncatesAtRunTimeAndFloorsAtCompileTime) {
     EXPECT_EQ(written("    p = tl.program_id(0)\n    tl.store(y_ptr + 10 + (p - 7) % 4, 0)\n"), at(7, 8));
 }
 
+TEST(Language, ElementTypesAreTheSameByAnyOfTheirNames) {
+    const auto stored = [](const std::string& given, const std::string& type) {
+        Arguments args =
+            arguments("OUT=" + given, {"y_ptr=64:" + type, "x_ptr=4:float8_e4m3fn", "m_ptr=4:int1"});
+        args.grid = {1, 1, 1};
+        const Kernel k = analysed(source("y_ptr, x_ptr, m_ptr, OUT: tl.constexpr",
+                                         "    at = 0\n"
+                                         "    if OUT == tl.float16:\n        at += 1\n"
+                                         "    if OUT == y_ptr.dtype.element_ty:\n        at += 2\n"
+                                         "    if OUT != tl.float8e5:\n        at += 4\n"
+                                         "    if x_ptr.dtype.element_ty == tl.float8e4nv:\n        at += 8\n"
+                                         "    if m_ptr.dtype.element_ty == tl.int1:\n        at += 16\n"
+                                         "    tl.store(y_ptr + at, 0)\n"),
+                                  args);
+        return Boxes(k.tiles.at(0).write_boxes.at("y_ptr"))[0][0].begin;
+    };
+    for (const char* name : {"fp16", "float16", "tl.float16", "torch.float16"}) {
+        EXPECT_EQ(stored(name, "fp16"), 31) << name;
+        EXPECT_EQ(stored(name, "uint64"), 29) << name;
+    }
+    for (const char* name : {"fp8e5m2", "tl.float8e5", "torch.float8_e5m2"}) {
+        EXPECT_EQ(stored(name, "fp8e5m2"), 26) << name;
+    }
+}
+
 TEST(Language, ModuleLevelConstantsMayBeExpressions) {
     EXPECT_EQ(written("    tl.store(y_ptr + C + OFFSETS[1], 0)\n",
                       "import triton.language as tl\nB = tl.constexpr(4)\nC = B * 2\nOFFSETS = (1, 5)\n"),

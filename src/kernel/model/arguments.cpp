@@ -2,7 +2,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <functional>
 #include <limits>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "syncopate/kernel/model/arguments.hpp"
@@ -40,6 +43,51 @@ Result<std::vector<std::int64_t>> integers(const std::string& text, char separat
     return result;
 }
 
+/// The name of an element type without that of its module: tl.float16, torch.float16. Other words stay.
+std::string without_module(const std::string& name) {
+    const std::size_t dot = name.find_last_of('.');
+    if (dot == std::string::npos) return name;
+    const std::string module = name.substr(0, dot);
+    return module == "tl" || module == "torch" || module == "triton.language" ? name.substr(dot + 1) : name;
+}
+
+/// An element type by our name for it, or by Triton's or PyTorch's.
+std::optional<plan::DType> dtype_from(const std::string& given) {
+    static const std::map<std::string, std::string, std::less<>> others{
+        {"float16", "fp16"},
+        {"half", "fp16"},
+        {"bfloat16", "bf16"},
+        {"float32", "fp32"},
+        {"float64", "fp64"},
+        {"int1", "bool"},
+        {"i1", "bool"},
+        {"i8", "int8"},
+        {"i16", "int16"},
+        {"i32", "int32"},
+        {"i64", "int64"},
+        {"u8", "uint8"},
+        {"u16", "uint16"},
+        {"u32", "uint32"},
+        {"u64", "uint64"},
+        {"float8e4nv", "fp8e4m3"},
+        {"fp8e4nv", "fp8e4m3"},
+        {"float8_e4m3fn", "fp8e4m3"},
+        {"fp8e4m3fn", "fp8e4m3"},
+        {"float8e5", "fp8e5m2"},
+        {"fp8e5", "fp8e5m2"},
+        {"float8_e5m2", "fp8e5m2"},
+        {"float8e4b8", "fp8e4m3fnuz"},
+        {"fp8e4b8", "fp8e4m3fnuz"},
+        {"float8_e4m3fnuz", "fp8e4m3fnuz"},
+        {"float8e5b16", "fp8e5m2fnuz"},
+        {"fp8e5b16", "fp8e5m2fnuz"},
+        {"float8_e5m2fnuz", "fp8e5m2fnuz"},
+    };
+    const std::string name = without_module(given);
+    const auto other = others.find(name);
+    return plan::dtype_from(other == others.end() ? name : other->second);
+}
+
 }  // namespace
 
 Result<std::map<std::string, Scalar>> parse_scalars(const std::string& text) {
@@ -73,7 +121,7 @@ Result<std::map<std::string, Scalar>> parse_scalars(const std::string& text) {
             else if (starts_numeric)
                 return usage("`" + value + "`, given for `" + name + "`, is not a number");
             else
-                scalar = quoted ? value.substr(1, value.size() - 2) : value;
+                scalar = quoted ? value.substr(1, value.size() - 2) : without_module(value);
         }
         if (!result.emplace(name, std::move(scalar)).second) return usage("`" + name + "` is given twice");
     }
@@ -97,7 +145,7 @@ Result<std::pair<std::string, TensorArgument>> parse_tensor(const std::string& t
     const auto shape = integers(parts[0], 'x', 0);
     if (!shape) return shape.error();
     tensor.shape = *shape;
-    const auto dtype = plan::dtype_from(parts[1]);
+    const auto dtype = dtype_from(parts[1]);
     if (!dtype)
         return usage("`" + parts[1] + "` in `" + text +
                      "` is not an element type such as bf16, fp16 or fp32");

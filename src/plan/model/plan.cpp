@@ -23,7 +23,13 @@ constexpr std::array<DTypeRow, kNumDTypes> kDTypes{{{"bf16", 2},
                                                     {"int16", 2},
                                                     {"int32", 4},
                                                     {"int64", 8},
-                                                    {"uint8", 1}}};
+                                                    {"uint8", 1},
+                                                    {"uint16", 2},
+                                                    {"uint32", 4},
+                                                    {"uint64", 8},
+                                                    {"bool", 1},
+                                                    {"fp8e4m3fnuz", 1},
+                                                    {"fp8e5m2fnuz", 1}}};
 constexpr std::array<std::string_view, kNumOpKinds> kOpKinds{"push", "pull", "local", "collective"};
 constexpr std::array<std::string_view, kNumReduces> kReduces{"none", "sum", "max"};
 constexpr std::array<std::string_view, kNumCollectiveKinds> kCollectiveKinds{

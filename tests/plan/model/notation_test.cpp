@@ -22,7 +22,8 @@ TEST(Notation, AWrongTensorSaysWhichPartIsWrong) {
               "tensor \"A:8x:bf16\" has the size \"\"; expected an integer from 1 to 2^62");
     EXPECT_EQ(error_of(parse_tensor("A:8:bf61")),
               "tensor \"A:8:bf61\" has the unknown dtype \"bf61\"; expected one of "
-              "bf16, fp16, fp32, fp64, fp8e4m3, fp8e5m2, int8, int16, int32, int64, uint8");
+              "bf16, fp16, fp32, fp64, fp8e4m3, fp8e5m2, int8, int16, int32, int64, uint8, "
+              "uint16, uint32, uint64, bool, fp8e4m3fnuz, fp8e5m2fnuz");
     EXPECT_EQ(error_of(parse_tensor("A:8:bf6")),
               "tensor \"A:8:bf6\" has the unknown dtype \"bf6\"; did you mean \"bf16\"?");
     EXPECT_EQ(error_of(parse_tensor("A:4000000000x4000000000:bf16")),

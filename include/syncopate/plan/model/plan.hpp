@@ -25,10 +25,16 @@ enum class DType : std::uint8_t {
     int16,
     int32,
     int64,
-    uint8
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    boolean,
+    fp8e4m3fnuz,
+    fp8e5m2fnuz
 };
 
-inline constexpr std::size_t kNumDTypes = 11;
+inline constexpr std::size_t kNumDTypes = 17;
 
 [[nodiscard]] std::size_t size_of(DType dtype);  ///< bytes of one element
 [[nodiscard]] std::string_view name_of(DType dtype);

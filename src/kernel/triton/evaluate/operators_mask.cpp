@@ -117,7 +117,12 @@ std::optional<Value> Evaluator::compare_scalars(const Expr& e, Operator op, cons
         for (std::int32_t i = 0; i < b.tuple->size; ++i) any = any || equal(a, b.tuple->items[i]);
         return given(any == (op == Operator::in));
     }
-    if (a.kind == ValueKind::text && b.kind == ValueKind::text) return given(holds(op, *a.text, *b.text));
+    if (a.kind == ValueKind::text && b.kind == ValueKind::text) {
+        // "float16" and tl.float16 are one element type: an argument may name it either way.
+        if (is_equality(op) && is_dtype(*a.text) && is_dtype(*b.text))
+            return given(holds(op, dtype_name(*a.text), dtype_name(*b.text)));
+        return given(holds(op, *a.text, *b.text));
+    }
     const bool wants_equal = op == Operator::equal || op == Operator::is;
     const bool unknown = a.kind == ValueKind::opaque || b.kind == ValueKind::opaque;
     if (is_equality(op) && (a.kind == ValueKind::none || b.kind == ValueKind::none))

@@ -28,11 +28,20 @@ Module::~Module() = default;
 
 std::string dtype_name(std::string_view name) {
     static const std::unordered_map<std::string_view, std::string_view> names{
-        {"float16", "fp16"},           {"bfloat16", "bf16"},
-        {"float32", "fp32"},           {"float64", "fp64"},
-        {"float8e4nv", "fp8e4m3"},     {"float8e5", "fp8e5m2"},
-        {"float8e4b8", "fp8e4m3fnuz"}, {"float8e5b16", "fp8e5m2fnuz"},
-        {"float8e4b15", "fp8e4b15"},   {"bool", "int1"}};
+        {"float16", "fp16"},
+        {"bfloat16", "bf16"},
+        {"float32", "fp32"},
+        {"float64", "fp64"},
+        {"float8e4nv", "fp8e4m3"},
+        {"float8e5", "fp8e5m2"},
+        {"float8e4b8", "fp8e4m3fnuz"},
+        {"float8e5b16", "fp8e5m2fnuz"},
+        {"float8e4b15", "fp8e4b15"},
+        {"bool", "int1"},
+        {"float8_e4m3fn", "fp8e4m3"},
+        {"float8_e5m2", "fp8e5m2"},
+        {"float8_e4m3fnuz", "fp8e4m3fnuz"},
+        {"float8_e5m2fnuz", "fp8e5m2fnuz"}};
     const auto found = names.find(name);
     return std::string(found == names.end() ? name : found->second);
 }
