@@ -50,6 +50,34 @@ def test_bench_measures_its_rows_and_names_what_it_leaves_out(operator, vary, mo
     assert "without alone: there is no compiled kernel on the host" in outcome.out
 
 
+def test_bench_of_attention_finds_ours_and_its_peers_right_and_says_what_it_leaves_out(syncopate, tmp_path):
+    report = tmp_path / "report.json"
+    command = ["bench", "attention", "--rows=2048", "--heads=4", "--kv-heads=2", "--vary=kind=ring"]
+    outcome = syncopate(*command, f"--json={report}")
+    assert outcome.code == 0, outcome.out + outcome.err
+    full, causal = json.loads(report.read_text())["table"]
+    for entry in (full, causal):
+        assert set(entry["rows"]) == {
+            "ours", "ours_eager", "sdpa", "gather", "nccl_sdpa", "ulysses_sdpa", "kind=ring",
+        }  # fmt: skip
+        assert entry["best"] in ("nccl_sdpa", "ulysses_sdpa")
+        left_out = {"kernel", "cp_allgather", "cp_alltoall", "fa4", "nccl_cudnn"}
+        assert set(entry["left_out"]) - {"fa4"} == left_out - {"fa4"}
+        assert entry["sdpa"] == "math on the host"
+    assert (full["sharding"], causal["sharding"]) == ("contiguous", "zigzag")
+    assert "FAILED" not in outcome.out and "is wrong" not in outcome.out
+
+
+def test_bench_of_attention_refuses_what_it_does_not_know(syncopate):
+    for wrong, why in (
+        ("--masks=half", "expected full, causal or both"),
+        ("--vary=split=2", "expected kind=K1,K2"),
+        ("--rows=1k", "expected whole numbers"),
+    ):
+        outcome = syncopate("bench", "attention", wrong)
+        assert outcome.code == 2 and why in outcome.err, outcome.err
+
+
 def test_a_peer_is_one_small_file_and_any_width_is_a_shape(syncopate, tmp_path):
     peer = tmp_path / "twice.py"
     peer.write_text(

@@ -3,6 +3,8 @@
 case.py       a problem with its inputs: what an operator, its product and its collective are called with
 peers/        what they are compared with, one small file each
 measure.py    how a call is timed, candidates in turn
+attention.py  `syncopate bench attention`: its shapes, inputs and rows
+sdpa.py       torch's attention for rows of a longer sequence
 rows.py       the rows of one shape: ours, peers, and strategies to compare
 table.py      columns, CSV, Markdown
 picture.py    the plot

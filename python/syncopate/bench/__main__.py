@@ -7,6 +7,7 @@ over ranks; candidates of a shape take turns, inputs rotate past the L2 cache, a
     syncopate bench all_gather_matmul --shapes 70B,4096x11008 --tokens 16,512,4096 --plot speed.svg
     syncopate bench matmul_all_reduce --vary split=1,2,4,8,16            one column a strategy
     syncopate bench --vary backend=copy_engine,tma_dedicated,tma_inline --few
+    syncopate bench attention --help                  has shapes and options of its own
 """
 
 from __future__ import annotations
@@ -127,7 +128,12 @@ def check(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = parse(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["attention"]:
+        from .attention import main as attention
+
+        return attention(given[1:])
+    options = parse(given)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     launched = "RANK" in os.environ and "WORLD_SIZE" in os.environ
     ranks = 1
