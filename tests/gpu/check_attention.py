@@ -1,8 +1,9 @@
 """Attention over a sharded sequence on real GPUs, one process each: torchrun --nproc-per-node 2 tests/gpu/check_attention.py [SECTION …]
 
 Two ranks may share one GPU. Tagged: Q is 0, so that each row is the mean of the rows of V that it sees, small integers that
-differ from call to call, compared bit for bit; a range that is stale, early, missing or taken twice changes them. See SECTIONS
-at the end.
+differ from call to call; a range that is stale, early, missing or taken twice changes them. Sums of them are exact in any
+order, so rows are compared with those of the unmodified kernel bit for bit (a GPU's division is not), and with the means
+themselves to one bit of bf16. See SECTIONS at the end.
 """
 
 from __future__ import annotations
@@ -79,9 +80,14 @@ def check_exact(op: ops.Attention, name: str, calls: int) -> None:
         q = torch.zeros(op.b, op.h, op.s, op.d, device="cuda", dtype=op.dtype)
         k = data(op, call)[1]
         o, _ = op(op.shard(q), op.shard(k), op.shard(v))
+        torch.cuda.synchronize()
+        alone = op.shard(op.unfused(q, k, v)[0])
+        wrong = int((o != alone).any(-1).sum())
+        expect(wrong == 0, f"{name}, call {call}: {wrong} tagged rows differ from the kernel's alone")
         sums = seen.double() @ v.double().repeat_interleave(op.h // op.hkv, 1)
-        wanted = (sums.round().float() / counts[None, None, :, None].float()).to(op.dtype)
-        expect(torch.equal(o, wanted), f"{name}, call {call}: tagged rows differ")
+        means = sums / counts[None, None, :, None]
+        off = float(((o.double() - means).abs() / means.clamp_min(1)).max())
+        expect(off < 2**-8, f"{name}, call {call}: tagged rows are {off} off")
     op.check()
 
 
