@@ -45,10 +45,11 @@ def by_hand(
     waits: bool = True,
     phases: int = 0,
     posts: bool = True,
+    copies: tuple[int, ...] = (),
 ) -> ByHand:
     """`order`: the tiles of the slots (default: the last tile first). With `waits` each slot is after one signal
     (control[layout.FIRST_SIGNAL], which has come), and each of its `phases` after it again. With `posts` each row of tiles is
-    a chunk, whose signal its last tile sets."""
+    a chunk, whose signal its last tile sets. `copies`: rows that are added where a tile is stored, for COPIES of as many."""
     m, n, k = shape
     num_m, num_n = -(-m // tiling.block_m), -(-n // tiling.block_n)
     tiles, blocks = num_m * num_n, -(-k // tiling.block_k)
@@ -86,6 +87,10 @@ def by_hand(
             0,
             0,
         ]
+    for slot in range(tiles if copies else 0):
+        words[layout.FIRST_SLOT + layout.SLOT_WORDS * slot + layout.SLOT_STORE] = len(words)
+    for rows in copies:
+        words += [rows, 0]
     control = torch.zeros(counters + 8 * num_m, dtype=torch.int32)
     control[layout.EPOCH] = 1
     control[layout.DEADLINE_MS] = 2000

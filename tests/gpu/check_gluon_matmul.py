@@ -169,12 +169,31 @@ def schedule() -> None:
                 raise SystemExit(
                     f"{tiling}, {phases} phases: posts {signals}, control {head} after call {epoch}"
                 )
+    tiles_stored_elsewhere()
     control[layout.FIRST_SIGNAL] = 0
     control[layout.DEADLINE_MS] = 50
     run(a, w, c, (m, n, k), tiling, FUSED=True, **made.places)
     torch.cuda.synchronize()
     if control[layout.FAULT].item() != 1:
         raise SystemExit("a signal that does not come: no fault")
+
+
+def tiles_stored_elsewhere() -> None:
+    """Through a descriptor that does not end where c does, in one place and in several: nothing else changes."""
+    m, n, k, tiling = 192, 200, 392, LARGE[0]  # the last tile has half of its rows
+    a, w = random(m, k), random(k, n, scale=k**-0.5)
+    plain = run(a, w, torch.empty(m, n, device="cuda", dtype=torch.bfloat16), (m, n, k), tiling)
+    programs = tiling.grid(m, n, torch.cuda.get_device_properties(0).multi_processor_count)[0]
+    for places in ((), (0, 320), (64, 320, 640)):
+        made = by_hand((m, n, k), tiling, programs, copies=places)
+        tall = torch.full((1000, n), -7.0, device="cuda", dtype=torch.bfloat16)
+        wanted = tall.clone()
+        for row in places or (0,):
+            wanted[row : row + m] = plain
+        copies = {"COPIES": len(places)} if places else {}
+        run(a, w, tall, (m, n, k), tiling, FUSED=True, PUSHED=True, **copies, **made.places)
+        if not torch.equal(tall, wanted):
+            raise SystemExit(f"tiles stored at rows {places}: other rows changed, or these did not")
 
 
 def rows() -> None:

@@ -373,9 +373,19 @@ def _arrive_at_tile(sy_workspace, tile, SPLIT_K: gl.constexpr):
 
 
 @gluon.jit
-def _store_rows(call, row, column):
+def _store_rows(call, tile_row, row, column):
+    """The tile that begins at `tile_row` of c, at [row, column] of the descriptor. At a peer the descriptor does not end where c
+    does: rows that c has not are left out, of which each consumer has all or, as the schedule says, none."""
     for part in gl.static_range(call.CONSUMERS):
-        tma.async_copy_shared_to_global(call.c_desc, [row + part * _ROWS, column], call.c_tile.index(part))
+        if call.PUSHED and part > 0:
+            if tile_row + part * _ROWS < call.M:
+                tma.async_copy_shared_to_global(
+                    call.c_desc, [row + part * _ROWS, column], call.c_tile.index(part)
+                )
+        else:
+            tma.async_copy_shared_to_global(
+                call.c_desc, [row + part * _ROWS, column], call.c_tile.index(part)
+            )
 
 
 @gluon.jit
@@ -402,11 +412,11 @@ def _store(call):
             column = tile % num_n * call.BLOCK_N
             if call.COPIES > 1:
                 for copy in gl.static_range(call.COPIES):
-                    _store_rows(call, row + sy_row(call.sy_schedule, slot, copy), column)
+                    _store_rows(call, row, row + sy_row(call.sy_schedule, slot, copy), column)
+            elif call.PUSHED:
+                _store_rows(call, row, row + sy_row(call.sy_schedule, slot), column)
             else:
-                if call.PUSHED:
-                    row += sy_row(call.sy_schedule, slot)
-                _store_rows(call, row, column)
+                _store_rows(call, row, row, column)
             tma.store_wait(0)
             mbarrier.arrive(call.stored)
             if call.FUSED:
