@@ -20,7 +20,6 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import syncopate as sy  # noqa: E402
 from sections import expect, rank, run, size  # noqa: E402
 from syncopate.torch import calls, report  # noqa: E402
-from torch.distributed import _functional_collectives as functional  # noqa: E402
 
 ops = torch.ops.syncopate
 ROWS, K, N = 256, 512, 384  # rows of a shard
