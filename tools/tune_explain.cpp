@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "syncopate/tune/attention.hpp"
 #include "syncopate/tune/estimate.hpp"
 #include "tools/commands.hpp"
 
@@ -36,7 +37,9 @@ void print_json(const tune::Problem& problem, const tune::Machine& machine,
                                        {"fixed", e.fixed}}},
                                      {"pruned", nullptr}};
         if (!candidate.pruned.empty()) entry["pruned"] = candidate.pruned;
-        entry["strategy"] = nlohmann::ordered_json::parse(tune::to_json(candidate.strategy));
+        // Attention's strategy is its kind, which is its name.
+        if (problem.op != "attention")
+            entry["strategy"] = nlohmann::ordered_json::parse(tune::to_json(candidate.strategy));
         strategies.push_back(std::move(entry));
     }
     const nlohmann::ordered_json answer{
@@ -61,14 +64,25 @@ void print_table(const tune::Problem& problem, const tune::Machine& machine,
     }
 }
 
+std::vector<tune::Candidate> ranked_attention(const tune::Problem& problem, const tune::Machine& machine) {
+    std::vector<tune::Candidate> ranked;
+    for (const tune::AttentionCandidate& candidate :
+         tune::rank_attention(take(tune::attention_problem(problem)), machine)) {
+        const std::string inner = candidate.inner > 0 ? fmt::format(",inner={}", candidate.inner) : "";
+        ranked.push_back({candidate.kind + inner, {}, candidate.estimate, candidate.pruned});
+    }
+    return ranked;
+}
+
 }  // namespace
 
 void explain(const std::string& spec, int ranks, const std::string& machine_name, bool json) {
     tune::Problem problem = take(tune::parse_problem(spec, ranks > 0 ? ranks : kUsualRanks));
     if (ranks > 0) problem.ranks = ranks;
-    if (const std::string objection = tune::problem_objection(problem); !objection.empty())
+    const bool attention = problem.op == "attention";
+    if (const std::string objection = tune::problem_objection(problem); !attention && !objection.empty())
         fail(Error{objection, {}, ErrorClass::usage});
-    if (problem.products().empty())
+    if (!attention && problem.products().empty())
         fail(Error{
             fmt::format("{}: the estimate is of operators around products; tune by measuring", problem.op)});
     tune::Machine machine;
@@ -84,7 +98,8 @@ void explain(const std::string& spec, int ranks, const std::string& machine_name
         }
     }
     if (problem.num_sms == 0) problem.num_sms = machine.num_sms;
-    const std::vector<tune::Candidate> ranked = tune::rank_candidates(problem, machine);
+    const std::vector<tune::Candidate> ranked =
+        attention ? ranked_attention(problem, machine) : tune::rank_candidates(problem, machine);
     if (json) {
         print_json(problem, machine, ranked);
     } else {

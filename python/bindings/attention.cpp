@@ -14,6 +14,8 @@
 
 #include "bindings.hpp"
 #include "syncopate/plan/templates/attention.hpp"
+#include "syncopate/tune/attention.hpp"
+#include "syncopate/tune/machine.hpp"
 
 namespace nb = nanobind;
 
@@ -59,6 +61,26 @@ plan::Plan make_plan(std::int32_t ranks, const std::array<std::int64_t, 5>& shap
     return *std::move(made);
 }
 
+nb::list rank_attention(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
+                        const std::vector<RowList>& rows, const std::vector<std::int64_t>& documents,
+                        bool causal, std::int64_t window, std::int64_t block, std::int32_t inner,
+                        const std::string& device) {
+    const auto& [batch, heads, kv_heads, length, head_dim] = shape;
+    tune::AttentionProblem problem{
+        .shape = {batch, heads, kv_heads, length, head_dim, named(plan::dtype_from(dtype), "dtype", dtype)},
+        .sequence = to_sequence(length, documents, causal, window),
+        .rows = {},
+        .block_n = block,
+        .inner = inner};
+    for (const RowList& own : rows) problem.rows.push_back(to_rows(own));
+    auto machine = tune::nearest_machine(device, static_cast<std::int32_t>(rows.size()));
+    if (!machine) throw Raised(machine.error());
+    nb::list made;
+    for (const tune::AttentionCandidate& candidate : tune::rank_attention(problem, machine->machine))
+        made.append(nb::make_tuple(candidate.kind, candidate.inner, candidate.estimate.us, candidate.pruned));
+    return made;
+}
+
 }  // namespace
 
 void bind_attention(nb::module_& m) {
@@ -81,6 +103,11 @@ void bind_attention(nb::module_& m) {
         },
         nb::arg("length"), nb::arg("documents"), nb::arg("ranks"), nb::arg("sharding"), nb::arg("block"),
         "The rows of each rank: \"contiguous\", \"zigzag\" or \"documents\".");
+    m.def("rank_attention", &rank_attention, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
+          nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("block"), nb::arg("inner") = 0,
+          nb::arg("device") = "",
+          "Kinds of attention, best first by the estimate (tune/attention.hpp): (kind, inner, us, why it "
+          "cannot be done). device: as the driver calls it.");
     m.def(
         "attended_rows",
         [](std::int64_t length, const std::vector<std::int64_t>& documents, bool causal, std::int64_t window,

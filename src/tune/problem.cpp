@@ -40,6 +40,14 @@ struct Given {
     std::optional<std::int32_t> num_sms;
 };
 
+/// 0 or 1.
+Result<std::int64_t> flag(std::string_view name, std::string_view value) {
+    const std::optional<std::int64_t> number = integer(value);
+    if (!number || *number < 0 || *number > 1)
+        return usage(fmt::format("{}: expected 0 or 1, got \"{}\"", name, escaped(value)));
+    return *number;
+}
+
 Result<std::int64_t> positive(std::string_view name, std::string_view value, std::int64_t most) {
     const std::optional<std::int64_t> number = integer(value);
     if (!number || *number < 1 || *number > most)
@@ -71,7 +79,7 @@ Status take(const OperatorRow& row, std::string_view name, std::string_view valu
     }
     if (std::ranges::find(row.extents, name) != row.extents.end()) {
         if (has(given.extents, name)) return twice();
-        const auto number = positive(name, value, kLargestExtent);
+        const auto number = name == "causal" ? flag(name, value) : positive(name, value, kLargestExtent);
         if (!number) return number.error();
         given.extents.push_back({std::string(name), *number});
         return Done{};

@@ -66,6 +66,20 @@ def test_kernels_of_every_style_are_fused_on(ranks, run):
     assert "6 styles" in outcome.out
 
 
+def test_kinds_are_ranked_with_the_reason_for_what_heads_do_not_allow(syncopate):
+    spec = "attention:S=8192,H=30,HKV=30,D=128,causal=1"
+    outcome = syncopate("tune", spec, "--explain", "--ranks", 4, "--json")
+    assert outcome.code == 0, outcome.err
+    ranked = json.loads(outcome.out)["strategies"]
+    possible = [entry for entry in ranked if entry["pruned"] is None]
+    assert ranked[: len(possible)] == possible
+    assert [entry["us"] for entry in possible] == sorted(entry["us"] for entry in possible)
+    names = {entry["name"] for entry in possible}
+    assert names == {"all_gather", "ring", "double_ring", "ulysses_ring,inner=2", "unfused"}
+    (refused,) = [entry for entry in ranked if entry["pruned"] is not None]
+    assert (refused["name"], refused["pruned"]) == ("ulysses", "30 heads cannot be shared out over 4 ranks")
+
+
 COMPILED = """
 import importlib.util, json, re, subprocess, sys, tempfile
 from pathlib import Path

@@ -16,9 +16,10 @@ TEST(Problem, IsReadFromASpec) {
 }
 
 TEST(Problem, HasAKeyFromWhichAnEqualOneIsRead) {
-    for (const char* spec : {"all_gather_matmul:K=8192,N=3584,M=64,ranks=4",
-                             "feed_forward:M=1024,K=512,F=256,N=64,activation=gelu",
-                             "attention:S=4096,kind=ring,causal=1", "mlp_chain:M=256,H=12288,F=6144"}) {
+    for (const char* spec :
+         {"all_gather_matmul:K=8192,N=3584,M=64,ranks=4",
+          "feed_forward:M=1024,K=512,F=256,N=64,activation=gelu", "attention:S=4096,kind=ring,causal=1",
+          "attention:S=4096,causal=0", "mlp_chain:M=256,H=12288,F=6144"}) {
         const Result<Problem> problem = parse_problem(spec, 2, 132);
         ASSERT_TRUE(problem) << problem.error().to_string();
         const Result<Problem> again = parse_problem(problem->key());

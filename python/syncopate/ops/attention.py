@@ -62,15 +62,6 @@ def refusal(kind: str, ranks: int, heads: int, inner: int = 0) -> str:
     return ""
 
 
-def choose_kind(ranks: int, heads: int, kv_heads: int) -> str:
-    """Ulysses where it moves less than half of what an all-gather of K and V does, as it must have come before a tile starts."""
-    gathered = 2 * kv_heads * (ranks - 1) / ranks
-    exchanged = 2 * (heads + kv_heads) * (ranks - 1) / ranks**2
-    if not refusal("ulysses", ranks, heads) and 2 * exchanged < gathered:
-        return "ulysses"
-    return "all_gather"
-
-
 class Attention:
     """softmax(q @ kᵀ · scale) @ v over a sequence of S rows, sharded over the ranks, for one shape: q [B, H, rows, D], k and v
     [B, HKV, rows, D] on each rank, which gets o like q, and lse [B, H, rows], fp32, the log-sum-exp of the scaled scores.
@@ -125,7 +116,7 @@ class Attention:
         self.b, self.h, self.hkv, self.s, self.d = b, h, hkv, s, d
         self.scale = d**-0.5 if scale is None else scale
         ranks = self.group.size
-        self.kind = choose_kind(ranks, h, hkv) if kind == "auto" else kind
+        self.kind = kind
         self._require(inner)
         self.tiling = tiling or attention_tiling(d, self.group.device)
         self.documents = documents_of(cu_seqlens, s)
@@ -141,8 +132,10 @@ class Attention:
                 f"a sequence of {s} rows is too short for {ranks} ranks in tiles of {self.tiling.block_m} rows"
             )
         self.strategy = strategy or Strategy()
-        self.plan = self._make_plan(split, inner)
         cuda = self.group.device == "cuda"
+        if kind == "auto":
+            self.kind, inner = self._choose(inner)
+        self.plan = self._make_plan(split, inner)
         self.device = torch.device("cuda", self.group.ordinal) if cuda else torch.device("cpu")
         seen, bounds = self._seen()
         self._tables = {"bounds_ptr": bounds.to(self.device), "seen_ptr": seen.to(self.device)}
@@ -194,8 +187,23 @@ class Attention:
             raise ValueError(f"D: expected one of {', '.join(map(str, HEAD_DIMS))}, got {d}")
         if self.window < 0:
             raise ValueError(f"window: expected 0 or more rows, got {self.window}")
-        if why := refusal(self.kind, self.group.size, h, inner):
+        if self.kind != "auto" and (why := refusal(self.kind, self.group.size, h, inner)):
             raise ValueError(f"kind {self.kind!r}: {why}")
+
+    def _choose(self, inner: int) -> tuple[str, int]:
+        """The kind that the estimate takes for the quickest, and its `inner` (tune/attention.hpp)."""
+        ranked = _syncopate.rank_attention(
+            (self.b, self.h, self.hkv, self.s, self.d),
+            DTYPE_NAMES[self.dtype],
+            self.all_rows,
+            self.documents,
+            self.causal,
+            self.window,
+            self.tiling.block_n,
+            inner,
+            torch.cuda.get_device_name(self.group.ordinal) if self.group.device == "cuda" else "",
+        )
+        return next((kind, chosen) for kind, chosen, _, why in ranked if kind in KINDS and not why)
 
     def _make_plan(self, split: int, inner: int) -> _syncopate.Plan:
         ranks = self.group.size

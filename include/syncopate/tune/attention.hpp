@@ -1,0 +1,50 @@
+// Attention over a sharded sequence: which kind of plan (plan/templates/attention.hpp) is likely to be the
+// quickest on a machine. Each kind's plan is simulated on the machine's links, and each rank then works off
+// what has arrived:
+//
+//     rows of Q  ×  rows of K and V      a part of the work, there once both are
+//     own           own                  from the start
+//     own           from rank 1          when those K and V have come
+//     from rank 1   own                  Ulysses: when that Q has come
+//
+// A rank takes parts in the order in which they come to be there, as its kernel does (`any_order`). The
+// busiest rank counts. With Ulysses, O goes back as it is made, part by part.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "syncopate/plan/templates/attention.hpp"
+#include "syncopate/result.hpp"
+#include "syncopate/tune/estimate.hpp"
+#include "syncopate/tune/machine.hpp"
+#include "syncopate/tune/problem.hpp"
+
+namespace syncopate::tune {
+
+struct AttentionProblem {
+    plan::AttentionShape shape;
+    plan::Sequence sequence;       ///< its length is the shape's
+    std::vector<plan::Rows> rows;  ///< by rank, what it holds of the sequence
+    std::int64_t block_n = 1;      ///< rows of K and V that a kernel loads at once
+    std::int32_t inner = 0;        ///< ranks of an inner ring, or of a group that exchanges heads; 0: any
+};
+
+struct AttentionCandidate {
+    std::string kind;  ///< "all_gather", "ring", "double_ring", "ulysses", "ulysses_ring" or "unfused"
+    std::int32_t inner = 0;
+    Estimate estimate;   ///< µs
+    std::string pruned;  ///< why the shape or the ranks do not allow it; "" where they do
+};
+
+/// All kinds, those that are possible first, the best of them by the estimate first of all; among equals
+/// the first in the order above. "unfused" is the all-gather, then the kernel.
+[[nodiscard]] std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem,
+                                                             const Machine& machine);
+
+/// What a problem "attention:S=…,H=…,…" is for so many ranks: causal rows zigzag, else one run a rank. Fails
+/// where the extents cannot be attention's.
+[[nodiscard]] Result<AttentionProblem> attention_problem(const Problem& problem);
+
+}  // namespace syncopate::tune

@@ -1,0 +1,85 @@
+#include "syncopate/tune/attention.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace syncopate::tune {
+namespace {
+
+AttentionProblem problem_of(const std::string& spec, std::int32_t ranks) {
+    const Result<Problem> parsed = parse_problem(spec, ranks, 132);
+    EXPECT_TRUE(parsed) << parsed.error().to_string();
+    const Result<AttentionProblem> made = attention_problem(*parsed);
+    EXPECT_TRUE(made) << made.error().to_string();
+    return *made;
+}
+
+std::vector<AttentionCandidate> ranked(const std::string& spec, std::int32_t ranks) {
+    return rank_attention(problem_of(spec, ranks), *find_machine("h200x8"));
+}
+
+const AttentionCandidate& of_kind(const std::vector<AttentionCandidate>& all, const std::string& kind) {
+    return *std::ranges::find(all, kind, &AttentionCandidate::kind);
+}
+
+TEST(Attention, IsNotByUlyssesWhereHeadsCannotBeSharedOut) {
+    const auto all = ranked("attention:S=16384,H=6,HKV=6,D=128,causal=1", 4);
+    EXPECT_EQ(of_kind(all, "ulysses").pruned, "6 heads cannot be shared out over 4 ranks");
+    EXPECT_NE(all.front().kind, "ulysses");
+    EXPECT_EQ(of_kind(all, "ulysses_ring").pruned, "") << "by two ranks they can";
+    const auto odd = ranked("attention:S=16384,H=7,HKV=7,D=128,causal=1", 4);
+    EXPECT_NE(of_kind(odd, "ulysses_ring").pruned, "");
+    EXPECT_TRUE(std::ranges::is_sorted(odd, {}, [](const auto& c) { return !c.pruned.empty(); }));
+}
+
+TEST(Attention, ComputesAsMuchByEveryKindAndHidesPartOfWhatMoves) {
+    for (const std::int32_t ranks : {2, 4, 8}) {
+        const auto all = ranked("attention:S=32768,H=16,HKV=16,D=128,causal=0", ranks);
+        const Estimate unfused = of_kind(all, "unfused").estimate;
+        for (const AttentionCandidate& candidate : all) {
+            if (!candidate.pruned.empty()) continue;
+            EXPECT_NEAR(candidate.estimate.compute, unfused.compute, 0.02 * unfused.compute)
+                << candidate.kind;
+            EXPECT_GT(candidate.estimate.us, candidate.estimate.compute) << candidate.kind;
+        }
+        EXPECT_LT(of_kind(all, "all_gather").estimate.exposed, unfused.exposed / 4);
+        EXPECT_NEAR(unfused.exposed, unfused.communicate, 1);
+    }
+}
+
+TEST(Attention, ACausalMaskHalvesTheWork) {
+    const double full = of_kind(ranked("attention:S=32768,H=16,HKV=16,causal=0", 4), "ring").estimate.compute;
+    const double causal =
+        of_kind(ranked("attention:S=32768,H=16,HKV=16,causal=1", 4), "ring").estimate.compute;
+    EXPECT_NEAR(causal, full / 2, 0.03 * full);
+}
+
+TEST(Attention, ExchangesHeadsOnlyWhereThatMovesMuchLess) {
+    // Few heads of K and V: gathering them is cheap, exchanging all of Q and O is not.
+    const auto shared = ranked("attention:S=8192,H=32,HKV=1,D=128,causal=1", 8);
+    EXPECT_LT(of_kind(shared, "all_gather").estimate.communicate,
+              of_kind(shared, "ulysses").estimate.communicate);
+    const auto many = ranked("attention:S=8192,H=32,HKV=32,D=128,causal=1", 8);
+    EXPECT_GT(of_kind(many, "all_gather").estimate.communicate,
+              of_kind(many, "ulysses").estimate.communicate);
+}
+
+TEST(Attention, OfOneRankIsTheKernel) {
+    const auto all = ranked("attention:S=4096", 1);
+    EXPECT_EQ(of_kind(all, "all_gather").estimate.exposed, 0);
+    EXPECT_EQ(of_kind(all, "all_gather").estimate.communicate, 0);
+}
+
+TEST(Attention, WhatCannotBeAttentionIsRefused) {
+    const auto error = [](const std::string& spec) {
+        const Result<AttentionProblem> made = attention_problem(*parse_problem(spec, 8, 132));
+        return made ? std::string() : made.error().message;
+    };
+    EXPECT_EQ(error("attention:S=8192,H=6,HKV=4"), "attention: H must be a multiple of HKV, got 6 and 4");
+    EXPECT_EQ(error("attention:S=256"),
+              "attention: a sequence of 256 rows is too short for 8 ranks in tiles of 64 rows");
+}
+
+}  // namespace
+}  // namespace syncopate::tune
