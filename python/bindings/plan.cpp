@@ -80,6 +80,14 @@ std::vector<std::string> produced_of(const plan::Plan& plan) {
     return {names.begin(), names.end()};
 }
 
+std::vector<std::pair<std::string, Box>> made_of(const plan::Plan& plan, std::int32_t rank) {
+    std::vector<std::pair<std::string, Box>> result;
+    for (const plan::Holding& holding : plan.produced) {
+        if (holding.rank == rank) result.emplace_back(tensor_of(plan, holding), to_box(holding.chunk.region));
+    }
+    return result;
+}
+
 std::string reduction_of(const plan::Plan& plan, const std::string& tensor) {
     for (const std::vector<plan::Op>& rank : plan.ranks) {
         for (const plan::Op& op : rank) {
@@ -104,6 +112,8 @@ void bind_plan(nb::module_& m) {
         .def(
             "final", &final_of, nb::arg("rank"),
             "What `rank` must hold at the end: (tensor, box, ranks whose contributions are reduced) triples.")
+        .def("made", &made_of, nb::arg("rank"),
+             "What the kernel of `rank` makes: (tensor, box) pairs, as of `initial`.")
         .def_prop_ro("produced", &produced_of, "The tensors of which some rank's kernel makes a part.")
         .def("reduction", &reduction_of, nb::arg("tensor"), "By what ops reduce into a tensor.")
         .def("to_json", [](const plan::Plan& plan) { return plan::to_json(plan); })

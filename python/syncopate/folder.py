@@ -139,17 +139,31 @@ class FolderRun:
         expected = made[self.group.rank][1]
         wanted = [expected[name] for name in sorted(expected)]
         for tensor, box, of in kept:
-            total = reduced([made[rank][0][tensor][box] for rank in of], self.plan.reduction(tensor))
-            wanted.append(total.to(self.buffers[tensor].dtype))
+            if of:
+                total = reduced([made[rank][0][tensor][box] for rank in of], self.plan.reduction(tensor))
+                wanted.append(total.to(self.buffers[tensor].dtype))
+            else:
+                wanted.append(self._gathered_value(tensor, {r: m[0][tensor] for r, m in made.items()})[box])
         return outputs, wanted
 
     def _kept(self) -> list[tuple[str, tuple[slice, ...], list[int]]]:
-        """What this rank holds at the end of tensors that kernels make: tensor, place, and whose parts it is made of."""
+        """What this rank holds at the end of tensors that kernels make: tensor, place, and whose parts are reduced there, if it is
+        no value that one rank makes."""
         return [
-            (tensor, tuple(slice(begin, end) for begin, end in box), of or [self.group.rank])
+            (tensor, tuple(slice(begin, end) for begin, end in box), of)
             for tensor, box, of in self.plan.final(self.group.rank)
             if tensor in self.produced
         ]
+
+    def _gathered_value(self, tensor: str, made: dict[int, torch.Tensor]) -> torch.Tensor:
+        """Of a tensor that is not reduced, each part as the rank has it whose kernel makes it: this one, where it does."""
+        whole = made[self.group.rank].clone()
+        for rank in [*(r for r in sorted(made) if r != self.group.rank), self.group.rank]:
+            for name, box in self.plan.made(rank):
+                if name == tensor:
+                    place = tuple(slice(begin, end) for begin, end in box)
+                    whole[place] = made[rank][place]
+        return whole
 
     def _unfused(self, rank: int, index: int, gathered: dict, before: dict) -> tuple[dict, dict]:
         """The unfused kernel on `rank`'s data: what it makes of the plan's tensors, and its other tensors."""

@@ -19,6 +19,7 @@ if not BINARY.exists() or not list((HERE.parents[1] / "python" / "syncopate").gl
     pytest.skip("the command or the extension is not built", allow_module_level=True)
 
 GATHER, REDUCE, ALL = "all_gather", "reduce_scatter", "all_reduce"
+EXCHANGE = "all_to_all"  # each rank makes a part along one axis, and ends with one along the other
 # case, template, the parameter that is bound, the axis along which ranks hold it
 RUNS = [
     ("grids/grouped_tiles_without_masks", GATHER, "a_ptr", 0),
@@ -48,8 +49,19 @@ RUNS = [
     ("varlen/causal_attention_of_packed_sequences", GATHER, "v_ptr", 0),
     ("varlen/decode_with_a_known_page_table", GATHER, "k_ptr", 0),
     ("varlen/experts_of_known_tokens", GATHER, "a_ptr", 0),
+    ("ragged/channels_to_pixels", EXCHANGE, "y_ptr", 0),
+    ("typed/softmax_in_a_wider_type", EXCHANGE, "y_ptr", 0),
+    ("attention/persistent_forward_by_host_descriptors", EXCHANGE, "o_desc", 0),
+    ("moe/weighted_sum_of_experts", EXCHANGE, "out_ptr", 0),
+    ("public/filters_by_channel", EXCHANGE, "y_ptr", 1),
+    ("rotary/pairs_of_halves", EXCHANGE, "out_ptr", 0),
+    ("matmul/batched_on_three_axes", EXCHANGE, "c_ptr", 0),
 ]
-ALWAYS = {"grids/rows_in_stretches", "varlen/causal_attention_of_packed_sequences"}  # the others in sweeps
+ALWAYS = {
+    "grids/rows_in_stretches",
+    "varlen/causal_attention_of_packed_sequences",
+    "ragged/channels_to_pixels",
+}  # the others in sweeps
 
 
 def syncopate(folder: Path, *words: object) -> str:
@@ -82,7 +94,7 @@ def fused(name: str, template: str, parameter: str, axis: int, folder: Path) -> 
     makes = template != GATHER
     syncopate(
         folder, "plan", "make", template, "--ranks", RANKS, "--tensor", f"T:{case['shapes'][parameter]}", "--axis", axis,
-        *(["--produced"] if makes else []), "-o", "plan.json",
+        *(["--produced"] if makes else []), *(["--to-axis", 1 - axis] if template == EXCHANGE else []), "-o", "plan.json",
     )  # fmt: skip
     tensors = [
         word for name, word in case["tensors"].items() if name != parameter or "@" in word
