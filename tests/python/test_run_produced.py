@@ -82,8 +82,8 @@ def test_a_folder_with_a_wrong_sum_is_found_out(tmp_path):
     spec = json.loads((folder / "schedule.json").read_text())
     for rank in spec["schedule"]["ranks"]:
         for transfer in rank["transfers"]:
-            if "reduce" in transfer:
-                transfer["own"] = -1  # as if the destination held nothing
+            if "sum" in transfer:
+                transfer["sum"]["own"] = -1  # as if the destination held nothing
     (folder / "schedule.json").write_text(json.dumps(spec))
     assert "DIFFERENT" in syncopate("run", folder, "--check", expect=1).stdout
 
