@@ -1,61 +1,31 @@
-# Embeds share/topologies/*.json into the plan layer, as one generated source: data files that are found by name
-# wherever the library is, also in a Python wheel. Changing or adding one configures anew.
-
-function(syncopate_embed_topologies)
-    file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/share/topologies/*.json)
+# syncopate_embed_shipped(LAYER FOLDER NAME HEADER): embeds share/FOLDER/*.json into a layer, as one generated source:
+# data files that are found by name wherever the library is, also in a Python wheel. Changing or adding one configures
+# anew. The header declares struct ShippedNAME {name, text} and the span shipped_FOLDER().
+function(syncopate_embed_shipped layer folder name header)
+    file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/share/${folder}/*.json)
     set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
     set(entries "")
     foreach(file IN LISTS files)
-        get_filename_component(name ${file} NAME_WE)
+        get_filename_component(stem ${file} NAME_WE)
         file(READ ${file} text)
-        string(APPEND entries "    {\"${name}\", R\"topology(${text})topology\"},\n")
+        string(APPEND entries "    {\"${stem}\", R\"shipped(${text})shipped\"},\n")
     endforeach()
-    set(generated ${PROJECT_BINARY_DIR}/topology_shipped.cpp)
+    set(generated ${PROJECT_BINARY_DIR}/shipped_${folder}.cpp)
     file(CONFIGURE OUTPUT ${generated} @ONLY CONTENT [[
-// Generated from share/topologies/ by cmake/Embed.cmake.
-#include "plan/topology/topology_shipped.hpp"
+// Generated from share/@folder@/ by cmake/Embed.cmake.
+#include "@header@"
 
 #include <array>
 
-namespace syncopate::plan {
+namespace syncopate::@layer@ {
 
-std::span<const ShippedTopology> shipped_topologies() {
-    static constexpr auto kShipped = std::to_array<ShippedTopology>({
+std::span<const Shipped@name@> shipped_@folder@() {
+    static constexpr auto kShipped = std::to_array<Shipped@name@>({
 @entries@    });
     return kShipped;
 }
 
-}  // namespace syncopate::plan
+}  // namespace syncopate::@layer@
 ]])
-    target_sources(syncopate_plan PRIVATE ${generated})
-endfunction()
-
-# The same of share/machines/*.json, into the layer tune.
-function(syncopate_embed_machines)
-    file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/share/machines/*.json)
-    set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
-    set(entries "")
-    foreach(file IN LISTS files)
-        get_filename_component(name ${file} NAME_WE)
-        file(READ ${file} text)
-        string(APPEND entries "    {\"${name}\", R\"machine(${text})machine\"},\n")
-    endforeach()
-    set(generated ${PROJECT_BINARY_DIR}/machine_shipped.cpp)
-    file(CONFIGURE OUTPUT ${generated} @ONLY CONTENT [[
-// Generated from share/machines/ by cmake/Embed.cmake.
-#include "tune/machine_shipped.hpp"
-
-#include <array>
-
-namespace syncopate::tune {
-
-std::span<const ShippedMachine> shipped_machines() {
-    static constexpr auto kShipped = std::to_array<ShippedMachine>({
-@entries@    });
-    return kShipped;
-}
-
-}  // namespace syncopate::tune
-]])
-    target_sources(syncopate_tune PRIVATE ${generated})
+    target_sources(syncopate_${layer} PRIVATE ${generated})
 endfunction()

@@ -60,7 +60,20 @@ Ranges = Sequence[str] | Sequence[Sequence[str]]
 
 
 class StatedKernel:
-    """A kernel with its statement. `kernel[grid](…)` runs it alone: on a GPU itself, on host tensors `host`."""
+    """A kernel that sy.fuse takes like a @triton.jit one, from `fn` (of @gluon.jit, or sy.cuda_kernel) and what it states of
+    itself. `kernel[grid](…)` runs it alone: on a GPU itself, on host tensors `host`.
+
+    `tiles`: the axes of its tile space, each with its count; tiles are numbered row-major in this order, the last axis
+    fastest. `loops`: loops inside a tile whose iterations the kernel awaits in phases, each with its count. `reads`,
+    `writes`: parameter → a range for each axis of its tensor ("begin : end", ":" for all of it, one expression for one
+    element), or a list of such lists. Expressions: whole numbers, the kernel's scalars and constexprs, tile coordinates
+    and, in ranges, loop iterations; + - * // %, cdiv, min, max. `placed`: parameters that are loaded, or stored, where the slot
+    says. `split`: programs that share a tile. `order`: what tiles are sorted by where nothing else decides.
+
+    `host`: the Triton kernel that runs on host tensors, with the same names for what is bound; it gets the arguments that it
+    has parameters for, and what `host_arguments(arguments, grid)` returns. Where it is given, its footprints, which the
+    front end finds, are held against the statement for each new set of arguments.
+    """
 
     def __init__(
         self,
@@ -229,45 +242,8 @@ class StatedKernel:
         return self._identities[key]
 
 
-def kernel(
-    fn: Any,
-    tiles: Mapping[str, str],
-    reads: Mapping[str, Ranges],
-    writes: Mapping[str, Ranges],
-    loops: Mapping[str, str] | None = None,
-    *,
-    placed: Sequence[str] = (),
-    split: str = "1",
-    order: Sequence[str] = (),
-    host: Any = None,
-    host_arguments: Callable[[Mapping[str, Any], tuple[int, ...]], Mapping[str, Any]] | None = None,
-) -> StatedKernel:
-    """A kernel that sy.fuse takes like a @triton.jit one, from `fn` (of @gluon.jit, or sy.cuda_kernel) and what it states of
-    itself.
-
-    `tiles`: the axes of its tile space, each with its count; tiles are numbered row-major in this order, the last axis
-    fastest. `loops`: loops inside a tile whose iterations the kernel awaits in phases, each with its count. `reads`,
-    `writes`: parameter → a range for each axis of its tensor ("begin : end", ":" for all of it, one expression for one
-    element), or a list of such lists. Expressions: whole numbers, the kernel's scalars and constexprs, tile coordinates
-    and, in ranges, loop iterations; + - * // %, cdiv, min, max. `placed`: parameters that are loaded, or stored, where the slot
-    says. `split`: programs that share a tile. `order`: what tiles are sorted by where nothing else decides.
-
-    `host`: the Triton kernel that runs on host tensors, with the same names for what is bound; it gets the arguments that it
-    has parameters for, and what `host_arguments(arguments, grid)` returns. Where it is given, its footprints, which the
-    front end finds, are held against the statement for each new set of arguments.
-    """
-    return StatedKernel(
-        fn,
-        tiles,
-        reads,
-        writes,
-        loops,
-        placed=placed,
-        split=split,
-        order=order,
-        host=host,
-        host_arguments=host_arguments,
-    )
+#: As users say it: sy.kernel(fn, …).
+kernel = StatedKernel
 
 
 def stage_of(
