@@ -1,6 +1,6 @@
 """`sy.ops.attention` on host ranks in Triton's interpreter; run by test_attention.py.
 
-    host_attention.py RANKS CASE...          each case as in CASES, or "queued"
+    host_attention.py RANKS CASE...          each case as in CASES, "queued" or "other documents"
 
 Each case is called with fresh data, transfers late at random and in any order. Twice with tagged numbers: Q is 0, so that
 each row is the mean of the rows of V that it sees, small integers that differ from call to call: a range of KV that is
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 
 import torch  # noqa: E402
-from syncopate import ops, ranks  # noqa: E402
+from syncopate import ops, plans, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 
 D = 16
@@ -142,6 +142,31 @@ def check_queued(place: ranks.Place, group) -> None:
     op.close()
 
 
+def check_other_documents(place: ranks.Place, group) -> None:
+    """Other documents make other tables and no other kernel, and what was set up long ago is freed."""
+    module = sys.modules["syncopate.ops.attention"]
+    module.MOST_MADE = 2
+    s, sources, alive = 64, set(), []
+    for call, cut in enumerate((20, 37, 50, 20)):
+        documents = [0, cut, s]
+        q, k, v = (random((1, 1, s, D), call, n) for n in range(3))
+        rows = plans.shard_rows(s, place.size, "documents", module.SMALL, documents)[place.rank]
+        own = [torch.cat([x[:, :, begin:end] for begin, end in rows], 2) for x in (q, k, v)]
+        o, _ = ops.attention(*own, group, causal=True, cu_seqlens=documents, length=s)
+        seen = seen_by(torch.cat([torch.arange(*run) for run in rows]), s, True, 0, documents)
+        error = float((o.double() - in_fp64(own[0], k, v, D**-0.5, seen)[0]).abs().max())
+        expect(error < 2e-2, f"documents {documents}, rank {place.rank}: o is {error} off")
+        made = next(reversed(module._made.values()))
+        sources.add(made.prepare().source)
+        alive.append(made)
+        expect(len(module._made) <= 2, f"{len(module._made)} are kept")
+    expect(len(sources) == 1, "other documents are another kernel")
+    expect(alive[0].prepared is None and alive[3] is not alive[0], "the first one is still there")
+    for made in module._made.values():
+        made.close()
+    module._made.clear()
+
+
 def check_refusals(group) -> None:
     """What cannot be done is refused with the reason, and "auto" does not take it."""
     size = group.size
@@ -192,6 +217,8 @@ def check(place: ranks.Place) -> None:
     for name in sys.argv[2:]:
         if name == "queued":
             check_queued(place, group)
+        elif name == "other documents":
+            check_other_documents(place, group)
         else:
             check_case(name, place, group)
 

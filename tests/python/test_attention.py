@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 HERE = Path(__file__).resolve().parent
 
 CASES = {
-    2: ["all_gather causal", "all_gather full", "ring", "ulysses", "documents", "window"],
+    2: ["all_gather causal", "all_gather full", "ring", "ulysses", "documents", "window", "other documents"],
     3: ["all_gather ragged", "all_gather ragged full", "ring causal", "documents by many", "queued"],
     4: ["ulysses_ring", "double_ring causal", "contiguous by many"],
     5: ["zigzag by many", "ring by many", "ulysses by five"],

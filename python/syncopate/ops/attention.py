@@ -6,6 +6,7 @@ o, lse = sy.ops.attention(q, k, v, causal=True)      q [B, H, S / ranks, D], k, 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -404,7 +405,8 @@ def _dtype(name: str, dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if name == "fp32" else dtype
 
 
-_made: dict[Hashable, Attention] = {}
+MOST_MADE = 16  # shapes, or lists of documents, that are kept set up
+_made: OrderedDict[Hashable, Attention] = OrderedDict()  # the last used last
 
 
 def attention(
@@ -424,7 +426,8 @@ def attention(
     """o and lse of attention over a sequence of `length` rows (default: as many on each rank as here), of which q [B, H, rows,
     D], k and v [B, HKV, rows, D] are this rank's, as `sharding` says (Attention.rows). Arguments: as of Attention.
 
-    Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
+    Collective over `group` (a torch process group; default: the world). The first call with a shape, or with other documents,
+    sets it up: new tables and a heap, but the same compiled kernel. Of those the last MOST_MADE are kept.
     """
     members = members_of(group, "cuda" if q.is_cuda else "host")
     if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape:
@@ -437,6 +440,11 @@ def attention(
     key = (b, h, k.shape[1], s, d, q.dtype, id(members), causal, kind, window, documents, scale, sharding)
     made = _made.get(key)
     if made is None:
+        while len(_made) >= MOST_MADE:
+            _, oldest = _made.popitem(last=False)
+            if q.is_cuda:
+                torch.cuda.synchronize(q.device)  # its last call may still run
+            oldest.close()
         made = _made[key] = Attention(
             b,
             h,
@@ -452,4 +460,5 @@ def attention(
             scale=scale,
             sharding=sharding,
         )
+    _made.move_to_end(key)
     return made(q, k, v)
