@@ -68,7 +68,7 @@ void print(const Json& answer) {
 
 void describe(const std::string& path, const sync::Chain& chain, const sync::Synchronization& made) {
     std::int64_t blocks = 0;
-    for (const sync::Stage& stage : chain.stages) blocks += stage.num_blocks();
+    for (const sync::ChainStage& stage : chain.stages) blocks += stage.num_blocks();
     std::size_t semaphores = 0;
     for (const sync::SemaphoreArray& array : made.arrays) semaphores += array.posts.size();
     std::cout << fmt::format("ok: {}: {} stages, {} blocks, {} semaphores, no findings\n", path,

@@ -102,7 +102,7 @@ private:
         if (document_.size(node) == 0) return fail(node, path, "is empty; it needs at least one stage");
         std::int64_t blocks = 0;
         return each(node, path, [&](Index entry, const JsonPath& entry_path) {
-            Stage& made = chain_.stages.emplace_back();
+            ChainStage& made = chain_.stages.emplace_back();
             if (!stage(entry, entry_path, made)) return false;
             blocks += made.num_blocks();
             return blocks <= kMostBlocks ||
@@ -110,7 +110,7 @@ private:
         });
     }
 
-    bool stage(Index node, const JsonPath& path, Stage& made) {
+    bool stage(Index node, const JsonPath& path, ChainStage& made) {
         static constexpr std::array<JsonField, 9> kFields{{{"name", true},
                                                            {"grid", true},
                                                            {"order", false},
@@ -142,7 +142,7 @@ private:
                 policies(guards, {&path, "guards"}, made.writes, "does not write", made.guards));
     }
 
-    bool grid(Index node, const JsonPath& path, Stage& made) {
+    bool grid(Index node, const JsonPath& path, ChainStage& made) {
         if (!list(node, path, "a list of one to three counts", 3)) return false;
         if (document_.size(node) == 0) return fail(node, path, "is empty; it needs one to three counts");
         std::size_t axis = 0;
@@ -156,7 +156,7 @@ private:
                    : fail(node, path, fmt::format("is more than {} blocks", kMostBlocks));
     }
 
-    bool order(Index node, const JsonPath& path, Stage& made) {
+    bool order(Index node, const JsonPath& path, ChainStage& made) {
         Index name_at = node;
         Index rows = JsonDocument::kNone;
         Index tiles = JsonDocument::kNone;
@@ -317,7 +317,7 @@ private:
         return true;
     }
 
-    bool early_inputs(Index node, const JsonPath& path, Stage& made) {
+    bool early_inputs(Index node, const JsonPath& path, ChainStage& made) {
         if (!list(node, path, "a list of tensors", kMostBoxes)) return false;
         return each(node, path, [&](Index entry, const JsonPath& at) {
             std::string_view name;
@@ -348,7 +348,7 @@ std::string_view name_of(OrderKind kind) {
     return kNames[static_cast<std::size_t>(kind)];
 }
 
-bool Stage::is_early(const std::string& tensor) const {
+bool ChainStage::is_early(const std::string& tensor) const {
     return std::ranges::find(early, tensor) != early.end();
 }
 

@@ -324,7 +324,7 @@ Verdict check(const Chain& chain) {
     for (Malformed& malformed : generated.malformed) {
         Finding finding{Finding::Kind::malformed, "", {-1, -1, -1}, std::move(malformed.message)};
         if (malformed.stage >= 0) {
-            const Stage& stage = chain.stages[static_cast<std::size_t>(malformed.stage)];
+            const ChainStage& stage = chain.stages[static_cast<std::size_t>(malformed.stage)];
             finding.stage = stage.name;
             if (malformed.block >= 0) finding.block = stage.block(malformed.block);
         }

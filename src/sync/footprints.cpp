@@ -42,8 +42,8 @@ struct BlockRange {
     bool single;
 };
 
-Result<std::vector<std::vector<plan::Region>>> boxes_of(const std::vector<BoxText>& texts, const Stage& stage,
-                                                        const std::string& tensor,
+Result<std::vector<std::vector<plan::Region>>> boxes_of(const std::vector<BoxText>& texts,
+                                                        const ChainStage& stage, const std::string& tensor,
                                                         const std::vector<std::int64_t>& extents) {
     std::vector<std::vector<plan::Region>> boxes(static_cast<std::size_t>(stage.num_blocks()));
     for (const BoxText& text : texts) {
@@ -69,7 +69,7 @@ Result<std::vector<std::vector<plan::Region>>> boxes_of(const std::vector<BoxTex
 
 }  // namespace
 
-Result<Footprints> footprints(const Chain& chain, const Stage& stage, const std::string& tensor) {
+Result<Footprints> footprints(const Chain& chain, const ChainStage& stage, const std::string& tensor) {
     Footprints made;
     const std::vector<std::int64_t>& extents = chain.tensors.at(tensor);
     const auto fill = [&](const auto& touched, std::vector<std::vector<plan::Region>>& boxes) -> Status {

@@ -75,7 +75,7 @@ private:
     // --- orders ---
 
     void find_order(std::size_t at) {
-        const Stage& stage = chain_.stages[at];
+        const ChainStage& stage = chain_.stages[at];
         Order order = stage.order;
         if (order.kind != OrderKind::automatic) {
             made_.synchronization.orders.push_back(tiles_in_order(stage, order));
@@ -144,7 +144,7 @@ private:
     // --- waits ---
 
     void add_inputs(std::size_t stage) {
-        const Stage& of = chain_.stages[stage];
+        const ChainStage& of = chain_.stages[stage];
         for (const auto& [tensor, texts] : of.reads) {
             if (of.is_early(tensor)) continue;
             const auto found = of.waits.find(tensor);
@@ -207,7 +207,7 @@ private:
 
     void add_link(std::size_t stage, const std::string& tensor, std::size_t from, std::int32_t lag,
                   const Policy& policy, const Overlaps& needs) {
-        const Stage& producer = chain_.stages[from];
+        const ChainStage& producer = chain_.stages[from];
         Link link;
         link.stage = static_cast<std::int32_t>(stage);
         link.tensor = tensor;

@@ -22,7 +22,7 @@ Groups numbered(const std::vector<Key>& keys) {
     return groups;
 }
 
-Groups grouped(const Stage& producer, PolicyKind kind, std::int64_t width) {
+Groups grouped(const ChainStage& producer, PolicyKind kind, std::int64_t width) {
     std::vector<Block> keys;
     for (std::int64_t linear = 0; linear < producer.num_blocks(); ++linear) {
         const auto [x, y, z] = producer.block(linear);
@@ -39,7 +39,7 @@ Groups grouped(const Stage& producer, PolicyKind kind, std::int64_t width) {
 
 }  // namespace
 
-Groups groups_of(const Policy& policy, const Stage& producer) {
+Groups groups_of(const Policy& policy, const ChainStage& producer) {
     const std::int64_t nx = producer.grid[0];
     if (policy.kind == PolicyKind::strided)
         return grouped(producer, policy.kind, policy.stride == 0 ? (nx + 1) / 2 : policy.stride);
@@ -48,7 +48,7 @@ Groups groups_of(const Policy& policy, const Stage& producer) {
     return grouped(producer, policy.kind, 1);
 }
 
-Result<Groups> groups_as_written(const Policy& policy, const Stage& producer) {
+Result<Groups> groups_as_written(const Policy& policy, const ChainStage& producer) {
     const BlockExpression semaphore(*policy.semaphore);
     Groups groups;
     for (std::int64_t linear = 0; linear < producer.num_blocks(); ++linear) {
@@ -66,7 +66,7 @@ Result<Groups> groups_as_written(const Policy& policy, const Stage& producer) {
     return groups;
 }
 
-Groups groups_by_need(const Overlaps& needs, const Stage& producer) {
+Groups groups_by_need(const Overlaps& needs, const ChainStage& producer) {
     std::vector<std::vector<std::int32_t>> needed_by(static_cast<std::size_t>(producer.num_blocks()));
     for (std::size_t of = 0; of < needs.blocks.size(); ++of) {
         for (const std::int32_t block : needs.blocks[of])
@@ -82,7 +82,7 @@ Groups groups_by_need(const Overlaps& needs, const Stage& producer) {
     return groups;
 }
 
-PolicyKind recognise(const Groups& groups, const Stage& producer) {
+PolicyKind recognise(const Groups& groups, const ChainStage& producer) {
     for (const PolicyKind kind : {PolicyKind::row, PolicyKind::batched}) {
         if (grouped(producer, kind, 1) == groups) return kind;
     }

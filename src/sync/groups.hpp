@@ -14,15 +14,15 @@ namespace syncopate::sync {
 using Groups = std::vector<std::int32_t>;
 
 /// Of a policy other than `none`, `automatic` and `custom`.
-[[nodiscard]] Groups groups_of(const Policy& policy, const Stage& producer);
+[[nodiscard]] Groups groups_of(const Policy& policy, const ChainStage& producer);
 
 /// Of `custom`, numbered as written. Fails where a semaphore is negative or beyond kMostBlocks.
-[[nodiscard]] Result<Groups> groups_as_written(const Policy& policy, const Stage& producer);
+[[nodiscard]] Result<Groups> groups_as_written(const Policy& policy, const ChainStage& producer);
 
 /// Of `automatic`: blocks share a semaphore if the same consumers need them; what nobody needs posts none.
-[[nodiscard]] Groups groups_by_need(const Overlaps& needs, const Stage& producer);
+[[nodiscard]] Groups groups_by_need(const Overlaps& needs, const ChainStage& producer);
 
 /// The named policy that groups the blocks alike, else `custom`.
-[[nodiscard]] PolicyKind recognise(const Groups& groups, const Stage& producer);
+[[nodiscard]] PolicyKind recognise(const Groups& groups, const ChainStage& producer);
 
 }  // namespace syncopate::sync

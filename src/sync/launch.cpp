@@ -116,7 +116,7 @@ Result<std::uint32_t> DeviceChain::input(std::size_t stage, const std::string& t
 Status DeviceChain::launch(std::size_t stage, runtime::CudaKernel& kernel,
                            const runtime::KernelArguments& arguments, runtime::CudaStream stream,
                            std::uint32_t blocks) {
-    const Stage& of = state_->chain.stages[stage];
+    const ChainStage& of = state_->chain.stages[stage];
     const bool overlapped = state_->chain.calls == Chain::Calls::overlapped;
     if (blocks != 0 && (!of.tickets || overlapped)) {
         return Error{fmt::format("stage {} cannot be persistent: {}", of.name,
@@ -145,7 +145,7 @@ Status DeviceChain::check() const {
     SYNCOPATE_CUDA(api, cuMemcpyDtoHAsync, words.data(), state_->fault, sizeof(words), nullptr);
     if (Status done = state_->context->synchronize(); !done) return done.error();
     if (words[kFault] == 0) return Done{};
-    const Stage& stage = state_->chain.stages[words[kFault] - 1];
+    const ChainStage& stage = state_->chain.stages[words[kFault] - 1];
     const auto [x, y, z] = stage.block(words[kFaultTile]);
     return Error{
         fmt::format(

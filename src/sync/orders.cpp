@@ -5,7 +5,7 @@
 
 namespace syncopate::sync {
 
-std::vector<std::int32_t> tiles_in_order(const Stage& stage, const Order& order) {
+std::vector<std::int32_t> tiles_in_order(const ChainStage& stage, const Order& order) {
     if (order.kind == OrderKind::custom) return order.tiles;
     const auto [nx, ny, nz] = stage.grid;
     std::vector<std::int32_t> tiles;

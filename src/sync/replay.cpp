@@ -6,7 +6,7 @@ namespace syncopate::sync {
 
 Unrolled::Unrolled(const Chain& chain, const Synchronization& synchronization)
     : chain_(chain), synchronization_(synchronization), calls_(chain.calls == Chain::Calls::ordered ? 1 : 3) {
-    for (const Stage& stage : chain.stages) {
+    for (const ChainStage& stage : chain.stages) {
         first_.push_back(per_call_);
         per_call_ += stage.num_blocks();
     }

@@ -26,7 +26,7 @@ std::vector<std::string> inputs_of(const Synchronization& made, std::int32_t sta
 
 StageTable table_of(const Chain& chain, const Synchronization& made, std::int32_t number,
                     const std::vector<std::uint32_t>& first_semaphore) {
-    const Stage& stage = chain.stages[static_cast<std::size_t>(number)];
+    const ChainStage& stage = chain.stages[static_cast<std::size_t>(number)];
     const auto tiles = static_cast<std::size_t>(stage.num_blocks());
     StageTable table;
     table.inputs = inputs_of(made, number);

@@ -61,7 +61,7 @@ TEST(Generate, FindsThePolicyThatTheFootprintsAskFor) {
         const Result<Chain> chain = chain_from_json(*text, name);
         EXPECT_TRUE(chain.ok());
         Chain automatic = *chain;
-        for (Stage& stage : automatic.stages) stage.waits.clear();
+        for (ChainStage& stage : automatic.stages) stage.waits.clear();
         EXPECT_EQ(check(*chain).findings.size(), 0U) << name;
         const Verdict verdict = check(automatic);
         EXPECT_EQ(verdict.findings.size(), 0U) << name;

@@ -9,8 +9,9 @@
 //
 // What a block does, in this order: it starts; it reads its `early` inputs; it passes all its waits; it reads
 // the other inputs and writes; it completes and posts. Blocks of a stage take tiles by tickets, in the
-// stage's order (Stage::tickets), else in any. A stage's first block starts after every block of the stage
-// before it has started (the launch rule, launch.hpp), unless `Chain::launch` says that nothing orders them.
+// stage's order (ChainStage::tickets), else in any. A stage's first block starts after every block of the
+// stage before it has started (the launch rule, launch.hpp), unless `Chain::launch` says that nothing orders
+// them.
 #pragma once
 
 #include <array>
@@ -75,7 +76,7 @@ struct Order {
 /// cut off, as a kernel's masks do.
 using BoxText = std::vector<affine::Range>;
 
-struct Stage {
+struct ChainStage {
     std::string name;
     std::array<std::int64_t, 3> grid{1, 1, 1};
     Order order{};
@@ -109,7 +110,7 @@ struct Chain {
                      ///< before
     };
     std::map<std::string, std::vector<std::int64_t>> tensors{};  ///< extents
-    std::vector<Stage> stages{};                                 ///< in launch order
+    std::vector<ChainStage> stages{};                            ///< in launch order
     Launch launch = Launch::after_start;
     Calls calls = Calls::ordered;
 };
@@ -126,7 +127,7 @@ struct Footprints {
 };
 
 /// Of `tensor`. Fails where a range cannot be evaluated, naming stage, tensor and block.
-[[nodiscard]] Result<Footprints> footprints(const Chain& chain, const Stage& stage,
+[[nodiscard]] Result<Footprints> footprints(const Chain& chain, const ChainStage& stage,
                                             const std::string& tensor);
 
 }  // namespace syncopate::sync

@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         return 0;
     }
     std::int64_t blocks = 0;
-    for (const sync::Stage& stage : chain->stages) blocks += stage.num_blocks();
+    for (const sync::ChainStage& stage : chain->stages) blocks += stage.num_blocks();
     if (blocks > 256) return 0;
     for (const sync::Finding& finding : sync::check(*chain).findings)
         fuzz::require(!finding.message.empty(), "a finding says what is wrong");
