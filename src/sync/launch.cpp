@@ -20,6 +20,8 @@ namespace syncopate::sync {
 using runtime::CudaApi;
 using runtime::CurrentContext;
 using runtime::DeviceBuffer;
+using runtime::OwnedEvent;
+using runtime::OwnedStream;
 
 struct DeviceChain::State {
     std::shared_ptr<runtime::CudaContext> context;
@@ -29,6 +31,17 @@ struct DeviceChain::State {
     std::unique_ptr<DeviceBuffer> memory;  ///< fault words, tickets, semaphores, tables
     std::uint64_t fault = 0, tickets = 0, semaphores = 0;
     std::vector<std::uint64_t> table;  ///< by stage
+
+    // Of start_events: stages take the caller's stream and the lane in turn.
+    std::unique_ptr<OwnedStream> lane;
+    std::vector<std::unique_ptr<OwnedEvent>> started;  ///< by stage
+    std::unique_ptr<OwnedEvent> joined;
+
+    Status make_events();
+    /// The stream of a stage, once what it waits for is enqueued there.
+    Result<CUstream> enter(std::size_t stage, CUstream caller) const;
+    /// After the last stage: the caller's stream comes after the lane.
+    Status join(CUstream caller) const;
 };
 
 namespace {
@@ -53,10 +66,41 @@ Error refused(const Finding& finding) { return Error{"the chain is refused: " + 
 
 }  // namespace
 
+Status DeviceChain::State::make_events() {
+    Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context, false);
+    if (!stream) return stream.error();
+    lane = *std::move(stream);
+    for (std::size_t i = 0; i <= chain.stages.size(); ++i) {
+        Result<std::unique_ptr<OwnedEvent>> event = OwnedEvent::create(context);
+        if (!event) return event.error();
+        if (i == chain.stages.size()) {
+            joined = *std::move(event);
+        } else {
+            started.push_back(*std::move(event));
+        }
+    }
+    return Done{};
+}
+
+Result<CUstream> DeviceChain::State::enter(std::size_t stage, CUstream caller) const {
+    const CUstream stream = stage % 2 == 0 ? caller : lane->get();
+    if (stage > 0) SYNCOPATE_CUDA(context->api(), cuStreamWaitEvent, stream, started[stage - 1]->get(), 0);
+    return stream;
+}
+
+Status DeviceChain::State::join(CUstream caller) const {
+    SYNCOPATE_CUDA(context->api(), cuEventRecord, joined->get(), lane->get());
+    SYNCOPATE_CUDA(context->api(), cuStreamWaitEvent, caller, joined->get(), 0);
+    return Done{};
+}
+
 Result<std::unique_ptr<DeviceChain>> DeviceChain::make(std::shared_ptr<runtime::CudaContext> context,
-                                                       const Chain& chain, std::uint32_t deadline_ms) {
+                                                       const Chain& chain, std::uint32_t deadline_ms,
+                                                       Launching launching) {
     const Verdict verdict = sync::check(chain);
     if (!verdict.ok()) return refused(verdict.findings.front());
+    if (launching == Launching::start_events && chain.calls == Chain::Calls::overlapped)
+        return Error{"calls overlap only by programmatic launch, not by start events"};
     const CudaApi& api = context->api();
     auto state = std::make_unique<State>();
     state->context = context;
@@ -68,6 +112,9 @@ Result<std::unique_ptr<DeviceChain>> DeviceChain::make(std::shared_ptr<runtime::
     SYNCOPATE_CUDA(api, cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
     state->overlaps = major >= 9 && chain.launch == Chain::Launch::after_start;
 
+    if (state->overlaps && launching == Launching::start_events && chain.stages.size() > 1) {
+        if (Status made = state->make_events(); !made) return made.error();
+    }
     Layout layout;
     state->fault = layout.add(kFaultWords * sizeof(std::uint32_t));
     state->tickets = layout.add(chain.stages.size() * kSector);
@@ -126,7 +173,17 @@ Status DeviceChain::launch(std::size_t stage, runtime::CudaKernel& kernel,
     // Tickets say which tile a block runs, so the shape of the grid does not matter, and y and z are short.
     runtime::Grid grid{extent(0), extent(1), extent(2)};
     if (of.tickets) grid = {blocks != 0 ? blocks : static_cast<std::uint32_t>(of.num_blocks()), 1, 1};
-    return kernel.launch(grid, stream, arguments, state_->overlaps && (stage > 0 || overlapped));
+    if (!state_->lane)
+        return kernel.launch(grid, stream, arguments, state_->overlaps && (stage > 0 || overlapped));
+    const CurrentContext current(*state_->context);
+    const auto caller = reinterpret_cast<CUstream>(stream);
+    const bool last = stage + 1 == state_->chain.stages.size();
+    const Result<CUstream> own = state_->enter(stage, caller);
+    if (!own) return own.error();
+    const auto started = last ? 0 : reinterpret_cast<std::uint64_t>(state_->started[stage]->get());
+    Status launched =
+        kernel.launch(grid, reinterpret_cast<runtime::CudaStream>(*own), arguments, false, started);
+    return launched && last ? state_->join(caller) : launched;
 }
 
 bool DeviceChain::overlaps() const { return state_->overlaps; }
@@ -172,7 +229,7 @@ Error not_built() {
 }  // namespace
 
 Result<std::unique_ptr<DeviceChain>> DeviceChain::make(std::shared_ptr<runtime::CudaContext>,
-                                                       const Chain& chain, std::uint32_t) {
+                                                       const Chain& chain, std::uint32_t, Launching) {
     const Verdict verdict = sync::check(chain);
     if (!verdict.ok()) return Error{"the chain is refused: " + verdict.findings.front().to_string()};
     return not_built();

@@ -7,6 +7,7 @@
 //   another
 //              stream presses
 //   replays    a captured graph of 100 calls, replayed until there were N calls
+//              (both by programmatic launch and by start events, there a tenth of them)
 //   deadline   a producer that never posts: the call ends, and names stage, tile and input
 //
 // Exit 0 when all is right, 3 where there is no GPU.
@@ -109,10 +110,10 @@ public:
 /// A chain of two stages with its kernels.
 struct Pair {
     Pair(const Program& program, const Shape& s, std::uint32_t delay_ns, const char* up_name = nullptr,
-         std::uint32_t deadline_ms = 10'000)
+         std::uint32_t deadline_ms = 10'000, Launching launching = Launching::programmatic)
         : shape(s) {
         const Chain made = take(chain_from_json(chain_text(s), "chain"), "chain");
-        chain = take(DeviceChain::make(program.context_, made, deadline_ms), "chain");
+        chain = take(DeviceChain::make(program.context_, made, deadline_ms, launching), "chain");
         memory = take(
             runtime::DeviceBuffer::create(program.context_, std::size_t{s.columns} * s.all_rows * kWidth * 4),
             "memory");
@@ -141,7 +142,11 @@ struct Pair {
     runtime::KernelArguments up_arguments, down_arguments;
 };
 
-bool grids(const Program& program, int calls) {
+const char* name_of(Launching launching) {
+    return launching == Launching::programmatic ? "programmatic launch" : "start events";
+}
+
+bool grids(const Program& program, int calls, Launching launching) {
     const std::vector<Shape> shapes{
         {8, 2, 4, 1, 0, 0, 0, false},      {1, 1, 1, 1, 0, 0, 0, false},
         {24, 48, 48, 1, 0, 0, 0, false},   {24, 14, 48, 2, 0, 0, 0, false},
@@ -155,7 +160,7 @@ bool grids(const Program& program, int calls) {
     ns.add(std::uint32_t{30'000});
     bool right = true;
     for (const Shape& shape : shapes) {
-        Pair pair(program, shape, 8'000);
+        Pair pair(program, shape, 8'000, nullptr, 10'000, launching);
         for (int call = 0; call < calls; ++call) {
             if (call % 4 == 0)
                 take(press->launch({static_cast<std::uint32_t>(1 + call % 200), 1, 1}, program.other(), ns),
@@ -169,7 +174,8 @@ bool grids(const Program& program, int calls) {
             break;
         }
     }
-    if (right) fmt::print("grids: ok: {} chains, {} calls each\n", shapes.size(), calls);
+    if (right)
+        fmt::print("grids: ok: {} chains, {} calls each, by {}\n", shapes.size(), calls, name_of(launching));
     return right;
 }
 
@@ -188,13 +194,13 @@ struct Graphs {
     CUresult (*launch)(CUgraphExec, CUstream) = nullptr;
 };
 
-bool replays(const Program& program, int count) {
+bool replays(const Program& program, int count, Launching launching) {
     constexpr int kCalls = 100;
     const Graphs graphs;
     const runtime::CurrentContext current(*program.context_);
     const std::vector<Shape> shapes{{4, 4, 2, 1, 0, 0, 0, false}, {20, 8, 20, 1, 0, 0, 0, true}};
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-        Pair pair(program, shapes[i], i == 0 ? 1'000 : 6'000);
+        Pair pair(program, shapes[i], i == 0 ? 1'000 : 6'000, nullptr, 10'000, launching);
         CUgraph graph = nullptr;
         CUgraphExec ready = nullptr;
         CUstream stream = program.stream_->get();
@@ -215,7 +221,8 @@ bool replays(const Program& program, int count) {
         take(pair.chain->check(), "replays");
         const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
         const std::uint32_t wrong = program.wrong();
-        fmt::print("replays: {} calls in {:.1f} s, {} words wrong\n", times * kCalls, seconds.count(), wrong);
+        fmt::print("replays: {} calls in {:.1f} s by {}, {} words wrong\n", times * kCalls, seconds.count(),
+                   name_of(launching), wrong);
         if (wrong != 0) return false;
     }
     return true;
@@ -242,7 +249,11 @@ int run(int argc, char** argv) {
         if (std::strcmp(argv[i], "--image") == 0) image = argv[i + 1];
     }
     const Program program(image);
-    const bool right = grids(program, calls) && replays(program, count) && deadline(program);
+    bool right = deadline(program);
+    for (const Launching launching : {Launching::programmatic, Launching::start_events}) {
+        right = right && grids(program, calls, launching) &&
+                replays(program, launching == Launching::programmatic ? count : count / 10, launching);
+    }
     return right ? 0 : 1;
 }
 

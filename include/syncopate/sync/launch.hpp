@@ -5,7 +5,13 @@
 //
 // A programmatic launch without griddepcontrol.wait is the launch rule that check.hpp builds on, and it needs
 // no kernel that waits. What the stream holds after the chain starts after all of it: each launch's last
-// block ends after the kernel before it (Stage::end). Before sm_90 there is no such launch: there stages run
+// block ends after the kernel before it (Stage::end).
+//
+// The same rule without the kernels' help: the launch of a stage records an event when every block has
+// started, for which the next stage waits on a stream of its own (Launching::start_events). Captured into a
+// graph, that is a launch-completion edge.
+//
+// Before sm_90 there is no such launch: there stages run
 // in stream order, and every wait is over when it is first looked at.
 #pragma once
 
@@ -21,12 +27,19 @@
 
 namespace syncopate::sync {
 
+/// What lets a stage start beside the one before it.
+enum class Launching : std::uint8_t {
+    programmatic,  ///< griddepcontrol, in one stream: the least time between stages
+    start_events,  ///< for kernels that do not call launch_dependents
+};
+
 class DeviceChain {
 public:
     /// Checks the chain, refuses it with its first finding, and allocates. Calls that overlap need kernels
     /// that are not persistent. `deadline_ms`: of each wait; 0: none.
     static Result<std::unique_ptr<DeviceChain>> make(std::shared_ptr<runtime::CudaContext> context,
-                                                     const Chain& chain, std::uint32_t deadline_ms = 30'000);
+                                                     const Chain& chain, std::uint32_t deadline_ms = 30'000,
+                                                     Launching launching = Launching::programmatic);
     ~DeviceChain();
     DeviceChain(const DeviceChain&) = delete;
     DeviceChain& operator=(const DeviceChain&) = delete;
@@ -37,7 +50,8 @@ public:
     /// The number of an input, for ChainStage::wait. Fails where the stage awaits no such tensor.
     [[nodiscard]] Result<std::uint32_t> input(std::size_t stage, const std::string& tensor) const;
 
-    /// Enqueues a stage. A call is all stages, in their order, on one stream. `arguments` begins with
+    /// Enqueues a stage. A call is all stages, in their order, on one stream, which comes after all of them
+    /// when the last one is enqueued. `arguments` begins with
     /// StageArguments of the same `blocks`. The stream may be captured.
     Status launch(std::size_t stage, runtime::CudaKernel& kernel, const runtime::KernelArguments& arguments,
                   runtime::CudaStream stream, std::uint32_t blocks = 0);

@@ -179,7 +179,8 @@ Status CudaKernel::prepare(Grid grid) {
                          options_.profile_scratch_align);
 }
 
-Status CudaKernel::launch(Grid grid, CudaStream stream, const KernelArguments& arguments, bool early) {
+Status CudaKernel::launch(Grid grid, CudaStream stream, const KernelArguments& arguments, bool early,
+                          std::uint64_t started) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return Done{};
     constexpr std::size_t kMost = 512;  // 4 KiB of parameters cannot hold more
     if (arguments.size() > kMost)
@@ -198,11 +199,15 @@ Status CudaKernel::launch(Grid grid, CudaStream stream, const KernelArguments& a
         parameters[count++] = &profile;
     }
 
-    CUlaunchAttribute attributes[4] = {};
+    CUlaunchAttribute attributes[5] = {};
     unsigned num_attributes = 0;
     if (options_.programmatic || early) {
         attributes[num_attributes].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
         attributes[num_attributes++].value.programmaticStreamSerializationAllowed = 1;
+    }
+    if (started != 0) {
+        attributes[num_attributes].id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+        attributes[num_attributes++].value.launchCompletionEvent.event = reinterpret_cast<CUevent>(started);
     }
     if (options_.cooperative) {
         attributes[num_attributes].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
