@@ -49,6 +49,7 @@ void bind_layout(nb::module_& module) {
     layout.attr("MADE_COUNTER") = table::made_counter;
     layout.attr("MADE_TILES") = table::made_tiles;
     layout.attr("MADE_POSTS") = table::made_posts;
+    layout.attr("WAIT_COUNT_SHIFT") = table::wait_count_shift;
     layout.attr("MADE_GATES") = table::made_gates;
     layout.attr("MADE_TOLD") = table::made_told;
     layout.attr("AT_ONCE") = table::at_once;

@@ -67,7 +67,9 @@ def _fault_message(control):
 def _wait_all(table, control, slot, begin, end):
     epoch = control[layout.EPOCH]
     for at in _pairs(begin, end):
-        word, want = table[at], _signed(epoch - table[at + 1])
+        lag = table[at + 1] & ((1 << layout.WAIT_COUNT_SHIFT) - 1)
+        posts = 1 + (table[at + 1] >> layout.WAIT_COUNT_SHIFT)
+        word, want = table[at], _signed((epoch - lag) * posts)
         start, polls = None, 0
         while True:
             seen = control[word]
@@ -142,6 +144,9 @@ def _post(schedule, control, slot, when=None):
         return
     for record in range(table[at], table[at + 1] & ~layout.AT_ONCE, layout.MADE_WORDS):
         counter = table[record + layout.MADE_COUNTER]
+        for gate in range(2):
+            word = counter + layout.GATE + gate
+            words[word] = _signed(words[word] + table[record + layout.MADE_GATES + gate])
         words[counter] += 1
         if words[counter] == table[record + layout.MADE_TILES]:
             words[counter] = 0

@@ -77,7 +77,10 @@ def _wait_ptx(
         mul.wide.s32 sy_addr, sy_at, {_WORD};
         add.s64 sy_addr, {schedule}, sy_addr;
         ld.global.v2.b32 {{sy_word, sy_lag}}, [sy_addr];
-        sub.s32 sy_want, sy_epoch, sy_lag;
+        and.b32 sy_want, sy_lag, {(1 << layout.WAIT_COUNT_SHIFT) - 1};
+        sub.s32 sy_want, sy_epoch, sy_want;
+        shr.u32 sy_lag, sy_lag, {layout.WAIT_COUNT_SHIFT};
+        mad.lo.s32 sy_want, sy_want, sy_lag, sy_want;
         mul.wide.s32 sy_addr, sy_word, {_WORD};
         add.s64 sy_addr, {control}, sy_addr;
         mov.b32 sy_polls, 0;

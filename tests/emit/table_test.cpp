@@ -25,6 +25,25 @@ TEST(Table, HoldsSlotsWithTheirWaits) {
     EXPECT_EQ(Words(words.begin() + 32, words.end()), (Words{32 + 8, 0, 32 + 24, 1}));
 }
 
+TEST(Table, LetsTilesOfOneRankWaitForCountsOfTiles) {
+    // Slots 0 to 2 make chunk 0, which posts signal 0; slot 3 waits for it.
+    fuse::RankSchedule schedule;
+    schedule.signals.resize(1);
+    schedule.slots = {{0, {}, {}}, {1, {}, {}}, {2, {}, {}}, {3, {{0, 0}}, {}}};
+    for (int slot = 0; slot < 3; ++slot) schedule.slots[static_cast<std::size_t>(slot)].makes = {0};
+    schedule.chunks.resize(1);
+    schedule.chunks[0].counting = {0, 1, 2};
+    schedule.chunks[0].posts = {{0, 0}};
+    const Words words = table_of(schedule, 0, 4096, 4);
+    const auto at = [&](std::size_t word) { return static_cast<std::size_t>(words[word]); };
+    const std::size_t wait = at(table::first_slot + 3 * table::slot_words + table::slot_waits);
+    EXPECT_EQ(words[wait], counter_of(schedule, 0) + control::gate);
+    EXPECT_EQ(words[wait + 1], 2 << table::wait_count_shift) << "three posts of this call";
+    const std::size_t made = at(table::first_slot + table::slot_makes);
+    EXPECT_EQ(words[made + table::made_gates], 1);
+    EXPECT_EQ(words[made + table::made_told], 0) << "nobody else is to be told";
+}
+
 TEST(Table, PrecedesPhasesByTheirCount) {
     fuse::RankSchedule schedule;
     schedule.slots = {{0, {{0, 0}}, {{.iteration_end = 3}, {0, 3, 5, {{1, 0}}}}}};

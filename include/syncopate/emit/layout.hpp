@@ -28,6 +28,11 @@
 //        byte distance from this rank's control block
 //        to the word that is set
 //
+// A wait's lag is below 2^wait_count_shift; above that stands the number of posts of a call, less 1. It is
+// over when the word has come to (epoch - lag) · posts. There is more than one where tiles wait for a chunk's
+// gate of copies, to which all tiles add: of one rank's stages that share nothing but tiles, whose gates
+// nobody sets back.
+//
 // makes_begin and makes_end: the first record and past the last one of the chunks of which the slot's tile is
 // its program's last; makes_end has the bit at_once where one of them wants that at once. A record, aligned
 // to 16 bytes, has 8 words: word of the chunk's counter in the control block, tiles that count in it, offsets
@@ -101,6 +106,7 @@ inline constexpr std::int32_t phase_waits = 2;  ///< wait_begin; wait_end follow
 
 // Words of a made chunk's record.
 inline constexpr std::int32_t made_words = 8;
+inline constexpr std::int32_t wait_count_shift = 8;
 inline constexpr std::int32_t made_counter = 0;
 inline constexpr std::int32_t made_tiles = 1;
 inline constexpr std::int32_t made_posts = 2;  ///< the first post; past the last one follows

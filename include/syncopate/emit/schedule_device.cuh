@@ -130,7 +130,10 @@ private:
         if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {
             const std::uint32_t epoch = control_[emit::control::epoch];
             for (std::int32_t at = begin; at < end; at += emit::table::pair_words) {
-                if (!poll(table_[at], epoch - static_cast<std::uint32_t>(table_[at + 1]), slot)) break;
+                const auto pair = static_cast<std::uint32_t>(table_[at + 1]);
+                const std::uint32_t lag = pair & ((1U << emit::table::wait_count_shift) - 1U);
+                const std::uint32_t posts = 1U + (pair >> emit::table::wait_count_shift);
+                if (!poll(table_[at], (epoch - lag) * posts, slot)) break;
             }
         }
         __syncthreads();

@@ -1,5 +1,7 @@
 #include "syncopate/runtime/signals/fault.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "syncopate/emit/table.hpp"
@@ -67,6 +69,13 @@ std::string describe_missing(const fuse::Schedule& schedule, int rank, int signa
         return fmt::format("signal {}", signal);
     const std::vector<fuse::SignalMeaning>& signals = schedule.ranks[static_cast<std::size_t>(rank)].signals;
     if (signal < 0) return fmt::format("signal {} is unknown", signal);
+    const std::vector<fuse::MadeChunk>& chunks = schedule.ranks[static_cast<std::size_t>(rank)].chunks;
+    const std::size_t beyond =
+        static_cast<std::size_t>(signal) - std::min<std::size_t>(signal, signals.size());
+    // The counter of a chunk, for which tiles wait themselves.
+    if (static_cast<std::size_t>(signal) >= signals.size() && beyond < chunks.size())
+        return fmt::format("chunk {} has not been made by rank {}'s kernel",
+                           name_of_chunk(schedule, chunks[beyond].chunk), rank);
     if (static_cast<std::size_t>(signal) >= signals.size()) return describe_joining(schedule, rank, signal);
     const fuse::SignalMeaning& meaning = signals[static_cast<std::size_t>(signal)];
     const fuse::Transfer* transfer = meaning.op.index >= 0 ? find_transfer(schedule, meaning.op) : nullptr;
