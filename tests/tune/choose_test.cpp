@@ -129,6 +129,10 @@ TEST(Objection, SaysWhyTheRuntimeCannotCarryOutAStrategy) {
     EXPECT_NE(why(gather, {.stored = 1}), "");
     EXPECT_NE(why(reduce, {.stored = 4}), "");
     EXPECT_NE(why(reduce, {.stored = 1, .pulled = 1}), "");
+    EXPECT_EQ(why(reduce, {.one_step = true, .backend = plan::Backend::tma_inline}), "");
+    EXPECT_NE(why(reduce, {.stored = 1, .one_step = true}), "");
+    EXPECT_NE(why(gather, {.one_step = true}), "");
+    EXPECT_NE(why("matmul_reduce_scatter:M=1024,N=512,K=1024", {.one_step = true}), "");
     EXPECT_NE(why(reduce, {.backend = plan::Backend::nccl}), "");
     EXPECT_NE(why(reduce, {.backend = plan::Backend::host}), "");
     EXPECT_NE(why(reduce, {.chunking = {.rows = 2}}), "");
