@@ -64,7 +64,8 @@ class StatedKernel:
     itself. `kernel[grid](…)` runs it alone: on a GPU itself, on host tensors `host`.
 
     `tiles`: the axes of its tile space, each with its count; tiles are numbered row-major in this order, the last axis
-    fastest. `loops`: loops inside a tile whose iterations the kernel awaits in phases, each with its count. `reads`,
+    fastest. `loops`: loops inside a tile whose iterations the kernel awaits in phases, each with its count, which may
+    differ from tile to tile. `any_order`: those of them whose ranges may run in any order. `reads`,
     `writes`: parameter → a range for each axis of its tensor ("begin : end", ":" for all of it, one expression for one
     element), or a list of such lists. Expressions: whole numbers, the kernel's scalars and constexprs, tile coordinates
     and, in ranges, loop iterations; + - * // %, cdiv, min, max. `placed`: parameters that are loaded, or stored, where the slot
@@ -86,6 +87,7 @@ class StatedKernel:
         placed: Sequence[str] = (),
         split: str = "1",
         order: Sequence[str] = (),
+        any_order: Sequence[str] = (),
         host: Any = None,
         host_arguments: Callable[[Mapping[str, Any], tuple[int, ...]], Mapping[str, Any]] | None = None,
     ) -> None:
@@ -104,6 +106,7 @@ class StatedKernel:
             "placed": list(placed),
             "split": split,
             "order": list(order),
+            "any_order": list(any_order),
         }
         self._identities: dict[tuple, tuple[torch.Tensor, torch.Tensor]] = {}
 

@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "python"))
 
 from sections import expect, rank, run  # noqa: E402
 from syncopate import ops  # noqa: E402
+from syncopate.kernels.gluon_attention_call import tiling_of  # noqa: E402
 
 #: B, H, HKV, S, D and what the operator is asked for.
 CASES = {
@@ -61,9 +62,10 @@ def in_fp64(op: ops.Attention, q, k, v, seen):
     return scores.softmax(-1) @ v, scores.logsumexp(-1)
 
 
-def made(name: str, dtype: torch.dtype = torch.bfloat16) -> ops.Attention:
+def made(name: str, dtype: torch.dtype = torch.bfloat16, gluon: bool = False) -> ops.Attention:
     b, h, hkv, s, d, options = CASES[name]
-    return ops.Attention(b, h, hkv, s, d, dtype, **options)
+    tiling = tiling_of(d) if gluon else None
+    return ops.Attention(b, h, hkv, s, d, dtype, tiling=tiling, **options)
 
 
 def data(op: ops.Attention, call: int) -> list[torch.Tensor]:
@@ -114,6 +116,23 @@ def check_random() -> None:
             op.close()
 
 
+def check_gluon() -> None:
+    """The kernel for Hopper, tagged and random; it takes no documents."""
+    for name in [name for name in CASES if name != "documents"]:
+        op = made(name, gluon=True)
+        check_exact(op, f"gluon {name}", 3)
+        q, k, v = data(op, 1)
+        o, lse = op(op.shard(q), op.shard(k), op.shard(v))
+        op.check()
+        wanted, wanted_lse = in_fp64(op, op.shard(q), k, v, seen_by(op))
+        alone = op.shard(op.unfused(q, k, v)[0]).double()
+        off, alone_off = ((x - wanted).abs().max().item() for x in (o.double(), alone))
+        expect(off < 2 * alone_off + 1e-3, f"gluon {name}: {off} off, the kernel alone {alone_off}")
+        off = (lse.double() - wanted_lse).abs().max().item()
+        expect(off < 1e-3, f"gluon {name}: lse is {off} off")
+        op.close()
+
+
 def check_queued() -> None:
     """1,000 calls one behind another, ranks late in turns; the last is looked at."""
     op = made("causal")
@@ -150,7 +169,13 @@ def check_graphs() -> None:
     op.close()
 
 
-SECTIONS = {"tagged": check_tagged, "random": check_random, "queued": check_queued, "graphs": check_graphs}
+SECTIONS = {
+    "tagged": check_tagged,
+    "random": check_random,
+    "gluon": check_gluon,
+    "queued": check_queued,
+    "graphs": check_graphs,
+}
 
 if __name__ == "__main__":
     sys.exit(run(SECTIONS))

@@ -76,3 +76,77 @@ def test_what_the_kernel_cannot_do_is_refused_by_name():
         tiling_of(96)
     with pytest.raises(ValueError, match="rising numbers from 0"):
         document_tables([0, 5, 3], tiling_of(128))
+
+
+def slots_of(ranks, shape, *, causal=False, window=0, kind="all_gather"):
+    """Of the kernel fused with a plan, by rank, its tiles: the tile and its phases (begin, end, number of waits)."""
+    import json
+
+    from syncopate import _syncopate, plans
+    from syncopate.kernels.stated_attention import stated_attention
+    from syncopate.stated import without_filled
+
+    b, h, hkv, s, d = shape
+    tiling = tiling_of(d)
+    rows = plans.shard_rows(s, ranks, "zigzag" if causal else "contiguous", block=tiling.block_m)
+    attended = [
+        plans.attended_rows(s, own, causal=causal, window=window, block=tiling.block_n) for own in rows
+    ]
+    ulysses = ranks if kind == "ulysses" else 1
+    circulation = "ring" if kind == "ring" else "all_gather"
+    plan = plans.attention(
+        plans.mesh_of(ranks), shape, "bf16", rows, attended, circulation=circulation, ulysses=ulysses
+    )
+    q, o = (torch.empty(b, h, s, d, dtype=torch.bfloat16) for _ in range(2))
+    k, v = (torch.empty(b, hkv, s, d, dtype=torch.bfloat16) for _ in range(2))
+    lse = torch.empty(b, h, s)
+    given = gluon_attention_arguments(q, k, v, o, lse, tiling, causal=causal, window=window)
+    source, file, name, _, *rest = stated_attention(causal, window > 0).stage(
+        without_filled(given), (132, 1, 1)
+    )
+    bind = {"q_desc": "Q", "k_desc": "K", "v_desc": "V", "o_desc": "O", "l_ptr": "L"}
+    artifact = _syncopate.fuse([(source, file, name, bind, *rest)], plan, "cuda", 132)
+    found = []
+    for rank in json.loads(artifact.schedule_json)["schedule"]["ranks"]:
+        tiles = []
+        for tile, waits, *words in rank["slots"]:
+            words, phases = words[2 * waits :], []
+            while words:
+                loop, begin, end, count = words[:4]
+                assert loop == 0
+                phases.append((begin, end, count))
+                words = words[4 + 2 * count :]
+            tiles.append((tile, phases))
+        found.append(tiles)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("ranks", "shape", "options"),
+    [
+        (2, (1, 4, 2, 2000, 128), {"causal": True}),
+        (4, (2, 2, 1, 1999, 64), {}),
+        (2, (1, 2, 2, 3000, 64), {"causal": True, "window": 300}),
+        (3, (1, 2, 1, 3000, 128), {"window": 700}),
+        (2, (1, 4, 2, 1024, 256), {"causal": True, "kind": "ring"}),
+        (2, (1, 4, 2, 1024, 128), {"causal": True, "kind": "ulysses"}),
+    ],
+)
+def test_a_fused_tile_runs_each_block_that_it_sees_once_in_ranges_of_any_order(ranks, shape, options):
+    b, h, _, s, d = shape
+    causal, window = options.get("causal", False), options.get("window", 0)
+    m, n = tiling_of(d).block_m, tiling_of(d).block_n
+    mask = mask_of((0, s), (0, s), causal, window)
+    tiles = -(-s // m)
+    by_rank = slots_of(ranks, shape, **options)
+    assert sorted(tile for slots in by_rank for tile, _ in slots) == list(range(b * h * tiles))
+    waits = 0
+    for slots in by_rank:
+        for tile, phases in slots:
+            first = tile % tiles * m
+            columns = mask[first : first + m].any(0).nonzero()[:, 0]
+            blocks = int(columns[-1]) // n - int(columns[0]) // n + 1
+            run = sorted(i for begin, end, _ in phases for i in range(begin, end))
+            assert run == list(range(blocks)), (tile, phases)
+            waits += sum(count for _, _, count in phases)
+    assert waits > 0 or options.get("kind") == "ulysses"

@@ -253,7 +253,7 @@ def _load(
                 q_tile.index(part_of_q),
             )
         if FUSED:
-            # Ranges of blocks, in the schedule's order. What the tile does not see is neither loaded nor awaited.
+            # Ranges of blocks, counted from the first one that the tile sees, in the schedule's order.
             ranges = gl.maximum(phases, 1)
             for phase in range(ranges):
                 begin = low
@@ -261,8 +261,8 @@ def _load(
                 if phases > 0:
                     if not empty:
                         begin, end = sy_phase(sy_schedule, slot, phase)
-                        begin = gl.maximum(begin, low)
-                        end = gl.minimum(end, high)
+                        begin = low + begin
+                        end = gl.minimum(low + end, high)
                         if begin < end:
                             sy_await_phase(sy_schedule, sy_control, slot, phase)
                     else:
@@ -502,7 +502,12 @@ def _attend(
 
         unseen = total == 0.0
         total = gl.where(unseen, 1.0, total)
-        acc = acc * gl.expand_dims(gl.convert_layout(1.0 / total, OUT_ROWS), 1)
+        # Of a row that sees nothing, whatever lies in the masked block: it may be no number.
+        acc = gl.where(
+            gl.expand_dims(gl.convert_layout(unseen, OUT_ROWS), 1),
+            0.0,
+            acc * gl.expand_dims(gl.convert_layout(1.0 / total, OUT_ROWS), 1),
+        )
         if not O_IN_Q:
             mbarrier.wait(stored, kept)
             kept ^= 1

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -25,6 +25,9 @@ from ..plans import Rows
 from ..prepared import Prepared
 from ..strategy import Strategy
 from .operator import members_of
+
+if TYPE_CHECKING:
+    from ..kernels.gluon_attention_call import GluonAttentionTiling
 
 KINDS = ("all_gather", "ring", "double_ring", "ulysses", "ulysses_ring")
 SHARDINGS = ("contiguous", "zigzag", "documents")
@@ -74,6 +77,8 @@ class Attention:
     (ranks exchange heads for rows), "ulysses_ring" (`inner` ranks do, and K and V go round between such groups), or "auto".
     `sharding`: which rows a rank holds (`rows`): "contiguous", "zigzag", "documents" (zigzag in each), or "auto": zigzag where
     causal, in each document, which gives ranks alike much work. `split`: chunks into which each run of rows is cut to be sent. `strategy`: its fields marked *.
+    `tiling`: of the plain kernel, or a GluonAttentionTiling (kernels.gluon_attention_call.tiling_of): then the kernel for Hopper
+    runs, which takes no documents.
 
     Collective: all ranks construct and call it alike. A rank is sent only the rows of K and V that its own rows see, and each
     tile starts with those that have arrived, in whatever order they come. Raises ValueError for what cannot be done.
@@ -105,7 +110,7 @@ class Attention:
         sharding: str = "auto",
         split: int = 1,
         inner: int = 0,
-        tiling: AttentionTiling | None = None,
+        tiling: AttentionTiling | GluonAttentionTiling | None = None,
         strategy: Strategy | None = None,
         device: str = "cuda",
         deadline: float = 30.0,
@@ -121,6 +126,11 @@ class Attention:
         self._require(inner)
         self.tiling = tiling or attention_tiling(d, self.group.device)
         self.documents = documents_of(cu_seqlens, s)
+        self.is_gluon = not isinstance(self.tiling, AttentionTiling)
+        if self.is_gluon and (self.group.device != "cuda" or self.documents):
+            what = "documents" if self.documents else "the host"
+            raise ValueError(f"tiling: the kernel for Hopper does not do {what}; leave it out")
+        self.kernel = self._stated() if self.is_gluon else kernel
         balanced = "documents" if self.documents else "zigzag"
         self.sharding = (balanced if causal else "contiguous") if sharding == "auto" else sharding
         if self.sharding not in SHARDINGS:
@@ -142,7 +152,7 @@ class Attention:
         self._tables = {"bounds_ptr": bounds.to(self.device), "seen_ptr": seen.to(self.device)}
         known = {"bounds_ptr": bounds.reshape(-1).tolist()} if self.documents else {}
         self.fused = FusedKernel(
-            [Stage(kernel, dict(self.bindings[0]), known)],
+            [Stage(self.kernel, dict(self.bindings[0]), known)],
             self.plan,
             self.group,
             self.strategy,
@@ -152,6 +162,11 @@ class Attention:
         )
         self.prepared: Prepared | None = None
         self._given: dict[str, tuple[int, tuple[int, ...]]] = {}
+
+    def _stated(self) -> Any:
+        from ..kernels.stated_attention import stated_attention
+
+        return stated_attention(self.causal, self.window > 0)
 
     def _seen(self) -> tuple[torch.Tensor, torch.Tensor]:
         """What the kernel looks up where there are documents: of each row the first column that it sees and past the last one,
@@ -275,7 +290,7 @@ class Attention:
         call = self._call({"Q": q, "K": k, "V": v, "O": o, "L": lse})
         if self.group.device == "host":
             interpreter.repair_bf16()
-        kernel[call.grid](**call.arguments, **call.options)
+        self.kernel[call.grid](**call.arguments, **call.options)
         return o, lse
 
     def run_local(self) -> None:
@@ -319,10 +334,15 @@ class Attention:
 
     @property
     def _options(self) -> dict[str, int]:
-        return {"num_warps": self.tiling.num_warps, "num_stages": self.tiling.num_stages}
+        tiling = self.tiling
+        if isinstance(tiling, AttentionTiling):
+            return {"num_warps": tiling.num_warps, "num_stages": tiling.num_stages}
+        return tiling.options()
 
     def _arguments(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         m, n = self.tiling.block_m, self.tiling.block_n
+        if not isinstance(self.tiling, AttentionTiling):
+            return self._gluon_arguments(tensors)
 
         def rows(name: str, block: int) -> TensorDescriptor:
             return TensorDescriptor.from_tensor(tensors[name], [1, 1, block, self.d])
@@ -346,8 +366,21 @@ class Attention:
             "BN": n,
         }
 
+    def _gluon_arguments(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        from ..kernels.gluon_attention_call import gluon_attention_arguments
+
+        return gluon_attention_arguments(
+            *(tensors[name] for name in "QKVOL"),
+            self.tiling,
+            causal=self.causal,
+            window=self.window,
+            scale=self.scale,
+        )
+
     def _call(self, tensors: Mapping[str, torch.Tensor]) -> Call:
         tiles = math.ceil(self.s / self.tiling.block_m) * self.h * self.b
+        if self.is_gluon:
+            tiles = min(tiles, self.group.multiprocessors(132))
         return Call((tiles, 1, 1), self._arguments(tensors), self._options)
 
     def _key(self) -> Hashable:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -110,6 +111,7 @@ private:
             if (!expression) return about(expression.error());
             Result<Number> trips = Number::make(*expression, coordinates_);
             if (!trips) return about(trips.error());
+            if (!trips->is_constant() || has(statement_.any_order, name)) kernel_.tiles_differ = true;
             trips_.push_back(*std::move(trips));
         }
         for (const auto& [name, text] : statement_.loops) coordinates_.names.push_back(name);
@@ -171,9 +173,13 @@ private:
             Tile& tile = kernel_.tiles.emplace_back();
             tile.coord = coord;
             tile.id = id;
+            if (kernel_.tiles_differ) note_trips(trips, tile);
             if (Status status = touch(reads_, trips, tile, tile.reads, tile.read_boxes, tile.inexact_reads);
                 !status)
                 return status;
+            if (kernel_.tiles_differ) {
+                if (Status status = note_loop_reads(trips, tile); !status) return status;
+            }
             if (Status status =
                     touch(writes_, trips, tile, tile.writes, tile.write_boxes, tile.inexact_writes);
                 !status)
@@ -182,6 +188,31 @@ private:
                 if (++coord[axis] < kernel_.axes[axis].count) break;
                 coord[axis] = 0;
             }
+        }
+        return Done{};
+    }
+
+    /// How often the tile's loops run. Tiles alike share it.
+    void note_trips(const std::vector<std::int64_t>& trips, Tile& tile) {
+        if (std::ranges::all_of(trips, [](std::int64_t count) { return count == 0; })) return;
+        std::shared_ptr<const std::vector<std::int64_t>>& known = known_trips_[trips];
+        if (known == nullptr) known = std::make_shared<const std::vector<std::int64_t>>(trips);
+        tile.trips = known;
+    }
+
+    /// What the tile reads, by loop.
+    Status note_loop_reads(std::span<const std::int64_t> trips, Tile& tile) {
+        std::map<std::string, std::vector<LoopRead>> found;
+        for (Footprint& footprint : reads_) {
+            const Result<const Touched*> touched = footprint.at(coordinates_, tile.coord, trips, work_);
+            if (!touched) return about(touched.error());
+            if ((*touched)->boxes.empty()) continue;
+            Result<LoopRead> read = footprint.loop_read(coordinates_, tile.coord, **touched);
+            if (!read) return about(read.error());
+            found[footprint.param()].push_back(*std::move(read));
+        }
+        for (auto& [param, reads] : found) {
+            tile.loop_reads[param] = std::make_shared<const std::vector<LoopRead>>(std::move(reads));
         }
         return Done{};
     }
@@ -281,7 +312,9 @@ private:
             Loop& loop = kernel_.loops.emplace_back();
             loop.variable = statement_.loops[i].first;
             loop.trips = most_trips_[i];
-            loop.divisible = trips_[i].is_constant();
+            loop.divisible = true;
+            loop.any_order = has(statement_.any_order, loop.variable);
+            if (kernel_.tiles_differ) continue;  // Tile::loop_reads says it
             for (const Footprint& footprint : reads_) {
                 const auto same = [&](const Footprint& other) { return other.param() == footprint.param(); };
                 if (std::ranges::count_if(reads_, same) > 1) continue;  // one of them may begin elsewhere
@@ -325,6 +358,7 @@ private:
     Coordinates coordinates_;
     std::vector<Number> trips_;  ///< by loop
     std::vector<std::int64_t> most_trips_;
+    std::map<std::vector<std::int64_t>, std::shared_ptr<const std::vector<std::int64_t>>> known_trips_;
     std::vector<Footprint> reads_, writes_;
 };
 

@@ -149,6 +149,34 @@ std::optional<LoopSlice> Footprint::slice(const Coordinates& coordinates, std::s
     return found;
 }
 
+Result<LoopRead> Footprint::loop_read(const Coordinates& coordinates, std::span<const std::int64_t> tile,
+                                      const Touched& touched) const {
+    Result<std::vector<Line>> lines = lines_at(coordinates, tile);
+    if (!lines) return lines.error();
+    LoopRead read;
+    read.boxes.assign(touched.boxes.begin(), touched.boxes.end());
+    std::size_t walked = 0;  // pairs of an axis and a loop that walks it
+    for (std::size_t axis = 0; axis < lines->size(); ++axis) {
+        const Line& line = (*lines)[axis];
+        for (std::size_t loop = 0; loop < coordinates.loops(); ++loop) {
+            const std::int64_t step = line.begin_step[loop];
+            if (step == 0 && line.end_step[loop] == 0) continue;
+            ++walked;
+            read.loop = std::max(read.loop, static_cast<std::int32_t>(loop));
+            if (step != line.end_step[loop] || step <= 0) continue;
+            read.dim = static_cast<std::int32_t>(axis);
+            read.base = line.begin;
+            read.step = step;
+            read.extent = line.end - line.begin;
+        }
+    }
+    if (walked != 1 || read.dim < 0) {
+        read.dim = -1;
+        read.base = read.step = read.extent = 0;
+    }
+    return read;
+}
+
 std::int64_t Footprint::step(std::size_t axis) const {
     for (const Axis& one : axes_) {
         if (one.bound && one.bound->begin.coefficient(axis) != 0) return one.bound->begin.coefficient(axis);

@@ -66,6 +66,11 @@ public:
                                             std::span<const std::int64_t> trips, std::int64_t& work);
     /// How loop `loop` walks the tensor, if it does so along one axis and alike in all tiles.
     [[nodiscard]] std::optional<LoopSlice> slice(const Coordinates& coordinates, std::size_t loop) const;
+    /// How the tile's loops walk what `at` found there; an access that two loops walk may need all of it in
+    /// each iteration of the last of them.
+    [[nodiscard]] Result<LoopRead> loop_read(const Coordinates& coordinates,
+                                             std::span<const std::int64_t> tile,
+                                             const Touched& touched) const;
     /// By how much the footprint moves along some axis from one tile to the next along tile axis `axis`; 0:
     /// not.
     [[nodiscard]] std::int64_t step(std::size_t axis) const;

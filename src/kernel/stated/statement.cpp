@@ -27,7 +27,7 @@ public:
 
 private:
     bool whole() {
-        static constexpr std::array<JsonField, 13> kKeys{{{"schema", true},
+        static constexpr std::array<JsonField, 14> kKeys{{{"schema", true},
                                                           {"kernel", true},
                                                           {"file", true},
                                                           {"source", false},
@@ -39,7 +39,8 @@ private:
                                                           {"writes", true},
                                                           {"placed", false},
                                                           {"split", false},
-                                                          {"order", false}}};
+                                                          {"order", false},
+                                                          {"any_order", false}}};
         std::array<Index, kKeys.size()> at{};
         const JsonPath root;
         if (!fields(0, root, kKeys, at)) return false;
@@ -58,7 +59,19 @@ private:
                accesses(at[9], {&root, "writes"}, made_.writes) &&
                names(at[10], {&root, "placed"}, made_.placed, true) &&
                text(at[11], {&root, "split"}, made_.split) &&
-               names(at[12], {&root, "order"}, made_.order, false);
+               names(at[12], {&root, "order"}, made_.order, false) &&
+               names(at[13], {&root, "any_order"}, made_.any_order, false) &&
+               are_loops(at[13], {&root, "any_order"});
+    }
+
+    /// Whether `any_order` names loops.
+    bool are_loops(Index node, const JsonPath& path) {
+        for (const std::string& name : made_.any_order) {
+            const auto same = [&](const Count& count) { return count.first == name; };
+            if (std::ranges::none_of(made_.loops, same))
+                return fail(node, path, "has \"" + name + "\", which is no loop of " + made_.kernel);
+        }
+        return true;
     }
 
     bool text(Index node, const JsonPath& path, std::string& out) {

@@ -183,7 +183,30 @@ TEST(Stated, CountsAndRangesMayFollowFromTheTile) {
     EXPECT_EQ(kernel.tiles[4].reads.at("a_desc"), (Region{{0, 50}, {0, 32}}));
     EXPECT_EQ(kernel.tiles[13].reads.at("a_desc"), (Region{{50, 100}, {0, 64}}));
     EXPECT_EQ(kernel.loops[0].trips, 5);
-    EXPECT_FALSE(kernel.loops[0].divisible) << "it has another end in each tile";
+    EXPECT_TRUE(kernel.tiles_differ);
+    EXPECT_TRUE(kernel.loops[0].divisible) << "each tile's phases have its own end";
+    EXPECT_FALSE(kernel.loops[0].any_order);
+    EXPECT_EQ(kernel.trips_of(kernel.tiles[4], 0), 2);
+    EXPECT_EQ(kernel.trips_of(kernel.tiles[7], 0), 5);
+    const LoopRead& read = kernel.tiles[13].loop_reads.at("a_desc")->front();
+    EXPECT_EQ(read, (LoopRead{0, 1, 0, 16, 16, {{{50, 100}, {0, 64}}}}));
+}
+
+/// Attention under a window: a tile's first iteration is not the tensor's first block, and some tiles have none.
+TEST(Stated, ALoopMayBeginElsewhereInEachTileAndRunInAnyOrder) {
+    Statement statement = gemm();
+    statement.tiles = {{"m", "cdiv(M, BM)"}};
+    statement.loops = {{"k", "min(2*m, 3)"}};
+    statement.any_order = {"k"};
+    statement.reads = {{"a_desc", {"m*BM : (m+1)*BM", "(max(m - 1, 0) + k)*BK : (max(m - 1, 0) + k + 1)*BK"}}};
+    statement.writes = {{"c_desc", {"m*BM : (m+1)*BM", ":"}}};
+    const Kernel kernel = analysed(statement, of_gemm());
+    EXPECT_TRUE(kernel.loops[0].any_order);
+    EXPECT_EQ(kernel.tiles[0].trips, nullptr);
+    EXPECT_FALSE(kernel.tiles[0].loop_reads.contains("a_desc"));
+    EXPECT_EQ(kernel.trips_of(kernel.tiles[3], 0), 3);
+    const LoopRead& read = kernel.tiles[2].loop_reads.at("a_desc")->front();
+    EXPECT_EQ(read, (LoopRead{0, 1, 16, 16, 16, {{{64, 96}, {16, 64}}}}));
 }
 
 TEST(Stated, ATensorMayBeTouchedInSeveralBoxes) {

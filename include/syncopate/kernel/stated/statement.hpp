@@ -6,6 +6,7 @@
 //    "BK"], "constants": ["BM", "BN", "BK"],                  optional: those known when it is compiled
 //    "tiles": {"m": "cdiv(M, BM)", "n": "cdiv(N, BN)"},
 //    "loops": {"k": "cdiv(K, BK)"},                    optional
+//    "any_order": [],                                  optional: loops of which ranges may run in any order
 //    "reads":  {"a_desc": ["m*BM : (m+1)*BM", "k*BK : (k+1)*BK"], "b_desc": ["k*BK : (k+1)*BK", "n*BN :
 //    (n+1)*BN"]}, "writes": {"c_desc": ["m*BM : (m+1)*BM", "n*BN : (n+1)*BN"]}, "placed": ["a_desc",
 //    "c_desc"],                   optional "source": "…"}                                    optional: the
@@ -17,7 +18,8 @@
 // lists.
 //
 // A loop that is stated is one that the kernel begins before all its data is there: it awaits the phases of
-// its slot. A tensor in `placed` is loaded, or stored, where the slot says (sy_load_row, sy_row, …).
+// its slot. Its count may differ from tile to tile (causal attention); phases count iterations from the
+// tile's first one. A tensor in `placed` is loaded, or stored, where the slot says (sy_load_row, sy_row, …).
 #pragma once
 
 #include <cstdint>
@@ -49,6 +51,7 @@ struct Statement {
     std::vector<std::string> constants{};  ///< of the parameters
     std::vector<Count> tiles;              ///< axes, how many along each
     std::vector<Count> loops{};            ///< inside a tile, iterations of each
+    std::vector<std::string> any_order{};  ///< of the loops
     std::vector<Access> reads;
     std::vector<Access> writes;
     std::vector<std::string> placed{};  ///< parameters

@@ -1,0 +1,39 @@
+"""The statement of kernels.gluon_attention: what each of its tiles reads and writes, block by block of K."""
+
+from __future__ import annotations
+
+import functools
+
+from ..stated import StatedKernel
+from .gluon_attention import gluon_attention
+
+_ROWS = ["b", "h", "m*BM : (m+1)*BM"]
+
+
+@functools.cache
+def stated_attention(causal: bool = False, windowed: bool = False) -> StatedKernel:
+    """gluon_attention with these CAUSAL and WINDOWED, and without DOCUMENTS, whose bounds are no expressions. A tile's loop runs
+    over the blocks of K that some of its rows see (_extent); its ranges may come in any order."""
+    begin, end = "(m*BM + OFFSET)", "(min((m+1)*BM, SQ) + OFFSET)"
+    low, high = "0", "SK"
+    if causal:
+        high = f"min(SK, {end})"
+    elif windowed:
+        high = f"min(SK, {end} + WINDOW - 1)"
+    if windowed:
+        low = f"max({begin} - WINDOW + 1, 0) // BN"
+    block = [
+        "b",
+        "h // (H // HKV)",
+        f"({low} + n)*BN : ({low} + n + 1)*BN",
+        ":",
+    ]
+    return StatedKernel(
+        gluon_attention,
+        tiles={"b": "B", "h": "H", "m": "cdiv(SQ, BM)"},
+        loops={"n": f"cdiv(max({high}, 0), BN) - {low}"},
+        any_order=("n",),
+        reads={"q_desc": [*_ROWS, ":"], "k_desc": block, "v_desc": block},
+        writes={"o_desc": [*_ROWS, ":"], "l_ptr": _ROWS},
+        order=("-m", "b", "h") if causal and not windowed else (),
+    )
