@@ -416,3 +416,39 @@ def losses_that_end_early_by_known_labels(seed):
         loss_and_gradient, (6,), args, {"x_ptr": gradient, "loss_ptr": loss}, values=("label_ptr",), tolerance=1e-5,
         axes=(6,),
     )  # fmt: skip
+
+
+@triton.jit
+def rows_by_blocks(x_ptr, place_ptr, y_ptr, n, D: tl.constexpr, B: tl.constexpr, DESCRIPTOR: tl.constexpr):
+    """Rows in the order of a table that is loaded through a block pointer or a descriptor."""
+    first, d = tl.program_id(0) * B, tl.arange(0, D)
+    if DESCRIPTOR:
+        place = tl.make_tensor_descriptor(place_ptr, [n], [1], [B]).load([first])
+    else:
+        block = tl.make_block_ptr(place_ptr, (n,), (1,), (0,), (B,), (0,))
+        place = tl.load(tl.advance(block, (first,)), boundary_check=(0,))
+    at = first + tl.arange(0, B)
+    inside = (at < n)[:, None]
+    x = tl.load(x_ptr + place[:, None] * D + d[None, :], mask=inside)
+    tl.store(y_ptr + at[:, None] * D + d[None, :], x, mask=inside)
+
+
+def placed_case(seed, descriptor):
+    x, place = numbers((9, 8), seed), torch.tensor([4, 8, 1, 1, 0, 7, 6, 5, 3, 2], dtype=torch.int32)
+    args = {
+        "x_ptr": x, "place_ptr": place, "y_ptr": unset((10, 8)), "n": 10, "D": 8, "B": 4, "DESCRIPTOR": descriptor,
+    }  # fmt: skip
+    return Case(
+        rows_by_blocks, (3,), args, {"y_ptr": x[place.long()]}, values=("place_ptr",), axes=(3,), gather={"x_ptr": 0},
+        scatter={"y_ptr": 0},
+    )  # fmt: skip
+
+
+@case
+def rows_by_a_known_table_through_a_block_pointer(seed):
+    return placed_case(seed, False)
+
+
+@case
+def rows_by_a_known_table_through_a_descriptor(seed):
+    return placed_case(seed, True)

@@ -1,4 +1,6 @@
 // Integer tensors whose elements the launch gives: what is loaded from them is exact.
+#include <array>
+
 #include "kernel/support.hpp"
 
 namespace syncopate::kernel::triton::test {
@@ -57,6 +59,52 @@ TEST(Values, ABlockOfIndicesSaysWhichRowsAreRead) {
     EXPECT_EQ(last[0], box(0, 1, 0, 8));
     EXPECT_EQ(last[1], box(7, 8, 0, 8));
     EXPECT_TRUE(k.tiles[0].inexact_reads.empty());
+}
+
+TEST(Values, BlockPointersAndDescriptorsAreFollowedAsPointersAre) {
+    const std::string rows =
+        "    c = tl.arange(0, 8)\n"
+        "    x = tl.load(x_ptr + row[:, None] * 8 + c[None, :])\n"
+        "    tl.store(y_ptr + (tl.program_id(0) * 4 + tl.arange(0, 4))[:, None] * 8 + c[None, :], x)\n";
+    const std::array<std::string, 3> loads{
+        "    p = tl.make_block_ptr(i_ptr, (6,), (1,), (tl.program_id(0) * 4,), (4,), (0,))\n"
+        "    row = tl.load(p, boundary_check=(0,))\n",
+        "    p = tl.make_block_ptr(i_ptr, (6,), (1,), (0,), (4,), (0,))\n"
+        "    p = tl.advance(p, (tl.program_id(0) * 4,))\n    row = tl.load(p, boundary_check=(0,))\n",
+        "    d = tl.make_tensor_descriptor(i_ptr, [6], [1], [4])\n"
+        "    row = d.load([tl.program_id(0) * 4])\n"};
+    for (const std::string& load : loads) {
+        Arguments args =
+            with_values(arguments("", {"x_ptr=10x8:fp32", "y_ptr=8x8:fp32"}), {"i_ptr=9,2,3,4,1,7"});
+        args.grid = {2, 1, 1};
+        const Kernel k = analysed(source("x_ptr, y_ptr, i_ptr", load + rows), args);
+        EXPECT_EQ(k.tiles[0].read_boxes.at("x_ptr").size(), 2U) << load;
+        EXPECT_EQ(k.tiles[0].read_boxes.at("x_ptr")[0], box(2, 5, 0, 8)) << load;
+        const auto& last = k.tiles[1].read_boxes.at("x_ptr");  // beyond the bounds there are zeros
+        ASSERT_EQ(last.size(), 2U) << load;
+        EXPECT_EQ(last[0], box(0, 2, 0, 8)) << load;
+        EXPECT_EQ(last[1], box(7, 8, 0, 8)) << load;
+        EXPECT_TRUE(k.tiles[1].inexact_reads.empty()) << load;
+    }
+}
+
+TEST(Values, ADescriptorOfTheHostGivesAPageOfATable) {
+    const std::string body =
+        "    t = d.load([tl.program_id(0), 0])\n"
+        "    page = tl.reshape(t, (4,))\n"
+        "    c = tl.arange(0, 8)\n"
+        "    x = tl.load(x_ptr + page[:, None] * 8 + c[None, :])\n"
+        "    tl.store(y_ptr + tl.program_id(0) * 8 + c, tl.sum(x, 0))\n";
+    Arguments args = with_values(arguments("", {"x_ptr=10x8:fp32", "y_ptr=2x8:fp32", "d=2x4:int32@1x4"}),
+                                 {"d=1,2,3,4,9,8,0,7"});
+    args.grid = {2, 1, 1};
+    const Kernel k = analysed(source("x_ptr, y_ptr, d", body), args);
+    EXPECT_EQ(k.tiles[0].reads.at("x_ptr"), box(1, 5, 0, 8));
+    EXPECT_EQ(k.tiles[0].read_boxes.at("x_ptr").size(), 1U);
+    const auto& second = k.tiles[1].read_boxes.at("x_ptr");
+    ASSERT_EQ(second.size(), 2U);
+    EXPECT_EQ(second[0], box(0, 1, 0, 8));
+    EXPECT_EQ(second[1], box(7, 10, 0, 8));
 }
 
 TEST(Values, ATableThatALoopWalksIsFollowed) {

@@ -155,7 +155,22 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
     }
     touch_block(e, *block, mask, d.host, taint, read, write);
     note_descriptor(e, descriptor);
-    return opaque(e, taint);
+    if (stopped() || !read || write || table_of(d.param) == nullptr) return opaque(e, taint);
+    // What is loaded, where the launch gives the elements: as through pointers, 0 beyond the bounds.
+    Block* pointers = arena_.make<Block>();
+    *pointers = *block;
+    for (std::int32_t j = 0; d.host && j < d.rank; ++j) {
+        Piece* piece = arena_.make<Piece>();
+        *piece = {0, d.block[j], at[j] * d.strides[j], d.strides[j]};
+        pointers->axes[j].pieces = piece;
+    }
+    Value bounds;
+    bounds.kind = ValueKind::mask;
+    bounds.mask = mask;
+    Value pointer = from_block(pointers);
+    pointer.taint = bounds.taint = taint;
+    const std::optional<Value> loaded = looked_up(e, pointer, bounds, Value{});
+    return loaded ? *loaded : opaque(e, taint);
 }
 
 std::string Evaluator::why_lost(const Expr* why) const {
