@@ -201,7 +201,8 @@ void append_phases(std::vector<std::int32_t>& words, std::span<const fuse::Slot>
     for (std::size_t slot = 0; slot < slots.size(); ++slot) {
         const std::vector<fuse::Phase>& phases = slots[slot].phases;
         if (phases.empty()) continue;
-        const auto head = static_cast<std::size_t>(loops * table::pair_words);
+        const std::size_t head =
+            static_cast<std::size_t>(loops) * static_cast<std::size_t>(table::pair_words);
         words.resize((words.size() + head + 3) / 4 * 4, 0);
         const std::size_t begin = words.size();
         words[table::first_slot + table::slot_words * slot + table::slot_phases] =
