@@ -411,6 +411,7 @@ void bind_launch(nb::module_& module) {
                 unwrap(kernel.launch(sizes, stream, arguments));
             },
             "grid"_a, "stream"_a, "arguments"_a)
+        .def_prop_ro("max_programs_per_multiprocessor", &CudaKernel::max_programs_per_multiprocessor)
         .def(
             "prepare",
             [](CudaKernel& kernel, const std::vector<std::uint32_t>& grid) {

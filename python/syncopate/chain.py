@@ -17,6 +17,7 @@ from typing import Any
 
 from . import _syncopate
 from .arguments import base_of, is_tensor
+from .chain_single import SingleLaunch, why_not
 from .chain_way import WAYS, StreamOrder, faster, measure
 from .fused import Call, FusedKernel, Stage, _Taken
 from .group import Group, alone
@@ -48,9 +49,10 @@ class ChainKernel(FusedKernel):
     one that overwrites what an earlier stage touches starts when that one has ended. The result is that of the kernels in
     stream order, bit for bit.
 
-    `way`: "tiles" is that; "stream" runs the plain kernels in stream order; None, the default, measures both on a GPU with
-    the first call of each set of arguments and takes the faster one, with a warning where that is stream order. `ways`
-    and `messages` say which and why, by set of arguments.
+    `way`: "tiles" is that; "single" the same in one launch, of persistent kernels of one grid (on the host as "tiles");
+    "stream" runs the plain kernels in stream order; None, the default, measures them on a GPU with the first call of each
+    set of arguments and takes the fastest one, with a warning where that is stream order. `ways` and `messages` say
+    which and why, by set of arguments.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class ChainKernel(FusedKernel):
         self._way = way
         self._chosen: dict[int, str] = {}  # by prepared program
         self._streams: dict[int, StreamOrder] = {}
+        self._singles: dict[int, SingleLaunch] = {}
         self.messages: list[str] = []
 
     @property
@@ -83,6 +86,8 @@ class ChainKernel(FusedKernel):
             way = self._chosen[id(prepared)] = self._choose(prepared, calls, items, key)
         if way == "stream":
             self._streams[id(prepared)].launch(key, items)
+        elif way == "single":
+            self._singles[id(prepared)].launch(key, items)
         else:
             prepared.launch(key, lambda: items)
 
@@ -90,6 +95,7 @@ class ChainKernel(FusedKernel):
         super().close()
         self._chosen.clear()
         self._streams.clear()
+        self._singles.clear()
 
     def _choose(
         self, prepared: Prepared, calls: Sequence[Call], items: Sequence[Mapping[str, Any]], key: Any
@@ -97,6 +103,9 @@ class ChainKernel(FusedKernel):
         stated = any(isinstance(stage.kernel, StatedKernel) for stage in self.stages)
         if self.group.device != "cuda" or self._way == "tiles" or stated:
             return "tiles"
+        single = self._make_single(prepared, items, [call.options for call in calls])
+        if self._way == "single":
+            return "single"
         kernels = [stage.kernel for stage in self.stages]
         grids = [stage.grid for stage in prepared.stages]
         stream = StreamOrder(kernels, grids, items, [call.options for call in calls])
@@ -108,12 +117,13 @@ class ChainKernel(FusedKernel):
                 'its calls overwrite their own input, so that nothing can be measured: stream order. way="tiles" overlaps'
             )
             return "stream"
-        times = measure(
-            {
-                "tiles": lambda: prepared.launch(key, lambda: items),
-                "stream": lambda: stream.launch(key, items),
-            }
-        )
+        ways = {
+            "tiles": lambda: prepared.launch(key, lambda: items),
+            "stream": lambda: stream.launch(key, items),
+        }
+        if single is not None:
+            ways["single"] = lambda: single.launch(key, items)
+        times = measure(ways)
         way = faster(times)
         medians = {name: statistics.median(taken) for name, taken in times.items()}
         if way == "stream":
@@ -121,6 +131,30 @@ class ChainKernel(FusedKernel):
                 f"tile by tile it takes {medians['tiles']:.1f} µs, in stream order {medians['stream']:.1f} µs: stream order"
             )
         return way
+
+    def _make_single(
+        self, prepared: Prepared, items: Sequence[Mapping[str, Any]], options: Sequence[Mapping[str, Any]]
+    ) -> SingleLaunch | None:
+        """The chain as one launch. None where it cannot be one; an error, if it was asked for."""
+        if self._way not in (None, "single"):
+            return None
+        single, reason = (
+            None,
+            why_not([s.grid for s in prepared.stages], options, prepared.schedule.overlaps),
+        )
+        multiprocessors = self.group.multiprocessors(132)
+        if not reason and prepared.stages[0].grid[0] > 4 * multiprocessors:
+            reason = "its programs cannot all run at once"
+        if not reason:
+            single = SingleLaunch(prepared, items, options[0])
+            if not single.resident(multiprocessors):
+                reason = "its programs cannot all run at once"
+        if reason and self._way == "single":
+            raise ValueError(f"the chain cannot be a single launch: {reason}")
+        if reason:
+            return None
+        self._singles[id(prepared)] = single
+        return single
 
     def _say(self, what: str) -> None:
         names = " → ".join(text.name for text in self._texts["cuda"])

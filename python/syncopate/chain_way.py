@@ -1,7 +1,8 @@
-"""How a chain runs: overlapped tile by tile, or as its plain kernels in stream order, whichever a measurement finds faster.
+"""How a chain runs: overlapped tile by tile, so in a single launch, or as its plain kernels in stream order, whichever a
+measurement finds fastest.
 
-A chain never loses more than what the measurement cannot see: `tiles` has to be the faster one in most rounds, each of which
-replays graphs of both in turn. A call of a chain that overwrites its own input cannot be made twice, so there nothing is
+A chain never loses more than what the measurement cannot see: another way than stream order has to be the faster one in most
+rounds, each of which replays graphs of all in turn. A call of a chain that overwrites its own input cannot be made twice, so there nothing is
 measured, and the kernels run in stream order unless the caller says otherwise.
 """
 
@@ -16,7 +17,7 @@ from . import jit
 from .items import flat, nested
 from .prepared import MOST_PACKED, unwrapped
 
-WAYS = ("tiles", "stream")
+WAYS = ("tiles", "single", "stream")
 ROUNDS, CALLS = 9, 10  # of a measurement; calls in a graph
 
 
@@ -73,10 +74,10 @@ def measure(ways: Mapping[str, Callable[[], None]]) -> dict[str, list[float]]:
 
 
 def faster(times: Mapping[str, Sequence[float]]) -> str:
-    """`tiles` where it is faster in most rounds, and by their median; else `stream`."""
-    wins = sum(t < s for t, s in zip(times["tiles"], times["stream"], strict=True))
-    better = statistics.median(times["tiles"]) < statistics.median(times["stream"])
-    return "tiles" if better and 2 * wins > len(times["tiles"]) else "stream"
+    """The way with the least median, if it is faster than stream order in most rounds; else `stream`."""
+    best = min(times, key=lambda name: statistics.median(times[name]))
+    wins = sum(t < s for t, s in zip(times[best], times["stream"], strict=True))
+    return best if 2 * wins > len(times[best]) else "stream"
 
 
 def _captured(run: Callable[[], None]) -> Any:

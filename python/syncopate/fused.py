@@ -389,7 +389,7 @@ def fuse(
     changed between calls, to prepare for other elements.
 
     Without a plan: several kernels of one GPU that overlap tile by tile (ChainKernel); `bind` names the arrays that they
-    share, and `strategy` says nothing. `way` is of these only: "tiles", "stream", or the faster one (None).
+    share, and `strategy` says nothing. `way` is of these only: "tiles", "single", "stream", or the fastest one (None).
     """
     one_kernel = isinstance(bind, Mapping)
     kernels, binds = ([kernel], [bind]) if one_kernel else (list(kernel), list(bind))

@@ -173,9 +173,11 @@ def compile_kernel(
     grid: tuple[int, ...],
     options: dict[str, Any],
     beside: bool = False,
+    cooperative: bool = False,
 ) -> Compiled:
     """Compiles the JITFunction for these arguments (as a launch with them would) without launching it. `beside`: it runs
-    beside kernels that take all of a multiprocessor's shared memory (runtime/launch.hpp)."""
+    beside kernels that take all of a multiprocessor's shared memory (runtime/launch.hpp). `cooperative`: its programs
+    start all at once, or the launch fails."""
     binary = function.warmup(*in_order(function, arguments), grid=grid, **options)
     metadata = binary.metadata
     signature = dict(binary.src.signature)
@@ -188,6 +190,7 @@ def compile_kernel(
         int(metadata.global_scratch_size or 0),
         int(metadata.global_scratch_align or 1),
         beside=beside,
+        cooperative=cooperative,
     )
     return Compiled(
         kernel=kernel,

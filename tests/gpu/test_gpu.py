@@ -120,7 +120,7 @@ def test_a_chain_of_triton_kernels_gives_the_bits_of_stream_order_on_one_gpu():
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("section", ["default", "graphs"])
+@pytest.mark.parametrize("section", ["default", "single", "graphs"])
 def test_chains_of_triton_kernels_on_one_gpu(section):
     if gpus() < 1:
         pytest.skip("no GPU here")
