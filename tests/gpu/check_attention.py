@@ -133,9 +133,9 @@ def check_gluon() -> None:
         op.close()
 
 
-def check_queued() -> None:
+def check_queued(gluon: bool = False) -> None:
     """1,000 calls one behind another, ranks late in turns; the last is looked at."""
-    op = made("causal")
+    op = made("causal", gluon=gluon)
     q, k, v = (op.shard(t) for t in data(op, 1))
     wanted, _ = op(q, k, v)
     for call in range(1000):
@@ -148,8 +148,8 @@ def check_queued() -> None:
     op.close()
 
 
-def check_graphs() -> None:
-    op = made("causal")
+def check_graphs(gluon: bool = False) -> None:
+    op = made("causal", gluon=gluon)
     q, k, v = (op.shard(t) for t in data(op, 1))
     out = op.empty_outputs()
     for _ in range(3):
@@ -169,10 +169,17 @@ def check_graphs() -> None:
     op.close()
 
 
+def check_gluon_again() -> None:
+    """The kernel for Hopper, called 1,000 times and replayed."""
+    check_queued(gluon=True)
+    check_graphs(gluon=True)
+
+
 SECTIONS = {
     "tagged": check_tagged,
     "random": check_random,
     "gluon": check_gluon,
+    "gluon_again": check_gluon_again,
     "queued": check_queued,
     "graphs": check_graphs,
 }

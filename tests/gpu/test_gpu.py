@@ -27,7 +27,7 @@ SECTIONS = {
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],
     "check_torch.py": ["gradients", "streams", "graphs", "rows", "compiled", "override"],
     "check_tune.py": ["searched", "fused", "links"],
-    "check_attention.py": ["tagged", "random", "gluon", "queued", "graphs"],
+    "check_attention.py": ["tagged", "random", "gluon", "gluon_again", "queued", "graphs"],
 }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 KINDS = ("all_gather", "ring", "double_ring", "ulysses", "ulysses_ring")
 SHARDINGS = ("contiguous", "zigzag", "documents")
 HEAD_DIMS = (64, 128, 256)
+ENGINE_BLOCKS = 8  # of the chunk engine, where the strategy does not say
 SMALL = 16  # rows of a tile on the host, and its head dims go down to this
 
 
@@ -377,10 +378,18 @@ class Attention:
             scale=self.scale,
         )
 
+    @property
+    def _programs(self) -> int:
+        """Of the persistent kernel: it leaves the chunk engine's multiprocessors to it, as it stays where it is until K and V
+        have come."""
+        by_engine = (self.strategy.backend or "").endswith("_dedicated")
+        engine = (self.strategy.engine_blocks or ENGINE_BLOCKS) if by_engine else 0
+        return max(self.group.multiprocessors(132) - engine, 1)
+
     def _call(self, tensors: Mapping[str, torch.Tensor]) -> Call:
         tiles = math.ceil(self.s / self.tiling.block_m) * self.h * self.b
         if self.is_gluon:
-            tiles = min(tiles, self.group.multiprocessors(132))
+            tiles = min(tiles, self._programs)
         return Call((tiles, 1, 1), self._arguments(tensors), self._options)
 
     def _key(self) -> Hashable:
