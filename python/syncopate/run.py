@@ -83,9 +83,10 @@ class Spec:
         self._check_activation()
 
     def number(self, key: str) -> int:
-        if key not in self.pairs:
+        usual = getattr(self.kind, "defaults", {}).get(key)
+        if key not in self.pairs and usual is None:
             raise UsageError(f"{self.text}: {key} is missing")
-        digits = self.pairs[key]
+        digits = self.pairs.get(key, str(usual))
         if not (digits.isascii() and digits.isdigit()):
             raise UsageError(f"{self.text}: {key} must be a whole number, got '{digits}'")
         return int(digits)

@@ -1,6 +1,7 @@
 """`syncopate run attention:…`: attention on all ranks of this machine, checked against the unfused kernel on the whole sequence.
 
-attention:B=1,H=32,HKV=8,S=4096,D=128,causal=1,kind=all_gather
+attention:B=1,H=32,HKV=8,S=4096,D=128,causal=1,kind=all_gather,window=0,sharding=zigzag,inner=0
+attention:S=4096,cu_seqlens=0:137:4096          documents: where each begins, and the end of the last
 """
 
 from __future__ import annotations
@@ -31,8 +32,12 @@ def options_of(spec: Spec) -> dict[str, Any]:
     for name in ("window", "inner", "split"):
         if name in spec.pairs:
             made[name] = spec.number(name)
-    if "causal" in spec.pairs:
-        made["causal"] = bool(spec.number("causal"))
+    made["causal"] = "causal" not in spec.pairs or bool(spec.number("causal"))
+    if "cu_seqlens" in spec.pairs:
+        cuts = spec.pairs["cu_seqlens"].split(":")
+        if not all(cut.isdecimal() for cut in cuts):
+            raise UsageError(f"{spec.text}: cu_seqlens must be whole numbers with : between them")
+        made["cu_seqlens"] = [int(cut) for cut in cuts]
     for name in ("kind", "sharding"):
         if name in spec.pairs:
             made[name] = spec.pairs[name]

@@ -80,6 +80,24 @@ def test_kinds_are_ranked_with_the_reason_for_what_heads_do_not_allow(syncopate)
     assert (refused["name"], refused["pruned"]) == ("ulysses", "30 heads cannot be shared out over 4 ranks")
 
 
+def test_the_command_runs_documents_with_the_usual_extents_and_refuses_what_it_cannot(run):
+    def command(spec):
+        return run(sys.executable, "-m", "syncopate.run", spec, "--ranks=2", "--check")
+
+    shape = "attention:H=2,HKV=1,D=16"
+    outcome = command(f"{shape},S=96,cu_seqlens=0:37:96")  # B is 1, and it is causal
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert outcome.out.count("relative error") == 2
+    for more, why in (
+        ("", "S is missing"),
+        (",S=96,cu_seqlens=0:x", "cu_seqlens must be whole numbers with : between them"),
+        (",S=96,cu_seqlens=0:37:90", "cu_seqlens: expected rising numbers from 0 to 96, got [0, 37, 90]"),
+        (",S=96,kind=ulysses_ring", "ulysses_ring needs inner, a number of ranks between 1 and 2"),
+    ):
+        outcome = command(shape + more)
+        assert outcome.code == 2 and why in outcome.err, outcome.err
+
+
 COMPILED = """
 import importlib.util, json, re, subprocess, sys, tempfile
 from pathlib import Path

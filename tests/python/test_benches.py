@@ -61,7 +61,7 @@ def test_bench_of_attention_finds_ours_and_its_peers_right_and_says_what_it_leav
             "ours", "ours_eager", "sdpa", "gather", "nccl_sdpa", "ulysses_sdpa", "kind=ring",
         }  # fmt: skip
         assert entry["best"] in ("nccl_sdpa", "ulysses_sdpa")
-        left_out = {"kernel", "cp_allgather", "cp_alltoall", "fa4", "nccl_cudnn"}
+        left_out = {"kernel", "ours_gluon", "cp_allgather", "cp_alltoall", "fa4", "nccl_cudnn"}
         assert set(entry["left_out"]) - {"fa4"} == left_out - {"fa4"}
         assert entry["sdpa"] == "math on the host"
     assert (full["sharding"], causal["sharding"]) == ("contiguous", "zigzag")

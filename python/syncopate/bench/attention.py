@@ -11,6 +11,7 @@ host ranks over gloo at 1/64 of the rows and D = 16, which checks the bench and 
     ulysses_sdpa    NCCL's all-to-all of Q, K and V, SDPA, and of O
     fa4             part: flash-attn-4 on gathered K and V, where it is installed
     ours, ours_eager    as a CUDA graph, and not; --vary kind=ring,ulysses: other kinds, too
+    ours_gluon      by the kernel for Hopper, as a CUDA graph
 
 Under a causal mask every peer's ranks have alike much work: rows are sharded head to tail, as ours, or by heads. The SDPA back
 end that torch takes is printed. exposed: the part of `ours` in which `kernel` does not run.
@@ -154,13 +155,22 @@ class AttentionCase:
         """Called when the shape is done."""
         self._after.append(leave)
 
-    def operator_of(self, kind: str = "auto") -> Any:
+    def operator_of(self, kind: str = "auto", gluon: bool = False) -> Any:
+        """Ours, by the plain kernel or by the one for Hopper."""
         from ..ops import Attention
 
-        s = self.shape
+        s, tiling = self.shape, None
+        if gluon:
+            import torch
+
+            if not self.on_gpu or torch.cuda.get_device_capability()[0] != 9:
+                raise NotImplementedError("for Hopper GPUs")
+            from ..kernels.gluon_attention_call import tiling_of
+
+            tiling = tiling_of(s.head_dim)
         made = Attention(
             1, s.heads, s.kv_heads, self.length, s.head_dim, causal=s.causal, kind=kind,
-            device="cuda" if self.on_gpu else "host",
+            device="cuda" if self.on_gpu else "host", tiling=tiling,
         )  # fmt: skip
         self._operators.append(made)
         return made
@@ -205,9 +215,9 @@ def optional(case: AttentionCase, name: str, make: Callable[[], Callable[[int], 
         return []
 
 
-def ours(case: AttentionCase, kind: str) -> Callable[[int], Any]:
+def ours(case: AttentionCase, kind: str, gluon: bool = False) -> Callable[[int], Any]:
     """A call of ours, once it is found right."""
-    op = case.operator_of(kind)
+    op = case.operator_of(kind, gluon)
     own = [op.shard(x) for x in case.whole]
     out = op.empty_outputs()
 
@@ -223,8 +233,8 @@ def ours(case: AttentionCase, kind: str) -> Callable[[int], Any]:
 def rows_of(case: AttentionCase, peers: list[Any], options: argparse.Namespace) -> list[Any]:
     from .measure import Candidate, capture
 
-    def graphed(kind: str) -> Callable[[int], Any]:
-        call = ours(case, kind)
+    def graphed(kind: str, gluon: bool = False) -> Callable[[int], Any]:
+        call = ours(case, kind, gluon)
         graph = capture(lambda: call(0))
         return lambda _: (graph.replay(), call)
 
@@ -239,6 +249,7 @@ def rows_of(case: AttentionCase, peers: list[Any], options: argparse.Namespace) 
         return lambda _: op.run_local()
 
     rows += optional(case, "kernel", kernel)
+    rows += optional(case, "ours_gluon", lambda: graphed("auto", gluon=True))
     for peer in peers:
         if "attention" in peer.operators:
             rows += optional(case, peer.name, lambda peer=peer: peer.make(case))
