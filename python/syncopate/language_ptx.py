@@ -174,6 +174,7 @@ def _finish_ptx(thread: str) -> str:
         @sy_p bra SY_DONE;
         ld.global.b32 sy_epoch, {_at("$2", layout.EPOCH)};
         ld.global.b32 sy_t, {_at("$1", layout.NUM_PROGRAMS)};
+        ld.global.b32 sy_posts, {_at("$1", layout.NUM_KERNEL_POSTS)};
         mul.lo.s32 sy_t, sy_t, sy_epoch;
         atom.acq_rel.gpu.global.add.u32 sy_old, {_at("$2", layout.FINISHED)}, 1;
         add.s32 sy_old, sy_old, 1;
@@ -182,8 +183,9 @@ def _finish_ptx(thread: str) -> str:
         ld.relaxed.sys.global.b32 sy_t, {_at("$2", layout.FAULT)};
         setp.ne.s32 sy_p, sy_t, 0;
         @sy_p bra SY_WAIT_BEFORE;
+        setp.le.s32 sy_p, sy_posts, 0;
+        @sy_p bra SY_ADVANCE;
         fence.acq_rel.sys;
-        ld.global.b32 sy_posts, {_at("$1", layout.NUM_KERNEL_POSTS)};
         ld.global.b32 sy_at, {_at("$1", layout.KERNEL_POSTS)};
         mul.wide.s32 sy_addr, sy_at, {_WORD};
         add.s64 sy_addr, $1, sy_addr;

@@ -249,11 +249,12 @@ int run(int argc, char** argv) {
         if (std::strcmp(argv[i], "--image") == 0) image = argv[i + 1];
     }
     const Program program(image);
-    bool right = deadline(program);
+    bool right = true;
     for (const Launching launching : {Launching::programmatic, Launching::start_events}) {
         right = right && grids(program, calls, launching) &&
                 replays(program, launching == Launching::programmatic ? count : count / 10, launching);
     }
+    right = right && deadline(program);  // the last: its consumers find nothing, and count that as wrong
     return right ? 0 : 1;
 }
 
