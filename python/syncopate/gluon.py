@@ -30,6 +30,7 @@ __all__ = [
     "sy_num_slots",
     "sy_phase",
     "sy_post",
+    "sy_prefetch",
     "sy_reads_own",
     "sy_row",
     "sy_tile",
@@ -62,6 +63,21 @@ def sy_num_slots(schedule):
 def sy_tile(schedule, slot):
     """The tile of `slot` (int32). It waits for nothing."""
     return gl.load(_words(schedule) + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_TILE)
+
+
+@gluon.jit
+def sy_prefetch(schedule, control, slot):
+    """Asks the L2 cache for what this program reads first: it reads one after the other, each a miss of its own. `slot`: its
+    first one. It waits for nothing, and reads nothing."""
+    record = schedule + 4 * (_FIRST_SLOT + _SLOT_WORDS * slot).to(gl.int64)
+    gl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; prefetch.global.L2 [$2]; prefetch.global.L2 [$3]; mov.u32 $0, 0;",
+        "=r,l,l,l",
+        [schedule, record, control],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
 
 
 @gluon.jit

@@ -243,7 +243,7 @@ def late() -> None:
     wanted = run(base, w, torch.empty(m, n, device="cuda", dtype=torch.bfloat16), (m, n, k), tiling)
     a, c = torch.zeros_like(base), torch.empty_like(wanted)
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    made = by_hand((m, n, k), tiling, tiling.grid(m, n, sms)[0])
+    made = by_hand((m, n, k), tiling, tiling.grid(m, n, sms)[0] // tiling.split_k)
     made.control[layout.FIRST_SIGNAL] = 0
     signal = made.control[layout.FIRST_SIGNAL : layout.FIRST_SIGNAL + 1]
     sources = [base * 2.0**i for i in range(4)]

@@ -31,6 +31,7 @@ from ..gluon import (
     sy_num_phases,
     sy_num_slots,
     sy_post,
+    sy_prefetch,
     sy_reads_own,
     sy_row,
     sy_tile,
@@ -503,6 +504,8 @@ def gluon_matmul(
         parts_ready=gl.allocate_shared_memory(gl.int64, [1], BARRIER),
         verdict_ready=gl.allocate_shared_memory(gl.int64, [1], BARRIER),
     )
+    if FUSED:
+        sy_prefetch(sy_schedule, sy_control, gl.program_id(0) // SPLIT_K)
     for stage in gl.static_range(STAGES):
         mbarrier.init(call.full.index(stage), count=1)
         mbarrier.init(call.empty.index(stage), count=CONSUMERS)
