@@ -28,6 +28,10 @@ std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& ma
 
 namespace {
 
+/// The estimate orders nothing finer than this: half of its median error (docs/tuning.md). Of strategies that
+/// it takes for equal the default one, the simplest, is taken.
+constexpr double kEqual = 1.02;
+
 /// With tiles whose products are exact, where fp32 ones have to be.
 Strategy exact(const Problem& problem, const Machine& machine, Strategy strategy,
                const ChooseOptions& options) {
@@ -56,13 +60,17 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     if (options.device == fuse::Device::host || problem.products().empty())
         return {.strategy = usual, .note = "the default"};
     const std::vector<Candidate> ranked = rank_candidates(problem, machine);
+    const Candidate* best = nullptr;
     for (const Candidate& candidate : ranked) {
         if (!candidate.pruned.empty() || !runnable(candidate.strategy)) continue;
-        return {.strategy = exact(problem, machine, candidate.strategy, options),
-                .us = candidate.estimate.us,
-                .note = fmt::format("by the estimate on {}", machine.name)};
+        if (best == nullptr) best = &candidate;
+        if (candidate.strategy == usual && candidate.estimate.us <= best->estimate.us * kEqual)
+            best = &candidate;
     }
-    return {.strategy = usual, .note = "the default: no other is legal"};
+    if (best == nullptr) return {.strategy = usual, .note = "the default: no other is legal"};
+    return {.strategy = exact(problem, machine, best->strategy, options),
+            .us = best->estimate.us,
+            .note = fmt::format("by the estimate on {}", machine.name)};
 }
 
 }  // namespace syncopate::tune

@@ -142,6 +142,7 @@ private:
     /// Chunks leave as their tiles are made.
     [[nodiscard]] Estimate makes(Estimate made) const {
         if (strategy_.backend == Backend::tma_inline) return stored(made);
+        if (strategy_.stored > 0 && strategy_.stored == problem_.ranks - 1) return stored(made);
         const bool everywhere = kind_ == Kind::reduces;
         const MadeOrder order = made_order(problem_, shape_, strategy_, everywhere);
         const std::vector<double> at_once(order.chunks.size() + 1, 0.0);
@@ -170,7 +171,13 @@ private:
         const std::vector<double> times = play_makes(grid_, played(0, beside), order.chunks);
         const Result<double> end = sent(times);
         if (!end) return whole(made, kUnknown);
-        return whole(made, std::max(*end, times.back()) + rates_.copied_part_us * (parts() - 1));
+        double last = std::max(*end, times.back());
+        if (strategy_.stored > 0) {
+            // What tiles store at peers begins with the first round, at the rate at which all of them can.
+            const double carried = over(stored_bytes, rates_.tile_store_gbps.at(stored_bytes / kMib));
+            last = std::max(last, carried + made.compute / rounds());
+        }
+        return whole(made, last + rates_.copied_part_us * (parts() - 1));
     }
 
     /// When the own chunk of each part is complete, beside `slower`, and then the whole product.
@@ -198,7 +205,8 @@ private:
         const double stall = over(step_bytes_, rates_.store_stall_gbps);
         const double carried = over(step_bytes_, rates_.tile_store_gbps.at(step_bytes_ / kMib));
         made.communicate = carried;
-        const double beside = 1 + stall / std::max(made.compute, 1e-3);
+        double beside = 1 + stall / std::max(made.compute, 1e-3);
+        if (kind_ == Kind::reduces && parts() > 1) beside *= rates_.beside_sums;
         if (!reduces()) return whole(made, std::max(made.compute + stall, carried + made.compute / rounds()));
         const double shard = step_bytes_ / (problem_.ranks - 1);
         double us = rates_.sum_us + over((problem_.ranks + 1) * shard / parts(), rates_.sum_gbps);

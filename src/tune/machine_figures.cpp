@@ -38,6 +38,7 @@ std::span<const FigureRow> machine_figures() {
         FigureRow{"store_us", kUs, "what stores at peers take beside their bytes", &R::store_us},
         FigureRow{"read_gbps", kGb, "a sum that reads at a peer whose sum reads here", &R::read_gbps},
         FigureRow{"read_us", kUs, "what such a sum takes beside its bytes", &R::read_us},
+        FigureRow{"pulled_last_gbps", kGb, "the last contributions, which a sum reads at its peers while others still multiply", &R::pulled_last_gbps},
         FigureRow{"part_us", kUs, "each further part of what is summed beside the product", &R::part_us},
         FigureRow{"copied_part_us", kUs, "each further part of what a product makes that is copied", &R::copied_part_us},
         FigureRow{"last_us", kUs, "the last part's way to all ranks beside its bytes", &R::last_us},

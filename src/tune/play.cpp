@@ -36,6 +36,40 @@ double us_of(const TileGrid& grid, const Programs& programs, std::int64_t column
 
 }  // namespace
 
+namespace {
+
+/// What fuse makes of tiles of two lengths (fuse/pack.hpp): whoever is free takes the longest tile that can
+/// begin, or waits for the next rows. `ready` is sorted; nothing is sliced.
+double play_packed(const TileGrid& grid, const Programs& programs,
+                   const std::vector<std::vector<double>>& ready) {
+    struct Row {
+        double ready = 0;
+        std::int64_t wide = 0;
+        std::int64_t narrow = 0;
+    };
+    std::vector<Row> rows;
+    rows.reserve(ready.size());
+    for (const std::vector<double>& times : ready) rows.push_back({times.front(), grid.wide, grid.narrow});
+    Free free(programs);
+    std::size_t done = 0;  // rows before it have no tiles left
+    for (std::int64_t left = grid.tiles(); left > 0; --left) {
+        while (rows[done].wide + rows[done].narrow == 0) ++done;
+        const double now = std::max(free.soonest(), rows[done].ready);
+        std::size_t take = done;
+        for (std::size_t row = done; row < rows.size() && rows[row].ready <= now; ++row) {
+            if (rows[row].wide == 0) continue;
+            take = row;
+            break;
+        }
+        const bool wide = rows[take].wide > 0;
+        --(wide ? rows[take].wide : rows[take].narrow);
+        free.replace_soonest(now + (wide ? programs.wide_us : programs.narrow_us));
+    }
+    return free.last();
+}
+
+}  // namespace
+
 double play_reads(const TileGrid& grid, const Programs& programs, const std::vector<Arriving>& arriving,
                   const std::vector<double>& shares) {
     std::vector<std::vector<double>> ready(static_cast<std::size_t>(grid.rows),
@@ -67,7 +101,9 @@ double play_reads(const TileGrid& grid, const Programs& programs, const std::vec
     const double by_rows = play({{0, grid.columns()}});
     if (grid.narrow == 0 || grid.wide == 0) return by_rows;
     // Tiles of two lengths are packed: the long ones first, where that ends sooner.
-    return std::min(by_rows, play({{0, grid.wide}, {grid.wide, grid.columns()}}));
+    const double long_first = play({{0, grid.wide}, {grid.wide, grid.columns()}});
+    const double packed = shares.size() == 1 ? play_packed(grid, programs, ready) : by_rows;
+    return std::min({by_rows, long_first, packed});
 }
 
 std::vector<double> play_makes(const TileGrid& grid, const Programs& programs,
@@ -99,7 +135,9 @@ std::vector<double> play_makes(const TileGrid& grid, const Programs& programs,
             tiles.push_back({due, row, column});
         }
     }
-    std::ranges::stable_sort(tiles, {}, &Tile::due);
+    // Of tiles of two lengths the long ones come first within a chunk, so that the last round is short.
+    std::ranges::stable_sort(tiles, {},
+                             [&](const Tile& tile) { return std::pair(tile.due, tile.column >= grid.wide); });
     Free free(programs);
     std::vector<double> ends(chunks.size() + 1, programs.start_us);
     for (const Tile& tile : tiles) {

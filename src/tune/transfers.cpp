@@ -173,7 +173,8 @@ private:
             timing.lasts_us = rates.sum_us + (problem_.ranks + 1) * bytes_ / (gbps * kBytesPerUs);
         }
         if (strategy_.pulled > 0)
-            timing.lasts_us += rates.read_us + strategy_.pulled * bytes_ / (rates.read_gbps * kBytesPerUs);
+            timing.lasts_us +=
+                rates.read_us + strategy_.pulled * bytes_ / (rates.pulled_last_gbps * kBytesPerUs);
         if (everywhere) timing.lasts_us += rates.store_us;
         if (everywhere && stored_by_sum(part))
             timing.lasts_us += (problem_.ranks - 1) * bytes_ / (rates.store_gbps * kBytesPerUs);
@@ -333,6 +334,12 @@ Result<double> departures(const Problem& problem, const ProductShape& shape, con
     if (problem.ranks == 1) return made.back();
     plan::Topology links = links_for(machine, problem.ranks, strategy);
     links.start_us = 0;
+    const auto chunk = static_cast<double>(shape.m * shape.n) *
+                       static_cast<double>(plan::size_of(problem.dtype)) / problem.ranks / order.parts;
+    // Such chunks go by two streams in turn (fuse/place.hpp). That gains where starting a copy takes longer
+    // than its bytes; others share the link.
+    const double rate = links.links.empty() ? 0 : links.links.front().gbps * kBytesPerUs;
+    if (chunk < (links.copy_engine.push_us + links.copy_engine.post_us) * rate) links.copy_engine.lanes = 2;
     if (strategy.stored > 0) {
         links.sm.push_us = links.sm.post_us = 0;  // with the tiles
         for (plan::Link& link : links.links) link.contended = machine.rates.stored_contended;

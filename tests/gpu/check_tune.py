@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 2 tests/gpu/check_tune.py [SECTION …]
 
-`searched` tunes one product with an all-reduce for BUDGET seconds into a store of its own, and looks at what the search kept;
+`searched` tunes one product with an all-reduce for SYNCOPATE_TUNE_BUDGET (12) seconds into a store of its own, and looks at what the search kept;
 `read` makes the operator anew, which has to take the winner. `fused` tunes a kernel with @triton.autotune behind a gather.
 """
 
@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-BUDGET = 12.0
+BUDGET = float(os.environ.get("SYNCOPATE_TUNE_BUDGET") or 12.0)
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "python")]
 # Rank 0's is the one that is read and written.

@@ -61,6 +61,7 @@ struct Rates {
     double store_us = 0;
     double read_gbps = 0;
     double read_us = 0;
+    double pulled_last_gbps = 0;
     double part_us = 0;
     double copied_part_us = 0;
     double last_us = 0;
