@@ -119,10 +119,17 @@ std::int64_t evaluate(const std::string& text, const std::string& subject,
     return unwrap(unwrap(affine::Expression::parse(text, subject)).number(names));
 }
 
+fuse::TileOrder tile_order_of(const std::string& name) {
+    for (std::size_t i = 0; i < fuse::kNumTileOrders; ++i) {
+        if (fuse::name_of(static_cast<fuse::TileOrder>(i)) == name) return static_cast<fuse::TileOrder>(i);
+    }
+    throw nb::value_error(("unknown tile order '" + name + "'").c_str());
+}
+
 emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
                            const std::string& device, std::int32_t num_sms, bool phases,
                            const std::string& backend, std::int64_t sum_parts, bool plain_kernel,
-                           const std::vector<Values>& values) {
+                           const std::string& tile_order, const std::vector<Values>& values) {
     std::vector<emit::StageText> texts = texts_of(stages, num_sms, values);
     fuse::Options options;
     options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
@@ -130,6 +137,7 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
     options.preferred = named(plan::backend_from(backend), "backend", backend);
     options.most_sum_parts = sum_parts;
     options.plain_kernel = plain_kernel;
+    options.tile_order = tile_order_of(tile_order);
     nb::gil_scoped_release release;
     return unwrap(emit::make_artifact(std::move(texts), plan, options));
 }
@@ -152,7 +160,7 @@ void bind_compiler(nb::module_& m) {
     m.def("fuse", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"), nb::arg("num_sms"),
           nb::arg("phases") = true, nb::arg("backend") = "auto",
           nb::arg("sum_parts") = fuse::Options{}.most_sum_parts, nb::arg("plain_kernel") = false,
-          nb::arg("values") = std::vector<Values>(),
+          nb::arg("tile_order") = "kernel", nb::arg("values") = std::vector<Values>(),
           "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
           "them with a plan and emits them; see emit/artifact.hpp. `values`: of each stage, the elements of "
           "integer tensors that the host knows, by parameter.");

@@ -306,6 +306,7 @@ class FusedKernel:
             phases=chosen.phases,
             backend=chosen.backend,
             sum_parts=chosen.sum_parts,
+            tile_order=chosen.tile_order,
             plain_kernel=chosen.plain_kernel,
             values=[one.values for one in taken],
         )

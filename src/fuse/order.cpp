@@ -83,12 +83,12 @@ public:
 
     /// By rank and slot. `phases`: tiles may start before all that they need has come.
     [[nodiscard]] std::vector<std::vector<std::int64_t>> by_arrival(const kernel::Kernel& kernel,
-                                                                    bool phases) const {
+                                                                    TileOrder base, bool phases) const {
+        const std::vector<std::int64_t> traversal = tiles_in(kernel, base);
         std::vector<std::vector<std::int64_t>> tiles(nodes_.first.size());
         for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
             const std::vector<Times> times = times_of(rank, phases);
-            for (std::size_t position = 0; position < nodes_.class_of.size(); ++position) {
-                const std::int64_t tile = kernel.tile_at(position);
+            for (const std::int64_t tile : traversal) {
                 if (graph_.runs(stage_, static_cast<std::int32_t>(rank), tile)) tiles[rank].push_back(tile);
             }
             const bool by_length = phases && lengths_differ();
@@ -300,14 +300,14 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         const bool cuts = ranged ? divisible != kernel.loops.end()
                                  : !kernel.loops.empty() && divisible == kernel.loops.begin();
         if (options.phases && cuts) {
-            made.tiles = ordering.by_arrival(kernel, true);
+            made.tiles = ordering.by_arrival(kernel, options.tile_order, true);
             made.trips = divisible->trips;
             made.phased = true;
             made.phased = waits_in_loop(stage_waits(graph, placement, stage, made, arrivals));
         }
         if (made.phased) continue;
         made.trips = 0;
-        made.tiles = ordering.by_arrival(kernel, false);
+        made.tiles = ordering.by_arrival(kernel, options.tile_order, false);
         if (kernel.persistent) ordering.repack(kernel, made);
     }
     return orders;

@@ -37,6 +37,7 @@ public:
             case Kind::block: blocks(); break;
             case Kind::other: break;
         }
+        orders();
         return made_;
     }
 
@@ -191,6 +192,12 @@ private:
         add({.placement = Placement::after});
         for (const auto& [count, gbps] : machine_.rates.engine_sum_gbps.points)
             add({.placement = Placement::after, .engine_blocks = static_cast<std::int32_t>(count)});
+    }
+
+    /// The default strategy with its tiles in other orders. What they do to caches the estimate does not
+    /// know: they come after the kernel's own order, which it takes for equal.
+    void orders() {
+        for (std::size_t i = 1; i < fuse::kNumTileOrders; ++i) add({.tile_order = static_cast<TileOrder>(i)});
     }
 
     /// The quickest tiles, and those of one shape.

@@ -118,8 +118,12 @@ std::string tile_objection(const Question& asked) {
             return "two tile shapes are for 16-bit products";
         if (tile.split_k > 1) return "the kernels here do not share a tile's reduction";
     }
-    if (asked.strategy.tile_order != TileOrder::kernel)
-        return "the runtime runs tiles in the kernel's own order";
+    if (asked.strategy.tile_order != TileOrder::kernel) {
+        if (asked.strategy.placement != Placement::fused) return "a plain kernel runs tiles in its own order";
+        for (const TileConfig& tile : asked.strategy.tiles) {
+            if (tile.num_wide > 0) return "tiles of two lengths are packed, in no other order";
+        }
+    }
     return {};
 }
 

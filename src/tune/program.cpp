@@ -64,6 +64,7 @@ fuse::Options options_of(const Strategy& strategy, fuse::Device device) {
     options.preferred = strategy.backend;
     options.most_sum_parts = strategy.sum_parts;
     options.plain_kernel = strategy.placement == Placement::after;
+    options.tile_order = strategy.tile_order;
     return options;
 }
 
@@ -79,6 +80,8 @@ std::vector<Strategy> program_strategies(const plan::Plan& plan, const Machine& 
     };
     made.push_back({.phases = false});
     if (has_sums(plan)) made.push_back({.sum_parts = 1});
+    for (std::size_t i = 1; i < fuse::kNumTileOrders; ++i)
+        made.push_back({.tile_order = static_cast<TileOrder>(i)});
     for (const fuse::BackendTraits& row : fuse::backend_rows()) {
         if (!row.on(device)) continue;
         Strategy strategy{.backend = row.backend};

@@ -32,11 +32,6 @@ std::string_view name_of(Placement placement) {
     return kNames[static_cast<std::size_t>(placement)];
 }
 
-std::string_view name_of(TileOrder order) {
-    static constexpr std::array<std::string_view, 5> kNames{"kernel", "rows", "columns", "snake", "grouped"};
-    return kNames[static_cast<std::size_t>(order)];
-}
-
 std::string name_of(const Strategy& strategy) {
     const Strategy usual;
     std::vector<std::string> words;

@@ -18,7 +18,6 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 constexpr std::int32_t kMostTiles = 16;
 constexpr std::int32_t kMostSlices = 1024;
 constexpr std::size_t kNumPlacements = 4;
-constexpr std::size_t kNumTileOrders = 5;
 
 class StrategyDecoder : private JsonDecoder {
 public:
@@ -89,7 +88,8 @@ private:
                 optional(engine_blocks, path("engine_blocks"), 0, made_.engine_blocks)) &&
                (!has(sum_parts) || integer(sum_parts, path("sum_parts"), 1, kMost, made_.sum_parts)) &&
                (!has(phases) || boolean(phases, path("phases"), made_.phases)) &&
-               (!has(tile_order) || word(tile_order, path("tile_order"), kNumTileOrders, made_.tile_order));
+               (!has(tile_order) ||
+                word(tile_order, path("tile_order"), fuse::kNumTileOrders, made_.tile_order));
     }
 
     bool tiles_at(Index node, const JsonPath& path) {

@@ -18,6 +18,7 @@
 #include "syncopate/fuse/assign.hpp"
 #include "syncopate/fuse/program.hpp"
 #include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/tile_order.hpp"
 #include "syncopate/plan/topology/topology.hpp"
 #include "syncopate/result.hpp"
 
@@ -37,6 +38,9 @@ struct Options {
     bool phases = true;
     /// Into how many parts a sum of what the kernel makes is cut at most (sum_parts.hpp).
     std::int64_t most_sum_parts = 8;
+    /// Among tiles that may run alike. Where tiles take unequal times they are packed (pack.hpp), in no such
+    /// order.
+    TileOrder tile_order = TileOrder::kernel;
     /// The machine on which arrivals are simulated, for the order of tiles; without: equal links.
     std::optional<plan::Topology> topology{};
 };

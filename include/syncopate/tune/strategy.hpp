@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "syncopate/fuse/tile_order.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
@@ -31,14 +32,8 @@ enum class Placement : std::uint8_t {
 [[nodiscard]] std::string_view name_of(Placement placement);
 
 /// The order in which tiles run that nothing else orders.
-enum class TileOrder : std::uint8_t {
-    kernel,   ///< the kernel's own
-    rows,     ///< row by row
-    columns,  ///< column by column
-    snake,    ///< row by row, every other one backwards
-    grouped,  ///< in groups of rows, column by column within a group
-};
-[[nodiscard]] std::string_view name_of(TileOrder order);
+using fuse::name_of;
+using fuse::TileOrder;
 
 /// Which tiles cover a product [m, n], and how one is made.
 struct TileConfig {

@@ -43,6 +43,7 @@ def to_json(strategy: Strategy) -> str:
         "one_step": s.one_step,
         "backend": s.backend,
         "sum_parts": s.sum_parts,
+        "tile_order": s.tile_order,
         "phases": s.phases,
     }
     open_ones = {name: getattr(s, name) for name in ("programs", "split", "split_axis", "engine_blocks")}

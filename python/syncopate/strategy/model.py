@@ -72,6 +72,7 @@ class Strategy:
     backend *       of transfers whose plan leaves it open; "auto": the best legal one
     engine_blocks * multiprocessors of the chunk engine, which kernels beside it leave free; None: by the backend
     sum_parts *     into how many parts a sum is cut at most, each summed beside the kernel once its own tiles are made
+    tile_order *    of tiles that may run alike: "kernel" (its own), "rows", "columns", "snake" or "grouped"
     plain_kernel *  the kernel is left as it is, and the chunk engine moves what it makes when it has ended
     phases *        a tile may begin its reduction loop on the chunks that have arrived
     unfused         the vendors' libraries: a product, and a collective before or after it
@@ -89,6 +90,7 @@ class Strategy:
     backend: str = "auto"
     engine_blocks: int | None = None
     sum_parts: int = 8
+    tile_order: str = "kernel"
     plain_kernel: bool = False
     phases: bool = True
     unfused: bool = False
