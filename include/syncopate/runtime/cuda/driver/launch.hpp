@@ -127,8 +127,8 @@ public:
     /// Enqueues the kernel. The scratch belongs to the kernel: launches of it must follow each other in
     /// stream order if it uses any. Allocates only when the scratch must grow, which fails while a graph is
     /// captured: see prepare(). `early`: it may start once the kernel before it in the stream has started and
-    /// lets it (griddepcontrol); its own code then waits for what it needs of that kernel. `started`: a CUevent
-    /// without timing, recorded when every block has started; 0: none.
+    /// lets it (griddepcontrol); its own code then waits for what it needs of that kernel. `started`: a
+    /// CUevent without timing, recorded when every block has started; 0: none.
     Status launch(Grid grid, CudaStream stream, const KernelArguments& arguments, bool early = false,
                   std::uint64_t started = 0);
     /// Makes the scratch large enough for `grid`.
