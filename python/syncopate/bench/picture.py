@@ -36,6 +36,7 @@ def draw(report: dict[str, Any], path: str) -> None:
 
     judged = [entry for entry in report["table"] if "vs_best" in entry]
     operators = list(dict.fromkeys(entry["operator"] for entry in judged))
+    models = list(dict.fromkeys(entry["model"] for entry in judged))
     columns = min(3, max(1, len(operators)))
     lines = -(-max(1, len(operators)) // columns)
     figure, axes = plt.subplots(
@@ -46,30 +47,45 @@ def draw(report: dict[str, Any], path: str) -> None:
     for place, panel in enumerate(axes.flat):
         if place < len(operators):
             entries = [entry for entry in judged if entry["operator"] == operators[place]]
-            draw_panel(panel, OPERATORS[operators[place]][1], entries, low, high)
+            draw_panel(panel, OPERATORS[operators[place]][1], entries, models, low, high)
         else:
             panel.set_axis_off()
     figure.suptitle(
         f"Speed over the best peer, {report['machine']}, {report['date']}", color=INK, fontsize=11
     )
-    figure.tight_layout()
+    named = {
+        label: handle
+        for panel in axes.flat
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        named.values(), named.keys(), loc="lower center", ncols=len(named) or 1, frameon=False, fontsize=8
+    )
+    figure.tight_layout(rect=(0, 0.07 / lines, 1, 1))
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
 
-def draw_panel(panel: Any, title: str, entries: list[dict[str, Any]], low: float, high: float) -> None:
+def draw_panel(
+    panel: Any, title: str, entries: list[dict[str, Any]], models: list[str], low: float, high: float
+) -> None:
+    """`models`: of all panels, so that one has the same colour in each."""
     every_m = sorted({entry["M"] for entry in entries})
     panel.axhspan(low, 1, color=LOSS, alpha=0.07, linewidth=0)
     panel.axhline(1, color=INK, linewidth=0.8)
-    for number, model in enumerate(dict.fromkeys(entry["model"] for entry in entries)):
+    for number, model in enumerate(models):
         points = sorted((e["M"], e["vs_best"]) for e in entries if e["model"] == model)
+        if not points:
+            continue
         colour = LINES[number % len(LINES)]
         panel.plot(*zip(*points, strict=True), "-o", color=colour, markersize=3.5, linewidth=1.2, label=model)
         lost = [(m, speed) for m, speed in points if speed < 1]
         if lost:
             panel.plot(*zip(*lost, strict=True), "o", color=LOSS, markersize=6, zorder=4)
-        for m, speed in lost:
-            panel.annotate(f"{speed:.2f}", (m, speed), (0, -11), textcoords="offset points", ha="center",
+    for m in every_m:  # labels of all losses would lie on each other
+        worst = min(e["vs_best"] for e in entries if e["M"] == m)
+        if worst < 1:
+            panel.annotate(f"{worst:.2f}", (m, worst), (0, -11), textcoords="offset points", ha="center",
                            fontsize=7, color=LOSS)  # fmt: skip
     means = [statistics.geometric_mean([e["vs_best"] for e in entries if e["M"] == m]) for m in every_m]
     panel.plot(every_m, means, color=INK, linewidth=2.4, alpha=0.35, label="geometric mean")
@@ -80,6 +96,5 @@ def draw_panel(panel: Any, title: str, entries: list[dict[str, Any]], low: float
     panel.set_title(title, fontsize=10, color=INK)
     panel.set_xlabel("M, tokens of all ranks", fontsize=8)
     panel.grid(axis="y", linewidth=0.4, alpha=0.5)
-    panel.legend(frameon=False, fontsize=7)
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)
