@@ -78,9 +78,9 @@ void describe(const fuse::Schedule& schedule) {
         fmt::print("\n");
     }
     for (const fuse::Transfer& transfer : rank.transfers) {
-        const std::string what = transfer.reduce != plan::Reduce::none ? "sums"
-                                 : transfer.dst_rank != 0 ? fmt::format("sends rank {}", transfer.dst_rank)
-                                                          : "keeps";
+        const std::string what = transfer.sum() != nullptr ? "sums"
+                                 : transfer.dst_rank != 0  ? fmt::format("sends rank {}", transfer.dst_rank)
+                                                           : "keeps";
         fmt::print("rank 0 {} {}{}\n", what,
                    schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].name,
                    plan::to_string(transfer.dst.region));
