@@ -718,7 +718,7 @@ TEST_F(OneRankOp, KeepsTheGridsSizeInItsTable) {
 }
 
 TEST(HostControl, ComparesEpochsModulo32Bits) {
-    std::vector<std::uint32_t> words(emit::control::size_in_words(1));
+    std::vector<std::uint32_t> words(emit::control::word_of(1));
     const HostControl control(reinterpret_cast<std::uint64_t>(words.data()));
     control.post(0, 0xffff'ffffu);
     EXPECT_TRUE(control.reached({0, 0}, 0xffff'ffffu));

@@ -37,8 +37,6 @@ inline constexpr std::int32_t first_transfer = -16;
 [[nodiscard]] constexpr std::int32_t word_of(std::int32_t signal) {
     return first_signal + signal_stride * signal;
 }
-/// Words of a control block with `num_signals` signals and counters.
-[[nodiscard]] constexpr std::int32_t size_in_words(std::int32_t num_signals) { return word_of(num_signals); }
 
 static_assert(gate % 2 == 0 && first_signal % 2 == 0, "both gates are one 64-bit addition");
 static_assert((signal_stride & (signal_stride - 1)) == 0);

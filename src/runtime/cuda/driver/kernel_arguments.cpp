@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -24,14 +22,6 @@ std::size_t KernelArguments::add_descriptor(const TensorMap& map, std::span<cons
     for (const std::int64_t extent : shape) add(static_cast<std::int32_t>(extent));
     for (const std::int64_t stride : strides) add(stride);
     return index;
-}
-
-Status KernelArguments::set(std::size_t index, const void* value, std::size_t size) {
-    if (index >= places_.size() || places_[index].bytes != size) {
-        return Error{fmt::format("there is no argument {} of {} bytes", index, size), {}, ErrorClass::usage};
-    }
-    std::memcpy(bytes() + places_[index].offset, value, size);
-    return Done{};
 }
 
 }  // namespace syncopate::runtime

@@ -132,8 +132,6 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
     // Lazy loading would load it at its first launch, which can wait for kernels that wait for this one.
     if (api.cuFuncLoad != nullptr) SYNCOPATE_CUDA(api, cuFuncLoad, function);
     SYNCOPATE_CUDA(api, cuFuncGetAttribute, &made->registers_, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
-    SYNCOPATE_CUDA(api, cuFuncGetAttribute, &made->spilled_bytes_, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
-                   function);
 
     CUdevice device = 0;
     SYNCOPATE_CUDA(api, cuDeviceGet, &device, context->ordinal());
@@ -261,7 +259,9 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
     return not_built();
 }
 Status CudaKernel::prepare(Grid) { return not_built(); }
-Status CudaKernel::launch(Grid, CudaStream, const KernelArguments&, bool) { return not_built(); }
+Status CudaKernel::launch(Grid, CudaStream, const KernelArguments&, bool, std::uint64_t) {
+    return not_built();
+}
 
 }  // namespace syncopate::runtime
 

@@ -58,12 +58,6 @@ public:
     /// index.
     std::size_t add_descriptor(const TensorMap& map, std::span<const std::int64_t> shape,
                                std::span<const std::int64_t> strides);
-    /// Replaces an argument by one of the same size. Fails when there is none such.
-    Status set(std::size_t index, const void* value, std::size_t bytes);
-    Status set_pointer(std::size_t index, std::uint64_t address) {
-        return set(index, &address, sizeof(address));
-    }
-    Status set_tensor_map(std::size_t index, const TensorMap& map) { return set(index, &map, sizeof(map)); }
 
     [[nodiscard]] std::size_t size() const { return places_.size(); }
     [[nodiscard]] const void* data(std::size_t index) const { return bytes() + places_[index].offset; }
@@ -134,8 +128,7 @@ public:
     /// Makes the scratch large enough for `grid`.
     Status prepare(Grid grid);
 
-    [[nodiscard]] int registers() const { return registers_; }          ///< per thread
-    [[nodiscard]] int spilled_bytes() const { return spilled_bytes_; }  ///< of local memory, per thread
+    [[nodiscard]] int registers() const { return registers_; }  ///< per thread
     [[nodiscard]] int max_programs_per_multiprocessor() const { return resident_; }
 
 private:
@@ -146,7 +139,6 @@ private:
     void* module_ = nullptr;    ///< CUmodule
     void* function_ = nullptr;  ///< CUfunction
     int registers_ = 0;
-    int spilled_bytes_ = 0;
     int resident_ = 0;
     std::unique_ptr<Scratch> scratch_;
 };
