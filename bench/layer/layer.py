@@ -17,7 +17,6 @@ with eager's. --losses trains each for so many steps and compares the losses.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -41,37 +40,29 @@ BEHIND = 1024  # tokens in the caches of a decode
 TOLERANCE = 2e-2  # of the largest value: bf16, and other orders of additions
 
 
-@contextlib.contextmanager
-def compiling(way: str, group_name: str) -> Iterator[None]:
-    """What is compiled in here is compiled that way."""
-    from torch._inductor import config
-
+def compiled(block: torch.nn.Module, way: str, group_name: str) -> Callable[..., torch.Tensor]:
+    """By options, not by torch's global configuration: Dynamo takes the same graph for blocks that are compiled alike."""
     if way == "async-tp":
         from torch.distributed._symmetric_memory import enable_symm_mem_for_group
 
-        enable_symm_mem_for_group(group_name)
-        with config.patch(_micro_pipeline_tp=True):
-            yield
-    elif way == "ours":
-        sy.inductor.enable()
-        try:
-            yield
-        finally:
-            sy.inductor.disable()
-    else:
-        yield
+        if torch.cuda.is_available():
+            enable_symm_mem_for_group(group_name)
+        return torch.compile(block, options={"_micro_pipeline_tp": True})
+    if way == "ours":
+        return torch.compile(block, options=sy.inductor.options())
+    return torch.compile(block) if way == "compiled" else block
 
 
 class Way:
     """A block that runs one way. `sequence`: sequence parallel; else it decodes."""
 
     def __init__(self, way: str, c: Config, mesh: DeviceMesh, dtype: torch.dtype, sequence: bool) -> None:
-        self.way, self.mesh = way, mesh
+        self.mesh = mesh
         torch.manual_seed(0)
         self.block = Block(c).to(mesh.device_type, dtype)
         styles = sy.parallel if way == "styles" else torch_styles
         torch_styles.parallelize_module(self.block, mesh, block_plan(styles, sequence))
-        self.run = torch.compile(self.block) if way in ("compiled", "async-tp", "ours") else self.block
+        self.run = compiled(self.block, way, mesh.get_group().group_name)
 
     def forward(self, *inputs: torch.Tensor) -> Callable[[], torch.Tensor]:
         def call() -> torch.Tensor:
@@ -92,15 +83,14 @@ class Way:
 
     def losses(self, x: torch.Tensor, target: torch.Tensor, steps: int) -> list[float]:
         optimizer, made = torch.optim.SGD(self.block.parameters(), lr=1e-2), []
-        with compiling(self.way, self.mesh.get_group().group_name):
-            for _ in range(steps):
-                optimizer.zero_grad()
-                loss = (self.run(x).float() - target).square().mean()
-                loss.backward()
-                optimizer.step()
-                total = loss.detach().clone()
-                dist.all_reduce(total)
-                made.append(total.item() / self.mesh.size())
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = (self.run(x).float() - target).square().mean()
+            loss.backward()
+            optimizer.step()
+            total = loss.detach().clone()
+            dist.all_reduce(total)
+            made.append(total.item() / self.mesh.size())
         return made
 
 
@@ -147,14 +137,13 @@ def cases(c: Config, options: argparse.Namespace, mesh: DeviceMesh, dtype: torch
 
 
 def measured(model: str, options: argparse.Namespace, mesh: DeviceMesh, dtype: torch.dtype) -> list[dict]:
-    c, group, made = MODELS[model], mesh.get_group().group_name, []
+    c, made = MODELS[model], []
     for name, rows, sequence, call_of in cases(c, options, mesh, dtype):
         candidates, exact = [], None
         for way in options.ways.split(","):
             built = Way(way, c, mesh, dtype, sequence)
             call = call_of(built)
-            with compiling(way, group):
-                y = call().detach().clone()
+            y = call().detach().clone()
             exact = y if exact is None else exact
             error = ((y - exact).abs().max() / exact.abs().max()).item()
             if error > TOLERANCE:

@@ -58,7 +58,8 @@ nb::dict dict_of(const tune::Estimate& estimate) {
 
 /// With a kernel (its hash) what tuning has found for it is taken, unless SYNCOPATE_TUNE is off.
 nb::tuple choose(const std::string& key, const std::string& machine, const std::string& device, bool cuda,
-                 bool unfused, bool exact_fp32, const std::string& kernel, const std::string& versions) {
+                 bool unfused, bool exact_fp32, const std::string& kernel, const std::string& versions,
+                 bool kept, bool copied) {
     const tune::Problem problem = unwrap(tune::parse_problem(key));
     std::optional<tune::StoreFile> file;
     std::optional<tune::Winners> winners;
@@ -67,9 +68,11 @@ nb::tuple choose(const std::string& key, const std::string& machine, const std::
         winners.emplace(
             *file, tune::Scope{.kernel = kernel, .device = cuda ? device : "host", .versions = versions});
     }
+    tune::ChooseOptions options = options_of(cuda, unfused, exact_fp32);
+    options.kept = kept;
+    options.copied = copied;
     const tune::Choice made =
-        tune::choose(problem, machine_of(machine, problem, device), winners ? &*winners : nullptr,
-                     options_of(cuda, unfused, exact_fp32));
+        tune::choose(problem, machine_of(machine, problem, device), winners ? &*winners : nullptr, options);
     if (file) warn_of(*file);
     return nb::make_tuple(tune::to_json(made.strategy), made.us, made.measured, made.note);
 }
@@ -211,7 +214,8 @@ nb::tuple measured_machine(const std::string& device, std::int32_t devices, std:
 void bind_tune(nb::module_& module) {
     nb::module_ tune = module.def_submodule("tune", "Choosing a strategy for a problem");
     tune.def("choose", choose, "problem"_a, "machine"_a = "", "device"_a = "", "cuda"_a = true,
-             "unfused"_a = true, "exact_fp32"_a = false, "kernel"_a = "", "versions"_a = "");
+             "unfused"_a = true, "exact_fp32"_a = false, "kernel"_a = "", "versions"_a = "", "kept"_a = false,
+             "copied"_a = false);
     tune.def("complete", complete, "problem"_a, "strategy"_a, "machine"_a = "", "device"_a = "",
              "cuda"_a = true, "exact_fp32"_a = false);
     tune.def("estimate", estimate, "problem"_a, "strategy"_a, "machine"_a = "");

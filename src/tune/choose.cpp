@@ -40,14 +40,25 @@ Strategy exact(const Problem& problem, const Machine& machine, Strategy strategy
     return complete(problem, machine, strategy, options);
 }
 
+/// µs to copy what is gathered, [M, K], out of the heap: one more kernel.
+double copy_us(const Problem& problem, const Machine& machine) {
+    constexpr double kBytesPerUs = 1e3;  // of 1 GB/s
+    const double bytes = static_cast<double>(problem.extent("M")) * static_cast<double>(problem.extent("K")) *
+                         static_cast<double>(plan::size_of(problem.dtype));
+    return machine.rates.kernel_us + 2 * bytes / (machine.rates.memory_gbps * kBytesPerUs);
+}
+
 }  // namespace
 
 Choice choose(const Problem& problem, const Machine& machine, const Store* store,
               const ChooseOptions& options) {
-    const Strategy usual = complete(problem, machine, {}, options);
+    Strategy usual = complete(problem, machine, {}, options);
+    if (options.kept && fuse::is_inline(usual.backend))
+        usual = complete(problem, machine, {.backend = plan::Backend::copy_engine}, options);
     const auto runnable = [&](const Strategy& strategy) {
         return strategy_objection(problem, strategy).empty() &&
-               (options.unfused || strategy.placement != Placement::unfused);
+               (options.unfused || strategy.placement != Placement::unfused) &&
+               !(options.kept && fuse::is_inline(strategy.backend));
     };
     if (store != nullptr) {
         if (const std::optional<Stored> stored = store->find(problem)) {
@@ -59,17 +70,22 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     }
     if (options.device == fuse::Device::host || problem.products().empty())
         return {.strategy = usual, .note = "the default"};
+    const double copy = options.copied ? copy_us(problem, machine) : 0;
+    const auto us_of = [&](const Candidate& candidate) {
+        return candidate.estimate.us + (candidate.strategy.placement == Placement::unfused ? 0 : copy);
+    };
     const std::vector<Candidate> ranked = rank_candidates(problem, machine);
     const Candidate* best = nullptr;
+    const Candidate* as_usual = nullptr;
     for (const Candidate& candidate : ranked) {
         if (!candidate.pruned.empty() || !runnable(candidate.strategy)) continue;
-        if (best == nullptr) best = &candidate;
-        if (candidate.strategy == usual && candidate.estimate.us <= best->estimate.us * kEqual)
-            best = &candidate;
+        if (best == nullptr || us_of(candidate) < us_of(*best)) best = &candidate;
+        if (candidate.strategy == usual) as_usual = &candidate;
     }
+    if (as_usual != nullptr && us_of(*as_usual) <= us_of(*best) * kEqual) best = as_usual;
     if (best == nullptr) return {.strategy = usual, .note = "the default: no other is legal"};
     return {.strategy = exact(problem, machine, best->strategy, options),
-            .us = best->estimate.us,
+            .us = us_of(*best),
             .note = fmt::format("by the estimate on {}", machine.name)};
 }
 

@@ -7,7 +7,9 @@ Exits 1 with the first thing that is wrong.
 """
 
 import os
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
@@ -23,6 +25,7 @@ from torch import nn  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from torch._functorch.partitioners import min_cut_rematerialization_partition  # noqa: E402
 from torch._inductor.decomposition import select_decomp_table  # noqa: E402
+from torch._inductor.utils import fresh_cache  # noqa: E402
 from torch.distributed import _functional_collectives as functional  # noqa: E402
 from torch.distributed import _symmetric_memory as torchs  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
@@ -204,6 +207,8 @@ def check_functions(mesh) -> None:
         ("all_gather_matmul of columns", lambda x: gather(x, 1) @ half, (8, 16)),
         ("all_gather_matmul of columns", lambda x: gather(x).t() @ tall, (8, 16)),
         ("all_gather_matmuls of 2", two_products(gather, w, square), (8, 16)),
+        ("all_gather_matmuls of 2", two_products(lambda x: gather(x, 1), w, square), (2, 4, 16)),
+        ("all_gather_matmuls of 2", two_products(lambda x: gather(x, 1), w, square), (1, 4, 16)),
         ("matmul_reduce_scatter", lambda x: scatter(x @ w), (8 * size, 16)),
         ("matmul_reduce_scatter", lambda x: scatter(x @ w, 1), (2, 4 * size, 16)),
         ("matmul_reduce_scatter", lambda x: scatter(x @ w, 1), (1, 4 * size, 16)),
@@ -251,7 +256,7 @@ def check_functions(mesh) -> None:
 def two_products(gather, w, square):
     def function(x):
         whole = gather(x)
-        return (whole @ w)[:, :16] + whole @ square
+        return (whole @ w)[..., :16] + whole @ square
 
     return function
 
@@ -284,22 +289,67 @@ def check_dynamic_rows(mesh) -> None:
 
 
 def check_inductor(mesh) -> None:
-    """The pass within Inductor itself."""
-    inductor.enable()
+    """The pass within Inductor itself: enabled for all, also for what was compiled before, or for one model by its options. A
+    graph from Inductor's cache brings its rows along."""
     group, w = dist.group.WORLD, torch.randn(16, 24, generator=torch.Generator().manual_seed(1))
 
     def function(x):
         return torch.relu(functional.all_gather_tensor(x, 0, group) @ w)
 
-    report.clear()
+    def run(compiled, rewritten: bool, what: str, cached: int = 0) -> None:
+        report.clear()
+        torch._dynamo.utils.counters.clear()
+        close(compiled(x), function(x), what)
+        said = sy.inductor.report()
+        expect(names(said.rewrites) == ["inference all_gather_matmul relu"] * rewritten, f"{what}:\n{said}")
+        expect(all(__file__ in row.where for row in said.rewrites), f"{what}:\n{said}")
+        expect(said.calls == ({("all_gather_matmul", "fused"): 1} if rewritten else {}), f"{what}:\n{said}")
+        expect((said.cached > 0) == bool(cached), f"{what}: {said.cached} graphs from the cache")
+
     torch._dynamo.reset()
     x = torch.randn(8, 16)
-    with torch.no_grad(), torch._inductor.config.patch(force_disable_caches=True):
-        close(torch.compile(function, fullgraph=True)(x), function(x), "compiled by Inductor")
-    said = sy.inductor.report()
-    inductor.disable()
-    expect(names(said.rewrites) == ["inference all_gather_matmul relu"], f"Inductor:\n{said}")
-    expect(said.calls == {("all_gather_matmul", "fused"): 1}, f"calls:\n{said}")
+    with torch.no_grad(), fresh_cache():
+        plain = torch.compile(function, fullgraph=True)
+        run(plain, False, "not enabled")
+        run(torch.compile(function, fullgraph=True, options=inductor.options()), True, "by options")
+        run(plain, False, "not that one")
+        inductor.enable()
+        run(plain, True, "enabled later", cached=1)
+        inductor.disable()
+
+
+def check_what_would_be_slower(mesh) -> None:
+    """It is left, with both times, by the estimate for a GPU; what would not be is fused."""
+    group, w = dist.group.WORLD, torch.randn(16, 24, generator=torch.Generator().manual_seed(1))
+    x = torch.randn(8 * dist.get_world_size(), 16)
+    of_host = calls.estimate
+    try:
+        for extents, slower in (
+            ({"m": 64, "n": 1024, "k": 8192}, True),
+            ({"m": 4096, "n": 3072, "k": 4096}, False),
+        ):
+            of_gpu = {"device": "cuda", "num_sms": 132, "dtype": torch.bfloat16, "ranks": 2, **extents}
+            calls.estimate = lambda problem, given=of_gpu, **options: of_host(
+                replace(problem, **given), **options
+            )
+            calls._slower.cache_clear()
+            report.clear()
+            torch._dynamo.reset()
+
+            def function(x):
+                return functional.all_reduce(x @ w, "sum", group)
+
+            with torch.no_grad():
+                close(
+                    torch.compile(function, backend=rewritten, fullgraph=True)(x), function(x), f"{extents}"
+                )
+            (row,) = sy.inductor.report().rewrites
+            times = re.fullmatch(r"estimated slower \((.*) vs (.*) µs\)", row.reason)
+            expect(bool(times) == slower and bool(row.made) != slower, f"{extents}: {row}")
+            expect(not times or float(times[1]) > float(times[2]) > 0, f"{extents}: {row}")
+    finally:
+        calls.estimate = of_host
+        calls._slower.cache_clear()
 
 
 def check_recompilations(mesh) -> None:

@@ -185,6 +185,29 @@ TEST(Choose, TakesTheUnfusedPairOnlyWhereItCanBeRun) {
     EXPECT_NE(choose(problem, machine, nullptr, {.unfused = false}).strategy.placement, Placement::unfused);
 }
 
+TEST(Choose, LetsTilesFetchNothingThatTheCallerReadsInTheHeap) {
+    const Problem problem = problem_of("all_gather_matmul:M=1024,N=4096,K=1024", 2);
+    const Machine machine = machine_of(2);
+    const OneResult fetched({.pull = true, .backend = plan::Backend::tma_inline});
+    ASSERT_TRUE(choose(problem, machine, &fetched).measured);
+    const Choice kept = choose(problem, machine, &fetched, {.kept = true});
+    EXPECT_FALSE(kept.measured);
+    EXPECT_FALSE(fuse::is_inline(kept.strategy.backend));
+}
+
+TEST(Choose, TakesTheUnfusedPairWhereACopyCostsMoreThanIsGained) {
+    const Problem problem = problem_of("all_gather_matmul:M=8192,N=3584,K=8192", 2);
+    Machine machine = machine_of(2);
+    const Choice kept = choose(problem, machine, nullptr, {.kept = true});
+    ASSERT_NE(kept.strategy.placement, Placement::unfused);
+    const Choice copied = choose(problem, machine, nullptr, {.kept = true, .copied = true});
+    EXPECT_GT(copied.us, kept.us + 30);  // 134 MB twice at the memory's rate
+    machine.rates.memory_gbps = 10;
+    EXPECT_EQ(choose(problem, machine, nullptr, {.kept = true, .copied = true}).strategy.placement,
+              Placement::unfused);
+    EXPECT_NE(choose(problem, machine, nullptr, {.kept = true}).strategy.placement, Placement::unfused);
+}
+
 TEST(Choose, MakesFp32ProductsExactWhereTheyHaveToBe) {
     const Problem problem = problem_of("all_gather_matmul:M=2,N=256,K=512,dtype=fp32", 2);
     const Machine machine = machine_of(2);

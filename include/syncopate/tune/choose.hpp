@@ -36,6 +36,10 @@ struct ChooseOptions {
     /// On the host none is faster than another: the default strategy, completed.
     fuse::Device device = fuse::Device::cuda;
     bool exact_fp32 = false;  ///< fp32 products without tf32
+    /// The caller reads what is gathered, or exchanged, in the heap: tiles may not fetch it themselves.
+    bool kept = false;
+    /// And copies it from there, which the unfused pair does not need: that is added to the estimates.
+    bool copied = false;
 };
 
 struct Choice {

@@ -83,16 +83,17 @@ def _say_what_stands_in(device: str, ranks: int) -> None:
         warnings.warn(f"syncopate: {message}", stacklevel=4)
 
 
-def choose(problem: Problem, *, unfused: bool = True, rendezvous: Any = None) -> Strategy:
-    """The fastest known, complete: what tuning has found, or the best by the estimate. On the host none is faster than
-    another by the estimate. `unfused`: whether the vendors' pair can be run, which takes a process group of torch. With
-    the `rendezvous` of all ranks, rank 0 chooses for all, whose stores may differ. Collective then."""
+def estimate(
+    problem: Problem, *, unfused: bool = True, kept: bool = False, copied: bool = False
+) -> tuple[str, float, bool]:
+    """What this rank alone chooses, as choose() does: the strategy as JSON, its µs, and whether these were measured. On the
+    host, and of what is not known, 0 µs."""
     from ..tuning import scope
 
     found_with = scope(problem.device) if problem.device == "host" or _device_name() else {}
     if problem.device == "cuda" and _device_name():
         _say_what_stands_in(_device_name(), max(1, problem.ranks))
-    chosen, _, _, _ = _syncopate.tune.choose(
+    chosen, us, measured, _ = _syncopate.tune.choose(
         key_of(problem),
         device=_device_name(),
         cuda=problem.device == "cuda",
@@ -100,7 +101,25 @@ def choose(problem: Problem, *, unfused: bool = True, rendezvous: Any = None) ->
         exact_fp32=exact_fp32(),
         kernel=found_with.get("kernel", ""),
         versions=found_with.get("versions", ""),
+        kept=kept,
+        copied=copied,
     )
+    return chosen, us, measured
+
+
+def choose(
+    problem: Problem,
+    *,
+    unfused: bool = True,
+    kept: bool = False,
+    copied: bool = False,
+    rendezvous: Any = None,
+) -> Strategy:
+    """The fastest known, complete: what tuning has found, or the best by the estimate. On the host none is faster than
+    another by the estimate. `unfused`: whether the vendors' pair can be run, which takes a process group of torch. `kept`:
+    the caller reads what is gathered in the heap, so tiles do not fetch it themselves; `copied`: and copies it from there.
+    With the `rendezvous` of all ranks, rank 0 chooses for all, whose stores may differ. Collective then."""
+    chosen, _, _ = estimate(problem, unfused=unfused, kept=kept, copied=copied)
     if rendezvous is not None and _syncopate.tune.mode() != "off":
         chosen = _syncopate.tune.share(rendezvous, chosen)
     return from_json(chosen)

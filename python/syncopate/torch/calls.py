@@ -7,6 +7,8 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Hashable
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,8 +16,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from .. import _syncopate, jit
 from ..group import Group, alive, known, of_process_group
-from ..plans import INLINE
-from ..strategy import Strategy, choose, complete
+from ..strategy import Problem, Strategy, choose, estimate, from_json
 from . import buckets, report
 
 DEVICES = {"cuda": "cuda", "cpu": "host"}
@@ -38,8 +39,6 @@ class _Entry:
         self.captured = False
 
 
-SLOWER = "the collective and the product one after the other are estimated to be faster"
-
 _entries: OrderedDict[tuple[Hashable, ...], _Entry] = OrderedDict()
 
 
@@ -58,7 +57,7 @@ def look_up(
         reason = f"device {x.device.type} is neither cuda nor cpu"
         report.count(name, reason)
         return None, reason
-    group = of_process_group(c10d._resolve_process_group(group_name), device)
+    group = group_of(group_name, x.device.type)
     cuda = device == "cuda"
     stream = jit.current_stream() if cuda else 0
     shared = (name, extents, x.dtype, id(group), buckets.generation(), *options.items())
@@ -75,6 +74,10 @@ def look_up(
         entry.captured = True
     report.count(name, entry.reason or report.FUSED)
     return entry.operator, entry.reason
+
+
+def group_of(group_name: str, device_type: str) -> Group:
+    return of_process_group(c10d._resolve_process_group(group_name), DEVICES[device_type])
 
 
 def _warmed_up(name: str, shared: tuple[Hashable, ...]) -> _Entry:
@@ -103,12 +106,14 @@ def _made(
     from ..ops import OPERATORS
 
     kind = OPERATORS[name]
+    options = dict(options)
+    kept, copied = options.get("keep", False), options.pop("copied", False)
     try:
-        keep = options.get("keep", False)
-        by_shape = name != "attention" and not options.get("axis")
-        strategy = _strategy(name, extents, x.dtype, group, keep) if by_shape else None
-        if strategy is not None and strategy.unfused:
-            return _Entry(group, reason=SLOWER)
+        strategy = None if name == "attention" else _chosen(name, extents, x.dtype, group, kept, copied)
+        if isinstance(strategy, str):
+            return _Entry(group, reason=strategy)
+        if options.get("axis"):  # of columns only the default is known
+            strategy = None
         operator = kind(*extents, x.dtype, group, strategy=strategy, deadline=deadline, **options)
         operator.prepare()
     except (ValueError, _syncopate.SyncopateError) as error:
@@ -123,7 +128,7 @@ def refusal(device_type: str, group_name: str) -> str:
     device = DEVICES.get(device_type)
     if device is None:
         return f"device {device_type} is neither cuda nor cpu"
-    group = of_process_group(c10d._resolve_process_group(group_name), device)
+    group = group_of(group_name, device_type)
     if group.size == 1:
         return "one rank: there is nothing to overlap"
     if device == "host":
@@ -141,11 +146,20 @@ def forget(operator: Any) -> None:
             del _entries[key]
 
 
-def _strategy(
-    name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group, keep: bool = False
-) -> Strategy:
-    """The one that is chosen for the bucket of M, by rank 0 for all: collective. In the deterministic mode it is a fused one. `keep`: what is gathered has to
-    be in the heap, so tiles do not fetch it themselves."""
+def _chosen(
+    name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group, kept: bool, copied: bool
+) -> Strategy | str:
+    """The strategy for the bucket of M, which rank 0 chooses for all, or why the pair is to run: collective. In the
+    deterministic mode it is a fused one. `kept`, `copied`: of what is gathered, see strategy.choose."""
+    problem = problem_for(name, extents, dtype, group)
+    made = choose(
+        problem, unfused=not buckets.generation(), kept=kept, copied=copied, rendezvous=group.rendezvous
+    )
+    return (slower(problem, kept, copied) or SLOWER) if made.unfused else made
+
+
+def problem_for(name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group) -> Problem:
+    """What a strategy is chosen for: the op with as many rows as the bucket of M has."""
     from ..ops.operator import problem_of
 
     m, *others = extents
@@ -155,11 +169,40 @@ def _strategy(
         (n, k), f = others, 0
     rows = buckets.bucket(m)
     rows = -(-rows // group.size) * group.size
-    problem = problem_of(name, rows, n, k, dtype, group, f)
-    chosen = choose(problem, unfused=not buckets.generation(), rendezvous=group.rendezvous)
-    if keep and chosen.backend in INLINE:
-        return complete(problem, Strategy(backend="copy_engine"))
-    return chosen
+    return problem_of(name, rows, n, k, dtype, group, f)
+
+
+#: Rank 0 chose the pair by figures that this rank does not have.
+SLOWER = "rank 0 knows the pair to be faster"
+
+
+def slower(problem: Problem, kept: bool = False, copied: bool = False) -> str:
+    """By how much the pair is faster than the fused op, by the estimate or as it was measured; "" where it is not. What this
+    rank knows; nothing is sent. In the deterministic mode the pair is not asked for."""
+    return "" if buckets.generation() else _slower(problem, kept, copied, known_by())
+
+
+@lru_cache(1024)
+def _slower(problem: Problem, kept: bool, copied: bool, _: Hashable) -> str:
+    chosen, pair_us, measured = estimate(problem, kept=kept, copied=copied)
+    if not from_json(chosen).unfused:
+        return ""
+    if measured:
+        return f"measured slower than the pair ({pair_us:.1f} µs)"
+    _, us, _ = estimate(problem, unfused=False, kept=kept, copied=copied)
+    return f"estimated slower ({us:.1f} vs {pair_us:.1f} µs)"
+
+
+def known_by() -> Hashable:
+    """Changes when the store of measured strategies, or the file of the measured machine, does."""
+    made = []
+    for path in (_syncopate.tune.store_path(), _syncopate.tune.measured_machine_path()):
+        try:
+            status = Path(path).stat()
+            made.append((path, status.st_mtime_ns, status.st_size))
+        except OSError:
+            made.append((path, 0, 0))
+    return _syncopate.tune.mode(), *made
 
 
 def _make_room(needed: int) -> None:

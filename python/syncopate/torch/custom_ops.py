@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from . import fused, unfused
+from . import fused, report, unfused
 
 library = torch.library.Library("syncopate", "DEF")
 
@@ -29,14 +29,24 @@ TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 
 
 def custom_op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Defines the op, with one implementation for both devices. `fake`: shapes only."""
+    """Defines the op, with one implementation for both devices. `fake`: shapes only. Each op takes one argument more, `rows`:
+    the report of the graph that it is in, which the pass of Inductor's writes there."""
     name = schema.partition("(")[0]
+    given, arrow, results = schema.rpartition(") -> ")
 
     def define(implementation: Callable[..., Any]) -> Callable[..., Any]:
-        library.define(schema, tags=TAGS)
+        def run(*args: Any, rows: str = "", **options: Any) -> Any:
+            if rows:
+                report.ran(rows)
+            return implementation(*args, **options)
+
+        def shapes(*args: Any, rows: str = "", **options: Any) -> Any:
+            return fake(*args, **options)
+
+        library.define(f"{given}, str rows=''{arrow}{results}", tags=TAGS)
         for key in ("CPU", "CUDA"):
-            library.impl(name, implementation, key)
-        torch.library.register_fake(f"syncopate::{name}", fake, lib=library)
+            library.impl(name, run, key)
+        torch.library.register_fake(f"syncopate::{name}", shapes, lib=library)
         return implementation
 
     return define

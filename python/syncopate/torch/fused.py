@@ -73,7 +73,7 @@ def all_gather_matmuls(
 ) -> list[torch.Tensor] | None:
     """The widest product runs beside the gather, the others on what it has gathered."""
     first = max(range(len(ws)), key=lambda i: ws[i].shape[1])
-    made = kept("all_gather_matmul", x, ws[first], group_name, module)
+    made = kept("all_gather_matmul", x, ws[first], group_name, module, copied=return_gathered)
     if made is None:
         return None
     y, whole = made
@@ -82,14 +82,14 @@ def all_gather_matmuls(
 
 
 def kept(
-    name: str, x: torch.Tensor, w: torch.Tensor, group_name: str, module: str = ""
+    name: str, x: torch.Tensor, w: torch.Tensor, group_name: str, module: str = "", copied: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """A call of all_gather_matmul or all_to_all_matmul, and what it has gathered: that is the heap's, until the next call
-    of the same shape."""
+    of the same shape. `copied`: the caller copies it, which counts in choosing."""
     given, transposed = weight(w)
     m = x.shape[0] * (size_of(group_name) if name == "all_gather_matmul" else 1)
     extents = (m, w.shape[1], w.shape[0])
-    operator = calls.find(name, x, group_name, extents, w_transposed=transposed, keep=True)
+    operator = calls.find(name, x, group_name, extents, w_transposed=transposed, keep=True, copied=copied)
     if operator is None:
         return None
     return run(module, operator, rows(x), given), operator.gathered()

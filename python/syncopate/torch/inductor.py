@@ -1,7 +1,7 @@
 """A pass of Inductor that puts Syncopate's ops where a compiled graph has a collective next to a product:
 
-    sy.inductor.enable()               # before compiling; sy.inductor.disable() takes it away
-    model = torch.compile(model)
+    sy.inductor.enable()               # for all that is compiled from now on; sy.inductor.disable() takes it away
+    model = torch.compile(model)       # or for one model: torch.compile(model, options=sy.inductor.options())
     …
     print(sy.inductor.report())        # each collective next to a product: what happened, or why not, and the user's line
 
@@ -20,6 +20,7 @@ from torch._inductor import config, custom_graph_pass
 from torch._inductor.pattern_matcher import stable_topological_sort
 from torch.fx import Graph, Node
 
+from . import calls
 from . import report as reports
 from .graphs import COLLECTIVES, LeftError, c10d, kind_of, line_of, module_of, neighbours, text_of
 from .rewrite_gather import rewrite_gather
@@ -50,18 +51,24 @@ class Pass(custom_graph_pass.CustomGraphPass):
             one(graph)
         rewrite(graph)
 
+    def __eq__(self, other: object) -> bool:  # Dynamo asks whether two models are compiled alike
+        return isinstance(other, Pass) and self.before == other.before
+
+    def __hash__(self) -> int:
+        return hash(Pass)
+
     def uuid(self) -> Any:
         others = [one.uuid() if hasattr(one, "uuid") else None for one in self.before]
         if None in others:
             return None
-        # What calls.refusal looks at: a graph that was left is not to be found where it would be rewritten.
-        machine = os.environ.get("TRITON_INTERPRET"), torch.cuda.is_available()
+        # What calls.refusal and calls.slower look at: a graph that was left is not to be found where it would be rewritten.
+        machine = os.environ.get("TRITON_INTERPRET"), torch.cuda.is_available(), calls.known_by()
         return custom_graph_pass.get_hash_for_files(FILES, torch.__version__), machine, *others
 
 
 def rewrite(graph: Graph) -> None:
     """Rewrites an ATen graph, and reports."""
-    kind = kind_of(graph)
+    kind, rows = kind_of(graph), []
     for node in [node for node in graph.nodes if node.op == "call_function" and node.target in COLLECTIVES]:
         near = [] if node.target in BACKWARD_ONLY else neighbours(node, forward=True)
         near += [] if node.target in FORWARD_ONLY else neighbours(node, forward=False)
@@ -77,8 +84,16 @@ def rewrite(graph: Graph) -> None:
         except KeyError as missing:  # another pass has put in nodes without their values
             reason = f"the graph does not say {missing} of each node"
         _clear(graph, node)
-        reports.add(reports.Rewrite(kind, *described, made, reason, where, module))
+        rows.append(reports.Rewrite(kind, *described, made, reason, where, module))
+        reports.add(rows[-1])
+    ours = (node for node in graph.nodes if node.op == "call_function" and is_ours(node.target))
+    if first := next(ours, None):
+        first.update_kwarg("rows", reports.written(rows))
     graph.lint()
+
+
+def is_ours(target: Any) -> bool:
+    return getattr(target, "namespace", "") == "syncopate"
 
 
 def _clear(graph: Graph, collective: Node) -> None:
@@ -92,9 +107,17 @@ def _clear(graph: Graph, collective: Node) -> None:
 
 
 def enable() -> None:
-    """From now on, graphs that are compiled are rewritten. Does nothing if it is enabled."""
+    """From now on, graphs that are compiled are rewritten; what was compiled before is compiled again when it is next called
+    (torch._dynamo.reset). Does nothing if it is enabled."""
     if not isinstance(config.post_grad_custom_pre_pass, Pass):
         config.post_grad_custom_pre_pass = Pass(config.post_grad_custom_pre_pass)
+        torch._dynamo.reset()
+
+
+def options() -> dict[str, Any]:
+    """For torch.compile(model, options=…): this model's graphs are rewritten, whatever is enabled."""
+    current = config.post_grad_custom_pre_pass
+    return {"post_grad_custom_pre_pass": current if isinstance(current, Pass) else Pass(current)}
 
 
 def disable() -> None:
@@ -107,8 +130,8 @@ def disable() -> None:
 
 
 def report() -> reports.Report:
-    """What happened so far: rows of graphs compiled in this process, and counts of calls. What Inductor took from its
-    cache has no rows; `cached` says how many graphs these were."""
+    """What happened so far: rows of graphs, and counts of calls. A graph that Inductor took from its cache brings its rows when
+    it first runs, if anything of it was fused; `cached` says how many these were."""
     made = reports.current()
     counters = torch._dynamo.utils.counters
     made.cached = counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"]

@@ -3,9 +3,11 @@ for each operator and reason."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, field
 
 FUSED = "fused"
 
@@ -43,7 +45,7 @@ class Report:
     rewrites: list[Rewrite] = field(default_factory=list)
     calls: dict[tuple[str, str], int] = field(default_factory=dict)
     cached: int = (
-        0  # graphs that Inductor took from its cache, as they were rewritten when they were compiled
+        0  # graphs from Inductor's cache; their rows come when they first run, if anything was fused
     )
 
     @property
@@ -58,19 +60,37 @@ class Report:
         lines = [f"{len(self.fused)} of {len(self.rewrites)} collectives next to products were fused"]
         lines += [str(row) for row in self.rewrites]
         if self.cached:
-            lines.append(f"{self.cached} graphs came from Inductor's cache, without rows here")
+            lines.append(
+                f"{self.cached} graphs came from Inductor's cache: without rows here where nothing was fused"
+            )
         lines += [f"{count:8} calls of {name}: {outcome}" for (name, outcome), count in self.calls.items()]
         return "\n".join(lines)
 
 
 _lock = threading.Lock()  # backward runs in threads of its own
 _rewrites: dict[Rewrite, int] = {}  # and how often: a graph that is compiled again adds no row
+_ran: set[str] = set()  # what ops of graphs have carried here
 _calls: Counter[tuple[str, str]] = Counter()
 
 
 def add(row: Rewrite) -> None:
     with _lock:
         _rewrites[row] = _rewrites.get(row, 0) + 1
+
+
+def written(rows: Iterable[Rewrite]) -> str:
+    """The rows of a graph as the first custom op in it carries them, into Inductor's cache and out of it."""
+    return json.dumps([astuple(row) for row in rows])
+
+
+def ran(rows: str) -> None:
+    """A graph of these rows runs: this process may not have compiled it."""
+    if rows in _ran:
+        return
+    with _lock:
+        _ran.add(rows)
+        for values in json.loads(rows):
+            _rewrites.setdefault(Rewrite(*values), 1)
 
 
 def count(name: str, outcome: str) -> None:
@@ -86,4 +106,5 @@ def current() -> Report:
 def clear() -> None:
     with _lock:
         _rewrites.clear()
+        _ran.clear()
         _calls.clear()

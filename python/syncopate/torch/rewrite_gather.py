@@ -21,6 +21,7 @@ from .writer import (
     position,
     product_of,
     replace,
+    require_faster,
     require_kernel,
     right_of,
     used_besides,
@@ -38,16 +39,18 @@ def rewrite_gather(node: Node) -> str:
     for form in gathered_forms(gather.wait, gather.ranks):
         _take_sizes_of_shard(gather, form)
         last = form.axis == len(shape_of(form.node)) - 1
-        for rows in rows_of(form.node):
-            products = [
-                user
-                for user in rows.users
-                if is_lhs(user, rows) and not depends(user.args[right_of(user)], gather.wait)
-            ]
-            if products and last:
-                return _gather_columns(gather, form, products)
-            if products:
-                return _gather_rows(gather, form, products)
+        found = list(rows_of(form.node))  # graphs without gradients have one for each product
+        products = [
+            user
+            for rows in found
+            for user in rows.users
+            if is_lhs(user, rows) and not depends(user.args[right_of(user)], gather.wait)
+        ]
+        if products and last:
+            return _gather_columns(gather, form, products)
+        if products:
+            return _gather_rows(gather, form, products)
+        for rows in found:
             if not last and any(is_call(user, aten.permute.default) for user in rows.users):
                 made = _gather_contracted(gather, form, rows)
                 if made:
@@ -86,6 +89,7 @@ def _gather_rows(gather: Collective, form: Gathered, products: list[Node]) -> st
     x = write.reshape(gather.input, [product_of(local), k])
     ws = [product.args[right_of(product)] for product in products]
     if len(products) == 1 and not besides:
+        require_faster(gather, "all_gather_matmul", x, ws[0])
         (product,) = products
         bias = bias_of(product)
         fusable = bias is not None or is_call(product, MM)
@@ -99,6 +103,8 @@ def _gather_rows(gather: Collective, form: Gathered, products: list[Node]) -> st
             made = write.call(aten.add.Tensor, made, product.args[0])
         replace(last, write.reshape(made, shape_of(last)))
         return " ".join(filter(None, ["all_gather_matmul", "bias" if bias is not None else "", activation]))
+    widest = max(ws, key=lambda w: shape_of(w)[1])
+    require_faster(gather, "all_gather_matmul", x, widest, kept=True, copied=besides)
     made = write.call(ops.all_gather_matmuls.default, x, ws, gather.group,
                       return_gathered=besides, module=gather.module)  # fmt: skip
     for index, product in enumerate(products):
@@ -137,6 +143,7 @@ def _gather_for_gradients(gather: Collective, form: Gathered, products: Sequence
     local = shape_of(gather.input)[:-1]
     g = write.reshape(gather.input, [product_of(local), shape_of(gather.input)[-1]])
     x = by_rank(write, x, shape_of(form.node)[:-1], form.axis, gather.ranks)
+    require_faster(gather, "all_gather_matmul", g, w, kept=True)
     w = write.call(aten.permute.default, w, [1, 0])
     made = write.call(
         ops.sent_matmul_backward.default, g, x, w, gather.group, exchanged=False, module=gather.module
@@ -160,6 +167,7 @@ def _gather_columns(gather: Collective, form: Gathered, products: list[Node]) ->
         raise LeftError("columns are gathered, and the product adds a matrix")
     write = Writer(product, product)
     x = write.reshape(gather.input, [product_of(shape[:-1]), shape[-1]])
+    require_faster(gather, "all_gather_matmul", x, w, columns=True)
     y = write.call(ops.all_gather_matmul.default, x, w, gather.group, bias, axis=1, module=gather.module)
     replace(product, y)
     return "all_gather_matmul of columns"
@@ -181,6 +189,7 @@ def _gather_contracted(gather: Collective, form: Gathered, rows: Node) -> str:
     x = write.call(aten.permute.default, write.reshape(gather.input, [product_of(local), k]), [1, 0])
     x = write.call(aten.clone.default, x, memory_format=torch.contiguous_format)
     require_kernel(x, c)
+    require_faster(gather, "all_gather_matmul", x, c, columns=True)
     y = write.call(ops.all_gather_matmul.default, x, c, gather.group, axis=1, module=gather.module)
     replace(product, y)
     return "all_gather_matmul of columns"

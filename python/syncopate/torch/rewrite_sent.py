@@ -27,6 +27,7 @@ from .writer import (
     is_lhs,
     product_of,
     replace,
+    require_faster,
     require_kernel,
     right_of,
     used_besides,
@@ -50,10 +51,12 @@ def rewrite_scatter(node: Node) -> str:
     write = Writer(scatter.wait, node)
     if columns:  # of a @ b: rows of its transpose
         turned = [write.call(aten.permute.default, operand, [1, 0]) for operand in (b, a)]
+        require_faster(scatter, "matmul_reduce_scatter", *turned)
         y = write.call(ops.matmul_reduce_scatter.default, *turned, group, module=scatter.module)
         y = write.call(aten.permute.default, y, [1, 0])
     else:
         a = by_rank(write, a, shape[:-1], form.axis, size)
+        require_faster(scatter, "matmul_reduce_scatter", a, b)
         y = write.call(ops.matmul_reduce_scatter.default, a, b, group, bias, module=scatter.module)
     _finish(scatter, write, y, reduce)
     return "matmul_reduce_scatter"
@@ -121,6 +124,7 @@ def rewrite_reduce(node: Node) -> str:
         raise LeftError(f"it reduces by {reduce}")
     a, b, bias = _operands(tensor)
     write = Writer(total.wait, node)
+    require_faster(total, "matmul_all_reduce", a, b)
     y = write.call(ops.matmul_all_reduce.default, a, b, group, bias, module=total.module)
     _finish(total, write, y, reduce)
     return "matmul_all_reduce"
@@ -135,6 +139,7 @@ def rewrite_exchange(node: Node) -> str:
     if is_call(way_to_matrix(tensor)[-1], MM, ADDMM):
         a, b, bias = _operands(tensor)
         write = Writer(exchange.wait, node)
+        require_faster(exchange, "matmul_all_to_all", a, b)
         y = write.call(ops.matmul_all_to_all.default, a, b, group, bias, module=exchange.module)
         replace(exchange.wait, write.reshape(y, shape_of(exchange.wait)))
         return "matmul_all_to_all"
@@ -150,6 +155,7 @@ def rewrite_exchange(node: Node) -> str:
         require_kernel(rows, b)
         write = Writer(product, product)
         x = write.reshape(exchange.input, [product_of(shape_of(tensor)[:-1]), shape_of(tensor)[-1]])
+        require_faster(exchange, "all_to_all_matmul", x, b)
         bias = bias_of(product)
         y = write.call(ops.all_to_all_matmul.default, x, b, group, bias, module=exchange.module)
         if is_call(product, ADDMM) and bias is None:

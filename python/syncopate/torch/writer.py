@@ -112,6 +112,30 @@ def require_kernel(a: Node, *others: Node) -> None:
                 )
 
 
+def require_faster(
+    collective: Collective,
+    name: str,
+    a: Node,
+    b: Node,
+    *,
+    columns: bool = False,
+    kept: bool = False,
+    copied: bool = False,
+) -> None:
+    """The fused op `name` of a [rows, K] and b [K, N] is to be faster than the pair, by the estimate or as it was measured. A
+    strategy for an unknown M is chosen when the op runs."""
+    (k, n), rows = shape_of(b), shape_of(a)[0]
+    if name == "all_gather_matmul" and not columns:
+        rows = rows * collective.ranks
+    if not all(isinstance(size, int) for size in (rows, n, k)):
+        return
+    value = a.meta["val"]
+    group = calls.group_of(collective.group, value.device.type)
+    reason = calls.slower(calls.problem_for(name, (rows, n, k), value.dtype, group), kept, copied)
+    if reason:
+        raise LeftError(reason)
+
+
 def bias_of(product: Node) -> Node | None:
     """Of an addmm, where the kernels take it: one value a column, of the product's dtype."""
     if not is_call(product, ADDMM):
