@@ -7,6 +7,7 @@ from csv import DictReader
 from pathlib import Path
 
 import pytest
+from conftest import SWEEP
 
 pytest.importorskip("triton")
 
@@ -181,7 +182,9 @@ def test_a_block_gives_the_same_results_each_way(run, tmp_path):
         (case, set(ways.split(","))) for case in ("forward", "train", "decode")
     ]
     assert len(made["losses"]["styles"]) == 2
-    assert not SWEEP or "→ all_gather_matmuls of 3" in outcome.out, "what is compiled with the pass is rewritten"
+    assert not SWEEP or "→ all_gather_matmuls of 3" in outcome.out, (
+        "what is compiled with the pass is rewritten"
+    )
 
 
 def test_schedules_without_gpus_are_compared_with_those_before(run, tmp_path):
