@@ -18,7 +18,7 @@ MOVED = {
     "LOADS": 3, "FIRST_SLOT": 24, "PAIR_WORDS": 4, "SLOT_WORDS": 16, "SLOT_TILE": 4, "SLOT_WAITS": 5, "SLOT_PHASES": 7,
     "SLOT_MAKES": 8, "SLOT_STORE": 12, "LOOPS": 16, "GRID": 18, "PHASE_WORDS": 8, "PHASE_BEGIN": 4, "PHASE_WAITS": 6, "MADE_WORDS": 16, "MADE_COUNTER": 4, "MADE_TILES": 5,
     "MADE_POSTS": 6, "MADE_GATES": 8, "MADE_TOLD": 10, "AT_ONCE": 1 << 29, "TRACE_WAIT": 2, "TRACE_START": 4,
-    "TRACE_PLACE": 5, "OWN_BASE": 1 << 61,
+    "TRACE_PLACE": 5, "WAIT_COUNT_SHIFT": 10, "OWN_BASE": 1 << 61,
 }  # fmt: skip
 
 USE_MOVED = f"""
@@ -129,6 +129,7 @@ else:
 assert [int(control[word]) for word in (FAULT, FAULT_SEEN, FAULT_EPOCH, FAULT_WHERE)] == [1, 2, 3, 0]
 changed = control.nonzero().flatten().tolist()
 known = {EPOCH, FINISHED, DEADLINE_MS, FAULT, FAULT_SEEN, FAULT_EPOCH} | {signal(n) for n in (0, 1, 3, 4, 5)}
+known |= {signal(n) + GATE + gate for n in (8, 9) for gate in (0, 1)}  # of copies, and of sums
 assert set(changed) == known, changed
 """,
         TRITON_INTERPRET="1",
@@ -151,7 +152,10 @@ def numbers_of(file: str) -> dict[str, set[int]]:
     ("file", "known"),
     [
         ("language.py", {}),
-        ("language_host.py", {"_signed": {2, 31, 32}, "_wait_all": {200}, "_long": {0xFFFFFFFF, 32}}),
+        (
+            "language_host.py",
+            {"_signed": {2, 31, 32}, "_wait_all": {200}, "_post": {2}, "_long": {0xFFFFFFFF, 32}},
+        ),
         ("language_traced.py", {"sy_clock": {8}, "_trace_of": {0xFFFFFFFF, 32}, "_program": {2}}),
     ],
 )
