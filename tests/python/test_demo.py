@@ -119,12 +119,14 @@ def consistent(trace: dict, ranks: int, slots: int, chunks: int) -> None:
                     assert any(event["ts"] - slack <= moment for moment in came), (
                         "a long wait waits for something"
                     )
-            else:
+            elif event["cat"] == "tile":
                 assert all(
                     arrivals[rank][name] <= event["ts"] + slack for name in needed if name in arrivals[rank]
                 )
                 assert event["ts"] >= previous - slack, "a program runs one tile at a time"
                 previous = event["ts"] + event["dur"]
+            else:
+                assert event["ts"] + event["dur"] <= previous + slack, "a range is a part of its tile"
 
 
 def test_the_demos_trace_is_consistent(shown):
