@@ -183,6 +183,14 @@ void bind_schedule(nb::module_& m) {
         .def_prop_ro(
             "phased", [](const fuse::Schedule& s) { return s.stages.front().phased; },
             "Tiles of the first stage wait inside their loops.")
+        .def_prop_ro(
+            "overlaps",
+            [](const fuse::Schedule& s) {
+                std::vector<bool> of_stages;
+                for (const fuse::StageSlots& stage : s.stages) of_stages.push_back(stage.overlaps);
+                return of_stages;
+            },
+            "Of each stage: it starts once all programs of the one before have started.")
         .def_ro("plain", &fuse::Schedule::plain, "The kernel is left as the user wrote it.")
         .def_prop_ro("tensors",
                      [](const fuse::Schedule& s) {

@@ -236,7 +236,7 @@ def _end_all() -> None:
 
 def unwrapped(kernel: Any) -> Any:
     """The JITFunction, or interpreted function, of a kernel that may be autotuned."""
-    while hasattr(kernel, "fn") and not hasattr(kernel, "arg_names"):
+    while hasattr(kernel, "fn") and (hasattr(kernel, "configs") or not hasattr(kernel, "arg_names")):
         kernel = kernel.fn
     return kernel
 

@@ -17,10 +17,10 @@
 // A slot is a row of integers: tile, number of waits, signal and lag of each, then for each phase: loop,
 // iteration_begin, iteration_end, number of waits, signal and lag of each. "chunks" is there where the rank's
 // tiles make some; their slots are those whose tiles write into the chunk. A transfer is a copy ("copy":
-// {"stream": 1} where it is not stream 0), a sum ("sum": {"reduce": "sum", "own": 2}, and where it reads other
-// ranks' memory "sources": [{"rank": 1, "chunk": {…}}, …]), or a part in a collective ("collective": {…}). One
-// that a stream carries out has "step": {"launch": "late", "stream": 2, …}, with the other members of
-// StreamStep that are not empty.
+// {"stream": 1} where it is not stream 0), a sum ("sum": {"reduce": "sum", "own": 2}, and where it reads
+// other ranks' memory "sources": [{"rank": 1, "chunk": {…}}, …]), or a part in a collective ("collective":
+// {…}). One that a stream carries out has "step": {"launch": "late", "stream": 2, …}, with the other members
+// of StreamStep that are not empty.
 #pragma once
 
 #include <string>

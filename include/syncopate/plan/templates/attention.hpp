@@ -64,9 +64,9 @@ struct AttentionOptions {
 /// How a sequence is sharded.
 enum class Sharding : std::uint8_t {
     contiguous,  ///< rank r has the r-th of `ranks` parts
-    zigzag,  ///< … the r-th and the r-th from behind of 2 · `ranks` parts: alike much work under a causal
-             ///< mask
-    documents,  ///< zigzag in each document
+    zigzag,      ///< … the r-th and the r-th from behind of 2 · `ranks` parts: alike much work under a causal
+                 ///< mask
+    documents,   ///< zigzag in each document
 };
 [[nodiscard]] std::optional<Sharding> sharding_from(std::string_view name);
 

@@ -50,6 +50,7 @@ private:
 class OwnedEvent {
 public:
     static Result<std::unique_ptr<OwnedEvent>> create(std::shared_ptr<CudaContext> context) {
+        const CurrentContext current(*context);
         std::unique_ptr<OwnedEvent> made(new OwnedEvent(context));
         SYNCOPATE_CUDA(context->api(), cuEventCreate, &made->event_, CU_EVENT_DISABLE_TIMING);
         return made;
