@@ -158,8 +158,7 @@ void bind_tune_search(nb::module_& module) {
              "The same for a user's program, which `kernel`, a hash, stands for.");
     tune.def("stored_program", &stored_program, "family"_a, "ranks"_a, "kernel"_a, "device"_a, "versions"_a);
     tune.def("stored", &stored, "problem"_a, "kernel"_a, "device"_a, "versions"_a);
-    tune.def(
-        "store_path", [] { return tune::store_path().string(); }, "The file of measured strategies.");
+    tune.def("store_path", [] { return tune::store_path().string(); }, "The file of measured strategies.");
     tune.def("mode", &mode, "SYNCOPATE_TUNE: off, read or auto.");
     module.attr("version") = SYNCOPATE_VERSION;
     tune.def("progress_line", &tune::progress_line, "share"_a, "what"_a, "width"_a = 80);

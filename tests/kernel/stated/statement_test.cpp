@@ -192,13 +192,15 @@ TEST(Stated, CountsAndRangesMayFollowFromTheTile) {
     EXPECT_EQ(read, (LoopRead{0, 1, 0, 16, 16, {{{50, 100}, {0, 64}}}}));
 }
 
-/// Attention under a window: a tile's first iteration is not the tensor's first block, and some tiles have none.
+/// Attention under a window: a tile's first iteration is not the tensor's first block, and some tiles have
+/// none.
 TEST(Stated, ALoopMayBeginElsewhereInEachTileAndRunInAnyOrder) {
     Statement statement = gemm();
     statement.tiles = {{"m", "cdiv(M, BM)"}};
     statement.loops = {{"k", "min(2*m, 3)"}};
     statement.any_order = {"k"};
-    statement.reads = {{"a_desc", {"m*BM : (m+1)*BM", "(max(m - 1, 0) + k)*BK : (max(m - 1, 0) + k + 1)*BK"}}};
+    statement.reads = {
+        {"a_desc", {"m*BM : (m+1)*BM", "(max(m - 1, 0) + k)*BK : (max(m - 1, 0) + k + 1)*BK"}}};
     statement.writes = {{"c_desc", {"m*BM : (m+1)*BM", ":"}}};
     const Kernel kernel = analysed(statement, of_gemm());
     EXPECT_TRUE(kernel.loops[0].any_order);
