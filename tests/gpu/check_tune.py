@@ -25,7 +25,8 @@ from sections import expect, rank, run, size  # noqa: E402
 from syncopate import ops, tuning  # noqa: E402
 from syncopate.bench import case  # noqa: E402
 from syncopate.ops.operator import members_of, problem_of  # noqa: E402
-from syncopate.strategy import from_json  # noqa: E402
+from syncopate.strategy import complete, from_json  # noqa: E402
+from syncopate.strategy.choose import estimate  # noqa: E402
 
 M, N, K = 512, 2048, 1024
 winners: dict[str, object] = {}
@@ -62,14 +63,24 @@ def searched() -> None:
 
 
 def read() -> None:
-    made = ops.MatmulAllReduce(M, N, K, dtype=torch.bfloat16)
-    wanted = winners.get("strategy")
-    expect(wanted is None or made.strategy == wanted, f"chose {made.strategy}, the winner is {wanted}")
-    x, w = torch.ones(M, K, device="cuda").bfloat16(), torch.ones(K, N, device="cuda").bfloat16()
-    y = made(x, w)
-    torch.cuda.synchronize()
-    expect(bool((y == K * size()).all()), "the winner's result is wrong")
-    made.close()
+    """Operators made anew take the winner, also of rows that are near; not where SYNCOPATE_TUNE is off."""
+    kept = winners.get("strategy")
+    group = members_of(None, "cuda")
+    for rows in (M, 2 * M):
+        made = ops.MatmulAllReduce(rows, N, K, dtype=torch.bfloat16)
+        wanted = complete(made.problem, kept) if kept is not None else made.strategy
+        expect(made.strategy == wanted, f"{rows} rows: chose {made.strategy}, the winner is {wanted}")
+        x, w = torch.ones(rows, K, device="cuda").bfloat16(), torch.ones(K, N, device="cuda").bfloat16()
+        y = made(x, w)
+        torch.cuda.synchronize()
+        expect(bool((y == K * size()).all()), f"{rows} rows: the winner's result is wrong")
+        made.close()
+    problem = problem_of(Shared.operator, m=M, n=N, k=K, dtype=torch.bfloat16, group=group)
+    if rank() == 0:
+        expect(estimate(problem)[2], "what was measured is not read")
+    os.environ["SYNCOPATE_TUNE"] = "off"
+    expect(not estimate(problem)[2], "what was measured is read where SYNCOPATE_TUNE is off")
+    del os.environ["SYNCOPATE_TUNE"]
 
 
 def fused() -> None:
