@@ -191,6 +191,10 @@ def joined(device: str) -> DeviceMesh:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
         if int(os.environ["LOCAL_WORLD_SIZE"]) <= gpus:
             backend = "nccl"
+        else:
+            from syncopate.torch.gloo import gather_through_host
+
+            gather_through_host()
     dist.init_process_group(backend)
     # Not init_device_mesh: with gloo it makes a group of NCCL's.
     return DeviceMesh.from_group(dist.group.WORLD, device)

@@ -53,15 +53,23 @@ def compiled(block: torch.nn.Module, way: str, group_name: str) -> Callable[...,
     return torch.compile(block) if way == "compiled" else block
 
 
+def forget_graphs() -> None:
+    """Of the cases before: Dynamo keeps a few for each function, and beyond runs it eagerly. Here that is an error."""
+    torch._dynamo.reset()
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+
+
 class Way:
     """A block that runs one way. `sequence`: sequence parallel; else it decodes."""
 
     def __init__(self, way: str, c: Config, mesh: DeviceMesh, dtype: torch.dtype, sequence: bool) -> None:
         self.mesh = mesh
         torch.manual_seed(0)
-        self.block = Block(c).to(mesh.device_type, dtype)
+        with torch.device(mesh.device_type):
+            self.block = Block(c).to(dtype=dtype)
         styles = sy.parallel if way == "styles" else torch_styles
-        torch_styles.parallelize_module(self.block, mesh, block_plan(styles, sequence))
+        # All ranks have made the same weights: nothing is sent.
+        torch_styles.parallelize_module(self.block, mesh, block_plan(styles, sequence), src_data_rank=None)
         self.run = compiled(self.block, way, mesh.get_group().group_name)
 
     def forward(self, *inputs: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -139,6 +147,7 @@ def cases(c: Config, options: argparse.Namespace, mesh: DeviceMesh, dtype: torch
 def measured(model: str, options: argparse.Namespace, mesh: DeviceMesh, dtype: torch.dtype) -> list[dict]:
     c, made = MODELS[model], []
     for name, rows, sequence, call_of in cases(c, options, mesh, dtype):
+        forget_graphs()
         candidates, exact = [], None
         for way in options.ways.split(","):
             built = Way(way, c, mesh, dtype, sequence)
@@ -168,10 +177,10 @@ def compared_losses(
     torch.manual_seed(dist.get_rank() + 1)
     x = torch.randn(1, rows, c.dim, device=mesh.device_type, dtype=dtype)
     target = torch.randn(1, rows, c.dim, device=mesh.device_type)
-    made = {
-        way: Way(way, c, mesh, dtype, True).losses(x, target, options.losses)
-        for way in options.ways.split(",")
-    }
+    made = {}
+    for way in options.ways.split(","):
+        forget_graphs()
+        made[way] = Way(way, c, mesh, dtype, True).losses(x, target, options.losses)
     first = next(iter(made.values()))
     for way, losses in made.items():
         apart = max(abs(a - b) / abs(a) for a, b in zip(first, losses, strict=True))

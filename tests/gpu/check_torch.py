@@ -181,7 +181,20 @@ def override() -> None:
     expect(ours.taken.total() == 2 and not ours.passed_on, str(ours))
 
 
+def pairs() -> None:
+    """What no kernel takes runs as the unfused pair, also where ranks share a GPU and gloo sends."""
+    x, w = data(ROWS, K, seed=11).double(), data(K, N, seed=2).double()
+    y = ops.all_gather_matmul(x, w, name())
+    near(y, torch.cat(of_all(ROWS, K, seed=11)) @ w, "a pair in fp64")
+    y = ops.matmul_reduce_scatter(x, w, name())
+    whole = zip(of_all(ROWS, K, seed=11), of_all(K, N, seed=2), strict=True)
+    near(y, mine(sum(a @ b for a, b in whole)), "the other pair in fp64")
+    y = functional.all_gather_tensor(x, 0, dist.group.WORLD)
+    near(y, torch.cat(of_all(ROWS, K, seed=11)), "torch's gather")
+
+
 SECTIONS = {
+    "pairs": pairs,
     "gradients": gradients,
     "streams": streams,
     "graphs": graphs,

@@ -18,7 +18,7 @@ import torch  # noqa: E402
 import torch._dynamo.testing  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from syncopate import ranks  # noqa: E402
-from syncopate.torch import calls, report, unfused  # noqa: E402
+from syncopate.torch import calls, gloo, report, unfused  # noqa: E402
 from torch.distributed import _functional_collectives as functional  # noqa: E402
 
 ops = torch.ops.syncopate
@@ -343,6 +343,29 @@ def check_absent(group: str, size: int) -> None:
     dist.barrier()
     calls.deadline = 30.0
     close(ops.all_gather_matmul(x, w, group), exact, "after a fault")
+
+
+def check_gathers_over_gloo(group: str, size: int) -> None:
+    """What takes the place of torch's functional gather where CUDA tensors go over gloo, here for the CPU's: the same values
+    and gradients, for complex numbers, too, eager and compiled."""
+    given = [data(4, 3, seed=90), torch.view_as_complex(data(4, 2, seed=92))]
+
+    def gathered(x):
+        return functional.all_gather_tensor(x, 0, dist.group.WORLD) * 2
+
+    def gradient(x):
+        x = x.clone().requires_grad_()
+        gather(x).square().sum().backward()
+        return x.grad
+
+    exact = [gathered(x) for x in given], gradient(given[0])
+    gloo.gather_through_host("CPU")
+    expect(gloo.over_gloo(group), "a group of gloo's")
+    torch._dynamo.reset()
+    for call in (gathered, torch.compile(gathered, backend="aot_eager", fullgraph=True)):
+        for x, y in zip(given, exact[0], strict=True):
+            expect(torch.equal(call(x), y), f"a gather of {x.shape} {x.dtype}")
+    expect(torch.equal(gradient(given[0]), exact[1]), "its gradient")
 
 
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]

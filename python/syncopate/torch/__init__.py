@@ -3,6 +3,7 @@
     custom_ops   torch.ops.syncopate.*: schemas, fake implementations; gradients.py: their backward
     calls        which operator carries out a call: memory of its own for each shape and stream; what is not taken
     unfused      the same functions as a collective and a product one after the other
+    gloo         gathers of CUDA tensors where ranks share a GPU
     buckets      for how many rows a strategy is chosen; the deterministic mode
     symm_mem     sy.symm_mem.override(): torch.ops.symm_mem.fused_* go to the custom ops
     inductor     sy.inductor.enable(): graphs.py finds collectives next to products, rewrite_*.py put

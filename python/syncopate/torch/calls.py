@@ -18,6 +18,7 @@ from .. import _syncopate, jit
 from ..group import Group, alive, known, of_process_group
 from ..strategy import Problem, Strategy, choose, estimate, from_json
 from . import buckets, report
+from .gloo import gather_through_host, over_gloo
 
 DEVICES = {"cuda": "cuda", "cpu": "host"}
 
@@ -128,6 +129,8 @@ def refusal(device_type: str, group_name: str) -> str:
     device = DEVICES.get(device_type)
     if device is None:
         return f"device {device_type} is neither cuda nor cpu"
+    if device == "cuda" and over_gloo(group_name):
+        gather_through_host()  # for what runs as the unfused pair
     group = group_of(group_name, device_type)
     if group.size == 1:
         return "one rank: there is nothing to overlap"
