@@ -62,25 +62,43 @@ def heuristics_of(kernel: Any) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
 
 def configurations_of(kernel: Any, arguments: Mapping[str, Any]) -> list[int]:
     """Indices of the configurations that a launch leaves open: those that agree with what it gives, and that the kernel's
-    early_config_prune keeps. [-1]: the kernel has none."""
+    prune_configs_by keeps. [-1]: the kernel has none."""
     tuner = autotuner_of(kernel)
     if tuner is None:
         return [-1]
-    kept = list(tuner.configs)
-    prune = getattr(tuner, "early_config_prune", None)
-    if prune is not None:
-        kept = list(prune(kept, dict(arguments)))
+    name = function_of(kernel).__name__
+    kept = kept_by_pruning(tuner, arguments, name)
     found = [
         index
         for index, config in enumerate(tuner.configs)
-        if any(config is one for one in kept)
+        if config in kept
         and all(arguments.get(name, value) == value for name, value in config.kwargs.items())
     ]
     if not found:
-        raise ValueError(
-            f"{function_of(kernel).__name__}: no configuration of @triton.autotune agrees with the launch"
-        )
+        raise ValueError(f"{name}: no configuration of @triton.autotune agrees with the launch")
     return found
+
+
+def kept_by_pruning(tuner: Any, arguments: Mapping[str, Any], name: str) -> list[Any]:
+    """What prune_configs_by of @triton.autotune leaves, as Triton has it: early_config_prune, then the top_k of perf_model,
+    a count or a share of all. Both may read an argument by position or by name: they are given all in both ways."""
+    kept, given = list(tuner.configs), dict(arguments)
+    prune = getattr(tuner, "early_config_prune", None)
+    if prune is not None:
+        kept = list(prune(kept, given, **given))
+        if not kept:
+            raise ValueError(f"{name}: early_config_prune leaves no configuration")
+    model = getattr(tuner, "perf_model", None)
+    if model is None:
+        return kept
+    most = tuner.configs_top_k
+    if isinstance(most, float) and most <= 1:
+        most = int(len(tuner.configs) * most)
+    if not isinstance(most, int) or isinstance(most, bool):
+        raise ValueError(f"{name}: top_k: expected a whole number, or a share up to 1.0, got {most!r}")
+    if len(kept) <= most:
+        return kept
+    return sorted(kept, key=lambda config: model(**{**given, **config.all_kwargs()}))[: max(1, most)]
 
 
 def words_of(kernel: Any, index: int) -> dict[str, Any] | None:

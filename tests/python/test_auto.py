@@ -107,3 +107,35 @@ def test_configurations_that_contradict_the_launch_are_left_out():
     assert configurations_of(lambda: None, {}) == [-1]
     with pytest.raises(ValueError, match="product: no configuration of @triton.autotune agrees"):
         configurations_of(product, {"BLOCK_M": 64})
+
+
+def pruned(**prune_configs_by):
+    """The configurations of the autotuned kernel, with prune_configs_by of its own."""
+    import triton
+    from autotuned_kernel import product
+    from syncopate.auto import autotuner_of, configurations_of
+
+    configs = autotuner_of(product).configs
+    kernel = triton.autotune(configs, key=["M"], prune_configs_by=prune_configs_by)(product.fn)
+    return configurations_of(kernel, {"M": 32, "N": 16, "K": 64, "BLOCK_K": 16})
+
+
+def early(configs, named, **given):
+    assert named["M"] == given["M"] == 32 and given["BLOCK_K"] == 16
+    return [config for config in configs if config.kwargs["BLOCK_N"] <= given["N"]]
+
+
+def model(M, BLOCK_M, BLOCK_N, num_warps, num_stages, **rest):
+    return M / BLOCK_M + num_stages + num_warps - BLOCK_N
+
+
+def test_prune_configs_by_is_honoured():
+    assert pruned(early_config_prune=early) == [0, 1]
+    assert pruned(perf_model=model, top_k=1) == [2]
+    assert pruned(perf_model=model, top_k=0.7) == [0, 2]
+    assert pruned(perf_model=model) == [0, 1, 2], "all of them by default"
+    assert pruned(early_config_prune=early, perf_model=model, top_k=1) == [0]
+    with pytest.raises(ValueError, match="product: early_config_prune leaves no configuration"):
+        pruned(early_config_prune=lambda configs, named, **given: [])
+    with pytest.raises(ValueError, match="product: top_k: expected a whole number"):
+        pruned(perf_model=model, top_k=2.5)
