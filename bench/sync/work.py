@@ -100,7 +100,8 @@ def mlp(m: int, hidden: int, inner: int, device: str = "cuda", dtype=torch.float
     def build(t: Tiling) -> list[Stage]:
         return [_product(x, w1, h, ("X", "H"), t, "relu"), _product(h, w2, y, ("H", "Y"), t)]
 
-    return Work("mlp", {"H": h, "Y": y}, y, expected, library, build, ["H", "Y"])
+    rest = {"x": x, "w1": w1, "w2": w2}
+    return Work("mlp", {"H": h, "Y": y}, y, expected, library, build, ["H", "Y"], rest)
 
 
 def swiglu(m: int, hidden: int, inner: int, device: str = "cuda", dtype=torch.float16) -> Work:
@@ -129,7 +130,8 @@ def swiglu(m: int, hidden: int, inner: int, device: str = "cuda", dtype=torch.fl
             _product(h, w2, y, ("H", "Y"), t),
         ]
 
-    return Work("swiglu", {"G": g, "H": h, "Y": y}, y, expected, library, build, ["G", "H", "Y"])
+    rest = {"x": x, "w1": w1, "w2": w2}
+    return Work("swiglu", {"G": g, "H": h, "Y": y}, y, expected, library, build, ["G", "H", "Y"], rest)
 
 
 def attention_block(
@@ -181,16 +183,16 @@ def norm_product(m: int, hidden: int, n: int, device: str = "cuda", dtype=torch.
     def library() -> None:
         torch.mm(torch.nn.functional.rms_norm(x, (hidden,), scale, 1e-5), w.t(), out=expected)
 
-    def build(t: Tiling) -> list[Stage]:
-        block = triton.next_power_of_2(hidden)
-        norm = {"x_ptr": x, "w_ptr": scale, "y_ptr": h, "K": hidden, "EPS": 1e-5, "BLOCK": block}
-        warps = 8 if block >= 4096 else 4
-        return [
-            Stage(kernels.rms_norm, {"x_ptr": "X", "y_ptr": "H"}, (m,), norm | {"num_warps": warps}),
-            _product(h, w, y, ("H", "Y"), t),
-        ]
+    block = triton.next_power_of_2(hidden)
+    given = {"x_ptr": x, "w_ptr": scale, "y_ptr": h, "K": hidden, "EPS": 1e-5, "BLOCK": block}
+    options = {"num_warps": 8 if block >= 4096 else 4}
+    norm = Stage(kernels.rms_norm, {"x_ptr": "X", "y_ptr": "H"}, (m,), given | options)
 
-    return Work("norm", {"H": h, "Y": y}, y, expected, library, build, ["H", "Y"])
+    def build(t: Tiling) -> list[Stage]:
+        return [norm, _product(h, w, y, ("H", "Y"), t)]
+
+    rest = {"norm": norm, "w": w}
+    return Work("norm", {"H": h, "Y": y}, y, expected, library, build, ["H", "Y"], rest)
 
 
 def convolutions(

@@ -100,8 +100,7 @@ class ChainKernel(FusedKernel):
     def _choose(
         self, prepared: Prepared, calls: Sequence[Call], items: Sequence[Mapping[str, Any]], key: Any
     ) -> str:
-        stated = any(isinstance(stage.kernel, StatedKernel) for stage in self.stages)
-        if self.group.device != "cuda" or self._way == "tiles" or stated:
+        if self.group.device != "cuda" or self._way == "tiles":
             return "tiles"
         single = self._make_single(prepared, items, [call.options for call in calls])
         if self._way == "single":
@@ -142,6 +141,8 @@ class ChainKernel(FusedKernel):
             None,
             why_not([s.grid for s in prepared.stages], options, prepared.schedule.overlaps),
         )
+        if any(isinstance(stage.kernel, StatedKernel) for stage in self.stages):
+            reason = reason or "only plain Triton kernels can be"
         multiprocessors = self.group.multiprocessors(132)
         if not reason and prepared.stages[0].grid[0] > 4 * multiprocessors:
             reason = "its programs cannot all run at once"

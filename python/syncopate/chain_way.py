@@ -16,6 +16,7 @@ from typing import Any
 from . import jit
 from .items import flat, nested
 from .prepared import MOST_PACKED, unwrapped
+from .stated import StatedKernel
 
 WAYS = ("tiles", "single", "stream")
 ROUNDS, CALLS = 9, 10  # of a measurement; calls in a graph
@@ -31,27 +32,42 @@ class StreamOrder:
         given: Sequence[Mapping[str, Any]],
         options: Sequence[Mapping[str, Any]],
     ) -> None:
-        self._grids = [list(grid) for grid in grids]
+        self._kernels, self._grids = list(kernels), [tuple(grid) for grid in grids]
+        # A stated kernel that always follows a table is given one that counts its calls, of each stream its own.
+        self._by_stream = any(
+            isinstance(kernel, StatedKernel) and "FUSED" not in kernel.parameters for kernel in kernels
+        )
         self._compiled = [
             getattr(
                 unwrapped(kernel), "compile_for", functools.partial(jit.compile_kernel, unwrapped(kernel))
-            )(nested(flat(items)), tuple(grid), dict(chosen))
-            for kernel, grid, items, chosen in zip(kernels, grids, given, options, strict=True)
+            )(full, grid, dict(chosen))
+            for kernel, grid, full, chosen in zip(
+                kernels, self._grids, self._arguments(given), options, strict=True
+            )
         ]
         self._packed: dict[Any, list[Any]] = {}
 
+    def _arguments(self, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        full = [nested(flat(items)) for items in given]
+        return [
+            items | kernel.filled(grid, items) if isinstance(kernel, StatedKernel) else items
+            for kernel, grid, items in zip(self._kernels, self._grids, full, strict=True)
+        ]
+
     def launch(self, key: Any, given: Sequence[Mapping[str, Any]]) -> None:
+        stream = jit.current_stream()
+        if self._by_stream:
+            key = (stream, key)
         packed = self._packed.get(key)
         if packed is None:
             if len(self._packed) >= MOST_PACKED:
                 self._packed.clear()
             packed = self._packed[key] = [
-                compiled.pack(nested(flat(items)))
-                for compiled, items in zip(self._compiled, given, strict=True)
+                compiled.pack(full)
+                for compiled, full in zip(self._compiled, self._arguments(given), strict=True)
             ]
-        stream = jit.current_stream()
         for compiled, grid, arguments in zip(self._compiled, self._grids, packed, strict=True):
-            compiled.kernel.launch(grid, stream, arguments)
+            compiled.kernel.launch(list(grid), stream, arguments)
 
 
 def measure(ways: Mapping[str, Callable[[], None]]) -> dict[str, list[float]]:

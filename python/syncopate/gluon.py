@@ -23,6 +23,7 @@ from .language_ptx import FINISH_BY_WARP, POST_BY_WARP, WAIT_BY_WARP, WAIT_PHASE
 
 __all__ = [
     "sy_await",
+    "sy_await_kernel_before",
     "sy_await_phase",
     "sy_finish",
     "sy_load_row",
@@ -33,6 +34,7 @@ __all__ = [
     "sy_prefetch",
     "sy_reads_own",
     "sy_row",
+    "sy_start_next",
     "sy_tile",
 ]
 
@@ -74,6 +76,29 @@ def sy_prefetch(schedule, control, slot):
         "prefetch.global.L2 [$1]; prefetch.global.L2 [$2]; prefetch.global.L2 [$3]; mov.u32 $0, 0;",
         "=r,l,l,l",
         [schedule, record, control],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
+def sy_start_next():
+    """Lets the stream's next kernel start once every program of this one has come here or ended, if it was launched so. Orders
+    no memory: that kernel waits for the tiles that it reads (sy_await), or for all of this one (sy_await_kernel_before)."""
+    gl.inline_asm_elementwise(
+        "griddepcontrol.launch_dependents; mov.u32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def sy_await_kernel_before():
+    """Waits until the kernel before this one in its stream has ended and what it wrote is visible, TMA loads of this warp
+    included. For a programmatic launch without a schedule; of any other launch it waits for nothing."""
+    gl.inline_asm_elementwise(
+        "griddepcontrol.wait; fence.proxy.async.global; mov.u32 $0, 0;",
+        "=r",
+        [],
         dtype=gl.int32,
         is_pure=False,
         pack=1,

@@ -119,7 +119,7 @@ class Prepared:
             return nested(full) | alone
         own = {"sy_schedule": self.op.table_tensor_of(index), "sy_control": self.op.control_tensor}
         if stage.stated is not None:
-            own |= stage.stated.flags(self.schedule)
+            own |= stage.stated.flags(self.schedule, index)
             if "sy_own" in stage.stated.parameters:
                 own["sy_own"] = None
         if (place := self.op.own_place()) is not None:

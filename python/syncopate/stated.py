@@ -21,6 +21,8 @@ Parameters that Syncopate fills, where the kernel has them; calls leave them out
     FETCHED, PUSHED           constexpr: what is `placed` is loaded (sy_load_row), or stored (sy_row), where the slot says
     OWN                       constexpr: tiles whose slot says so (sy_reads_own) load through sy_own
     COPIES                    constexpr: places where a tile is stored (sy_row with a third argument); 0: where it belongs
+    STARTS_NEXT               constexpr: the next stage of a chain awaits the tiles that it reads, so the kernel lets it start
+                              when it starts itself (sy_start_next); a kernel without it is overlapped by its last programs only
 
 The kernel's duties: program p of P runs slots p, p + P, … below word 0 of the table; it awaits a slot (of a stated loop:
 each of its phases) before the first load, posts a tile when its stores are visible, and ends with sy_finish. Of programs
@@ -53,7 +55,7 @@ from .items import flat
 
 #: What is filled, and not a part of a call.
 ADDRESSES = ("sy_schedule", "sy_control")
-FLAGS = ("FUSED", "FETCHED", "PUSHED", "OWN", "COPIES")
+FLAGS = ("FUSED", "FETCHED", "PUSHED", "OWN", "COPIES", "STARTS_NEXT")
 FILLED = (*ADDRESSES, "sy_own", *FLAGS)
 
 Ranges = Sequence[str] | Sequence[Sequence[str]]
@@ -163,8 +165,8 @@ class StatedKernel:
         table, control = self._identity(grid, arguments)
         return {"sy_schedule": table.data_ptr(), "sy_control": control.data_ptr()} | flags | own
 
-    def flags(self, schedule: Any) -> dict[str, Any]:
-        """The constexprs for a schedule."""
+    def flags(self, schedule: Any, stage: int = 0) -> dict[str, Any]:
+        """The constexprs for a stage of a schedule."""
         loads, stores = schedule.loads, schedule.stores
         values = {
             "FUSED": True,
@@ -172,6 +174,7 @@ class StatedKernel:
             "OWN": loads is not None and loads.own,
             "PUSHED": stores is not None,
             "COPIES": 0 if stores is None else stores.copies,
+            "STARTS_NEXT": any(schedule.overlaps[stage + 1 : stage + 2]),
         }
         return {name: value for name, value in values.items() if name in self.parameters}
 

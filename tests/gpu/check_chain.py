@@ -1,10 +1,12 @@
 """Chains of plain Triton kernels on a real GPU (sy.fuse without a plan):
 
-check_chain.py [default] [single] [graphs]
+check_chain.py [default] [single] [graphs] [gluon]
 
 default    each chain of bench/sync at one size as sy.fuse runs it by itself, and both ways by name: the bits of the plain
            kernels, and what PyTorch gives; prints which way was chosen
 graphs     two chains captured together and replayed, other input each time
+gluon      the library's Gluon products as stages: rows of 1 to 1500, splits of K, gated pairs, operand B before the wait, after a
+           plain kernel (norm) and between; the bits of the kernels in stream order, replayed, with other kernels beside
 """
 
 import sys
@@ -18,6 +20,8 @@ sys.path.insert(0, str(ROOT / "bench" / "sync"))
 
 import syncopate as sy  # noqa: E402
 import work  # noqa: E402
+from library import feed_forward, normed  # noqa: E402
+from syncopate.kernels.gluon_launch import GluonTiling  # noqa: E402
 
 TILING = work.Tiling(128, 128, 64, 8, 4)
 WORK = {
@@ -125,8 +129,68 @@ def graphs() -> None:
         fused.close()
 
 
+#: Tiles of the two products: all widths, one and two consumers, K split in each.
+TILINGS = [
+    (GluonTiling(64, 64, 128, 6), GluonTiling(64, 128, 64, 8)),
+    (GluonTiling(64, 64, 128, 6, 2), GluonTiling(64, 64, 128, 6, 3)),
+    (GluonTiling(128, 128, 64, 4), GluonTiling(128, 256, 64, 3)),
+    (GluonTiling(64, 128, 64, 8, 2), GluonTiling(128, 128, 64, 5)),
+]
+
+
+def gluon() -> None:
+    beside = torch.cuda.Stream()
+    noise = torch.randn(2048, 2048, device="cuda")
+    for gated in (False, True):
+        for tilings in TILINGS:
+            if gated and tilings[0].block_n > 128:
+                continue
+            for m in (1, 60, 200, 1500):
+                one = feed_forward(m, 2048, 1024, gated)
+                compare_with_stream(f"{m} rows, gated {gated}, {tilings}", one, tilings, beside, noise)
+    one = normed(300, 2048, 1024)
+    compare_with_stream("norm", one, (GluonTiling(128, 128, 64, 5),), beside, noise)
+
+
+def compare_with_stream(name: str, one, tilings, beside, noise) -> None:
+    one.library()
+    for early in (True, False):
+        stages = one.stages(tilings, early=early)
+        chains = {way: chain_of(stages, way) for way in ("stream", "tiles")}
+        chains["stream"][0].run(chains["stream"][1])
+        plain = {array: one.arrays[array].clone() for array in one.made}
+        torch.testing.assert_close(
+            one.out,
+            one.expected,
+            rtol=2e-2,
+            atol=2e-2 * float(one.expected.abs().max()),
+            msg=lambda m: f"{name}: {m}",
+        )
+        fused, calls = chains["tiles"]
+        fused.run(calls)
+        torch.cuda.synchronize()
+        graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with torch.cuda.graph(graph, stream=side):
+            for _ in range(3):
+                fused.run(calls)
+        for turn in range(12):
+            for array in one.made:
+                one.arrays[array].fill_(float("nan"))
+            with torch.cuda.stream(beside):
+                if turn % 3 == 0:
+                    torch.mm(noise, noise)
+            graph.replay() if turn % 2 else fused.run(calls)
+            for array in one.made:
+                assert torch.equal(one.arrays[array], plain[array]), (
+                    f"{name}, early {early}, turn {turn}: {array}"
+                )
+        for fused, _ in chains.values():
+            fused.check()
+            fused.close()
+
+
 if __name__ == "__main__":
-    sections = {"default": default, "single": single, "graphs": graphs}
+    sections = {"default": default, "single": single, "graphs": graphs, "gluon": gluon}
     for section in sys.argv[1:] or sections:
         sections[section]()
         print(f"{section}: ok", flush=True)

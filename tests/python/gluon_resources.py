@@ -45,6 +45,9 @@ def gemms():
     yield "64x64x128/6 fused", GluonTiling(64, 64, 128, 6), fused
     yield "64x64x128/6 split 2 fused", GluonTiling(64, 64, 128, 6, 2), fused
     yield "64x128x128/4 fused", GluonTiling(64, 128, 128, 4), fused
+    chained = fused | {"STARTS_NEXT": True, "w_transposed": True}
+    yield "64x64x128/6 split 2 chained", GluonTiling(64, 64, 128, 6, 2), chained
+    yield "128x128x64/4 gated chained", GluonTiling(128, 128, 64, 4), chained | {"gated": True}
     yield "64x256x64/4", GluonTiling(64, 256, 64, 4), {}
     yield "128x128x64/5 fused pushed", GluonTiling(128, 128, 64, 5), fused | {"PUSHED": True}
     yield (
@@ -53,6 +56,7 @@ def gemms():
         fused | {"PUSHED": True, "COPIES": 8},
     )
     yield "128x256x64/3", GluonTiling(128, 256, 64, 3), {}
+    yield "128x256x64/3 after a kernel", GluonTiling(128, 256, 64, 3), {"B_EARLY": True, "AFTER_KERNEL": True}
     yield "128x256x64/3 fused", GluonTiling(128, 256, 64, 3), fused
     yield (
         "128x256x64/3 fused fetched gelu",

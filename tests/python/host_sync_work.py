@@ -13,9 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "bench" / "sync")]
 
 import kernels  # noqa: E402
+import library  # noqa: E402
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import work  # noqa: E402
+from syncopate.kernels.gluon_launch import GluonTiling  # noqa: E402
 
 SMALL = work.Tiling(32, 32, 16, 4, 2)
 F32 = torch.float32
@@ -56,6 +58,23 @@ def check(name: str, programs: int) -> None:
     fused.close()
 
 
+def check_library(one, tilings) -> None:
+    """Chains with the library's products, whose plain kernels stand in for them here."""
+    one.library()
+    stages = one.stages(tilings)
+    for array in one.made:
+        one.arrays[array].fill_(float("nan"))
+    fused = sy.fuse([s.kernel for s in stages], bind=[s.bind for s in stages], deadline=10)
+    fused.run([fused.call(i, s.grid, **s.arguments) for i, s in enumerate(stages)])
+    fused.check()
+    torch.testing.assert_close(one.out, one.expected, rtol=1e-3, atol=1e-3)
+    schedule = fused.prepared[0].schedule
+    if schedule.overlaps[1:] != [True] * (len(stages) - 1) or not schedule.chunks(0):
+        raise SystemExit("library: the stages do not overlap")
+    print(f"library: ok, {len(schedule.chunks(0))} chunks")
+    fused.close()
+
+
 def check_stream_k() -> None:
     """With one program nobody waits for another one, and the interpreter runs one after another."""
     one = work.mlp(64, 48, 96, "cpu", F32)
@@ -72,5 +91,8 @@ if __name__ == "__main__":
     for each in WORK:
         check(each, 0)
         check(each, 5)
+    tile, wide = GluonTiling(64, 64, 64, 4), GluonTiling(128, 64, 64, 4, 2)
+    check_library(library.feed_forward(200, 128, 192, False, "cpu", F32), (tile, wide))
+    check_library(library.normed(70, 64, 128, "cpu", F32), (tile,))
     check_stream_k()
     print("sync work: ok")

@@ -148,9 +148,9 @@ def test_the_library_s_gemm_is_fused_for_gpus_with_the_flags_of_its_schedule():
     printed = in_fresh_python(PLANS).splitlines()
     assert printed == [
         "None None",
-        "{'FUSED': True, 'FETCHED': True, 'OWN': False, 'PUSHED': False, 'COPIES': 0}",
-        "{'FUSED': True, 'FETCHED': False, 'OWN': True, 'PUSHED': False, 'COPIES': 0}",
-        "{'FUSED': True, 'FETCHED': False, 'OWN': False, 'PUSHED': True, 'COPIES': 1}",
+        "{'FUSED': True, 'FETCHED': True, 'OWN': False, 'PUSHED': False, 'COPIES': 0, 'STARTS_NEXT': False}",
+        "{'FUSED': True, 'FETCHED': False, 'OWN': True, 'PUSHED': False, 'COPIES': 0, 'STARTS_NEXT': False}",
+        "{'FUSED': True, 'FETCHED': False, 'OWN': False, 'PUSHED': True, 'COPIES': 1, 'STARTS_NEXT': False}",
     ]
 
 

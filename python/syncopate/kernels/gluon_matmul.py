@@ -25,6 +25,7 @@ from triton.language.core import _aggregate as aggregate
 
 from ..gluon import (
     sy_await,
+    sy_await_kernel_before,
     sy_await_phase,
     sy_finish,
     sy_load_row,
@@ -34,6 +35,7 @@ from ..gluon import (
     sy_prefetch,
     sy_reads_own,
     sy_row,
+    sy_start_next,
     sy_tile,
 )
 from .gluon_launch import MAX_SPLIT_TILES
@@ -74,6 +76,7 @@ class _Call:
     SCALES: gl.constexpr
     FUSED: gl.constexpr
     B_EARLY: gl.constexpr
+    AFTER_KERNEL: gl.constexpr
     FETCHED: gl.constexpr
     PUSHED: gl.constexpr
     COPIES: gl.constexpr
@@ -191,6 +194,8 @@ def _load(call):
             for at in range(early):
                 mbarrier.expect(call.full.index(at), BYTES)
                 _load_b(call, tile % num_n * call.BLOCK_N, k_begin + at, at)
+    if call.AFTER_KERNEL:
+        sy_await_kernel_before()
     for slot in range(first, slots, programs):
         if call.FUSED:
             tile = sy_await(call.sy_schedule, call.sy_control, slot)
@@ -455,11 +460,15 @@ def gluon_matmul(
     SCALES: gl.constexpr = "",
     FUSED: gl.constexpr = False,  # follows the schedule; else sy_schedule and sy_control are not looked at
     B_EARLY: gl.constexpr = False,  # the first blocks of b leave before the first wait: b is nothing that a plan brings
+    AFTER_KERNEL: gl.constexpr = False,  # launched programmatically: it awaits the kernel before it, after B_EARLY's loads
+    STARTS_NEXT: gl.constexpr = False,  # the next kernel awaits the tiles that it reads, so it may start beside this one
     FETCHED: gl.constexpr = False,
     PUSHED: gl.constexpr = False,  # tiles are stored where the schedule says, by a descriptor over the heaps of all ranks
     COPIES: gl.constexpr = 0,  # places where each tile is stored then
     OWN: gl.constexpr = False,
 ):
+    if STARTS_NEXT or AFTER_KERNEL:
+        sy_start_next()
     NUM_B: gl.constexpr = 2 if GATED else 1
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
     call = _Call(
@@ -489,6 +498,7 @@ def gluon_matmul(
         SCALES=SCALES,
         FUSED=FUSED,
         B_EARLY=B_EARLY,
+        AFTER_KERNEL=AFTER_KERNEL,
         FETCHED=FETCHED,
         PUSHED=PUSHED,
         COPIES=COPIES,
