@@ -116,6 +116,8 @@ def local_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]
     times = product_times(torch, progress)
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     figures |= product_figures(times, sms)
+    cache = torch.cuda.get_device_properties(0).L2_cache_size
+    figures["cache_mib"] = (cache / MIB, "the device's attribute")
     library = library_times(torch, progress)
     if library:
         figures["library_call_us"] = (library, "the vendor's product of 64 x 64 x 64 as a CUDA graph")

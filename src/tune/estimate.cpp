@@ -136,7 +136,17 @@ private:
             return whole(made, std::max(made.communicate, made.compute) + rates_.read_us);
         }
         const double end = play_reads(grid_, played(start + rates_.poll_us, beside), *arriving, shares);
-        return whole(made, std::max(end - start, made.compute));
+        return whole(made, std::max({end - start, made.compute, weights_us(arriving->size() + 1)}));
+    }
+
+    /// µs to read weights that the cache does not hold once for each group of rows that begins at a time of
+    /// its own.
+    [[nodiscard]] double weights_us(std::size_t groups) const {
+        const double bytes = static_cast<double>(shape_.k) * static_cast<double>(shape_.n) *
+                             static_cast<double>(plan::size_of(problem_.dtype));
+        if (bytes <= rates_.cache_mib * kMib) return 0;
+        const auto times = static_cast<double>(std::min(static_cast<std::int64_t>(groups), grid_.rows));
+        return over(times * bytes, rates_.again_gbps);
     }
 
     /// Chunks leave as their tiles are made.

@@ -131,13 +131,21 @@ Result<NearestMachine> nearest_machine(std::string_view device, std::int32_t ran
     }
     std::vector<Machine> measured_here;
     std::error_code missing;
+    std::string unread;
     const std::string path = measured_machine_path();
     if (!path.empty() && std::filesystem::exists(path, missing)) {
         Result<Machine> machine = find_machine(path);
-        if (!machine) return machine.error();
-        measured_here.push_back(*std::move(machine));
+        if (machine) {
+            measured_here.push_back(*std::move(machine));
+        } else {
+            unread = fmt::format("{}; it is not used. `syncopate tune --measure-machine` writes it anew",
+                                 machine.error().to_string());
+        }
     }
-    return nearest_of(std::move(measured_here), device, ranks, num_sms);
+    Result<NearestMachine> nearest = nearest_of(std::move(measured_here), device, ranks, num_sms);
+    if (nearest && !unread.empty())
+        nearest->message = nearest->message.empty() ? unread : unread + "; " + nearest->message;
+    return nearest;
 }
 
 }  // namespace syncopate::tune

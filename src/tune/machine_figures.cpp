@@ -21,6 +21,8 @@ std::span<const FigureRow> machine_figures() {
         FigureRow{"tile_us", kUs, "a tile's begin and end that nothing hides", &R::tile_us},
         FigureRow{"idle_gain", kShare, "the share of a tile's time that it saves where no other multiprocessor works", &R::idle_gain},
         FigureRow{"memory_gbps", kGb, "reading the device's memory", &R::memory_gbps},
+        FigureRow{"cache_mib", "MiB", "the device's last cache: larger weights are read again by tiles that begin later", &R::cache_mib},
+        FigureRow{"again_gbps", kGb, "the same: the rate of that, while other tiles multiply", &R::again_gbps},
         FigureRow{"library_load_gbps", kGb, "the vendor's product: operands into one multiprocessor", &R::library_load_gbps},
         FigureRow{"library_tile_us", kUs, "the same: a tile's begin and end", &R::library_tile_us},
         FigureRow{"library_call_us", kUs, "the same: a call without its tiles", &R::library_call_us},

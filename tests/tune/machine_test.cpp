@@ -82,6 +82,22 @@ TEST(Machine, MayBeAFile) {
     std::filesystem::remove_all(folder);
 }
 
+TEST(Machine, MeasuredByAnOlderVersionIsNotUsedAndSaidToBe) {
+    const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "machine_old";
+    std::filesystem::create_directories(folder);
+    ASSERT_EQ(::setenv("SYNCOPATE_CACHE_DIR", folder.c_str(), 1), 0);
+    std::string text = to_json(*find_machine("h200x4"));
+    text.replace(text.find("\"cache_mib\""), 11, "\"cache_size\"");
+    std::ofstream(folder / "machine.json") << text;
+    const Result<NearestMachine> nearest = nearest_machine("NVIDIA H200", 4, 132);
+    EXPECT_EQ(::unsetenv("SYNCOPATE_CACHE_DIR"), 0);
+    std::filesystem::remove_all(folder);
+    ASSERT_TRUE(nearest) << nearest.error().to_string();
+    EXPECT_EQ(nearest->machine.name, "h200x4");
+    EXPECT_NE(nearest->message.find("cache_size"), std::string::npos) << nearest->message;
+    EXPECT_NE(nearest->message.find("it is not used"), std::string::npos) << nearest->message;
+}
+
 TEST(Measured, TakesTablesAndTheLinksSignals) {
     Result<Measurement> measurement = measurement_from_json(
         R"({"tables": {"engine_gbps": {"points": [[4, 150], [8, 290]], "source": "copies"}},

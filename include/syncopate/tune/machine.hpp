@@ -44,6 +44,8 @@ struct Rates {
     double tile_us = 0;
     double idle_gain = 0;
     double memory_gbps = 0;
+    double cache_mib = 0;
+    double again_gbps = 0;
     double library_load_gbps = 0;
     double library_tile_us = 0;
     double library_call_us = 0;
