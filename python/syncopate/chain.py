@@ -83,6 +83,7 @@ class ChainKernel(FusedKernel):
         key = tuple(base_of(v).data_ptr() if is_tensor(v) else v for given in items for v in given.values())
         way = self._chosen.get(id(prepared))
         if way is None:
+            self._require_early_inputs(calls)
             way = self._chosen[id(prepared)] = self._choose(prepared, calls, items, key)
         if way == "stream":
             self._streams[id(prepared)].launch(key, items)
@@ -96,6 +97,23 @@ class ChainKernel(FusedKernel):
         self._chosen.clear()
         self._streams.clear()
         self._singles.clear()
+
+    def _require_early_inputs(self, calls: Sequence[Call]) -> None:
+        """What a stage reads before its waits is nothing that an earlier stage may write."""
+        for index, (stage, call) in enumerate(zip(self.stages, calls, strict=True)):
+            early = stage.kernel.early(call.arguments) if isinstance(stage.kernel, StatedKernel) else []
+            for name in early:
+                tensor = stage.bind.get(name)
+                for before, other in enumerate(self.stages[:index]):
+                    for parameter, theirs in other.bind.items():
+                        reads_only = isinstance(other.kernel, StatedKernel) and not other.kernel.may_write(
+                            parameter
+                        )
+                        if tensor is not None and theirs == tensor and not reads_only:
+                            raise ValueError(
+                                f"{name} of stage {index} is read before the stage waits, and stage {before} may write "
+                                f"{tensor} ({parameter}): let it be read after the wait"
+                            )
 
     def _choose(
         self, prepared: Prepared, calls: Sequence[Call], items: Sequence[Mapping[str, Any]], key: Any

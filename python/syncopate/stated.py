@@ -67,7 +67,9 @@ class StatedKernel:
 
     `tiles`: the axes of its tile space, each with its count; tiles are numbered row-major in this order, the last axis
     fastest. `loops`: loops inside a tile whose iterations the kernel awaits in phases, each with its count, which may
-    differ from tile to tile. `any_order`: those of them whose ranges may run in any order. `reads`,
+    differ from tile to tile. `any_order`: those of them whose ranges may run in any order. `early`: a
+    parameter that is read before the kernel waits, and the constexpr that says so: a chain refuses it where an earlier stage
+    may write that. `reads`,
     `writes`: parameter → a range for each axis of its tensor ("begin : end", ":" for all of it, one expression for one
     element), or a list of such lists. Expressions: whole numbers, the kernel's scalars and constexprs, tile coordinates
     and, in ranges, loop iterations; + - * // %, cdiv, min, max. `placed`: parameters that are loaded, or stored, where the slot
@@ -90,6 +92,7 @@ class StatedKernel:
         split: str = "1",
         order: Sequence[str] = (),
         any_order: Sequence[str] = (),
+        early: Mapping[str, str] | None = None,
         host: Any = None,
         host_arguments: Callable[[Mapping[str, Any], tuple[int, ...]], Mapping[str, Any]] | None = None,
     ) -> None:
@@ -99,6 +102,7 @@ class StatedKernel:
         self.file = getattr(function, "file", None) or inspect.getsourcefile(function) or "<unknown>"
         self.parameters = list(inspect.signature(function).parameters)
         self.split = split
+        self._early = dict(early or {})
         self._tiles = dict(tiles)
         self._said = {
             "tiles": self._tiles,
@@ -164,6 +168,13 @@ class StatedKernel:
             return dict.fromkeys(ADDRESSES, 0) | flags | own
         table, control = self._identity(grid, arguments)
         return {"sy_schedule": table.data_ptr(), "sy_control": control.data_ptr()} | flags | own
+
+    def early(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Parameters that are read before the kernel waits for anything, with these arguments."""
+        return [name for name, switch in self._early.items() if arguments.get(switch)]
+
+    def may_write(self, parameter: str) -> bool:
+        return parameter in self._said["writes"]
 
     def flags(self, schedule: Any, stage: int = 0) -> dict[str, Any]:
         """The constexprs for a stage of a schedule."""

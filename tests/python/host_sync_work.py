@@ -19,6 +19,7 @@ import torch  # noqa: E402
 import work  # noqa: E402
 from syncopate.kernels.gluon_launch import GluonTiling  # noqa: E402
 
+SQUARE = GluonTiling(64, 64, 64, 4)
 SMALL = work.Tiling(32, 32, 16, 4, 2)
 F32 = torch.float32
 WORK = {
@@ -75,6 +76,23 @@ def check_library(one, tilings) -> None:
     fused.close()
 
 
+def refuse_early_input() -> None:
+    """Operand B of the second product is what the first one writes: it cannot leave before the wait."""
+    one = library.feed_forward(64, 64, 64, False, "cpu", F32)
+    h = one.arrays["H"]
+    second = library.Product(one.rest["x"], h, one.arrays["Y"], ("X", "Y"))
+    stages = [one.products[0].stage(SQUARE), second.stage(SQUARE)]
+    stages[1].bind["b_desc"] = "H"
+    fused = sy.fuse([s.kernel for s in stages], bind=[s.bind for s in stages], deadline=10)
+    try:
+        fused.run([fused.call(i, s.grid, **s.arguments) for i, s in enumerate(stages)])
+    except ValueError as error:
+        if "b_desc of stage 1 is read before the stage waits, and stage 0 may write H (c_desc)" in str(error):
+            fused.close()
+            return
+    raise SystemExit("an operand B that an earlier stage writes may be read before the wait")
+
+
 def check_stream_k() -> None:
     """With one program nobody waits for another one, and the interpreter runs one after another."""
     one = work.mlp(64, 48, 96, "cpu", F32)
@@ -91,8 +109,9 @@ if __name__ == "__main__":
     for each in WORK:
         check(each, 0)
         check(each, 5)
-    tile, wide = GluonTiling(64, 64, 64, 4), GluonTiling(128, 64, 64, 4, 2)
+    tile, wide = SQUARE, GluonTiling(128, 64, 64, 4, 2)
     check_library(library.feed_forward(200, 128, 192, False, "cpu", F32), (tile, wide))
     check_library(library.normed(70, 64, 128, "cpu", F32), (tile,))
+    refuse_early_input()
     check_stream_k()
     print("sync work: ok")

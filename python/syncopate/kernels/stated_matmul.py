@@ -35,6 +35,7 @@ def stated_matmul(w_transposed: bool = False, gated: bool = False, scales: str =
         placed=("a_desc", "c_desc"),
         split="SPLIT_K",
         order=("m // GROUP_M", "n", "m"),
+        early={"b_desc": "B_EARLY"},
         host=None if gated or scales else plain.matmul,
         host_arguments=_plain_arguments,
     )
