@@ -49,9 +49,20 @@ bool spares_its_input(const fuse::Stage& stage) {
 
 std::array<std::int64_t, 3> Launch::grid_of(std::size_t stage, std::int32_t rank) const {
     const fuse::RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
-    if (schedule.stages[stage].program_a_slot())
-        return {static_cast<std::int64_t>(schedule.slots_of(own, stage).size()), 1, 1};
+    if (schedule.stages[stage].program_a_slot()) {
+        const auto slots = static_cast<std::int64_t>(schedule.slots_of(own, stage).size());
+        return {slots * stages[stage].programs_per_tile, 1, 1};
+    }
     return stages[stage].arguments.grid.value_or(std::array<std::int64_t, 3>{1, 1, 1});
+}
+
+std::int64_t Launch::programs_of(std::int32_t rank) const {
+    std::int64_t programs = 0;
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+        const std::array<std::int64_t, 3> grid = grid_of(stage, rank);
+        programs += grid[0] * grid[1] * grid[2] / stages[stage].programs_per_tile;
+    }
+    return programs;
 }
 
 std::string kernel_file(const Artifact& artifact, const std::string& stem, std::size_t stage) {

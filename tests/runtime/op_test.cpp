@@ -717,6 +717,16 @@ TEST_F(OneRankOp, KeepsTheGridsSizeInItsTable) {
     EXPECT_EQ(reinterpret_cast<const std::int32_t*>(address)[emit::table::num_programs], 7);
 }
 
+TEST_F(OneRankOp, CountsProgramsThatShareTilesOnce) {
+    emit::Launch launch{.stages = std::vector<emit::KernelLaunch>(1)};
+    launch.schedule = schedule();
+    launch.stages[0].arguments.grid = {6, 1, 1};
+    launch.stages[0].programs_per_tile = 2;
+    auto op = FusedOp::create(heap_, launch);
+    ASSERT_TRUE(op) << op.error().to_string();
+    EXPECT_EQ((*op)->table()[emit::table::num_programs], 3) << "one of two ends the call for both";
+}
+
 TEST(HostControl, ComparesEpochsModulo32Bits) {
     std::vector<std::uint32_t> words(emit::control::word_of(1));
     const HostControl control(reinterpret_cast<std::uint64_t>(words.data()));

@@ -65,6 +65,9 @@ struct Launch {
 
     /// The grid that `rank` launches the stage's kernel with.
     [[nodiscard]] std::array<std::int64_t, 3> grid_of(std::size_t stage, std::int32_t rank) const;
+
+    /// Programs of all stages of `rank` that end a call: of those that share tiles one does so for all.
+    [[nodiscard]] std::int64_t programs_of(std::int32_t rank) const;
 };
 
 [[nodiscard]] std::string to_json(const Launch& launch);

@@ -401,7 +401,7 @@ def _store(call):
     num_n = gl.cdiv(call.N, call.BLOCK_N)
     filled = 0
     counted = 0
-    last = True
+    last = gl.program_id(0) % call.SPLIT_K == 0  # without a slot, one of those that share tiles ends for all
     for slot in range(first, slots, programs):
         tile = call.tile(slot)
         if call.SPLIT_K > 1:

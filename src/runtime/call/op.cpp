@@ -128,13 +128,10 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     const auto name_of = [&](const plan::Chunk& chunk) -> const std::string& {
         return launch.plan.tensors[static_cast<std::size_t>(chunk.tensor)].name;
     };
-    options.num_programs = 0;
+    options.num_programs = launch.programs_of(heap->rank());
     options.kept_tensors.emplace();
-    for (std::size_t stage = 0; stage < launch.stages.size(); ++stage) {
-        const std::array<std::int64_t, 3> grid = launch.grid_of(stage, heap->rank());
-        options.num_programs += grid[0] * grid[1] * grid[2];
-        for (const auto& [parameter, tensor] : launch.stages[stage].bindings)
-            options.kept_tensors->push_back(tensor);
+    for (const emit::KernelLaunch& stage : launch.stages) {
+        for (const auto& [parameter, tensor] : stage.bindings) options.kept_tensors->push_back(tensor);
     }
     for (const plan::Holding& holding : launch.plan.final) {
         if (holding.rank == heap->rank()) options.kept_tensors->push_back(name_of(holding.chunk));

@@ -36,7 +36,9 @@ class UserBuffers;   // src/runtime/call/user_buffers.hpp
 struct OpOptions {
     std::string name = "op";            ///< in messages
     std::int64_t deadline_ms = 30'000;  ///< of one wait; 0: none
-    std::int64_t num_programs = 1;  ///< of the fused kernel's grid; of several stages, of all grids together
+    /// That end a call: of the fused kernel's grid, those that share tiles counted once; of several stages,
+    /// of all grids together.
+    std::int64_t num_programs = 1;
     /// What this rank holds initially (Plan::initial; maybe nothing), for set_input without a region; if
     /// known.
     std::optional<std::vector<plan::Chunk>> initial{};
