@@ -27,6 +27,13 @@ from .shapes import Shape
 REFUSALS = (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
 
+def reason_of(error: Exception) -> str:
+    """Why a row is left out, in a line: what this torch lacks is named as such."""
+    if isinstance(error, AttributeError) and type(error.obj).__module__.startswith("torch"):
+        return f"this torch has no {error.name}"
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def optional(
     case: Case, name: str, make: Callable[[], Callable[[int], Any]], graph: bool, whole: bool = True
 ) -> list[Candidate]:
@@ -40,7 +47,7 @@ def optional(
             case.expect(name, call)
         return [Candidate(name, case.graphs(call) if graph else call, visible=not graph)]
     except REFUSALS as error:
-        case.left_out[name] = (str(error).splitlines() or [type(error).__name__])[0]
+        case.left_out[name] = reason_of(error)
         return []
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from .table import write_report
 
 def start(rank: int, size: int, store: str) -> None:
     """Joins the process group; on a GPU, this process's own."""
+    # Newer torch calls the collectives by other names; those that are measured have both.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
     init = {"init_method": store, "rank": rank, "world_size": size} if store else {}
     if not torch.cuda.is_available():
         torch.set_num_threads(1)
