@@ -235,8 +235,8 @@ def _end_all() -> None:
 
 
 def unwrapped(kernel: Any) -> Any:
-    """The JITFunction, or interpreted function, of a kernel that may be autotuned."""
-    while hasattr(kernel, "fn") and (hasattr(kernel, "configs") or not hasattr(kernel, "arg_names")):
+    """The JITFunction, or interpreted function, inside a kernel's layers (autotune, heuristics, a statement)."""
+    while hasattr(kernel, "fn") and not (hasattr(kernel, "params") or hasattr(kernel, "rewrite")):
         kernel = kernel.fn
     return kernel
 
