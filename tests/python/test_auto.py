@@ -99,6 +99,21 @@ def test_a_launch_gives_what_nobody_chooses():
     assert configured.options == {"num_warps": 8, "num_stages": 3}
 
 
+def test_what_is_compiled_is_the_function_below_all_layers():
+    import triton
+    from autotuned_kernel import product
+    from syncopate import jit
+    from syncopate.prepared import unwrapped
+
+    innermost = product.fn.fn  # below @triton.autotune and @triton.heuristics
+    swapped = triton.heuristics({"EVEN": lambda _: True})(triton.autotune([triton.Config({})], [])(innermost))
+    for kernel in (product, product.fn, swapped, innermost):
+        function = unwrapped(kernel)
+        assert function is innermost
+        values = dict.fromkeys(function.arg_names, 1)
+        assert jit.in_order(function, values) == [1] * len(values)
+
+
 def test_configurations_that_contradict_the_launch_are_left_out():
     from autotuned_kernel import product
     from syncopate.auto import configurations_of
