@@ -269,6 +269,7 @@ private:
     struct Found {  ///< how much was found before a line
         std::size_t touched = 0, tiles = 0, advances = 0;
     };
+    [[nodiscard]] std::vector<Touch> together(std::vector<Touch> all);
     [[nodiscard]] bool spread_line(std::size_t first, std::span<const LineTile> tiles,
                                    std::span<const StatedBox> stated);
     void begin_line(std::int32_t axis, std::int64_t count, std::int64_t stride);

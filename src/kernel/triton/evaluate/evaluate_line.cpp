@@ -64,6 +64,7 @@ bool Evaluator::spread_line(std::size_t first, std::span<const LineTile> tiles,
     });
     for (const Touch& touch : all)
         if (touch.moves) work_out_all(moving_[touch.begin]);
+    all = together(std::move(all));
     for (std::size_t i = 0; i < tiles.size(); ++i) {
         if (!step(kernel_.name_range, static_cast<std::int64_t>(all.size()))) return false;
         TileRecord record{tiles[i].id, tiles[i].program, found.touched.size(), 0, {}};
