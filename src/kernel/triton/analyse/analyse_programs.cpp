@@ -8,16 +8,20 @@
 
 namespace syncopate::kernel::triton {
 
-/// The axis of the grid along which the most programs, from the first on, have a common form; -1: none.
+/// The axis of the grid along which the most programs have a common form, from the first on, or where those have
+/// none, as the one tile of a triangle's first row, from the middle on; -1: none.
 std::int32_t Analysis::line_axis() {
     if (!effort_.remember || persistent_) return -1;
     std::int32_t best = -1;
     std::int64_t longest = 0;
-    for (std::int32_t axis = 0; axis < 3; ++axis) {
-        const std::int64_t extent = grid_[static_cast<std::size_t>(axis)];
-        if (extent <= longest) continue;
-        const Weave weave = find_weave(0, extent, line_from({0, 0, 0}, axis));
-        if (weave.count > longest) best = axis, longest = weave.count;
+    for (const bool middle : {false, true}) {
+        if (best >= 0) break;
+        for (std::int32_t axis = 0; axis < 3; ++axis) {
+            const std::int64_t extent = grid_[static_cast<std::size_t>(axis)];
+            if (extent <= longest) continue;
+            const Weave weave = find_weave(middle ? extent / 2 : 0, extent, line_from({0, 0, 0}, axis));
+            if (weave.count > longest) best = axis, longest = weave.count;
+        }
     }
     forget();
     return best;

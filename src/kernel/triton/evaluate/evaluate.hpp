@@ -471,6 +471,7 @@ private:
     std::optional<Value> compare_scalars(const Expr& e, Operator op, const Value& a, const Value& b);
     Value compare_number(const Expr& e, Operator op, const Block& difference, Value made);
     bool set_mask(const Expr& e, Operator op, const Block& difference, Mask& mask);
+    [[nodiscard]] std::optional<bool> decided_by_range(Operator op, const Block& difference);
     Value masks_joined(const Expr& e, const Value& a, const Value& b, bool both);
     Value mask_box(const Expr& e, const Value& a, const Value& b, bool both);
     [[nodiscard]] bool lets_all_through(const Mask& mask);

@@ -69,6 +69,14 @@ bool solve(Operator op, const Affine& base, std::int64_t step, MaskAxis& bounds)
     return solved;
 }
 
+/// One with the extents of a block, which lets everything through.
+Mask mask_of(const Block& block) {
+    Mask mask;
+    mask.rank = block.rank;
+    for (std::int32_t j = 0; j < block.rank; ++j) mask.axes[j].extent = block.axes[j].extent;
+    return mask;
+}
+
 }  // namespace
 
 Value Evaluator::compare(const Expr& e, Operator op, const Value& a, const Value& b) {
@@ -90,14 +98,16 @@ Value Evaluator::compare(const Expr& e, Operator op, const Value& a, const Value
         const Block* d = as_block(difference);
         if (d->rank == 0) return compare_number(e, op, *d, with(ValueKind::boolean, a, b));
         Mask* mask = arena_.make<Mask>();
-        mask->rank = d->rank;
-        for (std::int32_t j = 0; j < d->rank; ++j) mask->axes[j].extent = d->axes[j].extent;
-        if (set_mask(e, op, *d, *mask)) {
-            Value made = with(ValueKind::mask, a, b);
-            made.mask = mask;
+        *mask = mask_of(*d);
+        Value made = with(ValueKind::mask, a, b);
+        made.mask = mask;
+        if (set_mask(e, op, *d, *mask)) return made;
+        if (stopped()) return {};
+        if (const std::optional<bool> known = decided_by_range(op, *d)) {
+            *mask = mask_of(*d);
+            mask->never = !*known;
             return made;
         }
-        if (stopped()) return {};
     }
     return lazily(e, Lazy::What::comparison, op, {a, b});
 }
