@@ -40,6 +40,7 @@ public:
         for (const auto& [tensor, param] : params_) {
             if (Status status = check_moved(tensor, param); !status) return status;
             if (Status status = check_written(tensor, param); !status) return status;
+            if (Status status = check_received(tensor, param); !status) return status;
         }
         for (const NodeId op : graph_.sorted) {
             if (Status status = add_op(op); !status) return status;
@@ -85,6 +86,32 @@ private:
                                         " writes " + name_of_chunk(tensor, missing.front()) + " through " +
                                         param + ", which the plan does not list as produced on rank " +
                                         std::to_string(rank));
+                }
+            }
+        }
+        return Done{};
+    }
+
+    /// A rank that makes none of the tensor must not receive what its tiles write all the same: either could
+    /// come last.
+    [[nodiscard]] Status check_received(std::int32_t tensor, const std::string& param) const {
+        for (NodeId node = 0; node < graph_.num_ops(); ++node) {
+            const plan::OpRef ref = graph_.ref(node);
+            const plan::Op& op = plan_.op(ref);
+            const std::int32_t rank = op.destination_rank(ref.rank);
+            if (op.dst.tensor != tensor || produced_.contains({rank, tensor})) continue;
+            for (const kernel::Tile& tile : program_.kernel.tiles) {
+                if (!graph_.runs(stage_, rank, tile.id)) continue;
+                for (const Region& box : kernel::boxes_written(tile, param)) {
+                    if (!overlaps(box, op.dst.region)) continue;
+                    const std::string here = std::to_string(rank);
+                    return plan::error_at(
+                        ref, "the op writes " + name_of_chunk(tensor, op.dst.region) + " on rank " + here +
+                                 ", where tile " + std::to_string(tile.id) + " of " + program_.kernel.name +
+                                 " writes, too, through " + param + ": the plan lists nothing of " +
+                                 plan_.tensors[static_cast<std::size_t>(tensor)].name +
+                                 " as produced on rank " + here +
+                                 "; cut it so that every rank makes a part, or over fewer ranks");
                 }
             }
         }

@@ -268,5 +268,19 @@ TEST(Produce, RefusesToOverwriteWhatAKernelMakesUnasked) {
         << error_of(program);
 }
 
+TEST(Produce, RefusesToReceiveWhatAKernelWritesUnasked) {
+    // As above, but the plan does not say that rank 1 makes anything: its tiles write there all the same.
+    Program program = reduced({4, 4, 4, 2, 2, 2}, 2);
+    program.plan.ranks[1].clear();
+    program.plan.ranks[0].resize(1);
+    program.plan.ranks[0][0].reduce = plan::Reduce::none;
+    program.plan.final.clear();
+    program.plan.produced.resize(1);
+    program.plan.produced[0].partial = false;
+    ASSERT_EQ(program.plan.produced[0].rank, 0);
+    const std::string error = error_of(program);
+    EXPECT_NE(error.find("the plan lists nothing of C as produced on rank 1"), std::string::npos) << error;
+}
+
 }  // namespace
 }  // namespace syncopate::fuse

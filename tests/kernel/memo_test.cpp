@@ -307,6 +307,83 @@ TEST(Memo, GivesLinesOfProgramsTheSameTiles) {
         args);
 }
 
+// Conditions that tiles of a line differ in, and a first program that has no line.
+TEST(Memo, GivesTilesOnBelowAndAboveADiagonalTheSame) {
+    const auto copy = [](const std::string& ids, const std::string& condition) {
+        return source(
+            "x_ptr, y_ptr, N: tl.constexpr, B: tl.constexpr",
+            ids +
+                "    r = row * B + tl.arange(0, B)\n    c = column * B + tl.arange(0, B)\n"
+                "    at = r[:, None] * N + c[None, :]\n    tl.store(y_ptr + at, tl.load(x_ptr + at), "
+                "mask=" +
+                condition + ")\n");
+    };
+    const std::string triangle =
+        "    pid = tl.program_id(0)\n    row = 0\n    first = 0\n    while first + row + 1 <= pid:\n"
+        "        first += row + 1\n        row += 1\n    column = pid - first\n";
+    const std::string square = "    pid = tl.program_id(0)\n    row = pid // 9\n    column = pid % 9\n";
+    Arguments args = arguments("N=72,B=8", {"x_ptr=72x72:fp32", "y_ptr=72x72:fp32"});
+    for (const std::string condition :
+         {"c[None, :] <= r[:, None]", "c[None, :] < r[:, None] + 1", "r[:, None] > c[None, :] + 11",
+          "r[:, None] >= c[None, :]", "c[None, :] == r[:, None]", "c[None, :] != r[:, None]",
+          "(c[None, :] <= r[:, None]) & (r[:, None] < 70)", "c[None, :] * 2 <= r[:, None]"}) {
+        args.grid = {45, 1, 1};
+        expect_same(copy(triangle, condition), args);
+        args.grid = {81, 1, 1};
+        expect_same(copy(square, condition), args);
+    }
+}
+
+// Accesses that are put together before each program gets its own: what is touched is what one by one is.
+TEST(Memo, GivesManyRoundsOfALineTheSameElements) {
+    for (const std::string step : {"k", "k // 2", "k * 3 % 7", "31 - k"}) {
+        const std::string text =
+            source("x_ptr, w_ptr, y_ptr, N, B: tl.constexpr",
+                   "    m = tl.program_id(1)\n    c = tl.program_id(0) * B + tl.arange(0, B)\n"
+                   "    x = tl.zeros((B,), dtype=tl.float32)\n    for k in tl.static_range(32):\n"
+                   "        x += tl.load(x_ptr + m * 32 + " +
+                       step + ") * tl.load(w_ptr + (" + step +
+                       ") * N + c, mask=c < N)\n    tl.store(y_ptr + m * N + c, x, mask=c < N)\n");
+        Arguments args = arguments("N=93,B=8", {"x_ptr=5x32:fp32", "w_ptr=32x93:fp32", "y_ptr=5x93:fp32"});
+        args.grid = {12, 5, 1};
+        const Result<Kernel> lines = analyse(text, "kernel.py", "", args, Effort{});
+        const Result<Kernel> alone = analyse(text, "kernel.py", "", args, Effort{.remember = false});
+        ASSERT_TRUE(lines.ok() && alone.ok());
+        ASSERT_EQ(lines->tiles.size(), alone->tiles.size());
+        for (std::size_t t = 0; t < lines->tiles.size(); ++t) {
+            const Tile &a = lines->tiles[t], &b = alone->tiles[t];
+            EXPECT_EQ(a.writes.at("y_ptr"), b.writes.at("y_ptr")) << text;
+            for (const std::string name : {"x_ptr", "w_ptr"}) {
+                EXPECT_EQ(a.reads.at(name), b.reads.at(name)) << text;
+                for (const auto& [these, those] :
+                     {std::pair(a.read_boxes, b.read_boxes), std::pair(b.read_boxes, a.read_boxes)}) {
+                    const auto all = these.find(name), others = those.find(name);
+                    if (all == these.end()) continue;
+                    std::vector<plan::Region> left(all->second.begin(), all->second.end());
+                    ASSERT_NE(others, those.end()) << text;
+                    for (const plan::Region& box : others->second) plan::take(left, box);
+                    EXPECT_TRUE(left.empty()) << name << " of tile " << t << " of " << text;
+                }
+            }
+        }
+    }
+}
+
+// Weights of 4 bits, each round of them by its own: 100,000 tiles.
+TEST(Memo, KeepsFewAccessesOfManyRoundsInManyPrograms) {
+    const std::string text =
+        source("w_ptr, y_ptr, N, B: tl.constexpr",
+               "    c = tl.program_id(0) * B + tl.arange(0, B)\n    x = tl.zeros((B,), dtype=tl.float32)\n"
+               "    for k in tl.static_range(64):\n        x += tl.load(w_ptr + k * N + c)\n"
+               "    tl.store(y_ptr + c, x)\n");
+    Arguments args = arguments("N=800000,B=8", {"w_ptr=64x800000:fp32", "y_ptr=800000:fp32"});
+    args.grid = {100000, 1, 1};
+    const Result<Kernel> found = analyse(text, "kernel.py", "", args, Effort{});
+    ASSERT_TRUE(found.ok()) << found.error().to_string();
+    EXPECT_EQ(found->tiles.size(), 100000U);
+    EXPECT_EQ(found->tiles[99999].reads.at("w_ptr"), (plan::Region{{0, 64}, {799992, 800000}}));
+}
+
 TEST(Memo, GivesLinesOfNumbersThatDoNotFitTheSameError) {
     Arguments args = arguments("n=40", {"y_ptr=40:fp32"});
     args.grid = {40, 1, 1};

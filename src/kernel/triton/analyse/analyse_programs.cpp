@@ -8,8 +8,8 @@
 
 namespace syncopate::kernel::triton {
 
-/// The axis of the grid along which the most programs have a common form, from the first on, or where those have
-/// none, as the one tile of a triangle's first row, from the middle on; -1: none.
+/// The axis of the grid along which the most programs have a common form, from the first on, or where those
+/// have none, as the one tile of a triangle's first row, from the middle on; -1: none.
 std::int32_t Analysis::line_axis() {
     if (!effort_.remember || persistent_) return -1;
     std::int32_t best = -1;

@@ -39,7 +39,8 @@ std::optional<bool> decided(Operator op, std::int64_t low, std::int64_t high) {
 /// that depends on the element. What is decided for the first programs alone says how long the line may be.
 std::optional<bool> Evaluator::decided_by_range(Operator op, const Block& difference) {
     const auto [low, high] = range_of(difference);
-    constexpr std::int64_t kFar = std::int64_t{1} << 62;  // beyond it the sum of parts may have wrapped around
+    constexpr std::int64_t kFar = std::int64_t{1}
+                                  << 62;  // beyond it the sum of parts may have wrapped around
     if (low < -kFar || high > kFar || low > high) return std::nullopt;
     const std::optional<bool> known = decided(op, low, high);
     if (known || !on_line()) return known;
