@@ -207,6 +207,14 @@ private:
         const std::size_t end = at_;
         const std::string_view name = text_.substr(begin, end - begin);
         skip();
+        if (take("[")) {
+            const Result<std::size_t> index = sum(nodes, depth + 1);
+            if (!index) return index;
+            if (!take("]")) return unexpected("`]`");
+            nodes.push_back({Kind::element, begin, end_of_token(), static_cast<std::int64_t>(end - begin),
+                             *index, *index});
+            return nodes.size() - 1;
+        }
         if (!take("(")) {
             nodes.push_back({Kind::name, begin, end});
             return nodes.size() - 1;
@@ -299,7 +307,22 @@ Result<Form> Expression::combine(const Node& node, const Form& left, const Form&
     return made;
 }
 
-Result<Form> Expression::bind(const Names& names) const {
+Result<Form> Expression::element(const Node& node, const Form& index, const Lists& lists) const {
+    const std::string name = text_.substr(node.begin, static_cast<std::size_t>(node.value));
+    const auto list = lists.find(name);
+    if (list == lists.end() || list->second.empty())
+        return error(node, "the elements of `" + name + "` are not known here");
+    if (!index.is_number())
+        return error(node,
+                     "`" + text_of(node) + "` is not affine: which element it is follows from coordinates");
+    const auto size = static_cast<std::int64_t>(list->second.size());
+    if (index.constant < 0 || index.constant >= size)
+        return error(node, "`" + text_of(node) + "` is element " + std::to_string(index.constant) + " of " +
+                               std::to_string(size));
+    return Form::number(list->second[static_cast<std::size_t>(index.constant)]);
+}
+
+Result<Form> Expression::bind(const Names& names, const Lists& lists) const {
     std::vector<Form> forms;
     forms.reserve(nodes_.size());
     for (const Node& node : nodes_) {
@@ -315,7 +338,9 @@ Result<Form> Expression::bind(const Names& names) const {
             }
             forms.push_back(found->second);
         } else {
-            Result<Form> made = combine(node, forms[node.left], forms[node.right]);
+            Result<Form> made = node.kind == Kind::element
+                                    ? element(node, forms[node.left], lists)
+                                    : combine(node, forms[node.left], forms[node.right]);
             if (!made) return made;
             forms.push_back(*std::move(made));
         }
@@ -323,8 +348,8 @@ Result<Form> Expression::bind(const Names& names) const {
     return std::move(forms.back());
 }
 
-Result<std::int64_t> Expression::number(const Names& names) const {
-    const Result<Form> form = bind(names);
+Result<std::int64_t> Expression::number(const Names& names, const Lists& lists) const {
+    const Result<Form> form = bind(names, lists);
     if (!form) return form.error();
     if (form->is_number()) return form->constant;
     return error(nodes_.back(),
@@ -352,10 +377,10 @@ Result<Range> Range::parse(std::string_view text, const std::string& subject) {
     return range;
 }
 
-Result<BoundRange> Range::bind(const Names& names, std::int64_t extent) const {
+Result<BoundRange> Range::bind(const Names& names, std::int64_t extent, const Lists& lists) const {
     BoundRange bound{Form::number(0), Form::number(extent)};
     if (begin) {
-        Result<Form> first = begin->bind(names);
+        Result<Form> first = begin->bind(names, lists);
         if (!first) return first.error();
         bound.begin = *std::move(first);
     }
@@ -363,7 +388,7 @@ Result<BoundRange> Range::bind(const Names& names, std::int64_t extent) const {
         bound.end = bound.begin;
         ++bound.end.constant;
     } else if (end) {
-        Result<Form> last = end->bind(names);
+        Result<Form> last = end->bind(names, lists);
         if (!last) return last.error();
         bound.end = *std::move(last);
     }

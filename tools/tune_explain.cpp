@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,10 +24,25 @@ T take(Result<T> result) {
     return *std::move(result);
 }
 
-void print_json(const tune::Problem& problem, const tune::Machine& machine,
-                const std::vector<tune::Candidate>& ranked) {
+/// All strategies of a problem, best first; of attention also the kernel that they take.
+struct Ranked {
+    std::vector<tune::Candidate> candidates;
+    std::optional<tune::AttentionKernel> kernel;
+};
+
+nlohmann::ordered_json json_of(const tune::AttentionKernel& kernel) {
+    const tune::TileConfig& tile = kernel.tile;
+    return {
+        {"name", tune::name_of(kernel.name)},
+        {"block_m", tile.block_m},
+        {"block_n", tile.block_n},
+        {"stages", tile.stages},
+        {"why", kernel.why.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(kernel.why)}};
+}
+
+void print_json(const tune::Problem& problem, const tune::Machine& machine, const Ranked& ranked) {
     nlohmann::ordered_json strategies = nlohmann::ordered_json::array();
-    for (const tune::Candidate& candidate : ranked) {
+    for (const tune::Candidate& candidate : ranked.candidates) {
         const tune::Estimate& e = candidate.estimate;
         nlohmann::ordered_json entry{{"name", candidate.name},
                                      {"us", e.us},
@@ -37,8 +53,10 @@ void print_json(const tune::Problem& problem, const tune::Machine& machine,
                                        {"fixed", e.fixed}}},
                                      {"pruned", nullptr}};
         if (!candidate.pruned.empty()) entry["pruned"] = candidate.pruned;
-        // Attention's strategy is its kind, which is its name.
-        if (problem.op != "attention")
+        // Attention's strategy is its kind, which is its name, and the kernel.
+        if (ranked.kernel)
+            entry["kernel"] = json_of(*ranked.kernel);
+        else
             entry["strategy"] = nlohmann::ordered_json::parse(tune::to_json(candidate.strategy));
         strategies.push_back(std::move(entry));
     }
@@ -47,12 +65,17 @@ void print_json(const tune::Problem& problem, const tune::Machine& machine,
     std::cout << answer.dump() << '\n';
 }
 
-void print_table(const tune::Problem& problem, const tune::Machine& machine,
-                 const std::vector<tune::Candidate>& ranked) {
-    std::cout << fmt::format("{} on {}\n{:>9} {:>9} {:>11} {:>9} {:>7}  strategy\n", problem.key(),
-                             machine.name, "us", "compute", "communicate", "exposed", "fixed");
+void print_table(const tune::Problem& problem, const tune::Machine& machine, const Ranked& ranked) {
+    std::cout << fmt::format("{} on {}\n", problem.key(), machine.name);
+    if (const auto& kernel = ranked.kernel) {
+        std::cout << fmt::format("kernel: {}, tiles of {} rows, {} rows of K and V at once{}\n",
+                                 tune::name_of(kernel->name), kernel->tile.block_m, kernel->tile.block_n,
+                                 kernel->why.empty() ? "" : ": " + kernel->why);
+    }
+    std::cout << fmt::format("{:>9} {:>9} {:>11} {:>9} {:>7}  strategy\n", "us", "compute", "communicate",
+                             "exposed", "fixed");
     std::size_t pruned = 0;
-    for (const tune::Candidate& candidate : ranked) {
+    for (const tune::Candidate& candidate : ranked.candidates) {
         if (!candidate.pruned.empty()) {
             if (pruned++ == 0) std::cout << "pruned:\n";
             std::cout << fmt::format("  {}: {}\n", candidate.name.substr(0, kLongestName), candidate.pruned);
@@ -64,12 +87,12 @@ void print_table(const tune::Problem& problem, const tune::Machine& machine,
     }
 }
 
-std::vector<tune::Candidate> ranked_attention(const tune::Problem& problem, const tune::Machine& machine) {
-    std::vector<tune::Candidate> ranked;
-    for (const tune::AttentionCandidate& candidate :
-         tune::rank_attention(take(tune::attention_problem(problem)), machine)) {
+Ranked ranked_attention(const tune::Problem& problem, const tune::Machine& machine) {
+    const tune::AttentionProblem attention = take(tune::attention_problem(problem, machine));
+    Ranked ranked{{}, attention.kernel};
+    for (const tune::AttentionCandidate& candidate : tune::rank_attention(attention, machine)) {
         const std::string inner = candidate.inner > 0 ? fmt::format(",inner={}", candidate.inner) : "";
-        ranked.push_back({candidate.kind + inner, {}, candidate.estimate, candidate.pruned});
+        ranked.candidates.push_back({candidate.kind + inner, {}, candidate.estimate, candidate.pruned});
     }
     return ranked;
 }
@@ -98,8 +121,8 @@ void explain(const std::string& spec, int ranks, const std::string& machine_name
         }
     }
     if (problem.num_sms == 0) problem.num_sms = machine.num_sms;
-    const std::vector<tune::Candidate> ranked =
-        attention ? ranked_attention(problem, machine) : tune::rank_candidates(problem, machine);
+    const Ranked ranked = attention ? ranked_attention(problem, machine)
+                                    : Ranked{tune::rank_candidates(problem, machine), std::nullopt};
     if (json) {
         print_json(problem, machine, ranked);
     } else {

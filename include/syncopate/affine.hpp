@@ -6,9 +6,11 @@
 //      range   ::= [sum] ":" [sum] | sum              one sum i is the range i : i + 1
 //      sum     ::= product {("+" | "-") product}
 //      product ::= factor {("*" | "//" | "%") factor}
-//      factor  ::= number | name | "-" factor | "(" sum ")" | function "(" sum {"," sum} ")"
+//      factor  ::= number | name | "-" factor | "(" sum ")" | function "(" sum {"," sum} ")" | name "[" sum
+//      "]"
 //
-// Functions are cdiv(a, b), min and max. `//` and `%` round down, cdiv rounds up. Reading a text needs no
+// Functions are cdiv(a, b), min and max. `//` and `%` round down, cdiv rounds up. name[i] is the i-th of a
+// list of known numbers (the elements of an integer tensor, in row-major order). Reading a text needs no
 // values. Binding it gives each name a number or makes it a coordinate, and the result is one affine form:
 // what is multiplied, divided or compared must come to numbers there.
 #pragma once
@@ -48,6 +50,9 @@ struct Form {
 /// What the names of an expression stand for.
 using Names = std::map<std::string, Form, std::less<>>;
 
+/// Lists of known numbers, by name.
+using Lists = std::map<std::string, std::vector<std::int64_t>, std::less<>>;
+
 /// A text that has been read.
 class Expression {
 public:
@@ -56,10 +61,11 @@ public:
     [[nodiscard]] static Result<Expression> parse(std::string_view text, std::string subject);
 
     /// Fails with the column where a name is not among `names`, where the result is not affine, where a
-    /// divisor is not above 0, and where a number passes 2^61.
-    [[nodiscard]] Result<Form> bind(const Names& names) const;
+    /// divisor is not above 0, where a list is not among `lists` or has no such element, and where a number
+    /// passes 2^61.
+    [[nodiscard]] Result<Form> bind(const Names& names, const Lists& lists = {}) const;
     /// The same where all names must be numbers.
-    [[nodiscard]] Result<std::int64_t> number(const Names& names) const;
+    [[nodiscard]] Result<std::int64_t> number(const Names& names, const Lists& lists = {}) const;
 
     [[nodiscard]] const std::string& text() const { return text_; }
 
@@ -77,12 +83,13 @@ private:
         modulo,
         cdiv,
         min,
-        max
+        max,
+        element
     };
     struct Node {
         Kind kind = Kind::number;
         std::size_t begin = 0, end = 0;   ///< bytes of the text
-        std::int64_t value = 0;           ///< of a number
+        std::int64_t value = 0;           ///< of a number; of an element, bytes of the list's name
         std::size_t left = 0, right = 0;  ///< operands, by index; they come before the node
     };
 
@@ -91,6 +98,7 @@ private:
         return text_.substr(node.begin, node.end - node.begin);
     }
     [[nodiscard]] Result<Form> combine(const Node& node, const Form& left, const Form& right) const;
+    [[nodiscard]] Result<Form> element(const Node& node, const Form& index, const Lists& lists) const;
 
     std::string text_;
     std::string subject_;
@@ -112,7 +120,8 @@ struct Range {
 
     [[nodiscard]] static Result<Range> parse(std::string_view text, const std::string& subject);
     /// `extent`: of the axis, where the range leaves an end open.
-    [[nodiscard]] Result<BoundRange> bind(const Names& names, std::int64_t extent) const;
+    [[nodiscard]] Result<BoundRange> bind(const Names& names, std::int64_t extent,
+                                          const Lists& lists = {}) const;
 };
 
 }  // namespace syncopate::affine

@@ -63,15 +63,17 @@ plan::Plan make_plan(std::int32_t ranks, const std::array<std::int64_t, 5>& shap
 
 nb::list rank_attention(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
                         const std::vector<RowList>& rows, const std::vector<std::int64_t>& documents,
-                        bool causal, std::int64_t window, std::int64_t block, std::int32_t inner,
-                        const std::string& device) {
+                        bool causal, std::int64_t window, const std::string& kernel, std::int64_t block,
+                        std::int32_t inner, const std::string& device) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     tune::AttentionProblem problem{
         .shape = {batch, heads, kv_heads, length, head_dim, named(plan::dtype_from(dtype), "dtype", dtype)},
         .sequence = to_sequence(length, documents, causal, window),
         .rows = {},
-        .block_n = block,
+        .kernel = {},
         .inner = inner};
+    if (kernel == "gluon") problem.kernel.name = tune::AttentionKernelName::gluon;
+    problem.kernel.tile.block_n = static_cast<std::int32_t>(block);
     for (const RowList& own : rows) problem.rows.push_back(to_rows(own));
     auto machine = tune::nearest_machine(device, static_cast<std::int32_t>(rows.size()));
     if (!machine) throw Raised(machine.error());
@@ -79,6 +81,31 @@ nb::list rank_attention(const std::array<std::int64_t, 5>& shape, const std::str
     for (const tune::AttentionCandidate& candidate : tune::rank_attention(problem, machine->machine))
         made.append(nb::make_tuple(candidate.kind, candidate.inner, candidate.estimate.us, candidate.pruned));
     return made;
+}
+
+nb::dict to_dict(const tune::TileConfig& tile) {
+    nb::dict made;
+    made["block_m"] = tile.block_m;
+    made["block_n"] = tile.block_n;
+    made["stages"] = tile.stages;
+    made["warps"] = tile.warps;
+    return made;
+}
+
+nb::tuple attention_kernel(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
+                           std::int32_t ranks, double scale, bool cuda, bool hopper, bool documents) {
+    const auto& [batch, heads, kv_heads, length, head_dim] = shape;
+    const tune::AttentionKernel made = tune::choose_attention_kernel(
+        {batch, heads, kv_heads, length, head_dim, named(plan::dtype_from(dtype), "dtype", dtype)}, ranks,
+        scale, {.cuda = cuda, .hopper = hopper, .documents = documents});
+    return nb::make_tuple(std::string(tune::name_of(made.name)), to_dict(made.tile), made.why);
+}
+
+nb::object attention_tiles(const std::string& kernel, std::int64_t head_dim, bool cuda) {
+    const auto name =
+        kernel == "gluon" ? tune::AttentionKernelName::gluon : tune::AttentionKernelName::triton;
+    const auto tile = tune::attention_tiles(name, head_dim, cuda);
+    return tile ? nb::object(to_dict(*tile)) : nb::none();
 }
 
 }  // namespace
@@ -104,10 +131,17 @@ void bind_attention(nb::module_& m) {
         nb::arg("length"), nb::arg("documents"), nb::arg("ranks"), nb::arg("sharding"), nb::arg("block"),
         "The rows of each rank: \"contiguous\", \"zigzag\" or \"documents\".");
     m.def("rank_attention", &rank_attention, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
-          nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("block"), nb::arg("inner") = 0,
-          nb::arg("device") = "",
+          nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("kernel"), nb::arg("block"),
+          nb::arg("inner") = 0, nb::arg("device") = "",
           "Kinds of attention, best first by the estimate (tune/attention.hpp): (kind, inner, us, why it "
           "cannot be done). device: as the driver calls it.");
+    m.def("attention_kernel", &attention_kernel, nb::arg("shape"), nb::arg("dtype"), nb::arg("ranks"),
+          nb::arg("scale"), nb::arg("cuda"), nb::arg("hopper"), nb::arg("documents"),
+          "The kernel that runs (tune/attention.hpp): its name, \"gluon\" or \"triton\", its tiles, and why "
+          "it is not the "
+          "Gluon one.");
+    m.def("attention_tiles", &attention_tiles, nb::arg("kernel"), nb::arg("head_dim"), nb::arg("cuda") = true,
+          "The tiles of a kernel for heads of one size; None: it cannot do that size.");
     m.def(
         "attended_rows",
         [](std::int64_t length, const std::vector<std::int64_t>& documents, bool causal, std::int64_t window,

@@ -13,7 +13,6 @@
 namespace syncopate::tune {
 namespace {
 
-constexpr std::int64_t kBlock = 64;        // rows of a tile, and of a block of K and V
 constexpr std::int64_t kMostSamples = 32;  // rows of a run at which is looked what they attend to
 
 enum Tensor : std::int32_t { q_rows, k_rows, v_rows, o_rows, l_rows };  // as the template numbers them
@@ -81,7 +80,10 @@ private:
     [[nodiscard]] double us_of(double pairs) const {
         const double heads = static_cast<double>(problem_.shape.batch * problem_.shape.heads) / group_;
         const double flops = 4.0 * pairs * heads * static_cast<double>(problem_.shape.head_dim);
-        return flops / (machine_.rates.sm_tflops * machine_.num_sms * 1e6);
+        const Curve& rate = problem_.kernel.name == AttentionKernelName::gluon
+                                ? machine_.rates.attention_gluon_tflops
+                                : machine_.rates.attention_tflops;
+        return flops / (rate.at(static_cast<double>(problem_.shape.head_dim)) * machine_.num_sms * 1e6);
     }
 
     /// When each rank has got all of Q, K and V that it gets.
@@ -211,7 +213,7 @@ std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem, 
     plan::AttentionOptions options;
     options.rows = problem.rows;
     for (const plan::Rows& rows : problem.rows)
-        options.attended.push_back(plan::attended_by(problem.sequence, rows, problem.block_n));
+        options.attended.push_back(plan::attended_by(problem.sequence, rows, problem.kernel.tile.block_n));
     const plan::Mesh mesh{{{"gpu", static_cast<std::int32_t>(problem.rows.size())}}};
     std::vector<AttentionCandidate> all;
     for (const Kind& kind : kinds(problem)) {
@@ -239,7 +241,7 @@ std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem, 
     return all;
 }
 
-Result<AttentionProblem> attention_problem(const Problem& problem) {
+Result<AttentionProblem> attention_problem(const Problem& problem, const Machine& machine) {
     const auto refused = [](std::string why) {
         return Error{"attention: " + std::move(why), {}, ErrorClass::usage};
     };
@@ -254,12 +256,15 @@ Result<AttentionProblem> attention_problem(const Problem& problem) {
         return refused(
             fmt::format("H must be a multiple of HKV, got {} and {}", made.shape.heads, made.shape.kv_heads));
     made.sequence = {.length = made.shape.length, .causal = problem.extent("causal") != 0};
-    made.block_n = kBlock;
+    const bool hopper = machine.rates.attention_gluon_tflops.at(static_cast<double>(made.shape.head_dim)) > 0;
+    made.kernel = choose_attention_kernel(made.shape, problem.ranks, 1.0,
+                                          {.cuda = true, .hopper = hopper, .documents = false});
     const auto sharding = made.sequence.causal ? plan::Sharding::zigzag : plan::Sharding::contiguous;
-    made.rows = plan::shard_rows(made.sequence, problem.ranks, sharding, kBlock);
+    const std::int64_t block = made.kernel.tile.block_m;
+    made.rows = plan::shard_rows(made.sequence, problem.ranks, sharding, block);
     if (std::ranges::any_of(made.rows, &plan::Rows::empty))
         return refused(fmt::format("a sequence of {} rows is too short for {} ranks in tiles of {} rows",
-                                   made.shape.length, problem.ranks, kBlock));
+                                   made.shape.length, problem.ranks, block));
     return made;
 }
 

@@ -81,6 +81,26 @@ TEST(Affine, WhatIsNoExpressionIsRefusedWithItsColumn) {
     EXPECT_EQ(error_of("x + \x01"), "it, column 5: expected a number, a name or `(`, found `\\x01`");
 }
 
+TEST(Affine, ElementsOfKnownListsAreNumbers) {
+    const Lists lists{{"cuts", {0, 137, 2178}}, {"none", {}}};
+    const auto found = [&](const std::string& text) {
+        const auto expression = Expression::parse(text, "it");
+        EXPECT_TRUE(expression.ok()) << (expression.ok() ? "" : expression.error().message);
+        const auto form = expression->bind(names(), lists);
+        return form ? std::to_string(form->constant) : form.error().message;
+    };
+    EXPECT_EQ(found("cuts[1] + 1"), "138");
+    EXPECT_EQ(found("cuts[ (N - 98) // 1 ] // B"), "136");
+    EXPECT_EQ(found("cuts[cuts[0]]"), "0");
+    EXPECT_EQ(found("cuts[3]"), "it, column 1: `cuts[3]` is element 3 of 3");
+    EXPECT_EQ(found("cuts[-1]"), "it, column 1: `cuts[-1]` is element -1 of 3");
+    EXPECT_EQ(found("cuts[x]"),
+              "it, column 1: `cuts[x]` is not affine: which element it is follows from coordinates");
+    EXPECT_EQ(found("2 * cut[1]"), "it, column 5: the elements of `cut` are not known here");
+    EXPECT_EQ(found("none[0]"), "it, column 1: the elements of `none` are not known here");
+    EXPECT_EQ(error_of("cuts[1"), "it, column 7: expected `]`, found the end");
+}
+
 TEST(Affine, AnErrorShowsTheText) {
     const auto expression = Expression::parse("BM*(m + ", "the count of tile axis m");
     ASSERT_FALSE(expression.ok());

@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "python"))
 from sections import expect, rank, run  # noqa: E402
 from syncopate import ops  # noqa: E402
 from syncopate.kernels.gluon_attention_call import tiling_of  # noqa: E402
+from syncopate.ops.attention import attention_tiling  # noqa: E402
 
 #: B, H, HKV, S, D and what the operator is asked for.
 CASES = {
@@ -63,8 +64,9 @@ def in_fp64(op: ops.Attention, q, k, v, seen):
 
 
 def made(name: str, dtype: torch.dtype = torch.bfloat16, gluon: bool = False) -> ops.Attention:
+    """By the plain kernel, or by the one for Hopper."""
     b, h, hkv, s, d, options = CASES[name]
-    tiling = tiling_of(d) if gluon else None
+    tiling = tiling_of(d) if gluon else attention_tiling(d, "cuda")
     return ops.Attention(b, h, hkv, s, d, dtype, tiling=tiling, **options)
 
 
@@ -116,20 +118,81 @@ def check_random() -> None:
             op.close()
 
 
+def check_default() -> None:
+    """What the operator takes by itself: on Hopper its own kernel, for short sequences the plain one. And what is recorded."""
+    hopper = torch.cuda.get_device_capability()[0] == 9
+    cases = {
+        "long": (1, 4, 2, 2048, 128, {"causal": True}),
+        "full": (1, 2, 2, 2048, 64, {}),
+        "short": (1, 4, 2, 384, 128, {"causal": True}),
+    }
+    for name, (b, h, hkv, s, d, options) in cases.items():
+        op = ops.Attention(b, h, hkv, s, d, **options)
+        expect(op.is_gluon == (hopper and name != "short"), f"default {name}: gluon is {op.is_gluon}")
+        expect(op.is_gluon == (not op.why_plain), f"default {name}: {op.why_plain!r}")
+        check_exact(op, f"default {name}", 2)
+        if name == "long":
+            q, k, v = (op.shard(t) for t in data(op, 1))
+            wanted = op(q, k, v)[0]
+            for _ in range(2):
+                recorded = op.record(q, k, v)
+            expect(len(recorded.tiles) > 0, "nothing is recorded")
+            expect(torch.equal(op(q, k, v)[0], wanted), "a call after a recorded one differs")
+        op.close()
+
+
+def check_gluon_documents() -> None:
+    """Documents by the kernel for Hopper, causal and not."""
+    for cuts in ([0, 137, 900, 2048], [0, 1024, 2048], [0, 2000, 2048]):
+        for causal in (True, False):
+            op = ops.Attention(1, 4, 2, 2048, 128, causal=causal, cu_seqlens=cuts, tiling=tiling_of(128))
+            check_gluon_op(op, f"gluon documents {cuts} {causal}")
+            op.close()
+
+
+def check_gluon_op(op: ops.Attention, name: str) -> None:
+    check_exact(op, name, 3)
+    q, k, v = data(op, 1)
+    o, lse = op(op.shard(q), op.shard(k), op.shard(v))
+    op.check()
+    wanted, wanted_lse = in_fp64(op, op.shard(q), k, v, seen_by(op))
+    alone = op.shard(op.unfused(q, k, v)[0]).double()
+    off, alone_off = ((x - wanted).abs().max().item() for x in (o.double(), alone))
+    expect(off < 2 * alone_off + 1e-3, f"{name}: {off} off, the kernel alone {alone_off}")
+    off = (lse.double() - wanted_lse).abs().max().item()
+    expect(off < 1e-3, f"{name}: lse is {off} off")
+
+
 def check_gluon() -> None:
-    """The kernel for Hopper, tagged and random; it takes no documents."""
+    """The kernel for Hopper, tagged and random."""
     for name in [name for name in CASES if name != "documents"]:
         op = made(name, gluon=True)
-        check_exact(op, f"gluon {name}", 3)
+        check_gluon_op(op, f"gluon {name}")
+        op.close()
+
+
+def check_long() -> None:
+    """16,384 rows on each rank, against fp64 at sampled rows."""
+    from torch.distributed import get_world_size
+
+    for causal, d in ((True, 128), (False, 64)):
+        op = ops.Attention(1, 2, 1, 16384 * get_world_size(), d, causal=causal)
         q, k, v = data(op, 1)
-        o, lse = op(op.shard(q), op.shard(k), op.shard(v))
+        own = op.shard(q)
+        o, lse = op(own, op.shard(k), op.shard(v))
         op.check()
-        wanted, wanted_lse = in_fp64(op, op.shard(q), k, v, seen_by(op))
-        alone = op.shard(op.unfused(q, k, v)[0]).double()
-        off, alone_off = ((x - wanted).abs().max().item() for x in (o.double(), alone))
-        expect(off < 2 * alone_off + 1e-3, f"gluon {name}: {off} off, the kernel alone {alone_off}")
-        off = (lse.double() - wanted_lse).abs().max().item()
-        expect(off < 1e-3, f"gluon {name}: lse is {off} off")
+        alone, _ = op.unfused(q, k, v)
+        rows = torch.cat([torch.arange(begin, end, device="cuda") for begin, end in op.rows])
+        at = torch.linspace(0, len(rows) - 1, 128, device="cuda").long()
+        seen = torch.ones(len(at), op.s, dtype=torch.bool, device="cuda")
+        if causal:
+            seen = torch.arange(op.s, device="cuda")[None, :] <= rows[at][:, None]
+        wanted, wanted_lse = in_fp64(op, own[:, :, at], k, v, seen)
+        off = (o[:, :, at].double() - wanted).abs().max().item()
+        alone_off = (alone[:, :, rows[at]].double() - wanted).abs().max().item()
+        expect(off < 2 * alone_off + 1e-5, f"long {causal} {d}: {off} off, the kernel alone {alone_off}")
+        off = (lse[:, :, at].double() - wanted_lse).abs().max().item()
+        expect(off < 1e-3, f"long {causal} {d}: lse is {off} off")
         op.close()
 
 
@@ -178,7 +241,10 @@ def check_gluon_again() -> None:
 SECTIONS = {
     "tagged": check_tagged,
     "random": check_random,
+    "default": check_default,
+    "long": check_long,
     "gluon": check_gluon,
+    "gluon_documents": check_gluon_documents,
     "gluon_again": check_gluon_again,
     "queued": check_queued,
     "graphs": check_graphs,

@@ -78,7 +78,7 @@ def test_what_the_kernel_cannot_do_is_refused_by_name():
         document_tables([0, 5, 3], tiling_of(128))
 
 
-def slots_of(ranks, shape, *, causal=False, window=0, kind="all_gather"):
+def slots_of(ranks, shape, *, causal=False, window=0, kind="all_gather", documents=()):
     """Of the kernel fused with a plan, by rank, its tiles: the tile and its phases (begin, end, number of waits)."""
     import json
 
@@ -88,9 +88,11 @@ def slots_of(ranks, shape, *, causal=False, window=0, kind="all_gather"):
 
     b, h, hkv, s, d = shape
     tiling = tiling_of(d)
-    rows = plans.shard_rows(s, ranks, "zigzag" if causal else "contiguous", block=tiling.block_m)
+    sharding = "documents" if documents else "zigzag" if causal else "contiguous"
+    rows = plans.shard_rows(s, ranks, sharding, tiling.block_m, documents)
     attended = [
-        plans.attended_rows(s, own, causal=causal, window=window, block=tiling.block_n) for own in rows
+        plans.attended_rows(s, own, causal=causal, window=window, block=tiling.block_n, documents=documents)
+        for own in rows
     ]
     ulysses = ranks if kind == "ulysses" else 1
     circulation = "ring" if kind == "ring" else "all_gather"
@@ -100,12 +102,14 @@ def slots_of(ranks, shape, *, causal=False, window=0, kind="all_gather"):
     q, o = (torch.empty(b, h, s, d, dtype=torch.bfloat16) for _ in range(2))
     k, v = (torch.empty(b, hkv, s, d, dtype=torch.bfloat16) for _ in range(2))
     lse = torch.empty(b, h, s)
-    given = gluon_attention_arguments(q, k, v, o, lse, tiling, causal=causal, window=window)
-    source, file, name, _, *rest = stated_attention(causal, window > 0).stage(
+    tables = document_tables(documents, tiling, causal=causal, window=window) if documents else None
+    given = gluon_attention_arguments(q, k, v, o, lse, tiling, causal=causal, window=window, documents=tables)
+    source, file, name, _, *rest = stated_attention(causal, window > 0, bool(documents)).stage(
         without_filled(given), (132, 1, 1)
     )
+    known = {"bounds_ptr": tables[0].reshape(-1).tolist()} if documents else {}
     bind = {"q_desc": "Q", "k_desc": "K", "v_desc": "V", "o_desc": "O", "l_ptr": "L"}
-    artifact = _syncopate.fuse([(source, file, name, bind, *rest)], plan, "cuda", 132)
+    artifact = _syncopate.fuse([(source, file, name, bind, *rest)], plan, "cuda", 132, values=[known])
     found = []
     for rank in json.loads(artifact.schedule_json)["schedule"]["ranks"]:
         tiles = []
@@ -130,13 +134,17 @@ def slots_of(ranks, shape, *, causal=False, window=0, kind="all_gather"):
         (3, (1, 2, 1, 3000, 128), {"window": 700}),
         (2, (1, 4, 2, 1024, 256), {"causal": True, "kind": "ring"}),
         (2, (1, 4, 2, 1024, 128), {"causal": True, "kind": "ulysses"}),
+        (2, (1, 4, 2, 3000, 128), {"causal": True, "documents": (0, 137, 900, 3000)}),
+        (3, (1, 2, 1, 2500, 64), {"documents": (0, 1000, 2500)}),
+        (2, (1, 2, 1, 2500, 256), {"causal": True, "documents": (0, 1000, 2500), "window": 300}),
     ],
 )
 def test_a_fused_tile_runs_each_block_that_it_sees_once_in_ranges_of_any_order(ranks, shape, options):
     b, h, _, s, d = shape
     causal, window = options.get("causal", False), options.get("window", 0)
     m, n = tiling_of(d).block_m, tiling_of(d).block_n
-    mask = mask_of((0, s), (0, s), causal, window)
+    cuts = options.get("documents", (0, s))
+    mask = mask_of(cuts, cuts, causal, window)
     tiles = -(-s // m)
     by_rank = slots_of(ranks, shape, **options)
     assert sorted(tile for slots in by_rank for tile, _ in slots) == list(range(b * h * tiles))

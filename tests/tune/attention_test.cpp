@@ -10,7 +10,7 @@ namespace {
 AttentionProblem problem_of(const std::string& spec, std::int32_t ranks) {
     const Result<Problem> parsed = parse_problem(spec, ranks, 132);
     EXPECT_TRUE(parsed) << parsed.error().to_string();
-    const Result<AttentionProblem> made = attention_problem(*parsed);
+    const Result<AttentionProblem> made = attention_problem(*parsed, *find_machine("h200x8"));
     EXPECT_TRUE(made) << made.error().to_string();
     return *made;
 }
@@ -71,9 +71,56 @@ TEST(Attention, OfOneRankIsTheKernel) {
     EXPECT_EQ(of_kind(all, "all_gather").estimate.communicate, 0);
 }
 
+TEST(Attention, RunsTheGluonKernelWhereItCanAndSaysWhyNot) {
+    const plan::AttentionShape shape{
+        .batch = 1, .heads = 8, .kv_heads = 2, .length = 4096, .head_dim = 128, .dtype = plan::DType::bf16};
+    const auto chosen = [](const plan::AttentionShape& of, std::int32_t ranks, double scale,
+                           const AttentionTarget& target) {
+        return choose_attention_kernel(of, ranks, scale, target);
+    };
+    const AttentionTarget hopper{.cuda = true, .hopper = true, .documents = false};
+    const AttentionKernel usual = chosen(shape, 8, 0.1, hopper);
+    EXPECT_EQ(usual.name, AttentionKernelName::gluon);
+    EXPECT_EQ(usual.why, "");
+    EXPECT_EQ(usual.tile.block_m, 128);
+    const AttentionKernel host = chosen(shape, 2, 0.1, {.cuda = false, .hopper = false, .documents = false});
+    EXPECT_EQ(host.name, AttentionKernelName::triton);
+    EXPECT_EQ(host.tile.block_m, 16);
+    EXPECT_NE(host.why, "");
+    EXPECT_EQ(chosen(shape, 2, 0.1, {.cuda = true, .hopper = false, .documents = false}).why,
+              "the Gluon kernel is for Hopper");
+    EXPECT_EQ(chosen(shape, 2, -0.1, hopper).why, "the Gluon kernel takes a scale above 0, not -0.1");
+    EXPECT_EQ(chosen(shape, 17, 0.1, hopper).why,
+              "the Gluon kernel's tiles have 128 rows, and S = 4096 is less than two a rank, 4352");
+    EXPECT_EQ(chosen(shape, 2, 0.1, {.cuda = true, .hopper = true, .documents = true}).why,
+              "the Gluon kernel takes documents only where it is told to");
+    plan::AttentionShape odd = shape;
+    odd.head_dim = 96;
+    EXPECT_EQ(chosen(odd, 2, 0.1, hopper).why, "the Gluon kernel has no tiles for D = 96");
+    odd = shape;
+    odd.dtype = plan::DType::fp32;
+    EXPECT_EQ(chosen(odd, 2, 0.1, hopper).name, AttentionKernelName::triton);
+}
+
+TEST(Attention, ComputesAtTheRateOfItsKernel) {
+    AttentionProblem problem = problem_of("attention:S=32768,H=16,HKV=16,D=128,causal=0", 2);
+    EXPECT_EQ(problem.kernel.name, AttentionKernelName::gluon);
+    Machine machine = *find_machine("h200x8");
+    const double quick = rank_attention(problem, machine).front().estimate.compute;
+    // 4 S^2 D H operations, half a rank, at 5.1 TFLOP/s a multiprocessor.
+    EXPECT_NEAR(quick, 4.0 * 32768 * 32768 * 128 * 16 / 2 / (5.1e6 * 132), 0.01 * quick);
+    problem.kernel.name = AttentionKernelName::triton;
+    const double plain = rank_attention(problem, machine).front().estimate.compute;
+    EXPECT_NEAR(plain / quick, 5.1 / 4.1, 0.01);
+    machine.rates.attention_gluon_tflops.points = {{128, 0}};
+    EXPECT_EQ(attention_problem(*parse_problem("attention:S=8192", 2, 132), machine)->kernel.name,
+              AttentionKernelName::triton);
+}
+
 TEST(Attention, WhatCannotBeAttentionIsRefused) {
     const auto error = [](const std::string& spec) {
-        const Result<AttentionProblem> made = attention_problem(*parse_problem(spec, 8, 132));
+        const Result<AttentionProblem> made =
+            attention_problem(*parse_problem(spec, 8, 132), *find_machine("h200x8"));
         return made ? std::string() : made.error().message;
     };
     EXPECT_EQ(error("attention:S=8192,H=6,HKV=4"), "attention: H must be a multiple of HKV, got 6 and 4");

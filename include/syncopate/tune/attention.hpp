@@ -12,7 +12,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "syncopate/plan/templates/attention.hpp"
@@ -20,15 +22,44 @@
 #include "syncopate/tune/estimate.hpp"
 #include "syncopate/tune/machine.hpp"
 #include "syncopate/tune/problem.hpp"
+#include "syncopate/tune/strategy.hpp"
 
 namespace syncopate::tune {
+
+/// The kernels that there are: a plain Triton one, which runs everywhere, and one in Gluon, for Hopper.
+enum class AttentionKernelName : std::uint8_t { triton, gluon };
+[[nodiscard]] std::string_view name_of(AttentionKernelName kernel);
+
+/// A kernel with its tiles: block_m rows of Q, block_n rows of K and V at once, block_k the head's size.
+struct AttentionKernel {
+    AttentionKernelName name = AttentionKernelName::triton;
+    TileConfig tile;
+    std::string why;  ///< why not the Gluon one; "" where it is that
+};
+
+/// What a kernel runs on, and for what.
+struct AttentionTarget {
+    bool cuda = true;
+    bool hopper = false;     ///< compute capability 9.x
+    bool documents = false;  ///< several in the sequence
+};
+
+/// The tiles of a kernel for heads of one size; none: it cannot do that size. On the host they are small, to
+/// have several.
+[[nodiscard]] std::optional<TileConfig> attention_tiles(AttentionKernelName kernel, std::int64_t head_dim,
+                                                        bool cuda = true);
+
+/// The Gluon kernel where it may run: on Hopper, for 16-bit heads that it has tiles for, a scale above 0, and
+/// sequences of one document that leave each rank two tiles. Else the plain one, with the reason.
+[[nodiscard]] AttentionKernel choose_attention_kernel(const plan::AttentionShape& shape, std::int32_t ranks,
+                                                      double scale, const AttentionTarget& target);
 
 struct AttentionProblem {
     plan::AttentionShape shape;
     plan::Sequence sequence;       ///< its length is the shape's
     std::vector<plan::Rows> rows;  ///< by rank, what it holds of the sequence
-    std::int64_t block_n = 1;      ///< rows of K and V that a kernel loads at once
-    std::int32_t inner = 0;        ///< ranks of an inner ring, or of a group that exchanges heads; 0: any
+    AttentionKernel kernel;
+    std::int32_t inner = 0;  ///< ranks of an inner ring, or of a group that exchanges heads; 0: any
 };
 
 struct AttentionCandidate {
@@ -43,8 +74,8 @@ struct AttentionCandidate {
 [[nodiscard]] std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem,
                                                              const Machine& machine);
 
-/// What a problem "attention:S=…,H=…,…" is for so many ranks: causal rows zigzag, else one run a rank. Fails
-/// where the extents cannot be attention's.
-[[nodiscard]] Result<AttentionProblem> attention_problem(const Problem& problem);
+/// What a problem "attention:S=…,H=…,…" is for so many ranks of a machine: causal rows zigzag, else one run a
+/// rank. Fails where the extents cannot be attention's.
+[[nodiscard]] Result<AttentionProblem> attention_problem(const Problem& problem, const Machine& machine);
 
 }  // namespace syncopate::tune

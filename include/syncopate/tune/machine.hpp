@@ -87,6 +87,8 @@ struct Rates {
     double gluon_memory_gbps = 0;
     double gluon_filled = 0;
     double gluon_call_us = 0;
+    Curve attention_tflops;
+    Curve attention_gluon_tflops;
     Curve tile_store_gbps;
     Curve engine_gbps;
     Curve engine_sum_gbps;

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import triton.experimental.gluon.language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from .. import _syncopate
 from .gluon_attention import gluon_attention
 
 ROWS = 64  # of a consumer
+SHARED_BYTES = 227 * 1024  # that a block may take of a Hopper multiprocessor's shared memory
 
 
 @dataclass(frozen=True)
@@ -42,19 +44,20 @@ class GluonAttentionTiling:
         return {"num_warps": 4, "maxnreg": 168}
 
 
-#: By D.
-TILINGS = {
-    64: GluonAttentionTiling(128, 4),
-    128: GluonAttentionTiling(128, 2),
-    256: GluonAttentionTiling(64, 2, o_in_q=True),
-}
+HEAD_DIMS = (64, 128, 256)
 
 
 def tiling_of(d: int) -> GluonAttentionTiling:
-    """For heads of size D. Raises ValueError for a D that the kernel has no tiling for."""
-    if d not in TILINGS:
-        raise ValueError(f"D: expected one of {', '.join(map(str, TILINGS))}, got {d}")
-    return TILINGS[d]
+    """For heads of size D (C++: tune/attention.hpp). Raises ValueError for a D that the kernel has no tiling for."""
+    tile = _syncopate.attention_tiles("gluon", d)
+    if tile is None:
+        raise ValueError(f"D: expected one of {', '.join(map(str, HEAD_DIMS))}, got {d}")
+    made = GluonAttentionTiling(tile["block_n"], tile["stages"], block_m=tile["block_m"])
+    return made if made.shared_bytes(d) <= SHARED_BYTES else replace(made, o_in_q=True)
+
+
+#: By D.
+TILINGS = {d: tiling_of(d) for d in HEAD_DIMS}
 
 
 def document_tables(

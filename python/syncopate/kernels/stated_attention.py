@@ -11,9 +11,9 @@ _ROWS = ["b", "h", "m*BM : (m+1)*BM"]
 
 
 @functools.cache
-def stated_attention(causal: bool = False, windowed: bool = False) -> StatedKernel:
-    """gluon_attention with these CAUSAL and WINDOWED, and without DOCUMENTS, whose bounds are no expressions. A tile's loop runs
-    over the blocks of K that some of its rows see (_extent); its ranges may come in any order."""
+def stated_attention(causal: bool = False, windowed: bool = False, documents: bool = False) -> StatedKernel:
+    """gluon_attention with these CAUSAL, WINDOWED and DOCUMENTS. A tile's loop runs over the blocks of K that some of its rows
+    see (_extent); its ranges may come in any order. Of documents the elements of bounds_ptr have to be known (`values`)."""
     begin, end = "(m*BM + OFFSET)", "(min((m+1)*BM, SQ) + OFFSET)"
     low, high = "0", "SK"
     if causal:
@@ -22,6 +22,10 @@ def stated_attention(causal: bool = False, windowed: bool = False) -> StatedKern
         high = f"min(SK, {end} + WINDOW - 1)"
     if windowed:
         low = f"max({begin} - WINDOW + 1, 0) // BN"
+    order: tuple[str, ...] = ("-m", "b", "h") if causal and not windowed else ()
+    if documents:
+        low, high = "bounds_ptr[4*m] // BN", "bounds_ptr[4*m + 3]"
+        order = ("bounds_ptr[4*m] - bounds_ptr[4*m + 3]", "b", "h")
     block = [
         "b",
         "h // (H // HKV)",
@@ -35,5 +39,5 @@ def stated_attention(causal: bool = False, windowed: bool = False) -> StatedKern
         any_order=("n",),
         reads={"q_desc": [*_ROWS, ":"], "k_desc": block, "v_desc": block},
         writes={"o_desc": [*_ROWS, ":"], "l_ptr": _ROWS},
-        order=("-m", "b", "h") if causal and not windowed else (),
+        order=order,
     )

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 KINDS = ("all_gather", "ring", "double_ring", "ulysses", "ulysses_ring")
 SHARDINGS = ("contiguous", "zigzag", "documents")
 HEAD_DIMS = (64, 128, 256)
+HOPPER = 9  # the compute capability's first figure
 ENGINE_BLOCKS = 8  # of the chunk engine, where the strategy does not say
 SMALL = 16  # rows of a tile on the host, and its head dims go down to this
 
@@ -47,10 +48,9 @@ class AttentionTiling:
 
 
 def attention_tiling(head_dim: int, device: str) -> AttentionTiling:
-    """On a GPU tiles of 64 x 64, which a plain Triton kernel does best with; on the host small ones, to have several."""
-    if device == "host":
-        return AttentionTiling(SMALL, SMALL)
-    return AttentionTiling(64, 64, num_stages=2 if head_dim > 128 else 3)
+    """Of the plain kernel (C++: tune/attention.hpp)."""
+    tile = _syncopate.attention_tiles("triton", head_dim, device == "cuda")
+    return AttentionTiling(tile["block_m"], tile["block_n"], tile["warps"], tile["stages"])
 
 
 def refusal(kind: str, ranks: int, heads: int, inner: int = 0) -> str:
@@ -77,9 +77,9 @@ class Attention:
     begins, and the end of the last (0, 137, 2178). `scale`: default D ** -0.5. `kind`: "all_gather", "ring", "double_ring" (`inner` ranks in an inner ring), "ulysses"
     (ranks exchange heads for rows), "ulysses_ring" (`inner` ranks do, and K and V go round between such groups), or "auto".
     `sharding`: which rows a rank holds (`rows`): "contiguous", "zigzag", "documents" (zigzag in each), or "auto": zigzag where
-    causal, in each document, which gives ranks alike much work. `split`: chunks into which each run of rows is cut to be sent. `strategy`: its fields marked *.
-    `tiling`: of the plain kernel, or a GluonAttentionTiling (kernels.gluon_attention_call.tiling_of): then the kernel for Hopper
-    runs, which takes no documents.
+    causal, in each document, which gives ranks alike much work; or `rows`, by rank, runs of rows in multiples of a tile's. `split`: chunks into which each run of rows is cut to be sent. `strategy`: its fields marked *.
+    `tiling`: of the plain kernel (attention_tiling), or a GluonAttentionTiling (kernels.gluon_attention_call.tiling_of): then the
+    kernel for Hopper runs; default: that one wherever it can, and `why_plain` says why not ("" where it does).
 
     Collective: all ranks construct and call it alike. A rank is sent only the rows of K and V that its own rows see, and each
     tile starts with those that have arrived, in whatever order they come. Raises ValueError for what cannot be done.
@@ -114,6 +114,7 @@ class Attention:
         inner: int = 0,
         tiling: AttentionTiling | GluonAttentionTiling | None = None,
         strategy: Strategy | None = None,
+        rows: list[Rows] | None = None,
         device: str = "cuda",
         deadline: float = 30.0,
         host_delay: float = 0.0,
@@ -126,18 +127,18 @@ class Attention:
         ranks = self.group.size
         self.kind = kind
         self._require(inner)
-        self.tiling = tiling or attention_tiling(d, self.group.device)
         self.documents = documents_of(cu_seqlens, s)
+        self.why_plain = "" if tiling is None else "it was told to"
+        self.tiling = self._choose_tiling() if tiling is None else tiling
         self.is_gluon = not isinstance(self.tiling, AttentionTiling)
-        if self.is_gluon and (self.group.device != "cuda" or self.documents):
-            what = "documents" if self.documents else "the host"
-            raise ValueError(f"tiling: the kernel for Hopper does not do {what}; leave it out")
+        if self.is_gluon and self.group.device != "cuda":
+            raise ValueError("tiling: the kernel for Hopper does not run on the host; leave it out")
         self.kernel = self._stated() if self.is_gluon else kernel
         balanced = "documents" if self.documents else "zigzag"
         self.sharding = (balanced if causal else "contiguous") if sharding == "auto" else sharding
         if self.sharding not in SHARDINGS:
             raise ValueError(f"there is no sharding {self.sharding!r}: one of {', '.join(SHARDINGS)}")
-        self.all_rows: list[Rows] = plans.shard_rows(
+        self.all_rows: list[Rows] = rows or plans.shard_rows(
             s, ranks, self.sharding, self.tiling.block_m, self.documents
         )
         if not all(self.all_rows):
@@ -148,11 +149,11 @@ class Attention:
         cuda = self.group.device == "cuda"
         if kind == "auto":
             self.kind, inner = self._choose(inner)
+        self.split, self.inner = split, inner
         self.plan = self._make_plan(split, inner)
         self.device = torch.device("cuda", self.group.ordinal) if cuda else torch.device("cpu")
-        seen, bounds = self._seen()
-        self._tables = {"bounds_ptr": bounds.to(self.device), "seen_ptr": seen.to(self.device)}
-        known = {"bounds_ptr": bounds.reshape(-1).tolist()} if self.documents else {}
+        self._tables = self._make_tables()
+        known = {"bounds_ptr": self._tables["bounds_ptr"].reshape(-1).tolist()} if self.documents else {}
         self.fused = FusedKernel(
             [Stage(self.kernel, dict(self.bindings[0]), known)],
             self.plan,
@@ -163,16 +164,50 @@ class Attention:
             seed=seed,
         )
         self.prepared: Prepared | None = None
+        self._recorded: Attention | None = None  # the same by the plain kernel, which keeps times
+        self._timing = {"deadline": deadline, "host_delay": host_delay, "seed": seed}
         self._given: dict[str, tuple[int, tuple[int, ...]]] = {}
+
+    def _choose_tiling(self) -> AttentionTiling | GluonAttentionTiling:
+        """Of the kernel that C++ chooses (tune/attention.hpp)."""
+        cuda = self.group.device == "cuda"
+        name, _, self.why_plain = _syncopate.attention_kernel(
+            (self.b, self.h, self.hkv, self.s, self.d),
+            DTYPE_NAMES[self.dtype],
+            self.group.size,
+            self.scale,
+            cuda,
+            cuda and torch.cuda.get_device_capability(self.group.ordinal)[0] == HOPPER,
+            bool(self.documents),
+        )
+        if name != "gluon":
+            return attention_tiling(self.d, self.group.device)
+        from ..kernels.gluon_attention_call import tiling_of
+
+        return tiling_of(self.d)
 
     def _stated(self) -> Any:
         from ..kernels.stated_attention import stated_attention
 
-        return stated_attention(self.causal, self.window > 0)
+        return stated_attention(self.causal, self.window > 0, bool(self.documents))
+
+    def _make_tables(self) -> dict[str, torch.Tensor]:
+        """What the kernel looks up where there are documents."""
+        if self.is_gluon:
+            if not self.documents:
+                return {}
+            from ..kernels.gluon_attention_call import document_tables
+
+            tables = document_tables(
+                self.documents, self.tiling, causal=self.causal, window=self.window, device=self.device
+            )
+            return dict(zip(("bounds_ptr", "seen_ptr", "order_ptr"), tables, strict=True))
+        seen, bounds = self._seen()
+        return {"bounds_ptr": bounds.to(self.device), "seen_ptr": seen.to(self.device)}
 
     def _seen(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the kernel looks up where there are documents: of each row the first column that it sees and past the last one,
-        [2, S], and of each tile the blocks of columns that some and that all of its rows see, [tiles, 4]."""
+        """Of the plain kernel: of each row the first column that it sees and past the last one, [2, S], and of each tile the
+        blocks of columns that some and that all of its rows see, [tiles, 4]."""
         m, n = self.tiling.block_m, self.tiling.block_n
         if not self.documents:
             return torch.zeros(2, 1, dtype=torch.int32), torch.zeros(1, 4, dtype=torch.int32)
@@ -217,6 +252,7 @@ class Attention:
             self.documents,
             self.causal,
             self.window,
+            "gluon" if self.is_gluon else "triton",
             self.tiling.block_n,
             inner,
             torch.cuda.get_device_name(self.group.ordinal) if self.group.device == "cuda" else "",
@@ -279,11 +315,40 @@ class Attention:
         return o, lse
 
     def record(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> trace.Trace:
-        """One more call, recorded (syncopate.trace). The first one on a GPU compiles: take the second."""
+        """One more call, recorded (syncopate.trace). The first one on a GPU compiles: take the second. The kernel for Hopper
+        keeps no times: the plain one stands in. Collective then."""
+        if self.is_gluon:
+            return self._by_plain_kernel().record(q, k, v)
         outputs = self.empty_outputs()  # until the call is over
         prepared = self._place(q, k, v, *outputs)
         recorder = trace.recorder_of(prepared, self._options)
         return recorder.call(prepared.arguments(0, self._arguments(prepared.tensors)))
+
+    def _by_plain_kernel(self) -> Attention:
+        """This operator by the plain kernel, with the same rows on each rank."""
+        if self._recorded is None:
+            self._recorded = Attention(
+                self.b,
+                self.h,
+                self.hkv,
+                self.s,
+                self.d,
+                self.dtype,
+                self.group,
+                causal=self.causal,
+                kind=self.kind,
+                window=self.window,
+                cu_seqlens=self.documents or None,
+                scale=self.scale,
+                sharding=self.sharding,
+                split=self.split,
+                inner=self.inner,
+                tiling=attention_tiling(self.d, self.group.device),
+                strategy=self.strategy,
+                rows=self.all_rows,
+                **self._timing,
+            )
+        return self._recorded
 
     def unfused(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The unmodified kernel alone, on whole tensors [B, heads, S, D]: o and lse of the whole sequence."""
@@ -331,6 +396,9 @@ class Attention:
 
     def close(self) -> None:
         """Frees the heap. Collective."""
+        if self._recorded is not None:
+            self._recorded.close()
+            self._recorded = None
         self.prepared = None
         self.fused.close()
 
@@ -377,6 +445,7 @@ class Attention:
             causal=self.causal,
             window=self.window,
             scale=self.scale,
+            documents=tuple(self._tables.values()) or None,
         )
 
     @property

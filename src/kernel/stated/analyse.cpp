@@ -67,13 +67,16 @@ private:
         return 0;
     }
 
-    /// The whole numbers among the arguments, under their parameters' names.
+    /// The whole numbers among the arguments, and known elements of tensors, under their parameters' names.
     void take_numbers() {
         for (const auto& [name, value] : arguments_.scalars) {
             if (const auto* number = std::get_if<std::int64_t>(&value))
                 coordinates_.numbers[name] = Form::number(*number);
             else if (const auto* truth = std::get_if<bool>(&value))
                 coordinates_.numbers[name] = Form::number(*truth ? 1 : 0);
+        }
+        for (const auto& [name, tensor] : arguments_.tensors) {
+            if (!tensor.values.empty()) coordinates_.lists[name] = tensor.values;
         }
     }
 

@@ -84,18 +84,19 @@ affine::Names Coordinates::forms_at(std::span<const std::int64_t> tile) const {
 
 Result<Number> Number::make(const affine::Expression& expression, const Coordinates& coordinates) {
     Number number(expression);
-    if (Result<Form> form = expression.bind(coordinates.forms())) {
+    if (Result<Form> form = expression.bind(coordinates.forms(), coordinates.lists)) {
         number.form_ = *std::move(form);
         return number;
     }
     const std::vector<std::int64_t> first(coordinates.tiles, 0);
-    if (const auto value = expression.number(coordinates.forms_at(first)); !value) return value.error();
+    if (const auto value = expression.number(coordinates.forms_at(first), coordinates.lists); !value)
+        return value.error();
     return number;
 }
 
 Result<std::int64_t> Number::at(const Coordinates& coordinates, std::span<const std::int64_t> tile) const {
     if (form_) return form_->at(tile);
-    return expression_.number(coordinates.forms_at(tile));
+    return expression_.number(coordinates.forms_at(tile), coordinates.lists);
 }
 
 bool Footprint::Line::operator<(const Line& other) const {
@@ -122,9 +123,9 @@ Result<Footprint> Footprint::make(const Access& access, const std::string& kind,
         Axis& added = made.axes_.emplace_back();
         added.range = *std::move(range);
         const std::int64_t extent = tensor.shape[axis];
-        if (auto bound = added.range.bind(forms, extent)) {
+        if (auto bound = added.range.bind(forms, extent, coordinates.lists)) {
             added.bound = *std::move(bound);
-        } else if (const auto in_tile = added.range.bind(first, extent); !in_tile) {
+        } else if (const auto in_tile = added.range.bind(first, extent, coordinates.lists); !in_tile) {
             return in_tile.error();
         }
     }
@@ -194,7 +195,8 @@ Result<std::vector<Footprint::Line>> Footprint::lines_at(const Coordinates& coor
         std::optional<affine::BoundRange> bound = axes_[axis].bound;
         if (!bound) {
             if (!names) names = coordinates.forms_at(tile);
-            Result<affine::BoundRange> in_tile = axes_[axis].range.bind(*names, shape_[axis]);
+            Result<affine::BoundRange> in_tile =
+                axes_[axis].range.bind(*names, shape_[axis], coordinates.lists);
             if (!in_tile) return in_tile.error();
             bound = *std::move(in_tile);
         }

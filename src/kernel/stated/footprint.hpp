@@ -19,6 +19,7 @@ struct Coordinates {
     std::vector<std::string> names;
     std::size_t tiles = 0;  ///< so many are of tiles
     affine::Names numbers;  ///< the arguments
+    affine::Lists lists;    ///< known elements of integer tensors
 
     [[nodiscard]] std::size_t loops() const { return names.size() - tiles; }
     /// Everything that has a value, all coordinates as such.

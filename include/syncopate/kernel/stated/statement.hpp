@@ -13,7 +13,8 @@
 //    text of `file`, else it is read
 //
 // Expressions are those of affine.hpp, over the kernel's whole-number arguments, the tiles' coordinates and,
-// in ranges, the loops' iterations. Tiles are numbered row-major over the axes in the order stated, the last
+// in ranges, the loops' iterations; table[4*m] is an element of an integer tensor whose values the host
+// knows. Tiles are numbered row-major over the axes in the order stated, the last
 // one fastest. A range is clipped to its tensor. A tensor that is accessed in several boxes has a list of
 // lists.
 //
