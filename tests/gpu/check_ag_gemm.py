@@ -186,6 +186,7 @@ def graphs() -> None:
             tagged.judge(out)
 
         side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())  # what the call counts and judges with was made there
         with torch.cuda.stream(side):
             call()
         torch.cuda.synchronize()
