@@ -11,6 +11,9 @@ def test_tiles_are_taken_only_where_they_win_most_rounds_and_by_the_median():
     assert faster({"tiles": [9.0, 9.1, 9.2], "stream": [10.0, 10.0, 10.0]}) == "tiles"
     assert faster({"tiles": [10.1, 10.1, 10.1], "stream": [10.0, 10.0, 10.0]}) == "stream"
     assert faster({"tiles": [10.0, 10.0, 10.0], "stream": [10.0, 10.0, 10.0]}) == "stream"
+    # A win of less than 1 % is none, nor one in a bare majority of rounds.
+    assert faster({"tiles": [9.95] * 4, "stream": [10.0] * 4}) == "stream"
+    assert faster({"tiles": [9.0, 9.0, 9.0, 11.0, 11.0], "stream": [10.0] * 5}) == "stream"
     # Two slow rounds of stream order do not make the other way faster.
     assert faster({"tiles": [10.2, 10.2, 10.2, 10.2], "stream": [10.1, 10.1, 30.0, 30.0]}) == "stream"
 
