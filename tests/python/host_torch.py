@@ -19,7 +19,11 @@ import torch._dynamo.testing  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from syncopate import ranks  # noqa: E402
 from syncopate.torch import calls, gloo, report, unfused  # noqa: E402
+from syncopate.torch import fused as fused_calls  # noqa: E402
 from torch.distributed import _functional_collectives as functional  # noqa: E402
+from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
+from torch.distributed.tensor import Shard  # noqa: E402
+from torch.distributed.tensor.parallel import parallelize_module  # noqa: E402
 
 ops = torch.ops.syncopate
 
@@ -322,6 +326,25 @@ def check_attention(group: str, size: int) -> None:
         expect("attention:" in str(error), str(error))
     else:
         expect(False, "fp64 is not refused")
+
+
+def check_paths(group: str, size: int) -> None:
+    """The ops of eager styles get the paths of the user's modules, as seen from the module that was called."""
+    mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")
+    pair = torch.nn.Sequential(torch.nn.Linear(16, 8 * size), torch.nn.ReLU(), torch.nn.Linear(8 * size, 16))
+    model = torch.nn.Sequential(pair)
+    plan = {
+        "0": sy.parallel.ColwiseParallel(input_layouts=Shard(0)),
+        "2": sy.parallel.RowwiseParallel(output_layouts=Shard(0)),
+    }
+    parallelize_module(pair, mesh, plan)
+    given, run = [], fused_calls.run
+    fused_calls.run = lambda module, *others: [given.append(module), run(module, *others)][1]
+    try:
+        model(data(4, 16, seed=80)).sum().backward()
+    finally:
+        fused_calls.run = run
+    expect(set(given) == {"0.0", "0.2"}, f"modules of the calls: {given}")
 
 
 def check_absent(group: str, size: int) -> None:

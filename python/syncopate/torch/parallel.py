@@ -14,6 +14,7 @@ of that name does it.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -34,6 +35,22 @@ def rows_axis(placement: Placement, dims: int) -> int | None:
         return None
     axis = placement.dim % dims
     return axis if axis < dims - 1 else None
+
+
+def path_of(module: nn.Module) -> str:
+    """The path of a module that is being called, from the outermost module whose call it is within; without one, or while it
+    is compiled, what the module prints as. Kept once it is found."""
+    known = module.__dict__.get("_syncopate_path")
+    if known is not None or torch.compiler.is_compiling():
+        return known or str(module)
+    frame, outermost = inspect.currentframe(), None
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        outermost = caller if isinstance(caller, nn.Module) else outermost
+        frame = frame.f_back
+    paths = (name for name, one in outermost.named_modules() if one is module) if outermost else iter(())
+    module.__dict__["_syncopate_path"] = path = next(paths, "") or str(module)
+    return path
 
 
 class _Fused:
@@ -81,7 +98,7 @@ class ColwiseParallel(_Fused, parallel.ColwiseParallel):
         moved = shard.movedim(axis, 0)
         y = ops.all_gather_matmul(
             moved.reshape(-1, shard.shape[-1]), module.weight.to_local().t(), mesh.get_group().group_name, bias,
-            module=str(module),
+            module=path_of(module),
         )  # fmt: skip
         return self._laid_out(_unflattened(y, moved, axis), mesh)
 
@@ -107,11 +124,11 @@ class RowwiseParallel(_Fused, parallel.RowwiseParallel):
         operands = module.weight.to_local().t(), name, _share_of_bias(module, mesh.size())
         if axis is None:
             y = ops.matmul_all_reduce(
-                x.reshape(-1, x.shape[-1]), *operands, replicated_grad=True, module=str(module)
+                x.reshape(-1, x.shape[-1]), *operands, replicated_grad=True, module=path_of(module)
             )
             return self._wrapped(y.view(*x.shape[:-1], -1), mesh, wanted)
         moved = x.movedim(axis, 0)
-        y = ops.matmul_reduce_scatter(moved.reshape(-1, x.shape[-1]), *operands, module=str(module))
+        y = ops.matmul_reduce_scatter(moved.reshape(-1, x.shape[-1]), *operands, module=path_of(module))
         y = y.view(moved.shape[0] // mesh.size(), *moved.shape[1:-1], -1).movedim(0, axis)
         return self._wrapped(y, mesh, wanted)
 
@@ -163,7 +180,7 @@ class _Shared:
                 moved.reshape(-1, shard.shape[-1]),
                 [one.weight.to_local().t() for one in self.linears],
                 mesh.get_group().group_name,
-                module=", ".join(map(str, self.linears)),
+                module=", ".join(map(path_of, self.linears)),
             )
             self.x = x
             self.made = {
