@@ -272,6 +272,21 @@ std::vector<StageView> stages(const emit::Artifact& artifact) {
     return views;
 }
 
+std::vector<std::optional<std::map<std::string, std::vector<Box>>>> own_writes(const emit::Artifact& artifact,
+                                                                               std::int32_t rank) {
+    (void)rank_of(artifact.launch.schedule, rank);
+    std::vector<std::optional<std::map<std::string, std::vector<Box>>>> made;
+    for (const auto& stage : unwrap(emit::own_writes(artifact, rank))) {
+        auto& boxes = made.emplace_back();
+        if (!stage) continue;
+        boxes.emplace();
+        for (const auto& [name, regions] : *stage) {
+            for (const plan::Region& region : regions) (*boxes)[name].push_back(to_box(region));
+        }
+    }
+    return made;
+}
+
 }  // namespace
 
 void bind_artifact(nb::module_& m) {
@@ -327,6 +342,10 @@ void bind_artifact(nb::module_& m) {
                 return std::tuple(grid[0], grid[1], grid[2]);
             },
             nb::arg("stage"), nb::arg("rank"), "The grid that a rank launches the stage's kernel with.")
+        .def("own_writes", &own_writes, nb::arg("rank"),
+             "By stage, what the rank's tiles write of tensors that no plan moves, boxes by parameter; None: "
+             "it runs "
+             "all tiles.")
         .def_prop_ro(
             "schedule",
             [](const emit::Artifact& artifact) -> const fuse::Schedule& { return artifact.launch.schedule; },

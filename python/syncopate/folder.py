@@ -94,6 +94,7 @@ class FolderRun:
         self.gathered = {name for rank in range(group.size) for name, _ in self.plan.initial(rank)}
         # What one stage hands to the next: neither held at the begin nor moved.
         self.handed_on = set(self.buffers) - makes - self.gathered if len(self.stages) > 1 else set()
+        self.own_writes = artifact.own_writes(group.rank) if options.check else []
         self._compiled = False
         if group.device == "cuda":
             jit.provide_scratch(self.device)  # for the unfused kernel
@@ -136,7 +137,7 @@ class FolderRun:
             return outputs, None
         needed = range(self.group.size) if kept else [self.group.rank]
         made = {rank: self._unfused(rank, index, gathered, before) for rank in needed}
-        expected = made[self.group.rank][1]
+        expected = self._of_own_tiles(made[self.group.rank][1], before)
         wanted = [expected[name] for name in sorted(expected)]
         for tensor, box, of in kept:
             if of:
@@ -154,6 +155,19 @@ class FolderRun:
             for tensor, box, of in self.plan.final(self.group.rank)
             if tensor in self.produced
         ]
+
+    def _of_own_tiles(self, expected: dict, before: dict) -> dict:
+        """`expected` where tiles write that this rank runs, and elsewhere what was there before."""
+        wanted = dict(expected)
+        for (stage, name), value in expected.items():
+            boxes = self.own_writes[stage]
+            if boxes is None:
+                continue
+            wanted[stage, name] = before[stage, name].clone()
+            for box in boxes.get(name, []):
+                place = tuple(slice(begin, end) for begin, end in box)
+                wanted[stage, name][place] = value[place]
+        return wanted
 
     def _gathered_value(self, tensor: str, made: dict[int, torch.Tensor]) -> torch.Tensor:
         """Of a tensor that is not reduced, each part as the rank has it whose kernel makes it: this one, where it does."""

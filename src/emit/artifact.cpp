@@ -79,6 +79,38 @@ std::vector<std::pair<std::string, const std::string*>> files_of(const Artifact&
     return files;
 }
 
+Result<std::vector<std::optional<BoxesOfParameters>>> own_writes(const Artifact& artifact,
+                                                                 std::int32_t rank) {
+    std::vector<std::optional<BoxesOfParameters>> writes;
+    for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {
+        const KernelLaunch& launch = artifact.launch.stages[stage];
+        const fuse::Schedule& schedule = artifact.launch.schedule;
+        std::set<std::int64_t> own, run;  // by this rank, by any
+        for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
+            for (const fuse::Slot& slot : schedule.slots_of(schedule.ranks[r], stage)) {
+                run.insert(slot.tile);
+                if (static_cast<std::int32_t>(r) == rank) own.insert(slot.tile);
+            }
+        }
+        std::optional<BoxesOfParameters>& boxes = writes.emplace_back();
+        if (own.size() == run.size()) continue;
+        const auto kernel =
+            language_of(launch.file)
+                .analyse(artifact.sources[stage].original, launch.file, launch.kernel, launch.arguments);
+        if (!kernel) return kernel.error();
+        boxes.emplace();
+        for (const kernel::Tile& tile : kernel->tiles) {
+            if (!own.contains(tile.id)) continue;
+            for (const auto& [name, written] : tile.write_boxes) {
+                if (launch.bindings.contains(name)) continue;
+                std::vector<plan::Region>& all = (*boxes)[name];
+                all.insert(all.end(), written.begin(), written.end());
+            }
+        }
+    }
+    return writes;
+}
+
 Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::Options& options) {
     auto schedule = fuse::fuse(program, options);
     if (!schedule) return schedule.error();

@@ -133,3 +133,36 @@ def test_operators_refuse_what_they_cannot_do():
     ):
         result = syncopate("run", spec, "--ranks", 3, expect=2)
         assert message in result.stderr, result.stderr
+
+
+SUMS_BESIDE = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled(x_ptr, y_ptr, s_ptr, N: tl.constexpr, BLOCK: tl.constexpr):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    columns = tl.arange(0, N)
+    x = tl.load(x_ptr + rows[:, None] * N + columns[None, :])
+    tl.store(y_ptr + rows[:, None] * N + columns[None, :], x * 2)
+    tl.store(s_ptr + rows, tl.sum(x, 1))
+"""
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_what_is_not_moved_is_judged_where_a_rank_runs_tiles(wrong, tmp_path):
+    """Each rank makes half of y, so it leaves half of the sums alone, which the unfused kernel fills."""
+    (tmp_path / "sums.py").write_text(SUMS_BESIDE)
+    made, fused = tmp_path / "plan.json", tmp_path / "fused"
+    syncopate("plan", "make", "all_to_all", "--ranks", 2, "--tensor", "T:16x8:fp32", "--axis", 0, "--produced",
+              "--to-axis", 1, "-o", made)  # fmt: skip
+    syncopate("fuse", f"{tmp_path}/sums.py:scaled", "--plan", made, "--bind", "y_ptr=T", "--args", "N=8,BLOCK=4",
+              "--tensor", "x_ptr=16x8:fp32", "--tensor", "s_ptr=16:fp32", "--grid", "4", "-o", fused)  # fmt: skip
+    if wrong:
+        kernel = fused / "kernel.py"
+        text = kernel.read_text()
+        assert text.count("tl.sum(x, 1)") == 1
+        kernel.write_text(text.replace("tl.sum(x, 1)", "tl.sum(x, 1) + 1"))
+    out = syncopate("run", fused, "--check", expect=1 if wrong else 0)
+    assert out.stdout.count("DIFFERENT" if wrong else "identical to the unfused kernel") == 2, out.stdout

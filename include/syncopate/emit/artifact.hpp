@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,6 +33,7 @@
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/kernel/model/kernel.hpp"
 #include "syncopate/plan/model/plan.hpp"
+#include "syncopate/plan/model/region.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::emit {
@@ -100,6 +102,14 @@ struct Artifact {
 /// stage original.py and kernel.py, of several original_0.py, kernel_0.py, …. The texts are the artifact's
 /// own.
 [[nodiscard]] std::vector<std::pair<std::string, const std::string*>> files_of(const Artifact& artifact);
+
+/// Boxes by parameter.
+using BoxesOfParameters = std::map<std::string, std::vector<plan::Region>>;
+
+/// By stage, what those tiles write that `rank` runs, of the tensors that no plan moves; nullopt: the rank
+/// runs all tiles that any rank runs. Else analyses the user's kernel again: its errors are those of that.
+[[nodiscard]] Result<std::vector<std::optional<BoxesOfParameters>>> own_writes(const Artifact& artifact,
+                                                                               std::int32_t rank);
 
 /// Fuses the stages of a program that have been analysed.
 [[nodiscard]] Result<Artifact> make_artifact(const fuse::StagedProgram& program,
