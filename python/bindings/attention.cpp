@@ -14,6 +14,7 @@
 
 #include "bindings.hpp"
 #include "syncopate/plan/templates/attention.hpp"
+#include "syncopate/plan/templates/attention_passes.hpp"
 #include "syncopate/tune/attention.hpp"
 #include "syncopate/tune/machine.hpp"
 
@@ -44,13 +45,14 @@ plan::Sequence to_sequence(std::int64_t length, const std::vector<std::int64_t>&
 plan::Plan make_plan(std::int32_t ranks, const std::array<std::int64_t, 5>& shape, const std::string& dtype,
                      const std::vector<RowList>& rows, const std::vector<RowList>& attended,
                      const std::string& circulation, std::int32_t ulysses, std::int32_t inner,
-                     std::int32_t split) {
+                     std::int32_t split, bool only_kv) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     plan::AttentionOptions options;
     options.circulation = named(plan::circulation_from(circulation), "circulation", circulation);
     options.ulysses = ulysses;
     options.inner = inner;
     options.split = split;
+    options.only_kv = only_kv;
     for (const RowList& own : rows) options.rows.push_back(to_rows(own));
     for (const RowList& own : attended) options.attended.push_back(to_rows(own));
     const plan::Mesh mesh{{{"gpu", ranks}}};
@@ -63,8 +65,9 @@ plan::Plan make_plan(std::int32_t ranks, const std::array<std::int64_t, 5>& shap
 
 nb::list rank_attention(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
                         const std::vector<RowList>& rows, const std::vector<std::int64_t>& documents,
-                        bool causal, std::int64_t window, const std::string& kernel, std::int64_t block,
-                        std::int32_t inner, const std::string& device) {
+                        bool causal, std::int64_t window, const std::string& kernel,
+                        const std::array<std::int32_t, 2>& tile, std::int32_t inner,
+                        const std::string& device) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     tune::AttentionProblem problem{
         .shape = {batch, heads, kv_heads, length, head_dim, named(plan::dtype_from(dtype), "dtype", dtype)},
@@ -73,7 +76,8 @@ nb::list rank_attention(const std::array<std::int64_t, 5>& shape, const std::str
         .kernel = {},
         .inner = inner};
     if (kernel == "gluon") problem.kernel.name = tune::AttentionKernelName::gluon;
-    problem.kernel.tile.block_n = static_cast<std::int32_t>(block);
+    problem.kernel.tile.block_m = tile[0];
+    problem.kernel.tile.block_n = tile[1];
     for (const RowList& own : rows) problem.rows.push_back(to_rows(own));
     auto machine = tune::nearest_machine(device, static_cast<std::int32_t>(rows.size()));
     if (!machine) throw Raised(machine.error());
@@ -81,6 +85,33 @@ nb::list rank_attention(const std::array<std::int64_t, 5>& shape, const std::str
     for (const tune::AttentionCandidate& candidate : tune::rank_attention(problem, machine->machine))
         made.append(nb::make_tuple(candidate.kind, candidate.inner, candidate.estimate.us, candidate.pruned));
     return made;
+}
+
+/// width, places by rank, and by pass and rank the slices: ((begin, end), fresh).
+nb::tuple attention_passes(const std::vector<RowList>& rows, std::int32_t passes, std::int64_t most) {
+    std::vector<plan::Rows> all;
+    for (const RowList& own : rows) all.push_back(to_rows(own));
+    if (most > 0) {
+        const auto within = plan::passes_within(all, most);
+        if (!within) throw Raised(within.error());
+        passes = *within;
+    }
+    const auto made = plan::attention_passes(all, passes);
+    if (!made) throw Raised(made.error());
+    std::vector<RowList> places;
+    for (const plan::Rows& own : made->places) places.push_back(to_list(own));
+    nb::list slices;
+    for (const auto& by_rank : made->slices) {
+        nb::list of_pass;
+        for (const std::vector<plan::PassSlice>& own : by_rank) {
+            nb::list of_rank;
+            for (const plan::PassSlice& slice : own)
+                of_rank.append(nb::make_tuple(nb::make_tuple(slice.rows.begin, slice.rows.end), slice.fresh));
+            of_pass.append(of_rank);
+        }
+        slices.append(of_pass);
+    }
+    return nb::make_tuple(made->width, places, slices);
 }
 
 nb::dict to_dict(const tune::TileConfig& tile) {
@@ -93,11 +124,11 @@ nb::dict to_dict(const tune::TileConfig& tile) {
 }
 
 nb::tuple attention_kernel(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
-                           std::int32_t ranks, double scale, bool cuda, bool hopper, bool documents) {
+                           std::int32_t ranks, double scale, bool cuda, bool hopper) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     const tune::AttentionKernel made = tune::choose_attention_kernel(
         {batch, heads, kv_heads, length, head_dim, named(plan::dtype_from(dtype), "dtype", dtype)}, ranks,
-        scale, {.cuda = cuda, .hopper = hopper, .documents = documents});
+        scale, {.cuda = cuda, .hopper = hopper});
     return nb::make_tuple(std::string(tune::name_of(made.name)), to_dict(made.tile), made.why);
 }
 
@@ -113,7 +144,7 @@ nb::object attention_tiles(const std::string& kernel, std::int64_t head_dim, boo
 void bind_attention(nb::module_& m) {
     m.def("attention_plan", &make_plan, nb::arg("ranks"), nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
           nb::arg("attended"), nb::arg("circulation") = "all_gather", nb::arg("ulysses") = 1,
-          nb::arg("inner") = 0, nb::arg("split") = 1,
+          nb::arg("inner") = 0, nb::arg("split") = 1, nb::arg("only_kv") = false,
           "Attention over a sharded sequence (plan/templates/attention.hpp). shape: batch, heads, kv_heads, "
           "length, "
           "head_dim; rows, attended: by rank, runs of rows.");
@@ -130,13 +161,17 @@ void bind_attention(nb::module_& m) {
         },
         nb::arg("length"), nb::arg("documents"), nb::arg("ranks"), nb::arg("sharding"), nb::arg("block"),
         "The rows of each rank: \"contiguous\", \"zigzag\" or \"documents\".");
+    m.def("attention_passes", &attention_passes, nb::arg("rows"), nb::arg("passes") = 1, nb::arg("most") = 0,
+          "K and V a slice at a time (plan/templates/attention_passes.hpp): rows that a rank has at once, by "
+          "rank the places that it fills, and by pass and rank what lies there, ((begin, end), the first row "
+          "that is new). most: of rows at once, instead of `passes`.");
     m.def("rank_attention", &rank_attention, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
-          nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("kernel"), nb::arg("block"),
+          nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("kernel"), nb::arg("tile"),
           nb::arg("inner") = 0, nb::arg("device") = "",
           "Kinds of attention, best first by the estimate (tune/attention.hpp): (kind, inner, us, why it "
-          "cannot be done). device: as the driver calls it.");
+          "cannot be done). tile: block_m, block_n. device: as the driver calls it.");
     m.def("attention_kernel", &attention_kernel, nb::arg("shape"), nb::arg("dtype"), nb::arg("ranks"),
-          nb::arg("scale"), nb::arg("cuda"), nb::arg("hopper"), nb::arg("documents"),
+          nb::arg("scale"), nb::arg("cuda"), nb::arg("hopper"),
           "The kernel that runs (tune/attention.hpp): its name, \"gluon\" or \"triton\", its tiles, and why "
           "it is not the "
           "Gluon one.");

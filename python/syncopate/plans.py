@@ -431,6 +431,7 @@ def attention(
     ulysses: int = 1,
     inner: int = 0,
     split: int = 1,
+    only_kv: bool = False,
 ) -> Plan:
     """Attention over a sharded sequence (plan/templates/attention.hpp draws it). Tensors Q, O [B, H, S, D], K, V [B, HKV, S, D]
     and L [B, H, S].
@@ -438,9 +439,10 @@ def attention(
     `shape`: B, H, HKV, S, D. `rows`: by rank, which it holds (`shard_rows`); `attended`: which of K and V it needs
     (`attended_rows`); default: all. `circulation`: "all_gather", "ring" or "double_ring" (`inner` ranks in an inner ring).
     `ulysses`: so many neighbours exchange heads for rows. `split`: chunks into which each run of rows is cut.
+    `only_kv`: K and V alone, where Q, O and L are each rank's own affair.
     """
     return _syncopate.attention_plan(
-        mesh.size, list(shape), dtype, list(rows), list(attended), circulation, ulysses, inner, split
+        mesh.size, list(shape), dtype, list(rows), list(attended), circulation, ulysses, inner, split, only_kv
     )
 
 

@@ -192,6 +192,16 @@ std::vector<Kind> kinds(const AttentionProblem& problem) {
     return all;
 }
 
+/// Whether no tile of rows of Q is shared between ranks.
+bool cut_at_tiles(const AttentionProblem& problem) {
+    const std::int64_t block = std::max(1, problem.kernel.tile.block_m);
+    return std::ranges::all_of(problem.rows, [&](const plan::Rows& rows) {
+        return std::ranges::all_of(rows, [&](const plan::Interval& run) {
+            return run.end % block == 0 || run.end == problem.shape.length;
+        });
+    });
+}
+
 std::string objection(const Kind& kind, const AttentionProblem& problem) {
     const auto ranks = static_cast<std::int32_t>(problem.rows.size());
     if (kind.name == "ulysses_ring" &&
@@ -200,6 +210,9 @@ std::string objection(const Kind& kind, const AttentionProblem& problem) {
                            ranks, kind.ulysses);
     if (problem.shape.heads % kind.ulysses != 0)
         return fmt::format("{} heads cannot be shared out over {} ranks", problem.shape.heads, kind.ulysses);
+    if (kind.ulysses > 1 && kind.ulysses < ranks && !cut_at_tiles(problem))
+        return fmt::format("a sequence of {} rows is too short for {} ranks in tiles of {} rows",
+                           problem.shape.length, ranks, problem.kernel.tile.block_m);
     if (kind.inner > 0 && ranks % kind.inner != 0)
         return fmt::format("{} ranks are no multiple of the inner ring's {}", ranks, kind.inner);
     if (kind.name == "double_ring" && kind.inner == 0 && (ranks % 2 != 0 || ranks < 4))
@@ -257,14 +270,12 @@ Result<AttentionProblem> attention_problem(const Problem& problem, const Machine
             fmt::format("H must be a multiple of HKV, got {} and {}", made.shape.heads, made.shape.kv_heads));
     made.sequence = {.length = made.shape.length, .causal = problem.extent("causal") != 0};
     const bool hopper = machine.rates.attention_gluon_tflops.at(static_cast<double>(made.shape.head_dim)) > 0;
-    made.kernel = choose_attention_kernel(made.shape, problem.ranks, 1.0,
-                                          {.cuda = true, .hopper = hopper, .documents = false});
+    made.kernel = choose_attention_kernel(made.shape, problem.ranks, 1.0, {.cuda = true, .hopper = hopper});
     const auto sharding = made.sequence.causal ? plan::Sharding::zigzag : plan::Sharding::contiguous;
-    const std::int64_t block = made.kernel.tile.block_m;
-    made.rows = plan::shard_rows(made.sequence, problem.ranks, sharding, block);
+    made.rows = plan::shard_rows(made.sequence, problem.ranks, sharding, made.kernel.tile.block_m);
+    // Of too few rows for whole tiles each rank keeps what it holds.
     if (std::ranges::any_of(made.rows, &plan::Rows::empty))
-        return refused(fmt::format("a sequence of {} rows is too short for {} ranks in tiles of {} rows",
-                                   made.shape.length, problem.ranks, block));
+        made.rows = plan::shard_rows(made.sequence, problem.ranks, sharding, 1);
     return made;
 }
 

@@ -64,7 +64,6 @@ AttentionKernel choose_attention_kernel(const plan::AttentionShape& shape, std::
             return "the Gluon kernel takes bf16 and fp16";
         if (!tile) return fmt::format("the Gluon kernel has no tiles for D = {}", shape.head_dim);
         if (!(scale > 0)) return fmt::format("the Gluon kernel takes a scale above 0, not {}", scale);
-        if (target.documents) return "the Gluon kernel takes documents only where it is told to";
         const std::int64_t least = 2 * std::int64_t{ranks} * tile->block_m;
         if (shape.length < least)
             return fmt::format(

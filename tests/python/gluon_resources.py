@@ -105,19 +105,34 @@ def attentions():
     yield "d128 causal", 128, {"causal": True}
     yield "d128 causal fused", 128, {"causal": True, "FUSED": True}
     yield "d128 documents fused", 128, {"causal": True, "FUSED": True, "cu_seqlens": [0, 137, 1000]}
+    yield "d128 pass fused", 128, {"FUSED": True, "one_pass": True}
     yield "d64 causal window", 64, {"causal": True, "window": 100}
     yield "d256 causal fused", 256, {"causal": True, "FUSED": True}
+    yield "d256 pass fused", 256, {"FUSED": True, "one_pass": True}
 
 
 def compile_attention(d, options):
     from syncopate import jit
     from syncopate.kernels.gluon_attention import gluon_attention
-    from syncopate.kernels.gluon_attention_call import document_tables, gluon_attention_arguments, tiling_of
+    from syncopate.kernels.gluon_attention_call import (
+        Pass,
+        document_tables,
+        gluon_attention_arguments,
+        pass_tables,
+        tiling_of,
+    )
 
     tiling, s = tiling_of(d), 1000
     cu_seqlens = options.pop("cu_seqlens", None)
     if cu_seqlens:
         options["documents"] = document_tables(cu_seqlens, tiling, causal=options["causal"])
+    if options.pop("one_pass", False):
+        row = torch.arange(s)
+        options["documents"] = pass_tables(
+            torch.stack([0 * row, row + 1]), row, tiling.block_m, tiling.block_n
+        )
+        carry, tops = torch.empty(1, 4, s, d), torch.empty(2, 1, 4, s)
+        options["later"] = Pass(row.to(torch.int32), carry, tops, True, False)
     q, o = (torch.empty(1, 4, s, d, dtype=torch.bfloat16) for _ in range(2))
     k, v = (torch.empty(1, 2, s, d, dtype=torch.bfloat16) for _ in range(2))
     arguments = gluon_attention_arguments(q, k, v, o, torch.empty(1, 4, s), tiling, **options)

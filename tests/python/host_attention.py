@@ -1,6 +1,7 @@
 """`sy.ops.attention` on host ranks in Triton's interpreter; run by test_attention.py.
 
-    host_attention.py RANKS CASE...          each case as in CASES, "queued" or "other documents"
+    host_attention.py RANKS CASE...          each case as in CASES, "queued", "other documents" or "heap", or of the grid:
+                                             "KIND SHARDING full|causal", "KIND SHARDING causal bounded"
 
 Each case is called with fresh data, transfers late at random and in any order. Twice with tagged numbers: Q is 0, so that
 each row is the mean of the rows of V that it sees, small integers that differ from call to call: a range of KV that is
@@ -21,6 +22,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import torch  # noqa: E402
 from syncopate import ops, plans, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
+from syncopate.ops.attention_rules import SMALL  # noqa: E402
 
 D = 16
 #: B, H, HKV, S and what the operator is asked for.
@@ -50,10 +52,48 @@ CASES = {
     "full by many": (1, 1, 1, 139, {}),
     "ring by many": (1, 2, 1, 283, {"kind": "ring", "causal": True}),
     "double_ring by many": (1, 1, 1, 269, {"kind": "double_ring", "causal": True}),
+    "ulysses by eight": (1, 8, 4, 91, {"kind": "ulysses", "sharding": "contiguous"}),
     "ulysses by many": (1, 24, 4, 128, {"kind": "ulysses", "sharding": "contiguous"}),
     "ulysses by five": (1, 5, 5, 91, {"kind": "ulysses", "causal": True, "sharding": "contiguous"}),
+    # K and V of few rows at a time.
+    "bounded": (1, 2, 1, 96, {"kind": "ring", "bounded": 40}),
+    "bounded causal": (1, 2, 1, 91, {"kind": "ring", "causal": True, "bounded": True}),
+    "bounded window": (1, 2, 1, 91, {"causal": True, "window": 30, "bounded": 40, "kind": "all_gather"}),
+    "bounded documents": (
+        1,
+        2,
+        1,
+        150,
+        {"causal": True, "cu_seqlens": [0, 37, 41, 120, 150], "bounded": 80, "kind": "double_ring"},
+    ),
+    # Of fewer rows than ranks have tiles, or are.
+    "short": (1, 2, 1, 13, {"causal": True}),
+    "very short": (1, 2, 1, 2, {"causal": True}),
+    "short ring": (1, 2, 2, 20, {"kind": "ring", "window": 7}),
+    "short double_ring": (1, 2, 1, 21, {"kind": "double_ring", "causal": True}),
+    "short ulysses": (1, 24, 12, 20, {"kind": "ulysses", "causal": True}),
+    "short documents": (1, 2, 1, 19, {"causal": True, "cu_seqlens": [0, 5, 19]}),
+    "even": (1, 2, 1, 104, {"causal": True, "even": True}),
     "ulysses_ring by many": (1, 4, 2, 283, {"kind": "ulysses_ring", "inner": 2, "causal": True}),
 }
+DOCUMENTS = (0, 37, 41, 120)  # and the end of the sequence
+
+
+def of_grid(name: str, ranks: int) -> tuple[int, int, int, int, dict]:
+    """A case of the grid: lengths that leave ranks different numbers of rows."""
+    kind, sharding, mask, *bounded = name.split()
+    s = 40 * ranks + 91 if sharding == "documents" else 33 * ranks + 11
+    options = {"kind": kind, "sharding": sharding, "causal": mask == "causal"}
+    heads = ranks if kind == "ulysses" else 2
+    if kind == "ulysses_ring":
+        options["inner"] = heads = 2 if ranks % 2 == 0 else ranks
+    if sharding == "documents":
+        options["cu_seqlens"] = [*DOCUMENTS, s]
+    if bounded:
+        options["bounded"] = True
+    return 1, heads, 1, s, options
+
+
 QUEUED = 20  # calls one behind another, nobody waiting for anybody in between
 
 
@@ -96,9 +136,9 @@ def random(shape, *seed: int) -> torch.Tensor:
 
 
 def check_case(name: str, place: ranks.Place, group) -> None:
-    b, h, hkv, s, options = CASES[name]
+    b, h, hkv, s, options = CASES[name] if name in CASES else of_grid(name, place.size)
     op = ops.Attention(b, h, hkv, s, D, torch.bfloat16, group, host_delay=2e-3, seed=place.rank, **options)
-    rows = torch.cat([torch.arange(begin, end) for begin, end in op.rows])
+    rows = torch.cat([torch.arange(begin, end) for begin, end in op.rows or [(0, 0)]])
     seen = seen_by(rows, s, op.causal, op.window, op.documents)
     for call in range(3):
         exact = call < 2
@@ -113,9 +153,9 @@ def check_case(name: str, place: ranks.Place, group) -> None:
             counts = seen.sum(-1)[None, None, :, None]
             sums = (expected * counts).round().float()
             expect(torch.equal(o, (sums / counts).to(o.dtype)), f"{where}: tagged rows differ")
-        error = float((o.double() - expected).abs().max())
+        error = float((o.double() - expected).abs().max()) if len(rows) else 0.0
         expect(error < 2e-2, f"{where}: o is {error} off")
-        error = float((lse.double() - expected_lse).abs().max())
+        error = float((lse.double() - expected_lse).abs().max()) if len(rows) else 0.0
         expect(error < 1e-3, f"{where}: lse is {error} off")
     op.close()
 
@@ -125,7 +165,7 @@ def check_queued(place: ranks.Place, group) -> None:
     b, h, hkv, s = 1, 1, 1, 16 * place.size + 11
     late = {"host_delay": 2e-4, "seed": 97 * place.rank}
     op = ops.Attention(b, h, hkv, s, D, torch.bfloat16, group, causal=True, sharding="contiguous", **late)
-    rows = torch.cat([torch.arange(begin, end) for begin, end in op.rows])
+    rows = torch.cat([torch.arange(begin, end) for begin, end in op.rows or [(0, 0)]])
     seen = seen_by(rows, s, True, 0, [])
     q, k = (op.shard(torch.zeros(b, heads, s, D, dtype=torch.bfloat16)) for heads in (h, hkv))
     values = [tagged((b, hkv, s, D), call) for call in range(QUEUED)]
@@ -150,7 +190,7 @@ def check_other_documents(place: ranks.Place, group) -> None:
     for call, cut in enumerate((20, 37, 50, 20)):
         documents = [0, cut, s]
         q, k, v = (random((1, 1, s, D), call, n) for n in range(3))
-        rows = plans.shard_rows(s, place.size, "documents", module.SMALL, documents)[place.rank]
+        rows = plans.shard_rows(s, place.size, "documents", SMALL, documents)[place.rank]
         own = [torch.cat([x[:, :, begin:end] for begin, end in rows], 2) for x in (q, k, v)]
         o, _ = ops.attention(*own, group, causal=True, cu_seqlens=documents, length=s)
         seen = seen_by(torch.cat([torch.arange(*run) for run in rows]), s, True, 0, documents)
@@ -165,6 +205,22 @@ def check_other_documents(place: ranks.Place, group) -> None:
     for made in module._made.values():
         made.close()
     module._made.clear()
+
+
+def check_heap(group) -> None:
+    """What ranks map of each other's memory is K and V of the rows that are asked for, not the sequence's, and no Q and no O."""
+    s, h, d, page = 512, 8, 256, 2 << 20
+    row = 2 * h * d * 2  # bytes of K and V
+    op = ops.Attention(1, h, h, s, d, torch.bfloat16, group)
+    expect(op.heap_bytes >= 2 * row * s, f"{op.heap_bytes} bytes do not hold Q, K, V and O of {s} rows")
+    op.close()
+    for bounded in (True, 64):
+        op = ops.Attention(1, h, h, s, d, torch.bfloat16, group, causal=True, kind="ring", bounded=bounded)
+        most = 2 * s // group.size if bounded is True else bounded
+        expect(op.passes.width <= most, f"{op.passes.width} rows at once, not {most}")
+        expect(op.heap_bytes <= row * most + page, f"{op.heap_bytes} bytes for {most} rows")
+        expect(op.passes.count == -(-s // most), f"{op.passes.count} passes")
+        op.close()
 
 
 def check_refusals(group) -> None:
@@ -185,7 +241,12 @@ def check_refusals(group) -> None:
         ("there is no sharding 'stripes'", (1, 4, 1, 64, D), {"sharding": "stripes"}),
         ("H must be a multiple of HKV, got 4 and 3", (1, 4, 3, 64, D), {}),
         ("D: expected one of 64, 128, 256, got 40", (1, 4, 2, 64, 40), {}),
-        (f"a sequence of 16 rows is too short for {size} ranks", (1, 4, 2, 16, D), {}),
+        (
+            "bounded: kind 'ulysses' exchanges rows for heads",
+            (1, 4 * size, 2, 64, D),
+            {"kind": "ulysses", "bounded": True},
+        ),
+        ("K and V of 1 rows at once are too few", (1, 4, 2, 64, D), {"bounded": 1}),
         (
             "cu_seqlens: expected rising numbers from 0 to 64, got [0, 80]",
             (1, 4, 2, 64, D),
@@ -219,6 +280,8 @@ def check(place: ranks.Place) -> None:
             check_queued(place, group)
         elif name == "other documents":
             check_other_documents(place, group)
+        elif name == "heap":
+            check_heap(group)
         else:
             check_case(name, place, group)
 

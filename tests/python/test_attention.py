@@ -13,36 +13,51 @@ pytest.importorskip("triton")
 HERE = Path(__file__).resolve().parent
 
 CASES = {
-    2: ["all_gather causal", "all_gather full", "ring", "ulysses", "documents", "window", "other documents"],
-    3: ["all_gather ragged", "all_gather ragged full", "ring causal", "documents by many", "queued"],
-    4: ["ulysses_ring", "double_ring causal", "contiguous by many"],
-    5: ["zigzag by many", "ring by many", "ulysses by five"],
-    6: ["double_ring by many", "ulysses_ring by many", "window by many"],
-    7: ["full by many", "ring by many", "documents by many"],
-    8: ["ulysses by many", "zigzag by many", "queued"],
+    2: ["all_gather causal", "ulysses", "documents", "window", "other documents", "bounded causal"],
+    3: ["all_gather ragged", "ring causal", "queued", "bounded documents", "very short"],
+    4: ["ulysses_ring", "double_ring causal", "short documents", "heap"],
+    5: ["even", "short"],
+    6: ["double_ring zigzag causal", "short ulysses"],
+    7: ["short ring"],
+    8: ["bounded", "short double_ring"],
 }
 IN_SWEEP = {
     2: [
         "all_gather causal contiguous",
+        "all_gather full",
+        "ring",
         "ulysses causal",
         "documents full",
         "documents window",
         "window full",
+        "bounded window",
+        "even",
     ],
-    3: ["all_gather causal", "ring", "documents"],
-    4: ["double_ring", "ulysses", "all_gather causal"],
-    5: ["contiguous by many", "documents by many", "full by many"],
-    6: ["ulysses by many", "ring by many", "zigzag by many"],
-    7: ["zigzag by many", "contiguous by many", "window by many", "queued"],
-    8: [
-        "double_ring by many",
+    3: ["all_gather causal", "all_gather ragged full", "ring", "documents", "documents by many"],
+    4: ["double_ring", "ulysses", "all_gather causal", "contiguous by many"],
+    5: [
+        "zigzag by many",
         "contiguous by many",
         "documents by many",
+        "full by many",
         "ring by many",
-        "ulysses_ring by many",
-        "window by many",
+        "ulysses by five",
     ],
+    6: ["ulysses by many", "ring by many", "zigzag by many", "ulysses_ring by many", "window by many"],
+    7: ["zigzag by many", "contiguous by many", "window by many", "ring by many", "queued"],
+    8: ["double_ring by many", "documents by many", "ulysses_ring by many", "window by many", "queued"],
 }
+KINDS = ["all_gather", "ring", "double_ring", "ulysses", "ulysses_ring"]
+
+
+def grid_of(ranks: int, kind: str) -> list[str]:
+    """Every sharding of a kind, as host_attention.py names them."""
+    if kind == "ulysses_ring" and ranks in (2, 3):  # which have no groups of some ranks
+        return []
+    names = [f"{kind} {sharding} causal" for sharding in ("contiguous", "zigzag", "documents")]
+    if not kind.startswith("ulysses"):
+        names += [f"{name} bounded" for name in names]
+    return [*names, f"{kind} contiguous full"]
 
 
 @pytest.mark.parametrize("ranks", sorted(CASES))
@@ -57,6 +72,18 @@ def test_tagged_rows_are_each_taken_once_and_results_are_those_of_fp64_on(ranks,
 def test_more_of_them_on(ranks, run):
     outcome = run(sys.executable, HERE / "host_attention.py", ranks, *IN_SWEEP[ranks])
     assert outcome.code == 0, outcome.out + outcome.err
+
+
+@pytest.mark.skipif(not SWEEP, reason="in the sweep")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6, 8])
+def test_every_kind_takes_every_sharding_on(ranks, kind, run):
+    names = grid_of(ranks, kind)
+    if not names:
+        pytest.skip(f"{ranks} ranks make no groups")
+    outcome = run(sys.executable, HERE / "host_attention.py", ranks, *names)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert f"{ranks} ranks: {len(names)} cases, exact" in outcome.out
 
 
 @pytest.mark.parametrize("ranks", [2])

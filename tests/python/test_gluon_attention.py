@@ -7,8 +7,10 @@ pytest.importorskip("triton")
 pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
 from syncopate.kernels.gluon_attention_call import (  # noqa: E402
     TILINGS,
+    Pass,
     document_tables,
     gluon_attention_arguments,
+    pass_tables,
     tiling_of,
 )
 
@@ -55,6 +57,60 @@ def test_document_tables_say_what_rows_and_tiles_see(cu_q, cu_k, causal, window)
         assert low % n == 0 and (some.numel() == 0 or (low <= some[0] and some[-1] < high))
         for block in range(-(-whole // n), min(part, high) // n):
             assert rows[:, block * n : (block + 1) * n].all(), (tile, block)
+
+
+@pytest.mark.parametrize("hidden", [(), (3,), (0, 200, 201), (639,)])
+@pytest.mark.parametrize("window", [0, 90])
+def test_pass_tables_say_which_blocks_of_a_pass_a_tile_sees(hidden, window):
+    tiling = tiling_of(128)
+    m, n = tiling.block_m, tiling.block_n
+    positions = torch.cat([torch.arange(0, 300), torch.arange(1000, 1340)])
+    positions[list(hidden)] = -1
+    row = torch.cat([torch.arange(200, 400), torch.arange(900, 1200)])
+    seen = torch.stack([torch.clamp(row - window + 1, min=0) if window else 0 * row, row + 1])
+    bounds, kept, order = pass_tables(seen, positions, m, n)
+    assert torch.equal(kept, seen.to(torch.int32))
+    assert sorted(order.tolist()) == list(range(len(bounds)))
+    mask = (positions >= seen[0][:, None]) & (positions < seen[1][:, None])
+    for tile, (low, whole, part, high) in enumerate(bounds.tolist()):
+        rows = mask[tile * m : (tile + 1) * m]
+        some = rows.any(0).nonzero()[:, 0]
+        assert low % n == 0 and (some.numel() == 0 or (low <= some[0] and some[-1] < high))
+        for block in range(-(-whole // n), min(part, high) // n):
+            assert rows[:, block * n : (block + 1) * n].all(), (tile, block)
+
+
+def test_other_documents_and_passes_are_launches_of_the_same_compiled_kernel():
+    """What Triton compiles for follows from constants, types and block shapes; other tables have the same of all of them."""
+    q, lse = torch.empty(1, 4, 640, 128, dtype=torch.bfloat16), torch.empty(1, 4, 640)
+    tiling = tiling_of(128)
+
+    def compiled_for(**options):
+        arguments = gluon_attention_arguments(q, q, q, q, lse, tiling, **options)
+        free = ("B", "H", "HKV", "SQ", "SK", "OFFSET", "WINDOW", "FIRST", "LAST")  # not specialised
+        made = {}
+        for name, value in arguments.items():
+            if hasattr(value, "block_shape"):
+                made[name] = ("descriptor", tuple(value.block_shape), value.base.dtype)
+            elif isinstance(value, torch.Tensor):
+                made[name] = (value.dtype, value.data_ptr() % 16)
+            else:
+                made[name] = type(value) if name in free else value
+        return made
+
+    first, *others = (
+        compiled_for(causal=True, documents=document_tables(cuts, tiling, causal=True))
+        for cuts in ([0, 137, 640], [0, 640], [0, 1, 2, 130, 640])
+    )
+    assert all(other == first for other in others)
+    row = torch.arange(640)
+    tables = pass_tables(torch.stack([0 * row, row + 1]), row, tiling.block_m, tiling.block_n)
+    carry, tops = torch.empty(1, 4, 640, 128), torch.empty(2, 1, 4, 640)
+    passes = [
+        compiled_for(documents=tables, later=Pass(row.to(torch.int32), carry, tops, index == 0, index == 2))
+        for index in range(3)
+    ]
+    assert passes[0] == passes[1] == passes[2] != first
 
 
 def test_a_tiling_leaves_a_multiprocessor_enough_shared_memory():

@@ -78,22 +78,19 @@ TEST(Attention, RunsTheGluonKernelWhereItCanAndSaysWhyNot) {
                            const AttentionTarget& target) {
         return choose_attention_kernel(of, ranks, scale, target);
     };
-    const AttentionTarget hopper{.cuda = true, .hopper = true, .documents = false};
+    const AttentionTarget hopper{.cuda = true, .hopper = true};
     const AttentionKernel usual = chosen(shape, 8, 0.1, hopper);
     EXPECT_EQ(usual.name, AttentionKernelName::gluon);
     EXPECT_EQ(usual.why, "");
     EXPECT_EQ(usual.tile.block_m, 128);
-    const AttentionKernel host = chosen(shape, 2, 0.1, {.cuda = false, .hopper = false, .documents = false});
+    const AttentionKernel host = chosen(shape, 2, 0.1, {.cuda = false, .hopper = false});
     EXPECT_EQ(host.name, AttentionKernelName::triton);
     EXPECT_EQ(host.tile.block_m, 16);
     EXPECT_NE(host.why, "");
-    EXPECT_EQ(chosen(shape, 2, 0.1, {.cuda = true, .hopper = false, .documents = false}).why,
-              "the Gluon kernel is for Hopper");
+    EXPECT_EQ(chosen(shape, 2, 0.1, {.cuda = true, .hopper = false}).why, "the Gluon kernel is for Hopper");
     EXPECT_EQ(chosen(shape, 2, -0.1, hopper).why, "the Gluon kernel takes a scale above 0, not -0.1");
     EXPECT_EQ(chosen(shape, 17, 0.1, hopper).why,
               "the Gluon kernel's tiles have 128 rows, and S = 4096 is less than two a rank, 4352");
-    EXPECT_EQ(chosen(shape, 2, 0.1, {.cuda = true, .hopper = true, .documents = true}).why,
-              "the Gluon kernel takes documents only where it is told to");
     plan::AttentionShape odd = shape;
     odd.head_dim = 96;
     EXPECT_EQ(chosen(odd, 2, 0.1, hopper).why, "the Gluon kernel has no tiles for D = 96");
@@ -117,6 +114,14 @@ TEST(Attention, ComputesAtTheRateOfItsKernel) {
               AttentionKernelName::triton);
 }
 
+TEST(Attention, OfFewRowsIsNotByGroupsThatExchangeHeads) {
+    const auto all = ranked("attention:S=256,H=8,HKV=8", 8);
+    EXPECT_EQ(of_kind(all, "ulysses_ring").pruned,
+              "a sequence of 256 rows is too short for 8 ranks in tiles of 64 rows");
+    for (const char* kind : {"all_gather", "ring", "double_ring", "ulysses"})
+        EXPECT_EQ(of_kind(all, kind).pruned, "") << kind;
+}
+
 TEST(Attention, WhatCannotBeAttentionIsRefused) {
     const auto error = [](const std::string& spec) {
         const Result<AttentionProblem> made =
@@ -124,8 +129,7 @@ TEST(Attention, WhatCannotBeAttentionIsRefused) {
         return made ? std::string() : made.error().message;
     };
     EXPECT_EQ(error("attention:S=8192,H=6,HKV=4"), "attention: H must be a multiple of HKV, got 6 and 4");
-    EXPECT_EQ(error("attention:S=256"),
-              "attention: a sequence of 256 rows is too short for 8 ranks in tiles of 64 rows");
+    EXPECT_EQ(error("attention:S=3"), "") << "fewer rows than ranks";
 }
 
 }  // namespace

@@ -40,8 +40,7 @@ struct AttentionKernel {
 /// What a kernel runs on, and for what.
 struct AttentionTarget {
     bool cuda = true;
-    bool hopper = false;     ///< compute capability 9.x
-    bool documents = false;  ///< several in the sequence
+    bool hopper = false;  ///< compute capability 9.x
 };
 
 /// The tiles of a kernel for heads of one size; none: it cannot do that size. On the host they are small, to
@@ -50,7 +49,7 @@ struct AttentionTarget {
                                                         bool cuda = true);
 
 /// The Gluon kernel where it may run: on Hopper, for 16-bit heads that it has tiles for, a scale above 0, and
-/// sequences of one document that leave each rank two tiles. Else the plain one, with the reason.
+/// sequences that leave each rank two tiles. Else the plain one, with the reason.
 [[nodiscard]] AttentionKernel choose_attention_kernel(const plan::AttentionShape& shape, std::int32_t ranks,
                                                       double scale, const AttentionTarget& target);
 

@@ -18,7 +18,8 @@ of a schedule may come in any: the loader says beside each block of K which one 
 come first, since these are the ones that a mask cuts.
 
 A tile is BM rows of one head, a block BN rows of K and V. A row sees what CAUSAL, WINDOW and DOCUMENTS leave of K. Only
-blocks that some row does not see whole are masked. Without a schedule tiles are dealt out to programs to and fro, under a
+blocks that some row does not see whole are masked. A call may be one PASS of several, each with other rows of K: then a tile
+goes on with what the passes before have made of its rows, joined by their log-sum-exps. Without a schedule tiles are dealt out to programs to and fro, under a
 causal mask the longest first, so that each program gets as much work as the others.
 """
 
@@ -196,6 +197,7 @@ def _load(
     CAUSAL: gl.constexpr,
     WINDOWED: gl.constexpr,
     DOCUMENTS: gl.constexpr,
+    PASS: gl.constexpr,
     D: gl.constexpr,
     BM: gl.constexpr,
     BN: gl.constexpr,
@@ -258,7 +260,15 @@ def _load(
             for phase in range(ranges):
                 begin = low
                 end = high
-                if phases > 0:
+                if PASS:
+                    # Ranges of all blocks: the schedule does not know which of them the tile sees, and takes it that
+                    # it has awaited all.
+                    if phases > 0:
+                        begin, end = sy_phase(sy_schedule, slot, phase)
+                        sy_await_phase(sy_schedule, sy_control, slot, phase)
+                        begin = gl.maximum(begin, low)
+                        end = gl.minimum(end, high)
+                elif phases > 0:
                     if not empty:
                         begin, end = sy_phase(sy_schedule, slot, phase)
                         begin = low + begin
@@ -319,17 +329,22 @@ def _mask(
     rows,
     seen_from,
     seen_to,
+    position_ptr,
     SK,
     OFFSET,
     WINDOW,
     CAUSAL: gl.constexpr,
     WINDOWED: gl.constexpr,
     DOCUMENTS: gl.constexpr,
+    PASS: gl.constexpr,
     BN: gl.constexpr,
     SCORES: gl.constexpr,
 ):
     """The scores of block n, minus infinity where a row does not see a column."""
-    columns = gl.expand_dims(n * BN + gl.arange(0, BN, layout=gl.SliceLayout(0, SCORES)), 0)
+    column = n * BN + gl.arange(0, BN, layout=gl.SliceLayout(0, SCORES))
+    if PASS:
+        column = gl.load(position_ptr + column, mask=column < SK, other=-1)
+    columns = gl.expand_dims(column, 0)
     if DOCUMENTS:
         seen = (columns >= gl.expand_dims(seen_from, 1)) & (columns < gl.expand_dims(seen_to, 1))
     else:
@@ -373,11 +388,45 @@ def _add_up(parts, ROWS: gl.constexpr):
 
 
 @gluon.jit
+def _join(acc, top, total, rows, row, all_rows, carry_ptr, tops_ptr, SQ, FIRST, LAST, D: gl.constexpr):
+    """What a pass has made of the rows, joined with what those before it have, as a block is with the blocks before it, and
+    left for the next pass. `row`: the head's first one of `all_rows`."""
+    OUT: gl.constexpr = acc.type.layout
+    OUT_ROWS: gl.constexpr = gl.SliceLayout(1, OUT)
+    known = (rows < SQ) & (FIRST == 0)
+    kept = (rows < SQ) & (LAST == 0)
+    tops = tops_ptr + row + rows
+    top_before = gl.load(tops, mask=known, other=_NEVER)
+    total_before = gl.load(tops + all_rows, mask=known, other=0.0)
+    joined = gl.maximum(top, top_before)
+    base = gl.where(joined == _NEVER, 0.0, joined)
+    faded = gl.exp2(top - base)
+    faded_before = gl.exp2(top_before - base)
+    out_rows = gl.convert_layout(rows, OUT_ROWS)
+    at = carry_ptr + gl.expand_dims((row + out_rows) * D, 1)
+    at += gl.expand_dims(gl.arange(0, D, layout=gl.SliceLayout(0, OUT)), 0)
+    inside = gl.expand_dims(out_rows < SQ, 1)
+    carried = gl.load(at, mask=inside & (FIRST == 0), other=0.0)
+    # Of a row that sees nothing in this pass, whatever lies in the masked block: it may be no number.
+    unseen = gl.convert_layout(total == 0.0, OUT_ROWS)
+    acc = gl.where(
+        gl.expand_dims(unseen, 1), 0.0, acc * gl.expand_dims(gl.convert_layout(faded, OUT_ROWS), 1)
+    )
+    acc = acc + carried * gl.expand_dims(gl.convert_layout(faded_before, OUT_ROWS), 1)
+    total = total * faded + total_before * faded_before
+    gl.store(at, acc, mask=inside & (LAST == 0))
+    gl.store(tops, joined, mask=kept)
+    gl.store(tops + all_rows, total, mask=kept)
+    return acc, joined, total
+
+
+@gluon.jit
 def _attend(
     index: gl.constexpr,
     CAUSAL: gl.constexpr,
     WINDOWED: gl.constexpr,
     DOCUMENTS: gl.constexpr,
+    PASS: gl.constexpr,
     D: gl.constexpr,
     BM: gl.constexpr,
     BN: gl.constexpr,
@@ -389,6 +438,9 @@ def _attend(
     bounds_ptr,
     seen_ptr,
     order_ptr,
+    position_ptr,
+    carry_ptr,
+    tops_ptr,
     scale,
     B,
     H,
@@ -396,6 +448,8 @@ def _attend(
     SK,
     OFFSET,
     WINDOW,
+    FIRST,
+    LAST,
     sy_schedule,
     q_tile,
     k_ring,
@@ -451,12 +505,14 @@ def _attend(
                 rows,
                 seen_from,
                 seen_to,
+                position_ptr,
                 SK,
                 OFFSET,
                 WINDOW,
                 CAUSAL,
                 WINDOWED,
                 DOCUMENTS,
+                PASS,
                 BN,
                 SCORES,
             )
@@ -488,12 +544,14 @@ def _attend(
                         rows,
                         seen_from,
                         seen_to,
+                        position_ptr,
                         SK,
                         OFFSET,
                         WINDOW,
                         CAUSAL,
                         WINDOWED,
                         DOCUMENTS,
+                        PASS,
                         BN,
                         SCORES,
                     )
@@ -519,6 +577,12 @@ def _attend(
         block += 1
 
         total = _add_up(parts, gl.SliceLayout(1, SCORES))
+        if PASS:
+            row = (b * H + head).to(gl.int64) * SQ
+            all_rows = (B * H).to(gl.int64) * SQ
+            acc, top, total = _join(
+                acc, top, total, rows, row, all_rows, carry_ptr, tops_ptr, SQ, FIRST, LAST, D
+            )
         unseen = total == 0.0
         total = gl.where(unseen, 1.0, total)
         # Of a row that sees nothing, whatever lies in the masked block: it may be no number.
@@ -571,7 +635,7 @@ def _store(
         sy_finish(sy_schedule, sy_control)
 
 
-@gluon.jit(do_not_specialize=["B", "H", "HKV", "SQ", "SK", "OFFSET", "WINDOW"])
+@gluon.jit(do_not_specialize=["B", "H", "HKV", "SQ", "SK", "OFFSET", "WINDOW", "FIRST", "LAST"])
 def gluon_attention(
     q_desc,  # [B, H, SQ, D], block [1, 1, 64, D]
     k_desc,  # [B, HKV, SK, D], block [1, 1, BN, D]
@@ -581,6 +645,9 @@ def gluon_attention(
     bounds_ptr,  # DOCUMENTS: int32 [tiles of SQ, 4], of each tile's rows low, whole, part and high (_extent), in rows
     seen_ptr,  # DOCUMENTS: int32 [2, SQ], of each row the first row of K that it sees and past the last one
     order_ptr,  # DOCUMENTS, unfused: int32 [tiles of SQ], in which order a head's tiles run
+    position_ptr,  # PASS: int32 [SK], where in the sequence each row of K stands, which is what seen_ptr counts; -1: unseen
+    carry_ptr,  # PASS: fp32 [B, H, SQ, D], contiguous: the weighted sums of V so far
+    tops_ptr,  # PASS: fp32 [2, B, H, SQ]: each row's maximum so far, in base 2, and its sum of exponentials
     scale,  # of the scores, > 0
     B,
     H,
@@ -589,6 +656,8 @@ def gluon_attention(
     SK,
     OFFSET,  # row r of q stands at row r + OFFSET of K
     WINDOW,  # WINDOWED: a row sees so many rows up to itself (CAUSAL), or to either side
+    FIRST,  # PASS: whether no pass came before this one
+    LAST,  # PASS: whether none comes after it
     sy_schedule,
     sy_control,
     CAUSAL: gl.constexpr,  # a row sees rows of K up to its own
@@ -600,6 +669,7 @@ def gluon_attention(
     STAGES: gl.constexpr,
     O_IN_Q: gl.constexpr,  # o leaves from the place of q: less shared memory, but the next q comes only after that
     LONGEST_FIRST: gl.constexpr = False,
+    PASS: gl.constexpr = False,  # one of several: bounds_ptr counts rows of K, seen_ptr those of the sequence
     FUSED: gl.constexpr = False,  # follows the schedule; else sy_schedule and sy_control are not looked at
 ):
     CONSUMERS: gl.constexpr = BM // _ROWS
@@ -636,7 +706,8 @@ def gluon_attention(
 
     # Constants go into each call, on the left: an assigned tuple makes values of them, and so does a sum of its right side.
     consumer = (
-        l_ptr, bounds_ptr, seen_ptr, order_ptr, scale, B, H, SQ, SK, OFFSET, WINDOW, sy_schedule,
+        l_ptr, bounds_ptr, seen_ptr, order_ptr, position_ptr, carry_ptr, tops_ptr, scale, B, H, SQ, SK, OFFSET, WINDOW, FIRST,
+        LAST, sy_schedule,
         q_tile, k_ring, v_ring, o_tile, numbers, q_full, q_empty, k_full, k_empty, v_full, v_empty, ready, stored,
     )  # fmt: skip
     loader = (
@@ -646,9 +717,9 @@ def gluon_attention(
     storer = (o_desc, order_ptr, B, H, SQ, sy_schedule, sy_control, o_tile, ready, stored)
     gl.warp_specialize(
         [
-            (_attend, (0, CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
-            (_attend, (1, CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
-            (_load, (CAUSAL, WINDOWED, DOCUMENTS, D, BM, BN, STAGES, LONGEST_FIRST, FUSED) + loader),
+            (_attend, (0, CAUSAL, WINDOWED, DOCUMENTS, PASS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
+            (_attend, (1, CAUSAL, WINDOWED, DOCUMENTS, PASS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
+            (_load, (CAUSAL, WINDOWED, DOCUMENTS, PASS, D, BM, BN, STAGES, LONGEST_FIRST, FUSED) + loader),
             (_store, (BM, DOCUMENTS, LONGEST_FIRST, FUSED) + storer),
         ],
         [4, 1, 1],

@@ -115,6 +115,58 @@ def _cuts(name: str, numbers: Sequence[int]) -> torch.Tensor:
     return cuts
 
 
+@dataclass(frozen=True)
+class Pass:
+    """One call of several, each with other rows of K. `positions`: int32 [SK], where these stand in the sequence, -1: unseen;
+    `carry`: fp32 [B, H, SQ, D], the weighted sums of V so far; `tops`: fp32 [2, B, H, SQ], each row's maximum and sum; `first`: nothing came before; `last`: nothing comes after, and neither is written."""
+
+    positions: torch.Tensor
+    carry: torch.Tensor
+    tops: torch.Tensor
+    first: bool
+    last: bool
+
+
+def pass_tables(
+    seen: torch.Tensor, positions: torch.Tensor, block_m: int, block_n: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """bounds, seen and order, as of document_tables, for rows that see [seen[0], seen[1]) of the sequence, int [2, SQ], and rows
+    of K that stand at `positions`, int [SK], rising but for those that are -1, which nobody sees."""
+    there = positions >= 0
+    filled = positions.clone()
+    filled[~there] = 0
+    filled = torch.cummax(filled, 0).values  # rising, so that it can be searched
+    begin, end = (
+        torch.searchsorted(filled, seen[0].contiguous()),
+        torch.searchsorted(filled, seen[1].contiguous()),
+    )
+    hidden = torch.cumsum(~there, 0)
+    bounds = []
+    for begins, ends in zip(begin.split(block_m), end.split(block_m), strict=True):
+        some = ends > begins
+        if not bool(some.any()):
+            bounds.append([0, 0, 0, 0])
+            continue
+        low, high = int(begins[some].min()) // block_n * block_n, int(ends[some].max())
+        whole, part = int(begins.max()), int(ends.min())
+        if part > whole and int(hidden[part - 1]) != (int(hidden[whole - 1]) if whole else 0):
+            part = 0  # some place between is hidden: all blocks are masked
+        bounds.append(
+            [
+                low,
+                -(-whole // block_n) * block_n if bool(some.all()) else 1 << 30,
+                part // block_n * block_n,
+                high,
+            ]
+        )
+    order = sorted(range(len(bounds)), key=lambda tile: bounds[tile][0] - bounds[tile][3])
+    return (
+        torch.tensor(bounds, dtype=torch.int32),
+        seen.to(torch.int32),
+        torch.tensor(order, dtype=torch.int32),
+    )
+
+
 def gluon_attention_arguments(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -128,18 +180,20 @@ def gluon_attention_arguments(
     offset: int | None = None,
     scale: float | None = None,
     documents: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
+    later: Pass | None = None,
     **flags: Any,
 ) -> dict[str, Any]:
     """gluon_attention's arguments for q, o [B, H, SQ, D], k, v [B, HKV, SK, D] of bf16 or fp16, and lse [B, H, SQ], fp32,
     contiguous. `offset`: row r of q stands at row r + offset of k (default SK - SQ: the last rows are the same); `window`:
     how many rows up to itself a row sees, or without `causal` to either side, 0: all; `scale` of the scores, default
-    D ** -0.5. `documents`: document_tables of the same causal and window. `flags`: the kernel's further constexprs.
+    D ** -0.5. `documents`: document_tables of the same causal and window. `later`: this is one pass of several, by pass_tables as `documents`. `flags`: the kernel's further constexprs.
     Raises ValueError for what the kernel cannot do."""
     b, h, sq, d = q.shape
     hkv, sk = k.shape[1], k.shape[2]
     scale = d**-0.5 if scale is None else scale
     _require(q, k, v, o, lse, scale, window, tiling)
     bounds, seen, order = documents or (lse, lse, lse)  # a stand-in that is not read
+    positions, carry, tops = (lse, lse, lse) if later is None else (later.positions, later.carry, later.tops)
     return {
         "q_desc": _descriptor(q, [1, 1, ROWS, d]),
         "k_desc": _descriptor(k, [1, 1, tiling.block_n, d]),
@@ -149,6 +203,9 @@ def gluon_attention_arguments(
         "bounds_ptr": bounds,
         "seen_ptr": seen,
         "order_ptr": order,
+        "position_ptr": positions,
+        "carry_ptr": carry,
+        "tops_ptr": tops,
         "scale": float(scale),
         "B": b,
         "H": h,
@@ -157,6 +214,8 @@ def gluon_attention_arguments(
         "SK": sk,
         "OFFSET": sk - sq if offset is None else offset,
         "WINDOW": window,
+        "FIRST": int(later is None or later.first),
+        "LAST": int(later is None or later.last),
         "sy_schedule": 0,
         "sy_control": 0,
         "CAUSAL": causal,
@@ -168,6 +227,7 @@ def gluon_attention_arguments(
         "STAGES": tiling.stages,
         "O_IN_Q": tiling.o_in_q,
         "LONGEST_FIRST": causal and window == 0,
+        "PASS": later is not None,
         **flags,
     }
 

@@ -11,9 +11,12 @@ _ROWS = ["b", "h", "m*BM : (m+1)*BM"]
 
 
 @functools.cache
-def stated_attention(causal: bool = False, windowed: bool = False, documents: bool = False) -> StatedKernel:
+def stated_attention(
+    causal: bool = False, windowed: bool = False, documents: bool = False, one_pass: bool = False
+) -> StatedKernel:
     """gluon_attention with these CAUSAL, WINDOWED and DOCUMENTS. A tile's loop runs over the blocks of K that some of its rows
-    see (_extent); its ranges may come in any order. Of documents the elements of bounds_ptr have to be known (`values`)."""
+    see (_extent); its ranges may come in any order. Of documents the elements of bounds_ptr have to be known (`values`). One
+    of several passes (PASS) has ranges of all blocks, as what rows see differs from pass to pass and from rank to rank."""
     begin, end = "(m*BM + OFFSET)", "(min((m+1)*BM, SQ) + OFFSET)"
     low, high = "0", "SK"
     if causal:
@@ -23,7 +26,9 @@ def stated_attention(causal: bool = False, windowed: bool = False, documents: bo
     if windowed:
         low = f"max({begin} - WINDOW + 1, 0) // BN"
     order: tuple[str, ...] = ("-m", "b", "h") if causal and not windowed else ()
-    if documents:
+    if one_pass:
+        low, high, order = "0", "SK", ("-m", "b", "h")
+    elif documents:
         low, high = "bounds_ptr[4*m] // BN", "bounds_ptr[4*m + 3]"
         order = ("bounds_ptr[4*m] - bounds_ptr[4*m + 3]", "b", "h")
     block = [

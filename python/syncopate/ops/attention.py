@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -24,47 +22,25 @@ from ..places import check_operand
 from ..plans import Rows
 from ..prepared import Prepared
 from ..strategy import Strategy
+from .attention_passes import AttentionPasses
+from .attention_rules import (
+    CIRCULATIONS,
+    HEAD_DIMS,
+    KINDS,
+    SHARDINGS,
+    AttentionTiling,
+    attention_tiling,
+    documents_of,
+    plain_tables,
+    refusal,
+)
 from .operator import members_of
 
 if TYPE_CHECKING:
     from ..kernels.gluon_attention_call import GluonAttentionTiling
 
-KINDS = ("all_gather", "ring", "double_ring", "ulysses", "ulysses_ring")
-SHARDINGS = ("contiguous", "zigzag", "documents")
-HEAD_DIMS = (64, 128, 256)
 HOPPER = 9  # the compute capability's first figure
 ENGINE_BLOCKS = 8  # of the chunk engine, where the strategy does not say
-SMALL = 16  # rows of a tile on the host, and its head dims go down to this
-
-
-@dataclass(frozen=True)
-class AttentionTiling:
-    """Rows of Q a tile, rows of K and V an iteration, and how the kernel is launched."""
-
-    block_m: int
-    block_n: int
-    num_warps: int = 4
-    num_stages: int = 3
-
-
-def attention_tiling(head_dim: int, device: str) -> AttentionTiling:
-    """Of the plain kernel (C++: tune/attention.hpp)."""
-    tile = _syncopate.attention_tiles("triton", head_dim, device == "cuda")
-    return AttentionTiling(tile["block_m"], tile["block_n"], tile["warps"], tile["stages"])
-
-
-def refusal(kind: str, ranks: int, heads: int, inner: int = 0) -> str:
-    """Why attention of that kind cannot be done; empty: it can."""
-    if kind not in KINDS:
-        return f"there is no kind {kind!r}: one of {', '.join(KINDS)}"
-    group = ranks if kind == "ulysses" else inner if kind == "ulysses_ring" else 1
-    if kind == "ulysses_ring" and (not 1 < inner < ranks or ranks % inner):
-        return f"ulysses_ring needs inner, a number of ranks between 1 and {ranks} that divides them; got {inner}"
-    if heads % group:
-        return f"{heads} heads cannot be shared out over {group} ranks"
-    if kind == "double_ring" and inner and ranks % inner:
-        return f"{ranks} ranks are no multiple of the inner ring's {inner}"
-    return ""
 
 
 class Attention:
@@ -77,9 +53,14 @@ class Attention:
     begins, and the end of the last (0, 137, 2178). `scale`: default D ** -0.5. `kind`: "all_gather", "ring", "double_ring" (`inner` ranks in an inner ring), "ulysses"
     (ranks exchange heads for rows), "ulysses_ring" (`inner` ranks do, and K and V go round between such groups), or "auto".
     `sharding`: which rows a rank holds (`rows`): "contiguous", "zigzag", "documents" (zigzag in each), or "auto": zigzag where
-    causal, in each document, which gives ranks alike much work; or `rows`, by rank, runs of rows in multiples of a tile's. `split`: chunks into which each run of rows is cut to be sent. `strategy`: its fields marked *.
+    causal, in each document, which gives ranks alike much work; or `rows`, by rank, any runs of rows. They are cut between tiles,
+    unless the sequence is too short for that, or `even`, where ranks are to hold as many rows as each other. `split`: chunks into which each run of rows is cut to be sent. `strategy`: its fields marked *.
     `tiling`: of the plain kernel (attention_tiling), or a GluonAttentionTiling (kernels.gluon_attention_call.tiling_of): then the
     kernel for Hopper runs; default: that one wherever it can, and `why_plain` says why not ("" where it does).
+
+    `bounded`: how many rows of K and V, of the whole sequence, a rank has in the heap at once; True: as many as two ranks
+    hold. They then come in passes (ops.attention_passes), and Q, O and lse, which stay where they are, are in no heap. So they do
+    where rows are not whole tiles. Not with the kinds that exchange heads.
 
     Collective: all ranks construct and call it alike. A rank is sent only the rows of K and V that its own rows see, and each
     tile starts with those that have arrived, in whatever order they come. Raises ValueError for what cannot be done.
@@ -115,6 +96,8 @@ class Attention:
         tiling: AttentionTiling | GluonAttentionTiling | None = None,
         strategy: Strategy | None = None,
         rows: list[Rows] | None = None,
+        even: bool = False,
+        bounded: bool | int = False,
         device: str = "cuda",
         deadline: float = 30.0,
         host_delay: float = 0.0,
@@ -124,7 +107,6 @@ class Attention:
         self.dtype, self.causal, self.window = dtype, causal, window
         self.b, self.h, self.hkv, self.s, self.d = b, h, hkv, s, d
         self.scale = d**-0.5 if scale is None else scale
-        ranks = self.group.size
         self.kind = kind
         self._require(inner)
         self.documents = documents_of(cu_seqlens, s)
@@ -138,34 +120,33 @@ class Attention:
         self.sharding = (balanced if causal else "contiguous") if sharding == "auto" else sharding
         if self.sharding not in SHARDINGS:
             raise ValueError(f"there is no sharding {self.sharding!r}: one of {', '.join(SHARDINGS)}")
-        self.all_rows: list[Rows] = rows or plans.shard_rows(
-            s, ranks, self.sharding, self.tiling.block_m, self.documents
-        )
-        if not all(self.all_rows):
-            raise ValueError(
-                f"a sequence of {s} rows is too short for {ranks} ranks in tiles of {self.tiling.block_m} rows"
-            )
+        self.all_rows, stays = self._share_out(rows, even)
+        if bounded or stays:
+            self._require_circulation(bool(bounded))
         self.strategy = strategy or Strategy()
         cuda = self.group.device == "cuda"
         if kind == "auto":
-            self.kind, inner = self._choose(inner)
+            self.kind, inner = self._choose(inner, CIRCULATIONS if bounded or stays else KINDS)
         self.split, self.inner = split, inner
-        self.plan = self._make_plan(split, inner)
         self.device = torch.device("cuda", self.group.ordinal) if cuda else torch.device("cpu")
+        self._timing = {"deadline": deadline, "host_delay": host_delay, "seed": seed}
         self._tables = self._make_tables()
-        known = {"bounds_ptr": self._tables["bounds_ptr"].reshape(-1).tolist()} if self.documents else {}
-        self.fused = FusedKernel(
-            [Stage(self.kernel, dict(self.bindings[0]), known)],
-            self.plan,
-            self.group,
-            self.strategy,
-            deadline=deadline,
-            host_delay=host_delay,
-            seed=seed,
-        )
+        self.bounded = bounded
+        self.passes = self._in_passes() if bounded or stays else None
+        if self.passes is not None:
+            self.plan, self.fused = self.passes.plan, self.passes.fused
+        else:
+            self.plan = self._make_plan(split, inner)
+            known = {"bounds_ptr": self._tables["bounds_ptr"].reshape(-1).tolist()} if self.documents else {}
+            self.fused = FusedKernel(
+                [Stage(self.kernel, dict(self.bindings[0]), known)],
+                self.plan,
+                self.group,
+                self.strategy,
+                **self._timing,
+            )
         self.prepared: Prepared | None = None
         self._recorded: Attention | None = None  # the same by the plain kernel, which keeps times
-        self._timing = {"deadline": deadline, "host_delay": host_delay, "seed": seed}
         self._given: dict[str, tuple[int, tuple[int, ...]]] = {}
 
     def _choose_tiling(self) -> AttentionTiling | GluonAttentionTiling:
@@ -178,7 +159,6 @@ class Attention:
             self.scale,
             cuda,
             cuda and torch.cuda.get_device_capability(self.group.ordinal)[0] == HOPPER,
-            bool(self.documents),
         )
         if name != "gluon":
             return attention_tiling(self.d, self.group.device)
@@ -202,30 +182,8 @@ class Attention:
                 self.documents, self.tiling, causal=self.causal, window=self.window, device=self.device
             )
             return dict(zip(("bounds_ptr", "seen_ptr", "order_ptr"), tables, strict=True))
-        seen, bounds = self._seen()
-        return {"bounds_ptr": bounds.to(self.device), "seen_ptr": seen.to(self.device)}
-
-    def _seen(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of the plain kernel: of each row the first column that it sees and past the last one, [2, S], and of each tile the
-        blocks of columns that some and that all of its rows see, [tiles, 4]."""
-        m, n = self.tiling.block_m, self.tiling.block_n
-        if not self.documents:
-            return torch.zeros(2, 1, dtype=torch.int32), torch.zeros(1, 4, dtype=torch.int32)
-        row = torch.arange(self.s)
-        number = torch.bucketize(row, torch.tensor(self.documents[1:]), right=True)
-        cuts = torch.tensor(self.documents)
-        first, last = cuts[number], cuts[number + 1]
-        if self.window:
-            first = torch.maximum(first, row - self.window + 1)
-            last = torch.minimum(last, row + self.window)
-        if self.causal:
-            last = torch.minimum(last, row + 1)
-        bounds = []
-        for a, b in zip(first.split(m), last.split(m), strict=True):
-            low, high = int(a.min()) // n * n, int(b.max())
-            whole = min(math.ceil(int(a.max()) / n) * n, math.ceil(high / n) * n)
-            bounds.append([low, whole, max(int(b.min()) // n * n, whole), high])
-        return torch.stack([first, last]).to(torch.int32), torch.tensor(bounds, dtype=torch.int32)
+        tables = plain_tables(self.s, self.documents, self.tiling, self.causal, self.window)
+        return {name: table.to(self.device) for name, table in tables.items()}
 
     def _require(self, inner: int) -> None:
         b, h, hkv, s, d = self.b, self.h, self.hkv, self.s, self.d
@@ -243,8 +201,61 @@ class Attention:
         if self.kind != "auto" and (why := refusal(self.kind, self.group.size, h, inner)):
             raise ValueError(f"kind {self.kind!r}: {why}")
 
-    def _choose(self, inner: int) -> tuple[str, int]:
-        """The kind that the estimate takes for the quickest, and its `inner` (tune/attention.hpp)."""
+    def _share_out(self, rows: list[Rows] | None, even: bool) -> tuple[list[Rows], bool]:
+        """Which rows each rank holds, and whether some are not whole tiles and stay where they are."""
+        ranks, block = self.group.size, self.tiling.block_m
+
+        def cut(multiple: int) -> list[Rows]:
+            return plans.shard_rows(self.s, ranks, self.sharding, multiple, self.documents)
+
+        made = rows or cut(block)
+        lengths = {sum(end - begin for begin, end in own) for own in made}
+        if rows is None and (min(lengths) == 0 or (even and len(lengths) > 1)):
+            made = cut(1)
+        whole = all(end % block == 0 or end == self.s for own in made for _, end in own) and all(made)
+        if whole or self.kind == "ulysses":
+            return made, False
+        return made, True
+
+    def _require_circulation(self, bounded: bool) -> None:
+        if self.kind == "auto" or self.kind in CIRCULATIONS:
+            return
+        what = (
+            "bounded: "
+            if bounded
+            else f"a sequence of {self.s} rows is too short for {self.group.size} ranks in tiles of {self.tiling.block_m} rows: "
+        )
+        raise ValueError(
+            f"{what}kind {self.kind!r} exchanges rows for heads; take one of {', '.join(CIRCULATIONS)}"
+        )
+
+    def _in_passes(self) -> AttentionPasses:
+        most = 0
+        if self.bounded:
+            held = max(sum(end - begin for begin, end in own) for own in self.all_rows)
+            most = 2 * held if self.bounded is True else int(self.bounded)
+        return AttentionPasses(
+            (self.b, self.h, self.hkv, self.s, self.d),
+            (self.dtype, DTYPE_NAMES[self.dtype]),
+            self.group,
+            self.all_rows,
+            self.tiling,
+            causal=self.causal,
+            window=self.window,
+            documents=self.documents,
+            scale=self.scale,
+            circulation=self.kind,
+            inner=self.inner if self.kind == "double_ring" else 0,
+            split=self.split,
+            most=most,
+            gluon=self.is_gluon,
+            programs=self._programs,
+            strategy=self.strategy,
+            **self._timing,
+        )
+
+    def _choose(self, inner: int, kinds: Sequence[str]) -> tuple[str, int]:
+        """Of these kinds the one that the estimate takes for the quickest, and its `inner` (tune/attention.hpp)."""
         ranked = _syncopate.rank_attention(
             (self.b, self.h, self.hkv, self.s, self.d),
             DTYPE_NAMES[self.dtype],
@@ -253,11 +264,11 @@ class Attention:
             self.causal,
             self.window,
             "gluon" if self.is_gluon else "triton",
-            self.tiling.block_n,
+            (self.tiling.block_m, self.tiling.block_n),
             inner,
             torch.cuda.get_device_name(self.group.ordinal) if self.group.device == "cuda" else "",
         )
-        return next((kind, chosen) for kind, chosen, _, why in ranked if kind in KINDS and not why)
+        return next((kind, chosen) for kind, chosen, _, why in ranked if kind in kinds and not why)
 
     def _make_plan(self, split: int, inner: int) -> _syncopate.Plan:
         ranks = self.group.size
@@ -299,7 +310,7 @@ class Attention:
     def shard(self, whole: torch.Tensor, rank: int | None = None) -> torch.Tensor:
         """What a rank (default: this one) holds of a tensor [B, heads, S, …]."""
         rows = self.all_rows[self.group.rank if rank is None else rank]
-        return torch.cat([whole[:, :, begin:end] for begin, end in rows], 2)
+        return torch.cat([whole[:, :, begin:end] for begin, end in rows or [(0, 0)]], 2)
 
     def __call__(
         self,
@@ -310,6 +321,10 @@ class Attention:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """One call: o and lse, into `out` where it is given."""
         o, lse = out or self.empty_outputs()
+        if self.passes is not None:
+            self._check_operands(q, k, v, o, lse)
+            self.passes(q, k, v, o, lse)
+            return o, lse
         prepared = self._place(q, k, v, o, lse)
         prepared.launch(self._key(), lambda: [self._arguments(prepared.tensors)])
         return o, lse
@@ -320,6 +335,9 @@ class Attention:
         if self.is_gluon:
             return self._by_plain_kernel().record(q, k, v)
         outputs = self.empty_outputs()  # until the call is over
+        if self.passes is not None:
+            self._check_operands(q, k, v, *outputs)
+            return self.passes.record(q, k, v, *outputs)
         prepared = self._place(q, k, v, *outputs)
         recorder = trace.recorder_of(prepared, self._options)
         return recorder.call(prepared.arguments(0, self._arguments(prepared.tensors)))
@@ -346,6 +364,7 @@ class Attention:
                 tiling=attention_tiling(self.d, self.group.device),
                 strategy=self.strategy,
                 rows=self.all_rows,
+                bounded=self.bounded,
                 **self._timing,
             )
         return self._recorded
@@ -363,6 +382,8 @@ class Attention:
     def run_local(self) -> None:
         """The fused kernel alone, on a GPU after a call, on what that one has left in the heap: nobody waits, and nothing is
         posted (for benchmarks)."""
+        if self.passes is not None:
+            return self.passes.run_local()
         prepared = self.prepare()
 
         def full() -> dict[str, Any]:
@@ -375,6 +396,8 @@ class Attention:
 
     def prepare(self) -> Prepared:
         """Fuses and compiles on first use. Collective."""
+        if self.passes is not None:
+            self.prepared = self.passes.prepare()
         if self.prepared is None:
             stand_ins = {
                 name: torch.empty(shape, dtype=_dtype(dtype, self.dtype), device=self.device)
@@ -400,6 +423,8 @@ class Attention:
             self._recorded.close()
             self._recorded = None
         self.prepared = None
+        if self.passes is not None:
+            return self.passes.close()
         self.fused.close()
 
     @property
@@ -465,8 +490,13 @@ class Attention:
     def _key(self) -> Hashable:
         return "attention"  # the kernel reads and writes the heap alone
 
-    def _place(self, *operands: torch.Tensor) -> Prepared:
-        """Checks q, k, v, o and lse, and tells the op where they are, run of rows by run."""
+    @property
+    def heap_bytes(self) -> int:
+        """Of each rank's memory that all ranks map. Collective, as prepare is."""
+        return self.prepare().artifact.heap_bytes
+
+    def _check_operands(self, *operands: torch.Tensor) -> None:
+        """q, k, v, o and lse."""
         n = self.num_rows
         shapes = {
             "q": (self.b, self.h, n, self.d),
@@ -482,6 +512,10 @@ class Attention:
                 raise ValueError(
                     f"{name}: the last axis must be contiguous, its stride is {tensor.stride(-1)}"
                 )
+
+    def _place(self, *operands: torch.Tensor) -> Prepared:
+        """Checks q, k, v, o and lse, and tells the op where they are, run of rows by run."""
+        self._check_operands(*operands)
         prepared = self.prepared or self.prepare()
         for name, tensor in zip("QKVOL", operands, strict=True):
             self._set(prepared, name, tensor)
@@ -501,16 +535,6 @@ class Attention:
             give(name, address, list(tensor.stride()), box)
             skipped += end - begin
         self._given[name] = place
-
-
-def documents_of(cu_seqlens: Sequence[int] | torch.Tensor | None, s: int) -> list[int]:
-    """Where each document begins, and the end of the last; empty: there is one. Raises ValueError for what is no such list."""
-    if cu_seqlens is None:
-        return []
-    values = cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else [int(n) for n in cu_seqlens]
-    if len(values) < 2 or values[0] != 0 or values[-1] != s or any(a >= b for a, b in pairwise(values)):
-        raise ValueError(f"cu_seqlens: expected rising numbers from 0 to {s}, got {values}")
-    return values if len(values) > 2 else []
 
 
 def _dtype(name: str, dtype: torch.dtype) -> torch.dtype:
@@ -534,8 +558,10 @@ def attention(
     scale: float | None = None,
     sharding: str = "auto",
     length: int | None = None,
+    bounded: bool | int = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """o and lse of attention over a sequence of `length` rows (default: as many on each rank as here), of which q [B, H, rows,
+    """o and lse of attention over a sequence of `length` rows (default: as many on each rank as here, also where these are no
+    whole tiles), of which q [B, H, rows,
     D], k and v [B, HKV, rows, D] are this rank's, as `sharding` says (Attention.rows). Arguments: as of Attention.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape, or with other documents,
@@ -549,7 +575,23 @@ def attention(
     b, h, rows, d = q.shape
     s = rows * members.size if length is None else length
     documents = tuple(documents_of(cu_seqlens, s))
-    key = (b, h, k.shape[1], s, d, q.dtype, id(members), causal, kind, window, documents, scale, sharding)
+    key = (
+        b,
+        h,
+        k.shape[1],
+        s,
+        d,
+        q.dtype,
+        id(members),
+        causal,
+        kind,
+        window,
+        documents,
+        scale,
+        sharding,
+        length is None,
+        bounded,
+    )
     made = _made.get(key)
     if made is None:
         while len(_made) >= MOST_MADE:
@@ -571,6 +613,8 @@ def attention(
             cu_seqlens=documents or None,
             scale=scale,
             sharding=sharding,
+            even=length is None,
+            bounded=bounded,
         )
     _made.move_to_end(key)
     return made(q, k, v)

@@ -116,6 +116,23 @@ TEST(AttentionPlan, UlyssesSendsHeadsBeforeAndRowsAfter) {
     EXPECT_EQ(ops[3].src.region, (Region{{0, 1}, {0, 2}, {32, 64}, {0, 8}}));
 }
 
+TEST(AttentionPlan, OfKAndVAloneMovesThemTheSameWay) {
+    for (const Circulation circulation :
+         {Circulation::all_gather, Circulation::ring, Circulation::double_ring}) {
+        AttentionOptions options = options_for({.length = 64}, 4, Sharding::zigzag);
+        options.circulation = circulation;
+        const Plan whole = attention(ranks(4), {1, 4, 2, 64, 8}, options).value();
+        options.only_kv = true;
+        const Plan alone = attention(ranks(4), {1, 4, 2, 64, 8}, options).value();
+        EXPECT_TRUE(check(alone).empty());
+        ASSERT_EQ(alone.tensors.size(), 2U);
+        EXPECT_TRUE(alone.produced.empty());
+        for (std::size_t rank = 0; rank < 4; ++rank)
+            EXPECT_EQ(alone.ranks[rank].size(), whole.ranks[rank].size());
+        EXPECT_EQ(rows_that_arrive(alone, 64, 0), rows_that_arrive(whole, 64, 0));
+    }
+}
+
 TEST(AttentionPlan, SaysWhyItCannotBe) {
     const auto error = [](const AttentionShape& shape, const AttentionOptions& options) {
         return attention(ranks(4), shape, options).error().message;
@@ -126,6 +143,11 @@ TEST(AttentionPlan, SaysWhyItCannotBe) {
         error({1, 6, 2, 64, 8}, options),
         "attention: 6 heads cannot be shared out over 4 ranks: take a number of ranks that divides them, or "
         "no Ulysses");
+    options.only_kv = true;
+    EXPECT_EQ(
+        error({1, 8, 2, 64, 8}, options),
+        "attention: ranks that exchange heads move Q and O, too: a plan of K and V alone has no Ulysses");
+    options.only_kv = false;
     options.ulysses = 1;
     EXPECT_EQ(error({1, 6, 4, 64, 8}, options),
               "attention: 6 heads of Q are no multiple of 4 heads of K and V");

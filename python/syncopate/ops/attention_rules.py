@@ -1,0 +1,89 @@
+"""What attention over a sharded sequence can be asked for, and what its plain kernel looks up of documents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+
+from .. import _syncopate
+
+KINDS = ("all_gather", "ring", "double_ring", "ulysses", "ulysses_ring")
+CIRCULATIONS = KINDS[:3]  # rows of Q stay where they are
+SHARDINGS = ("contiguous", "zigzag", "documents")
+HEAD_DIMS = (64, 128, 256)
+SMALL = 16  # rows of a tile on the host, and its head dims go down to this
+
+
+@dataclass(frozen=True)
+class AttentionTiling:
+    """Rows of Q a tile, rows of K and V an iteration, and how the kernel is launched."""
+
+    block_m: int
+    block_n: int
+    num_warps: int = 4
+    num_stages: int = 3
+
+
+def attention_tiling(head_dim: int, device: str) -> AttentionTiling:
+    """Of the plain kernel (C++: tune/attention.hpp)."""
+    tile = _syncopate.attention_tiles("triton", head_dim, device == "cuda")
+    return AttentionTiling(tile["block_m"], tile["block_n"], tile["warps"], tile["stages"])
+
+
+def refusal(kind: str, ranks: int, heads: int, inner: int = 0) -> str:
+    """Why attention of that kind cannot be done; empty: it can."""
+    if kind not in KINDS:
+        return f"there is no kind {kind!r}: one of {', '.join(KINDS)}"
+    group = ranks if kind == "ulysses" else inner if kind == "ulysses_ring" else 1
+    if kind == "ulysses_ring" and (not 1 < inner < ranks or ranks % inner):
+        return f"ulysses_ring needs inner, a number of ranks between 1 and {ranks} that divides them; got {inner}"
+    if heads % group:
+        return f"{heads} heads cannot be shared out over {group} ranks"
+    if kind == "double_ring" and inner and ranks % inner:
+        return f"{ranks} ranks are no multiple of the inner ring's {inner}"
+    return ""
+
+
+def documents_of(cu_seqlens: Sequence[int] | torch.Tensor | None, s: int) -> list[int]:
+    """Where each document begins, and the end of the last; empty: there is one. Raises ValueError for what is no such list."""
+    if cu_seqlens is None:
+        return []
+    values = cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else [int(n) for n in cu_seqlens]
+    if len(values) < 2 or values[0] != 0 or values[-1] != s or any(a >= b for a, b in pairwise(values)):
+        raise ValueError(f"cu_seqlens: expected rising numbers from 0 to {s}, got {values}")
+    return values if len(values) > 2 else []
+
+
+def plain_tables(
+    s: int, documents: Sequence[int], tiling: AttentionTiling, causal: bool, window: int
+) -> dict[str, torch.Tensor]:
+    """Of the plain kernel: of each row the first column that it sees and past the last one, [2, S], and of each tile the
+    blocks of columns that some and that all of its rows see, [tiles, 4]."""
+    m, n = tiling.block_m, tiling.block_n
+    if not documents:
+        return {
+            "bounds_ptr": torch.zeros(1, 4, dtype=torch.int32),
+            "seen_ptr": torch.zeros(2, 1, dtype=torch.int32),
+        }
+    row = torch.arange(s)
+    number = torch.bucketize(row, torch.tensor(documents[1:]), right=True)
+    cuts = torch.tensor(documents)
+    first, last = cuts[number], cuts[number + 1]
+    if window:
+        first = torch.maximum(first, row - window + 1)
+        last = torch.minimum(last, row + window)
+    if causal:
+        last = torch.minimum(last, row + 1)
+    bounds = []
+    for a, b in zip(first.split(m), last.split(m), strict=True):
+        low, high = int(a.min()) // n * n, int(b.max())
+        whole = min(math.ceil(int(a.max()) / n) * n, math.ceil(high / n) * n)
+        bounds.append([low, whole, max(int(b.min()) // n * n, whole), high])
+    return {
+        "bounds_ptr": torch.tensor(bounds, dtype=torch.int32),
+        "seen_ptr": torch.stack([first, last]).to(torch.int32),
+    }
