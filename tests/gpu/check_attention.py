@@ -150,6 +150,73 @@ def check_gluon_documents() -> None:
             op.close()
 
 
+def check_passes(gluon: bool = True) -> None:
+    """K and V of few rows at a time, and rows that are no whole tiles, by the kernel for Hopper; and by the plain one."""
+    cases = {
+        "bounded ring": (2048, {"causal": True, "kind": "ring", "bounded": 700}),
+        "bounded full": (2048, {"bounded": 1024}),
+        "bounded ragged": (1999, {"causal": True, "bounded": 640, "window": 300}),
+        "bounded documents": (2048, {"causal": True, "bounded": 700, "cu_seqlens": [0, 137, 900, 2048]}),
+        "even": (2002, {"causal": True, "even": True}),
+        "short": (37, {"causal": True}),
+        "one row": (1, {}),
+    }
+    for name, (s, options) in cases.items():
+        for d in (128, 64, 256) if name == "bounded ring" else (128,):
+            tiling = tiling_of(d) if gluon and s > 512 else attention_tiling(d, "cuda")
+            op = ops.Attention(1, 4, 2, s, d, tiling=tiling, **options)
+            expect(op.passes is not None, f"{name}: it is not done in passes")
+            check_means(op, f"{name} {d} {op.passes.count} passes, gluon {op.is_gluon}")
+            op.close()
+
+
+def check_passes_plain() -> None:
+    check_passes(gluon=False)
+
+
+def check_means(op: ops.Attention, name: str) -> None:
+    """Passes add in another order than the kernel alone, so tagged rows are compared with the means themselves."""
+    seen = seen_by(op)
+    counts = seen.sum(-1)
+    for call in range(3):
+        v = tagged((op.b, op.hkv, op.s, op.d), call)
+        q = torch.zeros(op.b, op.h, op.s, op.d, device="cuda", dtype=op.dtype)
+        o, _ = op(op.shard(q), op.shard(data(op, call)[1]), op.shard(v))
+        op.check()
+        sums = seen.double() @ v.double().repeat_interleave(op.h // op.hkv, 1)
+        means = sums / counts[None, None, :, None]
+        off = float(((o.double() - means).abs() / means.clamp_min(1)).max()) if op.num_rows else 0.0
+        expect(off < 2**-8, f"{name}, call {call}: tagged rows are {off} off")
+    q, k, v = data(op, 1)
+    for _ in range(20):
+        o, lse = op(op.shard(q), op.shard(k), op.shard(v))
+    op.check()
+    wanted, wanted_lse = in_fp64(op, op.shard(q), k, v, seen)
+    alone = op.shard(op.unfused(q, k, v)[0]).double()
+    if op.num_rows:
+        off, alone_off = ((x - wanted).abs().max().item() for x in (o.double(), alone))
+        expect(off < 2 * alone_off + 1e-3, f"{name}: {off} off, the kernel alone {alone_off}")
+        off = (lse.double() - wanted_lse).abs().max().item()
+        expect(off < 1e-3, f"{name}: lse is {off} off")
+
+
+def check_documents_compile_once() -> None:
+    """Other documents, by default the kernel for Hopper: no new compilation."""
+    import triton
+
+    compiled = []
+    triton.knobs.runtime.jit_post_compile_hook = lambda **kwargs: compiled.append(kwargs) and None
+    found = []
+    for cut in (137, 900, 1500, 640):
+        op = ops.Attention(1, 4, 2, 2048, 128, causal=True, cu_seqlens=[0, cut, 2048])
+        expect(op.is_gluon, f"documents by default: {op.why_plain}")
+        check_exact(op, f"documents {cut}", 1)
+        found.append(len(compiled))
+        op.close()
+    triton.knobs.runtime.jit_post_compile_hook = None
+    expect(found[0] > 0 and found[-1] == found[0], f"compilations after each: {found}")
+
+
 def check_gluon_op(op: ops.Attention, name: str) -> None:
     check_exact(op, name, 3)
     q, k, v = data(op, 1)
@@ -246,6 +313,9 @@ SECTIONS = {
     "gluon": check_gluon,
     "gluon_documents": check_gluon_documents,
     "gluon_again": check_gluon_again,
+    "documents_compile_once": check_documents_compile_once,
+    "passes": check_passes,
+    "passes_plain": check_passes_plain,
     "queued": check_queued,
     "graphs": check_graphs,
 }
