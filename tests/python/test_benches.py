@@ -52,26 +52,41 @@ def test_bench_measures_its_rows_and_names_what_it_leaves_out(operator, vary, mo
 
 
 def test_bench_of_attention_finds_ours_and_its_peers_right_and_says_what_it_leaves_out(syncopate, tmp_path):
-    report = tmp_path / "report.json"
+    report, lines, page, plot = (tmp_path / f"attention.{end}" for end in ("json", "csv", "md", "svg"))
     command = ["bench", "attention", "--rows=2048", "--heads=4", "--kv-heads=2", "--vary=kind=ring"]
-    outcome = syncopate(*command, f"--json={report}")
+    outcome = syncopate(
+        *command, "--masks=full,causal,documents", f"--json={report}", f"--csv={lines}", f"--markdown={page}",
+        f"--plot={plot}",
+    )  # fmt: skip
     assert outcome.code == 0, outcome.out + outcome.err
-    full, causal = json.loads(report.read_text())["table"]
-    for entry in (full, causal):
+    full, causal, documents = json.loads(report.read_text())["table"]
+    for entry in (full, causal, documents):
         assert set(entry["rows"]) == {
             "ours", "ours_eager", "sdpa", "gather", "nccl_sdpa", "ulysses_sdpa", "kind=ring",
         }  # fmt: skip
         assert entry["best"] in ("nccl_sdpa", "ulysses_sdpa")
-        left_out = {"kernel", "ours_gluon", "cp_allgather", "cp_alltoall", "fa4", "nccl_cudnn"}
+        left_out = {
+            "kernel", "ours_gluon", "cp_allgather", "cp_alltoall", "fa4", "nccl_cudnn", "nccl_ours",
+        }  # fmt: skip
         assert set(entry["left_out"]) - {"fa4"} == left_out - {"fa4"}
         assert entry["sdpa"] == "math on the host"
-    assert (full["sharding"], causal["sharding"]) == ("contiguous", "zigzag")
+    shardings = [entry["sharding"] for entry in (full, causal, documents)]
+    assert shardings == ["contiguous", "zigzag", "documents"]
+    read = list(DictReader(lines.open()))
+    assert [line["mask"] for line in read] == ["full", "causal", "documents"]
+    for line, entry in zip(read, (full, causal, documents), strict=True):
+        times = dict(item.rsplit("=", 1) for item in line["times"].split())
+        assert set(times) == set(entry["rows"]) and line["best"] == entry["best"]
+        assert float(times["ours"]) == pytest.approx(entry["rows"]["ours"]["hidden_us"], abs=0.1)
+    assert "## Attention, documents" in page.read_text()
+    assert "without kernel: there is no compiled kernel on the host" in page.read_text()
+    assert plot.read_text().lstrip().startswith("<?xml")
     assert "FAILED" not in outcome.out and "is wrong" not in outcome.out
 
 
 def test_bench_of_attention_refuses_what_it_does_not_know(syncopate):
     for wrong, why in (
-        ("--masks=half", "expected full, causal or both"),
+        ("--masks=half", "expected some of full, causal, documents"),
         ("--vary=split=2", "expected kind=K1,K2"),
         ("--rows=1k", "expected whole numbers"),
     ):

@@ -6,6 +6,7 @@ host ranks over gloo at 1/64 of the rows and D = 16, which checks the bench and 
     sdpa, gather    parts: torch's SDPA of this rank's rows on gathered K and V; NCCL's all-gather of K and V
     kernel          part: our fused kernel alone, on K and V that are there
     nccl_sdpa       the first two, one after the other
+    nccl_ours       our kernel for Hopper after NCCL's all-gather: ours unfused
     nccl_cudnn      causal: the same by cuDNN, keys below the diagonal and on it apart, joined by log-sum-exp
     cp_allgather, cp_alltoall    torch's context_parallel, by either rotation
     ulysses_sdpa    NCCL's all-to-all of Q, K and V, SDPA, and of O
@@ -14,9 +15,10 @@ host ranks over gloo at 1/64 of the rows and D = 16, which checks the bench and 
     ours_gluon      by the kernel for Hopper, as a CUDA graph
 
 Under a causal mask every peer's ranks have alike much work: rows are sharded head to tail, as ours, or by heads. The SDPA back
-end that torch takes is printed. exposed: the part of `ours` in which `kernel` does not run.
+end that torch takes is printed. `documents`: causal, four of different lengths; of peers nccl_sdpa and ulysses_sdpa know them. exposed: the part of `ours` in which `kernel` does not run.
 
-    syncopate bench attention --rows 1024,8192 --heads 16,32 --kv-heads 0,4 --masks full,causal --json report.json
+    syncopate bench attention --rows 1024,8192 --heads 16,32 --kv-heads 0,4 --masks full,causal,documents --csv lines.csv \\
+        --markdown tables.md --plot speed.svg
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+MASKS = ("full", "causal", "documents")
+CUTS = (0.0, 0.07, 0.31, 0.62)  # where documents begin, of the sequence
 HOST_SCALE = 64
 TOLERANCE = 2e-2  # of a relative error, in the 2-norm
 
@@ -43,6 +47,12 @@ class AttentionShape:
     kv_heads: int
     head_dim: int
     causal: bool
+    documents: bool = False
+
+    def cuts(self, ranks: int) -> list[int]:
+        """Where each document begins, and the end of the last; empty: there is one."""
+        length = self.rows * ranks
+        return [*(int(cut * length) for cut in CUTS), length] if self.documents else []
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -64,6 +74,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--budget", type=float, default=600, help="seconds after which no further shape begins"
     )
     parser.add_argument("--json", default="", help="write the report here")
+    parser.add_argument("--csv", default="", help="write a line a shape here")
+    parser.add_argument("--markdown", default="", help="write tables here")
+    parser.add_argument("--plot", default="", help="draw speed over rows here: FILE.svg or .png")
     options = parser.parse_args(arguments)
     for name in ("rows", "heads", "kv_heads"):
         values = getattr(options, name).split(",")
@@ -71,12 +84,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: expected whole numbers")
         setattr(options, name, [int(value) for value in values])
     for mask in options.masks.split(","):
-        if mask not in ("full", "causal"):
-            parser.error(f"--masks {options.masks}: expected full, causal or both")
+        if mask not in MASKS:
+            parser.error(f"--masks {options.masks}: expected some of {', '.join(MASKS)}")
     if options.vary and not options.vary.startswith("kind="):
         parser.error(f"--vary {options.vary}: expected kind=K1,K2")
-    if options.json and not Path(options.json).absolute().parent.is_dir():
-        parser.error(f"--json {options.json}: no such folder")
+    for name in ("json", "csv", "markdown", "plot"):
+        file = getattr(options, name)
+        if file and not Path(file).absolute().parent.is_dir():
+            parser.error(f"--{name} {file}: no such folder")
     return options
 
 
@@ -88,7 +103,7 @@ def shapes_of(options: argparse.Namespace, on_gpu: bool) -> Iterator[AttentionSh
         if heads % (kv_heads or heads):
             continue
         rows = rows if on_gpu else max(32, rows // HOST_SCALE)
-        yield AttentionShape(rows, heads, kv_heads or heads, head_dim, mask == "causal")
+        yield AttentionShape(rows, heads, kv_heads or heads, head_dim, mask != "full", mask == "documents")
 
 
 class AttentionCase:
@@ -108,6 +123,7 @@ class AttentionCase:
             torch.device("cuda", torch.cuda.current_device()) if self.on_gpu else torch.device("cpu")
         )
         self.length = shape.rows * self.size
+        self.cuts = shape.cuts(self.size)
         self.head_to_tail = shape.causal and self.size > 1
         generator = torch.Generator(self.device).manual_seed(1234)  # the same on all ranks
 
@@ -169,7 +185,7 @@ class AttentionCase:
 
             tiling = tiling_of(s.head_dim)
         made = Attention(
-            1, s.heads, s.kv_heads, self.length, s.head_dim, causal=s.causal, kind=kind,
+            1, s.heads, s.kv_heads, self.length, s.head_dim, causal=s.causal, kind=kind, cu_seqlens=self.cuts or None,
             device="cuda" if self.on_gpu else "host", tiling=tiling,
         )  # fmt: skip
         self._operators.append(made)
@@ -180,10 +196,10 @@ class AttentionCase:
         import torch
         import torch.distributed as dist
 
-        from .sdpa import attend
+        from .sdpa import attend_within
 
         q, k, v = self.whole
-        right = torch.cat([attend(q[:, :, b:e], k, v, b, self.shape.causal) for b, e in runs], 2).float()
+        right = torch.cat([attend_within(self, q[:, :, b:e], k, v, b) for b, e in runs], 2).float()
         error = (o.float() - right).norm() / right.norm()
         worst = torch.tensor([float("inf") if error.isnan() else error.item()], device=self.device)
         dist.all_reduce(worst, op=dist.ReduceOp.MAX)
@@ -292,8 +308,8 @@ def run_all(options: argparse.Namespace) -> dict[str, Any]:
 
     progress, found = Progress(options), peers(options.peer)
     for shape in shapes_of(options, torch.cuda.is_available()):
-        mask = "causal" if shape.causal else "full"
-        where = f"attention {mask:6} rows={shape.rows:5} H={shape.heads:2} HKV={shape.kv_heads:2} D={shape.head_dim} |"
+        mask = "documents" if shape.documents else "causal" if shape.causal else "full"
+        where = f"attention {mask:9} rows={shape.rows:5} H={shape.heads:2} HKV={shape.kv_heads:2} D={shape.head_dim} |"
         if progress.out_of_time():
             progress.say(f"{where} not measured: {options.budget:.0f} s are over (--budget)")
             continue
@@ -331,9 +347,14 @@ def main(arguments: list[str]) -> int:
         enable()  # before the kernels are imported
     options.rounds = options.rounds or (15 if gpus else 1)
     try:
+        if options.plot:
+            from .picture import require_matplotlib
+
+            require_matplotlib()
         if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
             start(0, 0, "")
-            return status_of(run_all(options))
+            report = run_all(options)
+            return finish(report, options) if int(os.environ["RANK"]) == 0 else 0
         ranks = options.ranks or (gpus or 2)
         if gpus and ranks > gpus:
             raise RankError(f"{ranks} ranks need {ranks} GPUs, this machine has {gpus}", 3)
@@ -342,10 +363,13 @@ def main(arguments: list[str]) -> int:
             start(place.rank, place.size, f"file://{place.folder}/process-group")
             return run_all(options)
 
-        return status_of(run(ranks, work, timeout=options.budget + 1800)[0])
+        return finish(run(ranks, work, timeout=options.budget + 1800)[0], options)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
     except RuntimeError as error:
         code = getattr(error, "exit_code", None)
         if code is None:
@@ -354,5 +378,16 @@ def main(arguments: list[str]) -> int:
         return int(code)
 
 
-def status_of(report: dict[str, Any]) -> int:
+def finish(report: dict[str, Any], options: argparse.Namespace) -> int:
+    """Writes what was asked for besides the report. Returns the exit code."""
+    from .attention_table import draw, to_markdown, write_csv
+
+    if options.csv:
+        write_csv(report, Path(options.csv))
+    text = to_markdown(report)
+    if options.markdown:
+        Path(options.markdown).write_text(text)
+    print("\n" + text, end="")
+    if options.plot:
+        draw(report, options.plot)
     return 1 if any("error" in entry for entry in report["table"]) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -24,6 +25,19 @@ def attend(q: Any, k: Any, v: Any, first: int, causal: bool) -> Any:
 
     mask = causal_lower_right(q.shape[2], end)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=shared)
+
+
+def attend_within(case: Any, q: Any, k: Any, v: Any, first: int) -> Any:
+    """As `attend`, with the case's mask: document by document, where there are several."""
+    if not case.cuts:
+        return attend(q, k, v, first, case.shape.causal)
+    parts = []
+    for begin, end in pairwise(case.cuts):
+        low, high = max(begin, first), min(end, first + q.shape[2])
+        if low < high:
+            own = q[:, :, low - first : high - first]
+            parts.append(attend(own, k[:, :, begin:end], v[:, :, begin:end], low - begin, case.shape.causal))
+    return torch.cat(parts, 2)
 
 
 def attend_by_cudnn(q: Any, k: Any, v: Any, first: int) -> Any:

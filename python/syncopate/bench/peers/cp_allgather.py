@@ -20,6 +20,8 @@ def within_context(case, rotation):
         raise NotImplementedError("torch has no ring on the host")
     if not case.shape.causal:
         raise ValueError("it balances rows, and takes causal attention only")
+    if case.cuts:
+        raise ValueError("it is called for one document")
     shared = case.shape.heads // case.shape.kv_heads
     q, k, v = case.whole
     buffers = [q.clone(), *(x.repeat_interleave(shared, 1) for x in (k, v))]

@@ -11,8 +11,8 @@ OPERATORS = ("attention",)
 
 
 def make(case):
-    if not case.on_gpu or not case.shape.causal:
-        raise ValueError("for causal attention on a GPU")
+    if not case.on_gpu or not case.shape.causal or case.cuts:
+        raise ValueError("for causal attention of one document on a GPU")
     gather, gathered = gathering(case)
     parts = parts_of(case, case.q)
 

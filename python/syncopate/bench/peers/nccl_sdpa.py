@@ -2,7 +2,7 @@
 
 import torch
 
-from ..sdpa import attend
+from ..sdpa import attend_within
 from .gather import gathering
 from .sdpa import parts_of
 
@@ -16,7 +16,7 @@ def make(case):
     def call(i):
         gather(i)
         k, v = (case.in_order(x) for x in gathered)
-        outs = [attend(q, k, v, first, case.shape.causal) for first, q in parts]
+        outs = [attend_within(case, q, k, v, first) for first, q in parts]
         return outs[0] if len(outs) == 1 else torch.cat(outs, 2)
 
     case.expect("nccl_sdpa", call(0), case.runs)

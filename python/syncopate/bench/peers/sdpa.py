@@ -2,7 +2,7 @@
 
 import torch
 
-from ..sdpa import attend
+from ..sdpa import attend_within
 
 OPERATORS = ("attention",)
 WHOLE = False
@@ -12,7 +12,7 @@ def make(case):
     parts, _, k, v = parts_of(case, case.q), *case.whole
 
     def call(_):
-        outs = [attend(q, k, v, first, case.shape.causal) for first, q in parts]
+        outs = [attend_within(case, q, k, v, first) for first, q in parts]
         return outs[0] if len(outs) == 1 else torch.cat(outs, 2)
 
     case.expect("sdpa", call(0), case.runs)

@@ -4,7 +4,7 @@ copies that put each in the order that the next one takes."""
 import torch
 import torch.distributed as dist
 
-from ..sdpa import attend
+from ..sdpa import attend_within
 
 OPERATORS = ("attention",)
 
@@ -30,7 +30,7 @@ def make(case):
         return came.transpose(0, 1).reshape(b, n * h, rows // n, d)
 
     def call(_):
-        return outwards(attend(*(inwards(x) for x in own), 0, case.shape.causal))
+        return outwards(attend_within(case, *(inwards(x) for x in own), 0))
 
     case.expect("ulysses_sdpa", call(0), case.row_runs)
     return call
