@@ -1,6 +1,7 @@
 """`syncopate run attention:…`: attention on all ranks of this machine, checked against the unfused kernel on the whole sequence.
 
 attention:B=1,H=32,HKV=8,S=4096,D=128,causal=1,kind=all_gather,window=0,sharding=zigzag,inner=0
+attention:S=65536,kind=ring,bounded=16384       K and V of so many rows at a time
 attention:S=4096,cu_seqlens=0:137:4096          documents: where each begins, and the end of the last
 """
 
@@ -29,7 +30,7 @@ def options_of(spec: Spec) -> dict[str, Any]:
     from .strategy import Strategy
 
     made: dict[str, Any] = {}
-    for name in ("window", "inner", "split"):
+    for name in ("window", "inner", "split", "bounded"):
         if name in spec.pairs:
             made[name] = spec.number(name)
     made["causal"] = "causal" not in spec.pairs or bool(spec.number("causal"))

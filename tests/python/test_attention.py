@@ -115,10 +115,14 @@ def test_the_command_runs_documents_with_the_usual_extents_and_refuses_what_it_c
     outcome = command(f"{shape},S=96,cu_seqlens=0:37:96")  # B is 1, and it is causal
     assert outcome.code == 0, outcome.out + outcome.err
     assert outcome.out.count("relative error") == 2
+    outcome = command(f"{shape},S=23,kind=ring,bounded=12")
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert outcome.out.count("relative error") == 2
     for more, why in (
         ("", "S is missing"),
         (",S=96,cu_seqlens=0:x", "cu_seqlens must be whole numbers with : between them"),
         (",S=96,cu_seqlens=0:37:90", "cu_seqlens: expected rising numbers from 0 to 96, got [0, 37, 90]"),
+        (",S=96,bounded=1", "attention: K and V of 1 rows at once are too few"),
         (",S=96,kind=ulysses_ring", "ulysses_ring needs inner, a number of ranks between 1 and 2"),
     ):
         outcome = command(shape + more)

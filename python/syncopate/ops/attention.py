@@ -69,7 +69,15 @@ class Attention:
     name: ClassVar[str] = "attention"
     extents: ClassVar[tuple[str, ...]] = ("B", "H", "HKV", "S", "D")
     keys: ClassVar[Mapping[str, str]] = {"split": "split", "backend": "backend"}
-    flags: ClassVar[tuple[str, ...]] = ("kind", "causal", "window", "sharding", "inner", "cu_seqlens")
+    flags: ClassVar[tuple[str, ...]] = (
+        "kind",
+        "causal",
+        "window",
+        "sharding",
+        "inner",
+        "cu_seqlens",
+        "bounded",
+    )
     defaults: ClassVar[Mapping[str, int]] = {"B": 1, "H": 32, "HKV": 8, "D": 128}  # those of tune/problem.hpp
     bindings: ClassVar[tuple[Mapping[str, str], ...]] = (
         {"q_desc": "Q", "k_desc": "K", "v_desc": "V", "o_desc": "O", "l_ptr": "L"},
