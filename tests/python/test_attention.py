@@ -228,3 +228,17 @@ def test_the_kernel_compiles_for_sm90_alone_and_fused(head_dim, causal, document
     assert fused["wgmma"] >= alone["wgmma"] > 0
     assert fused["shared"] <= alone["shared"] + 1024
     assert fused["registers"] <= 255 and fused["spills"] <= alone["spills"]
+
+
+def test_the_kernel_of_a_pass_compiles_for_sm90_fused():
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    result = subprocess.run(
+        [warm_python(), HERE / "attention_pass_compiled.py", "128"],
+        capture_output=True,
+        text=True,
+        timeout=HUNG,
+        env={**environment, "PYTHONPATH": str(ROOT / "python")},
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    answer = json.loads(result.stdout)
+    assert answer["phased"] and answer["wgmma"] > 0 and answer["spilled"] == 0
