@@ -83,7 +83,9 @@ private:
         const Curve& rate = problem_.kernel.name == AttentionKernelName::gluon
                                 ? machine_.rates.attention_gluon_tflops
                                 : machine_.rates.attention_tflops;
-        return flops / (rate.at(static_cast<double>(problem_.shape.head_dim)) * machine_.num_sms * 1e6);
+        const auto head_dim = static_cast<double>(problem_.shape.head_dim);
+        const double masked = problem_.sequence.causal ? machine_.rates.attention_causal.at(head_dim) : 1;
+        return flops / (rate.at(head_dim) * masked * machine_.num_sms * 1e6);
     }
 
     /// When each rank has got all of Q, K and V that it gets.

@@ -69,6 +69,7 @@ std::span<const FigureRow> machine_figures() {
         FigureRow{"engine_sum_gbps", "GB/s by blocks", "its sums, read and stored at peers, beside a product", nullptr, &R::engine_sum_gbps},
         FigureRow{"attention_tflops", "TFLOP/s by head size", "the plain attention kernel, 16 bits, without a mask, one multiprocessor while all work", nullptr, &R::attention_tflops},
         FigureRow{"attention_gluon_tflops", "TFLOP/s by head size", "the same of the Gluon one; 0 where it does not run", nullptr, &R::attention_gluon_tflops},
+        FigureRow{"attention_causal", "1 by head size", "attention under a causal mask: times the rate without one, of the pairs that it looks at", nullptr, &R::attention_causal},
         FigureRow{"library_gather_us", "us by MiB", "the vendor's all-gather as a call, by what comes into a rank", nullptr, &R::library_gather_us},
         FigureRow{"library_scatter_us", "us by MiB", "the vendor's reduce-scatter as a call, by what comes into a rank", nullptr, &R::library_scatter_us},
         FigureRow{"library_reduce_us", "us by MiB", "the vendor's all-reduce as a call, by what comes into a rank, in one of its two steps", nullptr, &R::library_reduce_us},

@@ -89,6 +89,7 @@ struct Rates {
     double gluon_call_us = 0;
     Curve attention_tflops;
     Curve attention_gluon_tflops;
+    Curve attention_causal;
     Curve tile_store_gbps;
     Curve engine_gbps;
     Curve engine_sum_gbps;
