@@ -17,7 +17,7 @@ CASES = {
     3: ["all_gather ragged", "ring causal", "queued", "bounded documents", "very short"],
     4: ["ulysses_ring", "double_ring causal", "short documents", "heap"],
     5: ["even", "short"],
-    6: ["double_ring zigzag causal", "short ulysses"],
+    6: ["short ulysses"],
     7: ["short ring"],
     8: ["bounded", "short double_ring"],
 }
