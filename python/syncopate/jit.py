@@ -91,13 +91,20 @@ class Compiled:
     descriptor_metadata: list[dict[str, Any] | None]
     launch_pdl: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
+    ones: frozenset[str] = frozenset()  # numbers that were 1 at compilation: Triton makes constants of these
 
     def pack(self, arguments: dict[str, Any]) -> _syncopate.KernelArguments:
-        """Launch parameters in Triton's order (3.6: descriptors as map, shape, strides; then the scratch pointers)."""
+        """Launch parameters in Triton's order (3.6: descriptors as map, shape, strides; then the scratch pointers).
+        Raises ValueError for a number that the kernel was not compiled for."""
         packed = _syncopate.KernelArguments()
         descriptor = 0
         for name, kind, value in _items(self.signature, arguments):
             if kind == "constexpr":
+                if name in self.ones and value != 1:
+                    raise ValueError(
+                        f"parameter {name}: the kernel was compiled for 1, and cannot be launched with {value}; "
+                        "name it in do_not_specialize"
+                    )
                 continue
             if kind.startswith(_DESCRIPTOR):
                 metadata = self.descriptor_metadata[descriptor] if self.descriptor_metadata else None
@@ -192,10 +199,13 @@ def compile_kernel(
         beside=beside,
         cooperative=cooperative,
     )
+    specialised = [p.name for p in function.params if not (p.is_constexpr or p.do_not_specialize)]
+    kinds = _items({name: kind for name, kind in signature.items() if name in specialised}, arguments)
     return Compiled(
         kernel=kernel,
         signature=signature,
         descriptor_metadata=list(getattr(metadata, "tensordesc_meta", None) or []),
         launch_pdl=bool(getattr(metadata, "launch_pdl", False)),
         extra={"shared": int(metadata.shared), "num_warps": int(metadata.num_warps)},
+        ones=frozenset(n for n, kind, value in kinds if kind == "constexpr" and isinstance(value, int)),
     )

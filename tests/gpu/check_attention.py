@@ -41,7 +41,7 @@ def tagged(shape: tuple[int, ...], call: int) -> torch.Tensor:
 
 
 def seen_by(op: ops.Attention) -> torch.Tensor:
-    rows = torch.cat([torch.arange(begin, end, device="cuda") for begin, end in op.rows])
+    rows = torch.cat([torch.arange(begin, end, device="cuda") for begin, end in op.rows or [(0, 0)]])
     at = torch.arange(op.s, device="cuda")
     apart = rows[:, None] - at[None, :]
     seen = torch.ones_like(apart, dtype=torch.bool)

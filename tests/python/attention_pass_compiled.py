@@ -1,7 +1,9 @@
 """The plain kernel of attention in passes, fused with a plan of K and V and compiled for sm_90 without a GPU; run by
 test_attention.py.
 
-    attention_pass_compiled.py HEAD_DIM          prints {"phased", "wgmma", "spilled"} as JSON
+    attention_pass_compiled.py HEAD_DIM          prints {"phased", "constant", "wgmma", "spilled"} as JSON
+
+"constant": what differs from pass to pass, and Triton may take for a constant all the same.
 """
 
 import json
@@ -55,10 +57,14 @@ def main(d: int) -> None:
         )
         print(
             json.dumps(
-                {"phased": artifact.schedule.phased}
+                {"phased": artifact.schedule.phased, "constant": constant(module.attention_pass)}
                 | compiled(module.attention_pass, constants, blocks, tiling)
             )
         )
+
+
+def constant(kernel) -> list[str]:
+    return [p.name for p in kernel.params if p.name in ("FIRST", "LAST") and not p.do_not_specialize]
 
 
 def compiled(kernel, constants, blocks, tiling) -> dict[str, int]:

@@ -53,3 +53,12 @@ def test_kernels_that_triton_launches_get_scratch_for_their_descriptors():
         assert scratch.numel() * scratch.element_size() == 4096 and scratch.data_ptr() % 64 == 0
     finally:
         triton.set_allocator(before)
+
+
+def test_a_number_that_triton_has_made_a_constant_of_is_not_launched_with_another():
+    jit = pytest.importorskip("syncopate.jit")
+    signature = {"n": "i32", "first": "constexpr", "B": "constexpr"}
+    compiled = jit.Compiled(None, signature, [], ones=frozenset({"first"}))
+    compiled.pack({"n": 3, "first": 1, "B": 16})
+    with pytest.raises(ValueError, match="^parameter first: the kernel was compiled for 1, and cannot be"):
+        compiled.pack({"n": 3, "first": 0, "B": 16})

@@ -17,7 +17,7 @@ from .attention import LN2, LOG2E, _softmax_block
 _NEVER = tl.constexpr(float("-inf"))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["FIRST", "LAST"])  # one compiled kernel does all passes
 def attention_pass(
     q_desc,  # [B, H, SQ, D], blocks of [1, 1, BM, D]
     k_desc,  # [B, HKV, SK, D], blocks of [1, 1, BN, D]
