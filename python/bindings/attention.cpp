@@ -45,7 +45,7 @@ plan::Sequence to_sequence(std::int64_t length, const std::vector<std::int64_t>&
 plan::Plan make_plan(std::int32_t ranks, const std::array<std::int64_t, 5>& shape, const std::string& dtype,
                      const std::vector<RowList>& rows, const std::vector<RowList>& attended,
                      const std::string& circulation, std::int32_t ulysses, std::int32_t inner,
-                     std::int32_t split, bool only_kv) {
+                     std::int32_t split, bool only_kv, bool q_o_stay) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     plan::AttentionOptions options;
     options.circulation = named(plan::circulation_from(circulation), "circulation", circulation);
@@ -53,6 +53,7 @@ plan::Plan make_plan(std::int32_t ranks, const std::array<std::int64_t, 5>& shap
     options.inner = inner;
     options.split = split;
     options.only_kv = only_kv;
+    options.q_o_stay = q_o_stay;
     for (const RowList& own : rows) options.rows.push_back(to_rows(own));
     for (const RowList& own : attended) options.attended.push_back(to_rows(own));
     const plan::Mesh mesh{{{"gpu", ranks}}};
@@ -144,7 +145,7 @@ nb::object attention_tiles(const std::string& kernel, std::int64_t head_dim, boo
 void bind_attention(nb::module_& m) {
     m.def("attention_plan", &make_plan, nb::arg("ranks"), nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
           nb::arg("attended"), nb::arg("circulation") = "all_gather", nb::arg("ulysses") = 1,
-          nb::arg("inner") = 0, nb::arg("split") = 1, nb::arg("only_kv") = false,
+          nb::arg("inner") = 0, nb::arg("split") = 1, nb::arg("only_kv") = false, nb::arg("q_o_stay") = false,
           "Attention over a sharded sequence (plan/templates/attention.hpp). shape: batch, heads, kv_heads, "
           "length, "
           "head_dim; rows, attended: by rank, runs of rows.");

@@ -134,10 +134,14 @@ class FusedKernel:
         deadline: float = 30.0,
         host_delay: float = 0.0,
         seed: int = 0,
+        read_in_place: Sequence[str] = (),
     ) -> None:
+        """`read_in_place`: tensors of the plan of which kernels read this rank's own part by arguments that are not bound, so
+        that the heap needs no copy of it."""
         self.stages, self.plan, self.group = list(stages), plan, group
         self.strategy = strategy or Strategy()
         self._timing = {"deadline": deadline, "host_delay": host_delay, "seed": seed}
+        self._read_in_place = list(read_in_place)
         self._signatures = [
             k.signature if isinstance(k, StatedKernel) else inspect.signature(function_of(k))
             for k in (stage.kernel for stage in self.stages)
@@ -263,6 +267,7 @@ class FusedKernel:
             group,
             [text.load(stage) for text, stage in zip(texts, artifact.stages, strict=True)],
             engine_blocks=8 if self.strategy.engine_blocks is None else max(1, self.strategy.engine_blocks),
+            read_in_place=self._read_in_place,
             **self._timing,
         )
         prepared.compile([one.items for one in taken], [one.options for one in taken])

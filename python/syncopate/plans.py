@@ -432,6 +432,7 @@ def attention(
     inner: int = 0,
     split: int = 1,
     only_kv: bool = False,
+    q_o_stay: bool = False,
 ) -> Plan:
     """Attention over a sharded sequence (plan/templates/attention.hpp draws it). Tensors Q, O [B, H, S, D], K, V [B, HKV, S, D]
     and L [B, H, S].
@@ -439,11 +440,12 @@ def attention(
     `shape`: B, H, HKV, S, D. `rows`: by rank, which it holds (`shard_rows`); `attended`: which of K and V it needs
     (`attended_rows`); default: all. `circulation`: "all_gather", "ring" or "double_ring" (`inner` ranks in an inner ring).
     `ulysses`: so many neighbours exchange heads for rows. `split`: chunks into which each run of rows is cut.
-    `only_kv`: K and V alone, where Q, O and L are each rank's own affair.
+    `only_kv`: K and V alone, where Q, O and L are each rank's own affair. `q_o_stay`: K, V and L, where Q and O stay where
+    each rank has them.
     """
     return _syncopate.attention_plan(
-        mesh.size, list(shape), dtype, list(rows), list(attended), circulation, ulysses, inner, split, only_kv
-    )
+        mesh.size, list(shape), dtype, list(rows), list(attended), circulation, ulysses, inner, split, only_kv, q_o_stay
+    )  # fmt: skip
 
 
 def join(parts: Sequence[Plan], tensors: Sequence[Tensor] = ()) -> Plan:

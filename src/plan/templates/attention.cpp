@@ -44,8 +44,8 @@ Status check(const Mesh& mesh, const AttentionShape& shape, const AttentionOptio
     if (shape.heads % options.ulysses != 0)
         return refused(text(shape.heads) + " heads cannot be shared out over " + text(options.ulysses) +
                        " ranks: take a number of ranks that divides them, or no Ulysses");
-    if (options.only_kv && options.ulysses > 1)
-        return refused("ranks that exchange heads move Q and O, too: a plan of K and V alone has no Ulysses");
+    if ((options.only_kv || options.q_o_stay) && options.ulysses > 1)
+        return refused("ranks that exchange heads move Q and O, too: a plan without these has no Ulysses");
     const std::int32_t groups = mesh.num_ranks() / options.ulysses;
     if (options.inner < 0 || (options.inner > 0 && groups % options.inner != 0))
         return refused(text(groups) + " ranks are no multiple of the inner ring's " + text(options.inner));
@@ -76,11 +76,12 @@ public:
         const auto tensor = [&](const char* name, std::int64_t heads) {
             return plan_.tensor({name, {shape.batch, heads, shape.length, shape.head_dim}, shape.dtype});
         };
-        if (!options.only_kv) q_ = tensor("Q", shape.heads);
+        const bool with_q = !options.only_kv && !options.q_o_stay;
+        if (with_q) q_ = tensor("Q", shape.heads);
         k_ = tensor("K", shape.kv_heads);
         v_ = tensor("V", shape.kv_heads);
         if (options.only_kv) return;
-        o_ = tensor("O", shape.heads);
+        if (with_q) o_ = tensor("O", shape.heads);
         l_ = plan_.tensor({"L", {shape.batch, shape.heads, shape.length}, DType::fp32});
     }
 
@@ -162,13 +163,13 @@ private:
                 plan_.initial({rank, chunk(k_, all_kv, run)});
                 plan_.initial({rank, chunk(v_, all_kv, run)});
                 if (options_.only_kv) continue;
-                plan_.initial({rank, chunk(q_, all, run)});
-                plan_.final({rank, chunk(o_, all, run)});
+                if (q_ >= 0) plan_.initial({rank, chunk(q_, all, run)});
+                if (o_ >= 0) plan_.final({rank, chunk(o_, all, run)});
                 plan_.final({rank, chunk(l_, all, run)});
             }
             if (options_.only_kv) continue;
             for (const Interval& run : rows_of_group(rank / group_)) {
-                plan_.produced({rank, chunk(o_, heads_of(rank % group_), run)});
+                if (o_ >= 0) plan_.produced({rank, chunk(o_, heads_of(rank % group_), run)});
                 plan_.produced({rank, chunk(l_, heads_of(rank % group_), run)});
             }
         }

@@ -131,7 +131,10 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     options.num_programs = launch.programs_of(heap->rank());
     options.kept_tensors.emplace();
     for (const emit::KernelLaunch& stage : launch.stages) {
-        for (const auto& [parameter, tensor] : stage.bindings) options.kept_tensors->push_back(tensor);
+        for (const auto& [parameter, tensor] : stage.bindings) {
+            if (std::ranges::find(options.read_in_place, tensor) == options.read_in_place.end())
+                options.kept_tensors->push_back(tensor);
+        }
     }
     for (const plan::Holding& holding : launch.plan.final) {
         if (holding.rank == heap->rank()) options.kept_tensors->push_back(name_of(holding.chunk));

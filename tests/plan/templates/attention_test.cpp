@@ -130,6 +130,14 @@ TEST(AttentionPlan, OfKAndVAloneMovesThemTheSameWay) {
         for (std::size_t rank = 0; rank < 4; ++rank)
             EXPECT_EQ(alone.ranks[rank].size(), whole.ranks[rank].size());
         EXPECT_EQ(rows_that_arrive(alone, 64, 0), rows_that_arrive(whole, 64, 0));
+        options.only_kv = false;
+        options.q_o_stay = true;
+        const Plan staying = attention(ranks(4), {1, 4, 2, 64, 8}, options).value();
+        EXPECT_TRUE(check(staying).empty());
+        ASSERT_EQ(staying.tensors.size(), 3U);
+        EXPECT_EQ(staying.tensors[2].name, "L");
+        EXPECT_EQ(staying.produced.size(), staying.final.size()) << "each rank's own rows of L";
+        EXPECT_EQ(rows_that_arrive(staying, 64, 0), rows_that_arrive(whole, 64, 0));
     }
 }
 
@@ -144,9 +152,8 @@ TEST(AttentionPlan, SaysWhyItCannotBe) {
         "attention: 6 heads cannot be shared out over 4 ranks: take a number of ranks that divides them, or "
         "no Ulysses");
     options.only_kv = true;
-    EXPECT_EQ(
-        error({1, 8, 2, 64, 8}, options),
-        "attention: ranks that exchange heads move Q and O, too: a plan of K and V alone has no Ulysses");
+    EXPECT_EQ(error({1, 8, 2, 64, 8}, options),
+              "attention: ranks that exchange heads move Q and O, too: a plan without these has no Ulysses");
     options.only_kv = false;
     options.ulysses = 1;
     EXPECT_EQ(error({1, 6, 4, 64, 8}, options),

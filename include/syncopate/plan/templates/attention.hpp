@@ -55,11 +55,12 @@ struct AttentionOptions {
     std::vector<Rows> rows;      ///< by rank
     std::vector<Rows> attended;  ///< by rank, rows of K and V that its rows attend to; empty: all
     bool only_kv = false;        ///< the plan has K and V alone: Q, O and L are each rank's own affair
+    bool q_o_stay = false;       ///< Q and O stay where each rank has them: the plan has K, V and L
 };
 
 /// Fails (ErrorClass::usage) where rows are not each held once, ranks are no multiple of `ulysses` or
 /// `inner`, heads no multiple of `ulysses` or of kv_heads, or a split is below 1; or where heads are to be
-/// exchanged by a plan of K and V alone.
+/// exchanged by a plan without Q and O.
 [[nodiscard]] Result<Plan> attention(const Mesh& mesh, const AttentionShape& shape,
                                      const AttentionOptions& options);
 

@@ -46,6 +46,9 @@ struct OpOptions {
     /// kernels are given, and those of which this rank holds something at the end. An input of another one is
     /// not copied into the heap where every transfer can read it where it is.
     std::optional<std::vector<std::string>> kept_tensors{};
+    /// Tensors of which kernels read what this rank was given through an argument of their own, and the heap
+    /// only for what arrives: these are not among kept_tensors that a launch's are.
+    std::vector<std::string> read_in_place{};
     std::int64_t max_delay_us = 0;  ///< host: random delays up to this, in random order
     std::uint64_t seed = 0;         ///< host: of the delays
     /// cuda: multiprocessors that the chunk engine uses (tma_dedicated, ldst_dedicated); 8 reach the speed of
