@@ -152,16 +152,27 @@ void bind_attention(nb::module_& m) {
     m.def(
         "shard_rows",
         [](std::int64_t length, const std::vector<std::int64_t>& documents, std::int32_t ranks,
-           const std::string& sharding, std::int64_t block) {
+           const std::string& sharding, std::int64_t block, std::int32_t group) {
+            if (group < 1 || ranks % group != 0)
+                throw nb::value_error("group: a number of ranks that divides them is expected");
             std::vector<RowList> lists;
             for (const plan::Rows& rows :
                  plan::shard_rows(to_sequence(length, documents, false, 0), ranks,
-                                  named(plan::sharding_from(sharding), "sharding", sharding), block))
+                                  named(plan::sharding_from(sharding), "sharding", sharding), block, group))
                 lists.push_back(to_list(rows));
             return lists;
         },
         nb::arg("length"), nb::arg("documents"), nb::arg("ranks"), nb::arg("sharding"), nb::arg("block"),
-        "The rows of each rank: \"contiguous\", \"zigzag\" or \"documents\".");
+        nb::arg("group") = 1, "The rows of each rank: \"contiguous\", \"zigzag\" or \"documents\".");
+    m.def(
+        "cut_at_tiles",
+        [](const std::vector<RowList>& rows, std::int64_t length, std::int64_t block, std::int32_t group) {
+            std::vector<plan::Rows> all;
+            for (const RowList& own : rows) all.push_back(to_rows(own));
+            return plan::cut_at_tiles(all, length, block, group);
+        },
+        nb::arg("rows"), nb::arg("length"), nb::arg("block"), nb::arg("group") = 1,
+        "Whether rows, by rank, are cut at whole tiles between groups of so many neighbours.");
     m.def("attention_passes", &attention_passes, nb::arg("rows"), nb::arg("passes") = 1, nb::arg("most") = 0,
           "K and V a slice at a time (plan/templates/attention_passes.hpp): rows that a rank has at once, by "
           "rank the places that it fills, and by pass and rank what lies there, ((begin, end), the first row "

@@ -400,11 +400,17 @@ Rows = list[tuple[int, int]]  # runs of rows of a sequence: (begin, end), rising
 
 
 def shard_rows(
-    length: int, ranks: int, sharding: str = "contiguous", block: int = 1, documents: Sequence[int] = ()
+    length: int,
+    ranks: int,
+    sharding: str = "contiguous",
+    block: int = 1,
+    documents: Sequence[int] = (),
+    group: int = 1,
 ) -> list[Rows]:
     """The rows of a sequence that each rank holds, cut at multiples of `block`: "contiguous", "zigzag" (the r-th and the r-th
-    from behind of 2 · ranks parts) or "documents" (so in each; `documents`: where each begins, and the end of the last)."""
-    return _syncopate.shard_rows(length, list(documents), ranks, sharding, block)
+    from behind of 2 · ranks parts) or "documents" (so in each; `documents`: where each begins, and the end of the last). `group`: so many neighbours share tiles, and only
+    what all of them hold is cut so."""
+    return _syncopate.shard_rows(length, list(documents), ranks, sharding, block, group)
 
 
 def attended_rows(

@@ -194,16 +194,6 @@ std::vector<Kind> kinds(const AttentionProblem& problem) {
     return all;
 }
 
-/// Whether no tile of rows of Q is shared between ranks.
-bool cut_at_tiles(const AttentionProblem& problem) {
-    const std::int64_t block = std::max(1, problem.kernel.tile.block_m);
-    return std::ranges::all_of(problem.rows, [&](const plan::Rows& rows) {
-        return std::ranges::all_of(rows, [&](const plan::Interval& run) {
-            return run.end % block == 0 || run.end == problem.shape.length;
-        });
-    });
-}
-
 std::string objection(const Kind& kind, const AttentionProblem& problem) {
     const auto ranks = static_cast<std::int32_t>(problem.rows.size());
     if (kind.name == "ulysses_ring" &&
@@ -212,9 +202,11 @@ std::string objection(const Kind& kind, const AttentionProblem& problem) {
                            ranks, kind.ulysses);
     if (problem.shape.heads % kind.ulysses != 0)
         return fmt::format("{} heads cannot be shared out over {} ranks", problem.shape.heads, kind.ulysses);
-    if (kind.ulysses > 1 && kind.ulysses < ranks && !cut_at_tiles(problem))
-        return fmt::format("a sequence of {} rows is too short for {} ranks in tiles of {} rows",
-                           problem.shape.length, ranks, problem.kernel.tile.block_m);
+    const std::int64_t block = std::max(1, problem.kernel.tile.block_m);
+    if (kind.ulysses > 1 && kind.ulysses < ranks &&
+        !plan::cut_at_tiles(problem.rows, problem.shape.length, block, kind.ulysses))
+        return fmt::format("groups of {} ranks hold no whole tiles of {} rows of these {}", kind.ulysses,
+                           block, problem.shape.length);
     if (kind.inner > 0 && ranks % kind.inner != 0)
         return fmt::format("{} ranks are no multiple of the inner ring's {}", ranks, kind.inner);
     if (kind.name == "double_ring" && kind.inner == 0 && (ranks % 2 != 0 || ranks < 4))

@@ -15,9 +15,9 @@ HERE = Path(__file__).resolve().parent
 CASES = {
     2: ["all_gather causal", "ulysses", "documents", "window", "other documents", "bounded causal"],
     3: ["all_gather ragged", "ring causal", "queued", "bounded documents", "very short"],
-    4: ["ulysses_ring", "double_ring causal", "short documents", "heap"],
+    4: ["ulysses_ring", "double_ring causal", "short documents", "short ulysses_ring", "heap"],
     5: ["even", "short"],
-    6: ["short ulysses"],
+    6: ["short ulysses", "even ulysses_ring"],
     7: ["short ring"],
     8: ["bounded", "short double_ring"],
 }

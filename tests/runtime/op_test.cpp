@@ -727,6 +727,29 @@ TEST_F(OneRankOp, CountsProgramsThatShareTilesOnce) {
     EXPECT_EQ((*op)->table()[emit::table::num_programs], 3) << "one of two ends the call for both";
 }
 
+TEST_F(OneRankOp, CopiesNoInputThatItsKernelReadsWhereItIs) {
+    for (const bool in_place : {false, true}) {
+        emit::Launch launch{.stages = std::vector<emit::KernelLaunch>(1)};
+        launch.schedule = schedule();
+        launch.stages[0].arguments.grid = {1, 1, 1};
+        launch.stages[0].bindings = {{"a_ptr", "A"}};
+        OpOptions options;
+        if (in_place) options.read_in_place = {"A"};
+        auto op = FusedOp::create(heap_, launch, options);
+        ASSERT_TRUE(op) << op.error().to_string();
+        auto* a = reinterpret_cast<std::int32_t*>((*op)->tensor_address("A").value());
+        const std::vector<std::int32_t> user{1, 2, 3, 0, 4, 5, 6, 0};
+        const plan::Region box{{1, 3}, {2, 5}};
+        const std::vector<std::int64_t> strides{4, 1};
+        a[8] = 99;
+        ASSERT_TRUE((*op)->set_input("A", box, reinterpret_cast<std::uint64_t>(user.data()), strides));
+        ASSERT_TRUE((*op)->begin_call());
+        ASSERT_TRUE((*op)->end_call());
+        EXPECT_EQ(a[8], in_place ? 99 : 1);
+        EXPECT_TRUE((*op)->destroy());
+    }
+}
+
 TEST(HostControl, ComparesEpochsModulo32Bits) {
     std::vector<std::uint32_t> words(emit::control::word_of(1));
     const HostControl control(reinterpret_cast<std::uint64_t>(words.data()));

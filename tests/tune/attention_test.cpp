@@ -116,10 +116,11 @@ TEST(Attention, ComputesAtTheRateOfItsKernel) {
               AttentionKernelName::triton);
 }
 
-TEST(Attention, OfFewRowsIsNotByGroupsThatExchangeHeads) {
-    const auto all = ranked("attention:S=256,H=8,HKV=8", 8);
+TEST(Attention, IsByGroupsThatExchangeHeadsWhereTheseHaveWholeTiles) {
+    EXPECT_EQ(of_kind(ranked("attention:S=256,H=8,HKV=8", 8), "ulysses_ring").pruned, "");
+    const auto all = ranked("attention:S=200,H=8,HKV=8", 8);
     EXPECT_EQ(of_kind(all, "ulysses_ring").pruned,
-              "a sequence of 256 rows is too short for 8 ranks in tiles of 64 rows");
+              "groups of 2 ranks hold no whole tiles of 64 rows of these 200");
     for (const char* kind : {"all_gather", "ring", "double_ring", "ulysses"})
         EXPECT_EQ(of_kind(all, kind).pruned, "") << kind;
 }

@@ -128,9 +128,9 @@ class Attention:
         self.sharding = (balanced if causal else "contiguous") if sharding == "auto" else sharding
         if self.sharding not in SHARDINGS:
             raise ValueError(f"there is no sharding {self.sharding!r}: one of {', '.join(SHARDINGS)}")
-        self.all_rows, stays = self._share_out(rows, even)
+        self.all_rows, stays = self._share_out(rows, even, inner if kind == "ulysses_ring" else 1)
         if bounded or stays:
-            self._require_circulation(bool(bounded))
+            self._require_circulation(bool(bounded), inner)
         self.strategy = strategy or Strategy()
         cuda = self.group.device == "cuda"
         if kind == "auto":
@@ -209,29 +209,31 @@ class Attention:
         if self.kind != "auto" and (why := refusal(self.kind, self.group.size, h, inner)):
             raise ValueError(f"kind {self.kind!r}: {why}")
 
-    def _share_out(self, rows: list[Rows] | None, even: bool) -> tuple[list[Rows], bool]:
-        """Which rows each rank holds, and whether some are not whole tiles and stay where they are."""
+    def _share_out(self, rows: list[Rows] | None, even: bool, group: int) -> tuple[list[Rows], bool]:
+        """Which rows each rank holds, and whether some are not whole tiles and stay where they are. `group`: so many ranks
+        exchange heads, and then share tiles."""
         ranks, block = self.group.size, self.tiling.block_m
 
-        def cut(multiple: int) -> list[Rows]:
-            return plans.shard_rows(self.s, ranks, self.sharding, multiple, self.documents)
+        def cut(multiple: int, group: int = 1) -> list[Rows]:
+            return plans.shard_rows(self.s, ranks, self.sharding, multiple, self.documents, group)
 
         made = rows or cut(block)
         lengths = {sum(end - begin for begin, end in own) for own in made}
         if rows is None and (min(lengths) == 0 or (even and len(lengths) > 1)):
-            made = cut(1)
-        whole = all(end % block == 0 or end == self.s for own in made for _, end in own) and all(made)
+            made = cut(1) if group == 1 or even else cut(block, group)
+        whole = all(made) and _syncopate.cut_at_tiles(made, self.s, block, group)
         if whole or self.kind == "ulysses":
             return made, False
         return made, True
 
-    def _require_circulation(self, bounded: bool) -> None:
+    def _require_circulation(self, bounded: bool, inner: int) -> None:
         if self.kind == "auto" or self.kind in CIRCULATIONS:
             return
+        groups = self.group.size // max(inner, 1)
         what = (
             "bounded: "
             if bounded
-            else f"a sequence of {self.s} rows is too short for {self.group.size} ranks in tiles of {self.tiling.block_m} rows: "
+            else f"{groups} groups of {inner} ranks do not each hold whole tiles of {self.tiling.block_m} of {self.s} rows: "
         )
         raise ValueError(
             f"{what}kind {self.kind!r} exchanges rows for heads; take one of {', '.join(CIRCULATIONS)}"

@@ -29,6 +29,30 @@ Rows joined(Rows rows) {
     return made;
 }
 
+/// Of runs one behind another what lies from row `begin` of them to row `end`.
+Rows part_of(const Rows& rows, std::int64_t begin, std::int64_t end) {
+    Rows made;
+    std::int64_t before = 0;
+    for (const Interval& run : rows) {
+        const Interval part{run.begin + std::max<std::int64_t>(begin - before, 0),
+                            std::min(run.end, run.begin + end - before)};
+        if (!part.empty()) made.push_back(part);
+        before += run.size();
+    }
+    return made;
+}
+
+std::vector<Rows> inside_groups(const std::vector<Rows>& groups, std::int32_t group) {
+    std::vector<Rows> rows;
+    for (const Rows& own : groups) {
+        std::int64_t size = 0;
+        for (const Interval& run : own) size += run.size();
+        for (std::int64_t member = 0; member < group; ++member)
+            rows.push_back(part_of(own, size * member / group, size * (member + 1) / group));
+    }
+    return rows;
+}
+
 }  // namespace
 
 std::optional<Sharding> sharding_from(std::string_view name) {
@@ -39,7 +63,8 @@ std::optional<Sharding> sharding_from(std::string_view name) {
 }
 
 std::vector<Rows> shard_rows(const Sequence& sequence, std::int32_t ranks, Sharding sharding,
-                             std::int64_t block) {
+                             std::int64_t block, std::int32_t group) {
+    if (group > 1) return inside_groups(shard_rows(sequence, ranks / group, sharding, block), group);
     const bool zigzag = sharding != Sharding::contiguous;
     const std::int64_t parts = zigzag ? 2 * std::int64_t{ranks} : ranks;
     const std::vector<Interval> whole{{0, sequence.length}};
@@ -58,6 +83,19 @@ std::vector<Rows> shard_rows(const Sequence& sequence, std::int32_t ranks, Shard
     }
     for (Rows& own : rows) own = joined(std::move(own));
     return rows;
+}
+
+bool cut_at_tiles(const std::vector<Rows>& rows, std::int64_t length, std::int64_t block,
+                  std::int32_t group) {
+    const auto members = static_cast<std::size_t>(group);
+    for (std::size_t first = 0; first < rows.size(); first += members) {
+        Rows all;
+        for (std::size_t rank = first; rank < std::min(first + members, rows.size()); ++rank)
+            all.insert(all.end(), rows[rank].begin(), rows[rank].end());
+        for (const Interval& run : joined(std::move(all)))
+            if (run.end % block != 0 && run.end != length) return false;
+    }
+    return true;
 }
 
 Rows attended_by(const Sequence& sequence, const Rows& rows, std::int64_t block) {

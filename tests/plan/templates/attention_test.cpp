@@ -164,6 +164,14 @@ TEST(AttentionPlan, SaysWhyItCannotBe) {
         "attention: row 16 is not held by one rank: a run begins at 17 where the one before ends at 16");
 }
 
+TEST(ShardRows, InGroupsOnlyTheseAreCutAtTiles) {
+    const auto rows = shard_rows({.length = 90}, 4, Sharding::zigzag, 16, 2);
+    EXPECT_EQ(rows, (std::vector<Rows>{{{0, 16}, {64, 69}}, {{69, 90}}, {{16, 40}}, {{40, 64}}}));
+    EXPECT_TRUE(cut_at_tiles(rows, 90, 16, 2));
+    EXPECT_FALSE(cut_at_tiles(rows, 90, 16));
+    EXPECT_TRUE(cut_at_tiles(shard_rows({.length = 90}, 4, Sharding::contiguous, 16), 90, 16));
+}
+
 TEST(ShardRows, ZigzagPairsTheFirstPartWithTheLast) {
     EXPECT_EQ(shard_rows({.length = 64}, 2, Sharding::zigzag, 4),
               (std::vector<Rows>{{{0, 16}, {48, 64}}, {{16, 48}}}));

@@ -82,9 +82,15 @@ struct Sequence {
 };
 
 /// The rows of each of `ranks` ranks, cut at multiples of `block` (so that no tile of so many rows is
-/// shared).
+/// shared). `group`: so many neighbours, which divide `ranks`, share tiles: only what a group holds is cut
+/// so, and each of it gets alike many rows of that.
 [[nodiscard]] std::vector<Rows> shard_rows(const Sequence& sequence, std::int32_t ranks, Sharding sharding,
-                                           std::int64_t block);
+                                           std::int64_t block, std::int32_t group = 1);
+
+/// Whether `rows`, by rank, are cut at multiples of `block` or at the sequence's end, between groups of so
+/// many neighbours.
+[[nodiscard]] bool cut_at_tiles(const std::vector<Rows>& rows, std::int64_t length, std::int64_t block,
+                                std::int32_t group = 1);
 
 /// What `rows` attend to, as few runs as it takes, widened to whole blocks of `block` rows, as a kernel loads
 /// them.
