@@ -87,12 +87,14 @@ class SingleLaunch:
         self._grid = list(prepared.stages[0].grid)
         one = single_kernel(self._kernels)
         full, grid = self._arguments(given), tuple(self._grid)
-        self._compiled = jit.compile_kernel(one, full, grid, dict(options), cooperative=True)
+        self._compiled = jit.Variants(
+            lambda arguments: jit.compile_kernel(one, arguments, grid, dict(options), cooperative=True), full
+        )
         self._packed: dict[Any, Any] = {}
 
     def resident(self, multiprocessors: int) -> bool:
         """Whether all programs run at once."""
-        return self._grid[0] <= multiprocessors * self._compiled.kernel.max_programs_per_multiprocessor
+        return self._grid[0] <= multiprocessors * self._compiled.first.kernel.max_programs_per_multiprocessor
 
     def _arguments(self, given: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         full = [self._prepared.arguments(index, items) for index, items in enumerate(given)]
@@ -102,11 +104,12 @@ class SingleLaunch:
         packed = self._packed.get(key)
         if packed is None:
             packed = self._packed[key] = self._compiled.pack(self._arguments(given))
+        kernel, arguments = packed
         op, stream = self._prepared.op, jit.current_stream()
         op.begin_call(stream)
         ran = False
         try:
-            self._compiled.kernel.launch(self._grid, stream, packed)
+            kernel.launch(self._grid, stream, arguments)
             ran = True
         finally:
             op.end_call(stream, ran)

@@ -8,14 +8,13 @@ measured, and the kernels run in stream order unless the caller says otherwise.
 
 from __future__ import annotations
 
-import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import jit
 from .items import flat, nested
-from .prepared import MOST_PACKED, unwrapped
+from .prepared import MOST_PACKED, compiler_of, unwrapped
 from .stated import StatedKernel
 
 WAYS = ("tiles", "single", "stream")
@@ -42,9 +41,7 @@ class StreamOrder:
             isinstance(kernel, StatedKernel) and "FUSED" not in kernel.parameters for kernel in kernels
         )
         self._compiled = [
-            getattr(
-                unwrapped(kernel), "compile_for", functools.partial(jit.compile_kernel, unwrapped(kernel))
-            )(full, grid, dict(chosen))
+            jit.Variants(compiler_of(unwrapped(kernel), grid, chosen), full)
             for kernel, grid, full, chosen in zip(
                 kernels, self._grids, self._arguments(given), options, strict=True
             )
@@ -70,8 +67,8 @@ class StreamOrder:
                 compiled.pack(full)
                 for compiled, full in zip(self._compiled, self._arguments(given), strict=True)
             ]
-        for compiled, grid, arguments in zip(self._compiled, self._grids, packed, strict=True):
-            compiled.kernel.launch(list(grid), stream, arguments)
+        for (kernel, arguments), grid in zip(packed, self._grids, strict=True):
+            kernel.launch(list(grid), stream, arguments)
 
 
 def measure(ways: Mapping[str, Callable[[], None]]) -> dict[str, list[float]]:

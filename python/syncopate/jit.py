@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -91,20 +91,29 @@ class Compiled:
     descriptor_metadata: list[dict[str, Any] | None]
     launch_pdl: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
-    ones: frozenset[str] = frozenset()  # numbers that were 1 at compilation: Triton makes constants of these
+    #: By place among the parameters what is compiled in: constexprs, and numbers that were 1.
+    constants: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    #: Places of addresses and numbers that are taken to be multiples of 16.
+    multiples: frozenset[tuple[int, ...]] = frozenset()
+
+    def misfit(self, arguments: Mapping[str, Any]) -> str:
+        """The parameter for which these arguments need another compilation, as in Triton's own launches; "" where none does."""
+        for place, name, kind, value in _items(self.signature, arguments):
+            if kind == "constexpr":
+                if place in self.constants and not _is_same(self.constants[place], value):
+                    return name
+            elif kind == "i32" and not -(2**31) <= int(value) < 2**31:
+                return name
+            elif place in self.multiples and _number_of(value) % 16:
+                return name
+        return ""
 
     def pack(self, arguments: dict[str, Any]) -> _syncopate.KernelArguments:
-        """Launch parameters in Triton's order (3.6: descriptors as map, shape, strides; then the scratch pointers).
-        Raises ValueError for a number that the kernel was not compiled for."""
+        """Launch parameters in Triton's order (3.6: descriptors as map, shape, strides; then the scratch pointers)."""
         packed = _syncopate.KernelArguments()
         descriptor = 0
-        for name, kind, value in _items(self.signature, arguments):
+        for _, name, kind, value in _items(self.signature, arguments):
             if kind == "constexpr":
-                if name in self.ones and value != 1:
-                    raise ValueError(
-                        f"parameter {name}: the kernel was compiled for 1, and cannot be launched with {value}; "
-                        "name it in do_not_specialize"
-                    )
                 continue
             if kind.startswith(_DESCRIPTOR):
                 metadata = self.descriptor_metadata[descriptor] if self.descriptor_metadata else None
@@ -131,17 +140,56 @@ class Compiled:
         return packed
 
 
-def _items(signature: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """(name, kind, value) of every parameter, item by item where it is a tuple."""
-    for name, kind in signature.items():
+class Variants:
+    """A kernel with its grid and options, compiled anew for arguments that its compilations so far do not fit: where a number
+    was 1 and is not, or an address was a multiple of 16 and is not."""
+
+    def __init__(self, compile_for: Callable[[dict[str, Any]], Compiled], arguments: dict[str, Any]) -> None:
+        self._compile_for = compile_for
+        self._made = [compile_for(arguments)]
+
+    @property
+    def first(self) -> Compiled:
+        return self._made[0]
+
+    def for_arguments(self, arguments: dict[str, Any]) -> Compiled:
+        fitting = (made for made in self._made if not made.misfit(arguments))
+        found = next(fitting, None)
+        if found is None:
+            found = self._compile_for(arguments)
+            self._made.append(found)
+        return found
+
+    def pack(self, arguments: dict[str, Any]) -> tuple[_syncopate.CudaKernel, _syncopate.KernelArguments]:
+        """What launches them."""
+        compiled = self.for_arguments(arguments)
+        return compiled.kernel, compiled.pack(arguments)
+
+
+def _items(
+    signature: Mapping[str, Any], arguments: Mapping[str, Any], outer: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], str, Any, Any]]:
+    """(place, name, kind, value) of every parameter, item by item where it is a tuple."""
+    for index, (name, kind) in enumerate(signature.items()):
         if kind == "constexpr" and name not in arguments:  # its default
             continue
-        value = arguments[name]
+        place, value = (*outer, index), arguments[name]
         if isinstance(kind, (tuple, list)):
-            names = [f"{name}[{index}]" for index in range(len(kind))]
-            yield from _items(dict(zip(names, kind, strict=True)), dict(zip(names, value, strict=True)))
+            names = [f"{name}[{item}]" for item in range(len(kind))]
+            items = dict(zip(names, kind, strict=True)), dict(zip(names, value, strict=True))
+            yield from _items(*items, place)
         else:
-            yield name, kind, value
+            yield place, name, kind, value
+
+
+def _number_of(value: Any) -> int:
+    """A number, or the address of a tensor."""
+    return int(value) if isinstance(value, (int, float)) else int(value.data_ptr())
+
+
+def _is_same(compiled: Any, value: Any) -> bool:
+    """Whether a constant that was compiled in is this value: 1 is not True, and neither is 1.0."""
+    return compiled is value or (type(compiled) is type(value) and bool(compiled == value))
 
 
 def _pack_descriptor(packed: _syncopate.KernelArguments, value: Any, metadata: dict[str, Any] | None) -> None:
@@ -199,13 +247,13 @@ def compile_kernel(
         beside=beside,
         cooperative=cooperative,
     )
-    specialised = [p.name for p in function.params if not (p.is_constexpr or p.do_not_specialize)]
-    kinds = _items({name: kind for name, kind in signature.items() if name in specialised}, arguments)
+    attributes = dict(binary.src.attrs)
     return Compiled(
         kernel=kernel,
         signature=signature,
         descriptor_metadata=list(getattr(metadata, "tensordesc_meta", None) or []),
         launch_pdl=bool(getattr(metadata, "launch_pdl", False)),
         extra={"shared": int(metadata.shared), "num_warps": int(metadata.num_warps)},
-        ones=frozenset(n for n, kind, value in kinds if kind == "constexpr" and isinstance(value, int)),
+        constants=dict(binary.src.constants),
+        multiples=frozenset(place for place, found in attributes.items() if ["tt.divisibility", 16] in found),
     )

@@ -30,7 +30,7 @@ class EmittedStage:
     grid: tuple[int, int, int]
     bind: dict[str, str]
     accumulates: list[str]  # parameters into which the kernel adds: they start as the user says
-    compiled: jit.Compiled | None = None
+    compiled: jit.Variants | None = None
     stated: StatedKernel | None = None  # it is one, and follows the table by itself
 
     def launched(self, full: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,9 +134,7 @@ class Prepared:
             return
         for index, stage in enumerate(self.stages):
             full = stage.launched(self.arguments(index, given[index]))
-            compiler = getattr(stage.kernel, "compile_for", None)  # of CUDA C++
-            compiler = compiler or functools.partial(jit.compile_kernel, stage.kernel)
-            stage.compiled = compiler(full, stage.grid, dict(options[index]))
+            stage.compiled = jit.Variants(compiler_of(stage.kernel, stage.grid, options[index]), full)
 
     def launch(self, key: Hashable, given: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
         """One call. `given`: the arguments of each stage; asked for only where there is none packed for `key`."""
@@ -148,17 +146,19 @@ class Prepared:
             if len(self._packed) >= MOST_PACKED:
                 self._packed.clear()
             packed = self._packed[key] = [
-                (stage.compiled.kernel, list(stage.grid), stage.compiled.pack(stage.launched(arguments)))
-                for stage, arguments in (
-                    (stage, self.arguments(index, items))
-                    for index, (stage, items) in enumerate(zip(self.stages, given(), strict=True))
-                )
+                self._pack(stage, self.arguments(index, items))
+                for index, (stage, items) in enumerate(zip(self.stages, given(), strict=True))
             ]
         if len(packed) == 1:
             kernel, grid, arguments = packed[0]
             self.op.call(kernel, grid, jit.current_stream(), arguments)
         else:
             self.op.call_stages(packed, jit.current_stream())
+
+    @staticmethod
+    def _pack(stage: EmittedStage, arguments: Mapping[str, Any]) -> tuple:
+        kernel, packed = stage.compiled.pack(stage.launched(arguments))
+        return kernel, list(stage.grid), packed
 
     def launches(self) -> list[tuple]:
         """On a GPU, of each stage what the last new arguments were packed to: kernel, grid and arguments."""
@@ -203,12 +203,10 @@ class Prepared:
             raise NotImplementedError("on the host there is no compiled kernel to launch")
         packed = self._packed.get(key)
         if packed is None:
-            arguments, stage = full(), self.stages[0]
-            packed = self._packed[key] = (
-                stage.compiled.pack(stage.launched(arguments)),
-                arguments,
-            )  # kept alive
-        self.stages[0].compiled.kernel.launch(list(self.grid), jit.current_stream(), packed[0])
+            arguments = full()
+            packed = self._packed[key] = (*self._pack(self.stages[0], arguments), arguments)  # kept alive
+        kernel, grid, numbers, _ = packed
+        kernel.launch(grid, jit.current_stream(), numbers)
 
     def close(self) -> None:
         """Collective."""
@@ -239,6 +237,14 @@ def unwrapped(kernel: Any) -> Any:
     while hasattr(kernel, "fn") and not (hasattr(kernel, "params") or hasattr(kernel, "rewrite")):
         kernel = kernel.fn
     return kernel
+
+
+def compiler_of(
+    kernel: Any, grid: Sequence[int], options: Mapping[str, Any]
+) -> Callable[[dict[str, Any]], jit.Compiled]:
+    """By which a kernel is compiled for arguments: Triton's JIT, or that of CUDA C++."""
+    compile_for = getattr(kernel, "compile_for", None) or functools.partial(jit.compile_kernel, kernel)
+    return lambda arguments: compile_for(arguments, tuple(grid), dict(options))
 
 
 def descriptor_of_own(op: Any, given: Any, pitch: int) -> Any:

@@ -32,6 +32,7 @@ from typing import Any
 from . import _syncopate, interpreter, jit
 from ._syncopate import layout
 from .items import flat
+from .prepared import compiler_of
 from .trace_model import Arrival, Made, Send, TileRun, Trace, on_clock
 
 __all__ = ["Arrival", "Made", "Recorder", "Send", "TileRun", "Trace", "assemble", "record", "write"]
@@ -129,7 +130,7 @@ class Recorder:
         self.kernel = getattr(traced, stage.kernel)
         while hasattr(self.kernel, "fn") and not hasattr(self.kernel, "arg_names"):
             self.kernel = self.kernel.fn
-        self._compiled: jit.Compiled | None = None
+        self._compiled: jit.Variants | None = None
         self._watch: jit.Compiled | None = None
 
     def call(self, arguments: dict[str, Any]) -> Trace:
@@ -210,22 +211,24 @@ class Recorder:
             "BLOCK": 1 << max(5, (count - 1).bit_length()),
         }
         if self._compiled is None:
-            self._compiled = jit.compile_kernel(self.kernel, arguments, self.grid, self._leaving_room())
+            self._compiled = jit.Variants(
+                compiler_of(self.kernel, self.grid, self._leaving_room()), arguments
+            )
             self._watch = jit.compile_kernel(sy_watch, watched, (1, 1, 1), {"num_warps": 1}, beside=True)
-        packed = self._compiled.pack(arguments)
+        kernel, packed = self._compiled.pack(arguments)
         stream, side = torch.cuda.current_stream(), torch.cuda.Stream(priority=-1)
         torch.cuda.synchronize()
         # The host starts the ranks apart; a call before, while the device sleeps until all is enqueued, aligns them.
         epoch = int(arguments["sy_control"][layout.EPOCH])
         if self.repeatable:
             torch.cuda._sleep(ALIGN_CYCLES)
-            self.op.call(self._compiled.kernel, list(self.grid), stream.cuda_stream, packed)
+            self.op.call(kernel, list(self.grid), stream.cuda_stream, packed)
             epoch += 1
         watched["epoch"] = _signed(epoch)
         packed_watch = self._watch.pack(watched)
         side.wait_stream(stream)
         self._watch.kernel.launch([1, 1, 1], side.cuda_stream, packed_watch)
-        self.op.call(self._compiled.kernel, list(self.grid), stream.cuda_stream, packed)
+        self.op.call(kernel, list(self.grid), stream.cuda_stream, packed)
         stream.wait_stream(side)
         torch.cuda.synchronize()
         began, *moments = arrived.tolist()

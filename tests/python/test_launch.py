@@ -55,10 +55,56 @@ def test_kernels_that_triton_launches_get_scratch_for_their_descriptors():
         triton.set_allocator(before)
 
 
-def test_a_number_that_triton_has_made_a_constant_of_is_not_launched_with_another():
-    jit = pytest.importorskip("syncopate.jit")
-    signature = {"n": "i32", "first": "constexpr", "B": "constexpr"}
-    compiled = jit.Compiled(None, signature, [], ones=frozenset({"first"}))
-    compiled.pack({"n": 3, "first": 1, "B": 16})
-    with pytest.raises(ValueError, match="^parameter first: the kernel was compiled for 1, and cannot be"):
-        compiled.pack({"n": 3, "first": 0, "B": 16})
+def compiled_with(**facts):
+    from syncopate import jit
+
+    return jit.Compiled(None, {"x": "*fp32", "n": "i32", "first": "constexpr", "B": "constexpr"}, [], **facts)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({}, ""),
+        ({"n": 48}, ""),
+        ({"n": 40}, "n"),  # no multiple of 16
+        ({"n": 2**31}, "n"),  # takes 64 bits
+        ({"first": 0}, "first"),  # a number that was 1
+        ({"first": True}, "first"),
+        ({"B": 64}, "B"),
+        ({"x": 4096 + 4}, "x"),
+        ({"x": 8192}, ""),
+    ],
+)
+def test_arguments_that_need_another_compilation_are_told(changed, named):
+    found = compiled_with(constants={(2,): 1, (3,): 32}, multiples=frozenset({(0,), (1,)}))
+    assert found.misfit({"x": 4096, "n": 32, "first": 1, "B": 32} | changed) == named
+
+
+def test_items_of_tuples_are_looked_at_one_by_one():
+    from syncopate import jit
+
+    found = jit.Compiled(
+        None, {"sizes": ["i32", "constexpr"]}, [], constants={(0, 1): 1}, multiples=frozenset({(0, 0)})
+    )
+    assert found.misfit({"sizes": (16, 1)}) == ""
+    assert found.misfit({"sizes": (17, 1)}) == "sizes[0]"
+    assert found.misfit({"sizes": (16, 2)}) == "sizes[1]"
+
+
+def test_what_does_not_fit_is_compiled_anew_and_kept():
+    from syncopate import jit
+
+    made = []
+
+    def compile_for(given):
+        made.append(given["first"])
+        return compiled_with(constants={(2,): given["first"], (3,): given["B"]})
+
+    def given(first):
+        return {"x": 4096, "n": 32, "first": first, "B": 32}
+
+    variants = jit.Variants(compile_for, given(1))
+    assert variants.for_arguments(given(1)) is variants.first
+    assert variants.for_arguments(given(5)) is not variants.first
+    assert variants.for_arguments(given(5)) is variants.for_arguments(given(5))
+    assert made == [1, 5]
