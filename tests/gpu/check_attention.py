@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "python"))
 from sections import expect, rank, run  # noqa: E402
 from syncopate import ops  # noqa: E402
 from syncopate.kernels.gluon_attention_call import tiling_of  # noqa: E402
-from syncopate.ops.attention import attention_tiling  # noqa: E402
+from syncopate.ops.attention_rules import attention_tiling  # noqa: E402
 
 #: B, H, HKV, S, D and what the operator is asked for.
 CASES = {
@@ -230,6 +230,38 @@ def check_gluon_op(op: ops.Attention, name: str) -> None:
     expect(off < 1e-3, f"{name}: lse is {off} off")
 
 
+def check_places() -> None:
+    """Operands of many strides and alignments, which the kernels read and store where they are."""
+
+    def by_row(x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+    def odd(x: torch.Tensor) -> torch.Tensor:
+        room = torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)[1:]
+        return room.view(x.shape).copy_(x)
+
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty(*x.shape[:-1], 2 * x.shape[-1], dtype=x.dtype, device=x.device)[
+            ..., : x.shape[-1]
+        ].copy_(x)
+
+    for gluon in (True, False):
+        for name in ("causal", "ring", "ragged"):
+            op = made(name, gluon=gluon)
+            q, k, v = (op.shard(t) for t in data(op, 1))
+            wanted, wanted_lse = op(q, k, v)
+            op.check()
+            for layout in (by_row, odd, padded, torch.clone):
+                out = op.empty_outputs()
+                out = (layout(out[0]), out[1])
+                o, lse = op(layout(q), layout(k), layout(v), out)
+                op.check()
+                what = f"{name}, gluon {gluon}, {layout.__name__}"
+                expect(torch.equal(o, wanted), f"{what}: o differs")
+                expect(torch.equal(lse, wanted_lse), f"{what}: lse differs")
+            op.close()
+
+
 def check_gluon() -> None:
     """The kernel for Hopper, tagged and random."""
     for name in [name for name in CASES if name != "documents"]:
@@ -313,6 +345,7 @@ SECTIONS = {
     "gluon": check_gluon,
     "gluon_documents": check_gluon_documents,
     "gluon_again": check_gluon_again,
+    "places": check_places,
     "documents_compile_once": check_documents_compile_once,
     "passes": check_passes,
     "passes_plain": check_passes_plain,

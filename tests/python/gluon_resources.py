@@ -105,6 +105,8 @@ def attentions():
     yield "d128 causal", 128, {"causal": True}
     yield "d128 causal fused", 128, {"causal": True, "FUSED": True}
     yield "d128 documents fused", 128, {"causal": True, "FUSED": True, "cu_seqlens": [0, 137, 1000]}
+    yield "d128 causal placed fused", 128, {"causal": True, "FUSED": True, "placed": True}
+    yield "d256 placed fused", 256, {"FUSED": True, "placed": True}
     yield "d128 pass fused", 128, {"FUSED": True, "one_pass": True}
     yield "d64 causal window", 64, {"causal": True, "window": 100}
     yield "d256 causal fused", 256, {"causal": True, "FUSED": True}
@@ -116,6 +118,7 @@ def compile_attention(d, options):
     from syncopate.kernels.gluon_attention import gluon_attention
     from syncopate.kernels.gluon_attention_call import (
         Pass,
+        Placed,
         document_tables,
         gluon_attention_arguments,
         pass_tables,
@@ -133,7 +136,12 @@ def compile_attention(d, options):
         )
         carry, tops = torch.empty(1, 4, s, d), torch.empty(2, 1, 4, s)
         options["later"] = Pass(row.to(torch.int32), carry, tops, True, False)
-    q, o = (torch.empty(1, 4, s, d, dtype=torch.bfloat16) for _ in range(2))
+    rows = s
+    if options.pop("placed", False):
+        rows = s // 2
+        own = torch.empty(1, 2, rows, d, dtype=torch.bfloat16)
+        options["placed"] = Placed(torch.zeros(-(-s // tiling.block_n), dtype=torch.int32), own, own)
+    q, o = (torch.empty(1, 4, rows, d, dtype=torch.bfloat16) for _ in range(2))
     k, v = (torch.empty(1, 2, s, d, dtype=torch.bfloat16) for _ in range(2))
     arguments = gluon_attention_arguments(q, k, v, o, torch.empty(1, 4, s), tiling, **options)
     arguments["sy_schedule"] = arguments["sy_control"] = 1 << 40  # addresses

@@ -1,6 +1,6 @@
 """`sy.ops.attention` on host ranks in Triton's interpreter; run by test_attention.py.
 
-    host_attention.py RANKS CASE...          each case as in CASES, "queued", "other documents" or "heap", or of the grid:
+    host_attention.py RANKS CASE...          each case as in CASES, "queued", "other documents", "places" or "heap", or of the grid:
                                              "KIND SHARDING full|causal", "KIND SHARDING causal bounded"
 
 Each case is called with fresh data, transfers late at random and in any order. Twice with tagged numbers: Q is 0, so that
@@ -168,6 +168,28 @@ def check_case(name: str, place: ranks.Place, group) -> None:
     op.close()
 
 
+def check_places(group) -> None:
+    """Operands of other strides and alignments, which tiles read and store where they are."""
+
+    def by_row(x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+    def odd(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty(x.numel() + 1, dtype=x.dtype)[1:].view(x.shape).copy_(x)
+
+    b, h, hkv, s = 2, 2, 1, 40 * group.size + 11
+    op = ops.Attention(b, h, hkv, s, D, torch.bfloat16, group, causal=True)
+    expect(op.is_placed and "Q" not in op.prepare().tensors, "Q and O go through the heap")
+    own = [op.shard(random((b, heads, s, D), heads, n)) for n, heads in enumerate((h, hkv, hkv))]
+    wanted, wanted_lse = op(*own)
+    for layout in (by_row, odd, torch.clone):
+        o, lse = op.empty_outputs()
+        o, lse = op(*map(layout, own), out=(layout(o), lse))
+        expect(torch.equal(o, wanted) and torch.equal(lse, wanted_lse), f"{layout.__name__}: o or lse differ")
+    op.check()
+    op.close()
+
+
 def check_queued(place: ranks.Place, group) -> None:
     """Calls one behind another, each rank late in turns, results looked at when all are made: each is of its own call's rows."""
     b, h, hkv, s = 1, 1, 1, 16 * place.size + 11
@@ -220,6 +242,9 @@ def check_heap(group) -> None:
     s, h, d, page = 512, 8, 256, 2 << 20
     row = 2 * h * d * 2  # bytes of K and V
     op = ops.Attention(1, h, h, s, d, torch.bfloat16, group)
+    expect(row * s <= op.heap_bytes < 2 * row * s, f"{op.heap_bytes} bytes are not K and V of {s} rows")
+    op.close()
+    op = ops.Attention(1, h, h, s, d, torch.bfloat16, group, kind="ulysses")
     expect(op.heap_bytes >= 2 * row * s, f"{op.heap_bytes} bytes do not hold Q, K, V and O of {s} rows")
     op.close()
     for bounded in (True, 64):
@@ -288,6 +313,8 @@ def check(place: ranks.Place) -> None:
             check_queued(place, group)
         elif name == "other documents":
             check_other_documents(place, group)
+        elif name == "places":
+            check_places(group)
         elif name == "heap":
             check_heap(group)
         else:

@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 
 CASES = {
     2: ["all_gather causal", "ulysses", "documents", "window", "other documents", "bounded causal"],
-    3: ["all_gather ragged", "ring causal", "queued", "bounded documents", "very short"],
+    3: ["places", "all_gather ragged", "ring causal", "queued", "bounded documents", "very short"],
     4: ["ulysses_ring", "double_ring causal", "short documents", "short ulysses_ring", "heap"],
     5: ["even", "short"],
     6: ["short ulysses", "even ulysses_ring"],
@@ -138,7 +138,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from syncopate import _syncopate, plans
 from syncopate.kernels import attention as library
-from syncopate.ops.attention import attention_tiling
+from syncopate.ops.attention_rules import attention_tiling
+from syncopate.ops.attention_places import place_table
 
 d, causal, documents = int(sys.argv[1]), bool(int(sys.argv[2])), bool(int(sys.argv[3]))
 ranks, h, hkv, s = 2, 8, 2, 4096
@@ -146,14 +147,17 @@ t = attention_tiling(d, "cuda")
 cuts = [0, 1000, s] if documents else []
 rows = plans.shard_rows(s, ranks, block=t.block_m)
 attended = [plans.attended_rows(s, own, causal=causal, block=t.block_n, documents=cuts) for own in rows]
-plan = plans.attention(plans.mesh_of(ranks), (1, h, hkv, s, d), "bf16", rows, attended)
-bind = {"q_desc": "Q", "k_desc": "K", "v_desc": "V", "o_desc": "O", "l_ptr": "L"}
+plan = plans.attention(plans.mesh_of(ranks), (1, h, hkv, s, d), "bf16", rows, attended, q_o_stay=True)
+bind = {"k_desc": "K", "v_desc": "V", "l_ptr": "L"}
 blocks = {"q_desc": t.block_m, "k_desc": t.block_n, "v_desc": t.block_n, "o_desc": t.block_m}
-constants = dict(CAUSAL=causal, DOCUMENTS=documents, D=d, BM=t.block_m, BN=t.block_n)
+constants = dict(CAUSAL=causal, DOCUMENTS=documents, PLACED=True, D=d, BM=t.block_m, BN=t.block_n)
 scalars = dict(scale=0.1, H=h, HKV=hkv, S=s, WINDOW=0)
 shapes = {name: (shape, dtype) for name, shape, dtype in plan.tensors}
 tensors = {p: (*shapes[name][:1], [], shapes[name][1], [1, 1, blocks[p], d] if p in blocks else []) for p, name in bind.items()}
 tiles = s // t.block_m
+for p in ("q_desc", "o_desc"):
+    tensors[p] = ([1, h, s // ranks, d], [], "bf16", [1, 1, t.block_m, d])
+tensors["place_ptr"] = ([tiles], [], "int32", [])
 tensors["bounds_ptr"] = ([tiles, 4], [], "int32", [])
 tensors["seen_ptr"] = ([2, s], [], "int32", [])
 bounds = []
@@ -162,7 +166,8 @@ for m in range(tiles):
     begin = 0 if last <= 1000 else 960
     bounds += [begin, max(begin, first), max(begin, first), last]
 stage = (Path(library.__file__).read_text(), library.__file__, "attention", bind, scalars | constants, tensors, (tiles * h, 1, 1))
-artifact = _syncopate.fuse([stage], plan, "cuda", 132, values=[{"bounds_ptr": bounds}] if documents else [{}])
+known = {"place_ptr": place_table(rows[0], s, t.block_m).clamp(min=0).tolist()}
+artifact = _syncopate.fuse([stage], plan, "cuda", 132, values=[known | ({"bounds_ptr": bounds} if documents else {})])
 
 
 def measure(path):

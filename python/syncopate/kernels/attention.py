@@ -4,6 +4,8 @@ Q, O: [B, H, S, D], K, V: [B, HKV, S, D], L: [B, H, S] (fp32, natural log-sum-ex
 
 Documents: where several lie in one sequence, or what rows see is not said by CAUSAL and WINDOW, DOCUMENTS has it looked up.
 
+PLACED: Q and O have only some of the rows, [B, H, rows, D], tile by tile where a table says.
+
 A tile is BM rows of one head. Its blocks of K and V are walked in two loops: those that are seen whole, and those of
 which the mask leaves a part. Softmax takes them in any order, so each loop says so: fused with a plan, a tile runs the
 blocks that have arrived and waits for the others. The maximum and the sum of each row are kept in fp32, and an empty
@@ -39,6 +41,7 @@ def attention(
     l_ptr,  # [B, H, S]
     bounds_ptr,  # DOCUMENTS: int32 [tiles of S, 4], of each tile's rows low, whole, part and high, see below
     seen_ptr,  # DOCUMENTS: int32 [2, S], of each row the first column that it sees and past the last one
+    place_ptr,  # PLACED: int32 [tiles of S], at which row of Q and O each tile's rows are
     scale,
     H,
     HKV,
@@ -46,6 +49,7 @@ def attention(
     WINDOW,  # a row sees so many rows up to itself (CAUSAL), or to either side; 0: all
     CAUSAL: tl.constexpr,
     DOCUMENTS: tl.constexpr,
+    PLACED: tl.constexpr,
     D: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
@@ -59,7 +63,10 @@ def attention(
     first = m * BM
     rows = first + tl.arange(0, BM)
     columns = tl.arange(0, BN)
-    q = q_desc.load([b, head, first, 0]).reshape(BM, D)
+    place = first
+    if PLACED:
+        place = tl.load(place_ptr + m)
+    q = q_desc.load([b, head, place, 0]).reshape(BM, D)
     scale_log2 = scale * LOG2E
 
     # Blocks [low, high) hold all that some row sees, [whole, part) what all rows see.
@@ -126,7 +133,7 @@ def attention(
 
     empty = total == 0.0
     acc = acc / tl.where(empty, 1.0, total)[:, None]
-    o_desc.store([b, head, first, 0], acc.to(o_desc.dtype).reshape(1, 1, BM, D))
+    o_desc.store([b, head, place, 0], acc.to(o_desc.dtype).reshape(1, 1, BM, D))
     lse = tl.where(
         empty, _NEVER, (tl.where(empty, 0.0, top) + tl.math.log2(tl.where(empty, 1.0, total))) * LN2
     )

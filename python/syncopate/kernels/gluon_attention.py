@@ -19,7 +19,8 @@ come first, since these are the ones that a mask cuts.
 
 A tile is BM rows of one head, a block BN rows of K and V. A row sees what CAUSAL, WINDOW and DOCUMENTS leave of K. Only
 blocks that some row does not see whole are masked. A call may be one PASS of several, each with other rows of K: then a tile
-goes on with what the passes before have made of its rows, joined by their log-sum-exps. Without a schedule tiles are dealt out to programs to and fro, under a
+goes on with what the passes before have made of its rows, joined by their log-sum-exps. PLACED, a rank's own rows are read and
+stored where its caller has them, and those of K and V are in k_desc and v_desc only for other ranks. Without a schedule tiles are dealt out to programs to and fro, under a
 causal mask the longest first, so that each program gets as much work as the others.
 """
 
@@ -158,9 +159,33 @@ def _extent(
 
 
 @gluon.jit
+def _load_rows(desc, own_desc, own, b, head, row, full, place, PLACED: gl.constexpr):
+    """A block from `row` on, of this rank's own rows or of the others'."""
+    if PLACED:
+        if own:
+            tma.async_copy_global_to_shared(own_desc, [b, head, row, 0], full, place)
+        else:
+            tma.async_copy_global_to_shared(desc, [b, head, row, 0], full, place)
+    else:
+        tma.async_copy_global_to_shared(desc, [b, head, row, 0], full, place)
+
+
+@gluon.jit
+def _place_of(first, place_ptr, BN: gl.constexpr, PLACED: gl.constexpr):
+    """At which row of Q and O a tile's rows begin."""
+    if PLACED:
+        return gl.load(place_ptr + first // BN)
+    else:
+        return first
+
+
+@gluon.jit
 def _load_block(
     k_desc,
     v_desc,
+    own_k_desc,
+    own_v_desc,
+    place_ptr,
     b,
     kv_head,
     n,
@@ -176,20 +201,27 @@ def _load_block(
     D: gl.constexpr,
     STAGES: gl.constexpr,
     NUMBERED: gl.constexpr,
+    PLACED: gl.constexpr,
 ):
     """Block n of K and V, as the ring's `block`-th since the kernel began."""
     BYTES: gl.constexpr = BN * D * 2
     stage = block % STAGES
+    row = n * BN
+    own = False
+    if PLACED:
+        place = gl.load(place_ptr + n)
+        own = place >= 0
+        row = gl.where(own, place, row)
     parity = block // STAGES % 2 ^ 1  # a place that was never filled is empty
     mbarrier.wait(k_empty.index(stage), parity)
     if NUMBERED:
         ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
         numbers.index(stage).store(gl.full((1,), 0, gl.int32, layout=ONE) + n)
     mbarrier.expect(k_full.index(stage), BYTES)
-    tma.async_copy_global_to_shared(k_desc, [b, kv_head, n * BN, 0], k_full.index(stage), k_ring.index(stage))
+    _load_rows(k_desc, own_k_desc, own, b, kv_head, row, k_full.index(stage), k_ring.index(stage), PLACED)
     mbarrier.wait(v_empty.index(stage), parity)
     mbarrier.expect(v_full.index(stage), BYTES)
-    tma.async_copy_global_to_shared(v_desc, [b, kv_head, n * BN, 0], v_full.index(stage), v_ring.index(stage))
+    _load_rows(v_desc, own_v_desc, own, b, kv_head, row, v_full.index(stage), v_ring.index(stage), PLACED)
 
 
 @gluon.jit
@@ -203,10 +235,14 @@ def _load(
     BN: gl.constexpr,
     STAGES: gl.constexpr,
     LONGEST_FIRST: gl.constexpr,
+    PLACED: gl.constexpr,
     FUSED: gl.constexpr,
     q_desc,
     k_desc,
     v_desc,
+    own_k_desc,
+    own_v_desc,
+    place_ptr,
     bounds_ptr,
     order_ptr,
     B,
@@ -247,10 +283,11 @@ def _load(
         mbarrier.wait(q_empty, q_parity)
         q_parity ^= 1
         mbarrier.expect(q_full, BM * D * 2)
+        row = _place_of(first, place_ptr, BN, PLACED)
         for part_of_q in gl.static_range(BM // _ROWS):
             tma.async_copy_global_to_shared(
                 q_desc,
-                [b, head, first + part_of_q * _ROWS, 0],
+                [b, head, row + part_of_q * _ROWS, 0],
                 q_full,
                 q_tile.index(part_of_q),
             )
@@ -281,6 +318,9 @@ def _load(
                     _load_block(
                         k_desc,
                         v_desc,
+                        own_k_desc,
+                        own_v_desc,
+                        place_ptr,
                         b,
                         kv_head,
                         n,
@@ -296,6 +336,7 @@ def _load(
                         D,
                         STAGES,
                         True,
+                        PLACED,
                     )
                     block += 1
         else:
@@ -303,6 +344,9 @@ def _load(
                 _load_block(
                     k_desc,
                     v_desc,
+                    own_k_desc,
+                    own_v_desc,
+                    place_ptr,
                     b,
                     kv_head,
                     high - 1 - i,
@@ -318,6 +362,7 @@ def _load(
                     D,
                     STAGES,
                     False,
+                    PLACED,
                 )
                 block += 1
 
@@ -604,10 +649,13 @@ def _attend(
 @gluon.jit
 def _store(
     BM: gl.constexpr,
+    BN: gl.constexpr,
     DOCUMENTS: gl.constexpr,
     LONGEST_FIRST: gl.constexpr,
+    PLACED: gl.constexpr,
     FUSED: gl.constexpr,
     o_desc,
+    place_ptr,
     order_ptr,
     B,
     H,
@@ -623,10 +671,11 @@ def _store(
     for slot in range(gl.program_id(0), _slots(B, H, SQ, sy_schedule, BM, FUSED), gl.num_programs(0)):
         tile = _tile_of(slot, B, H, SQ, order_ptr, sy_schedule, BM, DOCUMENTS, LONGEST_FIRST, FUSED)
         first, head, b = _coordinates(tile, H, SQ, BM)
+        row = _place_of(first, place_ptr, BN, PLACED)
         mbarrier.wait(ready, filled)
         filled ^= 1
         for part in gl.static_range(BM // _ROWS):
-            tma.async_copy_shared_to_global(o_desc, [b, head, first + part * _ROWS, 0], o_tile.index(part))
+            tma.async_copy_shared_to_global(o_desc, [b, head, row + part * _ROWS, 0], o_tile.index(part))
         tma.store_wait(0)
         mbarrier.arrive(stored)
         if FUSED:
@@ -641,6 +690,9 @@ def gluon_attention(
     k_desc,  # [B, HKV, SK, D], block [1, 1, BN, D]
     v_desc,  # as k_desc
     o_desc,  # as q_desc
+    own_k_desc,  # PLACED: as k_desc, this rank's own rows, as Q and O then are: [B, HKV, rows, D]
+    own_v_desc,  # as own_k_desc
+    place_ptr,  # PLACED: int32 [blocks of BN of the sequence], where in this rank's own rows each begins; -1: it is not its own
     l_ptr,  # fp32 [B, H, SQ], contiguous
     bounds_ptr,  # DOCUMENTS: int32 [tiles of SQ, 4], of each tile's rows low, whole, part and high (_extent), in rows
     seen_ptr,  # DOCUMENTS: int32 [2, SQ], of each row the first row of K that it sees and past the last one
@@ -670,6 +722,7 @@ def gluon_attention(
     O_IN_Q: gl.constexpr,  # o leaves from the place of q: less shared memory, but the next q comes only after that
     LONGEST_FIRST: gl.constexpr = False,
     PASS: gl.constexpr = False,  # one of several: bounds_ptr counts rows of K, seen_ptr those of the sequence
+    PLACED: gl.constexpr = False,
     FUSED: gl.constexpr = False,  # follows the schedule; else sy_schedule and sy_control are not looked at
 ):
     CONSUMERS: gl.constexpr = BM // _ROWS
@@ -711,16 +764,16 @@ def gluon_attention(
         q_tile, k_ring, v_ring, o_tile, numbers, q_full, q_empty, k_full, k_empty, v_full, v_empty, ready, stored,
     )  # fmt: skip
     loader = (
-        q_desc, k_desc, v_desc, bounds_ptr, order_ptr, B, H, HKV, SQ, SK, OFFSET, WINDOW, sy_schedule, sy_control,
+        q_desc, k_desc, v_desc, own_k_desc, own_v_desc, place_ptr, bounds_ptr, order_ptr, B, H, HKV, SQ, SK, OFFSET, WINDOW, sy_schedule, sy_control,
         q_tile, k_ring, v_ring, numbers, q_full, q_empty, k_full, k_empty, v_full, v_empty,
     )  # fmt: skip
-    storer = (o_desc, order_ptr, B, H, SQ, sy_schedule, sy_control, o_tile, ready, stored)
+    storer = (o_desc, place_ptr, order_ptr, B, H, SQ, sy_schedule, sy_control, o_tile, ready, stored)
     gl.warp_specialize(
         [
             (_attend, (0, CAUSAL, WINDOWED, DOCUMENTS, PASS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
             (_attend, (1, CAUSAL, WINDOWED, DOCUMENTS, PASS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
-            (_load, (CAUSAL, WINDOWED, DOCUMENTS, PASS, D, BM, BN, STAGES, LONGEST_FIRST, FUSED) + loader),
-            (_store, (BM, DOCUMENTS, LONGEST_FIRST, FUSED) + storer),
+            (_load, (CAUSAL, WINDOWED, DOCUMENTS, PASS, D, BM, BN, STAGES, LONGEST_FIRST, PLACED, FUSED) + loader),
+            (_store, (BM, BN, DOCUMENTS, LONGEST_FIRST, PLACED, FUSED) + storer),
         ],
         [4, 1, 1],
         [232, 40, 40],

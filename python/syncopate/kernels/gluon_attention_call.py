@@ -127,6 +127,16 @@ class Pass:
     last: bool
 
 
+@dataclass(frozen=True)
+class Placed:
+    """Where a rank that holds some rows of the sequence has them: `k` and `v` [B, HKV, rows, D] are its own, as q and o are, and
+    `table`, int32 [blocks of K], says at which row of them each block begins (-1: it is not its own)."""
+
+    table: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+
+
 def pass_tables(
     seen: torch.Tensor, positions: torch.Tensor, block_m: int, block_n: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -181,17 +191,21 @@ def gluon_attention_arguments(
     scale: float | None = None,
     documents: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     later: Pass | None = None,
+    placed: Placed | None = None,
     **flags: Any,
 ) -> dict[str, Any]:
     """gluon_attention's arguments for q, o [B, H, SQ, D], k, v [B, HKV, SK, D] of bf16 or fp16, and lse [B, H, SQ], fp32,
     contiguous. `offset`: row r of q stands at row r + offset of k (default SK - SQ: the last rows are the same); `window`:
     how many rows up to itself a row sees, or without `causal` to either side, 0: all; `scale` of the scores, default
-    D ** -0.5. `documents`: document_tables of the same causal and window. `later`: this is one pass of several, by pass_tables as `documents`. `flags`: the kernel's further constexprs.
+    D ** -0.5. `documents`: document_tables of the same causal and window. `later`: this is one pass of several, by pass_tables as `documents`.
+    `placed`: q and o [B, H, rows, D] are a rank's own rows of SQ, which are those of lse. `flags`: the kernel's further constexprs.
     Raises ValueError for what the kernel cannot do."""
     b, h, sq, d = q.shape
     hkv, sk = k.shape[1], k.shape[2]
+    if placed is not None:
+        sq = lse.shape[2]
     scale = d**-0.5 if scale is None else scale
-    _require(q, k, v, o, lse, scale, window, tiling)
+    _require(q, k, v, o, lse, sq, scale, window, tiling)
     bounds, seen, order = documents or (lse, lse, lse)  # a stand-in that is not read
     positions, carry, tops = (lse, lse, lse) if later is None else (later.positions, later.carry, later.tops)
     return {
@@ -199,6 +213,9 @@ def gluon_attention_arguments(
         "k_desc": _descriptor(k, [1, 1, tiling.block_n, d]),
         "v_desc": _descriptor(v, [1, 1, tiling.block_n, d]),
         "o_desc": _descriptor(o, [1, 1, ROWS, d]),
+        "own_k_desc": _descriptor(k if placed is None else placed.k, [1, 1, tiling.block_n, d]),
+        "own_v_desc": _descriptor(v if placed is None else placed.v, [1, 1, tiling.block_n, d]),
+        "place_ptr": lse if placed is None else placed.table,
         "l_ptr": lse,
         "bounds_ptr": bounds,
         "seen_ptr": seen,
@@ -228,6 +245,7 @@ def gluon_attention_arguments(
         "O_IN_Q": tiling.o_in_q,
         "LONGEST_FIRST": causal and window == 0,
         "PASS": later is not None,
+        "PLACED": placed is not None,
         **flags,
     }
 
@@ -238,16 +256,17 @@ def _require(
     v: torch.Tensor,
     o: torch.Tensor,
     lse: torch.Tensor,
+    sq: int,
     scale: float,
     window: int,
     tiling: GluonAttentionTiling,
 ) -> None:
-    b, h, sq, d = q.shape
+    b, h, _, d = q.shape
     if k.dim() != 4 or k.shape != v.shape or k.shape[0] != b or k.shape[3] != d or h % k.shape[1]:
         raise ValueError(
             f"expected k and v [{b}, a divisor of {h}, rows, {d}], got {list(k.shape)} and {list(v.shape)}"
         )
-    if o.shape != q.shape or lse.shape != q.shape[:3] or lse.dtype != torch.float32:
+    if o.shape != q.shape or lse.shape != (b, h, sq) or lse.dtype != torch.float32:
         raise ValueError(f"expected o {list(q.shape)} and lse {[b, h, sq]} of fp32")
     if q.dtype not in (torch.bfloat16, torch.float16) or any(t.dtype != q.dtype for t in (k, v, o)):
         raise ValueError(f"expected q, k, v and o of bf16 or fp16, all alike, got {q.dtype} for q")

@@ -12,11 +12,16 @@ _ROWS = ["b", "h", "m*BM : (m+1)*BM"]
 
 @functools.cache
 def stated_attention(
-    causal: bool = False, windowed: bool = False, documents: bool = False, one_pass: bool = False
+    causal: bool = False,
+    windowed: bool = False,
+    documents: bool = False,
+    one_pass: bool = False,
+    placed: bool = False,
 ) -> StatedKernel:
     """gluon_attention with these CAUSAL, WINDOWED and DOCUMENTS. A tile's loop runs over the blocks of K that some of its rows
     see (_extent); its ranges may come in any order. Of documents the elements of bounds_ptr have to be known (`values`). One
-    of several passes (PASS) has ranges of all blocks, as what rows see differs from pass to pass and from rank to rank."""
+    of several passes (PASS) has ranges of all blocks, as what rows see differs from pass to pass and from rank to rank. PLACED
+    (`placed`) says nothing of q_desc and o_desc, which are each rank's own affair: what a rank makes is said by l_ptr."""
     begin, end = "(m*BM + OFFSET)", "(min((m+1)*BM, SQ) + OFFSET)"
     low, high = "0", "SK"
     if causal:
@@ -42,7 +47,7 @@ def stated_attention(
         tiles={"b": "B", "h": "H", "m": "cdiv(SQ, BM)"},
         loops={"n": f"cdiv(max({high}, 0), BN) - {low}"},
         any_order=("n",),
-        reads={"q_desc": [*_ROWS, ":"], "k_desc": block, "v_desc": block},
-        writes={"o_desc": [*_ROWS, ":"], "l_ptr": _ROWS},
+        reads={"k_desc": block, "v_desc": block} | ({} if placed else {"q_desc": [*_ROWS, ":"]}),
+        writes={"l_ptr": _ROWS} | ({} if placed else {"o_desc": [*_ROWS, ":"]}),
         order=order,
     )

@@ -23,6 +23,7 @@ from ..plans import Rows
 from ..prepared import Prepared
 from ..strategy import Strategy
 from .attention_passes import AttentionPasses
+from .attention_places import fits_descriptor, for_descriptor, is_rising, place_table
 from .attention_rules import (
     CIRCULATIONS,
     HEAD_DIMS,
@@ -61,6 +62,9 @@ class Attention:
     `bounded`: how many rows of K and V, of the whole sequence, a rank has in the heap at once; True: as many as two ranks
     hold. They then come in passes (ops.attention_passes), and Q, O and lse, which stay where they are, are in no heap. So they do
     where rows are not whole tiles. Not with the kinds that exchange heads.
+
+    Where ranks do not exchange heads, q is read and o stored where they are, by the kernel for Hopper also this rank's own k and v:
+    the heap then has K and V for what arrives, and lse.
 
     Collective: all ranks construct and call it alike. A rank is sent only the rows of K and V that its own rows see, and each
     tile starts with those that have arrived, in whatever order they come. Raises ValueError for what cannot be done.
@@ -123,7 +127,6 @@ class Attention:
         self.is_gluon = not isinstance(self.tiling, AttentionTiling)
         if self.is_gluon and self.group.device != "cuda":
             raise ValueError("tiling: the kernel for Hopper does not run on the host; leave it out")
-        self.kernel = self._stated() if self.is_gluon else kernel
         balanced = "documents" if self.documents else "zigzag"
         self.sharding = (balanced if causal else "contiguous") if sharding == "auto" else sharding
         if self.sharding not in SHARDINGS:
@@ -140,17 +143,28 @@ class Attention:
         self._timing = {"deadline": deadline, "host_delay": host_delay, "seed": seed}
         self._tables = self._make_tables()
         self.bounded = bounded
+        # Where Q and O do not move, they are read and stored where the user has them.
+        self.is_placed = (
+            self.kind in CIRCULATIONS and not (bounded or stays) and all(is_rising(r) for r in self.all_rows)
+        )
+        self.kernel = self._stated() if self.is_gluon else kernel
+        self._places = self._make_places()
         self.passes = self._in_passes() if bounded or stays else None
         if self.passes is not None:
             self.plan, self.fused = self.passes.plan, self.passes.fused
         else:
             self.plan = self._make_plan(split, inner)
             known = {"bounds_ptr": self._tables["bounds_ptr"].reshape(-1).tolist()} if self.documents else {}
+            if self.is_placed and not self.is_gluon:
+                known["place_ptr"] = self._places.tolist()
+            moving = {tensor for tensor, *_ in self.plan.tensors}
+            bind = {p: tensor for p, tensor in self.bindings[0].items() if tensor in moving}
             self.fused = FusedKernel(
-                [Stage(self.kernel, dict(self.bindings[0]), known)],
+                [Stage(self.kernel, bind, known)],
                 self.plan,
                 self.group,
                 self.strategy,
+                read_in_place=("K", "V") if self.is_placed and self.is_gluon else (),
                 **self._timing,
             )
         self.prepared: Prepared | None = None
@@ -177,7 +191,7 @@ class Attention:
     def _stated(self) -> Any:
         from ..kernels.stated_attention import stated_attention
 
-        return stated_attention(self.causal, self.window > 0, bool(self.documents))
+        return stated_attention(self.causal, self.window > 0, bool(self.documents), placed=self.is_placed)
 
     def _make_tables(self) -> dict[str, torch.Tensor]:
         """What the kernel looks up where there are documents."""
@@ -192,6 +206,16 @@ class Attention:
             return dict(zip(("bounds_ptr", "seen_ptr", "order_ptr"), tables, strict=True))
         tables = plain_tables(self.s, self.documents, self.tiling, self.causal, self.window)
         return {name: table.to(self.device) for name, table in tables.items()}
+
+    def _make_places(self) -> torch.Tensor:
+        """Where tiles, of the kernel for Hopper blocks of K, begin in this rank's own rows."""
+        if not self.is_placed:
+            return torch.zeros(1, dtype=torch.int32, device=self.device)
+        block = self.tiling.block_n if self.is_gluon else self.tiling.block_m
+        table = place_table(self.rows, self.s, block)
+        if not self.is_gluon:
+            table.clamp_(min=0)  # tiles of other ranks do not run here, but are looked at
+        return table.to(self.device)
 
     def _require(self, inner: int) -> None:
         b, h, hkv, s, d = self.b, self.h, self.hkv, self.s, self.d
@@ -305,6 +329,7 @@ class Attention:
             ulysses=ulysses,
             inner=inner if self.kind == "double_ring" else 0,
             split=split,
+            q_o_stay=self.is_placed,
         )
 
     @property
@@ -335,8 +360,11 @@ class Attention:
             self._check_operands(q, k, v, o, lse)
             self.passes(q, k, v, o, lse)
             return o, lse
-        prepared = self._place(q, k, v, o, lse)
-        prepared.launch(self._key(), lambda: [self._arguments(prepared.tensors)])
+        operands = self._fitting(q, k, v, o, lse)
+        prepared = self._place(*operands)
+        prepared.launch(self._key(operands), lambda: [self._arguments(self._tensors(prepared, operands))])
+        if operands[3] is not o:
+            o.copy_(operands[3])
         return o, lse
 
     def record(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> trace.Trace:
@@ -348,9 +376,10 @@ class Attention:
         if self.passes is not None:
             self._check_operands(q, k, v, *outputs)
             return self.passes.record(q, k, v, *outputs)
-        prepared = self._place(q, k, v, *outputs)
+        operands = self._fitting(q, k, v, *outputs)
+        prepared = self._place(*operands)
         recorder = trace.recorder_of(prepared, self._options)
-        return recorder.call(prepared.arguments(0, self._arguments(prepared.tensors)))
+        return recorder.call(prepared.arguments(0, self._arguments(self._tensors(prepared, operands))))
 
     def _by_plain_kernel(self) -> Attention:
         """This operator by the plain kernel, with the same rows on each rank."""
@@ -397,7 +426,8 @@ class Attention:
         prepared = self.prepare()
 
         def full() -> dict[str, Any]:
-            return prepared.arguments(0, self._arguments(prepared.tensors)) | {
+            operands = self._own(self.num_rows, torch.randn) if self.is_placed else []
+            return prepared.arguments(0, self._arguments(self._tensors(prepared, operands))) | {
                 "sy_control": prepared.op.control_tensor.clone(),
                 "sy_schedule": trace.without_signals(prepared.op.table_tensor),
             }
@@ -413,8 +443,39 @@ class Attention:
                 name: torch.empty(shape, dtype=_dtype(dtype, self.dtype), device=self.device)
                 for name, shape, dtype in self.plan.tensors
             }
+            if self.is_placed:
+                most = max(sum(end - begin for begin, end in rows) for rows in self.all_rows)
+                stand_ins = self._tensors(stand_ins, self._own(most))
             self.prepared = self.fused.prepare_calls([self._call(stand_ins)])
         return self.prepared
+
+    def _own(self, rows: int, make: Callable[..., torch.Tensor] = torch.empty) -> list[torch.Tensor]:
+        """q, k, v and o of so many rows."""
+        heads = (self.h, self.hkv, self.hkv, self.h)
+        return [make(self.b, n, rows, self.d, dtype=self.dtype, device=self.device) for n in heads]
+
+    def _fitting(self, *operands: torch.Tensor) -> list[torch.Tensor]:
+        """The same, or copies, where a descriptor of one is needed and cannot be made; of o room for it."""
+        self._check_operands(*operands)
+        if not self.is_placed:
+            return list(operands)
+        q, k, v, o, lse = operands
+        inputs = [for_descriptor(tensor) for tensor in (q, k, v)]
+        return [
+            *inputs,
+            o if fits_descriptor(o) else torch.empty(o.shape, dtype=o.dtype, device=o.device),
+            lse,
+        ]
+
+    def _tensors(
+        self, prepared: Prepared | Mapping[str, torch.Tensor], operands: Sequence[torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        """What the kernel is given: what is in the heap, and this rank's own tensors where it reads these."""
+        tensors = dict(prepared.tensors if isinstance(prepared, Prepared) else prepared)
+        if not self.is_placed:
+            return tensors
+        q, k, v, o, *_ = operands
+        return tensors | {"Q": q, "O": o, "own K": k, "own V": v}
 
     def empty_outputs(self) -> tuple[torch.Tensor, torch.Tensor]:
         shape = (self.b, self.h, self.num_rows)
@@ -459,6 +520,7 @@ class Attention:
             "o_desc": rows("O", m),
             "l_ptr": tensors["L"],
             **self._tables,
+            "place_ptr": self._places,
             "scale": self.scale,
             "H": self.h,
             "HKV": self.hkv,
@@ -466,14 +528,18 @@ class Attention:
             "WINDOW": self.window,
             "CAUSAL": self.causal,
             "DOCUMENTS": bool(self.documents),
+            "PLACED": "own K" in tensors,
             "D": self.d,
             "BM": m,
             "BN": n,
         }
 
     def _gluon_arguments(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        from ..kernels.gluon_attention_call import gluon_attention_arguments
+        from ..kernels.gluon_attention_call import Placed, gluon_attention_arguments
 
+        placed = None
+        if "own K" in tensors:
+            placed = Placed(self._places, tensors["own K"], tensors["own V"])
         return gluon_attention_arguments(
             *(tensors[name] for name in "QKVOL"),
             self.tiling,
@@ -481,6 +547,7 @@ class Attention:
             window=self.window,
             scale=self.scale,
             documents=tuple(self._tables.values()) or None,
+            placed=placed,
         )
 
     @property
@@ -497,8 +564,11 @@ class Attention:
             tiles = min(tiles, self._programs)
         return Call((tiles, 1, 1), self._arguments(tensors), self._options)
 
-    def _key(self) -> Hashable:
-        return "attention"  # the kernel reads and writes the heap alone
+    def _key(self, operands: Sequence[torch.Tensor]) -> Hashable:
+        if not self.is_placed:
+            return "attention"  # the kernel reads and writes the heap alone
+        own = operands[:4] if self.is_gluon else (operands[0], operands[3])
+        return tuple((tensor.data_ptr(), tensor.stride()) for tensor in own)
 
     @property
     def heap_bytes(self) -> int:
@@ -524,11 +594,11 @@ class Attention:
                 )
 
     def _place(self, *operands: torch.Tensor) -> Prepared:
-        """Checks q, k, v, o and lse, and tells the op where they are, run of rows by run."""
-        self._check_operands(*operands)
+        """Tells the op where q, k, v, o and lse are, run of rows by run."""
         prepared = self.prepared or self.prepare()
         for name, tensor in zip("QKVOL", operands, strict=True):
-            self._set(prepared, name, tensor)
+            if name in prepared.tensors:
+                self._set(prepared, name, tensor)
         return prepared
 
     def _set(self, prepared: Prepared, name: str, tensor: torch.Tensor) -> None:
