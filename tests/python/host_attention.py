@@ -214,7 +214,7 @@ def check_queued(place: ranks.Place, group) -> None:
 
 def check_other_documents(place: ranks.Place, group) -> None:
     """Other documents make other tables and no other kernel, and what was set up long ago is freed."""
-    module = sys.modules["syncopate.ops.attention"]
+    module = sys.modules["syncopate.ops.attention_function"]
     module.MOST_MADE = 2
     s, sources, alive = 64, set(), []
     for call, cut in enumerate((20, 37, 50, 20)):

@@ -19,9 +19,9 @@ come first, since these are the ones that a mask cuts.
 
 A tile is BM rows of one head, a block BN rows of K and V. A row sees what CAUSAL, WINDOW and DOCUMENTS leave of K. Only
 blocks that some row does not see whole are masked. A call may be one PASS of several, each with other rows of K: then a tile
-goes on with what the passes before have made of its rows, joined by their log-sum-exps. PLACED, a rank's own rows are read and
-stored where its caller has them, and those of K and V are in k_desc and v_desc only for other ranks. Without a schedule tiles are dealt out to programs to and fro, under a
-causal mask the longest first, so that each program gets as much work as the others.
+goes on with what the passes before have made of its rows, joined by their log-sum-exps. PLACED, a rank's own rows are
+read and stored where its caller has them: k_desc and v_desc have those of other ranks. Without a schedule tiles are dealt out to
+programs to and fro, under a causal mask the longest first, so that each program gets as much work as the others.
 """
 
 from __future__ import annotations
@@ -36,433 +36,21 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from ..gluon import (
-    sy_await,
-    sy_await_phase,
-    sy_finish,
-    sy_num_phases,
-    sy_num_slots,
-    sy_phase,
-    sy_post,
-    sy_tile,
+from ..gluon import sy_finish, sy_post
+from .gluon_attention_loader import CONSUMER_ROWS, load_blocks
+from .gluon_attention_softmax import (
+    NEVER,
+    add_up,
+    block_number,
+    join_passes,
+    mask_scores,
+    part_sums,
+    times_rows,
 )
+from .gluon_attention_tiles import coordinates_of, count_slots, extent_of, place_of, tile_of
 
-_ROWS = gl.constexpr(64)  # of a consumer: what one wgmma multiplies
-_LOG2E = gl.constexpr(1.4426950408889634)
-_LN2 = gl.constexpr(0.6931471805599453)
-_NEVER = gl.constexpr(float("-inf"))
-
-
-@gluon.jit
-def _slots(B, H, SQ, sy_schedule, BM: gl.constexpr, FUSED: gl.constexpr):
-    """How many slots there are."""
-    if FUSED:
-        return sy_num_slots(sy_schedule)
-    else:
-        return gl.cdiv(SQ, BM) * H * B
-
-
-@gluon.jit
-def _unfused_tile(
-    slot, B, H, SQ, order_ptr, BM: gl.constexpr, DOCUMENTS: gl.constexpr, LONGEST_FIRST: gl.constexpr
-):
-    """The order of an unfused call. Every other round of programs is dealt out backwards, so that who got the longest tile of
-    one round gets the shortest of the next."""
-    programs = gl.num_programs(0)
-    tiles = gl.cdiv(SQ, BM)
-    turn = slot // programs
-    at = slot
-    if turn % 2 == 1:
-        at = gl.minimum((turn + 1) * programs, tiles * H * B) - 1 - slot % programs
-    if DOCUMENTS:
-        return gl.load(order_ptr + at // (H * B)) + at % (H * B) * tiles
-    elif LONGEST_FIRST:
-        return (tiles - 1 - at // (H * B)) + at % (H * B) * tiles
-    else:
-        return at
-
-
-@gluon.jit
-def _tile_of(
-    slot,
-    B,
-    H,
-    SQ,
-    order_ptr,
-    sy_schedule,
-    BM: gl.constexpr,
-    DOCUMENTS: gl.constexpr,
-    LONGEST_FIRST: gl.constexpr,
-    FUSED: gl.constexpr,
-):
-    """The tile of `slot`; those of a head are numbered by rows, then come those of the next head. It waits for nothing."""
-    if FUSED:
-        return sy_tile(sy_schedule, slot)
-    else:
-        return _unfused_tile(slot, B, H, SQ, order_ptr, BM, DOCUMENTS, LONGEST_FIRST)
-
-
-@gluon.jit
-def _coordinates(tile, H, SQ, BM: gl.constexpr):
-    """The tile's first row, its head and its batch entry."""
-    tiles = gl.cdiv(SQ, BM)
-    return tile % tiles * BM, tile // tiles % H, tile // tiles // H
-
-
-@gluon.jit
-def _extent(
-    first,
-    bounds_ptr,
-    SQ,
-    SK,
-    OFFSET,
-    WINDOW,
-    CAUSAL: gl.constexpr,
-    WINDOWED: gl.constexpr,
-    DOCUMENTS: gl.constexpr,
-    BM: gl.constexpr,
-    BN: gl.constexpr,
-):
-    """Blocks [low, high) hold all that some row of the tile sees, [whole, part) are those that all rows see whole, and
-    whether it sees none: it then goes through block 0, which is masked."""
-    low = 0
-    high = SK
-    whole = 0
-    part = SK
-    if DOCUMENTS:
-        bounds = bounds_ptr + 4 * (first // BM)
-        low = gl.load(bounds)
-        whole = gl.load(bounds + 1)
-        part = gl.load(bounds + 2)
-        high = gl.load(bounds + 3)
-    else:
-        begin = first + OFFSET
-        end = gl.minimum(first + BM, SQ) + OFFSET
-        if CAUSAL:
-            high = gl.minimum(high, end)
-            part = gl.minimum(part, begin + 1)
-        elif WINDOWED:
-            high = gl.minimum(high, end + WINDOW - 1)
-            part = gl.minimum(part, begin + WINDOW)
-        if WINDOWED:
-            low = gl.maximum(begin - WINDOW + 1, 0)
-            whole = gl.maximum(end - WINDOW, 0)
-    low = low // BN
-    whole = gl.cdiv(whole, BN)
-    part = gl.maximum(part, 0) // BN
-    high = gl.cdiv(gl.maximum(high, 0), BN)
-    empty = high <= low
-    low = gl.where(empty, 0, low)
-    high = gl.where(empty, 1, high)
-    part = gl.where(empty, 0, part)
-    return low, high, whole, part, empty
-
-
-@gluon.jit
-def _load_rows(desc, own_desc, own, b, head, row, full, place, PLACED: gl.constexpr):
-    """A block from `row` on, of this rank's own rows or of the others'."""
-    if PLACED:
-        if own:
-            tma.async_copy_global_to_shared(own_desc, [b, head, row, 0], full, place)
-        else:
-            tma.async_copy_global_to_shared(desc, [b, head, row, 0], full, place)
-    else:
-        tma.async_copy_global_to_shared(desc, [b, head, row, 0], full, place)
-
-
-@gluon.jit
-def _place_of(first, place_ptr, BN: gl.constexpr, PLACED: gl.constexpr):
-    """At which row of Q and O a tile's rows begin."""
-    if PLACED:
-        return gl.load(place_ptr + first // BN)
-    else:
-        return first
-
-
-@gluon.jit
-def _load_block(
-    k_desc,
-    v_desc,
-    own_k_desc,
-    own_v_desc,
-    place_ptr,
-    b,
-    kv_head,
-    n,
-    block,
-    k_ring,
-    v_ring,
-    numbers,
-    k_full,
-    k_empty,
-    v_full,
-    v_empty,
-    BN: gl.constexpr,
-    D: gl.constexpr,
-    STAGES: gl.constexpr,
-    NUMBERED: gl.constexpr,
-    PLACED: gl.constexpr,
-):
-    """Block n of K and V, as the ring's `block`-th since the kernel began."""
-    BYTES: gl.constexpr = BN * D * 2
-    stage = block % STAGES
-    row = n * BN
-    own = False
-    if PLACED:
-        place = gl.load(place_ptr + n)
-        own = place >= 0
-        row = gl.where(own, place, row)
-    parity = block // STAGES % 2 ^ 1  # a place that was never filled is empty
-    mbarrier.wait(k_empty.index(stage), parity)
-    if NUMBERED:
-        ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
-        numbers.index(stage).store(gl.full((1,), 0, gl.int32, layout=ONE) + n)
-    mbarrier.expect(k_full.index(stage), BYTES)
-    _load_rows(k_desc, own_k_desc, own, b, kv_head, row, k_full.index(stage), k_ring.index(stage), PLACED)
-    mbarrier.wait(v_empty.index(stage), parity)
-    mbarrier.expect(v_full.index(stage), BYTES)
-    _load_rows(v_desc, own_v_desc, own, b, kv_head, row, v_full.index(stage), v_ring.index(stage), PLACED)
-
-
-@gluon.jit
-def _load(
-    CAUSAL: gl.constexpr,
-    WINDOWED: gl.constexpr,
-    DOCUMENTS: gl.constexpr,
-    PASS: gl.constexpr,
-    D: gl.constexpr,
-    BM: gl.constexpr,
-    BN: gl.constexpr,
-    STAGES: gl.constexpr,
-    LONGEST_FIRST: gl.constexpr,
-    PLACED: gl.constexpr,
-    FUSED: gl.constexpr,
-    q_desc,
-    k_desc,
-    v_desc,
-    own_k_desc,
-    own_v_desc,
-    place_ptr,
-    bounds_ptr,
-    order_ptr,
-    B,
-    H,
-    HKV,
-    SQ,
-    SK,
-    OFFSET,
-    WINDOW,
-    sy_schedule,
-    sy_control,
-    q_tile,
-    k_ring,
-    v_ring,
-    numbers,
-    q_full,
-    q_empty,
-    k_full,
-    k_empty,
-    v_full,
-    v_empty,
-):
-    """The loader."""
-    block = 0
-    q_parity = 1
-    for slot in range(gl.program_id(0), _slots(B, H, SQ, sy_schedule, BM, FUSED), gl.num_programs(0)):
-        phases = 0
-        if FUSED:
-            tile = sy_await(sy_schedule, sy_control, slot)
-            phases = sy_num_phases(sy_schedule, slot)
-        else:
-            tile = _tile_of(slot, B, H, SQ, order_ptr, sy_schedule, BM, DOCUMENTS, LONGEST_FIRST, FUSED)
-        first, head, b = _coordinates(tile, H, SQ, BM)
-        kv_head = head // (H // HKV)
-        low, high, whole, part, empty = _extent(
-            first, bounds_ptr, SQ, SK, OFFSET, WINDOW, CAUSAL, WINDOWED, DOCUMENTS, BM, BN
-        )
-        mbarrier.wait(q_empty, q_parity)
-        q_parity ^= 1
-        mbarrier.expect(q_full, BM * D * 2)
-        row = _place_of(first, place_ptr, BN, PLACED)
-        for part_of_q in gl.static_range(BM // _ROWS):
-            tma.async_copy_global_to_shared(
-                q_desc,
-                [b, head, row + part_of_q * _ROWS, 0],
-                q_full,
-                q_tile.index(part_of_q),
-            )
-        if FUSED:
-            # Ranges of blocks, counted from the first one that the tile sees, in the schedule's order.
-            ranges = gl.maximum(phases, 1)
-            for phase in range(ranges):
-                begin = low
-                end = high
-                if PASS:
-                    # Ranges of all blocks: the schedule does not know which of them the tile sees, and takes it that
-                    # it has awaited all.
-                    if phases > 0:
-                        begin, end = sy_phase(sy_schedule, slot, phase)
-                        sy_await_phase(sy_schedule, sy_control, slot, phase)
-                        begin = gl.maximum(begin, low)
-                        end = gl.minimum(end, high)
-                elif phases > 0:
-                    if not empty:
-                        begin, end = sy_phase(sy_schedule, slot, phase)
-                        begin = low + begin
-                        end = gl.minimum(low + end, high)
-                        if begin < end:
-                            sy_await_phase(sy_schedule, sy_control, slot, phase)
-                    else:
-                        end = gl.where(phase == 0, high, low)
-                for n in range(begin, end):
-                    _load_block(
-                        k_desc,
-                        v_desc,
-                        own_k_desc,
-                        own_v_desc,
-                        place_ptr,
-                        b,
-                        kv_head,
-                        n,
-                        block,
-                        k_ring,
-                        v_ring,
-                        numbers,
-                        k_full,
-                        k_empty,
-                        v_full,
-                        v_empty,
-                        BN,
-                        D,
-                        STAGES,
-                        True,
-                        PLACED,
-                    )
-                    block += 1
-        else:
-            for i in range(high - low):
-                _load_block(
-                    k_desc,
-                    v_desc,
-                    own_k_desc,
-                    own_v_desc,
-                    place_ptr,
-                    b,
-                    kv_head,
-                    high - 1 - i,
-                    block,
-                    k_ring,
-                    v_ring,
-                    numbers,
-                    k_full,
-                    k_empty,
-                    v_full,
-                    v_empty,
-                    BN,
-                    D,
-                    STAGES,
-                    False,
-                    PLACED,
-                )
-                block += 1
-
-
-@gluon.jit
-def _mask(
-    scores,
-    n,
-    rows,
-    seen_from,
-    seen_to,
-    position_ptr,
-    SK,
-    OFFSET,
-    WINDOW,
-    CAUSAL: gl.constexpr,
-    WINDOWED: gl.constexpr,
-    DOCUMENTS: gl.constexpr,
-    PASS: gl.constexpr,
-    BN: gl.constexpr,
-    SCORES: gl.constexpr,
-):
-    """The scores of block n, minus infinity where a row does not see a column."""
-    column = n * BN + gl.arange(0, BN, layout=gl.SliceLayout(0, SCORES))
-    if PASS:
-        column = gl.load(position_ptr + column, mask=column < SK, other=-1)
-    columns = gl.expand_dims(column, 0)
-    if DOCUMENTS:
-        seen = (columns >= gl.expand_dims(seen_from, 1)) & (columns < gl.expand_dims(seen_to, 1))
-    else:
-        at = gl.expand_dims(rows + OFFSET, 1)
-        seen = columns < SK
-        if CAUSAL:
-            seen = seen & (columns <= at)
-        elif WINDOWED:
-            seen = seen & (columns - at < WINDOW)
-        if WINDOWED:
-            seen = seen & (at - columns < WINDOW)
-    return gl.where(seen, scores, _NEVER)
-
-
-@gluon.jit
-def _block_number(numbers, stage, high, i, FUSED: gl.constexpr):
-    """Which block of K the ring has at `stage`, the i-th of the tile."""
-    if FUSED:
-        ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-        return gl.max(numbers.index(stage).load(ONE), axis=0)
-    else:
-        return high - 1 - i
-
-
-@gluon.jit
-def _part_sums(p, ROWS: gl.constexpr, BN: gl.constexpr):
-    """Eight sums a row of p [ROWS, BN]. A row is shared by four threads: these stay within a thread, so that no thread
-    awaits another in the loop."""
-    return gl.sum(p.reshape((ROWS, BN // 8, 8)), axis=1)
-
-
-@gluon.jit
-def _times_rows(parts, faded):
-    LAYOUT: gl.constexpr = parts.type.layout
-    return parts * gl.expand_dims(gl.convert_layout(faded, gl.SliceLayout(1, LAYOUT)), 1)
-
-
-@gluon.jit
-def _add_up(parts, ROWS: gl.constexpr):
-    return gl.convert_layout(gl.sum(parts, axis=1), ROWS)
-
-
-@gluon.jit
-def _join(acc, top, total, rows, row, all_rows, carry_ptr, tops_ptr, SQ, FIRST, LAST, D: gl.constexpr):
-    """What a pass has made of the rows, joined with what those before it have, as a block is with the blocks before it, and
-    left for the next pass. `row`: the head's first one of `all_rows`."""
-    OUT: gl.constexpr = acc.type.layout
-    OUT_ROWS: gl.constexpr = gl.SliceLayout(1, OUT)
-    known = (rows < SQ) & (FIRST == 0)
-    kept = (rows < SQ) & (LAST == 0)
-    tops = tops_ptr + row + rows
-    top_before = gl.load(tops, mask=known, other=_NEVER)
-    total_before = gl.load(tops + all_rows, mask=known, other=0.0)
-    joined = gl.maximum(top, top_before)
-    base = gl.where(joined == _NEVER, 0.0, joined)
-    faded = gl.exp2(top - base)
-    faded_before = gl.exp2(top_before - base)
-    out_rows = gl.convert_layout(rows, OUT_ROWS)
-    at = carry_ptr + gl.expand_dims((row + out_rows) * D, 1)
-    at += gl.expand_dims(gl.arange(0, D, layout=gl.SliceLayout(0, OUT)), 0)
-    inside = gl.expand_dims(out_rows < SQ, 1)
-    carried = gl.load(at, mask=inside & (FIRST == 0), other=0.0)
-    # Of a row that sees nothing in this pass, whatever lies in the masked block: it may be no number.
-    unseen = gl.convert_layout(total == 0.0, OUT_ROWS)
-    acc = gl.where(
-        gl.expand_dims(unseen, 1), 0.0, acc * gl.expand_dims(gl.convert_layout(faded, OUT_ROWS), 1)
-    )
-    acc = acc + carried * gl.expand_dims(gl.convert_layout(faded_before, OUT_ROWS), 1)
-    total = total * faded + total_before * faded_before
-    gl.store(at, acc, mask=inside & (LAST == 0))
-    gl.store(tops, joined, mask=kept)
-    gl.store(tops + all_rows, total, mask=kept)
-    return acc, joined, total
+LOG2E = gl.constexpr(1.4426950408889634)
+LN2 = gl.constexpr(0.6931471805599453)
 
 
 @gluon.jit
@@ -517,34 +105,34 @@ def _attend(
     WEIGHTS: gl.constexpr = gl.DotOperandLayout(0, OUT, 2)
     # Masks may cut any block, or only the first that comes.
     ANY_MASKED: gl.constexpr = CAUSAL or WINDOWED or DOCUMENTS or FUSED
-    scale_log2 = scale * _LOG2E
+    scale_log2 = scale * LOG2E
     block = 0
     q_parity = 0
     kept = 1  # parity of `stored`: the place of o is free at first
     q = q_tile.index(index)
-    for slot in range(gl.program_id(0), _slots(B, H, SQ, sy_schedule, BM, FUSED), gl.num_programs(0)):
-        tile = _tile_of(slot, B, H, SQ, order_ptr, sy_schedule, BM, DOCUMENTS, LONGEST_FIRST, FUSED)
-        first, head, b = _coordinates(tile, H, SQ, BM)
-        low, high, whole, part, empty = _extent(
+    for slot in range(gl.program_id(0), count_slots(B, H, SQ, sy_schedule, BM, FUSED), gl.num_programs(0)):
+        tile = tile_of(slot, B, H, SQ, order_ptr, sy_schedule, BM, DOCUMENTS, LONGEST_FIRST, FUSED)
+        first, head, b = coordinates_of(tile, H, SQ, BM)
+        low, high, whole, part, empty = extent_of(
             first, bounds_ptr, SQ, SK, OFFSET, WINDOW, CAUSAL, WINDOWED, DOCUMENTS, BM, BN
         )
-        rows = first + index * _ROWS + gl.arange(0, _ROWS, layout=gl.SliceLayout(1, SCORES))
+        rows = first + index * CONSUMER_ROWS + gl.arange(0, CONSUMER_ROWS, layout=gl.SliceLayout(1, SCORES))
         seen_from = rows
         seen_to = rows
         if DOCUMENTS:
             seen_from = gl.load(seen_ptr + rows, mask=rows < SQ, other=0)
             seen_to = gl.load(seen_ptr + SQ + rows, mask=rows < SQ, other=0)
-        zero = gl.zeros((_ROWS, BN), gl.float32, layout=SCORES)
+        zero = gl.zeros((CONSUMER_ROWS, BN), gl.float32, layout=SCORES)
 
         mbarrier.wait(q_full, q_parity)
         q_parity ^= 1
         stage = block % STAGES
         mbarrier.wait(k_full.index(stage), block // STAGES % 2)
         scores = warpgroup_mma(q, k_ring.index(stage).permute((1, 0)), zero, use_acc=False)
-        n = _block_number(numbers, stage, high, 0, FUSED)
+        n = block_number(numbers, stage, high, 0, FUSED)
         mbarrier.arrive(k_empty.index(stage))
         if (n < whole) | (n >= part):
-            scores = _mask(
+            scores = mask_scores(
                 scores,
                 n,
                 rows,
@@ -562,11 +150,11 @@ def _attend(
                 SCORES,
             )
         top = gl.max(scores, axis=1) * scale_log2
-        base = gl.where(top == _NEVER, 0.0, top)  # of a row that sees nothing yet
+        base = gl.where(top == NEVER, 0.0, top)  # of a row that sees nothing yet
         p = gl.exp2(scores * scale_log2 - gl.expand_dims(base, 1))
-        parts = _part_sums(p, _ROWS, BN)
+        parts = part_sums(p, CONSUMER_ROWS, BN)
         weights = gl.convert_layout(p.to(k_ring.dtype), WEIGHTS)
-        acc = gl.zeros((_ROWS, D), gl.float32, layout=OUT)
+        acc = gl.zeros((CONSUMER_ROWS, D), gl.float32, layout=OUT)
         for i in range(1, high - low):
             v_stage = block % STAGES
             v_parity = block // STAGES % 2
@@ -579,11 +167,11 @@ def _attend(
             mbarrier.wait(v_full.index(v_stage), v_parity)
             product = warpgroup_mma(weights, v_ring.index(v_stage), acc, is_async=True)
             scores = warpgroup_mma_wait(num_outstanding=1, deps=(next_scores,))
-            n = _block_number(numbers, stage, high, i, FUSED)
+            n = block_number(numbers, stage, high, i, FUSED)
             mbarrier.arrive(k_empty.index(stage))
             if ANY_MASKED:
                 if (n < whole) | (n >= part):
-                    scores = _mask(
+                    scores = mask_scores(
                         scores,
                         n,
                         rows,
@@ -601,11 +189,11 @@ def _attend(
                         SCORES,
                     )
             new_top = gl.maximum(top, gl.max(scores, axis=1) * scale_log2)
-            base = gl.where(new_top == _NEVER, 0.0, new_top)
+            base = gl.where(new_top == NEVER, 0.0, new_top)
             p = gl.exp2(scores * scale_log2 - gl.expand_dims(base, 1))
             faded = gl.exp2(top - base)
             top = new_top
-            parts = _times_rows(parts, faded) + _part_sums(p, _ROWS, BN)
+            parts = times_rows(parts, faded) + part_sums(p, CONSUMER_ROWS, BN)
             next_weights = gl.convert_layout(p.to(k_ring.dtype), WEIGHTS)
             # This barrier is passed long since. As a branch it keeps ptxas from moving the wait for the product above
             # the exponentials.
@@ -621,11 +209,11 @@ def _attend(
         mbarrier.arrive(v_empty.index(stage))
         block += 1
 
-        total = _add_up(parts, gl.SliceLayout(1, SCORES))
+        total = add_up(parts, gl.SliceLayout(1, SCORES))
         if PASS:
             row = (b * H + head).to(gl.int64) * SQ
             all_rows = (B * H).to(gl.int64) * SQ
-            acc, top, total = _join(
+            acc, top, total = join_passes(
                 acc, top, total, rows, row, all_rows, carry_ptr, tops_ptr, SQ, FIRST, LAST, D
             )
         unseen = total == 0.0
@@ -641,7 +229,7 @@ def _attend(
             kept ^= 1
         o_tile.index(index).store(acc.to(o_tile.dtype))
         fence_async_shared()
-        lse = gl.where(unseen, _NEVER, (top + gl.log2(total)) * _LN2)
+        lse = gl.where(unseen, NEVER, (top + gl.log2(total)) * LN2)
         gl.store(l_ptr + (b * H + head).to(gl.int64) * SQ + rows, lse, mask=rows < SQ)
         mbarrier.arrive(ready)
 
@@ -668,14 +256,16 @@ def _store(
 ):
     """The storer."""
     filled = 0
-    for slot in range(gl.program_id(0), _slots(B, H, SQ, sy_schedule, BM, FUSED), gl.num_programs(0)):
-        tile = _tile_of(slot, B, H, SQ, order_ptr, sy_schedule, BM, DOCUMENTS, LONGEST_FIRST, FUSED)
-        first, head, b = _coordinates(tile, H, SQ, BM)
-        row = _place_of(first, place_ptr, BN, PLACED)
+    for slot in range(gl.program_id(0), count_slots(B, H, SQ, sy_schedule, BM, FUSED), gl.num_programs(0)):
+        tile = tile_of(slot, B, H, SQ, order_ptr, sy_schedule, BM, DOCUMENTS, LONGEST_FIRST, FUSED)
+        first, head, b = coordinates_of(tile, H, SQ, BM)
+        row = place_of(first, place_ptr, BN, PLACED)
         mbarrier.wait(ready, filled)
         filled ^= 1
-        for part in gl.static_range(BM // _ROWS):
-            tma.async_copy_shared_to_global(o_desc, [b, head, row + part * _ROWS, 0], o_tile.index(part))
+        for part in gl.static_range(BM // CONSUMER_ROWS):
+            tma.async_copy_shared_to_global(
+                o_desc, [b, head, row + part * CONSUMER_ROWS, 0], o_tile.index(part)
+            )
         tma.store_wait(0)
         mbarrier.arrive(stored)
         if FUSED:
@@ -694,7 +284,7 @@ def gluon_attention(
     own_v_desc,  # as own_k_desc
     place_ptr,  # PLACED: int32 [blocks of BN of the sequence], where in this rank's own rows each begins; -1: it is not its own
     l_ptr,  # fp32 [B, H, SQ], contiguous
-    bounds_ptr,  # DOCUMENTS: int32 [tiles of SQ, 4], of each tile's rows low, whole, part and high (_extent), in rows
+    bounds_ptr,  # DOCUMENTS: int32 [tiles of SQ, 4], of each tile's rows low, whole, part and high (extent_of), in rows
     seen_ptr,  # DOCUMENTS: int32 [2, SQ], of each row the first row of K that it sees and past the last one
     order_ptr,  # DOCUMENTS, unfused: int32 [tiles of SQ], in which order a head's tiles run
     position_ptr,  # PASS: int32 [SK], where in the sequence each row of K stands, which is what seen_ptr counts; -1: unseen
@@ -725,14 +315,14 @@ def gluon_attention(
     PLACED: gl.constexpr = False,
     FUSED: gl.constexpr = False,  # follows the schedule; else sy_schedule and sy_control are not looked at
 ):
-    CONSUMERS: gl.constexpr = BM // _ROWS
-    TILE: gl.constexpr = gl.NVMMASharedLayout.get_default_for([_ROWS, D], q_desc.dtype)
+    CONSUMERS: gl.constexpr = BM // CONSUMER_ROWS
+    TILE: gl.constexpr = gl.NVMMASharedLayout.get_default_for([CONSUMER_ROWS, D], q_desc.dtype)
     BLOCK: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, D], q_desc.dtype)
-    q_tile = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS, _ROWS, D], TILE)
+    q_tile = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS, CONSUMER_ROWS, D], TILE)
     if O_IN_Q:
         o_tile = q_tile
     else:
-        o_tile = gl.allocate_shared_memory(o_desc.dtype, [CONSUMERS, _ROWS, D], TILE)
+        o_tile = gl.allocate_shared_memory(o_desc.dtype, [CONSUMERS, CONSUMER_ROWS, D], TILE)
     k_ring = gl.allocate_shared_memory(k_desc.dtype, [STAGES, BN, D], BLOCK)
     v_ring = gl.allocate_shared_memory(v_desc.dtype, [STAGES, BN, D], BLOCK)
     numbers = gl.allocate_shared_memory(gl.int32, [STAGES, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
@@ -772,7 +362,7 @@ def gluon_attention(
         [
             (_attend, (0, CAUSAL, WINDOWED, DOCUMENTS, PASS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
             (_attend, (1, CAUSAL, WINDOWED, DOCUMENTS, PASS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
-            (_load, (CAUSAL, WINDOWED, DOCUMENTS, PASS, D, BM, BN, STAGES, LONGEST_FIRST, PLACED, FUSED) + loader),
+            (load_blocks, (CAUSAL, WINDOWED, DOCUMENTS, PASS, D, BM, BN, STAGES, LONGEST_FIRST, PLACED, FUSED) + loader),
             (_store, (BM, BN, DOCUMENTS, LONGEST_FIRST, PLACED, FUSED) + storer),
         ],
         [4, 1, 1],

@@ -1,7 +1,9 @@
 """Operators for tensor parallelism: drop-in replacements for a collective and a matmul run one after the other."""
 
 from ..strategy import Chunking, Strategy, Tiling
-from .attention import Attention, AttentionTiling, attention
+from .attention import Attention
+from .attention_function import attention
+from .attention_rules import AttentionTiling
 from .block import FeedForward, feed_forward
 from .exchange import AllToAllMatmul, MatmulAllToAll, all_to_all_matmul, matmul_all_to_all
 from .gather import AllGatherMatmul, all_gather_matmul

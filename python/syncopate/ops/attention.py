@@ -1,29 +1,23 @@
-"""Attention over a sequence that is sharded over ranks:
-
-o, lse = sy.ops.attention(q, k, v, causal=True)      q [B, H, S / ranks, D], k, v [B, HKV, S / ranks, D]
-"""
+"""Attention over a sequence that is sharded over ranks, for one shape."""
 
 from __future__ import annotations
 
-import math
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .. import _syncopate, interpreter, plans, trace
+from .. import _syncopate, plans, trace
 from ..arguments import DTYPE_NAMES
-from ..fused import Call, FusedKernel, Stage
+from ..fused import FusedKernel
 from ..group import Group
-from ..kernels.attention import attention as kernel
 from ..places import check_operand
 from ..plans import Rows
 from ..prepared import Prepared
 from ..strategy import Strategy
+from .attention_kernel import AttentionKernel, AttentionProblem
 from .attention_passes import AttentionPasses
-from .attention_places import fits_descriptor, for_descriptor, is_rising, place_table
+from .attention_places import is_rising
 from .attention_rules import (
     CIRCULATIONS,
     HEAD_DIMS,
@@ -32,16 +26,13 @@ from .attention_rules import (
     AttentionTiling,
     attention_tiling,
     documents_of,
-    plain_tables,
     refusal,
 )
+from .attention_whole import BINDINGS, AttentionAtOnce
 from .operator import members_of
 
 if TYPE_CHECKING:
     from ..kernels.gluon_attention_call import GluonAttentionTiling
-
-HOPPER = 9  # the compute capability's first figure
-ENGINE_BLOCKS = 8  # of the chunk engine, where the strategy does not say
 
 
 class Attention:
@@ -83,9 +74,7 @@ class Attention:
         "bounded",
     )
     defaults: ClassVar[Mapping[str, int]] = {"B": 1, "H": 32, "HKV": 8, "D": 128}  # those of tune/problem.hpp
-    bindings: ClassVar[tuple[Mapping[str, str], ...]] = (
-        {"q_desc": "Q", "k_desc": "K", "v_desc": "V", "o_desc": "O", "l_ptr": "L"},
-    )
+    bindings: ClassVar[tuple[Mapping[str, str], ...]] = (BINDINGS,)
 
     def __init__(
         self,
@@ -122,11 +111,10 @@ class Attention:
         self.kind = kind
         self._require(inner)
         self.documents = documents_of(cu_seqlens, s)
-        self.why_plain = "" if tiling is None else "it was told to"
-        self.tiling = self._choose_tiling() if tiling is None else tiling
-        self.is_gluon = not isinstance(self.tiling, AttentionTiling)
-        if self.is_gluon and self.group.device != "cuda":
-            raise ValueError("tiling: the kernel for Hopper does not run on the host; leave it out")
+        self.strategy = strategy or Strategy()
+        problem = AttentionProblem(b, h, hkv, s, d, dtype, causal, window, self.documents, self.scale)
+        self.kernel = AttentionKernel(problem, self.group, tiling, self.strategy)
+        self.device = self.kernel.device
         balanced = "documents" if self.documents else "zigzag"
         self.sharding = (balanced if causal else "contiguous") if sharding == "auto" else sharding
         if self.sharding not in SHARDINGS:
@@ -134,88 +122,12 @@ class Attention:
         self.all_rows, stays = self._share_out(rows, even, inner if kind == "ulysses_ring" else 1)
         if bounded or stays:
             self._require_circulation(bool(bounded), inner)
-        self.strategy = strategy or Strategy()
-        cuda = self.group.device == "cuda"
         if kind == "auto":
             self.kind, inner = self._choose(inner, CIRCULATIONS if bounded or stays else KINDS)
-        self.split, self.inner = split, inner
-        self.device = torch.device("cuda", self.group.ordinal) if cuda else torch.device("cpu")
+        self.split, self.inner, self.bounded = split, inner, bounded
         self._timing = {"deadline": deadline, "host_delay": host_delay, "seed": seed}
-        self._tables = self._make_tables()
-        self.bounded = bounded
-        # Where Q and O do not move, they are read and stored where the user has them.
-        self.is_placed = (
-            self.kind in CIRCULATIONS and not (bounded or stays) and all(is_rising(r) for r in self.all_rows)
-        )
-        self.kernel = self._stated() if self.is_gluon else kernel
-        self._places = self._make_places()
-        self.passes = self._in_passes() if bounded or stays else None
-        if self.passes is not None:
-            self.plan, self.fused = self.passes.plan, self.passes.fused
-        else:
-            self.plan = self._make_plan(split, inner)
-            known = {"bounds_ptr": self._tables["bounds_ptr"].reshape(-1).tolist()} if self.documents else {}
-            if self.is_placed and not self.is_gluon:
-                known["place_ptr"] = self._places.tolist()
-            moving = {tensor for tensor, *_ in self.plan.tensors}
-            bind = {p: tensor for p, tensor in self.bindings[0].items() if tensor in moving}
-            self.fused = FusedKernel(
-                [Stage(self.kernel, bind, known)],
-                self.plan,
-                self.group,
-                self.strategy,
-                read_in_place=("K", "V") if self.is_placed and self.is_gluon else (),
-                **self._timing,
-            )
-        self.prepared: Prepared | None = None
+        self._way = self._in_passes() if bounded or stays else self._at_once()
         self._recorded: Attention | None = None  # the same by the plain kernel, which keeps times
-        self._given: dict[str, tuple[int, tuple[int, ...]]] = {}
-
-    def _choose_tiling(self) -> AttentionTiling | GluonAttentionTiling:
-        """Of the kernel that C++ chooses (tune/attention.hpp)."""
-        cuda = self.group.device == "cuda"
-        name, _, self.why_plain = _syncopate.attention_kernel(
-            (self.b, self.h, self.hkv, self.s, self.d),
-            DTYPE_NAMES[self.dtype],
-            self.group.size,
-            self.scale,
-            cuda,
-            cuda and torch.cuda.get_device_capability(self.group.ordinal)[0] == HOPPER,
-        )
-        if name != "gluon":
-            return attention_tiling(self.d, self.group.device)
-        from ..kernels.gluon_attention_call import tiling_of
-
-        return tiling_of(self.d)
-
-    def _stated(self) -> Any:
-        from ..kernels.stated_attention import stated_attention
-
-        return stated_attention(self.causal, self.window > 0, bool(self.documents), placed=self.is_placed)
-
-    def _make_tables(self) -> dict[str, torch.Tensor]:
-        """What the kernel looks up where there are documents."""
-        if self.is_gluon:
-            if not self.documents:
-                return {}
-            from ..kernels.gluon_attention_call import document_tables
-
-            tables = document_tables(
-                self.documents, self.tiling, causal=self.causal, window=self.window, device=self.device
-            )
-            return dict(zip(("bounds_ptr", "seen_ptr", "order_ptr"), tables, strict=True))
-        tables = plain_tables(self.s, self.documents, self.tiling, self.causal, self.window)
-        return {name: table.to(self.device) for name, table in tables.items()}
-
-    def _make_places(self) -> torch.Tensor:
-        """Where tiles, of the kernel for Hopper blocks of K, begin in this rank's own rows."""
-        if not self.is_placed:
-            return torch.zeros(1, dtype=torch.int32, device=self.device)
-        block = self.tiling.block_n if self.is_gluon else self.tiling.block_m
-        table = place_table(self.rows, self.s, block)
-        if not self.is_gluon:
-            table.clamp_(min=0)  # tiles of other ranks do not run here, but are looked at
-        return table.to(self.device)
 
     def _require(self, inner: int) -> None:
         b, h, hkv, s, d = self.b, self.h, self.hkv, self.s, self.d
@@ -283,7 +195,7 @@ class Attention:
             split=self.split,
             most=most,
             gluon=self.is_gluon,
-            programs=self._programs,
+            programs=self.kernel.programs,
             strategy=self.strategy,
             **self._timing,
         )
@@ -304,9 +216,15 @@ class Attention:
         )
         return next((kind, chosen) for kind, chosen, _, why in ranked if kind in kinds and not why)
 
-    def _make_plan(self, split: int, inner: int) -> _syncopate.Plan:
+    def _at_once(self) -> AttentionAtOnce:
+        # Where Q and O do not move, they are read and stored where the user has them.
+        if self.kind in CIRCULATIONS and all(is_rising(rows) for rows in self.all_rows):
+            self.kernel.place(self.rows)
+        return AttentionAtOnce(self.kernel, self.all_rows, self._make_plan(), self.strategy, **self._timing)
+
+    def _make_plan(self) -> _syncopate.Plan:
         ranks = self.group.size
-        ulysses = {"ulysses": ranks, "ulysses_ring": inner}.get(self.kind, 1)
+        ulysses = {"ulysses": ranks, "ulysses_ring": self.inner}.get(self.kind, 1)
         circulation = {"ring": "ring", "double_ring": "double_ring", "ulysses_ring": "ring"}
         attended = [
             plans.attended_rows(
@@ -327,10 +245,45 @@ class Attention:
             attended,
             circulation=circulation.get(self.kind, "all_gather"),
             ulysses=ulysses,
-            inner=inner if self.kind == "double_ring" else 0,
-            split=split,
-            q_o_stay=self.is_placed,
+            inner=self.inner if self.kind == "double_ring" else 0,
+            split=self.split,
+            q_o_stay=self.kernel.is_placed,
         )
+
+    @property
+    def tiling(self) -> AttentionTiling | GluonAttentionTiling:
+        return self.kernel.tiling
+
+    @property
+    def is_gluon(self) -> bool:
+        return self.kernel.is_gluon
+
+    @property
+    def why_plain(self) -> str:
+        return self.kernel.why_plain
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether q is read and o stored where they are, and not through the heap."""
+        return self.kernel.is_placed or self.passes is not None
+
+    @property
+    def passes(self) -> AttentionPasses | None:
+        """Where K and V come in passes, or rows stay where they are."""
+        return self._way if isinstance(self._way, AttentionPasses) else None
+
+    @property
+    def plan(self) -> _syncopate.Plan:
+        return self._way.plan
+
+    @property
+    def fused(self) -> FusedKernel:
+        return self._way.fused
+
+    @property
+    def prepared(self) -> Prepared | None:
+        """What is set up; None before the first call, and after close()."""
+        return self._way.prepared
 
     @property
     def rows(self) -> Rows:
@@ -356,15 +309,8 @@ class Attention:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """One call: o and lse, into `out` where it is given."""
         o, lse = out or self.empty_outputs()
-        if self.passes is not None:
-            self._check_operands(q, k, v, o, lse)
-            self.passes(q, k, v, o, lse)
-            return o, lse
-        operands = self._fitting(q, k, v, o, lse)
-        prepared = self._place(*operands)
-        prepared.launch(self._key(operands), lambda: [self._arguments(self._tensors(prepared, operands))])
-        if operands[3] is not o:
-            o.copy_(operands[3])
+        self._check_operands(q, k, v, o, lse)
+        self._way(q, k, v, o, lse)
         return o, lse
 
     def record(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> trace.Trace:
@@ -373,13 +319,8 @@ class Attention:
         if self.is_gluon:
             return self._by_plain_kernel().record(q, k, v)
         outputs = self.empty_outputs()  # until the call is over
-        if self.passes is not None:
-            self._check_operands(q, k, v, *outputs)
-            return self.passes.record(q, k, v, *outputs)
-        operands = self._fitting(q, k, v, *outputs)
-        prepared = self._place(*operands)
-        recorder = trace.recorder_of(prepared, self._options)
-        return recorder.call(prepared.arguments(0, self._arguments(self._tensors(prepared, operands))))
+        self._check_operands(q, k, v, *outputs)
+        return self._way.record(q, k, v, *outputs)
 
     def _by_plain_kernel(self) -> Attention:
         """This operator by the plain kernel, with the same rows on each rank."""
@@ -410,72 +351,16 @@ class Attention:
 
     def unfused(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The unmodified kernel alone, on whole tensors [B, heads, S, D]: o and lse of the whole sequence."""
-        o = torch.full_like(q, float("nan"))
-        lse = torch.full(q.shape[:3], float("nan"), dtype=torch.float32, device=q.device)
-        call = self._call({"Q": q, "K": k, "V": v, "O": o, "L": lse})
-        if self.group.device == "host":
-            interpreter.repair_bf16()
-        self.kernel[call.grid](**call.arguments, **call.options)
-        return o, lse
+        return self.kernel.alone(q, k, v)
 
     def run_local(self) -> None:
         """The fused kernel alone, on a GPU after a call, on what that one has left in the heap: nobody waits, and nothing is
         posted (for benchmarks)."""
-        if self.passes is not None:
-            return self.passes.run_local()
-        prepared = self.prepare()
-
-        def full() -> dict[str, Any]:
-            operands = self._own(self.num_rows, torch.randn) if self.is_placed else []
-            return prepared.arguments(0, self._arguments(self._tensors(prepared, operands))) | {
-                "sy_control": prepared.op.control_tensor.clone(),
-                "sy_schedule": trace.without_signals(prepared.op.table_tensor),
-            }
-
-        prepared.launch_alone("alone", full)
+        self._way.run_local()
 
     def prepare(self) -> Prepared:
         """Fuses and compiles on first use. Collective."""
-        if self.passes is not None:
-            self.prepared = self.passes.prepare()
-        if self.prepared is None:
-            stand_ins = {
-                name: torch.empty(shape, dtype=_dtype(dtype, self.dtype), device=self.device)
-                for name, shape, dtype in self.plan.tensors
-            }
-            if self.is_placed:
-                most = max(sum(end - begin for begin, end in rows) for rows in self.all_rows)
-                stand_ins = self._tensors(stand_ins, self._own(most))
-            self.prepared = self.fused.prepare_calls([self._call(stand_ins)])
-        return self.prepared
-
-    def _own(self, rows: int, make: Callable[..., torch.Tensor] = torch.empty) -> list[torch.Tensor]:
-        """q, k, v and o of so many rows."""
-        heads = (self.h, self.hkv, self.hkv, self.h)
-        return [make(self.b, n, rows, self.d, dtype=self.dtype, device=self.device) for n in heads]
-
-    def _fitting(self, *operands: torch.Tensor) -> list[torch.Tensor]:
-        """The same, or copies, where a descriptor of one is needed and cannot be made; of o room for it."""
-        self._check_operands(*operands)
-        if not self.is_placed:
-            return list(operands)
-        q, k, v, o, lse = operands
-        inputs = [for_descriptor(tensor) for tensor in (q, k, v)]
-        return [
-            *inputs,
-            o if fits_descriptor(o) else torch.empty(o.shape, dtype=o.dtype, device=o.device),
-            lse,
-        ]
-
-    def _tensors(
-        self, prepared: Prepared | Mapping[str, torch.Tensor], operands: Sequence[torch.Tensor]
-    ) -> dict[str, torch.Tensor]:
-        """What the kernel is given: what is in the heap, and this rank's own tensors where it reads these."""
-        tensors = dict(prepared.tensors if isinstance(prepared, Prepared) else prepared)
-        if not self.is_placed:
-            return tensors
-        q, k, v, o, *_ = operands
-        return tensors | {"Q": q, "O": o, "own K": k, "own V": v}
+        return self._way.prepare()
 
     def empty_outputs(self) -> tuple[torch.Tensor, torch.Tensor]:
         shape = (self.b, self.h, self.num_rows)
@@ -493,82 +378,7 @@ class Attention:
         if self._recorded is not None:
             self._recorded.close()
             self._recorded = None
-        self.prepared = None
-        if self.passes is not None:
-            return self.passes.close()
-        self.fused.close()
-
-    @property
-    def _options(self) -> dict[str, int]:
-        tiling = self.tiling
-        if isinstance(tiling, AttentionTiling):
-            return {"num_warps": tiling.num_warps, "num_stages": tiling.num_stages}
-        return tiling.options()
-
-    def _arguments(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        m, n = self.tiling.block_m, self.tiling.block_n
-        if not isinstance(self.tiling, AttentionTiling):
-            return self._gluon_arguments(tensors)
-
-        def rows(name: str, block: int) -> TensorDescriptor:
-            return TensorDescriptor.from_tensor(tensors[name], [1, 1, block, self.d])
-
-        return {
-            "q_desc": rows("Q", m),
-            "k_desc": rows("K", n),
-            "v_desc": rows("V", n),
-            "o_desc": rows("O", m),
-            "l_ptr": tensors["L"],
-            **self._tables,
-            "place_ptr": self._places,
-            "scale": self.scale,
-            "H": self.h,
-            "HKV": self.hkv,
-            "S": self.s,
-            "WINDOW": self.window,
-            "CAUSAL": self.causal,
-            "DOCUMENTS": bool(self.documents),
-            "PLACED": "own K" in tensors,
-            "D": self.d,
-            "BM": m,
-            "BN": n,
-        }
-
-    def _gluon_arguments(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        from ..kernels.gluon_attention_call import Placed, gluon_attention_arguments
-
-        placed = None
-        if "own K" in tensors:
-            placed = Placed(self._places, tensors["own K"], tensors["own V"])
-        return gluon_attention_arguments(
-            *(tensors[name] for name in "QKVOL"),
-            self.tiling,
-            causal=self.causal,
-            window=self.window,
-            scale=self.scale,
-            documents=tuple(self._tables.values()) or None,
-            placed=placed,
-        )
-
-    @property
-    def _programs(self) -> int:
-        """Of the persistent kernel: it leaves the chunk engine's multiprocessors to it, as it stays where it is until K and V
-        have come."""
-        by_engine = (self.strategy.backend or "").endswith("_dedicated")
-        engine = (self.strategy.engine_blocks or ENGINE_BLOCKS) if by_engine else 0
-        return max(self.group.multiprocessors(132) - engine, 1)
-
-    def _call(self, tensors: Mapping[str, torch.Tensor]) -> Call:
-        tiles = math.ceil(self.s / self.tiling.block_m) * self.h * self.b
-        if self.is_gluon:
-            tiles = min(tiles, self._programs)
-        return Call((tiles, 1, 1), self._arguments(tensors), self._options)
-
-    def _key(self, operands: Sequence[torch.Tensor]) -> Hashable:
-        if not self.is_placed:
-            return "attention"  # the kernel reads and writes the heap alone
-        own = operands[:4] if self.is_gluon else (operands[0], operands[3])
-        return tuple((tensor.data_ptr(), tensor.stride()) for tensor in own)
+        self._way.close()
 
     @property
     def heap_bytes(self) -> int:
@@ -592,109 +402,3 @@ class Attention:
                 raise ValueError(
                     f"{name}: the last axis must be contiguous, its stride is {tensor.stride(-1)}"
                 )
-
-    def _place(self, *operands: torch.Tensor) -> Prepared:
-        """Tells the op where q, k, v, o and lse are, run of rows by run."""
-        prepared = self.prepared or self.prepare()
-        for name, tensor in zip("QKVOL", operands, strict=True):
-            if name in prepared.tensors:
-                self._set(prepared, name, tensor)
-        return prepared
-
-    def _set(self, prepared: Prepared, name: str, tensor: torch.Tensor) -> None:
-        place = (tensor.data_ptr(), tensor.stride())
-        if self._given.get(name) == place:
-            return
-        give: Callable[..., None] = prepared.op.set_output if name in "OL" else prepared.op.set_input
-        skipped = 0
-        for begin, end in self.rows:
-            box = [(0, tensor.shape[0]), (0, tensor.shape[1]), (begin, end)]
-            if name != "L":
-                box.append((0, self.d))
-            address = tensor.data_ptr() + skipped * tensor.stride(2) * tensor.element_size()
-            give(name, address, list(tensor.stride()), box)
-            skipped += end - begin
-        self._given[name] = place
-
-
-def _dtype(name: str, dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if name == "fp32" else dtype
-
-
-MOST_MADE = 16  # shapes, or lists of documents, that are kept set up
-_made: OrderedDict[Hashable, Attention] = OrderedDict()  # the last used last
-
-
-def attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    group: Group | Any | None = None,
-    *,
-    causal: bool = False,
-    kind: str = "auto",
-    window: int = 0,
-    cu_seqlens: Sequence[int] | torch.Tensor | None = None,
-    scale: float | None = None,
-    sharding: str = "auto",
-    length: int | None = None,
-    bounded: bool | int = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """o and lse of attention over a sequence of `length` rows (default: as many on each rank as here, also where these are no
-    whole tiles), of which q [B, H, rows,
-    D], k and v [B, HKV, rows, D] are this rank's, as `sharding` says (Attention.rows). Arguments: as of Attention.
-
-    Collective over `group` (a torch process group; default: the world). The first call with a shape, or with other documents,
-    sets it up: new tables and a heap, but the same compiled kernel. Of those the last MOST_MADE are kept.
-    """
-    members = members_of(group, "cuda" if q.is_cuda else "host")
-    if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape:
-        raise ValueError(
-            f"expected q [B, H, rows, D] and k, v [B, HKV, rows, D], got {list(q.shape)}, {list(k.shape)} and {list(v.shape)}"
-        )
-    b, h, rows, d = q.shape
-    s = rows * members.size if length is None else length
-    documents = tuple(documents_of(cu_seqlens, s))
-    key = (
-        b,
-        h,
-        k.shape[1],
-        s,
-        d,
-        q.dtype,
-        id(members),
-        causal,
-        kind,
-        window,
-        documents,
-        scale,
-        sharding,
-        length is None,
-        bounded,
-    )
-    made = _made.get(key)
-    if made is None:
-        while len(_made) >= MOST_MADE:
-            _, oldest = _made.popitem(last=False)
-            if q.is_cuda:
-                torch.cuda.synchronize(q.device)  # its last call may still run
-            oldest.close()
-        made = _made[key] = Attention(
-            b,
-            h,
-            k.shape[1],
-            s,
-            d,
-            q.dtype,
-            members,
-            causal=causal,
-            kind=kind,
-            window=window,
-            cu_seqlens=documents or None,
-            scale=scale,
-            sharding=sharding,
-            even=length is None,
-            bounded=bounded,
-        )
-    _made.move_to_end(key)
-    return made(q, k, v)

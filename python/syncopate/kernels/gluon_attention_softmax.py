@@ -1,0 +1,106 @@
+"""What the consumers of kernels.gluon_attention do between products: masks, sums of rows, and joining passes."""
+
+from __future__ import annotations
+
+import triton.experimental.gluon.language as gl
+from triton.experimental import gluon
+
+NEVER = gl.constexpr(float("-inf"))
+
+
+@gluon.jit
+def mask_scores(
+    scores,
+    n,
+    rows,
+    seen_from,
+    seen_to,
+    position_ptr,
+    SK,
+    OFFSET,
+    WINDOW,
+    CAUSAL: gl.constexpr,
+    WINDOWED: gl.constexpr,
+    DOCUMENTS: gl.constexpr,
+    PASS: gl.constexpr,
+    BN: gl.constexpr,
+    SCORES: gl.constexpr,
+):
+    """The scores of block n, minus infinity where a row does not see a column."""
+    column = n * BN + gl.arange(0, BN, layout=gl.SliceLayout(0, SCORES))
+    if PASS:
+        column = gl.load(position_ptr + column, mask=column < SK, other=-1)
+    columns = gl.expand_dims(column, 0)
+    if DOCUMENTS:
+        seen = (columns >= gl.expand_dims(seen_from, 1)) & (columns < gl.expand_dims(seen_to, 1))
+    else:
+        at = gl.expand_dims(rows + OFFSET, 1)
+        seen = columns < SK
+        if CAUSAL:
+            seen = seen & (columns <= at)
+        elif WINDOWED:
+            seen = seen & (columns - at < WINDOW)
+        if WINDOWED:
+            seen = seen & (at - columns < WINDOW)
+    return gl.where(seen, scores, NEVER)
+
+
+@gluon.jit
+def block_number(numbers, stage, high, i, FUSED: gl.constexpr):
+    """Which block of K the ring has at `stage`, the i-th of the tile."""
+    if FUSED:
+        ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+        return gl.max(numbers.index(stage).load(ONE), axis=0)
+    else:
+        return high - 1 - i
+
+
+@gluon.jit
+def part_sums(p, ROWS: gl.constexpr, BN: gl.constexpr):
+    """Eight sums a row of p [ROWS, BN]. A row is shared by four threads: these stay within a thread, so that no thread
+    awaits another in the loop."""
+    return gl.sum(p.reshape((ROWS, BN // 8, 8)), axis=1)
+
+
+@gluon.jit
+def times_rows(parts, faded):
+    LAYOUT: gl.constexpr = parts.type.layout
+    return parts * gl.expand_dims(gl.convert_layout(faded, gl.SliceLayout(1, LAYOUT)), 1)
+
+
+@gluon.jit
+def add_up(parts, ROWS: gl.constexpr):
+    return gl.convert_layout(gl.sum(parts, axis=1), ROWS)
+
+
+@gluon.jit
+def join_passes(acc, top, total, rows, row, all_rows, carry_ptr, tops_ptr, SQ, FIRST, LAST, D: gl.constexpr):
+    """What a pass has made of the rows, joined with what those before it have, as a block is with the blocks before it, and
+    left for the next pass. `row`: the head's first one of `all_rows`."""
+    OUT: gl.constexpr = acc.type.layout
+    OUT_ROWS: gl.constexpr = gl.SliceLayout(1, OUT)
+    known = (rows < SQ) & (FIRST == 0)
+    kept = (rows < SQ) & (LAST == 0)
+    tops = tops_ptr + row + rows
+    top_before = gl.load(tops, mask=known, other=NEVER)
+    total_before = gl.load(tops + all_rows, mask=known, other=0.0)
+    joined = gl.maximum(top, top_before)
+    base = gl.where(joined == NEVER, 0.0, joined)
+    faded = gl.exp2(top - base)
+    faded_before = gl.exp2(top_before - base)
+    out_rows = gl.convert_layout(rows, OUT_ROWS)
+    at = carry_ptr + gl.expand_dims((row + out_rows) * D, 1)
+    at += gl.expand_dims(gl.arange(0, D, layout=gl.SliceLayout(0, OUT)), 0)
+    inside = gl.expand_dims(out_rows < SQ, 1)
+    carried = gl.load(at, mask=inside & (FIRST == 0), other=0.0)
+    # Of a row that sees nothing in this pass, whatever lies in the masked block: it may be no number.
+    unseen = gl.convert_layout(total == 0.0, OUT_ROWS)
+    acc = gl.where(
+        gl.expand_dims(unseen, 1), 0.0, acc * gl.expand_dims(gl.convert_layout(faded, OUT_ROWS), 1)
+    )
+    acc = acc + carried * gl.expand_dims(gl.convert_layout(faded_before, OUT_ROWS), 1)
+    total = total * faded + total_before * faded_before
+    gl.store(at, acc, mask=inside & (LAST == 0))
+    gl.store(tops, joined, mask=kept)
+    gl.store(tops + all_rows, total, mask=kept)
+    return acc, joined, total
