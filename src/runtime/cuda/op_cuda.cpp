@@ -165,7 +165,7 @@ public:
         for (std::vector<StreamTransfer>* list : {&before_kernel_, &on_copy_stream_}) {
             const auto found = std::ranges::find(*list, index, &StreamTransfer::index);
             if (found == list->end() || found->copies.empty()) continue;
-            found->copies = for_copy_engine(copies);
+            found->copies = std::move(copies);
             return true;
         }
         return false;
@@ -262,13 +262,8 @@ private:
 
     /// Hands over the transfers that follow the kernel's progress (late_transfers.hpp).
     Status take_late(const fuse::RankSchedule& schedule, const OpOptions& options) {
-        bool any = false;
-        for (std::size_t i = 0; i < plan_.transfers.size(); ++i) {
-            if (!schedule.transfers[i].step.follows_kernel()) continue;
-            any = true;
-            plan_.transfers[i].copies = for_copy_engine(plan_.transfers[i].copies);
-        }
-        if (!any) return Done{};
+        const auto follows = [](const fuse::Transfer& transfer) { return transfer.step.follows_kernel(); };
+        if (std::ranges::none_of(schedule.transfers, follows)) return Done{};
         Result<std::unique_ptr<LateTransfers>> late =
             LateTransfers::create(context_, heap_, plan_, schedule, *module_,
                                   mirror_->host() + device::kMirrorPublished, nccl_.get(), options.name);
@@ -310,7 +305,7 @@ private:
         const PreparedTransfer& planned = plan_.transfers[index];
         StreamTransfer result{.index = index};
         result.collective = planned.collective;
-        if (!result.collective) result.copies = for_copy_engine(planned.copies);
+        if (!result.collective) result.copies = planned.copies;
         for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
             // A copy within one GPU may be done by its multiprocessors, and those may be full of programs
             // that wait for this very post.

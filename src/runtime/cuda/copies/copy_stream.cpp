@@ -4,26 +4,16 @@
 
 namespace syncopate::runtime {
 
-std::vector<StridedCopy> for_copy_engine(const std::vector<StridedCopy>& copies) {
-    std::vector<StridedCopy> result;
-    for (const StridedCopy& copy : copies) {
-        const bool whole_rows =
-            copy.src_plane % copy.src_pitch == 0 && copy.dst_plane % copy.dst_pitch == 0 &&
-            copy.src_plane / copy.src_pitch >= copy.height && copy.dst_plane / copy.dst_pitch >= copy.height;
-        if (copy.depth == 1 || whole_rows) {
-            result.push_back(copy);
-            continue;
-        }
-        for (std::uint64_t plane = 0; plane < copy.depth; ++plane) {
-            StridedCopy one = copy;
-            one.src += plane * copy.src_plane;
-            one.dst += plane * copy.dst_plane;
-            one.depth = 1;
-            result.push_back(one);
-        }
-    }
-    return result;
+namespace {
+
+/// Whether cuMemcpy3D takes it: planes are whole rows apart, and do not lie in one another. Those of an array
+/// whose axes are transposed do.
+bool is_box(const StridedCopy& copy) {
+    return copy.src_plane % copy.src_pitch == 0 && copy.dst_plane % copy.dst_pitch == 0 &&
+           copy.src_plane / copy.src_pitch >= copy.height && copy.dst_plane / copy.dst_pitch >= copy.height;
 }
+
+}  // namespace
 
 Status enqueue_copy(const CudaApi& api, const StridedCopy& copy, CUstream stream) {
     if (copy.contiguous()) {
@@ -41,6 +31,16 @@ Status enqueue_copy(const CudaApi& api, const StridedCopy& copy, CUstream stream
         two.WidthInBytes = copy.width;
         two.Height = copy.height;
         SYNCOPATE_CUDA(api, cuMemcpy2DAsync, &two, stream);
+        return Done{};
+    }
+    if (!is_box(copy)) {
+        for (std::uint64_t plane = 0; plane < copy.depth; ++plane) {
+            StridedCopy one = copy;
+            one.src += plane * copy.src_plane;
+            one.dst += plane * copy.dst_plane;
+            one.depth = 1;
+            if (Status copied = enqueue_copy(api, one, stream); !copied) return copied;
+        }
         return Done{};
     }
     CUDA_MEMCPY3D three{};
