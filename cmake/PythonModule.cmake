@@ -21,6 +21,10 @@ message(STATUS "Python extension: for ${Python_EXECUTABLE}")
 find_package(nanobind CONFIG REQUIRED)
 nanobind_add_module(_syncopate NB_STATIC NOMINSIZE ${binding_sources})
 target_link_libraries(_syncopate PRIVATE syncopate nlohmann_json)
+if(SYNCOPATE_PRECOMPILED)
+    target_precompile_headers(_syncopate PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled.hpp <nanobind/nanobind.h>
+        <nanobind/stl/optional.h> <nanobind/stl/pair.h> <nanobind/stl/string.h> <nanobind/stl/tuple.h> <nanobind/stl/vector.h>)
+endif()
 if(NOT SKBUILD)  # a wheel is put together from what cmake/Install.cmake installs
     set_target_properties(_syncopate PROPERTIES
         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_SOURCE_DIR}/python/syncopate)
