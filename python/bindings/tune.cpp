@@ -35,9 +35,10 @@ namespace syncopate::bindings {
 namespace {
 
 /// What choosing is asked with, apart from the problem.
-tune::ChooseOptions options_of(bool cuda, bool unfused, bool exact_fp32) {
+tune::ChooseOptions options_of(bool cuda, bool unfused, bool exact_fp32, bool gluon) {
     return {.unfused = unfused,
             .device = cuda ? fuse::Device::cuda : fuse::Device::host,
+            .gluon = gluon,
             .exact_fp32 = exact_fp32};
 }
 
@@ -59,7 +60,7 @@ nb::dict dict_of(const tune::Estimate& estimate) {
 /// With a kernel (its hash) what tuning has found for it is taken, unless SYNCOPATE_TUNE is off.
 nb::tuple choose(const std::string& key, const std::string& machine, const std::string& device, bool cuda,
                  bool unfused, bool exact_fp32, const std::string& kernel, const std::string& versions,
-                 bool kept, bool copied) {
+                 bool kept, bool copied, bool gluon) {
     const tune::Problem problem = unwrap(tune::parse_problem(key));
     std::optional<tune::StoreFile> file;
     std::optional<tune::Winners> winners;
@@ -68,7 +69,7 @@ nb::tuple choose(const std::string& key, const std::string& machine, const std::
         winners.emplace(
             *file, tune::Scope{.kernel = kernel, .device = cuda ? device : "host", .versions = versions});
     }
-    tune::ChooseOptions options = options_of(cuda, unfused, exact_fp32);
+    tune::ChooseOptions options = options_of(cuda, unfused, exact_fp32, gluon);
     options.kept = kept;
     options.copied = copied;
     const tune::Choice made =
@@ -78,11 +79,11 @@ nb::tuple choose(const std::string& key, const std::string& machine, const std::
 }
 
 std::string complete(const std::string& key, const std::string& strategy, const std::string& machine,
-                     const std::string& device, bool cuda, bool exact_fp32) {
+                     const std::string& device, bool cuda, bool exact_fp32, bool gluon) {
     const tune::Problem problem = unwrap(tune::parse_problem(key));
     return tune::to_json(tune::complete(problem, machine_of(machine, problem, device),
                                         unwrap(tune::strategy_from_json(strategy, "the strategy")),
-                                        options_of(cuda, true, exact_fp32)));
+                                        options_of(cuda, true, exact_fp32, gluon)));
 }
 
 /// What is to be said of the machine that stands for a device; "" where it is known.
@@ -215,15 +216,16 @@ void bind_tune(nb::module_& module) {
     nb::module_ tune = module.def_submodule("tune", "Choosing a strategy for a problem");
     tune.def("choose", choose, "problem"_a, "machine"_a = "", "device"_a = "", "cuda"_a = true,
              "unfused"_a = true, "exact_fp32"_a = false, "kernel"_a = "", "versions"_a = "", "kept"_a = false,
-             "copied"_a = false);
+             "copied"_a = false, "gluon"_a = true);
     tune.def("complete", complete, "problem"_a, "strategy"_a, "machine"_a = "", "device"_a = "",
-             "cuda"_a = true, "exact_fp32"_a = false);
+             "cuda"_a = true, "exact_fp32"_a = false, "gluon"_a = true);
     tune.def("estimate", estimate, "problem"_a, "strategy"_a, "machine"_a = "");
     tune.def("tiles", tiles, "m"_a, "n"_a, "k"_a, "dtype"_a, "programs"_a, "exact_fp32"_a = false);
     tune.def(
         "gluon_tiles", gluon_tiles, "m"_a, "n"_a, "k"_a, "programs"_a, "machine"_a = "", "device"_a = "",
         "(block_m, block_n, block_k, stages, split_k, µs) of tiles for the Gluon GEMM, the quickest first.");
     tune.attr("MOST_GLUON_SPLIT_TILES") = tune::kMostGluonSplitTiles;
+    tune.attr("GLUON_SHARED_BYTES") = tune::kGluonSharedBytes;
     tune.def("measured_machine_path", tune::measured_machine_path);
     tune.def("measured_machine", measured_machine, "device"_a, "devices"_a, "num_sms"_a, "measured"_a,
              "path"_a);

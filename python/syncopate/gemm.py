@@ -1,11 +1,10 @@
-"""The products behind the operators: by the plain kernels kernels.matmul and kernels.matmul_mixed, which also run on host, or of
-few rows by kernels.gluon_matmul on Hopper, for 16-bit inputs (GLUON_ROWS)."""
+"""The products behind the operators: by the plain kernels kernels.matmul and kernels.matmul_mixed, which also run on host, or by
+kernels.gluon_matmul on Hopper, for 16-bit inputs, as the strategy says."""
 
 from __future__ import annotations
 
 import functools
-import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,17 +13,10 @@ from .arguments import DTYPE_NAMES
 from .fused import Call
 from .kernels import matmul as kernels
 from .stated import without_filled
-from .strategy import Tiling, choose_tiling, gemm_tiles
+from .strategy import Tiling, gemm_tiles
 
 if TYPE_CHECKING:
     from .kernels.gluon_launch import GluonTiling
-
-HOPPER = 9  # the compute capability's first figure
-# 16-bit products of at most so many rows are made by the Gluon kernel on Hopper: there it takes down to half of the plain ones'
-# time; with more rows, tiles of two widths make these as fast (docs/performance_log.md, "GEMM on one GPU"). By default none is:
-# alone and by a schedule of one GPU the kernel was right, between ranks it has not run (tests/gpu/check_stated.py).
-GLUON_ROWS = int(os.environ.get("SYNCOPATE_GLUON_ROWS", "0"))
-SHARED_BYTES = 232448  # that a block may take of a Hopper multiprocessor's shared memory
 
 
 def require_supported(m: int, n: int, k: int, dtype: torch.dtype) -> None:
@@ -45,13 +37,6 @@ def require_activation(activation: str) -> None:
     """Raises ValueError unless the kernels here know it."""
     if activation not in kernels.ACTIVATIONS:
         raise ValueError(f"activation: expected one of {kernels.ACTIVATIONS}, got {activation!r}")
-
-
-def uses_gluon(m: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether a product of m rows of this type on this device is made by kernels.gluon_matmul."""
-    if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16) or m > GLUON_ROWS:
-        return False
-    return torch.cuda.get_device_capability(device)[0] == HOPPER
 
 
 @dataclass
@@ -79,7 +64,10 @@ class Product:
 
     @functools.cached_property
     def gluon_tiling(self) -> GluonTiling:
-        return gluon_tiling(self.tiling, self.m, self.n, self.k, self.programs)
+        from .kernels.gluon_launch import GluonTiling
+
+        t = self.tiling
+        return GluonTiling(t.block_m, t.block_n, t.block_k, t.stages, t.split_k, t.group_m)
 
     @property
     def w_shape(self) -> tuple[int, int]:
@@ -173,24 +161,6 @@ class Product:
 def _not_empty(a: torch.Tensor, k: int) -> torch.Tensor:
     """A descriptor cannot be empty; a rank that holds nothing of `a` is given what it does not read."""
     return a if a.shape[0] else a.new_empty(1, k)
-
-
-def gluon_tiling(t: Tiling, m: int, n: int, k: int, programs: int) -> GluonTiling:
-    """The tiles of kernels.gluon_matmul in the place of a strategy's. What is chosen for the plain kernels gives way to what is
-    quickest here; other tiles are kept, with as many stages as fit into shared memory, and of wide and narrow ones those that
-    make more of the product."""
-    from .kernels.gluon_launch import GluonTiling
-    from .kernels.gluon_tiles import quickest
-
-    if t == choose_tiling(m, n, k, torch.bfloat16, programs):
-        return quickest(m, n, k, programs)
-    block_n = min(t.block_n, 256)
-    if t.num_wide >= 0 and t.num_wide * t.block_n < n // 2:
-        block_n //= 2
-    made = GluonTiling(min(t.block_m, 128), block_n, t.block_k, t.stages, getattr(t, "split_k", 1), t.group_m)
-    while made.stages > 2 and made.shared_bytes(2) > SHARED_BYTES:
-        made = replace(made, stages=made.stages - 1)
-    return made
 
 
 def gemm_programs(m: int, n: int, t: Tiling, programs: int) -> int:

@@ -132,7 +132,10 @@ def strategy_of(spec: Spec, device: str, problem: Any, traced: bool) -> Any:
         return replace(Strategy.of(spec.chosen), tilings=(SMALL,))
     if spec.chosen:
         return Strategy.of(spec.chosen)
-    return Strategy() if traced and choose(problem).plain_kernel else None
+    if not traced:
+        return None
+    chosen = choose(problem)
+    return Strategy() if chosen.plain_kernel or chosen.kernel != "plain" else None
 
 
 def run_operator(text: str, options: argparse.Namespace) -> list[Result]:

@@ -84,7 +84,7 @@ def recorder_of(prepared: Any, options: dict[str, Any] | None = None) -> Recorde
     """The Recorder of a fused.Prepared. `options`: of launches. ValueError for a stated kernel, which writes no times."""
     if prepared.stages[0].stated is not None:
         name = prepared.stages[0].stated.__name__
-        plain = "; SYNCOPATE_GLUON_ROWS=0 takes the plain one" if name == "gluon_matmul" else ""
+        plain = "; strategy=Strategy(kernel='plain') takes the plain one" if name == "gluon_matmul" else ""
         raise ValueError(
             f"{name} is a stated kernel, which is not recorded: it makes no note of its times{plain}"
         )

@@ -45,6 +45,18 @@ private:
     void add(const Strategy& strategy) {
         Strategy whole = complete(problem_, machine_, strategy);
         if (names_.insert(name_of(whole)).second) made_.push_back(std::move(whole));
+        add_gluon(strategy);
+    }
+
+    /// The same by the Gluon kernel, with its quickest tiles, where the machine's figures know it.
+    void add_gluon(Strategy strategy) {
+        const bool multiplies =
+            strategy.placement == Placement::fused || strategy.placement == Placement::after;
+        if (!multiplies || machine_.rates.gluon_tflops <= 0 || plan::size_of(problem_.dtype) != 2) return;
+        strategy.kernel = ProductKernel::gluon;
+        strategy.tiles.clear();
+        Strategy whole = complete(problem_, machine_, strategy);
+        if (names_.insert(name_of(whole)).second) made_.push_back(std::move(whole));
     }
 
     /// Each backend that a device has, with each number of multiprocessors that was measured.

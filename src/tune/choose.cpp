@@ -58,6 +58,7 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     const auto runnable = [&](const Strategy& strategy) {
         return strategy_objection(problem, strategy).empty() &&
                (options.unfused || strategy.placement != Placement::unfused) &&
+               (options.gluon || strategy.kernel == ProductKernel::plain) &&
                !(options.kept && fuse::is_inline(strategy.backend));
     };
     if (store != nullptr) {

@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "syncopate/fuse/backend.hpp"
 #include "syncopate/tune/choose.hpp"
 #include "syncopate/tune/estimate.hpp"
+#include "syncopate/tune/gluon_tiles.hpp"
 #include "syncopate/tune/tiles.hpp"
 
 namespace syncopate::tune {
@@ -65,6 +67,15 @@ Strategy with_departure(const Problem& problem, const Machine& machine, Kind kin
     return quicker(problem, machine, best, other);
 }
 
+/// The plain kernel's strategy where the Gluon one does not run. Tiles are chosen anew, but on the host,
+/// where any do.
+Strategy by_plain_kernel(Strategy made, bool cuda) {
+    made.kernel = ProductKernel::plain;
+    if (cuda) made.tiles.clear();
+    for (TileConfig& tile : made.tiles) tile.split_k = 1;
+    return made;
+}
+
 }  // namespace
 
 Strategy complete(const Problem& problem, const Machine& machine, const Strategy& given,
@@ -74,6 +85,8 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     Strategy made = given;
     if (row == nullptr || shapes.empty()) return made;
     const bool cuda = options.device == fuse::Device::cuda;
+    const bool runs_gluon = cuda && options.gluon && plan::size_of(problem.dtype) == 2;
+    if (made.kernel == ProductKernel::gluon && !runs_gluon) made = by_plain_kernel(std::move(made), cuda);
     const bool after = made.placement == Placement::after;
     if (reduces(row->kind) && made.backend == Backend::automatic && (after || made.pull)) {
         made.backend = Backend::ldst_dedicated;
@@ -85,9 +98,12 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     const bool beside = cuda && fuse::is_engine(made.backend) && !after;
     if (!made.programs) made.programs = std::max(1, sms - (beside ? *made.engine_blocks : 0));
     if (made.tiles.empty()) {
-        for (const ProductShape& shape : shapes)
+        for (const ProductShape& shape : shapes) {
             made.tiles.push_back(
-                quickest_tiles(machine, problem.dtype, shape, *made.programs, options.exact_fp32));
+                made.kernel == ProductKernel::gluon
+                    ? quickest_gluon_tiles(machine, shape, *made.programs)
+                    : quickest_tiles(machine, problem.dtype, shape, *made.programs, options.exact_fp32));
+        }
     } else if (made.tiles.size() == 1 && shapes.size() > 1) {
         made.tiles.resize(shapes.size(), made.tiles.front());
     }

@@ -5,6 +5,7 @@
 
 #include "syncopate/fuse/backend.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
+#include "syncopate/tune/gluon_tiles.hpp"
 #include "syncopate/tune/tiles.hpp"
 #include "tune/play.hpp"
 #include "tune/transfers.hpp"
@@ -16,6 +17,7 @@ using Kind = OperatorRow::Kind;
 using plan::Backend;
 
 constexpr double kBytesPerUs = 1e3;   // of 1 GB/s
+constexpr double kFlopsPerUs = 1e6;   // of 1 TFLOP/s
 constexpr double kMib = 1024 * 1024;  // bytes
 constexpr double kUnknown = 1e12;     // µs: of what cannot be simulated
 
@@ -32,7 +34,7 @@ public:
           tile_(tile),
           kind_(kind),
           grid_(tile_grid(shape.m, shape.n, tile)),
-          occupied_(occupancy(machine, problem.dtype, shape, tile, programs())) {
+          occupied_(gluon() ? 1 : occupancy(machine, problem.dtype, shape, tile, programs())) {
         const double whole = static_cast<double>(shape.m) *
                              static_cast<double>(comes_before() ? shape.k : shape.n) *
                              static_cast<double>(plan::size_of(problem.dtype));
@@ -41,7 +43,7 @@ public:
 
     [[nodiscard]] Estimate estimate() const {
         Estimate made;
-        made.compute = product_us(machine_, problem_.dtype, shape_, tile_, programs());
+        made.compute = compute_us();
         made.fixed = rates_.call_us;
         if (problem_.ranks == 1) {
             made.us = made.fixed + made.compute;
@@ -61,7 +63,28 @@ public:
 private:
     [[nodiscard]] bool comes_before() const { return kind_ == Kind::gathers || kind_ == Kind::exchanges; }
     [[nodiscard]] bool reduces() const { return kind_ == Kind::scatters || kind_ == Kind::reduces; }
+    [[nodiscard]] bool gluon() const { return strategy_.kernel == ProductKernel::gluon; }
     [[nodiscard]] std::int32_t programs() const { return strategy_.programs.value_or(machine_.num_sms); }
+    /// Tiles that are made at once: with a split K several programs share one.
+    [[nodiscard]] std::int32_t at_once() const {
+        return std::max(1, programs() / std::max(1, tile_.split_k));
+    }
+    [[nodiscard]] double compute_us() const {
+        if (!gluon()) return product_us(machine_, problem_.dtype, shape_, tile_, programs());
+        const std::int64_t each = (grid_.tiles() + at_once() - 1) / at_once();
+        return std::max(gluon_product_us(machine_, shape_, tile_, programs()) - rates_.gluon_call_us,
+                        static_cast<double>(each) * one_tile_us(tile_.block_n));
+    }
+    [[nodiscard]] double one_tile_us(std::int32_t width) const {
+        if (gluon()) {
+            // The Gluon figures are of products alone. In a call that goes on for long the device's power
+            // limit leaves no kernel more than the rate at which all multiprocessors work.
+            const double flops = 2.0 * tile_.block_m * tile_.block_n * static_cast<double>(shape_.k);
+            const double sustained = flops / tile_.split_k / (rates_.sm_tflops * kFlopsPerUs);
+            return std::max(gluon_tile_us(machine_, tile_, shape_.k), sustained + rates_.gluon_tile_us);
+        }
+        return tile_us(machine_, problem_.dtype, tile_, width, shape_.k);
+    }
     [[nodiscard]] std::int32_t parts() const { return std::max(1, strategy_.split.value_or(1)); }
     /// Bytes that go through each link in all steps.
     [[nodiscard]] double moved_bytes() const { return step_bytes_ * (kind_ == Kind::reduces ? 2 : 1); }
@@ -80,10 +103,10 @@ private:
 
     [[nodiscard]] Programs played(double start, double slower) const {
         slower *= occupied_;
-        return {.count = programs(),
+        return {.count = at_once(),
                 .start_us = start,
-                .wide_us = slower * tile_us(machine_, problem_.dtype, tile_, tile_.block_n, shape_.k),
-                .narrow_us = slower * tile_us(machine_, problem_.dtype, tile_, tile_.block_n / 2, shape_.k),
+                .wide_us = slower * one_tile_us(tile_.block_n),
+                .narrow_us = slower * one_tile_us(tile_.block_n / 2),
                 .phase_us = rates_.phase_us};
     }
 
@@ -248,7 +271,7 @@ private:
     }
 
     [[nodiscard]] double rounds() const {
-        return std::max(1.0, static_cast<double>(grid_.tiles()) / std::max(1, programs()));
+        return std::max(1.0, static_cast<double>(grid_.tiles()) / at_once());
     }
 
     /// The chunk engine reads contributions beside the kernel, one part after another.

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+
+#include <fmt/format.h>
 
 namespace syncopate::tune {
 namespace {
@@ -23,16 +26,36 @@ std::int64_t tiles_of(const ProductShape& shape, const TileConfig& tile) {
     return ceil_div(shape.m, tile.block_m) * ceil_div(shape.n, tile.block_n);
 }
 
+bool power_between(std::int32_t value, std::int32_t least, std::int32_t most) {
+    return value >= least && value <= most && std::has_single_bit(static_cast<std::uint32_t>(value));
+}
+
 }  // namespace
 
-double gluon_product_us(const Machine& machine, const ProductShape& shape, const TileConfig& tile,
-                        std::int32_t programs) {
+std::string gluon_objection(plan::DType dtype, const ProductShape& shape, const TileConfig& tile) {
+    constexpr std::int64_t kBarriers = 1024;  // bytes of mbarriers and of a split's verdict
+    if (plan::size_of(dtype) != 2) return "the Gluon kernel makes products of 16 bits";
+    if (tile.num_wide >= 0) return "the Gluon kernel has one tile shape";
+    if (tile.block_m != 64 && tile.block_m != 128)
+        return fmt::format("the Gluon kernel's tiles have 64 or 128 rows, not {}", tile.block_m);
+    if (!power_between(tile.block_n, 64, 256))
+        return fmt::format("the Gluon kernel's tiles have 64, 128 or 256 columns, not {}", tile.block_n);
+    if (!power_between(tile.block_k, 64, 128))
+        return fmt::format("the Gluon kernel takes 64 or 128 of K at a time, not {}", tile.block_k);
+    const std::int64_t ring = std::int64_t{tile.stages} * tile.block_k * (tile.block_m + tile.block_n) * 2;
+    const std::int64_t bytes = ring + std::int64_t{tile.block_m} * tile.block_n * 2 + kBarriers;
+    if (tile.stages < 2 || bytes > kGluonSharedBytes)
+        return fmt::format("{} stages take {} bytes of the {} of shared memory", tile.stages, bytes,
+                           kGluonSharedBytes);
+    if (tile.split_k > ceil_div(shape.k, tile.block_k)) return "a program would have nothing of K";
+    if (tile.split_k > 1 && tiles_of(shape, tile) > kMostGluonSplitTiles)
+        return fmt::format("K is split for at most {} tiles", kMostGluonSplitTiles);
+    return {};
+}
+
+double gluon_tile_us(const Machine& machine, const TileConfig& tile, std::int64_t k) {
     const Rates& rates = machine.rates;
-    const std::int64_t tiles = tiles_of(shape, tile);
-    const std::int64_t at_once =
-        std::min(tiles, std::max<std::int64_t>(programs / std::max(1, tile.split_k), 1));
-    const auto depth =
-        static_cast<double>(ceil_div(ceil_div(shape.k, tile.block_k), tile.split_k) * tile.block_k);
+    const auto depth = static_cast<double>(ceil_div(ceil_div(k, tile.block_k), tile.split_k) * tile.block_k);
     const double rate = rates.gluon_tflops * (tile.block_n >= kWideColumns ? 1.0 : rates.gluon_narrow);
     const double multiply = 2.0 * tile.block_m * tile.block_n * depth / (rate * kPerMicro);
     const double load = kItem * (tile.block_m + tile.block_n) * depth / (rates.gluon_load_gbps * kBytesPerUs);
@@ -41,6 +64,16 @@ double gluon_product_us(const Machine& machine, const ProductShape& shape, const
         us += rates.gluon_split_us +
               kSum * tile.split_k * tile.block_m * tile.block_n / (rates.gluon_split_gbps * kBytesPerUs);
     }
+    return us;
+}
+
+double gluon_product_us(const Machine& machine, const ProductShape& shape, const TileConfig& tile,
+                        std::int32_t programs) {
+    const Rates& rates = machine.rates;
+    const std::int64_t tiles = tiles_of(shape, tile);
+    const std::int64_t at_once =
+        std::min(tiles, std::max<std::int64_t>(programs / std::max(1, tile.split_k), 1));
+    const double us = gluon_tile_us(machine, tile, shape.k);
     const double working =
         std::min(static_cast<double>(at_once * tile.split_k) / programs * rates.gluon_filled, 1.0);
     const double memory = kItem *

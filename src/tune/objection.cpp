@@ -7,6 +7,7 @@
 
 #include "syncopate/fuse/backend.hpp"
 #include "syncopate/tune/choose.hpp"
+#include "syncopate/tune/gluon_tiles.hpp"
 #include "tune/transfers.hpp"
 
 namespace syncopate::tune {
@@ -113,10 +114,17 @@ std::string cut_objection(const Question& asked) {
 }
 
 std::string tile_objection(const Question& asked) {
+    const bool gluon = asked.strategy.kernel == ProductKernel::gluon;
     for (const TileConfig& tile : asked.strategy.tiles) {
+        if (gluon) {
+            const bool is_last = &tile == &asked.strategy.tiles.back();
+            std::string text = gluon_objection(asked.problem.dtype, is_last ? asked.last : asked.first, tile);
+            if (!text.empty()) return text;
+            continue;
+        }
         if (tile.num_wide >= 0 && plan::size_of(asked.problem.dtype) > 2)
             return "two tile shapes are for 16-bit products";
-        if (tile.split_k > 1) return "the kernels here do not share a tile's reduction";
+        if (tile.split_k > 1) return "the plain kernel does not share a tile's reduction";
     }
     if (asked.strategy.tile_order != TileOrder::kernel) {
         if (asked.strategy.placement != Placement::fused) return "a plain kernel runs tiles in its own order";

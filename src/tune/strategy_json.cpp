@@ -18,6 +18,7 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 constexpr std::int32_t kMostTiles = 16;
 constexpr std::int32_t kMostSlices = 1024;
 constexpr std::size_t kNumPlacements = 4;
+constexpr std::size_t kNumKernels = 2;
 
 class StrategyDecoder : private JsonDecoder {
 public:
@@ -53,7 +54,8 @@ private:
 
     bool strategy() {
         const JsonPath root;
-        static constexpr std::array<JsonField, 15> kFields{{{"placement", false},
+        static constexpr std::array<JsonField, 16> kFields{{{"placement", false},
+                                                            {"kernel", false},
                                                             {"tiles", false},
                                                             {"programs", false},
                                                             {"chunking", false},
@@ -70,10 +72,11 @@ private:
                                                             {"tile_order", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(0, root, kFields, at)) return false;
-        const auto [placement, tiles, programs, chunking, split, split_axis, pull, stored, pulled, one_step,
-                    backend, engine_blocks, sum_parts, phases, tile_order] = at;
+        const auto [placement, kernel, tiles, programs, chunking, split, split_axis, pull, stored, pulled,
+                    one_step, backend, engine_blocks, sum_parts, phases, tile_order] = at;
         const auto path = [&](std::string_view key) { return JsonPath{&root, key}; };
         return (!has(placement) || word(placement, path("placement"), kNumPlacements, made_.placement)) &&
+               (!has(kernel) || word(kernel, path("kernel"), kNumKernels, made_.kernel)) &&
                (!has(tiles) || tiles_at(tiles, path("tiles"))) &&
                (!has(programs) || optional(programs, path("programs"), 1, made_.programs)) &&
                (!has(chunking) || chunking_at(chunking, path("chunking"))) &&
@@ -204,6 +207,7 @@ std::string to_json(const Strategy& strategy) {
     const Strategy usual;
     Members members;
     if (strategy.placement != usual.placement) members.add("placement", quoted(name_of(strategy.placement)));
+    if (strategy.kernel != usual.kernel) members.add("kernel", quoted(name_of(strategy.kernel)));
     if (!strategy.tiles.empty()) {
         std::vector<std::string> tiles;
         for (const TileConfig& tile : strategy.tiles) tiles.push_back(json_of(tile));

@@ -41,14 +41,13 @@ def test_the_choice_is_about_the_fastest_one_measured():
 
 def test_every_candidate_fits_into_a_multiprocessor():
     from syncopate import _syncopate
-    from syncopate.gemm import SHARED_BYTES
     from syncopate.kernels.gluon_launch import MAX_SPLIT_TILES
     from syncopate.kernels.gluon_tiles import ranked
 
     for m, n, k in ((64, 2304, 7168), (1024, 3584, 8192), (8192, 8192, 8192)):
         tiles = [t for t, _ in ranked(m, n, k, 132)]
         assert len({t.block_m * t.block_n for t in tiles}) > 2
-        assert all(t.shared_bytes(2) <= SHARED_BYTES for t in tiles)
+        assert all(t.shared_bytes(2) <= _syncopate.tune.GLUON_SHARED_BYTES for t in tiles)
     assert _syncopate.tune.MOST_GLUON_SPLIT_TILES == MAX_SPLIT_TILES
 
 
@@ -65,18 +64,21 @@ def test_a_few_rows_are_shared_out_and_odd_shapes_have_tiles(programs):
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_products_of_operators_are_stated_for_whatever_tiles_a_strategy_has(transposed):
+def test_products_of_operators_are_stated_with_the_tiles_of_a_strategy(transposed):
     import torch
     from syncopate.gemm import Product
-    from syncopate.strategy import Tiling, choose_tiling
+    from syncopate.kernels.gluon_tiles import quickest
+    from syncopate.strategy import Tiling
 
     for m, n, k in ((16, 2304, 7168), (300, 264, 200), (1024, 3584, 8192)):
-        chosen = choose_tiling(m, n, k, torch.bfloat16, 132)
-        for tiling in (chosen, Tiling(128, 256, 64, 4, 3), Tiling(64, 64, 64, 4, -1)):
+        best = quickest(m, n, k, 132)
+        chosen = Tiling(best.block_m, best.block_n, best.block_k, best.stages, -1, split_k=best.split_k)
+        for tiling in (chosen, Tiling(128, 256, 64, 3, -1), Tiling(64, 64, 64, 4, -1)):
             product = Product(m, n, k, tiling, 132, transposed, gluon=True)
             a = torch.empty(m, k, dtype=torch.bfloat16)
             w = torch.empty(product.w_shape, dtype=torch.bfloat16)
             call = product.call(a, w, torch.empty(m, n, dtype=torch.bfloat16))
+            assert call.arguments["SPLIT_K"] == tiling.split_k
             product.kernel.require_host_alike(call.arguments, (*call.grid, 1, 1))
             assert set(call.arguments) <= set(product.kernel.signature.parameters)
             assert call.grid[0] % call.arguments["SPLIT_K"] == 0

@@ -26,6 +26,7 @@ def all_reduce(model: str, m: int, size: int) -> Strategy:
         Strategy(chunking=Chunking(1, 4), phases=False, sum_parts=1, stored=1),
         Strategy(plain_kernel=True, pulled=1),
         Strategy(unfused=True),
+        Strategy(kernel="gluon"),
     ],
 )
 def test_a_strategy_is_the_same_after_json(given):

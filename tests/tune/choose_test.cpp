@@ -264,5 +264,46 @@ TEST(Complete, LeavesWhatIsGivenAndFillsInTheRest) {
     EXPECT_EQ(complete(problem, machine, given), given);
 }
 
+TEST(Kernel, IsTheGluonOneForFewRowsWhereItRuns) {
+    const Problem few = problem_of("all_gather_matmul:M=64,N=2304,K=7168", 4);
+    const Machine machine = *find_machine("h200x4");
+    const Strategy chosen = choose(few, machine, nullptr, {.unfused = false}).strategy;
+    EXPECT_EQ(chosen.kernel, ProductKernel::gluon) << name_of(chosen);
+    EXPECT_EQ(strategy_objection(few, chosen), "");
+    EXPECT_EQ(complete(few, machine, chosen), chosen);
+    for (const ChooseOptions& options :
+         {ChooseOptions{.unfused = false, .gluon = false}, ChooseOptions{.device = fuse::Device::host}})
+        EXPECT_EQ(choose(few, machine, nullptr, options).strategy.kernel, ProductKernel::plain);
+}
+
+TEST(Kernel, IsThePlainOneWhereTheGluonOneIsAskedForButDoesNotRun) {
+    const Machine machine = *find_machine("h200x4");
+    const Strategy asked{.kernel = ProductKernel::gluon, .tiles = {TileConfig{.split_k = 4}}};
+    const Problem bf16 = problem_of("all_gather_matmul:M=64,N=2304,K=7168", 4);
+    EXPECT_EQ(complete(bf16, machine, asked).kernel, ProductKernel::gluon);
+    const auto is_plain = [&](const Problem& given, const ChooseOptions& options) {
+        const Strategy made = complete(given, machine, asked, options);
+        EXPECT_EQ(made.kernel, ProductKernel::plain);
+        EXPECT_EQ(strategy_objection(given, made), "");
+    };
+    is_plain(bf16, {.gluon = false});
+    is_plain(bf16, {.device = fuse::Device::host});
+    is_plain(problem_of("all_gather_matmul:M=64,N=2304,K=7168,dtype=fp32", 4), {});
+}
+
+TEST(Kernel, OfGluonIsObjectedToWithTilesThatItDoesNotTake) {
+    const Problem few = problem_of("all_gather_matmul:M=64,N=2304,K=7168", 4);
+    const auto why = [&](const TileConfig& tile) {
+        return strategy_objection(few, {.kernel = ProductKernel::gluon, .tiles = {tile}});
+    };
+    EXPECT_EQ(why({.block_m = 64, .block_n = 64, .block_k = 128, .stages = 6, .split_k = 3}), "");
+    EXPECT_NE(why({.block_m = 32, .block_n = 64, .block_k = 128}), "");
+    EXPECT_NE(why({.block_m = 64, .block_n = 192, .block_k = 64}), "");
+    EXPECT_NE(why({.block_m = 64, .block_n = 64, .block_k = 32}), "");
+    EXPECT_NE(why({.block_m = 128, .block_n = 256, .block_k = 64, .stages = 4}), "");
+    EXPECT_NE(why({.block_m = 64, .block_n = 64, .block_k = 128, .stages = 6, .split_k = 57}), "");
+    EXPECT_NE(why({.block_m = 64, .block_n = 64, .block_k = 128, .stages = 6, .num_wide = 1}), "");
+}
+
 }  // namespace
 }  // namespace syncopate::tune

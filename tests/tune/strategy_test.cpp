@@ -13,6 +13,7 @@ std::vector<Strategy> one_field_each() {
     const auto add = [&](auto change) { change(made.emplace_back()); };
     for (const Placement placement : {Placement::before, Placement::after, Placement::unfused})
         add([&](Strategy& s) { s.placement = placement; });
+    add([](Strategy& s) { s.kernel = ProductKernel::gluon; });
     add([](Strategy& s) { s.tiles = {TileConfig{}}; });
     add([](Strategy& s) { s.tiles = {TileConfig{}, TileConfig{}}; });
     add([](Strategy& s) { s.tiles = {TileConfig{.block_m = 64}}; });

@@ -35,6 +35,8 @@ struct ChooseOptions {
     bool unfused = true;
     /// On the host none is faster than another: the default strategy, completed.
     fuse::Device device = fuse::Device::cuda;
+    /// The device runs the Gluon kernels: a Hopper GPU.
+    bool gluon = true;
     bool exact_fp32 = false;  ///< fp32 products without tf32
     /// The caller reads what is gathered, or exchanged, in the heap: tiles may not fetch it themselves.
     bool kept = false;

@@ -8,8 +8,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "syncopate/plan/model/plan.hpp"
 #include "syncopate/tune/machine.hpp"
 #include "syncopate/tune/problem.hpp"
 #include "syncopate/tune/strategy.hpp"
@@ -18,6 +20,16 @@ namespace syncopate::tune {
 
 /// Workspace for partial sums is for so many tiles at most (kernels/gluon_launch.py, MAX_SPLIT_TILES).
 inline constexpr std::int64_t kMostGluonSplitTiles = 1024;
+
+/// Of a block's multiprocessor on Hopper.
+inline constexpr std::int64_t kGluonSharedBytes = 232448;
+
+/// Why the kernel cannot make a product of this type with such tiles; "" where it can.
+[[nodiscard]] std::string gluon_objection(plan::DType dtype, const ProductShape& shape,
+                                          const TileConfig& tile);
+
+/// µs of one tile over `k` of the reduction, with its share of the partial sums where K is split.
+[[nodiscard]] double gluon_tile_us(const Machine& machine, const TileConfig& tile, std::int64_t k);
 
 /// µs of a product by so many programs, with its launch.
 [[nodiscard]] double gluon_product_us(const Machine& machine, const ProductShape& shape,

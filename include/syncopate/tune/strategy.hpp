@@ -4,6 +4,7 @@
 //     placement     fused | before | after | unfused        where the transfers are to the product
 //     plan          rows, slices, split, pull, stored, …    options of the operator's template
 //     backend       copy_engine, tma_dedicated, …           of all transfers that the plan leaves open
+//     kernel        plain | gluon                           what makes the products
 //     tiles         which tiles cover each product, and how one is made
 //     tile_order    among tiles that may run alike
 //
@@ -30,6 +31,13 @@ enum class Placement : std::uint8_t {
     unfused,  ///< the vendors' libraries: a product, and a collective before or after it
 };
 [[nodiscard]] std::string_view name_of(Placement placement);
+
+/// Which of the library's kernels makes the products.
+enum class ProductKernel : std::uint8_t {
+    plain,  ///< Triton: every device, the host, every dtype
+    gluon,  ///< kernels/gluon_matmul.py: 16-bit products on Hopper; elsewhere complete() takes the plain one
+};
+[[nodiscard]] std::string_view name_of(ProductKernel kernel);
 
 /// The order in which tiles run that nothing else orders.
 using fuse::name_of;
@@ -60,6 +68,7 @@ struct Chunking {
 
 struct Strategy {
     Placement placement = Placement::fused;
+    ProductKernel kernel = ProductKernel::plain;
     std::vector<TileConfig> tiles;           ///< of each product; one may stand for all; empty: open
     std::optional<std::int32_t> programs;    ///< of each kernel's grid, at most
     Chunking chunking;                       ///< of what comes before a product

@@ -10,7 +10,7 @@ import torch
 from .. import _syncopate, plans, trace, tuning
 from ..arguments import DTYPE_NAMES
 from ..fused import Call, FusedKernel, Stage
-from ..gemm import Product, require_activation, require_supported, uses_gluon
+from ..gemm import Product, require_activation, require_supported
 from ..group import Group, of_process_group
 from ..places import OutputPlaces, check_operand
 from ..prepared import Prepared
@@ -71,7 +71,7 @@ class Operator:
                 self.strategy.programs,
                 w_transposed,
                 act,
-                gluon=uses_gluon(problem.m, problem.dtype, self.device),
+                gluon=self.strategy.kernel == "gluon",
             )
             for shape, tiling, act in zip(problem.products, self.strategy.tilings, activations, strict=False)
         ]

@@ -14,6 +14,8 @@ from ..arguments import DTYPE_NAMES
 from .model import Chunking, Problem, Strategy
 from .tiling import Tiling, exact_fp32
 
+HOPPER = 9  # the compute capability's first figure
+
 #: Tiles with which a small problem has several of them, for Triton's interpreter.
 SMALL = Tiling(32, 32, 32, 2, -1, "ieee", 2)
 
@@ -35,6 +37,7 @@ def to_json(strategy: Strategy) -> str:
     cut["slices"] = s.chunking.slices if isinstance(s.chunking.slices, int) else list(s.chunking.slices)
     made: dict[str, Any] = {
         "placement": "unfused" if s.unfused else "after" if s.plain_kernel else "fused",
+        "kernel": s.kernel,
         "tiles": [vars(tiling) for tiling in s.tilings],
         "chunking": cut,
         "pull": s.pull,
@@ -77,6 +80,12 @@ def _device_name() -> str:
 
 
 @lru_cache
+def runs_gluon(device: str) -> bool:
+    """Whether the library's Gluon kernels run there: on Hopper."""
+    return device == "cuda" and torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == HOPPER
+
+
+@lru_cache
 def _say_what_stands_in(device: str, ranks: int) -> None:
     message = _syncopate.tune.machine_message(device, ranks)
     if message:
@@ -103,6 +112,7 @@ def estimate(
         versions=found_with.get("versions", ""),
         kept=kept,
         copied=copied,
+        gluon=runs_gluon(problem.device),
     )
     return chosen, us, measured
 
@@ -133,5 +143,6 @@ def complete(problem: Problem, given: Strategy) -> Strategy:
         device=_device_name(),
         cuda=problem.device == "cuda",
         exact_fp32=exact_fp32(),
+        gluon=runs_gluon(problem.device),
     )
     return from_json(made)

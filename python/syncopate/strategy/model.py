@@ -60,6 +60,8 @@ class Chunking:
 class Strategy:
     """How a problem is carried out. Of a user's own kernel and plan (sy.fuse) only what is marked * is left to choose.
 
+    kernel          of the products: "plain" (Triton), or "gluon", the library's for 16-bit products on Hopper; where that does not
+                    run, the plain one is taken
     tilings         tiles of each product (one for all of them is enough); (): by the product's shape
     programs        of each kernel's grid, at most; None: the multiprocessors that communication leaves
     chunking        of what comes before a product
@@ -78,6 +80,7 @@ class Strategy:
     unfused         the vendors' libraries: a product, and a collective before or after it
     """
 
+    kernel: str = "plain"
     tilings: tuple[Tiling, ...] = ()
     programs: int | None = None
     chunking: Chunking = Chunking()
