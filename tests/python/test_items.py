@@ -42,5 +42,6 @@ def test_a_kernel_is_compiled_with_the_defaults_of_what_is_not_given():
 def test_a_constant_left_at_its_default_is_not_packed():
     jit = pytest.importorskip("syncopate.jit")
     signature = {"m": "i32", "xs": ("*bf16", "i32"), "ACTIVATION": "constexpr"}
-    packed = list(jit._items(signature, {"m": 3, "xs": ("x", 4)}))
-    assert packed == [("m", "i32", 3), ("xs[0]", "*bf16", "x"), ("xs[1]", "i32", 4)]
+    compiled = jit.Compiled(None, signature, [], constants={(2,): "relu"})
+    assert compiled.misfit({"m": 3, "xs": (4096, 4)}) == ""
+    compiled.pack({"m": 3, "xs": (4096, 4)})
