@@ -16,7 +16,7 @@ constexpr double kSum = 4;                  // bytes of a partial sum
 constexpr std::int32_t kWideColumns = 128;  // from so many on wgmma reaches its rate
 
 /// Tiles, with the stages that fit into a multiprocessor's shared memory.
-constexpr TileConfig shaped(std::int32_t m, std::int32_t n, std::int32_t k, std::int32_t stages) {
+TileConfig shaped(std::int32_t m, std::int32_t n, std::int32_t k, std::int32_t stages) {
     return TileConfig{.block_m = m, .block_n = n, .block_k = k, .stages = stages};
 }
 
@@ -83,9 +83,8 @@ double gluon_product_us(const Machine& machine, const ProductShape& shape, const
 }
 
 std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32_t programs) {
-    static constexpr std::array kShapes{shaped(64, 64, 128, 6),  shaped(64, 128, 64, 8),
-                                        shaped(64, 256, 64, 4),  shaped(128, 64, 64, 7),
-                                        shaped(128, 128, 64, 5), shaped(128, 256, 64, 3)};
+    static const std::array kShapes{shaped(64, 64, 128, 6), shaped(64, 128, 64, 8),  shaped(64, 256, 64, 4),
+                                    shaped(128, 64, 64, 7), shaped(128, 128, 64, 5), shaped(128, 256, 64, 3)};
     static constexpr std::array<std::int32_t, 6> kSplits{1, 2, 3, 4, 6, 8};
     constexpr double kAlmost = 1.05;  // so many times the programs still count as one each
     std::vector<TileConfig> found;
