@@ -71,7 +71,8 @@ def work(place: Place, setting: Setting) -> Report:
     from . import ops
     from .arguments import DTYPES
     from .group import of_folder
-    from .strategy import SMALL, Strategy
+    from .ops.operator import problem_of
+    from .strategy import SMALL, Strategy, recorded
 
     m, n, k, dtype = setting.m, setting.n, setting.k, DTYPES[setting.dtype]
     cuda = setting.device == "cuda"
@@ -82,7 +83,9 @@ def work(place: Place, setting: Setting) -> Report:
     device = torch.device("cuda", place.rank) if cuda else torch.device("cpu")
     group = of_folder(place.folder, place.rank, place.size, place.run_id, setting.device, place.rank)
     # The interpreter runs programs one after another, so that only one can overlap with communication.
-    chosen = None if cuda else Strategy(tilings=(SMALL,), programs=1)
+    chosen = Strategy(tilings=(SMALL,), programs=1)
+    if cuda:
+        chosen = recorded(problem_of("all_gather_matmul", m, n, k, dtype, group))
     op = ops.AllGatherMatmul(
         m, n, k, dtype, group, strategy=chosen, host_delay=setting.host_delay, seed=setting.seed
     )

@@ -126,16 +126,13 @@ class Spec:
 def strategy_of(spec: Spec, device: str, problem: Any, traced: bool) -> Any:
     """As asked for; on the host small tiles, so that there are several; else the fastest known, but one whose kernel tells of
     its tiles where they are to be traced."""
-    from .strategy import SMALL, Strategy, choose
+    from .strategy import SMALL, Strategy, recorded
 
     if device == "host":
         return replace(Strategy.of(spec.chosen), tilings=(SMALL,))
     if spec.chosen:
         return Strategy.of(spec.chosen)
-    if not traced:
-        return None
-    chosen = choose(problem)
-    return Strategy() if chosen.plain_kernel or chosen.kernel != "plain" else None
+    return recorded(problem) if traced else None
 
 
 def run_operator(text: str, options: argparse.Namespace) -> list[Result]:

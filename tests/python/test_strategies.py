@@ -1,6 +1,7 @@
 """Strategies: what tune::choose answers, as the operators use it."""
 
 import dataclasses
+import sys
 
 import pytest
 
@@ -122,3 +123,18 @@ def test_a_way_has_a_name(name):
 def test_a_name_of_no_way_is_refused(name):
     with pytest.raises(ValueError, match="expected"):
         Way.named(name)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "recorded"),
+    [
+        (Strategy(backend="copy_engine"), None),
+        (Strategy(kernel="gluon"), Strategy()),
+        (Strategy(plain_kernel=True), Strategy()),
+    ],
+)
+def test_what_is_recorded_has_a_kernel_that_notes_times(monkeypatch, chosen, recorded):
+    module = sys.modules[strategy.recorded.__module__]
+    monkeypatch.setattr(module, "choose", lambda problem, **asked: chosen)
+    problem = Problem("all_gather_matmul", 64, 2304, 7168, torch.bfloat16, 4, 132)
+    assert strategy.recorded(problem) == recorded

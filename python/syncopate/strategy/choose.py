@@ -135,6 +135,13 @@ def choose(
     return from_json(chosen)
 
 
+def recorded(problem: Problem) -> Strategy | None:
+    """For a call that is recorded (syncopate.trace): None, what is chosen, where its kernel notes the times of its tiles; else the
+    default strategy, whose kernel does. On all ranks the same where their stores are."""
+    chosen = choose(problem, unfused=False)
+    return Strategy() if chosen.plain_kernel or chosen.kernel != "plain" else None
+
+
 def complete(problem: Problem, given: Strategy) -> Strategy:
     """`given` with everything that it leaves open."""
     made = _syncopate.tune.complete(
