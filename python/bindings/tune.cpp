@@ -75,6 +75,8 @@ nb::tuple choose(const std::string& key, const std::string& machine, const std::
     const tune::Choice made =
         tune::choose(problem, machine_of(machine, problem, device), winners ? &*winners : nullptr, options);
     if (file) warn_of(*file);
+    if (!made.warning.empty())
+        nb::module_::import_("warnings").attr("warn")(made.warning, "stacklevel"_a = 2);
     return nb::make_tuple(tune::to_json(made.strategy), made.us, made.measured, made.note);
 }
 

@@ -25,7 +25,6 @@ public:
     std::vector<Strategy> all() {
         add({.placement = Placement::unfused});
         add({});
-        add({.placement = Placement::before});
         const OperatorRow* row = operator_row(problem_.op);
         if (problem_.ranks == 1 || shapes_.empty()) return made_;
         switch (row->kind) {

@@ -55,6 +55,7 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     Strategy usual = complete(problem, machine, {}, options);
     if (options.kept && fuse::is_inline(usual.backend))
         usual = complete(problem, machine, {.backend = plan::Backend::copy_engine}, options);
+    std::string warning;
     const auto runnable = [&](const Strategy& strategy) {
         return strategy_objection(problem, strategy).empty() &&
                (options.unfused || strategy.placement != Placement::unfused) &&
@@ -66,11 +67,19 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
             const Strategy strategy =
                 exact(problem, machine, complete(problem, machine, stored->strategy, options), options);
             if (runnable(strategy))
-                return {.strategy = strategy, .us = stored->us, .measured = true, .note = stored->note};
+                return {.strategy = strategy,
+                        .us = stored->us,
+                        .measured = true,
+                        .note = stored->note,
+                        .warning = {}};
+            // What this caller cannot do, another one can: that needs no word.
+            if (const std::string objection = strategy_objection(problem, strategy); !objection.empty())
+                warning = fmt::format("what tuning found for {}, {}, is not taken: {}", problem.key(),
+                                      name_of(strategy), objection);
         }
     }
     if (options.device == fuse::Device::host || problem.products().empty())
-        return {.strategy = usual, .note = "the default"};
+        return {.strategy = usual, .note = "the default", .warning = warning};
     const double copy = options.copied ? copy_us(problem, machine) : 0;
     const auto us_of = [&](const Candidate& candidate) {
         return candidate.estimate.us + (candidate.strategy.placement == Placement::unfused ? 0 : copy);
@@ -84,10 +93,12 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
         if (candidate.strategy == usual) as_usual = &candidate;
     }
     if (as_usual != nullptr && us_of(*as_usual) <= us_of(*best) * kEqual) best = as_usual;
-    if (best == nullptr) return {.strategy = usual, .note = "the default: no other is legal"};
+    if (best == nullptr)
+        return {.strategy = usual, .note = "the default: no other is legal", .warning = warning};
     return {.strategy = exact(problem, machine, best->strategy, options),
             .us = us_of(*best),
-            .note = fmt::format("by the estimate on {}", machine.name)};
+            .note = fmt::format("by the estimate on {}", machine.name),
+            .warning = warning};
 }
 
 }  // namespace syncopate::tune

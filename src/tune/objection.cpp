@@ -32,8 +32,6 @@ bool reduces(Kind kind) { return kind == Kind::scatters || kind == Kind::reduces
 
 std::string placement_objection(const Question& asked) {
     const Strategy& s = asked.strategy;
-    if (s.placement == Placement::before)
-        return "no executor holds a plain kernel back until all transfers have ended";
     if (s.placement != Placement::after) return {};
     if (!reduces(asked.kind)) return "only sums of what a plain kernel has made follow it";
     if (!fuse::is_engine(s.backend)) return "after a plain kernel the chunk engine moves what it made";

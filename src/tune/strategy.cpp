@@ -28,7 +28,7 @@ std::string words_of(plan::Backend backend, std::optional<std::int32_t> blocks) 
 }  // namespace
 
 std::string_view name_of(Placement placement) {
-    static constexpr std::array<std::string_view, 4> kNames{"fused", "before", "after", "unfused"};
+    static constexpr std::array<std::string_view, 3> kNames{"fused", "after", "unfused"};
     return kNames[static_cast<std::size_t>(placement)];
 }
 

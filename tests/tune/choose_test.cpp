@@ -139,7 +139,6 @@ TEST(Objection, SaysWhyTheRuntimeCannotCarryOutAStrategy) {
     const std::string reduce = "matmul_all_reduce:M=1024,N=512,K=1024";
     EXPECT_EQ(why(gather, {}), "");
     EXPECT_EQ(why(reduce, {.placement = Placement::unfused}), "");
-    EXPECT_NE(why(gather, {.placement = Placement::before}), "");
     EXPECT_NE(why(gather, {.placement = Placement::after, .backend = plan::Backend::ldst_dedicated}), "");
     EXPECT_EQ(why(reduce, {.placement = Placement::after, .backend = plan::Backend::ldst_dedicated}), "");
     EXPECT_NE(why(gather, {.stored = 1}), "");
@@ -186,10 +185,15 @@ TEST(Choose, TakesAStoredWinnerWhereTheRuntimeCanCarryItOut) {
     EXPECT_TRUE(stored.measured);
     EXPECT_EQ(stored.us, 12.5);
     const OneResult illegal({.split = 1, .stored = 99});
-    EXPECT_FALSE(choose(problem, machine, &illegal).measured);
+    const Choice instead = choose(problem, machine, &illegal);
+    EXPECT_FALSE(instead.measured);
+    EXPECT_NE(instead.warning.find("is not taken: "), std::string::npos) << instead.warning;
+    EXPECT_EQ(stored.warning, "");
     const OneResult unfused({.placement = Placement::unfused});
     EXPECT_TRUE(choose(problem, machine, &unfused).measured);
-    EXPECT_FALSE(choose(problem, machine, &unfused, {.unfused = false}).measured);
+    const Choice fused = choose(problem, machine, &unfused, {.unfused = false});
+    EXPECT_FALSE(fused.measured);
+    EXPECT_EQ(fused.warning, "") << "another caller can run it";
 }
 
 TEST(Choose, TakesTheUnfusedPairOnlyWhereItCanBeRun) {

@@ -11,7 +11,7 @@ namespace {
 std::vector<Strategy> one_field_each() {
     std::vector<Strategy> made(1);
     const auto add = [&](auto change) { change(made.emplace_back()); };
-    for (const Placement placement : {Placement::before, Placement::after, Placement::unfused})
+    for (const Placement placement : {Placement::after, Placement::unfused})
         add([&](Strategy& s) { s.placement = placement; });
     add([](Strategy& s) { s.kernel = ProductKernel::gluon; });
     add([](Strategy& s) { s.tiles = {TileConfig{}}; });

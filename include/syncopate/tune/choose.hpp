@@ -49,6 +49,8 @@ struct Choice {
     double us = 0;      ///< measured, or by the estimate
     bool measured = false;
     std::string note;  ///< why this one, for people
+    std::string
+        warning;  ///< that what tuning found is not taken, and why; "" where it is, or nothing was found
 };
 
 /// Never fails: a problem of which nothing is known gets the default strategy, completed.

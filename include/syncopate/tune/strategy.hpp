@@ -1,7 +1,7 @@
 // A strategy: everything that may be chosen for a problem, as one value. It names no problem, so one strategy
 // serves many shapes.
 //
-//     placement     fused | before | after | unfused        where the transfers are to the product
+//     placement     fused | after | unfused        where the transfers are to the product
 //     plan          rows, slices, split, pull, stored, …    options of the operator's template
 //     backend       copy_engine, tma_dedicated, …           of all transfers that the plan leaves open
 //     kernel        plain | gluon                           what makes the products
@@ -26,7 +26,6 @@ namespace syncopate::tune {
 /// Where an operator's transfers are to its product.
 enum class Placement : std::uint8_t {
     fused,    ///< tiles wait for chunks, or chunks leave as their tiles are made
-    before,   ///< all transfers end before the unmodified kernel begins
     after,    ///< the chunk engine moves what the unmodified kernel made when it has ended
     unfused,  ///< the vendors' libraries: a product, and a collective before or after it
 };
