@@ -80,7 +80,6 @@ class Strategy:
     unfused         the vendors' libraries: a product, and a collective before or after it
     """
 
-    kernel: str = "plain"
     tilings: tuple[Tiling, ...] = ()
     programs: int | None = None
     chunking: Chunking = Chunking()
@@ -97,6 +96,7 @@ class Strategy:
     plain_kernel: bool = False
     phases: bool = True
     unfused: bool = False
+    kernel: str = "plain"
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Strategy:
