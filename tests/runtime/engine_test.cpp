@@ -115,7 +115,7 @@ TEST(EngineTable, CutsEveryBoxIntoPiecesThatCoverItOnce) {
             for (const std::uint64_t height : {1u, 2u, 33u, 1025u}) {
                 StridedCopy box = rows(width, height, width + 16);
                 box.depth = 2;
-                const auto table = Sample().add(backend, {.copies = {box}}).table();
+                const auto table = Sample().add(backend, {.work = PreparedTransfer::Copies{box}}).table();
                 ASSERT_TRUE(table) << table.error().to_string();
                 ASSERT_EQ(table->ops.size(), 1u);
                 const device::EngineOp& op = table->ops[0];
@@ -141,7 +141,7 @@ TEST(EngineTable, CutsEveryBoxIntoPiecesThatCoverItOnce) {
 TEST(EngineTable, KeepsAllSummandsOfAPieceInAWarpsSharedMemory) {
     for (const std::int32_t slots : {1, 2, 7, 31, 100, 512}) {
         PreparedSum sum{.num_slots = slots, .slot_distance = 1 << 24, .parts = {{rows(9008, 5, 9008 + 64)}}};
-        const auto table = Sample().add(plan::Backend::tma_dedicated, {.sum = sum}).table();
+        const auto table = Sample().add(plan::Backend::tma_dedicated, {.work = sum}).table();
         ASSERT_TRUE(table) << table.error().to_string();
         for (std::uint32_t at = 0; at < table->num_pieces; ++at) {
             const device::EnginePiece piece = device::piece_of(table->ops[0], at);
@@ -150,16 +150,17 @@ TEST(EngineTable, KeepsAllSummandsOfAPieceInAWarpsSharedMemory) {
         }
     }
     PreparedSum sum{.num_slots = 513, .slot_distance = 1 << 24, .parts = {{rows(64, 5, 64)}}};
-    const auto refused = Sample().add(plan::Backend::tma_dedicated, {.sum = sum}).table();
+    const auto refused = Sample().add(plan::Backend::tma_dedicated, {.work = sum}).table();
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().to_string(),
               "rank 2 op 0: a sum of 513 boxes by tma_dedicated is too wide; use ldst_dedicated");
-    EXPECT_TRUE(Sample().add(plan::Backend::ldst_dedicated, {.sum = sum}).table());
+    EXPECT_TRUE(Sample().add(plan::Backend::ldst_dedicated, {.work = sum}).table());
 }
 
 TEST(EngineTable, RefusesWhatIsNotAligned) {
     const auto why = [](StridedCopy copy) {
-        const auto table = Sample().add(plan::Backend::ldst_dedicated, {.copies = {copy}}).table();
+        const auto table =
+            Sample().add(plan::Backend::ldst_dedicated, {.work = PreparedTransfer::Copies{copy}}).table();
         return table ? std::string("made") : table.error().to_string();
     };
     StridedCopy copy = rows(64, 3, 128);
@@ -184,10 +185,10 @@ TEST(EngineTable, RefusesWhatIsNotAligned) {
 TEST(EngineTable, LeavesOutWaitsThatTheBeginHasSeenAndOtherBackends) {
     Sample sample;
     sample.schedule.begin_waits = {{4, 0}, {5, 1}};
-    sample.add(
-        plan::Backend::tma_dedicated,
-        {.copies = {rows(16, 1, 16)}, .waits = {{4, 0}, {5, 0}, {6, 0}}, .post_words = {0x2000, 0x3000}});
-    sample.add(plan::Backend::copy_engine, {.copies = {rows(16, 1, 16)}});
+    sample.add(plan::Backend::tma_dedicated, {.work = PreparedTransfer::Copies{rows(16, 1, 16)},
+                                              .waits = {{4, 0}, {5, 0}, {6, 0}},
+                                              .post_words = {0x2000, 0x3000}});
+    sample.add(plan::Backend::copy_engine, {.work = PreparedTransfer::Copies{rows(16, 1, 16)}});
     sample.add(plan::Backend::tma_dedicated, {});
     const auto table = sample.table();
     ASSERT_TRUE(table) << table.error().to_string();
@@ -205,9 +206,11 @@ TEST(EngineTable, LeavesOutWaitsThatTheBeginHasSeenAndOtherBackends) {
 
 TEST(EngineTable, CountsAllBoxesOfATransferTogether) {
     Sample sample;
-    sample.add(plan::Backend::tma_dedicated, {.copies = {rows(16, 1, 16)}, .post_words = {0x2000}});
     sample.add(plan::Backend::tma_dedicated,
-               {.copies = {rows(100'000, 2, 100'000), rows(16, 1, 16)}, .post_words = {0x3000}});
+               {.work = PreparedTransfer::Copies{rows(16, 1, 16)}, .post_words = {0x2000}});
+    sample.add(plan::Backend::tma_dedicated,
+               {.work = PreparedTransfer::Copies{rows(100'000, 2, 100'000), rows(16, 1, 16)},
+                .post_words = {0x3000}});
     const auto table = sample.table();
     ASSERT_TRUE(table) << table.error().to_string();
     ASSERT_EQ(table->ops.size(), 3u);
@@ -222,10 +225,10 @@ TEST(EngineTable, CountsAllBoxesOfATransferTogether) {
 
 TEST(EngineTable, GoesInBulkWhereNothingThatHasBytesGoesOtherwise) {
     Sample sample;
-    sample.add(plan::Backend::tma_dedicated, {.copies = {rows(16, 1, 16)}});
+    sample.add(plan::Backend::tma_dedicated, {.work = PreparedTransfer::Copies{rows(16, 1, 16)}});
     sample.add(plan::Backend::ldst_dedicated, {});
     EXPECT_TRUE(sample.table()->in_bulk());
-    sample.add(plan::Backend::ldst_dedicated, {.copies = {rows(16, 1, 16)}});
+    sample.add(plan::Backend::ldst_dedicated, {.work = PreparedTransfer::Copies{rows(16, 1, 16)}});
     EXPECT_FALSE(sample.table()->in_bulk());
 }
 
@@ -241,11 +244,11 @@ TEST(EngineTable, NamesAKernelForSumsOfOneTypeByLoadsAndStores) {
     };
     Sample sample;
     EXPECT_EQ(sum_engine_name(*sample.table()), "");
-    sample.add(plan::Backend::ldst_dedicated, {.sum = sum_of(1, plan::DType::bf16)});
+    sample.add(plan::Backend::ldst_dedicated, {.work = sum_of(1, plan::DType::bf16)});
     EXPECT_EQ(sum_engine_name(*sample.table()), "sy_sum_engine_bf16_sum_2");
-    sample.add(plan::Backend::ldst_dedicated, {.sum = sum_of(2, plan::DType::bf16)});
+    sample.add(plan::Backend::ldst_dedicated, {.work = sum_of(2, plan::DType::bf16)});
     EXPECT_EQ(sum_engine_name(*sample.table()), "sy_sum_engine_bf16_sum_4");
-    sample.add(plan::Backend::ldst_dedicated, {.sum = sum_of(40, plan::DType::bf16)});
+    sample.add(plan::Backend::ldst_dedicated, {.work = sum_of(40, plan::DType::bf16)});
     const EngineTable table = *sample.table();
     EXPECT_EQ(sum_engine_name(table), "sy_sum_engine_bf16_sum_8");
     EXPECT_EQ(table.copies, (std::vector<std::uint64_t>{0x1000, 0x2000, 0x1000, 0x2000, 0x1000, 0x2000}));
@@ -256,10 +259,10 @@ TEST(EngineTable, NamesAKernelForSumsOfOneTypeByLoadsAndStores) {
           std::pair(plan::Backend::ldst_dedicated, sum_of(1, plan::DType::fp16)),
           std::pair(plan::Backend::ldst_dedicated, sum_of(1, plan::DType::bf16, plan::Reduce::max))}) {
         Sample more = sample;
-        more.add(backend, {.sum = other});
+        more.add(backend, {.work = other});
         EXPECT_EQ(sum_engine_name(*more.table()), "");
     }
-    sample.add(plan::Backend::ldst_dedicated, {.copies = {rows(16, 1, 16)}});
+    sample.add(plan::Backend::ldst_dedicated, {.work = PreparedTransfer::Copies{rows(16, 1, 16)}});
     EXPECT_EQ(sum_engine_name(*sample.table()), "");
 }
 
@@ -291,7 +294,7 @@ TEST(EngineTable, BlocksSignalForThemselvesWhereOnlyTheEndAwaitsWhatTheyStore) {
 
 TEST(EngineTable, RefusesATypeThatIsNotSummed) {
     PreparedSum sum{.dtype = plan::DType::fp64, .num_slots = 2, .parts = {{rows(64, 5, 64)}}};
-    const auto table = Sample().add(plan::Backend::ldst_dedicated, {.sum = sum}).table();
+    const auto table = Sample().add(plan::Backend::ldst_dedicated, {.work = sum}).table();
     ASSERT_FALSE(table);
     EXPECT_EQ(table.error().to_string(), "rank 2 op 0: elements of type fp64 are not summed");
 }

@@ -51,21 +51,21 @@ private:
             std::vector<std::uint64_t> tensors;
             for (const std::uint64_t offset : memory_.tensor_offsets)
                 tensors.push_back(heap_.address(0, offset));
-            prepared.collective = prepare_collective(*collective, schedule_, heap_.rank(), tensors,
-                                                     plan_.first_control, plan_.heap_stride);
+            prepared.work = prepare_collective(*collective, schedule_, heap_.rank(), tensors,
+                                               plan_.first_control, plan_.heap_stride);
             return Done{};
         }
         if (transfer.sum() != nullptr) {
             Result<PreparedSum> sum = sum_of(transfer);
             if (!sum) return sum.error();
-            prepared.sum = std::move(sum).value();
+            prepared.work = std::move(sum).value();
             return Done{};
         }
         Result<std::vector<StridedCopy>> copies =
             copies_between(box_of(transfer.src_rank, transfer.src), box_of(transfer.dst_rank, transfer.dst),
                            plan::size_of(dtype_of(transfer.src)));
         if (!copies) return copies.error();
-        prepared.copies = std::move(copies).value();
+        prepared.work = std::move(copies).value();
         return Done{};
     }
 

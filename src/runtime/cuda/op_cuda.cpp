@@ -304,8 +304,8 @@ private:
     StreamTransfer prepared(const fuse::Transfer& transfer, std::size_t index) const {
         const PreparedTransfer& planned = plan_.transfers[index];
         StreamTransfer result{.index = index};
-        result.collective = planned.collective;
-        if (!result.collective) result.copies = planned.copies;
+        if (const PreparedCollective* collective = planned.collective()) result.collective = *collective;
+        if (const PreparedTransfer::Copies* copies = planned.copies()) result.copies = *copies;
         for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
             // A copy within one GPU may be done by its multiprocessors, and those may be full of programs
             // that wait for this very post.

@@ -10,7 +10,7 @@ namespace {
 
 bool is_elsewhere(const PreparedTransfer& transfer) {
     return transfer.executor == Executor::engine || transfer.executor == Executor::streams ||
-           transfer.collective;
+           transfer.collective() != nullptr;
 }
 
 }  // namespace
@@ -46,15 +46,13 @@ void HostExecutor::join() {
 }
 
 PreparedSum* HostExecutor::sum_of(std::size_t index) {
-    std::optional<PreparedSum>& sum = transfers_.at(index).sum;
-    return sum && !is_elsewhere(transfers_.at(index)) ? &*sum : nullptr;
+    PreparedTransfer& transfer = transfers_.at(index);
+    return is_elsewhere(transfer) ? nullptr : transfer.sum();
 }
 
 bool HostExecutor::set_copies(std::size_t index, std::vector<StridedCopy> copies) {
     PreparedTransfer& transfer = transfers_.at(index);
-    if (transfer.copies.empty() || is_elsewhere(transfer)) return false;
-    transfer.copies = std::move(copies);
-    return true;
+    return !is_elsewhere(transfer) && transfer.set_copies(std::move(copies));
 }
 
 void HostExecutor::run() {

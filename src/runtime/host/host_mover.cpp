@@ -11,9 +11,21 @@ namespace syncopate::runtime {
 
 void HostMover::perform(const PreparedTransfer& transfer, std::uint32_t epoch, std::int32_t where) {
     delay();
-    if (transfer.collective && !collect_on_host(*transfer.collective, control_, epoch, where)) return;
-    if (transfer.sum) sum_on_host(*transfer.sum);
-    for (const StridedCopy& copy : transfer.copies) {
+    if (const PreparedCollective* collective = transfer.collective()) {
+        if (!collect_on_host(*collective, control_, epoch, where)) return;
+    }
+    if (const PreparedSum* sum = transfer.sum()) sum_on_host(*sum);
+    if (const PreparedTransfer::Copies* copies = transfer.copies()) copy(*copies);
+    delay();
+    if (control_.faulty()) return;  // after a fault nothing more is posted
+    for (const std::uint64_t word : transfer.post_words) {
+        std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(word))
+            .store(epoch, std::memory_order_release);
+    }
+}
+
+void HostMover::copy(const PreparedTransfer::Copies& copies) {
+    for (const StridedCopy& copy : copies) {
         if (max_delay_us_ == 0 || copy.height < 2) {
             copy_on_host(copy);
             continue;
@@ -29,12 +41,6 @@ void HostMover::perform(const PreparedTransfer& transfer, std::uint32_t epoch, s
         part = copy;
         part.height = cut;
         copy_on_host(part);
-    }
-    delay();
-    if (control_.faulty()) return;  // after a fault nothing more is posted
-    for (const std::uint64_t word : transfer.post_words) {
-        std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(word))
-            .store(epoch, std::memory_order_release);
     }
 }
 

@@ -17,7 +17,7 @@ HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::Ra
     for (std::size_t index = 0; index < transfers_.size(); ++index) {
         const fuse::StreamStep& planned = schedule.transfers[index].step;
         if (planned.launch == fuse::Launch::none) {
-            if (transfers_[index].collective)
+            if (transfers_[index].collective() != nullptr)
                 streams_.back().push_back({.index = index, .awaited = transfers_[index].waits});
             continue;
         }
@@ -76,15 +76,13 @@ void HostStreams::join() {
 }
 
 PreparedSum* HostStreams::sum_of(std::size_t index) {
-    std::optional<PreparedSum>& sum = transfers_.at(index).sum;
-    return sum && transfers_.at(index).executor == Executor::streams ? &*sum : nullptr;
+    PreparedTransfer& transfer = transfers_.at(index);
+    return transfer.executor == Executor::streams ? transfer.sum() : nullptr;
 }
 
 bool HostStreams::set_copies(std::size_t index, std::vector<StridedCopy> copies) {
     PreparedTransfer& transfer = transfers_.at(index);
-    if (transfer.copies.empty() || transfer.executor != Executor::streams) return false;
-    transfer.copies = std::move(copies);
-    return true;
+    return transfer.executor == Executor::streams && transfer.set_copies(std::move(copies));
 }
 
 void HostStreams::serve(std::size_t stream) {

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "syncopate/fuse/schedule.hpp"
@@ -14,12 +15,28 @@
 namespace syncopate::runtime {
 
 struct PreparedTransfer {
-    std::vector<StridedCopy> copies;
-    std::optional<PreparedSum> sum;         ///< instead of copies
-    std::vector<fuse::Wait> waits;          ///< on the executing rank's control block
-    std::vector<std::uint64_t> post_words;  ///< addresses of the words to set to the epoch
+    using Copies = std::vector<StridedCopy>;  ///< of one box; none where it is empty
+
+    std::variant<Copies, PreparedSum, PreparedCollective> work{};
+    std::vector<fuse::Wait> waits{};          ///< on the executing rank's control block
+    std::vector<std::uint64_t> post_words{};  ///< addresses of the words to set to the epoch
     Executor executor = Executor::cpu;
-    std::optional<PreparedCollective> collective{};  ///< instead of copies
+
+    /// Replaces what it copies; false where it copies nothing.
+    [[nodiscard]] bool set_copies(Copies copies) {
+        Copies* own = std::get_if<Copies>(&work);
+        if (own == nullptr || own->empty()) return false;
+        *own = std::move(copies);
+        return true;
+    }
+
+    /// What it does, if it is that; else null.
+    [[nodiscard]] const Copies* copies() const { return std::get_if<Copies>(&work); }
+    [[nodiscard]] PreparedSum* sum() { return std::get_if<PreparedSum>(&work); }
+    [[nodiscard]] const PreparedSum* sum() const { return std::get_if<PreparedSum>(&work); }
+    [[nodiscard]] const PreparedCollective* collective() const {
+        return std::get_if<PreparedCollective>(&work);
+    }
 };
 
 }  // namespace syncopate::runtime

@@ -22,6 +22,7 @@ public:
     [[nodiscard]] std::uint64_t draw() { return random_(); }
 
 private:
+    void copy(const PreparedTransfer::Copies& copies);
     void delay();
 
     HostControl control_;

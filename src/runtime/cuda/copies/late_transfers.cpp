@@ -87,17 +87,18 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
         const fuse::StreamStep& planned = transfer.step;
         if (!planned.follows_kernel()) continue;
         Step step{.index = i, .stream = planned.stream, .sums = planned.launch == fuse::Launch::sums};
-        step.copies = plan.transfers[i].copies;
-        step.collective = plan.transfers[i].collective;
+        const PreparedTransfer& prepared = plan.transfers[i];
+        if (const PreparedTransfer::Copies* copies = prepared.copies()) step.copies = *copies;
+        if (const PreparedCollective* collective = prepared.collective()) step.collective = *collective;
         for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
             const bool own = !step.sums && transfer.posts[p].rank == rank_;
             (step.sums ? step.sum.posts
              : own     ? step.own_posts
                        : step.posts)
-                .push_back(plan.transfers[i].post_words[p]);
+                .push_back(prepared.post_words[p]);
         }
         step.sum.index = i;
-        if (plan.transfers[i].sum) step.sum.sum = *plan.transfers[i].sum;
+        if (const PreparedSum* sum = prepared.sum()) step.sum.sum = *sum;
         for (const std::int32_t chunk : planned.gates) {
             const std::int32_t word =
                 emit::counter_of(schedule, chunk) + emit::control::gate + (step.sums ? 1 : 0);

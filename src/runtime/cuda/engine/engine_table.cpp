@@ -24,7 +24,7 @@ constexpr std::uint64_t kMostPieces = std::uint64_t{1} << 31;
 std::uint64_t rounded_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 std::uint64_t parts_of(std::uint64_t value, std::uint64_t part) { return (value + part - 1) / part; }
 
-bool is_sum(const PreparedTransfer& transfer) { return transfer.sum.has_value(); }
+bool is_sum(const PreparedTransfer& transfer) { return transfer.sum() != nullptr; }
 
 std::optional<device::SumType> type_of(plan::DType dtype) {
     switch (dtype) {
@@ -110,7 +110,8 @@ private:
 
         const std::size_t first = table_.ops.size();
         const std::uint32_t pieces_before = table_.num_pieces;
-        if (Status made = is_sum(transfer) ? add_sum(op, *transfer.sum) : add_copies(op, transfer.copies);
+        if (Status made =
+                is_sum(transfer) ? add_sum(op, *transfer.sum()) : add_copies(op, *transfer.copies());
             !made)
             return made;
         if (table_.ops.size() == first) {
