@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import HUNG, ROOT, SWEEP, warm_python
+from conftest import HUNG, ROOT, warm_python
 
 pytest.importorskip("triton")
 HERE = Path(__file__).resolve().parent
@@ -67,14 +67,14 @@ def test_tagged_rows_are_each_taken_once_and_results_are_those_of_fp64_on(ranks,
     assert f"{ranks} ranks: {len(CASES[ranks])} cases, exact" in outcome.out
 
 
-@pytest.mark.skipif(not SWEEP, reason="in the sweep")
+@pytest.mark.sweep
 @pytest.mark.parametrize("ranks", sorted(IN_SWEEP))
 def test_more_of_them_on(ranks, run):
     outcome = run(sys.executable, HERE / "host_attention.py", ranks, *IN_SWEEP[ranks])
     assert outcome.code == 0, outcome.out + outcome.err
 
 
-@pytest.mark.skipif(not SWEEP, reason="in the sweep")
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("ranks", "kind"),
     # Two and three ranks make no groups of several heads and several ranks.
