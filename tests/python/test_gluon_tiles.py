@@ -82,3 +82,20 @@ def test_products_of_operators_are_stated_with_the_tiles_of_a_strategy(transpose
             product.kernel.require_host_alike(call.arguments, (*call.grid, 1, 1))
             assert set(call.arguments) <= set(product.kernel.signature.parameters)
             assert call.grid[0] % call.arguments["SPLIT_K"] == 0
+
+
+def test_scales_that_the_kernel_would_misread_are_refused():
+    import torch
+    from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments
+
+    m, n, k = 64, 512, 1024
+    a, w = (torch.zeros(s, dtype=torch.float8_e4m3fn) for s in ((m, k), (n, k)))
+    c = torch.zeros(m, n, dtype=torch.bfloat16)
+    blocks = torch.ones(m, k // 128), torch.ones(n // 128, k // 128)
+    with pytest.raises(ValueError, match="blocks of 128"):
+        gluon_arguments(a, w, c, (m, n, k), GluonTiling(64, 256, 64, 4), w_transposed=True, scales=blocks)
+    gluon_arguments(a, w, c, (m, n, k), GluonTiling(64, 128, 128, 4), w_transposed=True, scales=blocks)
+    with pytest.raises(ValueError, match="gated"):
+        gluon_arguments(
+            a, w, c, (m, 256, k), GluonTiling(64, 64, 64, 4), w_transposed=True, scales=blocks, gated=True
+        )

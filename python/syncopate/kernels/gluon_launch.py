@@ -75,6 +75,7 @@ def gluon_arguments(
     [M, cdiv(K, 128)] and [cdiv(N, 128), cdiv(K, 128)]. `flags`: the kernel's further constexprs."""
     block_w = [tiling.block_n, tiling.block_k] if w_transposed else [tiling.block_k, tiling.block_n]
     scale_a, scale_b = scales or (None, None)
+    _require_scales(scale_a, tiling, gated)
     m, n, k = shape
     return {
         "a_desc": _descriptor(a, [64, tiling.block_k]),
@@ -103,6 +104,17 @@ def gluon_arguments(
         "SCALES": "" if scale_a is None else "row" if scale_a.dim() == 1 else "block",
         **flags,
     }
+
+
+def _require_scales(scale_a: torch.Tensor | None, tiling: GluonTiling, gated: bool) -> None:
+    if scale_a is None:
+        return
+    if gated:
+        raise ValueError("scales: a gated product takes none")
+    if scale_a.dim() == 2 and (128 % tiling.block_n or 128 % tiling.block_k):
+        raise ValueError(
+            f"scales of blocks of 128 take tiles of 64 or 128 columns and of K, not {tiling.block_n} and {tiling.block_k}"
+        )
 
 
 def _descriptor(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
