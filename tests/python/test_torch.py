@@ -27,6 +27,12 @@ def test_compiled_models_are_rewritten_and_say_how_on(ranks, run):
     assert "ok: " in outcome.out
 
 
+def test_unusual_uses_are_right_or_refused(run):
+    outcome = run(sys.executable, HERE / "host_torch_uses.py", 2)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "ok: " in outcome.out
+
+
 @pytest.mark.parametrize("how", ["torch,styles,compiled" if SWEEP else "torch,styles"])
 def test_the_example_trains_to_the_same_losses_by(how, run):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

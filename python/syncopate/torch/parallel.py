@@ -15,6 +15,7 @@ of that name does it.
 from __future__ import annotations
 
 import inspect
+from types import MethodType
 from typing import Any
 
 import torch
@@ -65,8 +66,11 @@ class _Fused:
         for kind, own in zip(hooks, before, strict=True):  # torch's style would gather and scatter in hooks
             for added in set(kind) - own:
                 del kind[added]
-        plain = type(made).forward.__get__(made)
-        made.forward = lambda x: self._forward(made, device_mesh, plain, x)
+
+        def forward(linear: nn.Module, x: torch.Tensor) -> torch.Tensor:
+            return self._forward(linear, device_mesh, type(linear).forward.__get__(linear), x)
+
+        made.forward = MethodType(forward, made)  # a method: a copy of the module gets one of its own
         return made
 
     def _wrapped(self, y: torch.Tensor, mesh: DeviceMesh, placement: Placement) -> torch.Tensor:

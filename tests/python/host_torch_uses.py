@@ -1,0 +1,113 @@
+"""What users of torch do with the custom ops beside the plain call, on host ranks; run by test_torch.py.
+
+    host_torch_uses.py RANKS [CHECK …]
+
+Exits 1 with the first thing that is wrong.
+"""
+
+import copy
+import os
+import sys
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+
+import syncopate as sy  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from syncopate import ranks  # noqa: E402
+from syncopate.torch import report, unfused  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
+from torch.distributed.tensor import Shard  # noqa: E402
+from torch.distributed.tensor.parallel import parallelize_module  # noqa: E402
+
+ops = torch.ops.syncopate
+
+
+def expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise RuntimeError(what)
+
+
+def close(actual: torch.Tensor, exact: torch.Tensor, what: str, within: float = 1e-4) -> None:
+    torch.testing.assert_close(
+        actual.float(), exact.float(), rtol=within, atol=within, msg=lambda text: f"{what}: {text}"
+    )
+
+
+def data(*shape: int, seed: int, own: bool = True) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed + (1000 * dist.get_rank() if own else 0))
+    return torch.randn(*shape, generator=generator)
+
+
+def all_fused() -> None:
+    left = [key for key in sy.report().calls if key[1] != "fused"]
+    expect(bool(sy.report().calls) and not left, f"not fused: {left} of {sy.report().calls}")
+
+
+def check_copies_of_a_model(group: str, size: int) -> None:
+    """A copy of a model of our styles, such as an average of weights, uses its own weights."""
+    mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 8 * size), nn.ReLU(), nn.Linear(8 * size, 16))
+    plan = {
+        "0": sy.parallel.ColwiseParallel(input_layouts=Shard(0)),
+        "2": sy.parallel.RowwiseParallel(output_layouts=Shard(0)),
+    }
+    parallelize_module(model, mesh, plan)
+    x = data(4, 16, seed=1)
+    exact = model(x)
+    other = copy.deepcopy(model)
+    close(other(x), exact, "the copy")
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    expect(not other(x).any(), "the copy reads the weights of the original")
+    close(model(x), exact, "the original")
+
+
+def check_three_axes(group: str, size: int) -> None:
+    """Activations [batch, rows, columns], not contiguous, through the styles."""
+    mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")
+    torch.manual_seed(0)
+    linear = nn.Linear(16, 8 * size)
+    weight = linear.weight.detach().chunk(size)[dist.get_rank()]
+    bias = linear.bias.detach().chunk(size)[dist.get_rank()]
+    parallelize_module(linear, mesh, sy.parallel.ColwiseParallel(input_layouts=Shard(1)))
+    report.clear()
+    x = data(3, 16, 4, seed=1).transpose(1, 2)  # rows of no unit stride
+    whole = torch.cat(unfused.gather(x.contiguous(), group).chunk(size), 1)
+    close(linear(x), nn.functional.linear(whole, weight, bias), "three axes")
+    all_fused()
+
+
+CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
+
+
+def check(place: ranks.Place) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(Path(place.folder) / "store"), place.size)
+    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
+    wrong = []
+    for one in CHECKS:
+        try:
+            one(dist.group.WORLD.group_name, place.size)
+        except Exception as error:  # the ranks go on alike: what is wrong is wrong on all of them
+            wrong.append(f"{one.__name__}: {type(error).__name__}: {error}")
+    sy.close()
+    dist.destroy_process_group()
+    expect(not wrong, "\n".join(wrong))
+
+
+if __name__ == "__main__":
+    chosen = sys.argv[2:]
+    CHECKS = [one for one in CHECKS if not chosen or one.__name__ in chosen]
+    try:
+        ranks.run(int(sys.argv[1]), check, timeout=1800)
+    except ranks.RankError as error:
+        print(error)
+        sys.exit(1)
+    print(f"ok: {len(CHECKS)} checks", flush=True)
