@@ -48,6 +48,27 @@ def all_fused() -> None:
     expect(bool(sy.report().calls) and not left, f"not fused: {left} of {sy.report().calls}")
 
 
+def check_broadcast_rows(group: str, size: int) -> None:
+    """Operands whose rows are one row, or overlap."""
+    w, row, line = data(32, 24, seed=1), data(1, 32, seed=2), data(96, seed=3)
+    for x in (row.expand(16, 32), line.as_strided((16, 32), (4, 1))):
+        close(ops.all_gather_matmul(x, w, group), unfused.gather(x, group) @ w, f"strides {x.stride()}")
+    x, wide = data(16, 32, seed=4), data(1, 24, seed=5).expand(32, 24)
+    close(ops.all_gather_matmul(x, wide, group), unfused.gather(x, group) @ wide, "an expanded weight")
+    tall = data(32, 1, seed=6).expand(32, 24)
+    close(ops.all_gather_matmul(x, tall, group), unfused.gather(x, group) @ tall, "the other way")
+
+
+def check_no_rows(group: str, size: int) -> None:
+    """A batch without rows gives one, and gradients of zeros."""
+    x, w = torch.empty(0, 32, requires_grad=True), data(32, 24, seed=1).requires_grad_()
+    for name in ("all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce", "matmul_all_to_all"):
+        y = getattr(ops, name)(x, w, group)
+        expect(y.shape == (0, 24), f"{name}: {y.shape}")
+        y.sum().backward()
+        expect(x.grad.shape == (0, 32) and not w.grad.any(), f"{name}: gradients")
+
+
 def check_copies_of_a_model(group: str, size: int) -> None:
     """A copy of a model of our styles, such as an average of weights, uses its own weights."""
     mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")

@@ -17,7 +17,8 @@ from .unfused import size_of
 def rows(x: torch.Tensor) -> torch.Tensor:
     """x [rows, columns] as TMA descriptors take it: rows contiguous, each beginning at a multiple of 16 bytes."""
     size = x.element_size()
-    fits = x.stride(1) == 1 and x.stride(0) * size % 16 == 0 and x.data_ptr() % 16 == 0
+    apart = x.stride(0) >= x.shape[1] or x.shape[0] <= 1  # no broadcast rows, nor overlapping ones
+    fits = apart and x.stride(1) == 1 and x.stride(0) * size % 16 == 0 and x.data_ptr() % 16 == 0
     return x if fits or not x.numel() else x.clone(memory_format=torch.contiguous_format)
 
 
