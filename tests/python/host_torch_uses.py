@@ -43,6 +43,15 @@ def data(*shape: int, seed: int, own: bool = True) -> torch.Tensor:
     return torch.randn(*shape, generator=generator)
 
 
+def refused(call, said: str) -> None:
+    try:
+        call()
+    except ValueError as error:
+        expect(said in str(error), f"expected {said!r}, got {error}")
+    else:
+        expect(False, f"not refused: {said}")
+
+
 def all_fused() -> None:
     left = [key for key in sy.report().calls if key[1] != "fused"]
     expect(bool(sy.report().calls) and not left, f"not fused: {left} of {sy.report().calls}")
@@ -67,6 +76,37 @@ def check_no_rows(group: str, size: int) -> None:
         expect(y.shape == (0, 24), f"{name}: {y.shape}")
         y.sum().backward()
         expect(x.grad.shape == (0, 32) and not w.grad.any(), f"{name}: gradients")
+
+
+def check_rows_that_cannot_be_shared(group: str, size: int) -> None:
+    x, w = data(8 * size + 1, 32, seed=1), data(32, 24, seed=2)
+    for name in ("matmul_reduce_scatter", "matmul_all_to_all", "all_to_all_matmul"):
+        refused(lambda name=name: getattr(ops, name)(x, w, group), f"rows that {size} ranks can share")
+    close(ops.all_gather_matmul(x, w, group), unfused.gather(x, group) @ w, "an odd number of rows")
+
+
+def check_wrong_operands(group: str, size: int) -> None:
+    """They are refused before anything is sent, eager and compiled: nothing is guessed."""
+    x, w, b = data(8, 32, seed=1), data(32, 24, seed=2), data(24, seed=3)
+    gather, reduce = ops.all_gather_matmul, ops.matmul_all_reduce
+    for call, said in (
+        (lambda: gather(x, w.half(), group), "operands of one dtype"),
+        (lambda: gather(x, w, group, b.half()), "operands of one dtype"),
+        (lambda: reduce(x, w, group, b[:1]), "a bias [N]"),
+        (lambda: gather(x, w, group, activation="tanh"), "activation"),
+        (lambda: gather(x, w, group, axis=-1), "axis: expected 0 (rows) or 1 (columns), got -1"),
+        (lambda: ops.all_gather_matmuls(x, [], group), "at least one w"),
+        (lambda: ops.feed_forward(x, w, w.t(), group, activation="tanh"), "activation"),
+        (lambda: gather(x[None], w, group), "x [rows, K] and w [K, N]"),
+    ):
+        refused(call, said)
+        torch._dynamo.reset()
+        try:
+            torch.compile(call, backend="aot_eager", fullgraph=True)()
+        except RuntimeError as error:
+            expect("got ValueError(" in str(error) and said in str(error), f"compiled: {error}")
+        else:
+            expect(False, f"compiled: not refused: {said}")
 
 
 def check_copies_of_a_model(group: str, size: int) -> None:

@@ -57,9 +57,37 @@ def require(fits: bool, expected: str, *given: torch.Tensor) -> None:
         raise ValueError(f"expected {expected}, got {', '.join(str(list(t.shape)) for t in given)}")
 
 
-def require_product(x: torch.Tensor, w: torch.Tensor, columns: int = 1) -> None:
+def require_product(
+    x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None, columns: int = 1, activation: str = ""
+) -> None:
     fits = x.dim() == w.dim() == 2 and x.shape[1] * columns == w.shape[0]
     require(fits, "x [rows, K] and w [K, N]", x, w)
+    require_alike(x, w)
+    if bias is not None:
+        require(bias.dim() == 1 and bias.shape[0] == w.shape[1], "a bias [N] for w [K, N]", bias, w)
+        require_alike(x, bias)
+    require_known(activation)
+
+
+def require_alike(*operands: torch.Tensor) -> None:
+    first, *others = operands
+    if any(t.dtype != first.dtype or t.device.type != first.device.type for t in others):
+        given = ", ".join(f"{t.dtype} on {t.device.type}" for t in operands)
+        raise ValueError(f"expected operands of one dtype and device, got {given}")
+
+
+def require_known(activation: str) -> None:
+    if activation:
+        from ..gemm import require_activation  # and Triton, which looks then at whether it is to interpret
+
+        require_activation(activation)
+
+
+def columns_of(axis: int, group_name: str) -> int:
+    """By how much the gathered K is longer than x's. `axis`: of x [rows, K]."""
+    if axis not in (0, 1):
+        raise ValueError(f"axis: expected 0 (rows) or 1 (columns), got {axis}")
+    return unfused.size_of(group_name) if axis else 1
 
 
 def require_shares(x: torch.Tensor, group_name: str) -> None:
@@ -68,9 +96,8 @@ def require_shares(x: torch.Tensor, group_name: str) -> None:
 
 
 def _gather(x, w, group_name, bias=None, *, activation="", axis=0, module=""):
-    size = unfused.size_of(group_name)
-    require_product(x, w, size if axis else 1)
-    return x.new_empty(x.shape[0] * (1 if axis else size), w.shape[1])
+    require_product(x, w, bias, columns_of(axis, group_name), activation)
+    return x.new_empty(x.shape[0] * (1 if axis else unfused.size_of(group_name)), w.shape[1])
 
 
 @custom_op(
@@ -79,12 +106,13 @@ def _gather(x, w, group_name, bias=None, *, activation="", axis=0, module=""):
     _gather,
 )
 def all_gather_matmul(x, w, group_name, bias=None, *, activation="", axis=0, module=""):
-    require_product(x, w, unfused.size_of(group_name) if axis else 1)
+    require_product(x, w, bias, columns_of(axis, group_name), activation)
     y = fused.all_gather_matmul(x, w, group_name, bias, activation, axis, module)
     return unfused.all_gather_matmul(x, w, group_name, bias, activation, axis) if y is None else y
 
 
 def _gathers(x, ws, group_name, *, return_gathered=False, module=""):
+    require(bool(ws), "at least one w", x)
     for w in ws:
         require_product(x, w)
     m = x.shape[0] * unfused.size_of(group_name)
@@ -105,7 +133,7 @@ def all_gather_matmuls(x, ws, group_name, *, return_gathered=False, module=""):
 
 
 def _scatter(x, w, group_name, bias=None, *, module=""):
-    require_product(x, w)
+    require_product(x, w, bias)
     return x.new_empty(x.shape[0] // unfused.size_of(group_name), w.shape[1])
 
 
@@ -114,14 +142,14 @@ def _scatter(x, w, group_name, bias=None, *, module=""):
     _scatter,
 )
 def matmul_reduce_scatter(x, w, group_name, bias=None, *, module=""):
-    require_product(x, w)
+    require_product(x, w, bias)
     require_shares(x, group_name)
     y = fused.sent("matmul_reduce_scatter", x, w, group_name, bias, module)
     return unfused.matmul_reduce_scatter(x, w, group_name, bias) if y is None else y
 
 
 def _whole(x, w, group_name, bias=None, *, replicated_grad=False, module=""):
-    require_product(x, w)
+    require_product(x, w, bias)
     return x.new_empty(x.shape[0], w.shape[1])
 
 
@@ -130,7 +158,7 @@ def _whole(x, w, group_name, bias=None, *, replicated_grad=False, module=""):
     _whole,
 )
 def matmul_all_reduce(x, w, group_name, bias=None, *, replicated_grad=False, module=""):
-    require_product(x, w)
+    require_product(x, w, bias)
     y = fused.sent("matmul_all_reduce", x, w, group_name, bias, module)
     return unfused.matmul_all_reduce(x, w, group_name, bias) if y is None else y
 
@@ -140,7 +168,7 @@ def matmul_all_reduce(x, w, group_name, bias=None, *, replicated_grad=False, mod
     _whole,
 )
 def matmul_all_to_all(x, w, group_name, bias=None, *, module=""):
-    require_product(x, w)
+    require_product(x, w, bias)
     require_shares(x, group_name)
     y = fused.sent("matmul_all_to_all", x, w, group_name, bias, module)
     return unfused.matmul_all_to_all(x, w, group_name, bias) if y is None else y
@@ -151,13 +179,21 @@ def matmul_all_to_all(x, w, group_name, bias=None, *, module=""):
     _whole,
 )
 def all_to_all_matmul(x, w, group_name, bias=None, *, module=""):
-    require_product(x, w)
+    require_product(x, w, bias)
     require_shares(x, group_name)
     y = fused.sent("all_to_all_matmul", x, w, group_name, bias, module)
     return unfused.all_to_all_matmul(x, w, group_name, bias) if y is None else y
 
 
+def require_block(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> None:
+    fits = x.dim() == w1.dim() == w2.dim() == 2 and x.shape[1] == w1.shape[0] and w1.shape[1] == w2.shape[0]
+    require(fits, "x [rows, K], w1 [K, F] and w2 [F, N]", x, w1, w2)
+    require_alike(x, w1, w2)
+    require_known(activation)
+
+
 def _block(x, w1, w2, group_name, *, activation="", module=""):
+    require_block(x, w1, w2, activation)
     return x.new_empty(x.shape[0], w2.shape[1])
 
 
@@ -166,8 +202,7 @@ def _block(x, w1, w2, group_name, *, activation="", module=""):
     _block,
 )
 def feed_forward(x, w1, w2, group_name, *, activation="", module=""):
-    fits = x.dim() == w1.dim() == w2.dim() == 2 and x.shape[1] == w1.shape[0] and w1.shape[1] == w2.shape[0]
-    require(fits, "x [rows, K], w1 [K, F] and w2 [F, N]", x, w1, w2)
+    require_block(x, w1, w2, activation)
     y = fused.feed_forward(x, w1, w2, group_name, activation, module)
     return unfused.feed_forward(x, w1, w2, group_name, activation) if y is None else y
 
