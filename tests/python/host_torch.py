@@ -96,6 +96,16 @@ def cases(group: str, size: int):
         lambda x, v, w: torch.cat([gather(x) @ v, gather(x) @ w, gather(x)], 1),
     )
     yield (
+        "two products of columns, and x",
+        [(16, k), (k * size, n), (k * size, 16)],
+        (
+            lambda x, v, w: torch.cat(
+                ops.all_gather_matmuls(x, [v, w], group, return_gathered=True, axis=1), 1
+            )
+        ),
+        lambda x, v, w: torch.cat([gather(x, 1) @ v, gather(x, 1) @ w, gather(x, 1)], 1),
+    )
+    yield (
         "matmul_reduce_scatter",
         [(m, k), (k, n)],
         lambda x, w: ops.matmul_reduce_scatter(x, w, group),

@@ -1,7 +1,8 @@
 """torch.ops.syncopate.*: the operators as custom ops, which torch.compile and torch.export take as they are.
 
     all_gather_matmul(x, w, group_name, bias=None, *, activation="", axis=0, module="") → act(all_gather(x) @ w + bias)
-    all_gather_matmuls(x, [w, …], group_name, *, return_gathered=False, module="")     → [all_gather(x) @ w, …(, all_gather(x))]
+    all_gather_matmuls(x, [w, …], group_name, *, return_gathered=False, axis=0, module="")
+                                                                                       → [all_gather(x) @ w, …(, all_gather(x))]
     matmul_reduce_scatter(x, w, group_name, bias=None, *, module="")                               → reduce_scatter(x @ w)
     matmul_all_reduce(x, w, group_name, bias=None, *, replicated_grad=False, module="")            → all_reduce(x @ w)
     matmul_all_to_all(x, w, group_name, bias=None, *, module="")                                   → all_to_all(x @ w)
@@ -111,25 +112,27 @@ def all_gather_matmul(x, w, group_name, bias=None, *, activation="", axis=0, mod
     return unfused.all_gather_matmul(x, w, group_name, bias, activation, axis) if y is None else y
 
 
-def _gathers(x, ws, group_name, *, return_gathered=False, module=""):
+def _gathers(x, ws, group_name, *, return_gathered=False, axis=0, module=""):
+    size = unfused.size_of(group_name)
     require(bool(ws), "at least one w", x)
     for w in ws:
-        require_product(x, w)
-    m = x.shape[0] * unfused.size_of(group_name)
+        require_product(x, w, columns=columns_of(axis, group_name))
+    m, k = (x.shape[0], x.shape[1] * size) if axis else (x.shape[0] * size, x.shape[1])
     made = [x.new_empty(m, w.shape[1]) for w in ws]
-    return made + ([x.new_empty(m, x.shape[1])] if return_gathered else [])
+    return made + ([x.new_empty(m, k)] if return_gathered else [])
 
 
 @custom_op(
-    "all_gather_matmuls(Tensor x, Tensor[] ws, str group_name, *, bool return_gathered=False, str module='') -> Tensor[]",
+    "all_gather_matmuls(Tensor x, Tensor[] ws, str group_name, *, bool return_gathered=False, int axis=0, str module='') "
+    "-> Tensor[]",
     _gathers,
 )
-def all_gather_matmuls(x, ws, group_name, *, return_gathered=False, module=""):
+def all_gather_matmuls(x, ws, group_name, *, return_gathered=False, axis=0, module=""):
     require(bool(ws), "at least one w", x)
     for w in ws:
-        require_product(x, w)
-    made = fused.all_gather_matmuls(x, ws, group_name, return_gathered, module)
-    return unfused.all_gather_matmuls(x, ws, group_name, return_gathered) if made is None else made
+        require_product(x, w, columns=columns_of(axis, group_name))
+    made = fused.all_gather_matmuls(x, ws, group_name, return_gathered, axis, module)
+    return unfused.all_gather_matmuls(x, ws, group_name, return_gathered, axis) if made is None else made
 
 
 def _scatter(x, w, group_name, bias=None, *, module=""):

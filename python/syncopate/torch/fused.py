@@ -70,11 +70,12 @@ def all_gather_matmuls(
     ws: Sequence[torch.Tensor],
     group_name: str,
     return_gathered: bool = False,
+    axis: int = 0,
     module: str = "",
 ) -> list[torch.Tensor] | None:
     """The widest product runs beside the gather, the others on what it has gathered."""
     first = max(range(len(ws)), key=lambda i: ws[i].shape[1])
-    made = kept("all_gather_matmul", x, ws[first], group_name, module, copied=return_gathered)
+    made = kept("all_gather_matmul", x, ws[first], group_name, module, copied=return_gathered, axis=axis)
     if made is None:
         return None
     y, whole = made
@@ -83,17 +84,38 @@ def all_gather_matmuls(
 
 
 def kept(
-    name: str, x: torch.Tensor, w: torch.Tensor, group_name: str, module: str = "", copied: bool = False
+    name: str,
+    x: torch.Tensor,
+    w: torch.Tensor,
+    group_name: str,
+    module: str = "",
+    copied: bool = False,
+    axis: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """A call of all_gather_matmul or all_to_all_matmul, and what it has gathered: that is the heap's, until the next call
     of the same shape. `copied`: the caller copies it, which counts in choosing."""
-    given, transposed = weight(w)
-    m = x.shape[0] * (size_of(group_name) if name == "all_gather_matmul" else 1)
-    extents = (m, w.shape[1], w.shape[0])
-    operator = calls.find(name, x, group_name, extents, w_transposed=transposed, keep=True, copied=copied)
+    m = x.shape[0] * (size_of(group_name) if name == "all_gather_matmul" and not axis else 1)
+    operator, given = _keeping(name, x, m, w, group_name, copied, axis)
     if operator is None:
         return None
     return run(module, operator, rows(x), given), operator.gathered()
+
+
+def _keeping(
+    name: str,
+    like: torch.Tensor,
+    m: int,
+    w: torch.Tensor,
+    group_name: str,
+    copied: bool = False,
+    axis: int = 0,
+) -> tuple[Any, torch.Tensor]:
+    """The operator that keeps what it gathers, [m, K] of `like`'s dtype, or None; and w as it takes it."""
+    given, transposed = weight(w)
+    options = {"w_transposed": transposed, "keep": True, "copied": copied, "axis": axis}
+    if name != "all_gather_matmul":
+        del options["axis"]
+    return calls.find(name, like, group_name, (m, w.shape[1], w.shape[0]), **options), given
 
 
 def sent(

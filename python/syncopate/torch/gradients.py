@@ -74,18 +74,18 @@ def all_gather_matmul(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
 
 def all_gather_matmuls(ctx: Any, grads: list[torch.Tensor]) -> tuple[Any, ...]:
     x, *ws = ctx.saved_tensors
-    module = ctx.options["module"]
-    of_products = list(grads[: len(ws)])
-    grad = torch.cat(of_products, 1)
+    axis = ctx.options["axis"]
+    grad = torch.cat(list(grads[: len(ws)]), 1)
     w = torch.cat([one.t() for one in ws]).t()  # [K, N of all], as the transpose of a contiguous one
-    grad_x, grad_ws = None, [None] * len(ws)
-    if ctx.needs_input_grad[0]:
-        grad_x = ops.matmul_reduce_scatter(grad, w.t(), ctx.group_name, module=module)
-        if ctx.options["return_gathered"]:
-            grad_x = grad_x + unfused.scatter(grads[-1], ctx.group_name)
-    if any(ctx.needs_input_grad[1]):
-        together = ops.all_gather_matmul(x.t().contiguous(), grad, ctx.group_name, axis=1, module=module)
-        grad_ws = list(together.split([one.shape[1] for one in ws], 1))
+    needs = ctx.needs_input_grad[0], any(ctx.needs_input_grad[1])
+    of = _gathered_columns if axis else _gathered_product
+    grad_x, grad_w = of(x, w, grad, ctx.group_name, ctx.options["module"], needs)
+    if needs[0] and ctx.options["return_gathered"]:
+        whole = grads[-1]
+        grad_x = grad_x + (
+            unfused.scatter(whole.t(), ctx.group_name).t() if axis else unfused.scatter(whole, ctx.group_name)
+        )
+    grad_ws = list(grad_w.split([one.shape[1] for one in ws], 1)) if needs[1] else [None] * len(ws)
     return grad_x, grad_ws, None
 
 

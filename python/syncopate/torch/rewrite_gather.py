@@ -155,22 +155,49 @@ def _gather_for_gradients(gather: Collective, form: Gathered, products: Sequence
 
 
 def _gather_columns(gather: Collective, form: Gathered, products: list[Node]) -> str:
-    """The gathered axis is the one that the product sums over."""
-    if len(products) > 1 or used_besides(gather, form, set(rows_of(form.node)), products):
-        raise LeftError("columns are gathered, and read by more than one product")
-    (product,) = products
-    w = product.args[right_of(product)]
-    require_kernel(gather.input, w)
+    """The gathered axis is the one that the products sum over."""
+    ws = [product.args[right_of(product)] for product in products]
+    require_kernel(gather.input, *ws)
+    besides = used_besides(gather, form, set(rows_of(form.node)), products)
+    if besides and _read_before(gather.wait, form.node):
+        raise LeftError("columns are gathered, and read before they are put together, too")
     shape = shape_of(gather.input)
-    bias = bias_of(product)
-    if is_call(product, ADDMM) and bias is None:
-        raise LeftError("columns are gathered, and the product adds a matrix")
-    write = Writer(product, product)
+    write = Writer(min(products, key=position), products[0])
     x = write.reshape(gather.input, [product_of(shape[:-1]), shape[-1]])
-    require_faster(gather, "all_gather_matmul", x, w, columns=True)
-    y = write.call(ops.all_gather_matmul.default, x, w, gather.group, bias, axis=1, module=gather.module)
-    replace(product, y)
-    return "all_gather_matmul of columns"
+    if len(products) == 1 and not besides:
+        (product,) = products
+        bias = bias_of(product)
+        require_faster(gather, "all_gather_matmul", x, ws[0], columns=True)
+        y = write.call(
+            ops.all_gather_matmul.default, x, ws[0], gather.group, bias, axis=1, module=gather.module
+        )
+        if is_call(product, ADDMM) and bias is None:
+            y = write.call(aten.add.Tensor, y, product.args[0])
+        replace(product, y)
+        return "all_gather_matmul of columns"
+    widest = max(ws, key=lambda w: shape_of(w)[1])
+    require_faster(gather, "all_gather_matmul", x, widest, columns=True, kept=True, copied=besides)
+    made = write.call(ops.all_gather_matmuls.default, x, ws, gather.group,
+                      return_gathered=besides, axis=1, module=gather.module)  # fmt: skip
+    for index, product in enumerate(products):
+        y = write.call(operator.getitem, made, index)
+        if is_call(product, ADDMM):
+            y = write.call(aten.add.Tensor, y, product.args[0])
+        replace(product, y)
+    if besides:
+        whole = write.call(operator.getitem, made, len(products))
+        replace(form.node, write.reshape(whole, shape_of(form.node)))
+    return f"all_gather_matmuls of {len(products)} of columns" + (" returning x" if besides else "")
+
+
+def _read_before(wait: Node, put_together: Node) -> bool:
+    """Whether anything reads what came in the order of ranks, but for putting it together."""
+    pieces = {wait}
+    for node in wait.users:
+        if depends(put_together, node):
+            pieces.update((node, *(item for item in node.users if depends(put_together, item))))
+    pieces.discard(put_together)
+    return any(user not in pieces and user is not put_together for node in pieces for user in node.users)
 
 
 def _gather_contracted(gather: Collective, form: Gathered, rows: Node) -> str:

@@ -119,14 +119,11 @@ def all_gather_matmul(
     """With the strides that torch's own gives; None: it is not taken."""
     reason = _not_products(A, Bs, gather_dim)
     last = gather_dim % max(A.dim(), 1) == A.dim() - 1
-    if not reason and last and (len(Bs) > 1 or return_A):
-        reason = "a gather of the last axis for several products, or one that is returned"
     if reason:
         report.count(GATHER, reason)
         return None
     if last:
-        y = fused.all_gather_matmul(A.flatten(0, -2), Bs[0], group_name, axis=1)
-        return None if y is None else (None, [y.view(*A.shape[:-1], -1)])
+        return _gathered_columns(A, Bs, group_name, return_A)
     axis = gather_dim % A.dim()
     moved = A.movedim(axis, 0)
     leading = [moved.shape[0] * size_of(group_name), *moved.shape[1:-1]]
@@ -134,6 +131,21 @@ def all_gather_matmul(
     if made is None:
         return None
     back = [one.view(*leading, one.shape[1]).movedim(0, axis) for one in made]
+    return (back.pop() if return_A else None), back
+
+
+def _gathered_columns(
+    A: torch.Tensor, Bs: list[torch.Tensor], group_name: str, return_A: bool
+) -> tuple[torch.Tensor | None, list[torch.Tensor]] | None:
+    x, leading = A.flatten(0, -2), A.shape[:-1]
+    if len(Bs) == 1 and not return_A:
+        y = fused.all_gather_matmul(x, Bs[0], group_name, axis=1)
+        made = None if y is None else [y]
+    else:
+        made = fused.all_gather_matmuls(x, Bs, group_name, return_A, axis=1)
+    if made is None:
+        return None
+    back = [one.view(*leading, one.shape[1]) for one in made]
     return (back.pop() if return_A else None), back
 
 

@@ -58,9 +58,9 @@ def all_gather_matmul(
 
 
 def all_gather_matmuls(
-    x: torch.Tensor, ws: Sequence[torch.Tensor], group_name: str, return_gathered: bool
+    x: torch.Tensor, ws: Sequence[torch.Tensor], group_name: str, return_gathered: bool, axis: int = 0
 ) -> list[torch.Tensor]:
-    whole = gather(x, group_name)
+    whole = gather(x, group_name, axis)
     return [torch.mm(whole, w) for w in ws] + ([whole] if return_gathered else [])
 
 
