@@ -73,6 +73,14 @@ def _gradients() -> None:
     near(y, mine(sum(a @ b for a, b in zip(xs, ws, strict=True))), "matmul_reduce_scatter")
     near(x.grad, torch.cat(gs) @ ws[rank()].t(), "gradient of what is scattered")
     near(w.grad, xs[rank()].t() @ torch.cat(gs), "gradient of its weight")
+
+    xs, gs = of_all(ROWS, K, seed=12), of_all(ROWS, N, seed=13)
+    x, w = data(ROWS, K, seed=12).requires_grad_(), data(K, N, seed=2).requires_grad_()
+    y = ops.matmul_all_reduce(x, w, name())
+    y.backward(gs[rank()].to(DTYPE))
+    near(y, sum(a @ b for a, b in zip(xs, ws, strict=True)), "matmul_all_reduce")
+    near(x.grad, sum(gs) @ ws[rank()].t(), "gradient of what is summed")
+    near(w.grad, xs[rank()].t() @ sum(gs), "gradient of its weight")
     left = [key for key in sy.report().calls if key[1] != "fused"]
     expect(not left, f"not fused: {left}")
 

@@ -144,25 +144,40 @@ def check_values_and_gradients(group: str, size: int) -> None:
         exact.backward(g)
         for i, (one, other) in enumerate(zip(given, again, strict=True)):
             close(one.grad, other.grad, f"{name}, gradient {i}")
+        for wanted in range(len(given)):  # and of each alone: the others are not made
+            alone = [t.detach().requires_grad_(i == wanted) for i, t in enumerate(given)]
+            fused(*alone).backward(g)
+            close(alone[wanted].grad, again[wanted].grad, f"{name}, gradient {wanted} alone")
     left = [key for key in sy.report().calls if key[1] != "fused"]
     expect(not left, f"not fused: {left}")
 
 
 def check_all_reduce(group: str, size: int) -> None:
     """Its gradient is the sum of all ranks' unless they have it already."""
-    x, w = data(16, 32, seed=1).requires_grad_(), data(32, 24, seed=2).requires_grad_()
-    for replicated in (False, True):
-        x.grad = w.grad = None
-        y = ops.matmul_all_reduce(x, w, group, replicated_grad=replicated)
-        total = (x @ w).detach()
-        dist.all_reduce(total)
-        close(y, total, "matmul_all_reduce")
-        g = data(16, 24, seed=3, own=not replicated)
-        y.backward(g)
-        if not replicated:
-            dist.all_reduce(g)
-        close(x.grad, g @ w.t(), "gradient of x")
-        close(w.grad, x.t() @ g, "gradient of w")
+    for rows, replicated in ((8 * size, False), (8 * size + 1, False), (16, True)):
+        for wanted in ((True, True, True), (True, False, False), (False, True, False), (True, False, True)):
+            shapes = (rows, 32), (32, 24), (24,)
+            x, w, b = (data(*s, seed=i).requires_grad_(wanted[i]) for i, s in enumerate(shapes))
+            report.clear()
+            y = ops.matmul_all_reduce(x, w, group, b, replicated_grad=replicated)
+            total = (x @ w + b).detach()
+            dist.all_reduce(total)
+            close(y, total, "matmul_all_reduce")
+            g = data(rows, 24, seed=3, own=not replicated)
+            y.backward(g)
+            if not replicated:
+                dist.all_reduce(g)
+            for t, exact in ((x, g @ w.t()), (w, x.t() @ g), (b, g.sum(0))):
+                if t.requires_grad:
+                    close(t.grad, exact, f"a gradient of {rows} rows, {replicated=}, {wanted=}")
+            said = sy.report().calls
+            beside = wanted[0] and not replicated  # a product of the gathered gradients
+            expect(said["matmul_all_reduce", "fused"] == 1, f"{said}")
+            expect(
+                (said.get(("all_gather_matmul", "fused")) == 1) == (beside and rows % size == 0), f"{said}"
+            )
+            odd = ("matmul_all_reduce_backward", f"{size} ranks cannot share its rows evenly")
+            expect((odd in said) == (beside and rows % size > 0), f"{said}")
 
 
 def check_other_layouts(group: str, size: int) -> None:

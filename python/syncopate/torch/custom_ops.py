@@ -244,16 +244,20 @@ def attention_backward(grad, q, k, v, o, lse, group_name, **options):
     return fused.attention_backward(grad, q, k, v, o, lse, group_name, **(ATTENTION | options))
 
 
-def _gradients(grad, x, w, group_name, *, exchanged, module=""):
-    return x.new_empty(x.shape), w.new_empty(w.shape), x.new_empty(w.shape[1])
+def _gradients(grad, x, w, group_name, *, exchanged=False, of_w=True, of_bias=True, module=""):
+    return (
+        x.new_empty(x.shape),
+        w.new_empty(w.shape if of_w else 0),
+        x.new_empty(w.shape[1] if of_bias else 0),
+    )
 
 
 @custom_op(
-    "sent_matmul_backward(Tensor grad, Tensor x, Tensor w, str group_name, *, bool exchanged, str module='') -> "
-    "(Tensor, Tensor, Tensor)",
+    "sent_matmul_backward(Tensor grad, Tensor x, Tensor w, str group_name, *, bool exchanged, bool of_w=True, "
+    "bool of_bias=True, str module='') -> (Tensor, Tensor, Tensor)",
     _gradients,
 )
-def sent_matmul_backward(grad, x, w, group_name, *, exchanged, module=""):
+def sent_matmul_backward(grad, x, w, group_name, *, exchanged, of_w=True, of_bias=True, module=""):
     """Gradients of x, w and a bias of matmul_reduce_scatter, or with `exchanged` of matmul_all_to_all: what comes to this
     rank is multiplied by the transposed w as it arrives, and then by x where it lies in the heap."""
     name = "all_to_all_matmul" if exchanged else "all_gather_matmul"
@@ -261,4 +265,25 @@ def sent_matmul_backward(grad, x, w, group_name, *, exchanged, module=""):
     if made is None:
         whole = (unfused.exchange if exchanged else unfused.gather)(grad, group_name)
         made = torch.mm(whole, w.t()), whole
-    return made[0], torch.mm(x.t(), made[1]), made[1].sum(0)
+    return _with_others(*made, x, of_w, of_bias)
+
+
+def _with_others(grad_x, whole, x, of_w, of_bias):
+    """The gradients of w and of a bias, by y's whole gradient; empty ones where they are not asked for."""
+    grad_w = torch.mm(x.t(), whole) if of_w else x.new_empty(0)
+    return grad_x, grad_w, whole.sum(0) if of_bias else x.new_empty(0)
+
+
+@custom_op(
+    "matmul_all_reduce_backward(Tensor grad, Tensor x, Tensor w, str group_name, *, bool of_w=True, bool of_bias=True, "
+    "str module='') -> (Tensor, Tensor, Tensor)",
+    _gradients,
+)
+def matmul_all_reduce_backward(grad, x, w, group_name, *, of_w=True, of_bias=True, module=""):
+    """The same of matmul_all_reduce, where the gradients of all ranks are to be summed: by a reduce-scatter, and a gather
+    beside the product. What is not fused is one all-reduce."""
+    made = fused.reduced(grad, w.t(), group_name, module)
+    if made is None:
+        whole = unfused.reduce(grad, group_name)
+        made = torch.mm(whole, w.t()), whole
+    return _with_others(*made, x, of_w, of_bias)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from .. import _syncopate
-from . import calls
+from . import calls, report
 from .attention_backward import backward as attention_backward_of
-from .unfused import size_of
+from .unfused import scatter, size_of
 
 
 def rows(x: torch.Tensor) -> torch.Tensor:
@@ -116,6 +116,22 @@ def _keeping(
     if name != "all_gather_matmul":
         del options["axis"]
     return calls.find(name, like, group_name, (m, w.shape[1], w.shape[0]), **options), given
+
+
+def reduced(
+    x: torch.Tensor, w: torch.Tensor, group_name: str, module: str = ""
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """all_reduce(x) @ w and all_reduce(x), that in the heap as of `kept`: the all-reduce is a reduce-scatter, and a gather
+    beside the product."""
+    if x.shape[0] % size_of(group_name):
+        report.count(
+            "matmul_all_reduce_backward", f"{size_of(group_name)} ranks cannot share its rows evenly"
+        )
+        return None
+    operator, given = _keeping("all_gather_matmul", x, x.shape[0], w, group_name)
+    if operator is None:
+        return None
+    return run(module, operator, rows(scatter(x, group_name)), given), operator.gathered()
 
 
 def sent(

@@ -4,7 +4,8 @@
     matmul_reduce_scatter   x: all_gather(g) @ wᵀ             w: xᵀ @ the same gathered g, where it lies in the heap
     matmul_all_to_all       x: all_to_all(g) @ wᵀ             w: xᵀ @ what came
     all_to_all_matmul       x: all_to_all(g @ wᵀ)             w: all_to_all(x)ᵀ @ g
-    matmul_all_reduce       x: all_reduce(g) @ wᵀ             w: xᵀ @ all_reduce(g); with replicated_grad g is the sum already
+    matmul_all_reduce       x: all_gather(s) @ wᵀ             w: xᵀ @ the same gathered s; s: reduce_scatter(g), unfused. With
+                            replicated_grad g is the sum already, and the products are plain ones
     feed_forward            by those of its two halves
     attention               of o, by what forward has left, unfused (attention_backward.py); lse has none
 
@@ -92,21 +93,33 @@ def all_gather_matmuls(ctx: Any, grads: list[torch.Tensor]) -> tuple[Any, ...]:
 def _of_sent(exchanged: bool) -> Any:
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         x, w, *bias = ctx.saved_tensors
-        module = ctx.options["module"]
-        if ctx.needs_input_grad[0] and ctx.needs_input_grad[1]:
-            grad_x, grad_w, grad_bias = ops.sent_matmul_backward(
-                grad.contiguous(), x, w, ctx.group_name, exchanged=exchanged, module=module
+        module, grad = ctx.options["module"], grad.contiguous()
+        _, of_w, *_ = ctx.needs_input_grad
+        if ctx.needs_input_grad[0]:
+            made = ops.sent_matmul_backward(
+                grad, x, w, ctx.group_name, exchanged=exchanged, of_w=of_w, of_bias=bool(bias), module=module
             )
-            return grad_x, grad_w, None, grad_bias if bias else None
-        if ctx.needs_input_grad[0] and not bias:
-            fused = ops.all_to_all_matmul if exchanged else ops.all_gather_matmul
-            return fused(grad.contiguous(), w.t(), ctx.group_name, module=module), None, None, None
-        whole = (unfused.exchange if exchanged else unfused.gather)(grad, ctx.group_name)
-        grad_x = torch.mm(whole, w.t()) if ctx.needs_input_grad[0] else None
-        grad_w = torch.mm(x.t(), whole) if ctx.needs_input_grad[1] else None
-        return grad_x, grad_w, None, whole.sum(0) if bias else None
+            return _asked(made, of_w, bool(bias))
+        grad_w = grad_bias = None
+        if of_w and exchanged:
+            grad_w = torch.mm(x.t(), unfused.exchange(grad, ctx.group_name))
+        elif of_w:
+            grad_w = ops.all_gather_matmul(
+                grad.t().contiguous(), x, ctx.group_name, axis=1, module=module
+            ).t()
+        if bias:  # of the rows that come: those of all ranks, or a block of each
+            if exchanged:
+                grad_bias = unfused.exchange(grad, ctx.group_name).sum(0)
+            else:
+                grad_bias = unfused.reduce(grad.sum(0), ctx.group_name)
+        return None, grad_w, None, grad_bias
 
     return backward
+
+
+def _asked(made: tuple[torch.Tensor, ...], of_w: bool, of_bias: bool) -> tuple[Any, ...]:
+    grad_x, grad_w, grad_bias = made
+    return grad_x, grad_w if of_w else None, None, grad_bias if of_bias else None
 
 
 def all_to_all_matmul(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
@@ -121,10 +134,17 @@ def all_to_all_matmul(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
 
 def matmul_all_reduce(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     x, w, *bias = ctx.saved_tensors
-    if not ctx.options["replicated_grad"]:
+    module, grad = ctx.options["module"], grad.contiguous()
+    of_x, of_w, *_ = ctx.needs_input_grad
+    if of_x and not ctx.options["replicated_grad"]:
+        made = ops.matmul_all_reduce_backward(
+            grad, x, w, ctx.group_name, of_w=of_w, of_bias=bool(bias), module=module
+        )
+        return _asked(made, of_w, bool(bias))
+    if not ctx.options["replicated_grad"]:  # no product is beside it
         grad = unfused.reduce(grad, ctx.group_name)
-    grad_x = torch.mm(grad, w.t()) if ctx.needs_input_grad[0] else None
-    grad_w = torch.mm(x.t(), grad) if ctx.needs_input_grad[1] else None
+    grad_x = torch.mm(grad, w.t()) if of_x else None
+    grad_w = torch.mm(x.t(), grad) if of_w else None
     return grad_x, grad_w, None, grad.sum(0) if bias else None
 
 
@@ -134,12 +154,13 @@ def feed_forward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     module, activation = ctx.options["module"], ctx.options["activation"]
     pre = ops.all_gather_matmul(x, w1, ctx.group_name, module=module)
     h = unfused.activated(pre, activation)
+    of_w2 = ctx.needs_input_grad[2]
     grad_h, grad_w2, _ = ops.sent_matmul_backward(
-        grad.contiguous(), h, w2, ctx.group_name, exchanged=False, module=module
+        grad.contiguous(), h, w2, ctx.group_name, exchanged=False, of_w=of_w2, of_bias=False, module=module
     )
     grad_pre = derived(pre, grad_h, activation)
     grad_x, grad_w1 = _gathered_product(x, w1, grad_pre, ctx.group_name, module, ctx.needs_input_grad)
-    return grad_x, grad_w1, grad_w2 if ctx.needs_input_grad[2] else None, None
+    return grad_x, grad_w1, grad_w2 if of_w2 else None, None
 
 
 def attention(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[Any, ...]:

@@ -146,7 +146,14 @@ def _gather_for_gradients(gather: Collective, form: Gathered, products: Sequence
     require_faster(gather, "all_gather_matmul", g, w, kept=True)
     w = write.call(aten.permute.default, w, [1, 0])
     made = write.call(
-        ops.sent_matmul_backward.default, g, x, w, gather.group, exchanged=False, module=gather.module
+        ops.sent_matmul_backward.default,
+        g,
+        x,
+        w,
+        gather.group,
+        exchanged=False,
+        of_bias=False,
+        module=gather.module,
     )
     y = write.call(operator.getitem, made, 0)
     replace(first, in_order(write, form, local, gather.ranks, y))
