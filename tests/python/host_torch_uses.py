@@ -109,6 +109,41 @@ def check_wrong_operands(group: str, size: int) -> None:
             expect(False, f"compiled: not refused: {said}")
 
 
+def check_second_derivatives(group: str, size: int) -> None:
+    """Those of all_gather_matmul are right; the other ops say that they have none."""
+    torch.manual_seed(1)
+    w = data(16, 24, seed=2, own=False)
+    whole = data(8 * size, 16, seed=3, own=False)
+    plain, gw = whole.clone().requires_grad_(), w.clone().requires_grad_()
+    own = plain.chunk(size)[dist.get_rank()].detach().clone().requires_grad_()
+    ow = w.clone().requires_grad_()
+    for x, v, y in (
+        (plain, gw, lambda: size * (plain @ gw).pow(3).sum()),  # every rank has the same loss
+        (own, ow, lambda: ops.all_gather_matmul(own, ow, group).pow(3).sum()),
+    ):
+        (gradient,) = torch.autograd.grad(y(), x, create_graph=True)
+        gradient.square().sum().backward()
+        expect(v.grad is not None, "the gradient of the gradient")
+    close(own.grad, plain.grad.chunk(size)[dist.get_rank()], "of x", 1e-2)
+    plain = ("matmul_reduce_scatter", "matmul_all_reduce", "matmul_all_to_all", "all_to_all_matmul")
+    calls = {name: lambda x, v, name=name: getattr(ops, name)(x, v, group) for name in plain}
+    calls["all_gather_matmuls"] = lambda x, v: torch.cat(ops.all_gather_matmuls(x, [v, v], group), 1)
+    calls["feed_forward"] = lambda x, v: ops.feed_forward(x, v, w.t(), group, activation="silu")
+    for name, call in calls.items():
+        for loss in (
+            lambda y: y.square().sum(),
+            torch.sum,
+        ):  # of a sum, the gradient that comes is a constant
+            x, v = data(8 * size, 16, seed=4).requires_grad_(), w.clone().requires_grad_()
+            (gradient,) = torch.autograd.grad(loss(call(x, v)), x, create_graph=True)
+            try:
+                (gradient.square().sum() + v.sum()).backward()
+            except RuntimeError as error:
+                expect(f"syncopate.{name} has no second derivatives" in str(error), str(error))
+            else:
+                expect(False, f"{name}: its second derivative is silently wrong")
+
+
 def check_copies_of_a_model(group: str, size: int) -> None:
     """A copy of a model of our styles, such as an average of weights, uses its own weights."""
     mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")

@@ -15,9 +15,12 @@ all-reduce (RowwiseParallel with a replicated output), g is not to be summed aga
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from . import unfused
 from .custom_ops import library
@@ -178,12 +181,30 @@ def _remember_attention(
     ctx.save_for_backward(*operands, *output)
 
 
-torch.library.register_autograd(
-    "syncopate::attention", attention, setup_context=_remember_attention, lib=library
-)
+def _once(name: str, backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """Asking for the derivatives of what it makes is an error. torch's once_differentiable makes one only where a gradient
+    that comes has derivatives itself, and is no list; but what is made depends on the operands, too."""
 
+    def without_derivatives(made: torch.Tensor) -> torch.Tensor:
+        said = torch._C._functions.DelayedError(f"syncopate.{name} has no second derivatives", 1)
+        return said(made.detach().requires_grad_())
+
+    @wraps(backward)
+    def run(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        with torch.no_grad():
+            made = backward(ctx, *grads)
+        return tree_map_only(torch.Tensor, without_derivatives, made) if torch.is_grad_enabled() else made
+
+    return run
+
+
+torch.library.register_autograd(
+    "syncopate::attention", _once("attention", attention), setup_context=_remember_attention, lib=library
+)
+torch.library.register_autograd(  # by ops that have gradients again
+    "syncopate::all_gather_matmul", all_gather_matmul, setup_context=_remember, lib=library
+)
 for _name, _backward in {
-    "all_gather_matmul": all_gather_matmul,
     "all_gather_matmuls": all_gather_matmuls,
     "matmul_reduce_scatter": _of_sent(exchanged=False),
     "matmul_all_to_all": _of_sent(exchanged=True),
@@ -191,4 +212,6 @@ for _name, _backward in {
     "matmul_all_reduce": matmul_all_reduce,
     "feed_forward": feed_forward,
 }.items():
-    torch.library.register_autograd(f"syncopate::{_name}", _backward, setup_context=_remember, lib=library)
+    torch.library.register_autograd(
+        f"syncopate::{_name}", _once(_name, _backward), setup_context=_remember, lib=library
+    )
