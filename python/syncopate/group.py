@@ -23,6 +23,7 @@ class Group:
     ordinal: int = 0
     keep: Any = field(default=None, repr=False)  # what must live as long as the rendezvous
     torch_group: Any = field(default=None, repr=False)  # weakly: the process group that it was made of
+    setups: int = field(default=0, repr=False)  # of custom ops so far
 
     @property
     def process_group(self) -> Any | None:

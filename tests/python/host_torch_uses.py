@@ -109,6 +109,24 @@ def check_wrong_operands(group: str, size: int) -> None:
             expect(False, f"compiled: not refused: {said}")
 
 
+def check_ranks_that_differ(group: str, size: int) -> None:
+    """Other rows, dtypes or ops on some ranks: an error on all of them, and the next call works."""
+    rank = dist.get_rank()
+    x, w = data(8 + 4 * rank, 32, seed=1), data(32, 24, seed=2)
+    for name in ("all_gather_matmul", "matmul_all_reduce"):
+        refused(lambda name=name: getattr(ops, name)(x, w, group), "the ranks' calls differ: rank 0: ")
+    kind = torch.float64 if rank else torch.float32
+    refused(
+        lambda: ops.all_gather_matmul(x[:4].to(kind), w.to(kind), group),
+        f"rank {size - 1}: all_gather_matmul",
+    )
+    op = ops.matmul_all_reduce if rank else ops.matmul_reduce_scatter
+    refused(lambda: op(data(4 * size, 32, seed=3), w, group), "rank 1: matmul_all_reduce")
+    x = data(20, 32, seed=4)
+    turned = w.t().contiguous().t() if rank else w  # layouts are each rank's own
+    close(ops.all_gather_matmul(x, turned, group), unfused.gather(x, group) @ w, "the next call")
+
+
 def check_second_derivatives(group: str, size: int) -> None:
     """Those of all_gather_matmul are right; the other ops say that they have none."""
     torch.manual_seed(1)

@@ -28,6 +28,9 @@ limit_bytes = 16 << 30
 #: Seconds that any wait of an operator that is made from now on may last.
 deadline = 30.0
 
+#: Milliseconds that ranks may be apart when an operator is set up: others may compile meanwhile.
+SETUP_MS = 600_000
+
 
 class _Entry:
     """An operator, or why there is none. `captured`: a CUDA graph may replay it, so it stays."""
@@ -101,6 +104,8 @@ def _made(
     options: dict[str, Any],
 ) -> _Entry:
     drop_gone()
+    given = {key: value for key, value in options.items() if key != "w_transposed"}  # that is each rank's own
+    require_same_call(name, group, f"{list(extents)} {x.dtype} {given}")
     reason = refusal(x.device.type, group_name)
     if reason and name != "attention":
         return _Entry(group, reason=reason)
@@ -122,6 +127,20 @@ def _made(
     entry = _Entry(group, operator)
     _make_room(entry.bytes)
     return entry
+
+
+def require_same_call(name: str, group: Group, call: str) -> None:
+    """Raises ValueError on all ranks where their calls differ: neither the fused op nor the pair could run, and the pair would
+    hang or crash. Collective."""
+    if group.size == 1:
+        return
+    _, put, get = group.keep
+    group.setups += 1
+    put(f"call/{group.setups}/{group.rank}", f"{name} {call}".encode())
+    calls = [get(f"call/{group.setups}/{rank}", SETUP_MS).decode() for rank in range(group.size)]
+    if len(set(calls)) > 1:
+        each = "; ".join(f"rank {rank}: {one}" for rank, one in enumerate(calls))
+        raise ValueError(f"syncopate.{name}: the ranks' calls differ: {each}")
 
 
 def refusal(device_type: str, group_name: str) -> str:
