@@ -127,6 +127,30 @@ def check_ranks_that_differ(group: str, size: int) -> None:
     close(ops.all_gather_matmul(x, turned, group), unfused.gather(x, group) @ w, "the next call")
 
 
+def check_autocast(group: str, size: int) -> None:
+    """As torch.mm: operands of mixed dtypes are cast, results are of autocast's dtype, gradients of the leaves'."""
+    report.clear()
+    for compiled in (False, True):
+        torch._dynamo.reset()
+        x, w = data(8, 32, seed=1).requires_grad_(), data(32, 24, seed=2).requires_grad_()
+        b = data(24, seed=3).requires_grad_()
+
+        def call(x, w, b):
+            h = ops.all_gather_matmul(x, w, group, b)
+            return h, ops.matmul_reduce_scatter(h, w.t(), group), ops.all_gather_matmuls(x, [w, w], group)[1]
+
+        function = torch.compile(call, backend="aot_eager", fullgraph=True) if compiled else call
+        with torch.autocast("cpu", torch.bfloat16):
+            made = function(x, w, b)
+        expect(all(y.dtype == torch.bfloat16 for y in made), f"{[y.dtype for y in made]}")
+        close(made[0], unfused.gather(x.detach(), group) @ w.detach() + b.detach(), "autocast", 0.2)
+        sum(y.float().sum() for y in made).backward()
+        expect({t.grad.dtype for t in (x, w, b)} == {torch.float32}, "gradients of the leaves' dtype")
+        with torch.autocast("cpu", enabled=False):
+            expect(ops.all_gather_matmul(x, w, group).dtype == torch.float32, "where it is not enabled")
+    all_fused()
+
+
 def check_second_derivatives(group: str, size: int) -> None:
     """Those of all_gather_matmul are right; the other ops say that they have none."""
     torch.manual_seed(1)

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from . import fused, report, unfused
+from .autocast import autocast
 
 library = torch.library.Library("syncopate", "DEF")
 
@@ -47,6 +48,8 @@ def custom_op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., 
         library.define(f"{given}, str rows=''{arrow}{results}", tags=TAGS)
         for key in ("CPU", "CUDA"):
             library.impl(name, run, key)
+        if not name.endswith("_backward"):
+            autocast(library, name)
         torch.library.register_fake(f"syncopate::{name}", shapes, lib=library)
         return implementation
 

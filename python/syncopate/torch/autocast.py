@@ -1,0 +1,31 @@
+"""Under torch.autocast a custom op takes its operands as torch.mm does: cast to autocast's dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def autocast(library: torch.library.Library, name: str) -> None:
+    """For the op of that name, on both devices."""
+    for device in ("cpu", "cuda"):
+        library.impl(name, _casting(name, device), f"Autocast{device.upper()}")
+
+
+def _casting(name: str, device: str) -> Any:
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device.upper()}"))
+
+    def run(*args: Any, **options: Any) -> Any:
+        dtype = torch.get_autocast_dtype(device)
+
+        def cast(given: Any) -> Any:
+            if isinstance(given, (list, tuple)):
+                return [cast(one) for one in given]
+            tensor = isinstance(given, torch.Tensor) and given.is_floating_point()
+            return given.to(dtype) if tensor and given.dtype != torch.float64 else given
+
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return getattr(torch.ops.syncopate, name)(*map(cast, args), **options)
+
+    return run
