@@ -9,6 +9,7 @@ Exits 1 with the first thing that is wrong.
 import os
 import re
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,8 +49,12 @@ def close(actual: torch.Tensor, exact: torch.Tensor, what: str) -> None:
     torch.testing.assert_close(actual, exact, rtol=1e-4, atol=1e-5, msg=lambda text: f"{what}: {text}")
 
 
+REWRITTEN = Counter()
+
+
 def rewriting(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
     inductor.rewrite(graph.graph)
+    REWRITTEN["graphs"] += 1
     graph.recompile()
     return graph
 
@@ -379,12 +384,14 @@ def check_recompilations(mesh) -> None:
     """Graphs that are compiled again add neither rows nor operators."""
     group, w = dist.group.WORLD, torch.randn(16, 24, generator=torch.Generator().manual_seed(1))
     report.clear()
-    before = None
+    before, began = None, REWRITTEN["graphs"]
     for cycle in range(int(os.environ.get("SYNCOPATE_CYCLES", "4"))):
         torch._dynamo.reset()
         compiled = torch.compile(lambda x: functional.all_gather_tensor(x, 0, group) @ w, backend=rewritten)
         compiled(torch.ones(8, 16))
         said, held = sy.inductor.report(), (calls.held(), len(prepared._alive))
+        expect(REWRITTEN["graphs"] == began + cycle + 1, f"cycle {cycle} compiled no graph")
+        expect(said.calls == {("all_gather_matmul", "fused"): cycle + 1}, f"cycle {cycle}: {said}")
         expect(len(said.rewrites) == 1, f"cycle {cycle}:\n{said}")
         before = before or held
         expect(held == before, f"cycle {cycle}: {held}, {before} before")

@@ -5,8 +5,10 @@
 Exits 1 with the first thing that is wrong.
 """
 
+import gc
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
@@ -229,18 +231,25 @@ def check_buckets(group: str, size: int) -> None:
     x = data(40 * size, 96, seed=9, own=False)
     rank = dist.get_rank()
     with sy.deterministic(rows=256):
+        report.clear()
         results = {}
-        for rows in (8, 12, 40):
-            whole = x[: rows * size]
+
+        def made(whole):
+            """Of all ranks' rows: of a gather, of a scatter, and of an all-reduce."""
+            rows = len(whole) // size
             y = ops.all_gather_matmul(whole[rank * rows : (rank + 1) * rows], w, group)
             total = ops.matmul_reduce_scatter(whole * (rank + 1), w, group)
-            results[rows] = y, unfused.gather(total, group)
-        for rows, (y, total) in results.items():
-            expect(
-                torch.equal(y, results[40][0][: rows * size]),
-                f"{rows} rows: other bits than in a batch of 40",
-            )
-            expect(torch.equal(total, results[40][1][: rows * size]), f"{rows} rows: other sums than in 40")
+            return y, unfused.gather(total, group), ops.matmul_all_reduce(whole * (rank + 1), w, group)
+
+        for rows in (8, 12, 40):
+            results[rows] = made(x[: rows * size])
+        other = [y.roll(-40, 0) for y in made(x.roll(40, 0))]  # each row is the next rank's
+        for rows, ys in (*results.items(), (40, other)):
+            for y, exact, what in zip(ys, results[40], ("gather", "scatter", "all-reduce"), strict=True):
+                expect(y.abs().max() > 0, f"{what}: there is something to compare")
+                expect(torch.equal(y, exact[: rows * size]), f"{what}, {rows} rows: other bits than in 40")
+        left = [key for key in sy.report().calls if key[1] != "fused"]
+        expect(not left, f"not fused: {left}")
         used = {key[2]: e.operator.strategy.tilings for key, e in calls._entries.items() if key[5] == 256}
         expect(len(used) >= 3 and len(set(used.values())) <= 2, f"one tiling for every M: {used}")
 
@@ -249,9 +258,19 @@ def check_profiler_and_compile(group: str, size: int) -> None:
     """The profiler shows ops by name; torch.compile keeps one graph for every M, and gives the same gradients."""
     x, w = data(16, 32, seed=1), data(32, 24, seed=2)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        ops.all_gather_matmul(x, w, group)
-    names = {event.name for event in profile.events()}
-    expect("syncopate::all_gather_matmul" in names, f"the profiler shows {sorted(names)[:20]}")
+        leaf = x.clone().requires_grad_()
+        h = ops.all_gather_matmul(leaf, w, group)
+        ops.matmul_reduce_scatter(h, w.t(), group).sum().backward()
+        ops.matmul_all_reduce(x, w, group)
+    times = Counter(event.name for event in profile.events() if event.name.startswith("syncopate::"))
+    # A scatter's gradient is a gather, and a gather's a scatter.
+    for name, count in {
+        "all_gather_matmul": 1,
+        "matmul_reduce_scatter": 2,
+        "sent_matmul_backward": 1,
+        "matmul_all_reduce": 1,
+    }.items():
+        expect(times[f"syncopate::{name}"] == count, f"the profiler shows {times}, not {count} {name}")
 
     def block(x, v, w):
         h = torch.relu(ops.all_gather_matmul(x, v, group))
@@ -283,13 +302,27 @@ def check_profiler_and_compile(group: str, size: int) -> None:
     close(exported.module()(other, w), ops.all_gather_matmul(other, w, group), "exported")
 
 
+def held_by_process() -> tuple[int, int]:
+    """Mappings of shared memory, and open files but sockets."""
+    gc.collect()
+    mapped = sum("syncopate" in line for line in Path("/proc/self/maps").read_text().splitlines())
+    files = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            files += not os.readlink(entry).startswith("socket:")
+        except OSError:
+            continue  # the folder's own
+    return mapped, files
+
+
 def check_teardown(group: str, size: int) -> None:
     """New groups of the same ranks, closed or only destroyed, leave nothing behind."""
     cycles = int(os.environ.get("SYNCOPATE_CYCLES", "3"))
     x, w = data(8, 16, seed=1), data(16, 8, seed=2)
     exact = ops.all_gather_matmul(x, w, group)
-    before = calls.held()
+    before, places = calls.held(), None
     for cycle in range(cycles):
+        places = held_by_process() if cycle == 2 else places
         again = dist.new_group(list(range(size)))
         close(ops.all_gather_matmul(x, w, again.group_name), exact, f"group {cycle}")
         expect(calls.held()[0] == before[0] + 1, f"cycle {cycle}: {calls.held()} operators, {before} before")
@@ -298,6 +331,9 @@ def check_teardown(group: str, size: int) -> None:
         dist.destroy_process_group(again)
         calls.drop_gone()
         expect(calls.held() == before, f"cycle {cycle}: {calls.held()} are left of {before}")
+    after = held_by_process()
+    expect(places is not None and after[0] <= places[0], f"{after[0]} shared mappings are left of {places}")
+    expect(after[1] <= places[1] + 4, f"{after[1]} open files are left of {places[1]}")
     small = calls.limit_bytes
     calls.limit_bytes = 1
     ops.all_gather_matmul(data(12, 16, seed=1), w, group)

@@ -6,6 +6,7 @@ Exits 1 with the first thing that is wrong.
 """
 
 import copy
+import io
 import os
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import Shard  # noqa: E402
 from torch.distributed.tensor.parallel import parallelize_module  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 ops = torch.ops.syncopate
 
@@ -127,6 +129,16 @@ def check_ranks_that_differ(group: str, size: int) -> None:
     close(ops.all_gather_matmul(x, turned, group), unfused.gather(x, group) @ w, "the next call")
 
 
+def check_without_gradients(group: str, size: int) -> None:
+    x, w = data(8, 32, seed=1).requires_grad_(), data(32, 24, seed=2)
+    exact = unfused.gather(x.detach(), group) @ w
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            y = ops.all_gather_matmul(x, w, group)
+        expect(not y.requires_grad, f"{mode.__name__}: it requires gradients")
+        close(y, exact, mode.__name__)
+
+
 def check_autocast(group: str, size: int) -> None:
     """As torch.mm: operands of mixed dtypes are cast, results are of autocast's dtype, gradients of the leaves'."""
     report.clear()
@@ -149,6 +161,94 @@ def check_autocast(group: str, size: int) -> None:
         with torch.autocast("cpu", enabled=False):
             expect(ops.all_gather_matmul(x, w, group).dtype == torch.float32, "where it is not enabled")
     all_fused()
+
+
+def check_export_and_load(group: str, size: int) -> None:
+    """What is exported, saved and loaded runs for any number of rows."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(data(32, 24, seed=1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return ops.matmul_reduce_scatter(
+                ops.all_gather_matmul(x, self.w, group).relu(), self.w.t(), group
+            )
+
+    model, file = Model(), io.BytesIO()
+    dynamic = ({0: torch.export.Dim("rows", min=2, max=64)},)
+    torch.export.save(torch.export.export(model, (data(8, 32, seed=2),), dynamic_shapes=dynamic), file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    for rows in (8, 12):
+        close(loaded(data(rows, 32, seed=3)), model(data(rows, 32, seed=3)), f"{rows} rows")
+
+
+def check_moved_after_compiling(group: str, size: int) -> None:
+    """A model of another dtype, and other weights, after it was compiled."""
+    model = nn.Linear(32, 24)
+    compiled = torch.compile(
+        lambda x: ops.all_gather_matmul(x, model.weight.t(), group, model.bias),
+        backend="aot_eager",
+        fullgraph=True,
+    )
+    x = data(8, 32, seed=1)
+    for change in (
+        lambda: None,
+        lambda: model.weight.data.mul_(2),
+        lambda: model.bfloat16(),
+        lambda: model.double(),
+    ):
+        change()
+        given = x.to(model.weight.dtype)
+        exact = nn.functional.linear(unfused.gather(given, group), model.weight, model.bias)
+        close(
+            compiled(given), exact, f"{model.weight.dtype}", 5e-2 if given.dtype == torch.bfloat16 else 1e-4
+        )
+
+
+def check_one_rank(group: str, size: int) -> None:
+    """A group of one: the product alone, and it is said."""
+    alone = [dist.new_group([rank]) for rank in range(size)][dist.get_rank()]
+    name = alone.group_name
+    report.clear()
+    x, w = data(8, 32, seed=1).requires_grad_(), data(32, 24, seed=2)
+    for op in (
+        ops.all_gather_matmul,
+        ops.matmul_reduce_scatter,
+        ops.matmul_all_reduce,
+        ops.matmul_all_to_all,
+    ):
+        y = op(x, w, name)
+        close(y, x @ w, f"{op}")
+        y.sum().backward()
+    said = {outcome for _, outcome in sy.report().calls}
+    expect(said == {"one rank: there is nothing to overlap"}, f"{said}")
+    with sy.symm_mem.override() as ours:
+        (y,) = torch.ops.symm_mem.fused_all_gather_matmul(x.detach(), [w], 0, name, return_A=False)[1]
+        close(y, x.detach() @ w, "in torch's slot")
+    expect(ours.passed_on.total() == 1, f"{ours}")
+    dist.barrier()
+    dist.destroy_process_group(alone)
+
+
+def check_recomputation(group: str, size: int) -> None:
+    """Activations that are made again in backward, and gradients that are summed over several calls."""
+    x, w = data(8, 32, seed=1).requires_grad_(), data(32, 32, seed=2).requires_grad_()
+
+    def block(x):
+        h = ops.all_gather_matmul(x, w, group, activation="silu")
+        return ops.matmul_reduce_scatter(h, w.t(), group)
+
+    grads = []
+    for call in (block, lambda x: checkpoint(block, x, use_reentrant=False)):
+        x.grad = w.grad = None
+        for _ in range(2):
+            call(call(x)).square().sum().backward()
+        grads.append((x.grad, w.grad))
+    for one, other in zip(*grads, strict=True):
+        expect(torch.equal(one, other), "recomputed activations give other gradients")
 
 
 def check_second_derivatives(group: str, size: int) -> None:
